@@ -1,0 +1,42 @@
+# Each target makes what it needs: `make run` and `make test` start from a bare checkout.
+
+PYTHON ?= $(shell python3.11 -c pass 2>/dev/null && echo python3.11 || echo python3)
+VENV := .venv
+BIN := $(VENV)/bin
+BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
+
+# One stamp per set of packages, so that `make run` does not wait for the test tools.
+RUN_READY := $(VENV)/.ready-run
+TEST_READY := $(VENV)/.ready-test
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: $(RUN_READY)  ## Solve the sparse regression example and print its certificate
+	$(BIN)/python examples/sparse_regression.py
+
+test: lint  ## Check style, types and behaviour
+	HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n 2 -q
+
+lint: $(TEST_READY)  ## Check style and types only
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict src
+
+bench: $(TEST_READY)  ## Print the comparisons with other solvers
+	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:  ## Remove the environment, caches and build output
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
+
+$(RUN_READY): EXTRAS :=
+$(TEST_READY): EXTRAS := [test,dev]
+
+$(RUN_READY) $(TEST_READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$(EXTRAS)"
+	@touch $@

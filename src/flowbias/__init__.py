@@ -1,0 +1,50 @@
+"""flowbias: which of the many zero-error solutions gradient flow picks, exactly, with proof."""
+
+from flowbias import datasets
+from flowbias.certificates import Certificate, certify
+from flowbias.limits import (
+    LimitPath,
+    basis_pursuit,
+    limit,
+    limit_path,
+    min_norm,
+    rich_limit,
+)
+from flowbias.models import DiagonalNet, UntiedDiagonalNet
+from flowbias.potentials import (
+    L1,
+    L2,
+    DepthPotential,
+    DistancePotential,
+    Hypentropy,
+    UntiedPotential,
+)
+from flowbias.problem import InputError, Regression
+from flowbias.solution import Solution, SolveError, Status
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "L1",
+    "L2",
+    "Certificate",
+    "DepthPotential",
+    "DiagonalNet",
+    "DistancePotential",
+    "Hypentropy",
+    "InputError",
+    "LimitPath",
+    "Regression",
+    "Solution",
+    "SolveError",
+    "Status",
+    "UntiedDiagonalNet",
+    "UntiedPotential",
+    "basis_pursuit",
+    "certify",
+    "datasets",
+    "limit",
+    "limit_path",
+    "min_norm",
+    "rich_limit",
+]

@@ -1,0 +1,210 @@
+"""A proved bound on the distance to the exact limit, not only a gap.
+
+With z = shift + X^T nu, w^ = w(z), W = diag(w'(z)), H = X W X^T and the Newton step
+s = X^T H^{-1} (y - X w^), the exact dual point is z + s* where s* is a fixed point of
+
+    T(s*) = s - X^T H^{-1} X R(s*),      |R_i(s*)| <= W_i |s*_i| (growth_i(|s*_i|) - 1)
+
+(`growth` is the potential's bound on how fast w' changes). X^T H^{-1} X W is a projection in the
+norm of W, so coordinate i of the second term is at most K_i eta with K_i^2 = x_i^T H^{-1} x_i and
+eta^2 = sum W s*^2 (growth - 1)^2. If theta >= eta on the box |s*_i| <= S_i = |s_i| + K_i theta, T maps
+the box into itself, so by Brouwer's theorem it contains s*: the limit is unique. Hence
+
+    |w*_i - w_i| <= |w^_i + W_i s_i - w_i| + W_i (K_i theta + S_i (growth_i(S_i) - 1)).
+
+All of it in extended precision where the platform has one, because at a good solution the rounding
+of the residual is the whole error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from flowbias._typing import FloatArray
+from flowbias.potentials import Potential, Provides
+
+Extended = NDArray[np.longdouble]
+
+BLOCK_NUMBERS = 2**18
+# Trials for theta before giving up: each at least doubles it.
+MAX_TRIALS = 60
+# Rounding of one evaluation of w(z) and w'(z) in the potential's own double constants.
+EVALUATION = 4.0 * np.finfo(np.float64).eps
+# Rounding of an extended dot product, with room for its length.
+SUMMATION = 64.0 * float(np.finfo(np.longdouble).eps)
+
+
+@dataclass(frozen=True)
+class _DualPoint:
+    z: Extended
+    w: Extended
+    slope: Extended
+    residual: Extended
+    size: float  # || |X| |w^| ||, for the rounding of the residual
+
+
+def error_bound(
+    X: FloatArray, y: FloatArray, w: FloatArray, nu: FloatArray, potential: Potential,
+    shift: FloatArray | float,
+) -> float:
+    """Upper bound of ||w - w*||_2, or inf where the argument does not go through."""
+    if Provides.POTENTIAL not in potential.provides:
+        return _support_bound(X, y, w)
+    point = _dual_point(X, y, nu, potential, shift)
+    slope = np.asarray(point.slope, dtype=np.float64)
+    if not (np.isfinite(slope).all() and np.isfinite(np.asarray(point.residual, float)).all()):
+        return np.inf
+    factor = _Factor.of(X, slope)
+    if factor is None:
+        return np.inf
+    step, leftover = factor.newton_step(point)
+    rise = _adjoint(X, step)
+    leverage = factor.leverage(X)
+    # Errors of the residual itself: per-coordinate ones go through the projection unamplified.
+    root = np.sqrt(slope)
+    tilt = SUMMATION * np.asarray(np.abs(point.z), dtype=np.float64)
+    relative = EVALUATION * np.abs(np.asarray(point.w, dtype=np.float64))
+    coordinate = float(np.linalg.norm(root * tilt))
+    coordinate += float(np.linalg.norm(np.divide(relative, root, out=np.zeros_like(root), where=root > 0)))
+    noise = coordinate + leftover + factor.inverse_norm * SUMMATION * point.size
+    first = np.asarray(np.abs(rise), dtype=np.float64) + leverage * noise
+    theta = _box(potential, np.asarray(point.z, float), slope, first, leverage)
+    if theta is None:
+        return np.inf
+    box = first + leverage * theta
+    growth = potential.hess_growth(np.asarray(point.z, float), box)
+    bend = np.where(slope > 0, slope * box * (growth - 1.0), 0.0)
+    centre = np.linalg.norm(np.asarray(point.w - w + point.slope * rise, dtype=np.float64))
+    # s* - s is W-projected noise and bending, so sqrt(max W) takes its W-norm to the norm of w.
+    spread = float(root.max(initial=0.0)) * (noise + theta + coordinate)
+    return float(centre + spread + np.linalg.norm(bend))
+
+
+def _support_bound(X: FloatArray, y: FloatArray, w: FloatArray) -> float:
+    """For a vertex: the residual through the inverse of the columns in use."""
+    columns = X[:, w != 0]
+    if columns.shape[1] == 0:
+        return 0.0
+    smallest = float(scipy.linalg.svdvals(columns)[-1]) if columns.shape[1] <= len(X) else 0.0
+    residual = y.astype(np.longdouble) - _apply(columns, w[w != 0].astype(np.longdouble))
+    rounding = SUMMATION * float(np.linalg.norm(np.abs(columns) @ np.abs(w[w != 0]) + np.abs(y)))
+    size = float(np.linalg.norm(np.asarray(residual, dtype=np.float64))) + rounding
+    return size / smallest if smallest > 1e-14 * float(np.abs(columns).max()) else np.inf
+
+
+def _box(
+    potential: Potential, z: FloatArray, slope: FloatArray, first: FloatArray, leverage: FloatArray
+) -> float | None:
+    """theta with eta(|s| + K theta) <= theta, or None."""
+
+    def eta(theta: float) -> float:
+        box = first + leverage * theta
+        excess = potential.hess_growth(z, box) - 1.0
+        # A coordinate without slope cannot move, whatever the bound says about it.
+        terms = np.where(slope > 0, np.sqrt(slope) * box * excess, 0.0)
+        return float(np.linalg.norm(terms))
+
+    theta = 0.0
+    for _ in range(MAX_TRIALS):
+        needed = eta(theta)
+        if needed <= theta:
+            return theta
+        if not np.isfinite(needed):
+            return None
+        theta = 2.0 * needed
+    return None
+
+
+class _Factor:
+    """Equilibrated Cholesky factor of H, with what the bound needs from it."""
+
+    def __init__(self, X: FloatArray, slope: FloatArray, equilibrate: FloatArray, lower: FloatArray):
+        self.X, self.slope, self.equilibrate, self.lower = X, slope, equilibrate, lower
+        rcond, _ = scipy.linalg.lapack.dpocon(lower, 1.0, uplo="L")
+        # ||H^{-1/2}|| on equilibrated rows; n for the norm of the unit-diagonal matrix itself.
+        smallest = max(float(rcond), 1e-300)
+        self.inverse_norm = float(np.max(equilibrate)) / np.sqrt(smallest)
+
+    @classmethod
+    def of(cls, X: FloatArray, slope: FloatArray) -> _Factor | None:
+        n, d = X.shape
+        matrix = np.zeros((n, n))
+        for part in _blocks(n, d):
+            block = X[:, part] * np.sqrt(slope[part])
+            matrix += block @ block.T
+        diagonal = np.diagonal(matrix).copy()
+        if not (diagonal > 0).all() or not np.isfinite(diagonal).all():
+            return None
+        equilibrate = 1.0 / np.sqrt(diagonal)
+        matrix *= equilibrate
+        matrix *= equilibrate[:, None]
+        try:
+            lower = scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
+        except scipy.linalg.LinAlgError:
+            return None
+        return cls(X, slope, equilibrate, lower)
+
+    def _solve(self, b: Extended) -> Extended:
+        x = scipy.linalg.cho_solve((self.lower, True), self.equilibrate * np.asarray(b, float))
+        return (self.equilibrate * x).astype(np.longdouble)
+
+    def newton_step(self, point: _DualPoint) -> tuple[Extended, float]:
+        """H^{-1} residual, refined in extended precision, and a bound on what is left of it."""
+        x = self._solve(point.residual)
+        for _ in range(2):
+            left = point.residual - _apply(self.X, point.slope * _adjoint(self.X, x))
+            x = x + self._solve(left)
+        left = point.residual - _apply(self.X, point.slope * _adjoint(self.X, x))
+        scaled = self.equilibrate * np.asarray(left, dtype=np.float64)
+        lifted = scipy.linalg.solve_triangular(self.lower, scaled, lower=True)
+        # Twice: the factor itself is that of H only up to rounding.
+        return x, 2.0 * float(np.linalg.norm(lifted))
+
+    def leverage(self, X: FloatArray) -> FloatArray:
+        """K_i = sqrt(x_i^T H^{-1} x_i)."""
+        n, d = X.shape
+        out = np.empty(d)
+        for part in _blocks(n, d):
+            lifted = scipy.linalg.solve_triangular(
+                self.lower, self.equilibrate[:, None] * X[:, part], lower=True, overwrite_b=True,
+                check_finite=False,
+            )
+            out[part] = np.sqrt(np.einsum("ij,ij->j", lifted, lifted))
+        return out
+
+
+def _dual_point(
+    X: FloatArray, y: FloatArray, nu: FloatArray, potential: Potential, shift: FloatArray | float
+) -> _DualPoint:
+    z = np.asarray(shift, dtype=np.longdouble) + _adjoint(X, nu.astype(np.longdouble))
+    w, slope = potential.grad_dual(z), potential.hess_dual(z)
+    w, slope = w.astype(np.longdouble), slope.astype(np.longdouble)
+    residual = y.astype(np.longdouble) - _apply(X, w)
+    absolute = sum(
+        (np.abs(X[:, part] * np.asarray(w[part], float)).sum(axis=1) for part in _blocks(*X.shape)),
+        start=np.zeros(len(y)),
+    )
+    return _DualPoint(z, w, slope, residual, float(np.linalg.norm(absolute + np.abs(y))))
+
+
+def _blocks(n: int, d: int) -> list[slice]:
+    width = max(1, BLOCK_NUMBERS // n)
+    return [slice(start, min(start + width, d)) for start in range(0, d, width)]
+
+
+def _apply(X: FloatArray, w: Extended) -> Extended:
+    total = np.zeros(len(X), dtype=np.longdouble)
+    for part in _blocks(*X.shape):
+        total += X[:, part].astype(np.longdouble) @ w[part]
+    return total
+
+
+def _adjoint(X: FloatArray, nu: Extended) -> Extended:
+    out = np.empty(X.shape[1], dtype=np.longdouble)
+    for part in _blocks(*X.shape):
+        out[part] = nu @ X[:, part].astype(np.longdouble)
+    return out

@@ -1,0 +1,10 @@
+"""The array types used in every signature."""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+
+__all__ = ["ArrayLike", "FloatArray"]

@@ -1,0 +1,9 @@
+"""Limits of gradient flow, without integration wherever theory allows."""
+
+from flowbias.limits.basis_pursuit import basis_pursuit
+from flowbias.limits.min_norm import min_norm
+from flowbias.limits.rich_limit import rich_limit
+from flowbias.limits.scale_path import LimitPath, limit_path
+from flowbias.limits.solve import limit
+
+__all__ = ["LimitPath", "basis_pursuit", "limit", "limit_path", "min_norm", "rich_limit"]

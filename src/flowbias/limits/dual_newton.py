@@ -1,0 +1,85 @@
+"""Newton's method on the dual: the whole solve near the kernel regime, and for any potential.
+
+    minimize  phi(nu) = Q*(shift + A^T nu) - <nu, b>,     H = A diag(w'(z)) A^T
+
+The first step from nu = 0 is the tangent-kernel solution, exact in the kernel limit; the others
+bend it. Where the potential bounds how fast its Hessian changes (`hess_growth`) and the bound says
+that a step stays inside the region of quadratic convergence, it is taken whole; elsewhere phi is
+searched along it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.limits.normal_equations import Effort, NormalEquations
+from flowbias.potentials import Potential
+from flowbias.problem import Constraint
+
+# Hessian growth along a step up to which Newton's method needs no line search: e^2 in the
+# exponential family is a step of 2 in z.
+TRUSTED_GROWTH = float(np.exp(2.0))
+# Sufficient decrease of phi (Armijo), and the shortest step tried.
+ARMIJO = 1e-4
+SHORTEST = 2.0**-40
+
+
+class DualNewton:
+    """The iteration on one problem; `run` goes on from wherever the dual stands."""
+
+    def __init__(
+        self, constraint: Constraint, potential: Potential, shift: FloatArray | float,
+        effort: Effort,
+    ) -> None:
+        self.constraint, self.potential, self.effort = constraint, potential, effort
+        self.shift = np.broadcast_to(np.asarray(shift, float), constraint.rows.shape[1:])
+        self.dual = np.zeros(len(constraint.target))
+        self.move_to(self.dual)
+
+    def move_to(self, dual: FloatArray) -> None:
+        self.dual = dual
+        self.z = self.shift + self.constraint.adjoint(dual)
+        self.w = self.potential.grad_dual(self.z)
+        self.gap = self.constraint.target - self.constraint.apply(self.w)
+        fitted = float(np.linalg.norm(self.constraint.target - self.gap))
+        size = max(float(np.linalg.norm(self.constraint.target)), fitted)
+        self.residual = float(np.linalg.norm(self.gap)) / size if size > 0 else 0.0
+
+    def run(self, *, tol: float, max_steps: int, only_if_easy: bool) -> float:
+        """Iterate to `tol`; with `only_if_easy` give up at the first step that needs a search."""
+        for _ in range(max_steps):
+            if self.residual <= tol:
+                break
+            curvature = self.potential.hess_dual(self.z)
+            system = NormalEquations(self.constraint, curvature, self.effort)
+            self.effort.steps += 1
+            step = system.solve(self.gap)
+            rise = self.constraint.adjoint(step)
+            growth = float(self.potential.hess_growth(self.z, np.abs(rise)).max())
+            before, residual = self.dual, self.residual
+            if growth <= TRUSTED_GROWTH:
+                self.move_to(self.dual + step)
+            elif only_if_easy:
+                break
+            else:
+                self.move_to(self.dual + self._searched(step, rise) * step)
+            if not self.residual < residual and (only_if_easy or residual < 1e3 * tol):
+                self.move_to(before)  # rounding reached, or the scale underflows
+                break
+        return self.residual
+
+    def _searched(self, step: FloatArray, rise: FloatArray) -> float:
+        """The fraction of `step` that lowers phi enough; phi is infinite outside the domain."""
+        target = self.constraint.target
+        start = self.potential.conjugate(self.z) - float(self.dual @ target)
+        slope = -float(self.gap @ step)
+        reach = 1.0
+        while reach > SHORTEST:
+            value = self.potential.conjugate(self.z + reach * rise)
+            value -= float((self.dual + reach * step) @ target)
+            # An infinite or NaN value compares false and shortens the step.
+            if value <= start + ARMIJO * reach * slope + 1e-14 * abs(start):
+                return reach
+            reach *= 0.5
+        return reach

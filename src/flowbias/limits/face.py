@@ -1,0 +1,63 @@
+"""Which point of the optimal face, when the linear program has more than one solution.
+
+Far below the rounding of its cost a slack says nothing about its weight any more. But on the face
+of minimizers the slacks are mu B with B = -(+-) A^T eta, where eta is how the dual leaves the face,
+and P = B^-k holds for the *ratio*: the same power law at cost zero, without small numbers.
+Its solution maximizes sum P^(2/D) on the face.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from flowbias._typing import FloatArray
+from flowbias.limits.branches import Branches, PowerResponse
+from flowbias.limits.interior_point import State
+from flowbias.limits.newton import polish
+from flowbias.limits.normal_equations import Effort
+from flowbias.problem import Constraint
+
+MAX_STEPS = 60
+
+
+def select_on_face(
+    constraint: Constraint,
+    branches: Branches,
+    response: PowerResponse,
+    near: State,
+    effort: Effort,
+    *,
+    tol: float,
+) -> FloatArray | None:
+    """Exact weights of all branches, from a state `near` the face; None where that fails.
+
+    `near` belongs to `response`, whose mu must be small but well above rounding.
+    """
+    # Half way (in log) between the slacks on the face, of order mu, and those off it.
+    on_face = near.slack < np.exp(0.5 * response.offset / response.exponent)
+    columns = _columns(constraint, branches, on_face)
+    ratio = PowerResponse(response.exponent, 0.0)
+    wanted = ratio.slack(near.weight[on_face])
+    eta = scipy.linalg.lstsq(columns.T, -wanted)[0]
+    slack = -columns.T @ eta
+    if not (slack > 0).all():
+        return None
+    plus, minus = branches.plus.copy(), branches.minus.copy()
+    plus[plus], minus[minus] = on_face[: branches.split], on_face[branches.split :]
+    face = Branches(plus, minus, np.zeros(int(on_face.sum())))
+    start = State(near.weight[on_face], slack, eta)
+    found, residual = polish(constraint, face, ratio, start, effort, tol=tol, max_steps=MAX_STEPS)
+    if not residual <= 1e3 * tol:
+        return None
+    weight = np.zeros(branches.count)
+    weight[on_face] = found.weight
+    return weight
+
+
+def _columns(constraint: Constraint, branches: Branches, chosen: FloatArray) -> FloatArray:
+    """The constraint's columns of the chosen branches, with their signs."""
+    index = np.concatenate([np.flatnonzero(branches.plus), np.flatnonzero(branches.minus)])
+    sign = np.concatenate([np.ones(branches.split), -np.ones(branches.count - branches.split)])
+    columns = constraint.row_scale[:, None] * constraint.rows[:, index[chosen]]
+    return np.asarray(columns * sign[chosen])

@@ -1,0 +1,192 @@
+"""Down to the right neighbourhood in a dozen factorizations, whatever the scale.
+
+Near the rich limit the problem is a linear program, `min sum cost P  s.t.  A (P+ - P-) = b`, bent
+by a small convex term that comes from the initialization. Interior-point methods are built for
+that. Two of them, both Mehrotra predictor-correctors with separate primal and dual steps:
+
+`entropic`  depth 2.  The bent program, cost + flexibility * log P, keeps its own logarithm, and an
+            auxiliary slack S with P S = kappa -> 0 steers around the boundary.
+`powered`   depth D.  The network's own law P^(1/k) A = mu already is a barrier, so mu is driven
+            from a comfortable value down to the one that the scale asks for.
+
+Neither runs to convergence: `newton.py` takes over once every branch that carries weight is near
+its own curve.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from flowbias._typing import FloatArray
+from flowbias.limits.branches import (
+    Branches,
+    ExponentialResponse,
+    PowerResponse,
+    step_to_zero,
+)
+from flowbias.limits.normal_equations import Effort, NormalEquations
+from flowbias.problem import Constraint
+
+MAX_STEPS = 100
+# The auxiliary gap at which Newton's method converges from where the interior point stands, as a
+# share of the bending term itself. From trials: larger costs Newton steps, smaller costs these.
+ENTROPIC_HANDOVER = 1e-3
+# The same for the power law: how far (in log) a branch that carries weight may be off its curve.
+POWERED_HANDOVER = 0.5
+# Weights below this share of the total count as none: subnormal numbers are slow.
+WEIGHT_FLOOR = 1e-60
+# Primal infeasibility, relative to b, above which no handover is tried.
+FEASIBLE_ENOUGH = 1e-3
+
+
+@dataclass
+class State:
+    """Weights P, slacks A (moved by increments, never recomputed from the dual) and the dual."""
+
+    weight: FloatArray
+    slack: FloatArray
+    dual: FloatArray
+
+
+class _Linearization:
+    """One factorization, and the directions it gives for any push on the branches.
+
+    Solves  dP = conductance * (A^T dnu + push),  A (dP+ - dP-) = primal residual.
+    """
+
+    def __init__(
+        self,
+        constraint: Constraint,
+        branches: Branches,
+        conductance: FloatArray,
+        primal: FloatArray,
+        effort: Effort,
+    ) -> None:
+        self.constraint, self.branches = constraint, branches
+        self.conductance, self.primal = conductance, primal
+        self.system = NormalEquations(constraint, branches.total(conductance), effort)
+        effort.steps += 1
+
+    def direction(self, push: FloatArray) -> _Direction:
+        forced = self.constraint.apply(self.branches.difference(self.conductance * push))
+        dual = self.system.solve(self.primal - forced)
+        rise = self.branches.signed(self.constraint.adjoint(dual))
+        return _Direction(dual, -rise, self.conductance * (rise + push))
+
+
+class _Direction(NamedTuple):
+    dual: FloatArray
+    slack: FloatArray
+    weight: FloatArray
+
+
+def start(constraint: Constraint, branches: Branches) -> State:
+    """Mehrotra's start: the least-norm solution, lifted until every weight is positive."""
+    least_norm = least_norm_solution(constraint)
+    lift = np.abs(least_norm).mean()
+    weight = lift + np.maximum(branches.signed(least_norm), 0.0)
+    return State(weight, branches.cost.copy(), np.zeros(len(constraint.target)))
+
+
+def least_norm_solution(constraint: Constraint) -> FloatArray:
+    """argmin ||w||_2 s.t. A w = b; free of charge where the Gram matrix is factored already."""
+    if constraint.gram_factor is None:  # orthonormal rows
+        return constraint.adjoint(constraint.target)
+    dual = scipy.linalg.cho_solve((constraint.gram_factor, True), constraint.target)
+    return constraint.adjoint(dual)
+
+
+def entropic(
+    constraint: Constraint, branches: Branches, response: ExponentialResponse, effort: Effort
+) -> State:
+    """Approximate `log P = -A / flexibility`, `A (P+ - P-) = b`."""
+    bend = response.flexibility
+    state = start(constraint, branches)
+    weight, slack, dual = state.weight, state.slack, state.dual
+    auxiliary = np.maximum(slack - response.slack(weight), 0.3 * float(np.median(branches.cost)))
+    size, mass = float(np.linalg.norm(constraint.target)), float(weight.sum())
+
+    for _ in range(MAX_STEPS):
+        primal = constraint.target - constraint.apply(branches.difference(weight))
+        gap = float(weight @ auxiliary) / branches.count
+        nearly = float(np.linalg.norm(primal)) < FEASIBLE_ENOUGH * size
+        if nearly and gap * branches.count < ENTROPIC_HANDOVER * bend * float(weight.sum()):
+            break
+        residual = slack - response.slack(weight) - auxiliary
+        step = _Linearization(constraint, branches, weight / (bend + auxiliary), primal, effort)
+
+        affine = step.direction(-auxiliary - residual)
+        affine_auxiliary = -auxiliary - auxiliary * affine.weight / weight
+        reach_p = min(1.0, step_to_zero(weight, affine.weight))
+        reach_d = min(1.0, step_to_zero(auxiliary, affine_auxiliary))
+        predicted = (weight + reach_p * affine.weight) @ (auxiliary + reach_d * affine_auxiliary)
+        centre = (float(predicted) / branches.count / gap) ** 3 * gap
+        # Second-order terms: the product P S, and the bend of the logarithm (clipped where the
+        # predictor would empty a branch: there the logarithm's expansion says nothing).
+        relative = np.maximum(affine.weight / weight, -0.9)
+        bent = bend * (np.log1p(relative) - relative)
+        wanted = (centre - affine.weight * affine_auxiliary) / weight - auxiliary
+        move = step.direction(wanted - residual - bent)
+        move_auxiliary = wanted - auxiliary * move.weight / weight
+
+        boldness = min(max(1.0 - 10.0 * gap / mass, 0.9), 0.9995)
+        reach_p = min(1.0, boldness * step_to_zero(weight, move.weight))
+        reach_d = min(1.0, boldness * step_to_zero(auxiliary, move_auxiliary))
+        weight = weight + reach_p * move.weight
+        auxiliary = auxiliary + reach_d * move_auxiliary
+        slack = slack + reach_d * move.slack
+        dual = dual + reach_d * move.dual
+    return State(weight, slack, dual)
+
+
+def powered(
+    constraint: Constraint,
+    branches: Branches,
+    response: PowerResponse,
+    effort: Effort,
+    warm: State | None = None,
+) -> State:
+    """Approximate `P^(1/k) A = mu` with mu = exp(offset / k), and `A (P+ - P-) = b`."""
+    k = response.exponent
+    goal = float(np.exp(response.offset / k))
+    state = start(constraint, branches) if warm is None else warm
+    weight, slack, dual = state.weight, state.slack, state.dual
+    size, mass = float(np.linalg.norm(constraint.target)), float(weight.sum())
+
+    for _ in range(MAX_STEPS):
+        primal = constraint.target - constraint.apply(branches.difference(weight))
+        product = weight ** (1.0 / k) * slack
+        level = _barrier_level(weight, slack, k)
+        carrying = weight > 1e-9 * mass
+        off_curve = float(np.abs(np.log(product[carrying] / goal)).max())
+        if float(np.linalg.norm(primal)) < FEASIBLE_ENOUGH * size and off_curve < POWERED_HANDOVER:
+            break
+        step = _Linearization(constraint, branches, k * weight / slack, primal, effort)
+
+        affine = step.direction(slack * (goal / product - 1.0))
+        reach_p = min(1.0, step_to_zero(weight, affine.weight))
+        reach_d = min(1.0, step_to_zero(slack, affine.slack))
+        emptied = np.maximum(weight + reach_p * affine.weight, WEIGHT_FLOOR * mass)
+        predicted = _barrier_level(emptied, slack + reach_d * affine.slack, k)
+        level_next = max(goal, min(1.0, predicted / level) ** 3 * level)
+        # Second order of P^(1/k) A; the quadratic term in P only where its expansion converges.
+        up, out = affine.weight / weight, affine.slack / slack
+        curved = up * out / k + np.where(np.abs(up) < 1.0, (1.0 - k) / (2.0 * k * k) * up * up, 0.0)
+        move = step.direction(slack * (level_next / product - 1.0 - curved))
+
+        boldness = min(max(1.0 - 10.0 * level, 0.9), 0.9995)
+        reach_p = min(1.0, boldness * step_to_zero(weight, move.weight))
+        reach_d = min(1.0, boldness * step_to_zero(slack, move.slack))
+        weight = np.maximum(weight + reach_p * move.weight, WEIGHT_FLOOR * mass)
+        slack = slack + reach_d * move.slack
+        dual = dual + reach_d * move.dual
+    return State(weight, slack, dual)
+
+
+def _barrier_level(weight: FloatArray, slack: FloatArray, k: float) -> float:
+    """The mu that the weights and slacks stand for on average: sum P A = mu sum P^(1 - 1/k)."""
+    return float((weight @ slack) / (weight ** (1.0 - 1.0 / k)).sum())

@@ -1,0 +1,75 @@
+"""Which coordinates can move, and what they can reach.
+
+A weight that starts at zero stays there, so a coordinate may keep one sign or be frozen at 0
+[azulay2021, appendix A with k = 0]. Then X w ranges over a cone, not a subspace; gradient flow
+converges to the point of that cone closest to y, and one-signed coordinates that point outwards
+there go to zero.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.optimize
+
+from flowbias._typing import FloatArray
+from flowbias.problem import IN_RANGE, Constraint, Regression, constraint_of
+
+
+@dataclass(frozen=True)
+class Reachable:
+    """The constraint on the coordinates that stay in play, and how to get back to all of them."""
+
+    constraint: Constraint
+    kept: FloatArray | None  # boolean mask; None keeps all
+    distance: float
+    #: direction along which the dual runs off where some coordinates are driven to zero
+    escape: FloatArray | None = None
+
+    def restrict(self, values: FloatArray) -> FloatArray:
+        return values if self.kept is None else values[self.kept]
+
+    def embed(self, values: FloatArray) -> FloatArray:
+        """Back to all coordinates, with zeros where nothing moves."""
+        if self.kept is None:
+            return values
+        full = np.zeros(len(self.kept))
+        full[self.kept] = values
+        return full
+
+
+def reachable(problem: Regression, plus: FloatArray, minus: FloatArray) -> Reachable:
+    """What a model with these positive and negative sides can reach on the data."""
+    if plus.all() and minus.all():
+        constraint = problem.constraint
+        return Reachable(constraint, None, constraint.distance)
+    moving = plus | minus
+    X = problem.X[:, moving]
+    if (plus & minus)[moving].all():
+        constraint = constraint_of(X, problem.y)
+        return Reachable(constraint, moving, constraint.distance)
+    return _in_cone(problem, plus, minus, moving)
+
+
+def _in_cone(
+    problem: Regression, plus: FloatArray, minus: FloatArray, moving: FloatArray
+) -> Reachable:
+    sides = np.concatenate([np.flatnonzero(plus), np.flatnonzero(minus)])
+    signs = np.concatenate([np.ones(plus.sum()), -np.ones(minus.sum())])
+    size = float(np.abs(problem.y).max()) or 1.0
+    coefficients, misfit = scipy.optimize.nnls(problem.X[:, sides] * signs, problem.y / size)
+    distance = float(misfit / (np.linalg.norm(problem.y / size) or 1.0))
+    if distance <= IN_RANGE:
+        constraint = constraint_of(problem.X[:, moving], problem.y)
+        return Reachable(constraint, moving, 0.0)
+    closest = size * (problem.X[:, sides] @ (signs * coefficients))
+    outward = problem.y - closest
+    pull = problem.X.T @ outward
+    # KKT of the projection: the pull vanishes on free coordinates and on weights that are in use,
+    # and points outwards on those that the flow drives to zero.
+    lengths = np.linalg.norm(problem.X, axis=0) * float(np.linalg.norm(outward))
+    driven = ~(plus & minus) & moving & (np.abs(pull) > 1e-8 * lengths)
+    kept = moving & ~driven
+    constraint = constraint_of(problem.X[:, kept], closest)
+    return Reachable(constraint, kept, distance, outward if driven.any() else None)

@@ -1,0 +1,142 @@
+"""The limit as the scale goes to zero, and where it becomes visible.
+
+It minimizes a weighted l1 norm: weights 1 at depth 2, |w0|^(2 - D) at depth D >= 3, where the shape
+of the start survives. Where that minimizer is not unique, gradient flow still picks one: at depth 2
+the one with least sum |w| log(|w| / w0^2), at depth D the one with largest sum |w|^(2/D).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.certificates import certify
+from flowbias.limits.basis_pursuit import TIGHT, pursue
+from flowbias.limits.normal_equations import Effort
+from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
+from flowbias.limits.solve import RESIDUAL, HasPotential, as_regression
+from flowbias.potentials import L1, Provides
+from flowbias.problem import Constraint, InputError, Regression
+from flowbias.solution import Solution, Stats, Status
+
+# log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does
+# not depend on the scale, and off it weights are below exp(-1e6 * margin).
+FAR = 1e6
+# "Visible": inactive coordinates below this share of the l1 norm.
+VISIBLE = 1e-3
+
+
+@dataclass(frozen=True)
+class _Extreme:
+    """What a family of models becomes as its scale goes to zero."""
+
+    weights: FloatArray
+    selecting: Callable[[Constraint], RichProblem]
+    #: log of the scale below which a dual margin makes the rich limit visible at l1 norm `size`
+    visible_below: Callable[[float, float], float]
+
+
+def rich_limit(
+    model: HasPotential, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
+) -> Solution:
+    """The limit of the limits as the scale of `model`'s start goes to zero, its shape kept.
+
+    `details["dual_margin"]` and `details["visible_log_scale"]`: below that log-scale the inactive
+    coordinates hold less than 1e-3 of the l1 norm.
+    """
+    problem = as_regression(X, y)
+    extreme = _extreme_of(model, problem.X.shape[1])
+    potential = L1(extreme.weights)
+    solution = pursue(problem, potential, tol=tol)
+    if solution.status is Status.NOT_UNIQUE:
+        solution = _selected(problem, extreme, solution, tol)
+    margin = solution.details["dual_margin"]
+    size = float(np.abs(solution.w).sum())
+    details = dict(solution.details)
+    details["visible_log_scale"] = extreme.visible_below(margin, size) if margin > 0 else -np.inf
+    return replace(solution, details=details).checked(throw)
+
+
+def _selected(
+    problem: Regression, extreme: _Extreme, vertex: Solution, tol: float
+) -> Solution:
+    """Among the minimizers that share the vertex's dual, the one that gradient flow selects."""
+    started = time.perf_counter()
+    effort = Effort(factorizations=problem.constraint.factorizations)
+    rich = extreme.selecting(problem.constraint)
+    state = rich.solve(effort, tol=RESIDUAL)
+    pull = np.abs(problem.X.T @ vertex.dual) / extreme.weights
+    on_face = pull > 1.0 - TIGHT
+    w = np.where(on_face, rich.predictor(state), 0.0)
+    certificate = certify(problem.X, problem.y, w, vertex.dual, vertex.potential, tol=tol)
+    status = Status.CERTIFIED if certificate.ok else Status.STALLED
+    if certificate.ok and problem.constraint.distance > 0:
+        status = Status.PROJECTED
+    return replace(
+        vertex, w=w, status=status, certificate=certificate,
+        route="selected among the minimizers: interior point and Newton",
+        stats=Stats(effort.factorizations, effort.steps, time.perf_counter() - started),
+        details={"dual_margin": 1.0 - float(pull[~on_face].max(initial=0.0))},
+    )
+
+
+def _extreme_of(model: HasPotential, d: int) -> _Extreme:
+    for needed, build in _EXTREMES.items():
+        if needed in model.provides:
+            return build(model, d)
+    raise InputError(
+        f"model: must provide {' or '.join(need.name for need in _EXTREMES)} to have a known rich "
+        f"limit, got a {type(model).__name__}. Take fb.limit along a sequence of scales instead."
+    )
+
+
+def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
+    potential: Any = model.potential
+    rise = potential.rate * np.asarray(model.shift)
+    plus = np.broadcast_to(potential.log_plus + rise, (d,))
+    minus = np.broadcast_to(potential.log_minus - rise, (d,))
+    finite = np.concatenate([plus[np.isfinite(plus)], minus[np.isfinite(minus)]])
+    down = float(np.median(finite)) + FAR
+
+    def visible(margin: float, size: float) -> float:
+        # An inactive weight is about scale^2 (size / scale^2)^(1 - margin).
+        return 0.5 * float(np.log(size) + np.log(VISIBLE / d) / margin)
+
+    return _Extreme(
+        np.ones(d),
+        lambda constraint: exponential_problem(constraint, plus - down, minus - down, potential.rate),
+        visible,
+    )
+
+
+def _power_extreme(model: HasPotential, d: int) -> _Extreme:
+    potential: Any = model.potential
+    order = 2.0 - potential.depth
+    plus = np.broadcast_to(order * potential.log_plus, (d,))
+    minus = np.broadcast_to(order * potential.log_minus, (d,))
+    costs = np.minimum(plus, minus)
+    typical = float(np.median(costs[np.isfinite(costs)]))
+    k = potential.depth / (potential.depth - 2.0)
+
+    def visible(margin: float, size: float) -> float:
+        # An inactive weight is scale^D / margin^k.
+        return float(np.log(VISIBLE * size / d) + k * np.log(margin)) / potential.depth
+
+    return _Extreme(
+        np.exp(costs - typical),
+        lambda constraint: power_problem(
+            constraint, plus - typical, minus - typical, potential.depth, log_unit=FAR
+        ),
+        visible,
+    )
+
+
+_EXTREMES: dict[Provides, Callable[[HasPotential, int], _Extreme]] = {
+    Provides.EXPONENTIAL_DUAL: _exponential_extreme,
+    Provides.POWER_DUAL: _power_extreme,
+}

@@ -1,0 +1,86 @@
+"""What every potential offers, and what a new one has to write.
+
+A potential Q is a separable convex function of the predictor w. Gradient flow of the parameters is
+mirror flow of w in Q [woodworth2020, Theorem 1; azulay2021, Theorem 1], so its limit minimizes Q
+(or its Bregman form) among the interpolating predictors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import Enum
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+
+
+class Provides(Enum):
+    """What a potential or a model declares, so that a route can say what it needs."""
+
+    POTENTIAL = "a smooth strictly convex potential with an explicit dual map"
+    EXPONENTIAL_DUAL = "w(z) = exp(log_plus + rate z) - exp(log_minus - rate z)"
+    POWER_DUAL = "w(z) = (c_plus - z)^-k - (c_minus + z)^-k, c = a^(2-depth)"
+    PARAMETERS = "the weights behind the predictor"
+
+
+class Potential(ABC):
+    """Separable potential: the five abstract functions act per coordinate, arrays in, arrays out.
+
+    Duals and values are measured in units of exp(log_unit). It is 0, hence the unit is 1, unless
+    the scale of the start would push the potential's own units out of the double range.
+    """
+
+    log_unit: float = 0.0
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        return frozenset({Provides.POTENTIAL})
+
+    @abstractmethod
+    def value_terms(self, w: FloatArray) -> FloatArray:
+        """Q per coordinate; infinite outside its domain."""
+
+    @abstractmethod
+    def grad(self, w: FloatArray) -> FloatArray:
+        """The dual point z = Q'(w) per coordinate; NaN outside the domain."""
+
+    @abstractmethod
+    def grad_dual(self, z: FloatArray) -> FloatArray:
+        """The predictor w(z): the inverse of `grad`."""
+
+    @abstractmethod
+    def hess_dual(self, z: FloatArray) -> FloatArray:
+        """w'(z) per coordinate, the second derivative of the conjugate."""
+
+    @abstractmethod
+    def conjugate_terms(self, z: FloatArray) -> FloatArray:
+        """Q*(z) = sup_w z w - Q(w) per coordinate."""
+
+    def hess_growth(self, z: FloatArray, radius: FloatArray | float) -> FloatArray:
+        """Upper bound of w'(z+t)/w'(z) and of its inverse over |t| <= radius; inf where unknown."""
+        return np.full(np.broadcast_shapes(np.shape(z), np.shape(radius)), np.inf)
+
+    def value(self, w: FloatArray) -> float:
+        """Q(w), summed over coordinates."""
+        return float(np.sum(self.value_terms(w)))
+
+    def conjugate(self, z: FloatArray) -> float:
+        """Q*(z), summed over coordinates."""
+        return float(np.sum(self.conjugate_terms(z)))
+
+    def bregman(self, w: FloatArray, w_ref: FloatArray) -> float:
+        """Q(w) - Q(w_ref) - <grad Q(w_ref), w - w_ref>, which is >= 0."""
+        w, w_ref = np.asarray(w, dtype=np.float64), np.asarray(w_ref, dtype=np.float64)
+        linear = self.grad(w_ref) * (w - w_ref)
+        return float(np.sum(self.value_terms(w) - self.value_terms(w_ref) - linear))
+
+    @property
+    def potential(self) -> Potential:
+        """Itself: a potential is its own model, one that starts at dual point 0."""
+        return self
+
+    @property
+    def shift(self) -> FloatArray | float:
+        """Dual point of the start; 0 because a bare potential knows no other start."""
+        return 0.0

@@ -1,0 +1,215 @@
+"""Conformance checks for potentials, ours and yours.
+
+    check_potential(MyPotential(...))                      # raises AssertionError, naming the check
+    @pytest.mark.parametrize(("name", "check"), potential_checks(MyPotential(...)))
+
+Every tolerance is a multiple of the rounding error that exact formulas would show: an argument off
+by one unit in the last place moves w(z) by |z| w'(z) eps, and grad(w) by |w| / w'(z) eps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.potentials._base import Potential
+
+Check = Callable[[], None]
+_Finding: TypeAlias = tuple[FloatArray, str]
+
+# Units in the last place allowed on top of the conditioning: a handful of operations each.
+_ULPS = 200.0 * np.finfo(np.float64).eps
+_RELATIVE_STEP = 1e-4
+# Central differences at relative step 1e-4 err by its square times an O(100) third derivative.
+_DIFFERENCE = 1e-5
+
+
+@dataclass(frozen=True)
+class _Points:
+    """Dual points with everything the potential says about them, all of one shape."""
+
+    z: FloatArray
+    w: FloatArray
+    slope: FloatArray
+    usable: NDArray[np.bool_]
+
+
+def check_potential(
+    potential: Potential, *, dual_points: ArrayLike | None = None, rng: int = 0
+) -> None:
+    """Run every check; the first failure raises an AssertionError that names it."""
+    for _, check in potential_checks(potential, dual_points=dual_points, rng=rng):
+        check()
+
+
+def potential_checks(
+    potential: Potential, *, dual_points: ArrayLike | None = None, rng: int = 0
+) -> list[tuple[str, Check]]:
+    """(name, callable) of every check, for parametrized tests.
+
+    dual_points must broadcast against the potential's coordinates; by default they are drawn as
+    gradients at predictors of size 1e-6 to 1e6 of either sign, and fractions of those.
+    """
+    return [
+        (name, partial(_run, name, check, potential, dual_points, rng))
+        for name, check in _CHECKS.items()
+    ]
+
+
+def _run(
+    name: str,
+    check: Callable[[Potential, _Points], Iterator[_Finding]],
+    potential: Potential,
+    dual_points: ArrayLike | None,
+    rng: int,
+) -> None:
+    with np.errstate(all="ignore"):
+        points = _points(potential, dual_points, rng)
+        for excess, meaning in check(potential, points):
+            excess = np.broadcast_to(excess, np.shape(points.z))
+            failed = points.usable & ~(excess <= 0.0)
+            if failed.any():
+                at, w = points.z[failed].flat[0], points.w[failed].flat[0]
+                raise AssertionError(
+                    f"{name}: {meaning}, violated by {potential!r} at z={at:.17g}, w={w:.17g} "
+                    f"({int(failed.sum())} of {failed.size} points)"
+                )
+
+
+def _points(potential: Potential, dual_points: ArrayLike | None, rng: int) -> _Points:
+    """Dual points and their images; points in the mask `usable` are judged."""
+    if dual_points is None:
+        random = np.random.default_rng(rng)
+        sizes = 10.0 ** np.concatenate(
+            [random.uniform(-6.0, 6.0, 12), random.uniform(-1.0, 1.0, 6)]
+        )
+        signed = np.concatenate([sizes, -sizes])[:, None]
+        gradients = potential.grad(signed)
+        fractions = [fraction * gradients for fraction in (0.3, 0.9, 0.999)]
+        z = np.concatenate([gradients, *fractions])
+    else:
+        z = np.atleast_1d(np.asarray(dual_points, dtype=np.float64))
+    w, slope = potential.grad_dual(z), potential.hess_dual(z)
+    z = np.broadcast_to(z, np.shape(w))
+    # A point whose image leaves the normal doubles tests the format, not the potential.
+    ordinary = [(np.abs(a) > 1e-280) & (np.abs(a) < 1e280) for a in (w, slope)]
+    usable = np.isfinite(z) & ordinary[0] & ordinary[1]
+    if not usable.any():
+        raise AssertionError(
+            f"dual_points: must give finite nonzero predictors, got none for {potential!r}. "
+            "Pass dual_points inside the dual domain of this potential."
+        )
+    return _Points(z, w, slope, usable)
+
+
+# --- the checks: each yields (excess, meaning), excess <= 0 where the property holds ---------
+
+
+def _grad_is_derivative(p: Potential, at: _Points) -> Iterator[_Finding]:
+    # For a convex Q the difference quotient lies between the end gradients: no truncation error.
+    step = _RELATIVE_STEP * at.w
+    there = at.w + step
+    step = there - at.w
+    difference = p.value_terms(there) - p.value_terms(at.w)
+    here, beyond = p.grad(at.w) * step, p.grad(there) * step
+    rounding = _ULPS * (
+        np.abs(p.value_terms(at.w)) + np.abs(here / _RELATIVE_STEP) + np.abs(beyond)
+    )
+    yield here - difference - rounding, "(Q(w+h) - Q(w))/h must not be below grad(w)"
+    yield difference - beyond - rounding, "(Q(w+h) - Q(w))/h must not exceed grad(w+h)"
+
+
+def _conjugate_derivative(p: Potential, at: _Points) -> Iterator[_Finding]:
+    step = _dual_step(at)
+    there = at.z + step
+    step = there - at.z
+    difference = p.conjugate_terms(there) - p.conjugate_terms(at.z)
+    here, beyond = at.w * step, p.grad_dual(there) * step
+    conditioning = np.abs(at.w) + np.abs(at.z) * at.slope
+    rounding = _ULPS * (np.abs(p.conjugate_terms(at.z)) + conditioning * np.abs(at.z))
+    yield here - difference - rounding, "(Q*(z+h) - Q*(z))/h must not be below w(z)"
+    yield difference - beyond - rounding, "(Q*(z+h) - Q*(z))/h must not exceed w(z+h)"
+
+
+def _hess_is_derivative(p: Potential, at: _Points) -> Iterator[_Finding]:
+    step = _dual_step(at)
+    above, below = at.z + step, at.z - step
+    width = above - below
+    slope = (p.grad_dual(above) - p.grad_dual(below)) / width
+    rounding = _ULPS * (np.abs(at.w) + np.abs(at.z) * at.slope) / width
+    allowed = _DIFFERENCE * at.slope + rounding
+    meaning = "hess_dual(z) must equal (w(z+h) - w(z-h))/2h"
+    # A step that rounding swallows says nothing.
+    yield np.where(width > 0.0, np.abs(slope - at.slope) - allowed, 0.0), meaning
+
+
+def _primal_round_trip(p: Potential, at: _Points) -> Iterator[_Finding]:
+    error = np.abs(p.grad_dual(p.grad(at.w)) - at.w)
+    allowed = _ULPS * (np.abs(at.w) + np.abs(at.z) * at.slope)
+    yield error - allowed, "grad_dual(grad(w)) must return w"
+
+
+def _dual_round_trip(p: Potential, at: _Points) -> Iterator[_Finding]:
+    error = np.abs(p.grad(at.w) - at.z)
+    allowed = _ULPS * (np.abs(at.z) + np.abs(at.w) / at.slope)
+    yield error - allowed, "grad(grad_dual(z)) must return z"
+
+
+def _fenchel_equality(p: Potential, at: _Points) -> Iterator[_Finding]:
+    value, conjugate, product = p.value_terms(at.w), p.conjugate_terms(at.z), at.z * at.w
+    size = np.abs(value) + np.abs(conjugate) + np.abs(product) + np.square(at.z) * at.slope
+    gap = np.abs(value + conjugate - product)
+    yield gap - _ULPS * size, "Q(w) + Q*(z) = z w must hold at w = w(z)"
+
+
+def _convexity(p: Potential, at: _Points) -> Iterator[_Finding]:
+    yield -at.slope, "hess_dual(z) must be >= 0"
+    there = 1.5 * at.w
+    rise = (p.grad(there) - p.grad(at.w)) * np.sign(at.w)
+    # NaN: 1.5 w may lie outside the domain of a user's potential, where nothing is claimed.
+    rise = np.where(np.isnan(p.grad(there)), 0.0, rise)
+    yield -rise - _ULPS * np.abs(at.z), "grad must be monotone"
+
+
+def _hess_growth_bounds(p: Potential, at: _Points) -> Iterator[_Finding]:
+    for radius in (0.01, 0.1, 1.0):
+        reach = radius * np.abs(at.w) / at.slope
+        bound = p.hess_growth(at.z, reach)
+        for fraction in (-1.0, -0.5, 0.5, 1.0):
+            ratio = p.hess_dual(at.z + fraction * reach) / at.slope
+            worst = np.maximum(ratio, 1.0 / ratio)
+            # z + t and z are rounded: the slope moves as much as the bound allows for |z| eps.
+            slack = _ULPS + p.hess_growth(at.z, 4.0 * np.spacing(np.abs(at.z) + reach)) - 1.0
+            excess = np.where(bound < np.inf, worst - bound * (1.0 + slack), 0.0)
+            yield excess, "w'(z+t)/w'(z) and its inverse must stay below hess_growth(z, |t|)"
+
+
+def _totals(p: Potential, at: _Points) -> Iterator[_Finding]:
+    w = np.where(at.usable, at.w, 0.0)
+    total, summed = p.value(w), float(np.sum(p.value_terms(w)))
+    wrong = not (total == summed or np.isnan(summed))
+    yield np.where(wrong, 1.0, 0.0), "value(w) must be the sum of value_terms(w)"
+
+
+def _dual_step(at: _Points) -> FloatArray:
+    """A small fraction of the length over which w(z) changes by its own size."""
+    return _RELATIVE_STEP * np.abs(at.w) / at.slope
+
+
+_CHECKS: dict[str, Callable[[Potential, _Points], Iterator[_Finding]]] = {
+    "grad against difference quotient": _grad_is_derivative,
+    "conjugate against difference quotient": _conjugate_derivative,
+    "hess_dual against difference quotient": _hess_is_derivative,
+    "round trip of w": _primal_round_trip,
+    "round trip of z": _dual_round_trip,
+    "Fenchel equality": _fenchel_equality,
+    "convexity": _convexity,
+    "hess_growth bound": _hess_growth_bounds,
+    "totals": _totals,
+}

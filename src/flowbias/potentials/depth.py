@@ -1,0 +1,67 @@
+"""The potential of tied diagonal networks of depth D >= 3.  [woodworth2020, Theorem 3]
+
+    grad Q = a^(2-D) h_D^{-1}(w / a^D),   w(z) = a^D h_D(a^(D-2) z),   Q = sum a^2 q_D(w / a^D)
+
+per coordinate, a = scale the size of w+(0) = w-(0); the general start a is not in the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.potentials.power import PowerPotential, check_depth
+from flowbias.potentials.scale import Scale
+
+_LARGEST_PLAIN_LOG = 300.0
+
+
+def power_log_unit(depth: float, log_start: FloatArray) -> float:
+    """The log_unit in which duals are ordinary numbers for starts exp(log_start).
+
+    Small starts: duals fill (-a^(2-D), a^(2-D)). Large ones: duals are about w a^(2-2D).
+    """
+    if log_start.size == 0:
+        return 0.0
+    widest = (depth - 2.0) * float(np.max(np.abs(log_start)))
+    steepest = (depth - 1.0) * float(np.max(log_start))
+    if max(widest, steepest) <= _LARGEST_PLAIN_LOG:
+        return 0.0
+    typical = float(np.median(log_start))
+    return (2.0 - depth if typical < 0.0 else 2.0 - 2.0 * depth) * typical
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class DepthPotential(PowerPotential):
+    """Potential of w = w+^D - w-^D from w+(0) = w-(0) = scale; give scale or log_scale."""
+
+    log_scale: FloatArray
+    _start: Scale = field(repr=False)
+
+    def __init__(
+        self, depth: float, scale: ArrayLike | None = None, *, log_scale: ArrayLike | None = None
+    ) -> None:
+        depth = check_depth(depth)
+        start = Scale.read(scale, log_scale)
+        unit = power_log_unit(depth, start.log)
+        object.__setattr__(self, "_start", start)
+        object.__setattr__(self, "log_scale", start.log)
+        self._install(
+            depth,
+            start.log,
+            unit,
+            log_gain=depth * start.log,
+            inverse_root_gain=start.power(-0.5 * depth),
+            reach=start.power(2.0 - depth, -unit),
+            log_reach=(2.0 - depth) * start.log - unit,
+        )
+
+    @property
+    def scale(self) -> FloatArray:
+        """The scale; 0 or inf where only its logarithm is a double."""
+        return self._start.value
+
+    def __repr__(self) -> str:
+        return f"DepthPotential(depth={self.depth:g}, {self._start!r})"

@@ -1,0 +1,67 @@
+"""Explicit distance to the start at depth 2.  [woodworth2020, equations (8)-(9)]
+
+    R(w) = min ||theta - scale||^2  s.t.  F(theta) = w,    R = sum scale^2 r(w / scale^2)
+
+r is exactly the depth-4 potential q_4: staying close in parameters at depth 2 is the implicit bias
+of depth 4 with a start of size sqrt(scale), R = scale * Q_4. In the language of the power family:
+depth 4, log_plus = log_minus = log(scale)/2, log_unit = -log(scale), and grad R lies in (-1, 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.potentials._base import Provides
+from flowbias.potentials.power import PowerPotential
+from flowbias.potentials.scale import Scale
+
+# Beyond it r'(w/scale^2) underflows; R is then measured in units of 1/scale^2.
+_LARGEST_PLAIN_LOG = 150.0
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class DistancePotential(PowerPotential):
+    """Least squared parameter distance from (scale, ..., scale); give scale or log_scale."""
+
+    log_scale: FloatArray
+    _start: Scale = field(repr=False)
+
+    def __init__(
+        self, scale: ArrayLike | None = None, *, log_scale: ArrayLike | None = None
+    ) -> None:
+        start = Scale.read(scale, log_scale)
+        object.__setattr__(self, "_start", start)
+        object.__setattr__(self, "log_scale", start.log)
+        largest = float(np.max(start.log, initial=-np.inf))
+        extra = -2.0 * largest if largest > _LARGEST_PLAIN_LOG else 0.0
+        log_reach = np.full(start.log.shape, -extra)
+        uniform = bool(np.all(start.log == start.log.flat[0])) if start.log.size else True
+        with np.errstate(over="ignore"):
+            reach = np.exp(log_reach)
+        self._install(
+            4.0,
+            0.5 * start.log,
+            extra - largest if uniform else 0.0,
+            log_gain=2.0 * start.log,
+            inverse_root_gain=start.power(-1.0),
+            reach=reach,
+            log_reach=log_reach,
+        )
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        """The power form holds with one unit for all coordinates, so only for a uniform scale."""
+        if self.log_scale.size and np.any(self.log_scale != self.log_scale.flat[0]):
+            return frozenset({Provides.POTENTIAL})
+        return super().provides
+
+    @property
+    def scale(self) -> FloatArray:
+        """The scale; 0 or inf where only its logarithm is a double."""
+        return self._start.value
+
+    def __repr__(self) -> str:
+        return f"DistancePotential({self._start!r})"

@@ -1,0 +1,39 @@
+"""Hypentropy: what tied depth-2 diagonal networks minimize.  [woodworth2020, Theorem 1]
+
+    Q(w) = sum_i |w_i| (asinh(|w_i|/s_i) - |w_i| / (s_i + hypot(s_i, w_i))),   s = 2 scale^2
+    w(z) = s sinh z
+
+scale is the size of w+(0) = w-(0), per coordinate or one for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.potentials.hyperbolic import HyperbolicPotential
+from flowbias.potentials.scale import Scale
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class Hypentropy(HyperbolicPotential):
+    """Potential of w = w+^2 - w-^2 from w+(0) = w-(0) = scale; give scale or log_scale."""
+
+    log_scale: FloatArray
+    _start: Scale = field(repr=False)
+
+    def __init__(
+        self, scale: ArrayLike | None = None, *, log_scale: ArrayLike | None = None
+    ) -> None:
+        start = Scale.read(scale, log_scale)
+        object.__setattr__(self, "_start", start)
+        object.__setattr__(self, "log_scale", start.log)
+        self._install(2.0 * start.log, 2.0 * start.log, rate=1.0, root=start)
+
+    @property
+    def scale(self) -> FloatArray:
+        """The scale; 0 or inf where only its logarithm is a double."""
+        return self._start.value
+
+    def __repr__(self) -> str:
+        return f"Hypentropy({self._start!r})"

@@ -1,0 +1,262 @@
+"""Potentials whose dual map is a difference of exponentials: depth-2 networks of every kind.
+
+    w(z)  = exp(log_plus + rate z) - exp(log_minus - rate z)
+    Q(w)  = (1/rate) [ Q2(w; s) + tilt w ],   Q(0) = 0
+    Q2    = |w| (asinh(|w|/s) - |w| / (s + hypot(s, w))),   s = 2 exp((log_plus + log_minus)/2)
+    Q*(z) = (1/rate) (exp((log_plus + rate z)/2) - exp((log_minus - rate z)/2))^2
+
+with tilt = (log_minus - log_plus)/2.  [woodworth2020, Theorem 1; azulay2021, Theorem 1 and app. A]
+A side at -inf is absent: then w keeps one sign and Q = (1/rate)(w log w - w - log_plus w); with
+both absent the coordinate is frozen at 0.
+
+Written this way because 2 - sqrt(4 + z^2) + z asinh(z/2) loses every digit for small z, and
+s sinh z = 0 * inf for the scales that matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.potentials._base import Potential, Provides
+from flowbias.potentials.scale import Scale, describe, read_real, require, require_broadcast
+
+# Beyond this sinh is an exponential to all digits and is taken together with the scale.
+_EXPONENTIAL = 700.0
+# With a tilt, rate z - tilt rounds more than either exponent; near 0 only the sinh will do.
+_TILTED_EXPONENTIAL = 1.0
+# Above it the dual w / s comes close to underflow, so it is measured in units of about 1/s.
+_LARGEST_PLAIN_LOG = 600.0
+_LOG_FIX = "Pass log|w+(0)^2|-like logarithms; -inf removes that side."
+
+
+@dataclass(frozen=True, eq=False, init=False, repr=False)
+class HyperbolicPotential(Potential):
+    """The potential with w(z) = exp(log_plus + rate z) - exp(log_minus - rate z)."""
+
+    log_plus: FloatArray
+    log_minus: FloatArray
+    rate: float
+    log_unit: float
+    _center: FloatArray = field(repr=False)  # (log_plus + log_minus)/2; 0 where a side is absent
+    _tilt: FloatArray = field(repr=False)
+    _tilt_in_units: FloatArray = field(repr=False)
+    _root: FloatArray = field(repr=False)  # exp((center + log_unit)/2)
+    _sign: FloatArray = field(repr=False)  # of a one-sided coordinate; 0 if frozen
+    _two_sided: NDArray[np.bool_] = field(repr=False)
+    _far: FloatArray = field(repr=False)
+    _is_tilted: bool = field(repr=False)
+    _all_two_sided: bool = field(repr=False)
+
+    def __init__(self, log_plus: ArrayLike, log_minus: ArrayLike, rate: float = 1.0) -> None:
+        plus = read_real("log_plus", log_plus, _LOG_FIX)
+        minus = read_real("log_minus", log_minus, _LOG_FIX)
+        for name, log in (("log_plus", plus), ("log_minus", minus)):
+            require(name, log, log < np.inf, "must be a number below inf", _LOG_FIX)
+        require_broadcast("log_minus", minus, "log_plus", plus)
+        speed = read_real("rate", rate, "Pass a positive number.")
+        require(
+            "rate",
+            speed,
+            (speed > 0) & (speed < np.inf),
+            "must be > 0 and finite",
+            "Pass 1.0 for tied weights, 2.0 for untied ones.",
+        )
+        with np.errstate(invalid="ignore"):
+            quarter = 0.25 * plus + 0.25 * minus
+        root = Scale(None, np.where(np.isfinite(quarter), quarter, 0.0))
+        self._install(plus, minus, float(speed), root)
+
+    def _install(self, plus: FloatArray, minus: FloatArray, rate: float, root: Scale) -> None:
+        """Set the fields; root is exp((log_plus + log_minus)/4) wherever both sides exist."""
+        plus, minus = np.broadcast_arrays(plus, minus)
+        two_sided = np.isfinite(plus) & np.isfinite(minus)
+        largest = float(np.max(plus, initial=-np.inf, where=two_sided))
+        unit = -largest if largest > _LARGEST_PLAIN_LOG else 0.0
+        with np.errstate(all="ignore"):
+            center = np.where(two_sided, 0.5 * plus + 0.5 * minus, 0.0)
+            tilt = np.where(two_sided, 0.5 * minus - 0.5 * plus, 0.0)
+            tilt_in_units = np.where(tilt == 0.0, 0.0, tilt * np.exp(-unit))
+        arrays = {
+            "log_plus": plus,
+            "log_minus": minus,
+            "_center": center,
+            "_tilt": tilt,
+            "_tilt_in_units": tilt_in_units,
+            "_root": root.power(1.0, 0.5 * unit),
+            "_sign": np.isfinite(plus) * 1.0 - np.isfinite(minus) * 1.0,
+            "_two_sided": two_sided,
+            "_far": np.where(tilt == 0.0, _EXPONENTIAL, _TILTED_EXPONENTIAL),
+        }
+        for name, array in arrays.items():
+            copy = np.array(array)
+            copy.setflags(write=False)
+            object.__setattr__(self, name, copy)
+        object.__setattr__(self, "rate", rate)
+        object.__setattr__(self, "_is_tilted", bool(np.any(tilt != 0.0)))
+        object.__setattr__(self, "_all_two_sided", bool(np.all(two_sided)))
+        object.__setattr__(self, "log_unit", unit)
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        return frozenset({Provides.POTENTIAL, Provides.EXPONENTIAL_DUAL})
+
+    # --- from dual to primal -------------------------------------------------------------------
+
+    @np.errstate(all="ignore")
+    def grad_dual(self, z: FloatArray) -> FloatArray:
+        scaled = self._scaled_argument(z)
+        if self.log_unit != 0.0:
+            w = 2.0 * self._root * (self._root * scaled * _sinh_ratio(self._in_own_units(scaled)))
+        else:
+            w = 2.0 * self._root * (self._root * np.sinh(scaled))
+            if not self._is_moderate(scaled):
+                plus, minus = self._exponents(z)
+                w = np.where(self._is_far(scaled), np.exp(plus) - np.exp(minus), w)
+        return self._where_two_sided(w, lambda: self._sign * self._one_sided_size(z))
+
+    @np.errstate(all="ignore")
+    def hess_dual(self, z: FloatArray) -> FloatArray:
+        scaled = self._scaled_argument(z)
+        slope = 2.0 * self._root * (self._root * np.cosh(self._in_own_units(scaled)))
+        if self.log_unit == 0.0 and not self._is_moderate(scaled):
+            plus, minus = self._exponents(z)
+            slope = np.where(self._is_far(scaled), np.exp(plus) + np.exp(minus), slope)
+
+        def one_sided() -> FloatArray:
+            return np.abs(self._sign) * self._one_sided_size(z, self.log_unit)
+
+        return self.rate * self._where_two_sided(slope, one_sided)
+
+    @np.errstate(all="ignore")
+    def conjugate_terms(self, z: FloatArray) -> FloatArray:
+        # 4 exp(center) sinh(./2)^2: the difference of exponentials cancels near its minimum.
+        scaled = self._scaled_argument(z)
+        if self.log_unit != 0.0:
+            half = 0.5 * self._in_own_units(scaled)
+            terms = np.square(self._root * scaled * _sinh_ratio(half))
+        else:
+            terms = np.square(2.0 * self._root * np.sinh(0.5 * scaled))
+            if not self._is_moderate(scaled):
+                plus, minus = self._exponents(z)
+                far = np.square(np.exp(0.5 * plus) - np.exp(0.5 * minus))
+                terms = np.where(self._is_far(scaled), far, terms)
+
+        def one_sided() -> FloatArray:
+            return np.abs(self._sign) * self._one_sided_size(z, -self.log_unit)
+
+        return self._where_two_sided(terms, one_sided) / self.rate
+
+    @np.errstate(all="ignore")
+    def hess_growth(self, z: FloatArray, radius: FloatArray | float) -> FloatArray:
+        """exp(rate radius): each exponential grows by exactly that factor at most."""
+        growth = np.exp(self.rate * self._in_own_units(np.asarray(radius, dtype=np.float64)))
+        shape = np.broadcast_shapes(np.shape(z), growth.shape, self.log_plus.shape)
+        return np.broadcast_to(growth, shape).copy()
+
+    # --- from primal to dual -------------------------------------------------------------------
+
+    @np.errstate(all="ignore")
+    def grad(self, w: FloatArray) -> FloatArray:
+        w = np.asarray(w, dtype=np.float64)
+        ratio_in_units = w / self._root / self._root * 0.5
+        ratio = self._in_own_units(ratio_in_units)
+        argument = self._argument(w, ratio)
+        if self.log_unit != 0.0:
+            # For small ratio asinh(ratio) may underflow although its quotient by the unit does not.
+            small = ratio_in_units * _asinh_ratio(ratio) + self._tilt_in_units
+            large = argument * np.exp(-0.5 * self.log_unit) * np.exp(-0.5 * self.log_unit)
+            argument = np.where(np.abs(ratio) < 1e-3, small, large)
+        return self._where_two_sided(argument, lambda: self._one_sided_argument(w)) / self.rate
+
+    @np.errstate(all="ignore")
+    def value_terms(self, w: FloatArray) -> FloatArray:
+        w = np.asarray(w, dtype=np.float64)
+        ratio_in_units = np.abs(w / self._root / self._root * 0.5)
+        ratio = self._in_own_units(ratio_in_units)
+        largest = np.exp(-self.log_unit)
+        share = np.where(ratio < np.inf, ratio_in_units / (1.0 + np.hypot(1.0, ratio)), largest)
+        terms = np.where(w == 0.0, 0.0, w * self.grad(w) - np.abs(w) * share / self.rate)
+        return self._where_two_sided(terms, lambda: self._one_sided_value(w))
+
+    # --- shared pieces -------------------------------------------------------------------------
+
+    def _scaled_argument(self, z: FloatArray) -> FloatArray:
+        return np.asarray(self.rate * np.asarray(z, dtype=np.float64) - self._tilt_in_units)
+
+    def _exponents(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        move = self.rate * np.asarray(z, dtype=np.float64)
+        return self.log_plus + move, self.log_minus - move
+
+    def _is_far(self, scaled: FloatArray) -> NDArray[np.bool_]:
+        """Where two exponentials are better than a sinh: it overflows, or the tilt cancels."""
+        return np.abs(scaled) > self._far
+
+    def _is_moderate(self, scaled: FloatArray) -> bool:
+        """Whether a sinh serves every coordinate: the common case, kept free of branches."""
+        return not self._is_tilted and bool(np.abs(scaled).max(initial=0.0) <= _EXPONENTIAL)
+
+    def _in_own_units(self, scaled: FloatArray) -> FloatArray:
+        """scaled * exp(log_unit), in halves because the unit itself may underflow."""
+        if self.log_unit == 0.0:
+            return scaled
+        half = np.exp(0.5 * self.log_unit)
+        return np.asarray(scaled * half * half)
+
+    def _argument(self, w: FloatArray, ratio: FloatArray) -> FloatArray:
+        """rate z = asinh(w/s) + tilt, by logarithms where w/s overflows or the tilt cancels."""
+        plain = np.arcsinh(ratio)
+        inverse = 1.0 / ratio
+        correction = np.square(inverse) / (2.0 * (1.0 + np.hypot(1.0, inverse)))
+        log_size = np.log(np.abs(w)) + np.log1p(correction)
+        side = np.where(w > 0.0, self._center - self._tilt, self._center + self._tilt)
+        by_logs = np.copysign(1.0, w) * (log_size - side)
+        cancels = np.abs(self._tilt) > np.maximum(np.abs(log_size), np.abs(side))
+        use_logs = np.isinf(ratio) | (cancels & (np.abs(ratio) > 1.0))
+        return np.where(use_logs, by_logs, plain + self._tilt)
+
+    def _where_two_sided(
+        self, two_sided: FloatArray, otherwise: Callable[[], FloatArray]
+    ) -> FloatArray:
+        if self._all_two_sided:
+            return two_sided
+        return np.where(self._two_sided, two_sided, otherwise())
+
+    def _one_sided_log(self) -> FloatArray:
+        return np.where(self._sign > 0, self.log_plus, self.log_minus)
+
+    def _one_sided_size(self, z: FloatArray, log_factor: float = 0.0) -> FloatArray:
+        """|w(z)| exp(log_factor) where one side exists; 0 where none does."""
+        move = self._sign * self.rate * self._in_own_units(np.asarray(z, dtype=np.float64))
+        return np.asarray(np.exp(self._one_sided_log() + move + log_factor))
+
+    def _one_sided_argument(self, w: FloatArray) -> FloatArray:
+        argument = self._sign * (np.log(self._sign * w) - self._one_sided_log())
+        frozen = np.where(w == 0.0, 0.0, np.nan)
+        return np.where(self._sign == 0.0, frozen, argument * np.exp(-self.log_unit))
+
+    def _one_sided_value(self, w: FloatArray) -> FloatArray:
+        size = self._sign * w
+        terms = size * (np.log(size) - self._one_sided_log() - 1.0) / self.rate
+        inside = np.where(size > 0.0, terms * np.exp(-self.log_unit), np.inf)
+        return np.where(w == 0.0, 0.0, inside)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}(log_plus={describe(self.log_plus)}, "
+            f"log_minus={describe(self.log_minus)}, rate={self.rate:g})"
+        )
+
+
+def _sinh_ratio(x: FloatArray) -> FloatArray:
+    """sinh(x)/x, 1 at 0."""
+    return np.where(x == 0.0, 1.0, np.sinh(x) / np.where(x == 0.0, 1.0, x))
+
+
+def _asinh_ratio(x: FloatArray) -> FloatArray:
+    """asinh(x)/x, 1 at 0."""
+    return np.where(x == 0.0, 1.0, np.arcsinh(x) / np.where(x == 0.0, 1.0, x))

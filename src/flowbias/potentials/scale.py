@@ -1,0 +1,141 @@
+"""The size of a start, read once and kept so that no digit is lost.
+
+A scale such as exp(-10000) exists only as a logarithm, and a scale given as a number should not
+take the detour through its logarithm, which costs |log scale| units in the last place. `Scale`
+keeps whichever was given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowbias._typing import ArrayLike, FloatArray
+
+
+def frozen_array(values: ArrayLike) -> FloatArray:
+    """A read-only float64 copy."""
+    array = np.array(values, dtype=np.float64)
+    array.setflags(write=False)
+    return array
+
+
+def describe(values: FloatArray) -> str:
+    """A number as such, an array as its size and range: for reprs and error messages."""
+    if values.ndim == 0:
+        return f"{values.item():.6g}"
+    if values.size == 0:
+        return "<empty>"
+    return f"<{values.size} values in [{values.min():.6g}, {values.max():.6g}]>"
+
+
+def read_real(name: str, values: ArrayLike, fix: str) -> FloatArray:
+    """Read-only float64 copy of an argument, or a ValueError that names it."""
+    try:
+        return frozen_array(values)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"{name}: must be a real number or an array of them, got {values!r}. {fix}"
+        ) from None
+
+
+def require(
+    name: str, values: FloatArray, valid: NDArray[np.bool_], constraint: str, fix: str
+) -> None:
+    """Raise a ValueError naming argument, constraint, first offending value and fix."""
+    bad = ~np.asarray(valid)
+    if bad.any():
+        first = np.broadcast_to(values, bad.shape)[bad].flat[0]
+        raise ValueError(f"{name}: {constraint}, got {first:.6g}. {fix}")
+
+
+def require_broadcast(name: str, values: FloatArray, other_name: str, other: FloatArray) -> None:
+    """Raise a ValueError if two per-coordinate arguments have different lengths."""
+    try:
+        np.broadcast_shapes(values.shape, other.shape)
+    except ValueError:
+        raise ValueError(
+            f"{name}: must broadcast against {other_name} of shape {other.shape}, "
+            f"got shape {values.shape}. Pass one number, or one per coordinate."
+        ) from None
+
+
+_SCALE_FIX = "For scales too small or too large for a float pass log_scale=log(scale)."
+_LOG_SCALE_FIX = "Pass the natural logarithm of the scale, for instance log_scale=-10.0."
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scale:
+    """A positive number (or array of them), given directly or by its natural logarithm."""
+
+    direct: FloatArray | None
+    log: FloatArray
+
+    @classmethod
+    def read(
+        cls, scale: ArrayLike | None, log_scale: ArrayLike | None, name: str = "scale"
+    ) -> Scale:
+        """Check the pair of arguments scale, log_scale of which exactly one must be given."""
+        if scale is not None and log_scale is None:
+            direct = read_real(name, scale, f"Pass {name}=0.1 for instance.")
+            finite = np.isfinite(direct) & (direct > 0)
+            require(name, direct, finite, "must be > 0 and finite", _SCALE_FIX)
+            return cls(direct, frozen_array(np.log(direct)))
+        if log_scale is not None and scale is None:
+            log = read_real("log_scale", log_scale, _LOG_SCALE_FIX)
+            require("log_scale", log, np.isfinite(log), "must be finite", _LOG_SCALE_FIX)
+            return cls(None, log)
+        got = "neither" if scale is None else "both"
+        raise ValueError(
+            f"{name}, log_scale: exactly one of them must be given, got {got}. "
+            f"Pass {name}=0.1, or log_scale=-10000.0 when the scale itself underflows."
+        )
+
+    @property
+    def value(self) -> FloatArray:
+        """The scale itself; 0 or inf where only its logarithm exists."""
+        return self.power(1.0) if self.direct is None else self.direct
+
+    @np.errstate(all="ignore")
+    def power(self, exponent: float, log_factor: float = 0.0) -> FloatArray:
+        """scale^exponent * exp(log_factor), to about one unit in the last place."""
+        if self.direct is not None:
+            if log_factor == 0.0:
+                return np.asarray(self.direct**exponent)
+            # In halves, so that neither factor leaves the double range before the product does.
+            half = np.asarray(self.direct ** (0.5 * exponent) * np.exp(0.5 * log_factor))
+            if np.all(np.isfinite(half) & (half > 0)):
+                return np.asarray(half * half)
+        product = exponent * self.log
+        error = _product_error(exponent, self.log, product)
+        return np.asarray(np.exp(product + log_factor) * (1.0 + error))
+
+    @np.errstate(all="ignore")
+    def times(self, factor: FloatArray) -> Scale:
+        """The scale multiplied by an ordinary positive factor."""
+        log = frozen_array(self.log + np.log(factor))
+        if self.direct is None:
+            return Scale(None, log)
+        product = self.direct * factor
+        regular = bool(np.all(np.isfinite(product) & (product > 0)))
+        return Scale(frozen_array(product) if regular else None, log)
+
+    def __repr__(self) -> str:
+        if self.direct is None:
+            return f"log_scale={describe(self.log)}"
+        return f"scale={describe(self.direct)}"
+
+
+def _product_error(a: float, b: FloatArray, product: FloatArray) -> FloatArray:
+    """a*b - fl(a*b), exactly (Veltkamp splitting): what exp() of the product would amplify."""
+    a_high, a_low = _split(np.float64(a))
+    b_high, b_low = _split(b)
+    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def _split(x: FloatArray | np.float64) -> tuple[FloatArray, FloatArray]:
+    big = np.asarray(134217729.0 * x)  # 2^27 + 1: halves the 53-bit significand
+    high = big - (big - x)
+    return high, x - high

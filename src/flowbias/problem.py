@@ -1,0 +1,227 @@
+"""Data and constraint: the one place where input is checked.
+
+`Regression(X, y)` holds what the user gave, checked once. `Constraint` is what the solvers see:
+`A w = b` with independent rows of unit length, whose solutions are exactly the predictors that
+gradient flow can converge to. Where y is outside the range of X the flow fits its projection P y,
+so b belongs to P y.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse
+
+from flowbias._typing import FloatArray
+
+# Columns are handled in blocks of about this many numbers, so that no product needs a copy of X.
+BLOCK_NUMBERS = 2**19
+# Squaring X in the Gram matrix costs half of the digits: below this reciprocal condition number
+# (condition of X above about 1e5) the rows are orthogonalized first instead.
+SAFE_GRAM_RCOND = 1e-10
+# y counts as inside the range of X when the part outside is below this fraction of it: well above
+# the rounding of a projection in an ill-conditioned basis, well below any real misfit.
+IN_RANGE = 1e-10
+
+
+class InputError(ValueError):
+    """Input that cannot be used: names the argument, the constraint, the value and the fix."""
+
+
+def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
+    """`value` as a finite float64 array of `ndim` dimensions, without a copy where possible."""
+    if scipy.sparse.issparse(value):
+        value = value.toarray()
+    array = np.asarray(value)
+    if array.dtype.kind not in "buif":
+        raise InputError(
+            f"{name}: must hold real numbers, got dtype {array.dtype}. "
+            f"Convert it first, for example {name}.astype(float)."
+        )
+    if array.ndim != ndim:
+        fix = (
+            f"Use {name}.reshape(1, -1) for one sample, {name}.reshape(-1, 1) for one feature."
+            if ndim == 2
+            else "Solve one output at a time: pass a single column, for example y[:, 0]."
+        )
+        raise InputError(f"{name}: must have {ndim} dimension(s), got shape {array.shape}. {fix}")
+    if array.size == 0:
+        raise InputError(f"{name}: must not be empty, got shape {array.shape}. Pass some data.")
+    array = array.astype(np.float64, copy=False)
+    # max and min propagate NaN and infinity, and unlike isfinite need no temporary of X's size.
+    if not (np.isfinite(array.max()) and np.isfinite(array.min())):
+        bad = np.argwhere(~np.isfinite(array))[0]
+        raise InputError(
+            f"{name}: must be finite, got {array[tuple(bad)]} at index {tuple(map(int, bad))}. "
+            "Drop or impute such entries."
+        )
+    return array
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Linear regression data: n samples in the rows of X, and n real outputs y."""
+
+    X: FloatArray
+    y: FloatArray
+
+    def __init__(self, X: Any, y: Any) -> None:
+        checked_X = checked_array("X", X, 2)
+        checked_y = checked_array("y", y, 1)
+        if checked_X.shape[0] != checked_y.shape[0]:
+            raise InputError(
+                f"y: must have one entry per row of X ({checked_X.shape[0]}), "
+                f"got {checked_y.shape[0]}. Check that X is samples x features."
+            )
+        if checked_X.max() == 0.0 == checked_X.min():
+            raise InputError(
+                f"X: must have a nonzero entry, got all zeros of shape {checked_X.shape}. "
+                "No predictor changes the loss; check how X was built."
+            )
+        object.__setattr__(self, "X", checked_X)
+        object.__setattr__(self, "y", checked_y)
+
+    def __repr__(self) -> str:
+        return f"Regression(n={self.X.shape[0]}, d={self.X.shape[1]})"
+
+    @cached_property
+    def constraint(self) -> Constraint:
+        """`A w = b`, the set of limits that the data allows."""
+        return constraint_of(self.X, self.y)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """`A w = b` with A = row_scale * rows: independent rows of unit length."""
+
+    rows: FloatArray
+    row_scale: FloatArray
+    target: FloatArray
+    #: matrix that takes a dual of the basis rows to a dual of X's rows; None: they are X's rows
+    to_data: FloatArray | None = None
+    #: matrix with target = from_data @ y; None: target = row_scale * y
+    from_data: FloatArray | None = field(default=None, repr=False)
+    #: distance of y from the range of X relative to y, and P y itself
+    distance: float = 0.0
+    projected: FloatArray | None = None
+    #: Cholesky factor of A A^T where one was computed on the way
+    gram_factor: FloatArray | None = field(default=None, repr=False)
+    factorizations: int = 1
+
+    def apply(self, w: FloatArray) -> FloatArray:
+        """A w."""
+        return self.row_scale * (self.rows @ w)
+
+    def adjoint(self, dual: FloatArray) -> FloatArray:
+        """A^T dual."""
+        return self.rows.T @ (self.row_scale * dual)
+
+    def gram(self, weights: FloatArray) -> FloatArray:
+        """Lower triangle of A diag(weights) A^T."""
+        return gram(self.rows, weights, self.row_scale)
+
+    def dual_of_data(self, dual: FloatArray) -> FloatArray:
+        """The dual nu of X's own rows with X^T nu = A^T dual."""
+        if self.to_data is None:
+            return self.row_scale * dual
+        return self.to_data @ dual
+
+    def with_target(self, target: FloatArray) -> Constraint:
+        """The same rows with another right-hand side."""
+        return replace(self, target=target)
+
+    def target_derivative(self) -> FloatArray:
+        """d target / d y, a matrix."""
+        return np.diag(self.row_scale) if self.from_data is None else self.from_data
+
+
+def gram(rows: FloatArray, weights: FloatArray, row_scale: FloatArray) -> FloatArray:
+    """Lower triangle of diag(r) rows diag(weights) rows^T diag(r), in column blocks.
+
+    One symmetric rank-k update per block: half the work of a general product, and memory beyond
+    the result is one block, never a second X.
+    """
+    n, d = rows.shape
+    root = np.sqrt(weights)
+    width = max(1, min(d, BLOCK_NUMBERS // n + 1))
+    total = np.zeros((n, n), order="F")
+    for start in range(0, d, width):
+        part = slice(start, start + width)
+        block = np.multiply(rows[:, part], root[part], order="C")
+        block *= row_scale[:, None]
+        total = scipy.linalg.blas.dsyrk(
+            1.0, block.T, beta=1.0, c=total, trans=1, lower=1, overwrite_c=1
+        )
+    return total
+
+
+def row_lengths(X: FloatArray) -> FloatArray:
+    """Euclidean length of each row, safe for entries whose squares overflow or vanish."""
+    largest = np.maximum(X.max(axis=1), -X.min(axis=1))
+    lengths = np.zeros(len(X))
+    ordinary = (largest > 1e-120) & (largest < 1e120)
+    if ordinary.all():
+        return np.sqrt(np.einsum("ij,ij->i", X, X))
+    for i in np.flatnonzero(largest > 0):
+        lengths[i] = largest[i] * np.linalg.norm(X[i] / largest[i])
+    return lengths
+
+
+def constraint_of(X: FloatArray, y: FloatArray) -> Constraint:
+    """Equilibrate the rows; orthogonalize them where they are (nearly) dependent."""
+    n, d = X.shape
+    lengths = row_lengths(X)
+    if n <= d and (lengths > 0).all():
+        scale = 1.0 / lengths
+        factor, rcond = _cholesky_with_condition(gram(X, np.ones(d), scale))
+        if factor is not None and rcond > SAFE_GRAM_RCOND:
+            return Constraint(X, scale, scale * y, gram_factor=factor)
+    return _orthogonal_constraint(X, y, lengths)
+
+
+def _cholesky_with_condition(matrix: FloatArray) -> tuple[FloatArray | None, float]:
+    norm = np.abs(matrix).sum(axis=0).max()
+    try:
+        factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
+    except scipy.linalg.LinAlgError:
+        return None, 0.0
+    rcond, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
+    return factor, float(rcond)
+
+
+def _orthogonal_constraint(X: FloatArray, y: FloatArray, lengths: FloatArray) -> Constraint:
+    """Orthonormal basis of the row space, from a singular value decomposition.
+
+    With D^-1 X = U S V^T (D the row lengths), the constraint X w = P y reads V^T w = b. Singular
+    values below max(n, d) eps are rounding, and their directions are dropped.
+    """
+    unit = np.where(lengths > 0, lengths, 1.0)
+    scaled = X / unit[:, None]
+    left, values, basis = scipy.linalg.svd(scaled, full_matrices=False)
+    rank = int((values > max(X.shape) * np.finfo(float).eps * values[0]).sum())
+    left, values, basis = left[:, :rank], values[:rank], basis[:rank]
+    target = (left.T @ (y / unit)) / values
+    misfit = np.linalg.norm(y / unit - left @ (values * target))
+    distance = float(misfit / (np.linalg.norm(y / unit) or 1.0))
+    projected, from_data = None, ((left / values) / unit[:, None]).T
+    if distance > IN_RANGE:
+        # P y is the least-squares fit in the data's own units, where rows are not rescaled.
+        size = float(np.abs(y).max())
+        reduced = (unit[:, None] * left) * values / unit.max()
+        from_data = scipy.linalg.pinv(reduced) / unit.max()
+        target = size * (from_data @ (y / size))
+        projected = (unit[:, None] * left) @ (values * target)
+        distance = float(np.linalg.norm((y - projected) / size) / np.linalg.norm(y / size))
+    return Constraint(
+        rows=np.ascontiguousarray(basis),
+        row_scale=np.ones(rank),
+        target=target,
+        to_data=(left / values) / unit[:, None],
+        from_data=from_data,
+        distance=distance if distance > IN_RANGE else 0.0,
+        projected=projected,
+    )

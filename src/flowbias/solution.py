@@ -1,0 +1,115 @@
+"""What a solve returns: the predictor, its dual, the proof, and what it cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.certificates import Certificate
+from flowbias.potentials import Potential
+
+
+class Status(Enum):
+    """How a solve ended; each failure carries its remedy."""
+
+    CERTIFIED = "certified: feasibility {feasibility:.1e}, gap {gap:.1e}"
+    PROJECTED = (
+        "y is not in the range that the model can reach on X (relative distance {distance:.1e}); "
+        "this is the least-squares limit, certified: feasibility {feasibility:.1e}, gap {gap:.1e}"
+    )
+    NOT_UNIQUE = (
+        "certified minimizer, but not the only one: feasibility {feasibility:.1e}, gap {gap:.1e}; "
+        "fb.rich_limit(model, X, y) returns the one that gradient flow selects"
+    )
+    INTEGRATED = "followed by integration; error estimate {error:.1e}, not a certificate"
+    STALLED = (
+        "not certified: feasibility {feasibility:.1e}, stationarity {stationarity:.1e}, "
+        "gap {gap:.1e} after {steps} steps; try a larger tol, remove nearly dependent rows of X, "
+        "or take the limit at a nearby scale"
+    )
+
+    @property
+    def ok(self) -> bool:
+        return self is not Status.STALLED
+
+
+class SolveError(RuntimeError):
+    """A solve that could not be certified; `solution` holds what was reached."""
+
+    def __init__(self, message: str, solution: Solution) -> None:
+        super().__init__(message)
+        self.solution = solution
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What a solve cost. A factorization is one product A diag(c) A^T with its Cholesky factor."""
+
+    factorizations: int
+    steps: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """Derivatives of the limit: (d, n) in y, and (d,) in the log of the scale."""
+
+    dw_dy: FloatArray
+    dw_dlog_scale: FloatArray | None
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """The limit w of gradient flow with its dual: grad Q(w) = shift + X^T dual."""
+
+    w: FloatArray
+    dual: FloatArray
+    status: Status
+    route: str
+    certificate: Certificate
+    stats: Stats
+    potential: Potential
+    shift: FloatArray | float = 0.0
+    distance: float = 0.0
+    details: dict[str, float] = field(default_factory=dict)
+    _sensitivity: Callable[[], Sensitivity] | None = field(default=None, repr=False)
+
+    @property
+    def message(self) -> str:
+        """The status in words, with its numbers."""
+        certificate = self.certificate
+        return self.status.value.format(
+            feasibility=certificate.feasibility, stationarity=certificate.stationarity,
+            gap=certificate.gap, distance=self.distance, steps=self.stats.steps,
+            error=self.details.get("error", np.nan),
+        )
+
+    def sensitivity(self) -> Sensitivity:
+        """Derivatives of the limit in y and in the log of the scale."""
+        if self._sensitivity is None:
+            raise NotImplementedError(
+                f"route {self.route!r} has no derivative: its minimizer need not be smooth in y. "
+                "Take fb.limit at a small positive scale instead."
+            )
+        return self._sensitivity()
+
+    def checked(self, throw: bool) -> Solution:
+        """Itself, or SolveError where it is not certified and `throw` is set."""
+        if throw and not self.status.ok:
+            raise SolveError(self.message, self)
+        return self
+
+    def __repr__(self) -> str:
+        nonzero = int(np.count_nonzero(np.abs(self.w) > 1e-6 * np.abs(self.w).max(initial=0.0)))
+        return (
+            f"Solution({self.message}\n"
+            f"         route={self.route}, d={len(self.w)}, "
+            f"entries above 1e-6 of the largest: {nonzero}, l1={np.abs(self.w).sum():.6g}, "
+            f"l2={np.linalg.norm(self.w):.6g},\n"
+            f"         error_bound={self.certificate.error_bound:.1e}, "
+            f"factorizations={self.stats.factorizations}, seconds={self.stats.seconds:.3g})"
+        )

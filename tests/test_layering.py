@@ -1,0 +1,223 @@
+"""Imports point one way, and heavy packages load only when used.
+
+    problem, potentials <- models <- limits, flows <- theory, estimators, derive
+        <- kernels, nets <- regime <- experiments <- cli;   datasets stands alone
+
+Read from the syntax tree, so that an import inside a function counts as well.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "flowbias"
+
+# Lowest first. A module may import from its own layer and from those before it.
+LAYERS = (
+    ("certificates", "potentials", "problem", "solution"),
+    ("models",),
+    ("limits", "flows"),
+    ("theory", "estimators", "derive"),
+    ("kernels", "nets"),
+    ("regime",),
+    ("experiments",),
+    ("cli",),
+)
+RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
+# The library proper does not depend on example data; only what runs experiments does.
+MAY_USE_DATASETS = {"datasets", "experiments", "cli"}
+# Entry points: they gather the public names, and nothing inside may import from them.
+ENTRY_POINTS = {"__init__", "__main__"}
+
+TORCH_HOMES = {"derive", "kernels", "nets", "regime"}
+# Slow to load or optional: imported by the function that needs them, never by a module.
+ONLY_INSIDE_FUNCTIONS = {"matplotlib", "dask", "distributed", "cvxpy", "clarabel", "pooch", "PIL"}
+TYPE_ONLY = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+
+
+class Import(NamedTuple):
+    """One imported name, e.g. flowbias.potentials, and whether importing the module loads it."""
+
+    target: str
+    line: int
+    at_module_level: bool
+
+
+def module_name(path: Path) -> str:
+    """flowbias.potentials.hypentropy for .../flowbias/potentials/hypentropy.py."""
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)
+
+
+def imports_of(source: str, package: str) -> Iterator[Import]:
+    """All imports of a module; `package` is what its relative imports start from."""
+    yield from _walk(ast.parse(source), package, at_module_level=True)
+
+
+def _walk(node: ast.AST, package: str, at_module_level: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(alias.name, child.lineno, at_module_level)
+        elif isinstance(child, ast.ImportFrom):
+            origin = _absolute(child, package)
+            for alias in child.names:
+                yield Import(f"{origin}.{alias.name}", child.lineno, at_module_level)
+        elif isinstance(child, ast.If) and ast.unparse(child.test) in TYPE_ONLY:
+            # Seen by the type checker alone: an arrow, but loads nothing.
+            for part in child.body:
+                yield from _walk(ast.Module([part], []), package, at_module_level=False)
+            for part in child.orelse:
+                yield from _walk(ast.Module([part], []), package, at_module_level)
+        else:
+            inside = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            yield from _walk(child, package, at_module_level and not inside)
+
+
+def _absolute(node: ast.ImportFrom, package: str) -> str:
+    if node.level == 0:
+        return node.module or ""
+    parents = package.split(".")
+    base = parents[: len(parents) - node.level + 1]
+    return ".".join([*base, node.module] if node.module else base)
+
+
+def home(module: str) -> str:
+    """The part directly below flowbias that a module belongs to."""
+    return module.split(".")[1]
+
+
+def is_ground(name: str) -> bool:
+    """Private top-level modules (_typing): below every layer, so that anything may import them."""
+    return name.startswith("_") and name not in ENTRY_POINTS
+
+
+def arrow_faults(module: str, imports: list[Import]) -> list[str]:
+    """Imports of `module` that point the wrong way."""
+    importer = home(module)
+    if importer in ENTRY_POINTS:
+        return []
+    return [
+        f"line {line}: {module} imports {target}, {reason}"
+        for target, line, _ in imports
+        if target.split(".")[0] == "flowbias" and (reason := _arrow_fault(importer, target))
+    ]
+
+
+def _arrow_fault(importer: str, target: str) -> str | None:
+    imported = home(target) if "." in target else "__init__"
+    if imported not in RANK and imported != "datasets" and not is_ground(imported):
+        return "which is a public name: import it from the module that defines it"
+    if is_ground(imported) or imported == importer:
+        return None
+    if imported == "datasets":
+        return None if importer in MAY_USE_DATASETS else "but datasets stands alone"
+    if importer == "datasets" or is_ground(importer):
+        return f"but {importer} stands on nothing else of flowbias"
+    return None if RANK[imported] <= RANK[importer] else "which lies above it"
+
+
+def loading_faults(module: str, imports: list[Import]) -> list[str]:
+    """Heavy packages that `module` imports where it should not."""
+    faults = []
+    for target, line, at_module_level in imports:
+        package = target.split(".")[0]
+        if package == "torch" and home(module) not in TORCH_HOMES:
+            faults.append(f"line {line}: {module} imports torch outside {sorted(TORCH_HOMES)}")
+        if package in ONLY_INSIDE_FUNCTIONS and at_module_level:
+            faults.append(f"line {line}: {module} loads {package}; import it where it is used")
+    return faults
+
+
+def read(path: Path) -> tuple[str, list[Import]]:
+    module = module_name(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return module, list(imports_of(path.read_text(encoding="utf-8"), package))
+
+
+ALL_FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=module_name)
+def test_imports_point_one_way(path):
+    assert arrow_faults(*read(path)) == []
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=module_name)
+def test_heavy_packages_are_imported_where_they_are_used(path):
+    assert loading_faults(*read(path)) == []
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=module_name)
+def test_every_module_has_a_place(path):
+    name = home(module_name(path))
+    placed = name in RANK or name == "datasets" or name in ENTRY_POINTS or is_ground(name)
+    assert placed, f"{name} is in no layer: add it to LAYERS where its imports allow"
+
+
+def faults_in(module: str, source: str) -> list[str]:
+    """Both kinds of fault in a made-up module, for the tests of the rules themselves."""
+    imports = list(imports_of(source, module.rpartition(".")[0]))
+    return arrow_faults(module, imports) + loading_faults(module, imports)
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("flowbias.potentials.a", "from flowbias.models import DiagonalNet"),
+        ("flowbias.potentials.a", "from flowbias import models"),
+        ("flowbias.potentials.a", "from ..models import DiagonalNet"),
+        ("flowbias.potentials.a", "def f():\n    import flowbias.limits.solve"),
+        ("flowbias.models.a", "if TYPE_CHECKING:\n    from flowbias.limits import solve"),
+        ("flowbias.models.a", "if x:\n    from flowbias.limits import solve"),
+        ("flowbias.regime.a", "from flowbias.experiments import run"),
+        ("flowbias.models.a", "import flowbias"),
+        ("flowbias.models.a", "from flowbias import limit"),
+        ("flowbias.models.a", "from flowbias.datasets import sparse_regression"),
+        ("flowbias.datasets.a", "from flowbias.problem import Regression"),
+        ("flowbias._typing", "from flowbias.problem import Regression"),
+        ("flowbias.limits.a", "def f():\n    import torch"),
+        ("flowbias.experiments.a", "import matplotlib.pyplot as plt"),
+        ("flowbias.experiments.a", "try:\n    from dask import delayed\nexcept ImportError: pass"),
+        ("flowbias.experiments.a", "class A:\n    import matplotlib"),
+        ("flowbias.limits.a", "if not TYPE_CHECKING:\n    import matplotlib"),
+    ],
+)
+def test_the_rules_catch(module, source):
+    assert faults_in(module, source) != []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("flowbias.models.a", "from flowbias.potentials import Hypentropy"),
+        ("flowbias.models.a", "from .b import B"),
+        ("flowbias.models.a", "from flowbias._typing import FloatArray"),
+        ("flowbias.limits.a", "from flowbias.flows import integrate"),
+        ("flowbias.cli", "from flowbias import datasets, experiments"),
+        ("flowbias.datasets.a", "from flowbias._typing import FloatArray"),
+        ("flowbias.nets.a", "import torch"),
+        ("flowbias.experiments.a", "def plot():\n    import matplotlib.pyplot as plt"),
+        ("flowbias.experiments.a", "if TYPE_CHECKING:\n    from matplotlib.axes import Axes"),
+        ("flowbias.__init__", "from flowbias.cli import main"),
+    ],
+)
+def test_the_rules_allow(module, source):
+    assert faults_in(module, source) == []
+
+
+def test_importing_flowbias_loads_no_heavy_package():
+    heavy = sorted(ONLY_INSIDE_FUNCTIONS | {"torch"})
+    program = (
+        f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r}); import flowbias; "
+        f"assert flowbias.__file__, 'flowbias has no __init__.py'; "
+        f"print(*[name for name in {heavy!r} if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.split() == []

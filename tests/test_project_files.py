@@ -1,0 +1,83 @@
+"""The files around the code agree with it and with each other."""
+
+import os
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import flowbias
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+EXTRAS = PROJECT["optional-dependencies"]
+PIN = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+]+)")
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def canonical(requirement: str) -> str:
+    """The package's name in its normal form: pydantic_core>=2 -> pydantic-core."""
+    return re.sub(r"[-_.]+", "-", re.match(r"[A-Za-z0-9._-]+", requirement)[0]).lower()
+
+
+def pinned() -> dict[str, str]:
+    lines = [line for line in read("constraints.txt").splitlines() if not line.startswith("#")]
+    pins = [PIN.fullmatch(line) for line in lines]
+    bad = [line for line, pin in zip(lines, pins, strict=True) if pin is None]
+    assert bad == [], "constraints.txt holds name==version and nothing else"
+    return {canonical(name): version for name, version in (pin.groups() for pin in pins)}
+
+
+def test_one_version_everywhere():
+    cited = re.search(r"^version: (\S+)$", read("CITATION.cff"), re.MULTILINE)
+    assert PROJECT["version"] == flowbias.__version__ == cited[1]
+    assert f"## [{PROJECT['version']}]" in read("CHANGELOG.md")
+
+
+def test_one_license_everywhere():
+    assert PROJECT["license"] == "BSD-3-Clause"
+    assert "license: BSD-3-Clause" in read("CITATION.cff")
+    assert read("LICENSE").startswith("BSD 3-Clause License")
+
+
+@pytest.mark.parametrize("extra", ["nets", "cluster", "sdp", "data", "test", "dev"])
+def test_extra_exists(extra):
+    assert EXTRAS[extra]
+
+
+@pytest.mark.parametrize("group", ["core", "nets", "sdp", "test", "dev"])
+def test_what_ci_installs_is_pinned(group):
+    requirements = PROJECT["dependencies"] if group == "core" else EXTRAS[group]
+    assert {canonical(r) for r in requirements} <= pinned().keys()
+
+
+def test_optional_packages_are_not_core():
+    core = {canonical(r) for r in PROJECT["dependencies"]}
+    optional = {canonical(r) for extra in ("nets", "cluster", "sdp", "data") for r in EXTRAS[extra]}
+    assert not core & optional
+
+
+@pytest.mark.parametrize("target", ["help", "run", "test", "lint", "bench", "clean"])
+def test_makefile_has_target(target):
+    assert re.search(rf"^{target}:.*## \S", read("Makefile"), re.MULTILINE)
+
+
+def test_ci_calls_make_test_and_nothing_else():
+    shebang, options, to_root, *commands = read(".ci/run").splitlines()
+    assert (shebang, options) == ("#!/usr/bin/env bash", "set -euo pipefail")
+    assert to_root.startswith("cd ")
+    assert commands == ["make test"]
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+@pytest.mark.parametrize("key", ["woodworth2020", "min2021", "azulay2021"])
+def test_papers_are_cited(key):
+    assert f"cited in the code as {key}" in read("CITATION.cff")
+
+
+def test_types_are_shipped():
+    assert (ROOT / "src" / "flowbias" / "py.typed").is_file()
