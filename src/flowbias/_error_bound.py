@@ -18,24 +18,22 @@ of the residual is the whole error.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
+from flowbias import _extended as extended
+from flowbias._extended import Extended
 from flowbias._typing import FloatArray
 from flowbias.potentials import Potential, Provides
 
-Extended = NDArray[np.longdouble]
-
-BLOCK_NUMBERS = 2**18
 # Trials for theta before giving up: each at least doubles it.
 MAX_TRIALS = 60
 # Rounding of one evaluation of w(z) and w'(z) in the potential's own double constants.
 EVALUATION = 4.0 * np.finfo(np.float64).eps
 # Rounding of an extended dot product, with room for its length.
-SUMMATION = 64.0 * float(np.finfo(np.longdouble).eps)
+SUMMATION = 64.0 * extended.EPS
 
 
 @dataclass(frozen=True)
@@ -60,9 +58,13 @@ def error_bound(
         return np.inf
     factor = _Factor.of(X, slope)
     if factor is None:
+        rows = _independent_rows(X)
+        X, point = X[rows], replace(point, residual=point.residual[rows])
+        factor = _Factor.of(X, slope)
+    if factor is None:
         return np.inf
     step, leftover = factor.newton_step(point)
-    rise = _adjoint(X, step)
+    rise = extended.adjoint(X, step)
     leverage = factor.leverage(X)
     # Errors of the residual itself: per-coordinate ones go through the projection unamplified.
     root = np.sqrt(slope)
@@ -90,7 +92,7 @@ def _support_bound(X: FloatArray, y: FloatArray, w: FloatArray) -> float:
     if columns.shape[1] == 0:
         return 0.0
     smallest = float(scipy.linalg.svdvals(columns)[-1]) if columns.shape[1] <= len(X) else 0.0
-    residual = y.astype(np.longdouble) - _apply(columns, w[w != 0].astype(np.longdouble))
+    residual = y.astype(np.longdouble) - extended.apply(columns, w[w != 0].astype(np.longdouble))
     rounding = SUMMATION * float(np.linalg.norm(np.abs(columns) @ np.abs(w[w != 0]) + np.abs(y)))
     size = float(np.linalg.norm(np.asarray(residual, dtype=np.float64))) + rounding
     return size / smallest if smallest > 1e-14 * float(np.abs(columns).max()) else np.inf
@@ -133,7 +135,7 @@ class _Factor:
     def of(cls, X: FloatArray, slope: FloatArray) -> _Factor | None:
         n, d = X.shape
         matrix = np.zeros((n, n))
-        for part in _blocks(n, d):
+        for part in extended.column_blocks(n, d):
             block = X[:, part] * np.sqrt(slope[part])
             matrix += block @ block.T
         diagonal = np.diagonal(matrix).copy()
@@ -156,9 +158,9 @@ class _Factor:
         """H^{-1} residual, refined in extended precision, and a bound on what is left of it."""
         x = self._solve(point.residual)
         for _ in range(2):
-            left = point.residual - _apply(self.X, point.slope * _adjoint(self.X, x))
+            left = point.residual - extended.apply(self.X, point.slope * extended.adjoint(self.X, x))
             x = x + self._solve(left)
-        left = point.residual - _apply(self.X, point.slope * _adjoint(self.X, x))
+        left = point.residual - extended.apply(self.X, point.slope * extended.adjoint(self.X, x))
         scaled = self.equilibrate * np.asarray(left, dtype=np.float64)
         lifted = scipy.linalg.solve_triangular(self.lower, scaled, lower=True)
         # Twice: the factor itself is that of H only up to rounding.
@@ -168,7 +170,7 @@ class _Factor:
         """K_i = sqrt(x_i^T H^{-1} x_i)."""
         n, d = X.shape
         out = np.empty(d)
-        for part in _blocks(n, d):
+        for part in extended.column_blocks(n, d):
             lifted = scipy.linalg.solve_triangular(
                 self.lower, self.equilibrate[:, None] * X[:, part], lower=True, overwrite_b=True,
                 check_finite=False,
@@ -180,31 +182,20 @@ class _Factor:
 def _dual_point(
     X: FloatArray, y: FloatArray, nu: FloatArray, potential: Potential, shift: FloatArray | float
 ) -> _DualPoint:
-    z = np.asarray(shift, dtype=np.longdouble) + _adjoint(X, nu.astype(np.longdouble))
-    w, slope = potential.grad_dual(z), potential.hess_dual(z)
-    w, slope = w.astype(np.longdouble), slope.astype(np.longdouble)
-    residual = y.astype(np.longdouble) - _apply(X, w)
-    absolute = sum(
-        (np.abs(X[:, part] * np.asarray(w[part], float)).sum(axis=1) for part in _blocks(*X.shape)),
-        start=np.zeros(len(y)),
+    z = np.asarray(shift, dtype=np.longdouble) + extended.adjoint(X, nu)
+    w = potential.grad_dual(z).astype(np.longdouble)
+    slope = potential.hess_dual(z).astype(np.longdouble)
+    residual = y.astype(np.longdouble) - extended.apply(X, w)
+    size = extended.absolute_apply(X, np.asarray(w, dtype=np.float64)) + np.abs(y)
+    return _DualPoint(z, w, slope, residual, extended.length(size))
+
+
+def _independent_rows(X: FloatArray) -> FloatArray:
+    """Indices of a largest set of independent rows: the others repeat what those say."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", X, X))
+    _, triangle, order = scipy.linalg.qr(
+        (X / np.where(lengths > 0, lengths, 1.0)[:, None]).T, mode="economic", pivoting=True
     )
-    return _DualPoint(z, w, slope, residual, float(np.linalg.norm(absolute + np.abs(y))))
-
-
-def _blocks(n: int, d: int) -> list[slice]:
-    width = max(1, BLOCK_NUMBERS // n)
-    return [slice(start, min(start + width, d)) for start in range(0, d, width)]
-
-
-def _apply(X: FloatArray, w: Extended) -> Extended:
-    total = np.zeros(len(X), dtype=np.longdouble)
-    for part in _blocks(*X.shape):
-        total += X[:, part].astype(np.longdouble) @ w[part]
-    return total
-
-
-def _adjoint(X: FloatArray, nu: Extended) -> Extended:
-    out = np.empty(X.shape[1], dtype=np.longdouble)
-    for part in _blocks(*X.shape):
-        out[part] = nu @ X[:, part].astype(np.longdouble)
-    return out
+    diagonal = np.abs(np.diagonal(triangle))
+    rank = int((diagonal > max(X.shape) * np.finfo(float).eps * diagonal[0]).sum())
+    return np.sort(order[:rank])

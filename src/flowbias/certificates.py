@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from flowbias import _extended as extended
 from flowbias._error_bound import error_bound
 from flowbias._typing import FloatArray
 from flowbias.potentials import Potential
@@ -24,7 +25,11 @@ from flowbias.potentials import Potential
 # Coordinates below this share of the largest do not count for stationarity: their logarithm is
 # beyond what X w = y in double precision determines.
 SEEN = 1e-12
-BLOCK_NUMBERS = 2**19
+# Units in the last place by which X may be perturbed in the certificate's own evaluation: for
+# nearly dependent rows nu is so huge that no double nu does better.
+ULPS = 8.0
+# No amount of rounding excuses more than this.
+WORST_ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,9 @@ class Certificate:
     stationarity  ||grad Q(w) - shift - X^T nu||_inf / max(1, ||X^T nu||_inf)
     gap           |Q(w) - <shift, w> + Q*(shift + X^T nu) - <nu, P y>| / (1 + |Q(w)|)
     error_bound   bound of ||w - exact limit||_2; inf where none could be proved
+    rounding      (of stationarity, of gap): what a change of X in its last digits does to them.
+                  Where rows of X are nearly dependent this exceeds tol, and they are judged against
+                  it: w is then the limit of data that agree with X and y to the last digits
     """
 
     feasibility: float
@@ -42,11 +50,14 @@ class Certificate:
     gap: float
     error_bound: float
     tol: float
+    rounding: tuple[float, float] = (0.0, 0.0)
 
     @property
     def ok(self) -> bool:
         # NaN compares false, so a measure that could not be computed certifies nothing.
-        return self.feasibility <= self.tol and self.stationarity <= self.tol and self.gap <= self.tol
+        for_stationarity, for_gap = (max(self.tol, rounding) for rounding in self.rounding)
+        optimal = self.stationarity <= for_stationarity and self.gap <= for_gap
+        return optimal and self.feasibility <= self.tol
 
     def __repr__(self) -> str:
         return (
@@ -68,49 +79,63 @@ def certify(
 ) -> Certificate:
     """The certificate of (w, nu) as the limit on (X, y) under `potential` started at `shift`."""
     with np.errstate(all="ignore"):
-        misfit = X @ w - y
-        spread = float(np.linalg.norm(_absolute_product(X, w)))
+        misfit = extended.apply(X, w) - y
+        spread_terms = extended.absolute_apply(X, w)
+        spread = extended.length(spread_terms)
         fit = y
-        if float(np.linalg.norm(misfit)) > tol * (float(np.linalg.norm(y)) + spread):
+        if extended.length(misfit) > tol * (extended.length(y) + spread):
             # Either w is wrong or y has a part outside the range of X, which no w can fit.
-            fit = y - _outside_range(X, misfit)
-            misfit = X @ w - fit
-        size = float(np.linalg.norm(fit)) + spread
-        feasibility = float(np.linalg.norm(misfit)) / size if size > 0 else 0.0
-        rise = X.T @ nu
-        z = shift + rise
+            outside = _out_of_reach(X, w, np.asarray(misfit, dtype=np.float64), potential)
+            fit, misfit = y - outside, misfit + outside
+        size = extended.length(fit) + spread
+        rise = extended.adjoint(X, nu)
+        z = np.asarray(shift + rise, dtype=np.float64)
         value = potential.value(w)
-        duality = value - float(np.sum(shift * w)) + potential.conjugate(z) - float(nu @ fit)
+        # Q + Q* - <z, w> coordinate by coordinate (each >= 0), then what infeasibility adds:
+        # the sum is the duality gap, and no digit of a large <nu, P y> is lost.
+        fenchel = potential.value_terms(w) + potential.conjugate_terms(z) - z * w
+        gap = float(np.sum(fenchel)) + float(nu.astype(np.longdouble) @ misfit)
+        unit = max(1.0, float(np.abs(rise).max(initial=0.0)))
+        value_unit = 1.0 + abs(value)
+        rounding = (
+            float(extended.absolute_adjoint(X, nu).max(initial=0.0)) / unit,
+            float(np.abs(nu) @ (spread_terms + np.abs(fit))) / value_unit,
+        )
         return Certificate(
-            feasibility=feasibility,
-            stationarity=_stationarity(potential, w, z, rise),
-            gap=abs(duality) / (1.0 + abs(value)),
+            feasibility=extended.length(misfit) / size if size > 0 else 0.0,
+            stationarity=_largest_seen(potential.grad(w) - z, w) / unit,
+            gap=abs(gap) / value_unit,
             error_bound=error_bound(X, fit, w, nu, potential, shift),
             tol=tol,
+            rounding=(_allowed(rounding[0]), _allowed(rounding[1])),
         )
 
 
-def _stationarity(potential: Potential, w: FloatArray, z: FloatArray, rise: FloatArray) -> float:
+def _allowed(amplification: float) -> float:
+    return min(WORST_ROUNDING, ULPS * float(np.finfo(float).eps) * amplification)
+
+
+def _largest_seen(difference: FloatArray, w: FloatArray) -> float:
     seen = np.abs(w) > SEEN * np.abs(w).max(initial=0.0)
-    difference = np.abs(potential.grad(w) - z)[seen]
-    return float(difference.max(initial=0.0)) / max(1.0, float(np.abs(rise).max(initial=0.0)))
+    return float(np.abs(difference[seen]).max(initial=0.0))
 
 
-def _absolute_product(X: FloatArray, w: FloatArray) -> FloatArray:
-    """|X| |w| in column blocks: np.abs(X) alone would copy X."""
-    n, d = X.shape
-    width = max(1, BLOCK_NUMBERS // n)
-    total = np.zeros(n)
-    for start in range(0, d, width):
-        part = slice(start, start + width)
-        total += np.abs(X[:, part] * w[part]).sum(axis=1)
-    return total
+def _out_of_reach(
+    X: FloatArray, w: FloatArray, misfit: FloatArray, potential: Potential
+) -> FloatArray:
+    """The part of y - X w that no coordinate which is free to move can fit.
 
-
-def _outside_range(X: FloatArray, misfit: FloatArray) -> FloatArray:
-    """The part of -misfit (that is, of y - X w) orthogonal to the range of X."""
+    That is all that is orthogonal to the range of X; and where a coordinate keeps one sign and has
+    vanished, what only the other sign could fit.
+    """
     size = float(np.abs(misfit).max())
-    lengths = np.abs(X).max(axis=1)
-    unit = float(lengths.max())
-    coefficients = scipy.linalg.lstsq(X / unit, misfit / size)[0]
-    return -(misfit - (X / unit) @ coefficients * size)
+    unit = max(float(X.max()), -float(X.min()))
+    probe = float(np.abs(w).max(initial=0.0)) or 1.0
+    upward = np.isfinite(potential.value_terms(np.full(len(w), probe)))
+    downward = np.isfinite(potential.value_terms(np.full(len(w), -probe)))
+    pull = -(X / unit).T @ (misfit / size)
+    at_end = np.abs(w) <= SEEN * probe
+    stuck = at_end & ((~upward & (pull > 0)) | (~downward & (pull < 0)))
+    columns = X[:, ~stuck] / unit
+    coefficients = scipy.linalg.lstsq(columns, misfit / size)[0]
+    return -(misfit - columns @ coefficients * size)

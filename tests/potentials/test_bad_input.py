@@ -58,11 +58,8 @@ class TestScale:
         expected = make(scale=2.0)
         w = np.array([0.5, -3.0])
         np.testing.assert_array_equal(make(scale=good).grad(w), expected.grad(w))
-        np.testing.assert_allclose(
-            make(log_scale=np.log(good)).grad(w),
-            expected.grad(w),
-            rtol=1e-6 if np.ndim(good) == 0 and isinstance(good, np.float32) else 1e-14,
-        )
+        by_log = make(log_scale=np.log(np.asarray(good, dtype=np.float64)))
+        np.testing.assert_allclose(by_log.grad(w), expected.grad(w), rtol=1e-14)
 
     def test_is_copied(self, make):
         scale = np.array([1.0, 2.0])
@@ -112,6 +109,13 @@ def test_logarithms(make, bad):
         make(bad, 0.0)
     with pytest.raises(ValueError, match=rf"^log_minus: must be a number .*got {bad}\. .*-inf"):
         make(0.0, [0.0, bad])
+
+
+@pytest.mark.parametrize("logs", [(300.0, 0.0), (0.0, [0.0, 300.0])])
+def test_biased_start_must_be_a_double(logs):
+    message = r"^log_(plus|minus): must be < 709/depth = 236\.333, got 300\. Use DepthPotential"
+    with pytest.raises(ValueError, match=message):
+        BiasedDepthPotential(3, *logs)
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, np.nan])

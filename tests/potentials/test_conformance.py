@@ -7,11 +7,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowbias.potentials import L2, Hypentropy, Provides, check_potential, potential_checks
-from registry import NONSMOOTH_POTENTIALS, POTENTIALS
+from flowbias.potentials import (
+    L2,
+    BiasedDepthPotential,
+    DepthPotential,
+    DistancePotential,
+    Hypentropy,
+    HyperbolicPotential,
+    Provides,
+    UntiedPotential,
+    check_potential,
+    potential_checks,
+)
+from tests.registry import NONSMOOTH_POTENTIALS, POTENTIALS
 
 SMOOTH = pytest.mark.parametrize(
     ("potential", "tolerance"), [pytest.param(p, tol, id=name) for name, p, tol in POTENTIALS]
+)
+UNBIASED = pytest.mark.parametrize(
+    "potential",
+    [pytest.param(p, id=name) for name, p, _ in POTENTIALS if np.all(p.grad(np.zeros(1)) == 0.0)],
 )
 CHECKS = [
     pytest.param(check, id=f"{name}-{title}")
@@ -59,11 +74,9 @@ def test_fenchel_inequality(potential, tolerance, pairs):
     assert np.all(gap[judged] >= -10.0 * tolerance * size[judged])
 
 
-@SMOOTH
+@UNBIASED
 @given(pairs=predictors)
-def test_odd_or_even_where_the_start_is_unbiased(potential, tolerance, pairs):
-    if "biased" in repr(potential).lower() or not np.all(potential.grad(np.zeros(1)) == 0.0):
-        return
+def test_odd_or_even_where_the_start_is_unbiased(potential, pairs):
     w = column(pairs)
     np.testing.assert_array_equal(potential.grad(-w), -potential.grad(w))
     np.testing.assert_array_equal(potential.value_terms(-w), potential.value_terms(w))
@@ -114,6 +127,28 @@ def test_inputs_are_left_alone(potential, tolerance):
     w.setflags(write=False)
     for name in ("grad", "value_terms", "grad_dual", "hess_dual", "conjugate_terms"):
         getattr(potential, name)(w)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        lambda log: Hypentropy(log_scale=log),
+        lambda log: UntiedPotential(log_scale=log, shape=0.3),
+        lambda log: HyperbolicPotential(2.0 * log, 2.0 * log - 1.0, rate=2.0),
+        lambda log: DepthPotential(5, log_scale=log),
+        lambda log: DistancePotential(log_scale=log),
+        lambda log: BiasedDepthPotential(3, log, log - 0.5),
+    ],
+)
+def test_scale_derivative(family):
+    z, step = np.array([-0.3, 0.02, 0.5]), 1e-5
+    difference = (family(step).grad_dual(z) - family(-step).grad_dual(z)) / (2.0 * step)
+    # Central difference: step^2 times a third derivative of order 10^3 close to a pole.
+    np.testing.assert_allclose(family(0.0).scale_derivative(z), difference, rtol=1e-6)
+
+
+def test_no_scale_no_derivative():
+    assert L2().scale_derivative(np.ones(2)) is None
 
 
 def test_bregman_is_the_distance_of_values_above_the_tangent():

@@ -65,9 +65,8 @@ def test_hypentropy_dual_at_any_scale(log_scale, w):
         rtol = RELATIVE + 1.2e-16 * abs(np.log(w))
         assert relative_error(potential.grad_dual(z), s * mp.sinh(x)) <= rtol
         assert relative_error(potential.hess_dual(z), s * mp.cosh(x) * unit) <= rtol
-        assert (
-            relative_error(potential.conjugate_terms(z), 2 * s * mp.sinh(x / 2) ** 2 / unit) <= rtol
-        )
+        conjugate = 2 * s * mp.sinh(x / 2) ** 2 / unit
+        assert relative_error(potential.conjugate_terms(z), conjugate) <= rtol
 
 
 @given(
@@ -144,6 +143,19 @@ def test_depth_potential_at_any_scale(log_scale, depth):
             # The slack is a^(2-D) (w/a^D)^(-1/k): log(w/a^D) is rounded once before exp.
             rtol = RELATIVE + 2.3e-16 * (depth * abs(log_scale) + 30)
             assert relative_error(potential.dual_slack(w), slack) <= rtol
+
+
+@pytest.mark.parametrize("depth", [2.1, 3, 4, 7, 50])
+def test_depth_grad_between_its_linear_and_its_flat_part(depth):
+    w = np.logspace(-10.0, 2.0, 60)
+    grad = DepthPotential(depth, scale=1.0).grad(w)
+    with mp.workdps(DIGITS):
+        errors = [
+            relative_error(actual, mp.tanh(natural_dual(mp.mpf(x), mp.mpf(depth))))
+            for actual, x in zip(grad, w, strict=True)
+        ]
+    # A handful of roundings: solving for t by logarithms alone would leave |log w| of them.
+    assert max(errors) <= 1e-15
 
 
 @pytest.mark.parametrize("log_scale", [-60.0, -3.0, 2.0, 140.0, 1e3, 1e4])

@@ -37,6 +37,10 @@ MAX_STEPS = 100
 ENTROPIC_HANDOVER = 1e-3
 # The same for the power law: how far (in log) a branch that carries weight may be off its curve.
 POWERED_HANDOVER = 0.5
+# A step shorter than this is not worth taking.
+STUCK = 0.1
+# Factor by which a centering step tries to raise a product P^(1/k) A that is far below the others.
+FARTHEST = 10.0
 # Weights below this share of the total count as none: subnormal numbers are slow.
 WEIGHT_FLOOR = 1e-60
 # Primal infeasibility, relative to b, above which no handover is tried.
@@ -176,11 +180,16 @@ def powered(
         # Second order of P^(1/k) A; the quadratic term in P only where its expansion converges.
         up, out = affine.weight / weight, affine.slack / slack
         curved = up * out / k + np.where(np.abs(up) < 1.0, (1.0 - k) / (2.0 * k * k) * up * up, 0.0)
-        move = step.direction(slack * (level_next / product - 1.0 - curved))
-
         boldness = min(max(1.0 - 10.0 * level, 0.9), 0.9995)
+        move = step.direction(slack * (level_next / product - 1.0 - curved))
         reach_p = min(1.0, boldness * step_to_zero(weight, move.weight))
         reach_d = min(1.0, boldness * step_to_zero(slack, move.slack))
+        if max(reach_p, reach_d) < STUCK:
+            # Too far from the middle for second-order terms to mean anything: go there first,
+            # raising a branch that is far below the others by a bounded factor only.
+            move = step.direction(slack * (np.minimum(level / product, FARTHEST) - 1.0))
+            reach_p = min(1.0, boldness * step_to_zero(weight, move.weight))
+            reach_d = min(1.0, boldness * step_to_zero(slack, move.slack))
         weight = np.maximum(weight + reach_p * move.weight, WEIGHT_FLOOR * mass)
         slack = slack + reach_d * move.slack
         dual = dual + reach_d * move.dual

@@ -33,6 +33,9 @@ from flowbias.solution import Solution, Stats, Status
 # Residual at which iterations stop: two digits below the default certificate, above rounding.
 RESIDUAL = 1e-13
 MAX_EASY_STEPS = 12
+# How far along an escaping direction of the dual to go, and what may then be left there.
+RUN_OFF = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)
+NOTHING_LEFT = 1e-13
 MAX_GENERAL_STEPS = 500
 
 
@@ -100,7 +103,9 @@ def limit_with_state(
     _check_size(model, problem)
     started = time.perf_counter()
     effort = Effort(factorizations=problem.constraint.factorizations)
-    point = route.solve(model, problem, effort, warm)
+    # Trial points may overflow; every one of them is judged by its residual before it is kept.
+    with np.errstate(all="ignore"):
+        point = route.solve(model, problem, effort, warm)
     seconds = time.perf_counter() - started
     return _certified(model, problem, point, effort, seconds, tol), point.state
 
@@ -250,7 +255,13 @@ def _run_off(
     outward, kept = point.reach.escape, point.reach.kept
     if outward is None or kept is None:
         return point.dual
-    driven = ~kept & (potential.hess_dual(np.zeros(len(kept))) > 0)
-    pull = np.abs(problem.X.T @ outward)[driven]
-    distance = 100.0 + np.abs(np.asarray(shift + problem.X.T @ point.dual)).max()
-    return np.asarray(point.dual + distance / pull.min() * outward)
+    start = np.asarray(shift + problem.X.T @ point.dual)
+    pull = problem.X.T @ outward
+    driven = ~kept & (potential.hess_dual(start) > 0)
+    smallest = float(np.abs(pull[driven]).min())
+    for distance in RUN_OFF:
+        step = distance * (1.0 + float(np.abs(start).max())) / smallest
+        left = potential.conjugate_terms(start + step * np.where(driven, pull, 0.0))[driven]
+        if float(left.sum()) <= NOTHING_LEFT * (1.0 + abs(potential.value(point.w))):
+            break
+    return np.asarray(point.dual + step * outward)

@@ -61,6 +61,10 @@ class Potential(ABC):
         """Upper bound of w'(z+t)/w'(z) and of its inverse over |t| <= radius; inf where unknown."""
         return np.full(np.broadcast_shapes(np.shape(z), np.shape(radius)), np.inf)
 
+    def scale_derivative(self, z: FloatArray) -> FloatArray | None:
+        """dw(z)/dlog(scale) at fixed z in fixed units; None for a potential without a scale."""
+        return None
+
     def value(self, w: FloatArray) -> float:
         """Q(w), summed over coordinates."""
         return float(np.sum(self.value_terms(w)))

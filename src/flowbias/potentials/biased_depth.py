@@ -29,6 +29,9 @@ from flowbias.potentials.scale import (
     require_broadcast,
 )
 
+# exp(709) is about the largest double, and w(0) = |w+(0)|^D - |w-(0)|^D must be one.
+_LARGEST_LOG = 709.0
+_OVERFLOW_FIX = "Use DepthPotential for an unbiased start of that size, or rescale the data."
 _LOG_FIX = "Pass log|w+(0)| and log|w-(0)|; -inf removes that branch."
 # Below it the branch energy is summed as a series, above it the closed form loses < 2 digits.
 _SERIES_RADIUS = 0.05
@@ -75,6 +78,8 @@ class BiasedDepthPotential(Potential):
         minus = read_real("log_minus", log_minus, _LOG_FIX)
         for name, log in (("log_plus", plus), ("log_minus", minus)):
             require(name, log, log < np.inf, "must be a number below inf", _LOG_FIX)
+            limit = f"must be < {_LARGEST_LOG:g}/depth = {_LARGEST_LOG / depth:.6g}"
+            require(name, log, depth * log < _LARGEST_LOG, limit, _OVERFLOW_FIX)
         require_broadcast("log_minus", minus, "log_plus", plus)
         # The larger weight has the nearer pole; the flow never sees much of the other side.
         nearer = np.maximum(plus, minus)
@@ -136,6 +141,11 @@ class BiasedDepthPotential(Potential):
         inside = (z < self._plus.reach) & (z > -self._minus.reach)
         return np.where(inside, terms, np.inf)
 
+    def scale_derivative(self, z: FloatArray) -> FloatArray:
+        """D w + (D-2) z w', from w(z; r a) = r^D w(r^(D-2) z; a)."""
+        z = np.asarray(z, dtype=np.float64)
+        return self.depth * self.grad_dual(z) + (self.depth - 2.0) * z * self.hess_dual(z)
+
     @np.errstate(all="ignore")
     def hess_growth(self, z: FloatArray, radius: FloatArray | float) -> FloatArray:
         """(1 - radius/slack)^-(k+1), slack the distance of z to the nearer end of the domain."""
@@ -155,11 +165,9 @@ class BiasedDepthPotential(Potential):
         w = np.asarray(w, dtype=np.float64)
         z, *rests = self._dual_point(w)
         terms = -self._conjugate_less(w, z, *rests)
-        at_zero = (
-            0.5
-            * (self.depth - 2.0)
-            * np.exp(np.maximum(self._plus.log_energy, self._minus.log_energy))
-        )
+        # At w = 0 a one-sided z is infinite; z w - Q* tends to the branch's energy over m.
+        log_energy = np.maximum(self._plus.log_energy, self._minus.log_energy)
+        at_zero = 0.5 * (self.depth - 2.0) * np.exp(log_energy)
         one_sided = np.where(w == 0.0, at_zero, np.where(np.isnan(z) & ~np.isnan(w), np.inf, terms))
         return np.where(self._is_two_sided(), terms, one_sided)
 

@@ -52,10 +52,11 @@ class DepthPotential(PowerPotential):
             depth,
             start.log,
             unit,
-            log_gain=depth * start.log,
             inverse_root_gain=start.power(-0.5 * depth),
             reach=start.power(2.0 - depth, -unit),
-            log_reach=(2.0 - depth) * start.log - unit,
+            slope=start.power(2.0 * depth - 2.0, unit),
+            energy=start.power(2.0, -unit),
+            logs=(depth * start.log, (2.0 - depth) * start.log - unit),
         )
 
     @property

@@ -45,10 +45,11 @@ class DistancePotential(PowerPotential):
             4.0,
             0.5 * start.log,
             extra - largest if uniform else 0.0,
-            log_gain=2.0 * start.log,
             inverse_root_gain=start.power(-1.0),
             reach=reach,
-            log_reach=log_reach,
+            slope=start.power(2.0, extra),
+            energy=start.power(2.0, -extra),
+            logs=(2.0 * start.log, log_reach),
         )
 
     @property
@@ -57,6 +58,10 @@ class DistancePotential(PowerPotential):
         if self.log_scale.size and np.any(self.log_scale != self.log_scale.flat[0]):
             return frozenset({Provides.POTENTIAL})
         return super().provides
+
+    def scale_derivative(self, z: FloatArray) -> FloatArray:
+        """2 w, since w(z) = scale^2 h(z)."""
+        return 2.0 * self.grad_dual(z)
 
     @property
     def scale(self) -> FloatArray:

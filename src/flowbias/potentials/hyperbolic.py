@@ -151,6 +151,10 @@ class HyperbolicPotential(Potential):
 
         return self._where_two_sided(terms, one_sided) / self.rate
 
+    def scale_derivative(self, z: FloatArray) -> FloatArray:
+        """2 w: both exponentials carry the square of the scale."""
+        return 2.0 * self.grad_dual(z)
+
     @np.errstate(all="ignore")
     def hess_growth(self, z: FloatArray, radius: FloatArray | float) -> FloatArray:
         """exp(rate radius): each exponential grows by exactly that factor at most."""

@@ -109,7 +109,7 @@ class Scale:
             if np.all(np.isfinite(half) & (half > 0)):
                 return np.asarray(half * half)
         product = exponent * self.log
-        error = _product_error(exponent, self.log, product)
+        error = product_error(exponent, self.log, product)
         return np.asarray(np.exp(product + log_factor) * (1.0 + error))
 
     @np.errstate(all="ignore")
@@ -128,7 +128,7 @@ class Scale:
         return f"scale={describe(self.direct)}"
 
 
-def _product_error(a: float, b: FloatArray, product: FloatArray) -> FloatArray:
+def product_error(a: float, b: FloatArray, product: FloatArray | float) -> FloatArray:
     """a*b - fl(a*b), exactly (Veltkamp splitting): what exp() of the product would amplify."""
     a_high, a_low = _split(np.float64(a))
     b_high, b_low = _split(b)

@@ -1,0 +1,7 @@
+"""Trajectories of gradient flow, in the fewest unknowns possible."""
+
+from flowbias.flows.descent import Descent, gradient_descent
+from flowbias.flows.integrate import flow
+from flowbias.flows.trajectory import FlowError, FlowStatus, Trajectory
+
+__all__ = ["Descent", "FlowError", "FlowStatus", "Trajectory", "flow", "gradient_descent"]

@@ -1,0 +1,39 @@
+"""In which variables a flow is followed: what a route has to offer to the integrator.
+
+A state may run on an internal time tau = time_rate * t, so that the loss constant and the speed of
+a parametrization cost no steps.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from scipy.integrate import OdeSolver
+
+from flowbias._typing import FloatArray
+from flowbias.models._base import Parameters
+
+
+class Coordinates(ABC):
+    """The flow of one model on one problem, as an initial value problem."""
+
+    #: what `Trajectory.route` calls these coordinates
+    name: str
+    start: FloatArray
+    time_rate: float
+
+    @abstractmethod
+    def solver(self, end: float, rtol: float, atol: float | None) -> OdeSolver:
+        """An integrator at the start that goes no further than the internal time `end`."""
+
+    @abstractmethod
+    def predictor(self, states: FloatArray) -> FloatArray:
+        """w at one state, or at each row of states."""
+
+    @abstractmethod
+    def parameters(self, state: FloatArray) -> Parameters:
+        """The weights at one state."""
+
+    def dual(self, states: FloatArray) -> FloatArray | None:
+        """nu with grad Q(w) = shift + X^T nu; None for coordinates that do not know it."""
+        return None

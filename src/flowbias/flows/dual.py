@@ -1,0 +1,121 @@
+"""The flow of any model with a potential, in n unknowns.
+
+    d nu/dt = g c (P y - X w(nu)),    w(nu) = grad_dual(shift + X^T nu)
+
+It is gradient ascent on a concave function, with Jacobian -g c X diag(w'(z)) X^T: however many
+features or parameters there are, n (or rank X) unknowns and a symmetric Jacobian.
+[woodworth2020, appendix C; azulay2021, section 4]
+"""
+
+from __future__ import annotations
+
+import bisect
+from typing import Any
+
+import numpy as np
+from scipy.integrate import LSODA, OdeSolver
+
+from flowbias._typing import FloatArray
+from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.fit import Fit
+from flowbias.limits.solve import HasPotential
+from flowbias.models._base import Parameters
+from flowbias.problem import InputError
+
+# Trial points of an implicit step may leave the dual domain (depth > 2) or overflow (depth 2). A
+# predictor this far above anything the flow visits makes the step fail and be retried shorter.
+_BEYOND = 1e6
+_STEEPEST = 1e100
+# Change of w'(z) that counts as one natural length of the dual.
+_GROWTH = 2.0
+
+
+class DualCoordinates(Coordinates):
+    """nu, counted from the start, on the time tau = g c t."""
+
+    name = "dual"
+
+    def __init__(self, model: HasPotential, fit: Fit, c: float) -> None:
+        # A bare potential has no parameters and so no clock of its own.
+        rate = float(getattr(model, "mirror_rate", 1.0)) * c
+        if not 0.0 < rate < np.inf:
+            raise InputError(
+                f"scale: must give times within the double range, got a mirror rate of {rate:g}. "
+                "Take limit(model, X, y), which needs no time, or a scale nearer to 1."
+            )
+        self.model, self.fit, self.time_rate = model, fit, rate
+        self.potential = model.potential
+        d = fit.rows.shape[1]
+        self.shift = np.broadcast_to(np.asarray(model.shift, dtype=np.float64), (d,))
+        self.start = np.zeros(fit.rows.shape[0])
+        initial = self.potential.grad_dual(self.shift)
+        lengths = fit.column_lengths
+        typical = fit.size / np.min(lengths[lengths > 0.0], initial=np.inf)
+        self._largest = _BEYOND * (float(np.abs(initial).max()) + typical)
+
+    def predictor(self, states: FloatArray) -> FloatArray:
+        w = self.potential.grad_dual(self.shift + states @ self.fit.rows)
+        return np.clip(w, -self._largest, self._largest)
+
+    def velocity(self, _: float, state: FloatArray) -> FloatArray:
+        return self.fit.pull(self.predictor(state))
+
+    def jacobian(self, _: float, state: FloatArray) -> FloatArray:
+        rows = self.fit.rows
+        slope = np.minimum(self.potential.hess_dual(self.shift + state @ rows), _STEEPEST)
+        return np.asarray(-(rows * slope) @ rows.T)
+
+    def solver(self, end: float, rtol: float, atol: float | None) -> OdeSolver:
+        size, step = self._natural_scales()
+        return LSODA(
+            self.velocity,
+            0.0,
+            self.start,
+            end,
+            first_step=min(np.sqrt(rtol) * step, end),
+            rtol=rtol,
+            atol=rtol * size if atol is None else atol,
+            jac=self.jacobian,
+        )
+
+    def _natural_scales(self) -> tuple[float, float]:
+        """Sizes of nu and tau at which something happens, whatever the scale of the start.
+
+        Either the tangent kernel explains the data, or some coordinate of z moves so far that
+        w'(z) changes by a factor: whichever comes first.
+        """
+        rows = self.fit.rows
+        pull = self.fit.pull(self.predictor(self.start))
+        stiffness = float(np.linalg.norm(self.jacobian(0.0, self.start)))
+        length = self._natural_length()
+        drift = float(np.abs(pull @ rows).max())
+        with np.errstate(divide="ignore", over="ignore"):
+            size = np.min([
+                np.linalg.norm(pull) / np.float64(stiffness),
+                length / self.fit.column_lengths.max(),
+            ])
+            step = np.min([1.0 / np.float64(stiffness), length / np.float64(drift)])
+        # Nothing happens where nothing can move; any ordinary number will do.
+        return float(size) if size < np.inf else 1.0, float(step) if step < np.inf else 1.0
+
+    def _natural_length(self) -> float:
+        """Largest change of z (within a factor 2) that keeps w' within a factor; inf if unknown."""
+        moving = self.potential.hess_dual(self.shift) > 0.0
+
+        def is_short(radius: float) -> bool:
+            growth = self.potential.hess_growth(self.shift, radius)
+            return bool(np.max(growth, initial=0.0, where=moving) <= _GROWTH)
+
+        exponents = range(-1000, 1001)
+        first_long = bisect.bisect_left(exponents, True, key=lambda e: not is_short(2.0**e))
+        if first_long in (0, len(exponents)):
+            return np.inf
+        return float(2.0 ** exponents[first_long - 1])
+
+    def dual(self, states: FloatArray) -> FloatArray:
+        return self.fit.dual_of_data(states)
+
+    def parameters(self, state: FloatArray) -> Parameters:
+        model: Any = self.model
+        weights: Parameters = model.parameters(state @ self.fit.rows)
+        return weights

@@ -1,0 +1,184 @@
+"""The front door: the trajectory of gradient flow, in the fewest unknowns the model allows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.dual import DualCoordinates
+from flowbias.flows.fit import Fit, fit_of, reached_by
+from flowbias.flows.loss import loss_constant
+from flowbias.flows.march import march
+from flowbias.flows.parameter import ParameterCoordinates, ParameterLayout
+from flowbias.flows.trajectory import FlowStats, FlowStatus, Trajectory
+from flowbias.potentials import Provides
+from flowbias.problem import InputError, Regression
+
+# Local error per step. On the way to the limit errors die out (the dual flow contracts), so that
+# only states asked for by time need the tight one.
+RTOL_TO_LIMIT = 1e-8
+RTOL_AT_TIMES = 1e-11
+# Internal times end here, far beyond rest and before overflow.
+_FOREVER = 1e300
+
+
+@dataclass(frozen=True)
+class Route:
+    """Coordinates in which a flow can be followed, and what they need of a model."""
+
+    name: str
+    needs: frozenset[Provides]
+    coordinates: Callable[[Any, Fit, float], Coordinates]
+
+
+#: Fewest unknowns first.
+ROUTES = (
+    Route(DualCoordinates.name, frozenset({Provides.POTENTIAL}), DualCoordinates),
+    Route(ParameterCoordinates.name, frozenset({Provides.PARAMETERS}), ParameterCoordinates),
+)
+
+
+def flow(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    t: ArrayLike | None = None,
+    loss: str | float = "half",
+    residual: float = 1e-8,
+    rtol: float | None = None,
+    atol: float | None = None,
+    route: str | None = None,
+    throw: bool = True,
+) -> Trajectory:
+    """Gradient flow from `model` on the loss (c/2) ||X w - y||^2.
+
+    Until the relative residual falls to `residual`, or to the times `t` where given (increasing,
+    from 0 on; beyond convergence is fine). X may be a `Regression`, with y left out. `loss` names
+    the constant c: "half" (1), "sum" (2), "half_mean" (1/n), "mean" (2/n), or is a number.
+    `rtol` and `atol` bound the local error of the integrator's state; `route` is "dual"
+    (models with a potential) or "parameter", by default the first that the model allows.
+    Where the flow cannot be followed to its end FlowError is raised, or with throw=False the
+    status says so.
+    """
+    problem = read_regression(X, y)
+    c = loss_constant(loss, len(problem.y))
+    times = None if t is None else _checked_times(t)
+    check_tolerance("residual", residual)
+    tolerance = rtol if rtol is not None else RTOL_TO_LIMIT if times is None else RTOL_AT_TIMES
+    check_tolerance("rtol", tolerance)
+    if atol is not None:
+        check_tolerance("atol", atol)
+    chosen = choose(model, route)
+    started = time.perf_counter()
+    fit = fit_model(model, problem)
+    coordinates = chosen.coordinates(model, fit, c)
+    end = _FOREVER if times is None else min(times[-1] * coordinates.time_rate, _FOREVER)
+    solver = coordinates.solver(end, tolerance, atol)
+
+    def is_done(state: FloatArray) -> bool:
+        return times is None and bool(fit.residual(coordinates.predictor(state)) <= residual)
+
+    def is_settled(state: FloatArray) -> bool:
+        return fit.is_settled(coordinates.predictor(state))
+
+    curve = march(solver, is_done, is_settled)
+    seconds = time.perf_counter() - started
+    status = FlowStatus.CONVERGED if times is None else FlowStatus.FOLLOWED
+    if curve.failure is not None:
+        status = FlowStatus.STOPPED
+    visited = np.array(curve.times) / coordinates.time_rate
+    trajectory = Trajectory(
+        t=visited if times is None else times,
+        status=status,
+        stats=FlowStats(seconds, curve.steps, solver.nfev, solver.njev),
+        model=model,
+        problem=problem,
+        loss_constant=c,
+        _coordinates=coordinates,
+        _fit=fit,
+        _curve=curve,
+    )
+    return trajectory.checked(throw)
+
+
+def choose(model: Any, name: str | None = None) -> Route:
+    """The first route whose needs the model declares, or the named one."""
+    routes = [r for r in ROUTES if name is None or r.name == name]
+    if not routes:
+        names = ", ".join(repr(r.name) for r in ROUTES)
+        raise InputError(f"route: must be one of {names}, got {name!r}. Leave it out to choose.")
+    for candidate in routes:
+        if candidate.needs <= model.provides:
+            return candidate
+    missing = ", ".join(sorted(need.name for need in routes[-1].needs - model.provides))
+    raise InputError(
+        f"model: must provide {missing}, got a {type(model).__name__} that does not. "
+        "Declare it in `provides`, or take another route."
+    )
+
+
+def fit_model(model: Any, problem: Regression) -> Fit:
+    """The data as the flow from this model sees it; checks that the two are of one size."""
+    d = problem.X.shape[1]
+    if Provides.POTENTIAL in model.provides:
+        initial = _sized(d, lambda: model.potential.grad_dual(np.zeros(d) + model.shift))
+        return fit_of(problem, initial, reached_by(model, problem))
+    layout = ParameterLayout(model.initial_parameters(), d)
+    initial = _sized(d, lambda: model.predictor(layout.unflat(layout.start)))
+    return fit_of(problem, initial, None)
+
+
+def _sized(d: int, predictor: Callable[[], FloatArray]) -> FloatArray:
+    """The predictor at the start, if the model fits d features."""
+    try:
+        w = np.asarray(predictor())
+    except ValueError as error:  # NumPy's, when shapes do not broadcast
+        raise InputError(
+            f"X: must have one column per coordinate of the model, got {d} columns ({error}). "
+            "Use a model of the right size, or a scalar scale that fits any."
+        ) from None
+    if w.shape != (d,):
+        raise InputError(
+            f"X: must have one column per coordinate of the model {w.shape}, got {d}. "
+            "Use a model of the right size, or a scalar scale that fits any."
+        )
+    return w
+
+
+def read_regression(X: Any, y: Any) -> Regression:
+    """The problem, given as data or as a Regression."""
+    if y is not None:
+        return Regression(X, y)
+    if not isinstance(X, Regression):
+        raise InputError(
+            f"y: must be given with X, got None and X of type {type(X).__name__}. "
+            "Call flow(model, X, y) or flow(model, Regression(X, y))."
+        )
+    return X
+
+
+def _checked_times(t: ArrayLike) -> FloatArray:
+    times = np.atleast_1d(np.asarray(t, dtype=np.float64))
+    if times.ndim != 1 or times.size == 0:
+        raise InputError(f"t: must be a list of times, got shape {times.shape}. Pass t=[0.1, 1.0].")
+    wrong = np.append(~np.isfinite(times[:1]) | (times[:1] < 0.0), ~(np.diff(times) > 0.0))
+    wrong |= ~np.isfinite(times)
+    if wrong.any():
+        raise InputError(
+            f"t: must be finite, non-negative and increasing, got {times[wrong][0]:g} at index "
+            f"{int(np.flatnonzero(wrong)[0])}. Sort the times with np.unique(t)."
+        )
+    return times
+
+
+def check_tolerance(name: str, value: float) -> None:
+    """A tolerance is a small positive number."""
+    if not 0.0 < value < 1.0:
+        raise InputError(f"{name}: must lie between 0 and 1, got {value!r}. Pass 1e-8 for instance.")

@@ -1,0 +1,31 @@
+"""The loss (c/2) ||X w - y||^2: its constant c only sets the clock, never the path or the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from numbers import Real
+
+import numpy as np
+
+from flowbias.problem import InputError
+
+#: c for n samples, by the name of the loss.
+CONSTANTS: dict[str, Callable[[int], float]] = {
+    "half": lambda n: 1.0,  # (1/2) sum of squares  [min2021]
+    "sum": lambda n: 2.0,  # sum of squares  [woodworth2020]
+    "half_mean": lambda n: 1.0 / n,  # (1/2) mean of squares  [azulay2021]
+    "mean": lambda n: 2.0 / n,  # mean of squares
+}
+
+
+def loss_constant(loss: str | float, n: int) -> float:
+    """c of the named loss on n samples, or the number itself."""
+    if isinstance(loss, str) and loss in CONSTANTS:
+        return CONSTANTS[loss](n)
+    if isinstance(loss, Real) and not isinstance(loss, bool) and 0.0 < float(loss) < np.inf:
+        return float(loss)
+    names = ", ".join(repr(name) for name in CONSTANTS)
+    raise InputError(
+        f"loss: must be one of {names} or a finite number c > 0, got {loss!r}. "
+        "A number c means (c/2) ||X w - y||^2."
+    )

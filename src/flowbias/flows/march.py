@@ -1,0 +1,117 @@
+"""Stepping an integrator until a flow has converged, keeping every step for dense output.
+
+The horizon of a flow is unknown: about log(1/scale) at depth 2, a negative power of the scale
+beyond. So the integrator is stepped by hand and asked after each step. The loss never rises along
+gradient flow: a step after which it has risen was not one of the flow, and is taken back.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from scipy.integrate import DenseOutput, OdeSolution, OdeSolver
+
+from flowbias._typing import FloatArray
+
+MAX_STEPS = 50_000
+# How often in a row a step may be taken back, each time with a first step this much shorter.
+MAX_RETRIES, SHORTER = 20, 1e-2
+# Rise of the misfit that counts as one; below it is what the integrator's tolerance allows.
+RISE, NOISE = 1.1, 100.0
+
+
+class Journey(Protocol):
+    """What to integrate and when to stop."""
+
+    rtol: float
+
+    def depart(self, time: float, state: FloatArray, first_step: float | None) -> OdeSolver:
+        """An integrator that sets out from a state."""
+
+    def misfit(self, state: FloatArray) -> float:
+        """Root of the loss, up to a constant factor."""
+
+    def is_done(self, state: FloatArray) -> bool:
+        """Whether the flow was followed far enough."""
+
+    def is_settled(self, state: FloatArray) -> bool:
+        """Whether nothing but rounding moves any more."""
+
+
+@dataclass(eq=False)
+class Curve:
+    """States over internal time: the integrator's own interpolant on each step."""
+
+    start: FloatArray
+    times: list[float] = field(default_factory=lambda: [0.0])
+    pieces: list[DenseOutput] = field(default_factory=list)
+    #: whether the last state is at rest, so that the curve goes on for ever
+    settled: bool = False
+    failure: str | None = None
+    evaluations: int = 0
+    jacobians: int = 0
+
+    @property
+    def end(self) -> float:
+        return self.times[-1]
+
+    def __call__(self, times: FloatArray) -> FloatArray:
+        """States at the given internal times, one per row; held constant beyond the end."""
+        inside = np.minimum(times, self.end)
+        if not self.pieces:
+            return np.tile(self.start, (len(inside), 1))
+        return np.asarray(OdeSolution(self.times, self.pieces)(inside).T)
+
+
+def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Curve:
+    """Step until the journey is done or settled, its integrator is at its end, or fails."""
+    curve = Curve(np.array(start))
+    if journey.is_settled(start):
+        curve.settled = True
+        return curve
+    solver = journey.depart(0.0, start, None)
+    state, misfit = curve.start, journey.misfit(start)
+    noise = NOISE * journey.rtol * misfit
+    retries = 0
+    while solver.status == "running" and not journey.is_done(state):
+        if len(curve.pieces) >= max_steps:
+            curve.failure = f"{max_steps} steps were not enough"
+            break
+        reason = _step(solver)
+        now = journey.misfit(np.asarray(solver.y))
+        if reason is None and now <= RISE * misfit + noise:
+            state, misfit, retries = np.array(solver.y), now, 0
+            curve.times.append(float(solver.t))
+            curve.pieces.append(solver.dense_output())
+            if journey.is_settled(state):
+                curve.settled = True
+                break
+            continue
+        retries += 1
+        if retries > MAX_RETRIES:
+            curve.failure = reason or "the loss rises however short the step"
+            break
+        length = abs(float(solver.t) - curve.end) or abs(float(solver.h_abs or 0.0))
+        _count(curve, solver)
+        solver = journey.depart(curve.end, state, SHORTER**retries * length)
+    _count(curve, solver)
+    return curve
+
+
+def _count(curve: Curve, solver: OdeSolver) -> None:
+    curve.evaluations += int(solver.nfev)
+    curve.jacobians += int(solver.njev)
+
+
+def _step(solver: OdeSolver) -> str | None:
+    """One step; why it failed, where it did."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        message = solver.step()
+    if solver.status != "failed":
+        return None
+    reasons = [message or "", *(str(warning.message) for warning in caught)]
+    return "; ".join(reason for reason in reasons if reason) or "the integrator gave no reason"

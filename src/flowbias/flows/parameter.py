@@ -1,0 +1,101 @@
+"""The flow in parameter space, as it is written in the papers.
+
+    d theta/dt = -c (dF/dtheta)^T X^T (X F(theta) - y)
+
+For models without a potential, and to check the others: it shares nothing with the dual route but
+the integrator. A model needs initial_parameters, predictor and parameter_gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.integrate import DOP853, LSODA, OdeSolver
+
+from flowbias._typing import FloatArray
+from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.fit import Fit
+from flowbias.models._base import Parameters
+
+# Up to here implicit steps pay: their Jacobian, by differences, takes one evaluation per parameter.
+_IMPLICIT_UP_TO = 400
+
+
+class ParameterLayout:
+    """Parameters as one vector and back; shape () becomes one value per feature."""
+
+    def __init__(self, initial: Parameters, d: int) -> None:
+        parts = [np.asarray(part, dtype=np.float64) for part in initial]
+        parts = [np.broadcast_to(part, (d,)) if part.ndim == 0 else part for part in parts]
+        self.shapes = [part.shape for part in parts]
+        self.cuts = np.cumsum([part.size for part in parts])[:-1]
+        # A NamedTuple stays one, so that a model can go on using its names.
+        self.rebuild: Any = getattr(type(initial), "_make", tuple)
+        self.start = self.flat(tuple(parts))
+
+    def flat(self, parameters: Parameters) -> FloatArray:
+        return np.concatenate([np.ravel(part) for part in parameters])
+
+    def unflat(self, state: FloatArray) -> Parameters:
+        parts = np.split(state, self.cuts)
+        shaped = (part.reshape(s) for part, s in zip(parts, self.shapes, strict=True))
+        parameters: Parameters = self.rebuild(shaped)
+        return parameters
+
+
+class ParameterCoordinates(Coordinates):
+    """All weights in one vector, on the time tau = c t."""
+
+    name = "parameter"
+
+    def __init__(self, model: Any, fit: Fit, c: float) -> None:
+        self.model, self.fit, self.time_rate = model, fit, c
+        self.layout = ParameterLayout(model.initial_parameters(), fit.rows.shape[1])
+        self.start = self.layout.start
+
+    def predictor(self, states: FloatArray) -> FloatArray:
+        if states.ndim == 1:
+            return np.asarray(self.model.predictor(self.layout.unflat(states)))
+        return np.stack([self.predictor(state) for state in states])
+
+    def velocity(self, _: float, state: FloatArray) -> FloatArray:
+        parameters = self.layout.unflat(state)
+        # Trial points of a step that is too long may overflow; the step is then retried shorter.
+        with np.errstate(over="ignore", invalid="ignore"):
+            pull = self.fit.pull(np.asarray(self.model.predictor(parameters))) @ self.fit.rows
+            return self.layout.flat(self.model.parameter_gradient(parameters, pull))
+
+    def solver(self, end: float, rtol: float, atol: float | None) -> OdeSolver:
+        method = LSODA if self.start.size <= _IMPLICIT_UP_TO else DOP853
+        sizes = np.abs(self.start[self.start != 0.0])
+        # Weights grow by factors from their start: the smallest one must be followed as well.
+        smallest = float(sizes.min()) if sizes.size else 1.0
+        return method(
+            self.velocity,
+            0.0,
+            self.start,
+            end,
+            first_step=min(np.sqrt(rtol) * self._natural_time(), end),
+            rtol=rtol,
+            atol=rtol * smallest if atol is None else atol,
+        )
+
+    def _natural_time(self) -> float:
+        """Time in which either the weights or their velocity change by about their own size."""
+        speed = self.velocity(0.0, self.start)
+        size, pace = float(np.linalg.norm(self.start)), float(np.linalg.norm(speed))
+        if size == 0.0 or pace == 0.0:
+            return 1.0
+        probe = 1e-6 * size / pace
+        change = np.linalg.norm(self.velocity(0.0, self.start + probe * speed) - speed) / probe
+        return size / pace if change == 0.0 else float(min(size / pace, pace / change))
+
+    def feature_jacobian(self, state: FloatArray) -> FloatArray:
+        """Derivative of A F(theta), one row per row of A."""
+        parameters = self.layout.unflat(state)
+        gradients = (self.model.parameter_gradient(parameters, row) for row in self.fit.rows)
+        return np.stack([self.layout.flat(gradient) for gradient in gradients])
+
+    def parameters(self, state: FloatArray) -> Parameters:
+        return self.layout.unflat(state)

@@ -1,0 +1,174 @@
+"""What `flow` returns: the predictor over time, and how it relates to its limit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.fit import Fit
+from flowbias.flows.march import Curve
+from flowbias.limits import limit
+from flowbias.models._base import Parameters
+from flowbias.potentials import Provides
+from flowbias.problem import InputError, Regression
+from flowbias.solution import Solution
+
+
+class FlowStatus(Enum):
+    """How a flow ended; a failure carries its remedy."""
+
+    CONVERGED = "converged: relative residual {residual:.1e} at t = {t:.4g}"
+    FOLLOWED = "followed to t = {t:.4g}: relative residual {residual:.1e}"
+    STOPPED = (
+        "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Loosen residual "
+        "or rtol, or take limit(model, X, y), which does not integrate"
+    )
+
+    @property
+    def ok(self) -> bool:
+        return self is not FlowStatus.STOPPED
+
+
+class FlowError(RuntimeError):
+    """A flow that could not be followed to its end; `trajectory` holds what there is."""
+
+    def __init__(self, message: str, trajectory: Trajectory) -> None:
+        super().__init__(message)
+        self.trajectory = trajectory
+
+
+@dataclass(frozen=True)
+class FlowStats:
+    """What a trajectory cost; evaluations of the right-hand side and of its Jacobian."""
+
+    seconds: float
+    steps: int
+    evaluations: int
+    jacobians: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trajectory:
+    """Gradient flow from a model on a problem, at times t; w[i] is the predictor at t[i]."""
+
+    t: FloatArray
+    status: FlowStatus
+    stats: FlowStats
+    model: Any
+    problem: Regression
+    loss_constant: float
+    _coordinates: Coordinates = field(repr=False)
+    _fit: Fit = field(repr=False)
+    _curve: Curve = field(repr=False)
+
+    @property
+    def route(self) -> str:
+        """In which coordinates the flow was followed."""
+        return self._coordinates.name
+
+    @cached_property
+    def w(self) -> FloatArray:
+        """Predictors, (len(t), d)."""
+        return self._coordinates.predictor(self._states)
+
+    @cached_property
+    def loss(self) -> FloatArray:
+        """(c/2) ||X w - y||^2 at each t."""
+        misfit = self.w @ self.problem.X.T - self.problem.y
+        return np.asarray(0.5 * self.loss_constant * np.sum(np.square(misfit), axis=1))
+
+    @cached_property
+    def residual(self) -> FloatArray:
+        """||X w - P y|| / ||P y|| at each t, P y the part of y that the model can fit."""
+        return self._fit.residual(self.w)
+
+    @cached_property
+    def dual(self) -> FloatArray | None:
+        """nu at each t, (len(t), n), with grad Q(w) = shift + X^T nu; None on other routes."""
+        return self._coordinates.dual(self._states)
+
+    @property
+    def t_end(self) -> float:
+        """How far the flow was followed; infinite where it has come to rest."""
+        return np.inf if self._curve.settled else self._curve.end / self._coordinates.time_rate
+
+    def at(self, t: ArrayLike) -> FloatArray:
+        """The predictor at any time up to t_end: (d,) for one time, else one row per time."""
+        times = np.asarray(t, dtype=np.float64)
+        w = self._coordinates.predictor(self._states_at(np.atleast_1d(times)))
+        return w if times.ndim else np.asarray(w[0])
+
+    def parameters(self, t: float) -> Parameters:
+        """The weights at one time, signs included."""
+        if Provides.PARAMETERS not in self.model.provides:
+            raise InputError(
+                f"model: must provide PARAMETERS, got {self.model!r}, which is a potential alone. "
+                "Pass a network, for instance DiagonalNet."
+            )
+        return self._coordinates.parameters(self._states_at(np.array([t], dtype=np.float64))[0])
+
+    @cached_property
+    def conserved_drift(self) -> float:
+        """Largest relative change over t of what gradient flow conserves."""
+        start = np.asarray(self.model.conserved(self.parameters(0.0)))
+        size = np.abs(start).max(initial=0.0) or 1.0
+        drift = (np.abs(self.model.conserved(self.parameters(t)) - start).max() for t in self.t)
+        return float(max(drift, default=0.0) / size)
+
+    @cached_property
+    def limit(self) -> Solution:
+        """The limit of this flow, solved for without integration."""
+        return limit(self.model, self.problem)
+
+    @property
+    def distance_to_limit(self) -> float:
+        """||w - limit|| / ||limit|| at the last time."""
+        size = float(np.linalg.norm(self.limit.w)) or 1.0
+        return float(np.linalg.norm(self.w[-1] - self.limit.w)) / size
+
+    @property
+    def message(self) -> str:
+        """The status in words, with its numbers."""
+        return self.status.value.format(
+            t=self.t[-1], residual=float(self._last_residual), reason=self._curve.failure
+        )
+
+    def checked(self, throw: bool) -> Trajectory:
+        """Itself, or FlowError where the flow was not followed to its end and `throw` is set."""
+        if throw and not self.status.ok:
+            raise FlowError(self.message, self)
+        return self
+
+    @property
+    def _last_residual(self) -> FloatArray:
+        # Of one row, because printing a trajectory should not compute all of it.
+        return self._fit.residual(self._coordinates.predictor(self._states[-1]))
+
+    @cached_property
+    def _states(self) -> FloatArray:
+        return self._curve(self.t * self._coordinates.time_rate)
+
+    def _states_at(self, times: FloatArray) -> FloatArray:
+        # The last time itself, back from internal time, may round to just beyond the end.
+        last = self.t_end * (1.0 + 1e-12)
+        bad = times[~((times >= 0.0) & (times <= last))]
+        if bad.size:
+            raise InputError(
+                f"t: must lie in [0, {self.t_end:.6g}], got {bad[0]:.6g}. "
+                "Call flow(..., t=[...]) with a later last time."
+            )
+        return self._curve(times * self._coordinates.time_rate)
+
+    def __repr__(self) -> str:
+        return (
+            f"Trajectory({self.message}\n"
+            f"           route={self.route}, {len(self.t)} times, "
+            f"steps={self.stats.steps}, evaluations={self.stats.evaluations}, "
+            f"seconds={self.stats.seconds:.3g})"
+        )
