@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,9 +40,12 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def interleaved(
-    runs: Mapping[str, Callable[[], Any]], repeats: int
+    runs: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    once_above: float = math.inf,
+    watch: Callable[[str], None] = lambda name: None,
 ) -> tuple[dict[str, float], dict[str, Any]]:
-    """Median seconds and last result of each run.
+    """Median seconds and last result of each run; once is enough above that many seconds.
 
     One of each in turn, so that whatever slows the machine down slows all of them.
     """
@@ -49,6 +53,9 @@ def interleaved(
     results: dict[str, Any] = {}
     for _ in range(repeats):
         for name, run in runs.items():
+            if max(seconds[name], default=0.0) > once_above:
+                continue
+            watch(name)
             started = time.perf_counter()
             results[name] = run()
             seconds[name].append(time.perf_counter() - started)

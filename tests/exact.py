@@ -19,6 +19,7 @@ from functools import singledispatch
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from mpmath import mp
 
 from flowbias.potentials import (
@@ -33,6 +34,8 @@ from flowbias.potentials import (
 MAX_STEPS = 300
 # Digits kept beyond those asked for: sums over features and the condition of H.
 GUARD_DIGITS = 15
+# Products in H beyond which it is formed in doubles: about a second in mpmath.
+LARGE = 10**6
 
 _exact = np.frompyfunc(mp.mpf, 1, 1)
 _exp = np.frompyfunc(mp.exp, 1, 1)
@@ -84,12 +87,25 @@ def _newton(mapping: Any, start: Any, rows: Any, y: Any, dual: Any, dps: int) ->
         size = np.abs(y).max() + np.abs(rows).max() * np.abs(w).max()
         if np.abs(residual).max() <= mp.mpf(10) ** -dps * size:
             return w
-        hessian = mp.matrix(((rows * slope) @ rows.T).tolist())
-        step = np.array(list(mp.cholesky_solve(hessian, mp.matrix(residual.tolist()))))
+        step = _direction(rows, slope, residual)
         dual = dual + mapping.fraction(z, step @ rows) * step
     raise ArithmeticError(
         f"no convergence in {MAX_STEPS} Newton steps: residual {float(np.abs(residual).max()):.1e}"
     )
+
+
+def _direction(rows: Any, slope: Any, residual: Any) -> Any:
+    """H^{-1} residual; on large problems with H in doubles, which costs some steps more."""
+    if len(rows) * rows.size <= LARGE:
+        hessian = mp.matrix(((rows * slope) @ rows.T).tolist())
+        return np.array(list(mp.cholesky_solve(hessian, mp.matrix(residual.tolist()))))
+    steepest, furthest = np.max(slope), np.abs(residual).max()
+    X, weights = rows.astype(float), (slope / steepest).astype(float)
+    hessian = (X * weights) @ X.T
+    balance = 1.0 / np.sqrt(np.diagonal(hessian))
+    factor = scipy.linalg.cho_factor(hessian * balance * balance[:, None])
+    step = scipy.linalg.cho_solve(factor, balance * (residual / furthest).astype(float))
+    return furthest / steepest * _exact(balance * step)
 
 
 def _inside(mapping: Any, start: Any, rows: Any, dual: Any) -> Any:

@@ -6,5 +6,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
+Mask: TypeAlias = NDArray[np.bool_]
 
-__all__ = ["ArrayLike", "FloatArray"]
+__all__ = ["ArrayLike", "FloatArray", "Mask"]

@@ -18,8 +18,8 @@ import numpy as np
 import scipy.linalg
 
 from flowbias import _extended as extended
-from flowbias._error_bound import error_bound
 from flowbias._typing import FloatArray
+from flowbias.error_bound import error_bound
 from flowbias.potentials import Potential
 
 # Coordinates below this share of the largest do not count for stationarity: their logarithm is

@@ -32,10 +32,14 @@ class InputError(ValueError):
     """Input that cannot be used: names the argument, the constraint, the value and the fix."""
 
 
+def _dense(matrix: Any) -> Any:
+    return matrix.toarray()
+
+
 def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
     """`value` as a finite float64 array of `ndim` dimensions, without a copy where possible."""
     if scipy.sparse.issparse(value):
-        value = value.toarray()
+        value = _dense(value)
     array = np.asarray(value)
     if array.dtype.kind not in "buif":
         raise InputError(
@@ -148,7 +152,7 @@ def gram(rows: FloatArray, weights: FloatArray, row_scale: FloatArray) -> FloatA
     n, d = rows.shape
     root = np.sqrt(weights)
     width = max(1, min(d, BLOCK_NUMBERS // n + 1))
-    total = np.zeros((n, n), order="F")
+    total: FloatArray = np.zeros((n, n), order="F")
     for start in range(0, d, width):
         part = slice(start, start + width)
         block = np.multiply(rows[:, part], root[part], order="C")

@@ -83,8 +83,11 @@ class Solution:
         """The status in words, with its numbers."""
         certificate = self.certificate
         return self.status.value.format(
-            feasibility=certificate.feasibility, stationarity=certificate.stationarity,
-            gap=certificate.gap, distance=self.distance, steps=self.stats.steps,
+            feasibility=certificate.feasibility,
+            stationarity=certificate.stationarity,
+            gap=certificate.gap,
+            distance=self.distance,
+            steps=self.stats.steps,
             error=self.details.get("error", np.nan),
         )
 

@@ -23,8 +23,20 @@ class Coordinates(ABC):
     time_rate: float
 
     @abstractmethod
-    def solver(self, end: float, rtol: float, atol: float | None) -> OdeSolver:
-        """An integrator at the start that goes no further than the internal time `end`."""
+    def natural_scales(self) -> tuple[float, float]:
+        """Size of the state and length of internal time at which something happens."""
+
+    @abstractmethod
+    def solver(
+        self,
+        time: float,
+        state: FloatArray,
+        end: float,
+        first_step: float,
+        rtol: float,
+        atol: float,
+    ) -> OdeSolver:
+        """An integrator set at a state that goes no further than the internal time `end`."""
 
     @abstractmethod
     def predictor(self, states: FloatArray) -> FloatArray:

@@ -24,8 +24,7 @@ from flowbias.problem import InputError
 
 # Trial points of an implicit step may leave the dual domain (depth > 2) or overflow (depth 2). A
 # predictor this far above anything the flow visits makes the step fail and be retried shorter.
-_BEYOND = 1e6
-_STEEPEST = 1e100
+_BEYOND = 1e3
 # Change of w'(z) that counts as one natural length of the dual.
 _GROWTH = 2.0
 
@@ -62,23 +61,33 @@ class DualCoordinates(Coordinates):
 
     def jacobian(self, _: float, state: FloatArray) -> FloatArray:
         rows = self.fit.rows
-        slope = np.minimum(self.potential.hess_dual(self.shift + state @ rows), _STEEPEST)
+        z = self.shift + state @ rows
+        # The derivative of the clipped map: a steep one would let a corrector accept such a point.
+        inside = np.abs(self.potential.grad_dual(z)) < self._largest
+        slope = np.where(inside, self.potential.hess_dual(z), 0.0)
         return np.asarray(-(rows * slope) @ rows.T)
 
-    def solver(self, end: float, rtol: float, atol: float | None) -> OdeSolver:
-        size, step = self._natural_scales()
+    def solver(
+        self,
+        time: float,
+        state: FloatArray,
+        end: float,
+        first_step: float,
+        rtol: float,
+        atol: float,
+    ) -> OdeSolver:
         return LSODA(
             self.velocity,
-            0.0,
-            self.start,
+            time,
+            state,
             end,
-            first_step=min(np.sqrt(rtol) * step, end),
+            first_step=first_step,
             rtol=rtol,
-            atol=rtol * size if atol is None else atol,
+            atol=atol,
             jac=self.jacobian,
         )
 
-    def _natural_scales(self) -> tuple[float, float]:
+    def natural_scales(self) -> tuple[float, float]:
         """Sizes of nu and tau at which something happens, whatever the scale of the start.
 
         Either the tangent kernel explains the data, or some coordinate of z moves so far that
@@ -90,10 +99,12 @@ class DualCoordinates(Coordinates):
         length = self._natural_length()
         drift = float(np.abs(pull @ rows).max())
         with np.errstate(divide="ignore", over="ignore"):
-            size = np.min([
-                np.linalg.norm(pull) / np.float64(stiffness),
-                length / self.fit.column_lengths.max(),
-            ])
+            size = np.min(
+                [
+                    np.linalg.norm(pull) / np.float64(stiffness),
+                    length / self.fit.column_lengths.max(),
+                ]
+            )
             step = np.min([1.0 / np.float64(stiffness), length / np.float64(drift)])
         # Nothing happens where nothing can move; any ordinary number will do.
         return float(size) if size < np.inf else 1.0, float(step) if step < np.inf else 1.0

@@ -9,6 +9,7 @@ U (from the singular value decomposition) and b = U^T y: the same flow, in rank(
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -22,6 +23,14 @@ from flowbias.problem import Regression
 # Residual, relative to the terms it is a difference of, below which the flow stands still: two
 # digits above rounding.
 SETTLED = 1e-13
+
+
+class Quality(NamedTuple):
+    """||A w - b||; the relative residual; whether what is left of it is rounding."""
+
+    misfit: float
+    residual: float
+    is_settled: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +53,13 @@ class Fit:
         misfit = np.linalg.norm(w @ self.rows.T - self.reachable, axis=-1)
         return np.asarray(misfit / self.size)
 
-    def is_settled(self, w: FloatArray) -> bool:
-        """Whether what is left of the residual is rounding."""
+    def quality(self, w: FloatArray) -> Quality:
+        """All there is to know about one predictor, for the price of one product with A."""
+        fitted = self.rows @ w
+        misfit = _length(fitted - self.target)
+        short = misfit if self.reachable is self.target else _length(fitted - self.reachable)
         terms = float(np.abs(w) @ self.column_lengths) + self.size
-        return bool(self.residual(w) * self.size <= SETTLED * terms)
+        return Quality(misfit, short / self.size, short <= SETTLED * terms)
 
     def dual_of_data(self, dual: FloatArray) -> FloatArray:
         """nu for X's own rows, X^T nu = A^T dual; works on rows of duals as well."""
@@ -57,14 +69,17 @@ class Fit:
 def fit_of(problem: Regression, initial: FloatArray, reached: FloatArray | None) -> Fit:
     """The fit from a start w(0); `reached` is the limit of X w where not all of P y can be had."""
     rows, target, lift = _independent_rows(problem)
-    if reached is None:
-        best = target
-    else:
+    best = target
+    if reached is not None:
         best = reached if lift is None else lift.T @ reached
     # Where P y = 0 the start is what residuals are compared to; where both are, nothing moves.
-    size = float(np.linalg.norm(best)) or float(np.linalg.norm(rows @ initial - best)) or 1.0
+    size = _length(best) or _length(rows @ initial - best) or 1.0
     lengths = np.sqrt(np.einsum("ij,ij->j", rows, rows))
     return Fit(rows, target, best, lift, size, lengths)
+
+
+def _length(vector: FloatArray) -> float:
+    return float(np.linalg.norm(vector))
 
 
 def _independent_rows(

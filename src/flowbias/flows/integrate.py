@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.integrate import OdeSolver
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.dual import DualCoordinates
 from flowbias.flows.fit import Fit, fit_of, reached_by
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.march import march
+from flowbias.flows.march import Curve, Progress, march
 from flowbias.flows.parameter import ParameterCoordinates, ParameterLayout
 from flowbias.flows.trajectory import FlowStats, FlowStatus, Trajectory
 from flowbias.potentials import Provides
@@ -79,25 +80,14 @@ def flow(
     started = time.perf_counter()
     fit = fit_model(model, problem)
     coordinates = chosen.coordinates(model, fit, c)
-    end = _FOREVER if times is None else min(times[-1] * coordinates.time_rate, _FOREVER)
-    solver = coordinates.solver(end, tolerance, atol)
-
-    def is_done(state: FloatArray) -> bool:
-        return times is None and bool(fit.residual(coordinates.predictor(state)) <= residual)
-
-    def is_settled(state: FloatArray) -> bool:
-        return fit.is_settled(coordinates.predictor(state))
-
-    curve = march(solver, is_done, is_settled)
+    journey = FlowJourney(coordinates, fit, tolerance, atol, times, residual)
+    curve = march(journey, coordinates.start)
     seconds = time.perf_counter() - started
-    status = FlowStatus.CONVERGED if times is None else FlowStatus.FOLLOWED
-    if curve.failure is not None:
-        status = FlowStatus.STOPPED
     visited = np.array(curve.times) / coordinates.time_rate
     trajectory = Trajectory(
         t=visited if times is None else times,
-        status=status,
-        stats=FlowStats(seconds, curve.steps, solver.nfev, solver.njev),
+        status=journey.status(curve),
+        stats=FlowStats(seconds, len(curve.pieces), curve.evaluations, curve.jacobians),
         model=model,
         problem=problem,
         loss_constant=c,
@@ -106,6 +96,43 @@ def flow(
         _curve=curve,
     )
     return trajectory.checked(throw)
+
+
+class FlowJourney:
+    """The flow as `march` sees it: to a residual, or to the last of the times asked for."""
+
+    def __init__(
+        self,
+        coordinates: Coordinates,
+        fit: Fit,
+        rtol: float,
+        atol: float | None,
+        times: FloatArray | None,
+        residual: float,
+    ) -> None:
+        self.coordinates, self.fit, self.rtol = coordinates, fit, rtol
+        size, duration = coordinates.natural_scales()
+        self.atol = rtol * size if atol is None else atol
+        self.first_step = np.sqrt(rtol) * duration
+        self.residual = None if times is not None else residual
+        last = np.inf if times is None else times[-1] * coordinates.time_rate
+        self.end = float(min(last, _FOREVER))
+
+    def depart(self, time: float, state: FloatArray, first_step: float | None) -> OdeSolver:
+        step = min(self.first_step if first_step is None else first_step, self.end - time)
+        return self.coordinates.solver(time, state, self.end, step, self.rtol, self.atol)
+
+    def progress(self, state: FloatArray) -> Progress:
+        misfit, residual, is_settled = self.fit.quality(self.coordinates.predictor(state))
+        is_done = self.end == 0.0 if self.residual is None else residual <= self.residual
+        return Progress(misfit, is_done, is_settled)
+
+    def status(self, curve: Curve) -> FlowStatus:
+        if self.residual is None:
+            return FlowStatus.STOPPED if curve.failure else FlowStatus.FOLLOWED
+        if curve.end >= self.end:
+            curve.failure = "it takes longer than doubles can count"
+        return FlowStatus.STOPPED if curve.failure else FlowStatus.CONVERGED
 
 
 def choose(model: Any, name: str | None = None) -> Route:
@@ -181,4 +208,4 @@ def _checked_times(t: ArrayLike) -> FloatArray:
 def check_tolerance(name: str, value: float) -> None:
     """A tolerance is a small positive number."""
     if not 0.0 < value < 1.0:
-        raise InputError(f"{name}: must lie between 0 and 1, got {value!r}. Pass 1e-8 for instance.")
+        raise InputError(f"{name}: must lie in (0, 1), got {value!r}. Pass 1e-8 for instance.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.integrate import DenseOutput, OdeSolution, OdeSolver
@@ -23,22 +23,27 @@ MAX_RETRIES, SHORTER = 20, 1e-2
 RISE, NOISE = 1.1, 100.0
 
 
+class Progress(NamedTuple):
+    """The root of the loss up to a factor; whether to stop; whether all that moves is rounding."""
+
+    misfit: float
+    is_done: bool
+    is_settled: bool
+
+    def is_over(self) -> bool:
+        return self.is_done or self.is_settled
+
+
 class Journey(Protocol):
     """What to integrate and when to stop."""
 
     rtol: float
 
     def depart(self, time: float, state: FloatArray, first_step: float | None) -> OdeSolver:
-        """An integrator that sets out from a state."""
+        """An integrator that sets out from a state, with a step of its own choice or this one."""
 
-    def misfit(self, state: FloatArray) -> float:
-        """Root of the loss, up to a constant factor."""
-
-    def is_done(self, state: FloatArray) -> bool:
-        """Whether the flow was followed far enough."""
-
-    def is_settled(self, state: FloatArray) -> bool:
-        """Whether nothing but rounding moves any more."""
+    def progress(self, state: FloatArray) -> Progress:
+        """How far a state is."""
 
 
 @dataclass(eq=False)
@@ -69,36 +74,39 @@ class Curve:
 def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Curve:
     """Step until the journey is done or settled, its integrator is at its end, or fails."""
     curve = Curve(np.array(start))
-    if journey.is_settled(start):
-        curve.settled = True
+    state, reached = curve.start, journey.progress(start)
+    curve.settled = reached.is_settled
+    if reached.is_over():
         return curve
     solver = journey.depart(0.0, start, None)
-    state, misfit = curve.start, journey.misfit(start)
-    noise = NOISE * journey.rtol * misfit
+    noise = NOISE * journey.rtol * reached.misfit
     retries = 0
-    while solver.status == "running" and not journey.is_done(state):
+    while not reached.is_over() and solver.status != "finished":
         if len(curve.pieces) >= max_steps:
             curve.failure = f"{max_steps} steps were not enough"
             break
         reason = _step(solver)
-        now = journey.misfit(np.asarray(solver.y))
-        if reason is None and now <= RISE * misfit + noise:
-            state, misfit, retries = np.array(solver.y), now, 0
+        ahead = journey.progress(np.asarray(solver.y))
+        if reason is None and ahead.misfit <= RISE * reached.misfit + noise:
+            state, reached, retries = np.array(solver.y), ahead, 0
             curve.times.append(float(solver.t))
             curve.pieces.append(solver.dense_output())
-            if journey.is_settled(state):
-                curve.settled = True
-                break
             continue
         retries += 1
         if retries > MAX_RETRIES:
             curve.failure = reason or "the loss rises however short the step"
             break
-        length = abs(float(solver.t) - curve.end) or abs(float(solver.h_abs or 0.0))
         _count(curve, solver)
-        solver = journey.depart(curve.end, state, SHORTER**retries * length)
+        solver = journey.depart(curve.end, state, SHORTER**retries * _length(curve, solver))
     _count(curve, solver)
+    curve.settled = reached.is_settled
     return curve
+
+
+def _length(curve: Curve, solver: OdeSolver) -> float:
+    """How long the step was that has to be taken back, or else the one before."""
+    failed = float(solver.t) - curve.end
+    return failed if failed > 0.0 else float(np.diff(curve.times[-2:], prepend=-1.0)[-1])
 
 
 def _count(curve: Curve, solver: OdeSolver) -> None:
@@ -108,10 +116,8 @@ def _count(curve: Curve, solver: OdeSolver) -> None:
 
 def _step(solver: OdeSolver) -> str | None:
     """One step; why it failed, where it did."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings():
+        # What went wrong comes back as a status; trial points are allowed to go wrong.
+        warnings.filterwarnings("ignore", message="lsoda:")
         message = solver.step()
-    if solver.status != "failed":
-        return None
-    reasons = [message or "", *(str(warning.message) for warning in caught)]
-    return "; ".join(reason for reason in reasons if reason) or "the integrator gave no reason"
+    return (message or "the integrator failed") if solver.status == "failed" else None

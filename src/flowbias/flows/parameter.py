@@ -66,20 +66,25 @@ class ParameterCoordinates(Coordinates):
             pull = self.fit.pull(np.asarray(self.model.predictor(parameters))) @ self.fit.rows
             return self.layout.flat(self.model.parameter_gradient(parameters, pull))
 
-    def solver(self, end: float, rtol: float, atol: float | None) -> OdeSolver:
-        method = LSODA if self.start.size <= _IMPLICIT_UP_TO else DOP853
+    def solver(
+        self,
+        time: float,
+        state: FloatArray,
+        end: float,
+        first_step: float,
+        rtol: float,
+        atol: float,
+    ) -> OdeSolver:
+        if state.size <= _IMPLICIT_UP_TO:
+            return LSODA(
+                self.velocity, time, state, end, first_step=first_step, rtol=rtol, atol=atol
+            )
+        return DOP853(self.velocity, time, state, end, first_step=first_step, rtol=rtol, atol=atol)
+
+    def natural_scales(self) -> tuple[float, float]:
         sizes = np.abs(self.start[self.start != 0.0])
         # Weights grow by factors from their start: the smallest one must be followed as well.
-        smallest = float(sizes.min()) if sizes.size else 1.0
-        return method(
-            self.velocity,
-            0.0,
-            self.start,
-            end,
-            first_step=min(np.sqrt(rtol) * self._natural_time(), end),
-            rtol=rtol,
-            atol=rtol * smallest if atol is None else atol,
-        )
+        return float(sizes.min()) if sizes.size else 1.0, self._natural_time()
 
     def _natural_time(self) -> float:
         """Time in which either the weights or their velocity change by about their own size."""
@@ -88,8 +93,9 @@ class ParameterCoordinates(Coordinates):
         if size == 0.0 or pace == 0.0:
             return 1.0
         probe = 1e-6 * size / pace
-        change = np.linalg.norm(self.velocity(0.0, self.start + probe * speed) - speed) / probe
-        return size / pace if change == 0.0 else float(min(size / pace, pace / change))
+        ahead = self.velocity(0.0, self.start + probe * speed)
+        change = float(np.linalg.norm(ahead - speed)) / probe
+        return size / pace if change == 0.0 else min(size / pace, pace / change)
 
     def feature_jacobian(self, state: FloatArray) -> FloatArray:
         """Derivative of A F(theta), one row per row of A."""

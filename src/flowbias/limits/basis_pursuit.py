@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates import certify
 from flowbias.limits.solve import as_regression
 from flowbias.potentials import L1
@@ -56,9 +56,15 @@ def pursue(problem: Regression, potential: L1, *, tol: float) -> Solution:
         status = Status.PROJECTED if distance > 0 else Status.CERTIFIED
         status = status if unique else Status.NOT_UNIQUE
     return Solution(
-        w=w, dual=dual, status=status, route="linear program (HiGHS)", certificate=certificate,
-        stats=Stats(0, steps, time.perf_counter() - started), potential=potential,
-        distance=distance, details={"dual_margin": margin},
+        w=w,
+        dual=dual,
+        status=status,
+        route="linear program (HiGHS)",
+        certificate=certificate,
+        stats=Stats(0, steps, time.perf_counter() - started),
+        potential=potential,
+        distance=distance,
+        details={"dual_margin": margin},
     )
 
 
@@ -101,7 +107,7 @@ def _sharpened(
     return sharp, dual + constraint.dual_of_data(correction)
 
 
-def is_only_minimizer(X: FloatArray, pull: FloatArray, support: FloatArray) -> bool:
+def is_only_minimizer(X: FloatArray, pull: FloatArray, support: Mask) -> bool:
     """Whether no other minimizer shares the dual with pull = X^T nu / weights.
 
     Every minimizer lives where |pull| = 1, with the sign of the pull. So the one on `support` is
@@ -122,4 +128,4 @@ def is_only_minimizer(X: FloatArray, pull: FloatArray, support: FloatArray) -> b
         bounds=[(None, None)] * len(active) + [(0.0, 1.0)] * len(idle),
         method="highs",
     )
-    return result.x is None or -result.fun < 1e-6
+    return result.fun is None or -result.fun < 1e-6

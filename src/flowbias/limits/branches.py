@@ -16,15 +16,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias._typing import FloatArray, Mask
 
 
 @dataclass(frozen=True)
 class Branches:
     """Which coordinates have a positive and a negative side, and what each side costs."""
 
-    plus: FloatArray  # boolean masks over the coordinates
-    minus: FloatArray
+    plus: Mask  # over the coordinates
+    minus: Mask
     cost: FloatArray  # slack of each branch at dual zero: positive sides first
 
     @property

@@ -29,7 +29,10 @@ class DualNewton:
     """The iteration on one problem; `run` goes on from wherever the dual stands."""
 
     def __init__(
-        self, constraint: Constraint, potential: Potential, shift: FloatArray | float,
+        self,
+        constraint: Constraint,
+        potential: Potential,
+        shift: FloatArray | float,
         effort: Effort,
     ) -> None:
         self.constraint, self.potential, self.effort = constraint, potential, effort

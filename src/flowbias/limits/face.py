@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
+from flowbias._typing import FloatArray, Mask
 from flowbias.limits.branches import Branches, PowerResponse
 from flowbias.limits.interior_point import State
 from flowbias.limits.newton import polish
@@ -55,7 +55,7 @@ def select_on_face(
     return weight
 
 
-def _columns(constraint: Constraint, branches: Branches, chosen: FloatArray) -> FloatArray:
+def _columns(constraint: Constraint, branches: Branches, chosen: Mask) -> FloatArray:
     """The constraint's columns of the chosen branches, with their signs."""
     index = np.concatenate([np.flatnonzero(branches.plus), np.flatnonzero(branches.minus)])
     sign = np.concatenate([np.ones(branches.split), -np.ones(branches.count - branches.split)])

@@ -13,8 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.optimize
 
-from flowbias._typing import FloatArray
+from flowbias._typing import FloatArray, Mask
+from flowbias.potentials import Potential
 from flowbias.problem import IN_RANGE, Constraint, Regression, constraint_of
+
+# How far along an escaping direction of the dual to go, and what may then be left there.
+RUN_OFF = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)
+NOTHING_LEFT = 1e-13
 
 
 @dataclass(frozen=True)
@@ -22,7 +27,7 @@ class Reachable:
     """The constraint on the coordinates that stay in play, and how to get back to all of them."""
 
     constraint: Constraint
-    kept: FloatArray | None  # boolean mask; None keeps all
+    kept: Mask | None  # boolean mask; None keeps all
     distance: float
     #: direction along which the dual runs off where some coordinates are driven to zero
     escape: FloatArray | None = None
@@ -39,7 +44,7 @@ class Reachable:
         return full
 
 
-def reachable(problem: Regression, plus: FloatArray, minus: FloatArray) -> Reachable:
+def reachable(problem: Regression, plus: Mask, minus: Mask) -> Reachable:
     """What a model with these positive and negative sides can reach on the data."""
     if plus.all() and minus.all():
         constraint = problem.constraint
@@ -52,9 +57,7 @@ def reachable(problem: Regression, plus: FloatArray, minus: FloatArray) -> Reach
     return _in_cone(problem, plus, minus, moving)
 
 
-def _in_cone(
-    problem: Regression, plus: FloatArray, minus: FloatArray, moving: FloatArray
-) -> Reachable:
+def _in_cone(problem: Regression, plus: Mask, minus: Mask, moving: Mask) -> Reachable:
     sides = np.concatenate([np.flatnonzero(plus), np.flatnonzero(minus)])
     signs = np.concatenate([np.ones(plus.sum()), -np.ones(minus.sum())])
     size = float(np.abs(problem.y).max()) or 1.0
@@ -73,3 +76,32 @@ def _in_cone(
     kept = moving & ~driven
     constraint = constraint_of(problem.X[:, kept], closest)
     return Reachable(constraint, kept, distance, outward if driven.any() else None)
+
+
+def run_off(
+    reach: Reachable,
+    problem: Regression,
+    potential: Potential,
+    shift: FloatArray | float,
+    w: FloatArray,
+    dual: FloatArray,
+) -> FloatArray:
+    """The dual, far enough along the direction in which some coordinates are driven to zero.
+
+    Along the flow that part of the dual grows without end; a finite multiple at which those
+    coordinates vanish in double precision certifies the limit.
+    """
+    outward, kept = reach.escape, reach.kept
+    if outward is None or kept is None:
+        return dual
+    start = np.asarray(shift + problem.X.T @ dual)
+    pull = problem.X.T @ outward
+    driven = ~kept & (potential.hess_dual(start) > 0)
+    smallest = float(np.abs(pull[driven]).min())
+    for distance in RUN_OFF:
+        step = distance * (1.0 + float(np.abs(start).max())) / smallest
+        left = potential.conjugate_terms(start + step * np.where(driven, pull, 0.0))
+        left = (left + potential.value_terms(np.zeros_like(start)))[driven]
+        if float(left.sum()) <= NOTHING_LEFT * (1.0 + abs(potential.value(w))):
+            break
+    return np.asarray(dual + step * outward)

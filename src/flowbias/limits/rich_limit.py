@@ -19,7 +19,8 @@ from flowbias.certificates import certify
 from flowbias.limits.basis_pursuit import TIGHT, pursue
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
-from flowbias.limits.solve import RESIDUAL, HasPotential, as_regression
+from flowbias.limits.routes import RESIDUAL, HasPotential
+from flowbias.limits.solve import as_regression
 from flowbias.potentials import L1, Provides
 from flowbias.problem import Constraint, InputError, Regression
 from flowbias.solution import Solution, Stats, Status
@@ -62,9 +63,7 @@ def rich_limit(
     return replace(solution, details=details).checked(throw)
 
 
-def _selected(
-    problem: Regression, extreme: _Extreme, vertex: Solution, tol: float
-) -> Solution:
+def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: float) -> Solution:
     """Among the minimizers that share the vertex's dual, the one that gradient flow selects."""
     started = time.perf_counter()
     effort = Effort(factorizations=problem.constraint.factorizations)
@@ -78,7 +77,10 @@ def _selected(
     if certificate.ok and problem.constraint.distance > 0:
         status = Status.PROJECTED
     return replace(
-        vertex, w=w, status=status, certificate=certificate,
+        vertex,
+        w=w,
+        status=status,
+        certificate=certificate,
         route="selected among the minimizers: interior point and Newton",
         stats=Stats(effort.factorizations, effort.steps, time.perf_counter() - started),
         details={"dual_margin": 1.0 - float(pull[~on_face].max(initial=0.0))},
@@ -109,7 +111,9 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
 
     return _Extreme(
         np.ones(d),
-        lambda constraint: exponential_problem(constraint, plus - down, minus - down, potential.rate),
+        lambda constraint: exponential_problem(
+            constraint, plus - down, minus - down, potential.rate
+        ),
         visible,
     )
 
@@ -125,7 +129,7 @@ def _power_extreme(model: HasPotential, d: int) -> _Extreme:
 
     def visible(margin: float, size: float) -> float:
         # An inactive weight is scale^D / margin^k.
-        return float(np.log(VISIBLE * size / d) + k * np.log(margin)) / potential.depth
+        return float((np.log(VISIBLE * size / d) + k * np.log(margin)) / potential.depth)
 
     return _Extreme(
         np.exp(costs - typical),

@@ -83,8 +83,13 @@ class RichProblem:
         self, state: State, effort: Effort, tol: float, max_steps: int
     ) -> tuple[State, float]:
         return polish(
-            self.constraint, self.branches, self.response, state, effort,
-            tol=tol, max_steps=max_steps,
+            self.constraint,
+            self.branches,
+            self.response,
+            state,
+            effort,
+            tol=tol,
+            max_steps=max_steps,
         )
 
     def predictor(self, state: State) -> FloatArray:
@@ -128,8 +133,11 @@ def exponential_problem(
 
 
 def power_problem(
-    constraint: Constraint, log_cost_plus: FloatArray, log_cost_minus: FloatArray,
-    depth: float, log_unit: float,
+    constraint: Constraint,
+    log_cost_plus: FloatArray,
+    log_cost_minus: FloatArray,
+    depth: float,
+    log_unit: float,
 ) -> RichProblem:
     """w = (c+ - z)^-k - (c- + z)^-k in units exp(log_unit), z counted from the start.
 
@@ -148,7 +156,7 @@ def power_problem(
     scaled = constraint.with_target(constraint.target / mass)
 
     def approach(effort: Effort, warm: WarmStart | None) -> State:
-        return powered(scaled, branches, response, effort, warm and warm.state)
+        return powered(scaled, branches, response, effort, warm.state if warm else None)
 
     unit = float(np.exp(typical))
     return RichProblem(scaled, branches, response, true_response, approach, mass, unit)

@@ -15,7 +15,8 @@ import numpy as np
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.limits.interior_point import State
 from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.solve import HasPotential, as_regression, limit_with_state
+from flowbias.limits.routes import HasPotential
+from flowbias.limits.solve import as_regression, limit_with_state
 from flowbias.problem import InputError
 from flowbias.solution import Solution, Stats
 
@@ -76,7 +77,12 @@ class LimitPath:
 
 
 def limit_path(
-    model: Rescalable, X: Any, y: Any = None, *, log_scales: ArrayLike, tol: float = 1e-10,
+    model: Rescalable,
+    X: Any,
+    y: Any = None,
+    *,
+    log_scales: ArrayLike,
+    tol: float = 1e-10,
     throw: bool = True,
 ) -> LimitPath:
     """`limit` at each log-scale (natural logarithm) of the model's start, with warm starts.

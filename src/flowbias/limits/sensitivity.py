@@ -1,7 +1,7 @@
 """Derivatives of the limit, from one factorization at the solution.
 
-    dw/dy = W X^T H^{-1},   W = diag(w'(z)),   H = X W X^T
-    dw/dlog(scale) = v - W X^T H^{-1} X v,     v = d w(z) / d log(scale) at fixed dual z
+dw/dy = W X^T H^{-1},   W = diag(w'(z)),   H = X W X^T
+dw/dlog(scale) = v - W X^T H^{-1} X v,     v = d w(z) / d log(scale) at fixed dual z
 """
 
 from __future__ import annotations

@@ -30,9 +30,7 @@ from flowbias.potentials.scale import (
     require_broadcast,
 )
 
-_SHAPE_FIX = (
-    "shape = (|v|-|u|)/(|v|+|u|); for u = 0 or v = 0 use UntiedDiagonalNet.from_weights."
-)
+_SHAPE_FIX = "shape = (|v|-|u|)/(|v|+|u|); for u = 0 or v = 0 use UntiedDiagonalNet.from_weights."
 
 
 class UntiedWeights(NamedTuple):
@@ -193,12 +191,14 @@ class UntiedDiagonalNet(MirrorModel):
     def conserved(self, parameters: Parameters) -> FloatArray:
         """v+^2 - u+^2, v-^2 - u-^2, (u+ + v+)(u- + v-), (u+ - v+)(u- - v-), one per row."""
         u_plus, u_minus, v_plus, v_minus = parameters
-        return np.stack([
-            (v_plus - u_plus) * (v_plus + u_plus),
-            (v_minus - u_minus) * (v_minus + u_minus),
-            (u_plus + v_plus) * (u_minus + v_minus),
-            (u_plus - v_plus) * (u_minus - v_minus),
-        ])
+        return np.stack(
+            [
+                (v_plus - u_plus) * (v_plus + u_plus),
+                (v_minus - u_minus) * (v_minus + u_minus),
+                (u_plus + v_plus) * (u_minus + v_minus),
+                (u_plus - v_plus) * (u_minus - v_minus),
+            ]
+        )
 
     def __repr__(self) -> str:
         if not self._from_weights:

@@ -65,6 +65,10 @@ class Potential(ABC):
         """dw(z)/dlog(scale) at fixed z in fixed units; None for a potential without a scale."""
         return None
 
+    def dual_rounding(self, z: FloatArray) -> FloatArray:
+        """How far z may be off because the potential's own constants are rounded to doubles."""
+        return np.zeros(np.shape(z))
+
     def value(self, w: FloatArray) -> float:
         """Q(w), summed over coordinates."""
         return float(np.sum(self.value_terms(w)))

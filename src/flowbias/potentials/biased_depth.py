@@ -27,6 +27,7 @@ from flowbias.potentials.scale import (
     read_real,
     require,
     require_broadcast,
+    working_array,
 )
 
 # exp(709) is about the largest double, and w(0) = |w+(0)|^D - |w-(0)|^D must be one.
@@ -118,14 +119,14 @@ class BiasedDepthPotential(Potential):
     @np.errstate(all="ignore")
     def grad_dual(self, z: FloatArray) -> FloatArray:
         """w(z); infinite at and beyond the ends of the dual domain."""
-        z = np.asarray(z, dtype=np.float64)
+        z = working_array(z)
         w = self._excess(z, np.zeros(()))
         above, below = z >= self._plus.reach, z <= -self._minus.reach
         return np.where(above, np.inf, np.where(below, -np.inf, w))
 
     @np.errstate(all="ignore")
     def hess_dual(self, z: FloatArray) -> FloatArray:
-        z = np.asarray(z, dtype=np.float64)
+        z = working_array(z)
         slope = np.zeros(())
         for branch in (self._plus, self._minus):
             rest = np.maximum(1.0 - branch.sign * z / branch.reach, 0.0)
@@ -135,7 +136,7 @@ class BiasedDepthPotential(Potential):
     @np.errstate(all="ignore")
     def conjugate_terms(self, z: FloatArray) -> FloatArray:
         """Q*(z), 0 at z = 0; infinite at and beyond the ends of the dual domain."""
-        z = np.asarray(z, dtype=np.float64)
+        z = working_array(z)
         rests = (np.log1p(-b.sign * z / b.reach) for b in (self._plus, self._minus))
         terms = self._conjugate_less(np.zeros(()), z, *rests)
         inside = (z < self._plus.reach) & (z > -self._minus.reach)
@@ -152,6 +153,13 @@ class BiasedDepthPotential(Potential):
         z = np.asarray(z, dtype=np.float64)
         slack = np.minimum(self._plus.reach - z, self._minus.reach + z)
         return power_growth(slack, radius, self.exponent)
+
+    def dual_rounding(self, z: FloatArray) -> FloatArray:
+        """The nearer end of the domain is known to the digits of its logarithm."""
+        nearer = np.minimum(self._plus.log_reach, self._minus.log_reach)
+        reach = np.where(np.isfinite(nearer), np.exp(nearer), 0.0)
+        size = 8.0 * float(np.finfo(float).eps) * (1.0 + np.abs(np.nan_to_num(nearer))) * reach
+        return np.broadcast_to(size, np.broadcast_shapes(np.shape(z), size.shape))
 
     # --- from primal to dual -------------------------------------------------------------------
 

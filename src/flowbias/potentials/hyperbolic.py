@@ -23,10 +23,19 @@ from numpy.typing import NDArray
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.potentials._base import Potential, Provides
-from flowbias.potentials.scale import Scale, describe, read_real, require, require_broadcast
+from flowbias.potentials.scale import (
+    Scale,
+    describe,
+    read_real,
+    require,
+    require_broadcast,
+    working_array,
+)
 
 # Beyond this sinh is an exponential to all digits and is taken together with the scale.
 _EXPONENTIAL = 700.0
+# The same in extended precision, which keeps a scale's own digits where the double must use logs.
+_EXTENDED_EXPONENTIAL = 700.0 if np.finfo(np.longdouble).maxexp <= 1024 else 11_000.0
 # With a tilt, rate z - tilt rounds more than either exponent; near 0 only the sinh will do.
 _TILTED_EXPONENTIAL = 1.0
 # Above it the dual w / s comes close to underflow, so it is measured in units of about 1/s.
@@ -190,15 +199,19 @@ class HyperbolicPotential(Potential):
     # --- shared pieces -------------------------------------------------------------------------
 
     def _scaled_argument(self, z: FloatArray) -> FloatArray:
-        return np.asarray(self.rate * np.asarray(z, dtype=np.float64) - self._tilt_in_units)
+        return np.asarray(self.rate * working_array(z) - self._tilt_in_units)
 
     def _exponents(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        move = self.rate * np.asarray(z, dtype=np.float64)
+        move = self.rate * working_array(z)
         return self.log_plus + move, self.log_minus - move
 
     def _is_far(self, scaled: FloatArray) -> NDArray[np.bool_]:
         """Where two exponentials are better than a sinh: it overflows, or the tilt cancels."""
-        return np.abs(scaled) > self._far
+        threshold = self._far
+        if scaled.dtype == np.longdouble:
+            reaches = (threshold == _EXPONENTIAL) & (self._root > 0.0)
+            threshold = np.where(reaches, _EXTENDED_EXPONENTIAL, threshold)
+        return np.abs(scaled) > threshold
 
     def _is_moderate(self, scaled: FloatArray) -> bool:
         """Whether a sinh serves every coordinate: the common case, kept free of branches."""
@@ -235,7 +248,7 @@ class HyperbolicPotential(Potential):
 
     def _one_sided_size(self, z: FloatArray, log_factor: float = 0.0) -> FloatArray:
         """|w(z)| exp(log_factor) where one side exists; 0 where none does."""
-        move = self._sign * self.rate * self._in_own_units(np.asarray(z, dtype=np.float64))
+        move = self._sign * self.rate * self._in_own_units(working_array(z))
         return np.asarray(np.exp(self._one_sided_log() + move + log_factor))
 
     def _one_sided_argument(self, w: FloatArray) -> FloatArray:

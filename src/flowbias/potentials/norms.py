@@ -8,7 +8,7 @@ import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.potentials._base import Potential, Provides
-from flowbias.potentials.scale import describe, read_real, require
+from flowbias.potentials.scale import describe, read_real, require, working_array
 
 _WEIGHT_FIX = "Remove coordinates that should not be penalized, or give them a small weight."
 
@@ -35,7 +35,7 @@ class L2(Potential):
         return self.weights * np.asarray(w, dtype=np.float64)
 
     def grad_dual(self, z: FloatArray) -> FloatArray:
-        return np.asarray(z, dtype=np.float64) / self.weights
+        return working_array(z) / self.weights
 
     def hess_dual(self, z: FloatArray) -> FloatArray:
         return np.broadcast_arrays(1.0 / self.weights, z)[0].copy()
@@ -74,14 +74,14 @@ class L1(Potential):
     def grad_dual(self, z: FloatArray) -> FloatArray:
         raise TypeError(
             "L1.grad_dual: z must determine w, but the subdifferential of |w| maps every w > 0 to "
-            f"the same z = weights, got z={z!r}. Use basis_pursuit for the minimizer itself, or "
+            "the same z = weights. Use basis_pursuit for the minimizer itself, or "
             "Hypentropy(log_scale=-1e4) for a smooth stand-in."
         )
 
     def hess_dual(self, z: FloatArray) -> FloatArray:
         raise TypeError(
             "L1.hess_dual: the conjugate must be twice differentiable, but that of |w| is the "
-            f"indicator of a box, got z={z!r}. Hypentropy(log_scale=-1e4) is a smooth stand-in."
+            "indicator of a box. Hypentropy(log_scale=-1e4) is a smooth stand-in."
         )
 
     def conjugate_terms(self, z: FloatArray) -> FloatArray:

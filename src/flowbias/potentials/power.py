@@ -17,7 +17,13 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.potentials._base import Potential, Provides
-from flowbias.potentials.scale import frozen_array, product_error, read_real, require
+from flowbias.potentials.scale import (
+    frozen_array,
+    product_error,
+    read_real,
+    require,
+    working_array,
+)
 
 _LOG2 = float(np.log(2.0))
 # Newton in t converges from its start in at most 5 steps for 2.001 <= depth <= 1000 (measured).
@@ -93,7 +99,7 @@ class PowerPotential(Potential):
     @np.errstate(all="ignore")
     def grad_dual(self, z: FloatArray) -> FloatArray:
         """w(z); infinite at and beyond the ends of the dual domain."""
-        z = np.asarray(z, dtype=np.float64)
+        z = working_array(z)
         x = np.abs(z) / self.reach
         # (1-x)^-k (1 - ((1-x)/(1+x))^k): one pole, and expm1 keeps the digits of small x.
         shape = np.power(1.0 - x, -self.exponent) * -np.expm1(-2.0 * self.exponent * np.arctanh(x))
@@ -103,7 +109,7 @@ class PowerPotential(Potential):
 
     @np.errstate(all="ignore")
     def hess_dual(self, z: FloatArray) -> FloatArray:
-        x = np.abs(np.asarray(z, dtype=np.float64)) / self.reach
+        x = np.abs(working_array(z)) / self.reach
         order = -self.exponent - 1.0
         bend = np.power(1.0 - x, order) + np.power(1.0 + x, order)
         return np.where(x < 1.0, self.exponent * self._slope * bend, np.inf)
@@ -111,7 +117,7 @@ class PowerPotential(Potential):
     @np.errstate(all="ignore")
     def conjugate_terms(self, z: FloatArray) -> FloatArray:
         """Q*(z); infinite at and beyond the ends of the dual domain."""
-        z = np.asarray(z, dtype=np.float64)
+        z = working_array(z)
         x = np.abs(z) / self.reach
         small = self.exponent * self._slope * np.square(z)
         terms = self._energy * dual_energy(np.arctanh(x), self.depth)
@@ -127,6 +133,12 @@ class PowerPotential(Potential):
         """(1 - radius/slack)^-(k+1), slack the distance of z to the nearer end of the domain."""
         slack = self.reach - np.abs(np.asarray(z, dtype=np.float64))
         return power_growth(slack, radius, self.exponent)
+
+    def dual_rounding(self, z: FloatArray) -> FloatArray:
+        """A common error of the reaches is a rescaled dual; one per coordinate moves each end."""
+        uneven = bool(np.any(self.reach != self.reach.flat[0])) if self.reach.size else False
+        size = 4.0 * float(np.finfo(float).eps) * self.reach if uneven else np.zeros(())
+        return np.broadcast_to(size, np.broadcast_shapes(np.shape(z), np.shape(size)))
 
     # --- from primal to dual -------------------------------------------------------------------
 

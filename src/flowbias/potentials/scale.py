@@ -22,6 +22,14 @@ def frozen_array(values: ArrayLike) -> FloatArray:
     return array
 
 
+def working_array(values: ArrayLike) -> FloatArray:
+    """As float64, or in extended precision where the caller already works in it."""
+    array = np.asarray(values)
+    if array.dtype == np.longdouble:
+        return array
+    return array.astype(np.float64, copy=False)
+
+
 def describe(values: FloatArray) -> str:
     """A number as such, an array as its size and range: for reprs and error messages."""
     if values.ndim == 0:

@@ -7,8 +7,8 @@ s = X^T H^{-1} (y - X w^), the exact dual point is z + s* where s* is a fixed po
 
 (`growth` is the potential's bound on how fast w' changes). X^T H^{-1} X W is a projection in the
 norm of W, so coordinate i of the second term is at most K_i eta with K_i^2 = x_i^T H^{-1} x_i and
-eta^2 = sum W s*^2 (growth - 1)^2. If theta >= eta on the box |s*_i| <= S_i = |s_i| + K_i theta, T maps
-the box into itself, so by Brouwer's theorem it contains s*: the limit is unique. Hence
+eta^2 = sum W s*^2 (growth - 1)^2. If theta >= eta on the box |s*_i| <= S_i = |s_i| + K_i theta,
+T maps the box into itself, so by Brouwer's theorem it contains s*: the limit is unique. Hence
 
     |w*_i - w_i| <= |w^_i + W_i s_i - w_i| + W_i (K_i theta + S_i (growth_i(S_i) - 1)).
 
@@ -19,6 +19,7 @@ of the residual is the whole error.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -46,7 +47,11 @@ class _DualPoint:
 
 
 def error_bound(
-    X: FloatArray, y: FloatArray, w: FloatArray, nu: FloatArray, potential: Potential,
+    X: FloatArray,
+    y: FloatArray,
+    w: FloatArray,
+    nu: FloatArray,
+    potential: Potential,
     shift: FloatArray | float,
 ) -> float:
     """Upper bound of ||w - w*||_2, or inf where the argument does not go through."""
@@ -69,9 +74,12 @@ def error_bound(
     # Errors of the residual itself: per-coordinate ones go through the projection unamplified.
     root = np.sqrt(slope)
     tilt = SUMMATION * np.asarray(np.abs(point.z), dtype=np.float64)
+    tilt = tilt + potential.dual_rounding(tilt)
     relative = EVALUATION * np.abs(np.asarray(point.w, dtype=np.float64))
     coordinate = float(np.linalg.norm(root * tilt))
-    coordinate += float(np.linalg.norm(np.divide(relative, root, out=np.zeros_like(root), where=root > 0)))
+    coordinate += float(
+        np.linalg.norm(np.divide(relative, root, out=np.zeros_like(root), where=root > 0))
+    )
     noise = coordinate + leftover + factor.inverse_norm * SUMMATION * point.size
     first = np.asarray(np.abs(rise), dtype=np.float64) + leverage * noise
     theta = _box(potential, np.asarray(point.z, float), slope, first, leverage)
@@ -124,7 +132,9 @@ def _box(
 class _Factor:
     """Equilibrated Cholesky factor of H, with what the bound needs from it."""
 
-    def __init__(self, X: FloatArray, slope: FloatArray, equilibrate: FloatArray, lower: FloatArray):
+    def __init__(
+        self, X: FloatArray, slope: FloatArray, equilibrate: FloatArray, lower: FloatArray
+    ):
         self.X, self.slope, self.equilibrate, self.lower = X, slope, equilibrate, lower
         rcond, _ = scipy.linalg.lapack.dpocon(lower, 1.0, uplo="L")
         # ||H^{-1/2}|| on equilibrated rows; n for the norm of the unit-diagonal matrix itself.
@@ -158,7 +168,9 @@ class _Factor:
         """H^{-1} residual, refined in extended precision, and a bound on what is left of it."""
         x = self._solve(point.residual)
         for _ in range(2):
-            left = point.residual - extended.apply(self.X, point.slope * extended.adjoint(self.X, x))
+            left = point.residual - extended.apply(
+                self.X, point.slope * extended.adjoint(self.X, x)
+            )
             x = x + self._solve(left)
         left = point.residual - extended.apply(self.X, point.slope * extended.adjoint(self.X, x))
         scaled = self.equilibrate * np.asarray(left, dtype=np.float64)
@@ -172,7 +184,10 @@ class _Factor:
         out = np.empty(d)
         for part in extended.column_blocks(n, d):
             lifted = scipy.linalg.solve_triangular(
-                self.lower, self.equilibrate[:, None] * X[:, part], lower=True, overwrite_b=True,
+                self.lower,
+                self.equilibrate[:, None] * X[:, part],
+                lower=True,
+                overwrite_b=True,
                 check_finite=False,
             )
             out[part] = np.sqrt(np.einsum("ij,ij->j", lifted, lifted))
@@ -182,7 +197,8 @@ class _Factor:
 def _dual_point(
     X: FloatArray, y: FloatArray, nu: FloatArray, potential: Potential, shift: FloatArray | float
 ) -> _DualPoint:
-    z = np.asarray(shift, dtype=np.longdouble) + extended.adjoint(X, nu)
+    z: Any = np.asarray(shift, dtype=np.longdouble) + extended.adjoint(X, nu)
+    # Potentials keep extended precision where they are given it.
     w = potential.grad_dual(z).astype(np.longdouble)
     slope = potential.hess_dual(z).astype(np.longdouble)
     residual = y.astype(np.longdouble) - extended.apply(X, w)

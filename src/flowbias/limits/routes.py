@@ -1,0 +1,176 @@
+"""The ways to a limit, and the table that matches them with what a model declares.
+
+Every route first tries Newton's method on the dual from the tangent-kernel solution, which is all
+there is to do near the kernel regime. What it does otherwise depends on the form of the dual map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.limits.dual_newton import DualNewton
+from flowbias.limits.interior_point import State
+from flowbias.limits.normal_equations import Effort
+from flowbias.limits.reachable import Reachable, reachable, run_off
+from flowbias.limits.rich_regime import (
+    RichProblem,
+    WarmStart,
+    exponential_problem,
+    power_problem,
+)
+from flowbias.potentials import Potential, Provides
+from flowbias.problem import InputError, Regression
+
+# Residual at which iterations stop: two digits below the default certificate, above rounding.
+RESIDUAL = 1e-13
+MAX_EASY_STEPS = 12
+MAX_GENERAL_STEPS = 500
+
+
+class HasPotential(Protocol):
+    """What `limit` needs of a model: a potential and the dual point of its start."""
+
+    @property
+    def provides(self) -> frozenset[Provides]: ...
+    @property
+    def potential(self) -> Potential: ...
+    @property
+    def shift(self) -> FloatArray | float: ...
+
+
+@dataclass(frozen=True)
+class Point:
+    """What a route arrives at: w, the dual of X's rows, and the state for warm starts."""
+
+    w: FloatArray
+    dual: FloatArray
+    route: str
+    reach: Reachable
+    state: State | None = None
+
+
+@dataclass(frozen=True)
+class Route:
+    """A way to the limit: what it needs of a model, and the solver."""
+
+    name: str
+    needs: frozenset[Provides]
+    solve: Callable[[HasPotential, Regression, Effort, WarmStart | None], Point]
+
+
+def _easily(model: HasPotential, reach: Reachable, effort: Effort) -> DualNewton | None:
+    """Newton's method from the kernel solution, if the limit is that near."""
+    newton = DualNewton(reach.constraint, model.potential, model.shift, effort)
+    residual = newton.run(tol=RESIDUAL, max_steps=MAX_EASY_STEPS, only_if_easy=True)
+    return newton if residual <= 1e3 * RESIDUAL else None
+
+
+def _by_dual_newton(
+    model: HasPotential, problem: Regression, effort: Effort, warm: WarmStart | None
+) -> Point:
+    constraint = problem.constraint
+    newton = DualNewton(constraint, model.potential, model.shift, effort)
+    newton.run(tol=RESIDUAL, max_steps=MAX_GENERAL_STEPS, only_if_easy=False)
+    reach = Reachable(constraint, None, constraint.distance)
+    return Point(newton.w, constraint.dual_of_data(newton.dual), "dual Newton", reach)
+
+
+def _by_branches(
+    model: HasPotential,
+    problem: Regression,
+    effort: Effort,
+    warm: WarmStart | None,
+    sides: tuple[FloatArray, FloatArray],
+    normalize: Callable[[Reachable], RichProblem],
+) -> Point:
+    """Newton near the kernel regime, interior point elsewhere; `sides` exist where finite."""
+    reach = reachable(problem, np.isfinite(sides[0]), np.isfinite(sides[1]))
+    constraint = reach.constraint
+    if reach.kept is None and warm is None:
+        newton = _easily(model, reach, effort)
+        if newton is not None:
+            return Point(newton.w, constraint.dual_of_data(newton.dual), "dual Newton", reach)
+    rich = normalize(reach)
+    state = rich.solve(effort, tol=RESIDUAL, warm=warm)
+    w = reach.embed(rich.predictor(state))
+    dual = constraint.dual_of_data(rich.dual(state))
+    dual = run_off(reach, problem, model.potential, model.shift, w, dual)
+    return Point(w, dual, "interior point and Newton", reach, state)
+
+
+def _by_exponentials(
+    model: HasPotential, problem: Regression, effort: Effort, warm: WarmStart | None
+) -> Point:
+    potential: Any = model.potential
+    d = problem.X.shape[1]
+    rise = potential.rate * np.asarray(model.shift)
+    plus = np.broadcast_to(potential.log_plus + rise, (d,))
+    minus = np.broadcast_to(potential.log_minus - rise, (d,))
+    return _by_branches(
+        model,
+        problem,
+        effort,
+        warm,
+        (plus, minus),
+        lambda reach: exponential_problem(
+            reach.constraint, reach.restrict(plus), reach.restrict(minus), potential.rate
+        ),
+    )
+
+
+def _by_powers(
+    model: HasPotential, problem: Regression, effort: Effort, warm: WarmStart | None
+) -> Point:
+    potential: Any = model.potential
+    d = problem.X.shape[1]
+    order, unit = 2.0 - potential.depth, potential.log_unit
+    plus = np.broadcast_to(order * potential.log_plus - unit, (d,))
+    minus = np.broadcast_to(order * potential.log_minus - unit, (d,))
+    point = _by_branches(
+        model,
+        problem,
+        effort,
+        warm,
+        (plus, minus),
+        lambda reach: power_problem(
+            reach.constraint, reach.restrict(plus), reach.restrict(minus), potential.depth, unit
+        ),
+    )
+    return _inside_domain(potential, problem, point)
+
+
+def _inside_domain(potential: Potential, problem: Regression, point: Point) -> Point:
+    """Shrink the dual by the few ulps that rounding may have put it outside its open domain."""
+    dual = point.dual
+    for ulps in (0.0, 4.0, 32.0, 256.0, 2048.0):
+        shrunk = (1.0 - ulps * np.finfo(float).eps) * dual
+        if np.isfinite(potential.conjugate(problem.X.T @ shrunk)):
+            return replace(point, dual=shrunk)
+    return point
+
+
+#: Cheapest first: a route that knows the form of the dual map before the one that knows none.
+ROUTES = (
+    Route(
+        "exponential", frozenset({Provides.POTENTIAL, Provides.EXPONENTIAL_DUAL}), _by_exponentials
+    ),
+    Route("power", frozenset({Provides.POTENTIAL, Provides.POWER_DUAL}), _by_powers),
+    Route("general", frozenset({Provides.POTENTIAL}), _by_dual_newton),
+)
+
+
+def choose(model: HasPotential) -> Route:
+    """The first route of the table whose needs the model declares."""
+    for route in ROUTES:
+        if route.needs <= model.provides:
+            return route
+    missing = ", ".join(sorted(need.name for need in ROUTES[-1].needs - model.provides))
+    raise InputError(
+        f"model: must provide {missing}, got a {type(model).__name__} that does not. "
+        "Declare it in `provides` together with `potential` and `shift`."
+    )
