@@ -16,14 +16,20 @@ import scipy.integrate
 import scipy.optimize
 from _common import relative_error
 
-# Local errors of the integrators: at 1e-10 the limit is still met to 1e-8 or so.
+# Local errors of the integrators: with them the limit is met to 1e-8 or so.
 RTOL = 1e-10
+# Residual at which an iterate no longer moves; further away from the limit it will not get nearer.
+AT_REST = 1e-13
+# Exponents are cut here so that a step too far is rejected as bad instead of ending in NaN.
+LARGEST_EXPONENT = 250.0
+# Growth of log(1/alpha^2) from one stage of the continuation to the next: the best of a few tried.
+STAGE = 1.3
 # Share of the largest stable step that gradient descent takes.
 SAFE_STEP = 0.9
 CHECK_EVERY = 50
 
 
-class Finished(Exception):
+class Finished(Exception):  # noqa: N818 - an outcome, not an error
     """Raised inside a peer when it has arrived, or its time is up."""
 
 
@@ -50,6 +56,9 @@ class Race:
         self.error = relative_error(w, self.reference)
         if self.error <= self.target:
             self.note = "reached"
+            raise Finished
+        if np.linalg.norm(self.X @ w - self.y) <= AT_REST * np.linalg.norm(self.y):
+            self.note = "at rest elsewhere"
             raise Finished
         if time.perf_counter() - self.started > self.budget:
             self.note = "no convergence in time"
@@ -80,10 +89,12 @@ def _parameter_ode(race: Race, method: type[scipy.integrate.OdeSolver], **option
         pull = 2.0 * (X.T @ (y - X @ (plus**2 - minus**2)))
         return np.concatenate([plus * pull, -minus * pull])
 
-    # Weights grow from alpha by exponentials: an absolute error above alpha would be their seed.
-    atol = max(RTOL * race.alpha, 1e-305)
+    # For a large start w is a small difference of large squares. A small one grows by
+    # exponentials, of which an absolute error above alpha would be the seed.
+    rtol = RTOL / max(1.0, race.alpha**2)
+    atol = max(rtol * race.alpha, 1e-305)
     start = np.full(2 * d, race.alpha)
-    solver = method(rhs, 0.0, start, np.inf, rtol=RTOL, atol=atol, **options)
+    solver = method(rhs, 0.0, start, np.inf, rtol=rtol, atol=atol, **options)
     while solver.status == "running":
         solver.step()
         race.check(solver.y[:d] ** 2 - solver.y[d:] ** 2)
@@ -109,13 +120,13 @@ def lsoda(race: Race) -> None:
     _parameter_ode(race, scipy.integrate.LSODA, jac=jacobian)
 
 
-def gradient_descent(race: Race) -> None:
-    """On ||X w - y||^2 / 2, with 0.9 of the largest step stable at both ends of the path."""
+def _descent(race: Race, share: float) -> None:
+    """On ||X w - y||^2 / 2, with a share of the largest step stable at both ends of the path."""
     X, y = race.X, race.y
     sizes = np.full_like(race.reference, 2.0 * race.alpha**2)
     ends = sizes, np.hypot(race.reference, sizes)  # w+^2 + w-^2, whose Hessian is X 4(.) X^T
     sharpest = max(np.linalg.norm((X * (4.0 * size)) @ X.T, 2) for size in ends)
-    step = SAFE_STEP * 2.0 / sharpest
+    step = share * 2.0 / sharpest
     plus, minus = np.full((2, X.shape[1]), race.alpha)
     while True:
         for _ in range(CHECK_EVERY):
@@ -125,9 +136,15 @@ def gradient_descent(race: Race) -> None:
         if not np.isfinite(w).all():
             raise FloatingPointError("diverged")
         race.check(w)
-        if np.linalg.norm(X @ w - y) < 1e-14 * np.linalg.norm(y):
-            race.note = "converged elsewhere"  # its step is not infinitesimal
-            return
+
+
+def gradient_descent(race: Race) -> None:
+    _descent(race, SAFE_STEP)
+
+
+def patient_descent(race: Race) -> None:
+    """With a hundredth of that step, to follow the flow more closely."""
+    _descent(race, 0.01 * SAFE_STEP)
 
 
 # --- as a convex program -------------------------------------------------------------------------
@@ -158,11 +175,13 @@ def conic(race: Race) -> None:
 class Dual:
     """phi(nu) = sum alpha^2 (e^z + e^-z - 2) - <nu, y>, z = X^T nu; nu in units of log(1/alpha^2).
 
-    Each point is evaluated once and its iterate handed to the race.
+    Each point is evaluated once and, at the scale that counts, handed to the race.
     """
 
-    def __init__(self, race: Race) -> None:
-        self.race, self.unit = race, max(1.0, -race.log_start)
+    def __init__(self, race: Race, log_start: float | None = None) -> None:
+        self.race = race
+        self.log_start = race.log_start if log_start is None else log_start
+        self.unit = max(1.0, -self.log_start)
         self.start = np.zeros(len(race.y))
         self.nu: np.ndarray | None = None
 
@@ -170,18 +189,19 @@ class Dual:
         if self.nu is not None and np.array_equal(nu, self.nu):
             return
         self.nu = nu.copy()
-        z, log_start = self.unit * (self.race.X.T @ nu), self.race.log_start
-        up, down = np.exp(log_start + z), np.exp(log_start - z)
-        # sinh where it is exact and safe: the difference cancels in the kernel regime.
-        self.w = up - down if self.race.alpha < 1e-100 else 2.0 * self.race.alpha**2 * np.sinh(z)
-        self.slope = up + down
-        if np.isfinite(self.w).all():
+        z, log_start = self.unit * (self.race.X.T @ nu), self.log_start
+        up, down = (np.exp(np.minimum(log_start + s * z, LARGEST_EXPONENT)) for s in (1, -1))
+        self.w, self.slope, roots = up - down, up + down, np.sqrt(up) - np.sqrt(down)
+        if log_start > -1.0:  # the differences cancel in the kernel regime
+            root = np.exp(0.5 * log_start)
+            self.w, roots = 2.0 * root**2 * np.sinh(z), 2.0 * root * np.sinh(0.5 * z)
+        self.conjugate = float(roots @ roots)
+        if log_start == self.race.log_start:
             self.race.check(self.w)
 
     def value(self, nu: np.ndarray) -> float:
         self._move(nu)
-        kernel = 2.0 * len(self.w) * np.exp(self.race.log_start)
-        return float(self.slope.sum() - kernel - self.unit * (nu @ self.race.y))
+        return self.conjugate - self.unit * float(nu @ self.race.y)
 
     def gradient(self, nu: np.ndarray) -> np.ndarray:
         self._move(nu)
@@ -208,12 +228,31 @@ def dual_newton_cg(race: Race) -> None:
     )  # fmt: skip
 
 
+def _trust_region(dual: Dual, start: np.ndarray, **options) -> np.ndarray:
+    options = {"maxiter": 10**4, "max_trust_radius": 1e12, **options}
+    return scipy.optimize.minimize(
+        dual.value, start, jac=dual.gradient, hess=dual.hessian, method="trust-exact",
+        options=options,
+    ).x  # fmt: skip
+
+
 def dual_trust_region(race: Race) -> None:
     dual = Dual(race)
-    scipy.optimize.minimize(
-        dual.value, dual.start, jac=dual.gradient, hess=dual.hessian, method="trust-exact",
-        options={"maxiter": 10**5, "gtol": 0.0, "max_trust_radius": 1e12},
-    )  # fmt: skip
+    _trust_region(dual, dual.start, gtol=0.0)
+
+
+def dual_continuation(race: Race) -> None:
+    """The same along a sequence of scales down to alpha, each started from the one before."""
+    size = float(np.linalg.norm(race.y))
+    nu, log_start = np.zeros(len(race.y)), -1.0
+    while log_start > race.log_start:
+        dual = Dual(race, log_start)
+        nu = _trust_region(dual, nu, gtol=1e-3 * dual.unit * size)
+        log_start *= STAGE
+        if time.perf_counter() - race.started > race.budget:
+            race.note = "no convergence in time"
+            return
+    _trust_region(Dual(race), nu, gtol=0.0)
 
 
 def dual_lsoda(race: Race) -> None:
@@ -251,10 +290,12 @@ PEERS = {
     "DOP853, 2d weights": dop853,
     "LSODA, 2d weights": lsoda,
     "gradient descent": gradient_descent,
+    "gradient descent, 1% step": patient_descent,
     "cvxpy + Clarabel": conic,
     "dual, L-BFGS-B": dual_lbfgs,
     "dual, Newton-CG": dual_newton_cg,
     "dual, trust-exact": dual_trust_region,
+    "dual, trust-exact, in stages": dual_continuation,
     "dual ODE, LSODA": dual_lsoda,
 }
 RICH_PEERS = {"LARS (scikit-learn)": lars, "linear program (HiGHS)": highs}

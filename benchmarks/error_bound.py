@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 from _common import Report, parser, progress
+from tests.exact import distance, exact_limit
 
 import flowbias as fb
-from tests.exact import distance, exact_limit
 
 SCALES = (10.0, 1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
 # Relative size of the disturbance of w and of the dual.

@@ -7,26 +7,30 @@ the table says what it reached and why it ended.
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Any
 
 import numpy as np
 from _common import Report, interleaved, parser, problem, progress, relative_error
 from _peers import PEERS, RICH_PEERS, Race
+from tests.exact import exact_limit
 
 import flowbias as fb
-from tests.exact import exact_limit
 
 ALPHAS = (10.0, 1.0, 0.1, 0.01, 1e-3, 1e-6, 1e-30, 1e-300)
 # From here on the l1 minimizer is worth comparing with.
 RICH = 1e-30
 OURS = "flowbias.limit"
+SOLVING = "  without its certificate"
 
 
-def ours(race: Race) -> Race:
+def ours(race: Race, solving: list[float]) -> Race:
+    """The library, called as a user would; `solving` collects its time before the certificate."""
     solution = fb.limit(fb.DiagonalNet(2, race.alpha), race.X, race.y, throw=False)
     race.error = relative_error(solution.w, race.reference)
     reached = race.error <= race.target and solution.certificate.ok
     race.note = "reached" if reached else "stopped short"
+    solving.append(solution.stats.seconds)
     return race
 
 
@@ -42,20 +46,24 @@ def compare(alpha: float, options: Any) -> tuple[list[dict[str, Any]], str]:
         return Race(X, y, alpha, reference, options.target, options.budget)
 
     peers = {**PEERS, **(RICH_PEERS if alpha <= RICH else {})}
-    runs = {OURS: lambda: ours(race())}
+    solving: list[float] = []
+    runs = {OURS: lambda: ours(race(), solving)}
     for name, peer in peers.items():
         runs[name] = lambda peer=peer: race().run(peer)
     watch = lambda name: progress(f"alpha {alpha:g}: {name}")  # noqa: E731
     seconds, results = interleaved(runs, options.repeats, once_above=1.0, watch=watch)
+    # The certificate is most of an easy solve, and no peer gives one: both times are shown.
+    seconds = {OURS: seconds[OURS], SOLVING: median(solving), **seconds}
+    results = {OURS: results[OURS], SOLVING: results[OURS], **results}
     rows = [
         {
             "solver": name,
-            "seconds": seconds[name],
-            "times ours": seconds[name] / seconds[OURS],
+            "seconds": took,
+            "times ours": took / seconds[OURS],
             "relative error": results[name].error,
             "ended": results[name].note,
         }
-        for name in runs
+        for name, took in seconds.items()
     ]
     bound = solution.certificate.error_bound / np.linalg.norm(solution.w)
     note = f"our certificate: {solution.message}; error bound {bound:.1e} (relative)"

@@ -79,22 +79,22 @@ def certify(
 ) -> Certificate:
     """The certificate of (w, nu) as the limit on (X, y) under `potential` started at `shift`."""
     with np.errstate(all="ignore"):
-        misfit = extended.apply(X, w) - y
+        misfit = X @ w - y
         spread_terms = extended.absolute_apply(X, w)
         spread = extended.length(spread_terms)
         fit = y
         if extended.length(misfit) > tol * (extended.length(y) + spread):
             # Either w is wrong or y has a part outside the range of X, which no w can fit.
-            outside = _out_of_reach(X, w, np.asarray(misfit, dtype=np.float64), potential)
+            outside = _out_of_reach(X, w, misfit, potential)
             fit, misfit = y - outside, misfit + outside
         size = extended.length(fit) + spread
-        rise = extended.adjoint(X, nu)
-        z = np.asarray(shift + rise, dtype=np.float64)
+        rise = X.T @ nu
+        z = np.asarray(shift + rise)
         value = potential.value(w)
         # Q + Q* - <z, w> coordinate by coordinate (each >= 0), then what infeasibility adds:
         # the sum is the duality gap, and no digit of a large <nu, P y> is lost.
         fenchel = potential.value_terms(w) + potential.conjugate_terms(z) - z * w
-        gap = float(np.sum(fenchel)) + float(nu.astype(np.longdouble) @ misfit)
+        gap = float(np.sum(fenchel)) + float(nu @ misfit)
         unit = max(1.0, float(np.abs(rise).max(initial=0.0)))
         value_unit = 1.0 + abs(value)
         rounding = (

@@ -69,7 +69,7 @@ def error_bound(
     if factor is None:
         return np.inf
     step, leftover = factor.newton_step(point)
-    rise = extended.adjoint(X, step)
+    rise = X.T @ step
     leverage = factor.leverage(X)
     # Errors of the residual itself: per-coordinate ones go through the projection unamplified.
     root = np.sqrt(slope)
@@ -81,7 +81,7 @@ def error_bound(
         np.linalg.norm(np.divide(relative, root, out=np.zeros_like(root), where=root > 0))
     )
     noise = coordinate + leftover + factor.inverse_norm * SUMMATION * point.size
-    first = np.asarray(np.abs(rise), dtype=np.float64) + leverage * noise
+    first = np.abs(rise) + leverage * noise
     theta = _box(potential, np.asarray(point.z, float), slope, first, leverage)
     if theta is None:
         return np.inf
@@ -160,21 +160,18 @@ class _Factor:
             return None
         return cls(X, slope, equilibrate, lower)
 
-    def _solve(self, b: Extended) -> Extended:
-        x = scipy.linalg.cho_solve((self.lower, True), self.equilibrate * np.asarray(b, float))
-        return (self.equilibrate * x).astype(np.longdouble)
+    def _solve(self, b: FloatArray) -> FloatArray:
+        x = scipy.linalg.cho_solve((self.lower, True), self.equilibrate * b, check_finite=False)
+        return np.asarray(self.equilibrate * x)
 
-    def newton_step(self, point: _DualPoint) -> tuple[Extended, float]:
-        """H^{-1} residual, refined in extended precision, and a bound on what is left of it."""
-        x = self._solve(point.residual)
-        for _ in range(2):
-            left = point.residual - extended.apply(
-                self.X, point.slope * extended.adjoint(self.X, x)
-            )
-            x = x + self._solve(left)
-        left = point.residual - extended.apply(self.X, point.slope * extended.adjoint(self.X, x))
-        scaled = self.equilibrate * np.asarray(left, dtype=np.float64)
-        lifted = scipy.linalg.solve_triangular(self.lower, scaled, lower=True)
+    def newton_step(self, point: _DualPoint) -> tuple[FloatArray, float]:
+        """H^{-1} residual, and a bound on what rounding has left of it."""
+        # Doubles are enough from here on: the residual is all rounding, and only its first
+        # digits matter.
+        residual = np.asarray(point.residual, dtype=np.float64)
+        x = self._solve(residual)
+        left = residual - self.X @ (self.slope * (self.X.T @ x))
+        lifted = scipy.linalg.solve_triangular(self.lower, self.equilibrate * left, lower=True)
         # Twice: the factor itself is that of H only up to rounding.
         return x, 2.0 * float(np.linalg.norm(lifted))
 

@@ -169,7 +169,7 @@ def row_lengths(X: FloatArray) -> FloatArray:
     lengths = np.zeros(len(X))
     ordinary = (largest > 1e-120) & (largest < 1e120)
     if ordinary.all():
-        return np.sqrt(np.einsum("ij,ij->i", X, X))
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))
     for i in np.flatnonzero(largest > 0):
         lengths[i] = largest[i] * np.linalg.norm(X[i] / largest[i])
     return lengths

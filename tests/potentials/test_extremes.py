@@ -199,3 +199,14 @@ def test_distance_at_any_scale(log_scale):
             value, grad, _ = power_potential(mp.mpf(w), 4, mp.sqrt(alpha))
             assert relative_error(potential.value_terms(w), alpha * value / unit) <= RELATIVE
             assert relative_error(potential.grad(w), alpha * grad / unit) <= RELATIVE
+
+
+def test_zero_is_zero_at_any_scale():
+    for potential in (
+        DepthPotential(3, log_scale=-1e4),
+        DepthPotential(5, log_scale=-1e6),
+        DistancePotential(log_scale=-1e4),
+        Hypentropy(log_scale=-1e6),
+    ):
+        assert potential.value(np.zeros(3)) == 0.0
+        assert not potential.grad(np.zeros(3)).any()

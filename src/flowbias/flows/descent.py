@@ -12,10 +12,12 @@ import time
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
+from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
 from flowbias.flows.fit import Fit
 from flowbias.flows.integrate import check_tolerance, choose, fit_model, read_regression
@@ -107,16 +109,17 @@ def gradient_descent(
     """
     problem = read_regression(X, y)
     c = loss_constant(loss, len(problem.y))
-    if not 0.0 < step_size < np.inf:
+    if not isinstance(step_size, Real) or not 0.0 < float(step_size) < np.inf:
         raise InputError(f"step_size: must be > 0 and finite, got {step_size!r}. Try 1e-3.")
-    if max_steps < 1:
+    if not isinstance(max_steps, Integral) or max_steps < 1:
         raise InputError(f"max_steps: must be at least 1, got {max_steps!r}. Try 100_000.")
     check_tolerance("residual", residual)
     choose(model, ParameterCoordinates.name)
     started = time.perf_counter()
     fit = fit_model(model, problem)
     coordinates = ParameterCoordinates(model, fit, c)
-    state, history, status = _descend(coordinates, fit, step_size * c, max_steps, residual)
+    with threads_for(fit.rows):
+        state, history, status = _descend(coordinates, fit, step_size * c, max_steps, residual)
     return Descent(
         w=coordinates.predictor(state),
         parameters=coordinates.parameters(state),

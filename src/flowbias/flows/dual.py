@@ -18,7 +18,7 @@ from scipy.integrate import LSODA, OdeSolver
 from flowbias._typing import FloatArray
 from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.fit import Fit
-from flowbias.limits.solve import HasPotential
+from flowbias.limits.routes import HasPotential
 from flowbias.models._base import Parameters
 from flowbias.problem import InputError
 

@@ -16,7 +16,7 @@ import scipy.linalg
 
 from flowbias._typing import FloatArray
 from flowbias.limits.reachable import reachable
-from flowbias.limits.solve import HasPotential
+from flowbias.limits.routes import HasPotential
 from flowbias.potentials import Provides
 from flowbias.problem import Regression
 

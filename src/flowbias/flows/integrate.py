@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from scipy.integrate import OdeSolver
 
+from flowbias._threads import threads_for
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.dual import DualCoordinates
@@ -63,6 +65,7 @@ def flow(
     Until the relative residual falls to `residual`, or to the times `t` where given (increasing,
     from 0 on; beyond convergence is fine). X may be a `Regression`, with y left out. `loss` names
     the constant c: "half" (1), "sum" (2), "half_mean" (1/n), "mean" (2/n), or is a number.
+    Residuals below about 1e-13 are rounding, and the flow is then at rest.
     `rtol` and `atol` bound the local error of the integrator's state; `route` is "dual"
     (models with a potential) or "parameter", by default the first that the model allows.
     Where the flow cannot be followed to its end FlowError is raised, or with throw=False the
@@ -80,17 +83,22 @@ def flow(
     started = time.perf_counter()
     fit = fit_model(model, problem)
     coordinates = chosen.coordinates(model, fit, c)
-    journey = FlowJourney(coordinates, fit, tolerance, atol, times, residual)
-    curve = march(journey, coordinates.start)
+    with threads_for(fit.rows):
+        journey = FlowJourney(coordinates, fit, tolerance, atol, times, residual)
+        curve = march(journey, coordinates.start)
     seconds = time.perf_counter() - started
-    visited = np.array(curve.times) / coordinates.time_rate
+    if times is None:
+        times, states = np.array(curve.times) / coordinates.time_rate, np.array(curve.states)
+    else:
+        states = curve(times * coordinates.time_rate)
     trajectory = Trajectory(
-        t=visited if times is None else times,
+        t=times,
         status=journey.status(curve),
         stats=FlowStats(seconds, len(curve.pieces), curve.evaluations, curve.jacobians),
         model=model,
         problem=problem,
         loss_constant=c,
+        _states=states,
         _coordinates=coordinates,
         _fit=fit,
         _curve=curve,
@@ -137,14 +145,15 @@ class FlowJourney:
 
 def choose(model: Any, name: str | None = None) -> Route:
     """The first route whose needs the model declares, or the named one."""
+    provided = getattr(model, "provides", frozenset())
     routes = [r for r in ROUTES if name is None or r.name == name]
     if not routes:
         names = ", ".join(repr(r.name) for r in ROUTES)
         raise InputError(f"route: must be one of {names}, got {name!r}. Leave it out to choose.")
     for candidate in routes:
-        if candidate.needs <= model.provides:
+        if candidate.needs <= provided:
             return candidate
-    missing = ", ".join(sorted(need.name for need in routes[-1].needs - model.provides))
+    missing = ", ".join(sorted(need.name for need in routes[-1].needs - provided))
     raise InputError(
         f"model: must provide {missing}, got a {type(model).__name__} that does not. "
         "Declare it in `provides`, or take another route."
@@ -192,20 +201,23 @@ def read_regression(X: Any, y: Any) -> Regression:
 
 
 def _checked_times(t: ArrayLike) -> FloatArray:
-    times = np.atleast_1d(np.asarray(t, dtype=np.float64))
+    try:
+        times = np.atleast_1d(np.asarray(t, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InputError(f"t: must be a list of times, got {t!r}. Pass t=[0.1, 1.0].") from None
     if times.ndim != 1 or times.size == 0:
         raise InputError(f"t: must be a list of times, got shape {times.shape}. Pass t=[0.1, 1.0].")
-    wrong = np.append(~np.isfinite(times[:1]) | (times[:1] < 0.0), ~(np.diff(times) > 0.0))
-    wrong |= ~np.isfinite(times)
-    if wrong.any():
+    right = np.isfinite(times) & (np.diff(times, prepend=-np.inf) > 0.0) & (times >= 0.0)
+    if not right.all():
+        first = int(np.argmin(right))
         raise InputError(
-            f"t: must be finite, non-negative and increasing, got {times[wrong][0]:g} at index "
-            f"{int(np.flatnonzero(wrong)[0])}. Sort the times with np.unique(t)."
+            f"t: must be finite, non-negative and increasing, got {times[first]:g} at index "
+            f"{first}. Sort the times with np.unique(t)."
         )
     return times
 
 
-def check_tolerance(name: str, value: float) -> None:
+def check_tolerance(name: str, value: object) -> None:
     """A tolerance is a small positive number."""
-    if not 0.0 < value < 1.0:
+    if not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
         raise InputError(f"{name}: must lie in (0, 1), got {value!r}. Pass 1e-8 for instance.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 
 import numpy as np
 
@@ -17,12 +18,12 @@ CONSTANTS: dict[str, Callable[[int], float]] = {
 }
 
 
-def loss_constant(loss: str | float, n: int) -> float:
+def loss_constant(loss: object, n: int) -> float:
     """c of the named loss on n samples, or the number itself."""
-    if isinstance(loss, str):
-        if loss in CONSTANTS:
-            return CONSTANTS[loss](n)
-    elif np.ndim(loss) == 0 and 0.0 < loss < np.inf:
+    if isinstance(loss, str) and loss in CONSTANTS:
+        return CONSTANTS[loss](n)
+    # bool is a number to Python, but loss=True is a slip.
+    if isinstance(loss, Real) and not isinstance(loss, bool) and 0.0 < float(loss) < np.inf:
         return float(loss)
     names = ", ".join(repr(name) for name in CONSTANTS)
     raise InputError(

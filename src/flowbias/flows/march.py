@@ -50,7 +50,7 @@ class Journey(Protocol):
 class Curve:
     """States over internal time: the integrator's own interpolant on each step."""
 
-    start: FloatArray
+    states: list[FloatArray]
     times: list[float] = field(default_factory=lambda: [0.0])
     pieces: list[DenseOutput] = field(default_factory=list)
     #: whether the last state is at rest, so that the curve goes on for ever
@@ -67,14 +67,19 @@ class Curve:
         """States at the given internal times, one per row; held constant beyond the end."""
         inside = np.minimum(times, self.end)
         if not self.pieces:
-            return np.tile(self.start, (len(inside), 1))
-        return np.asarray(OdeSolution(self.times, self.pieces)(inside).T)
+            return np.tile(self.states[0], (len(inside), 1))
+        rows = np.asarray(OdeSolution(self.times, self.pieces)(inside).T)
+        # At a node the state itself: deep networks from small scales need its last digits.
+        node = np.searchsorted(self.times, inside)
+        for i in np.flatnonzero(np.take(self.times, node) == inside):
+            rows[i] = self.states[node[i]]
+        return rows
 
 
 def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Curve:
     """Step until the journey is done or settled, its integrator is at its end, or fails."""
-    curve = Curve(np.array(start))
-    state, reached = curve.start, journey.progress(start)
+    curve = Curve([np.array(start)])
+    reached = journey.progress(start)
     curve.settled = reached.is_settled
     if reached.is_over():
         return curve
@@ -88,7 +93,8 @@ def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Cu
         reason = _step(solver)
         ahead = journey.progress(np.asarray(solver.y))
         if reason is None and ahead.misfit <= RISE * reached.misfit + noise:
-            state, reached, retries = np.array(solver.y), ahead, 0
+            reached, retries = ahead, 0
+            curve.states.append(np.array(solver.y))
             curve.times.append(float(solver.t))
             curve.pieces.append(solver.dense_output())
             continue
@@ -97,7 +103,8 @@ def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Cu
             curve.failure = reason or "the loss rises however short the step"
             break
         _count(curve, solver)
-        solver = journey.depart(curve.end, state, SHORTER**retries * _length(curve, solver))
+        shorter = SHORTER**retries * _length(curve, solver)
+        solver = journey.depart(curve.end, curve.states[-1], shorter)
     _count(curve, solver)
     curve.settled = reached.is_settled
     return curve

@@ -43,9 +43,7 @@ class NormalEquations:
         self.factor = _cholesky(matrix)
 
     def _solve_once(self, b: FloatArray) -> FloatArray:
-        x = scipy.linalg.cho_solve(
-            (self.factor, True), self.equilibrate * b, overwrite_b=True, check_finite=False
-        )
+        x, _ = scipy.linalg.lapack.dpotrs(self.factor, self.equilibrate * b, lower=1)
         return np.asarray(self.equilibrate * x)
 
     def solve(self, b: FloatArray) -> FloatArray:

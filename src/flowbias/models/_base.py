@@ -42,6 +42,13 @@ class Model(ABC):
     def parameter_gradient(self, parameters: Parameters, g: FloatArray) -> Parameters:
         """(dF/dparameters)^T g: the gradient of <g, F(parameters)>."""
 
+    def conserved(self, parameters: Parameters) -> FloatArray:
+        """Quantities that gradient flow keeps constant whatever the data."""
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say what its flow conserves. "
+            "Write conserved(parameters) to have it checked along trajectories."
+        )
+
 
 class MirrorModel(Model):
     """A model whose gradient flow is mirror flow of its predictor, coordinate by coordinate.
@@ -76,10 +83,6 @@ class MirrorModel(Model):
     @abstractmethod
     def parameters(self, z: FloatArray) -> Parameters:
         """The weights, signs included, at the time when grad Q(w) = shift + z."""
-
-    @abstractmethod
-    def conserved(self, parameters: Parameters) -> FloatArray:
-        """Quantities that gradient flow keeps constant whatever the data."""
 
     @abstractmethod
     def metric(self, parameters: Parameters) -> FloatArray:

@@ -176,7 +176,7 @@ class HyperbolicPotential(Potential):
     @np.errstate(all="ignore")
     def grad(self, w: FloatArray) -> FloatArray:
         w = np.asarray(w, dtype=np.float64)
-        ratio_in_units = w / self._root / self._root * 0.5
+        ratio_in_units = self._ratio(w)
         ratio = self._in_own_units(ratio_in_units)
         argument = self._argument(w, ratio)
         if self.log_unit != 0.0:
@@ -189,7 +189,7 @@ class HyperbolicPotential(Potential):
     @np.errstate(all="ignore")
     def value_terms(self, w: FloatArray) -> FloatArray:
         w = np.asarray(w, dtype=np.float64)
-        ratio_in_units = np.abs(w / self._root / self._root * 0.5)
+        ratio_in_units = np.abs(self._ratio(w))
         ratio = self._in_own_units(ratio_in_units)
         largest = np.exp(-self.log_unit)
         share = np.where(ratio < np.inf, ratio_in_units / (1.0 + np.hypot(1.0, ratio)), largest)
@@ -197,6 +197,10 @@ class HyperbolicPotential(Potential):
         return self._where_two_sided(terms, lambda: self._one_sided_value(w))
 
     # --- shared pieces -------------------------------------------------------------------------
+
+    def _ratio(self, w: FloatArray) -> FloatArray:
+        """w/s in units; 0 first, because for the smallest starts s underflows."""
+        return np.where(w == 0.0, 0.0, w / self._root / self._root * 0.5)
 
     def _scaled_argument(self, z: FloatArray) -> FloatArray:
         return np.asarray(self.rate * working_array(z) - self._tilt_in_units)

@@ -179,7 +179,8 @@ class PowerPotential(Potential):
         return np.where(size == 0.0, 0.0, ratio)
 
     def _linear_grad(self, w: FloatArray) -> FloatArray:
-        return w / (2.0 * self.exponent * self._slope)
+        # 0 first: for the smallest starts the slope at 0 underflows.
+        return np.where(w == 0.0, 0.0, w / (2.0 * self.exponent * self._slope))
 
     def _natural_dual(self, w: FloatArray) -> FloatArray:
         """|t| for each w: h(tanh t) = w/gain."""

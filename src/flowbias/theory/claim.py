@@ -88,8 +88,28 @@ class Claim:
         )
 
 
-def positive(name: str, value: float, fix: str) -> float:
-    """The value as a float, or an InputError that names it."""
-    if not 0.0 < value < float("inf"):
-        raise InputError(f"{name}: must be > 0 and finite, got {value!r}. {fix}")
-    return float(value)
+def between(
+    name: str,
+    value: float,
+    bounds: tuple[float, float],
+    *,
+    reference: Reference,
+    statement: str,
+    tolerance_origin: str,
+    atol: float,
+) -> tuple[Claim, Claim]:
+    """bounds[0] <= value <= bounds[1], as two claims."""
+
+    def side(label: str, predicted: float, kind: Kind) -> Claim:
+        return Claim(
+            f"{name}, {label}",
+            measured=float(value),
+            predicted=float(predicted),
+            kind=kind,
+            reference=reference,
+            statement=statement,
+            tolerance_origin=tolerance_origin,
+            atol=float(atol),
+        )
+
+    return side("below", bounds[0], Kind.LOWER), side("above", bounds[1], Kind.UPPER)

@@ -62,7 +62,8 @@ def closed_form_flow(
 
     Under the loss (c/2) ||X w - y||^2, with Xt = [X -X]:
 
-        depth 2:  (w+, w-) = (w+, w-)(0) exp(-2c Xt^T int r),    w = 2 (alpha w0)^2 sinh(-4c X^T int r)
+        depth 2:  (w+, w-) = (w+, w-)(0) exp(-2c Xt^T int r)
+                  w        = 2 (alpha w0)^2 sinh(-4c X^T int r)
         depth D:  (w+, w-) = ((w+, w-)(0)^(2-D) + c D(D-2) Xt^T int r)^(-1/(D-2))
 
     [woodworth2020, (15)-(19) and (50)-(58)]. The paper's loss is the sum of squares, c = 2, for

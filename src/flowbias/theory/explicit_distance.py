@@ -1,0 +1,164 @@
+"""Explicit distance in parameters, and why it is not the implicit bias.  [woodworth2020, (8)-(9)]
+
+    R(w) = min ||theta - a||^2  s.t.  w+^2 - w-^2 = w,     R = sum a^2 r(w/a^2),     a = alpha w0
+
+The paper prints R = sum r(w/alpha^2), without the factor alpha^2, and calls r the unique real root
+of a quartic that has two (docs/errata.md, W4). r is exactly q_4, the regularizer of depth 4.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.limits import limit
+from flowbias.potentials import DepthPotential, DistancePotential
+from flowbias.problem import Regression
+from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
+from flowbias.theory.conditions import positive
+
+_QUARTIC = Reference("woodworth2020", "section 4", "after (9), corrected")
+# A minimum is flat: its value is off by the square of the 1e-8 that its place may be.
+_BRUTE_TOLERANCE = 1e-12
+# Sequential quadratic programming stops when its steps are near sqrt(rounding).
+_SQP_TOLERANCE = 1e-5
+
+
+def distance_by_minimization(w: ArrayLike, scale: float, w0: ArrayLike = 1.0) -> Claim:
+    """R(w), measured by minimizing over the weights, is sum a^2 r(w/a^2) with a = scale w0."""
+    vector = np.asarray(w, dtype=np.float64)
+    starts = np.broadcast_to(scale * np.abs(np.asarray(w0, dtype=np.float64)), vector.shape)
+    measured = sum(_least_distance(x, a) for x, a in zip(np.abs(vector), starts, strict=True))
+    return Claim(
+        "explicit distance",
+        measured=float(measured),
+        predicted=DistancePotential(scale=starts).value(vector),
+        kind=Kind.EQUAL,
+        reference=Reference("woodworth2020", "section 4", "(9)"),
+        statement="the least squared distance from the start to weights of predictor w",
+        tolerance_origin="value at a minimum located to 1e-8, and cancellation in (w+ - a)^2",
+        atol=_BRUTE_TOLERANCE * float(np.sum(starts**2 + np.abs(vector))),
+    )
+
+
+def _least_distance(w: float, a: float) -> float:
+    """min (w+ - a)^2 + (w- - a)^2 on w+^2 - w-^2 = w > 0, along w+ = sqrt w cosh t."""
+    if w == 0.0:
+        return 0.0
+    root = np.sqrt(w)
+
+    def squared_distance(t: float) -> float:
+        return float((root * np.cosh(t) - a) ** 2 + (root * np.sinh(t) - a) ** 2)
+
+    # At the nearest point 0 <= w- <= a: both weights move towards w, and none changes its sign.
+    ends = (0.0, float(np.arcsinh(a / root)))
+    found = scipy.optimize.minimize_scalar(
+        squared_distance, bounds=ends, method="bounded", options={"xatol": 1e-9 * ends[1]}
+    )
+    return float(found.fun)
+
+
+def distance_quartic(z: float) -> tuple[Claim, Claim]:
+    """The quartic for r(z) has two real roots, and the smaller one is q_4(z).
+
+    p_z(u) = u^4 - 6 u^3 + (12 - 2 z^2) u^2 - (8 + 10 z^2) u + z^2 + z^4.
+    """
+    z = positive("z", abs(float(z)), "At z = 0 the quartic has the double root 0.")
+    square = z * z
+    roots = np.roots([1.0, -6.0, 12.0 - 2.0 * square, -8.0 - 10.0 * square, square + square**2])
+    real = np.sort(roots[np.abs(roots.imag) < 1e-6 * np.abs(roots)].real)
+    smallest = float(real[0]) if real.size else np.nan
+    return (
+        Claim(
+            "real roots of the quartic",
+            measured=float(real.size),
+            predicted=2.0,
+            kind=Kind.EQUAL,
+            reference=_QUARTIC,
+            statement="the distance has one stationary point with w+ > 0 and one with w+ < 0",
+            tolerance_origin="a count",
+        ),
+        Claim(
+            "smaller root of the quartic",
+            measured=smallest,
+            predicted=_depth_4(z),
+            kind=Kind.EQUAL,
+            reference=_QUARTIC,
+            statement="the explicit distance at depth 2 is the implicit regularizer of depth 4",
+            tolerance_origin="companion matrix of a quartic, whose roots are sqrt(1 + z) apart",
+            rtol=1e-9,
+            atol=1e-13 * (1.0 + z) ** 1.5,
+        ),
+    )
+
+
+def distance_is_depth_4(z: float) -> Claim:
+    """r(z) = q_4(z), r measured by minimization over the weights."""
+    z = positive("z", abs(float(z)), "Both sides are 0 at z = 0.")
+    return Claim(
+        "distance is depth 4",
+        measured=_least_distance(z, 1.0),
+        predicted=_depth_4(z),
+        kind=Kind.EQUAL,
+        reference=beyond_the_papers("9 Explicit distance"),
+        statement="staying close in parameters at depth 2 is the implicit bias of depth 4",
+        tolerance_origin="value at a minimum located to 1e-8",
+        atol=_BRUTE_TOLERANCE * (1.0 + z),
+    )
+
+
+def closest_interpolator(X: Any, y: Any, scale: float, w0: ArrayLike = 1.0) -> Claim:
+    """The predictor of the closest weights with zero loss minimizes R on X w = y.
+
+    [woodworth2020, (8)], measured by minimizing the distance over all 2d weights at once.
+    """
+    problem = Regression(X, y)
+    d = problem.X.shape[1]
+    a = np.broadcast_to(scale * np.abs(np.asarray(w0, dtype=np.float64)), (d,))
+    minimizer = limit(DistancePotential(scale=a), problem).w
+    theta = _closest_weights(problem, np.concatenate([a, a]))
+    reached = theta[:d] ** 2 - theta[d:] ** 2
+    size = float(np.linalg.norm(minimizer))
+    return Claim(
+        "closest interpolator",
+        measured=float(np.linalg.norm(reached - minimizer)) / size,
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=Reference("woodworth2020", "section 4", "(8)"),
+        statement="the closest weights that fit the data have the predictor of least R",
+        tolerance_origin="sequential quadratic programming stops near the root of rounding",
+        atol=_SQP_TOLERANCE,
+    )
+
+
+def _closest_weights(problem: Regression, start: FloatArray) -> FloatArray:
+    X, d = problem.X, problem.X.shape[1]
+
+    def squared_distance(theta: FloatArray) -> float:
+        return float(np.sum((theta - start) ** 2))
+
+    def away(theta: FloatArray) -> FloatArray:
+        return 2.0 * (theta - start)
+
+    def misfit(theta: FloatArray) -> FloatArray:
+        return np.asarray(X @ (theta[:d] ** 2 - theta[d:] ** 2) - problem.y)
+
+    def slope(theta: FloatArray) -> FloatArray:
+        return np.hstack([2.0 * X * theta[:d], -2.0 * X * theta[d:]])
+
+    found = scipy.optimize.minimize(
+        squared_distance,
+        start,
+        jac=away,
+        method="SLSQP",
+        constraints=scipy.optimize.NonlinearConstraint(misfit, 0.0, 0.0, jac=slope),
+        options={"ftol": 1e-15, "maxiter": 1000},
+    )
+    return np.asarray(found.x)
+
+
+def _depth_4(z: float) -> float:
+    return DepthPotential(4, scale=1.0).value(np.asarray([z]))

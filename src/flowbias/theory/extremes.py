@@ -1,0 +1,220 @@
+"""Both ends of the range of scales, with error bounds.  [woodworth2020, Theorems 1 and 3]
+
+Towards scale 0 the regularizer of a start a = alpha w0 is, up to a remainder between 0 and
+C sum a^2 for every w,
+
+    depth 2:   ln(1/alpha^2) sum |w|            + sum |w| ln(|w|/w0^2) - |w|,    C = 2
+    depth D:   alpha^(2-D) sum w0^(2-D) |w|     - (D/2) sum |w|^(2/D),           C = (D-2)(1-2^-k)
+
+so that a weighted l1 norm decides first and the second sum selects among its minimizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+
+from flowbias._typing import FloatArray
+from flowbias.limits import basis_pursuit, limit, min_norm, rich_limit
+from flowbias.models import DiagonalNet
+from flowbias.problem import InputError, Regression
+from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
+from flowbias.theory.conditions import unbiased_log_start
+from flowbias.theory.regime_scales import quartic_share
+
+SOLVER_TOLERANCE = 1e-9
+_ORIGIN = "limits certified to 1e-10, and sums of their entries"
+# Below this share of the largest entry a coordinate counts as zero: what the limit resolves.
+ON_SUPPORT = 1e-9
+_SELECTION = beyond_the_papers("7 The rich limit and its selection")
+
+
+@dataclass(frozen=True)
+class RichExpansion:
+    """Q(w) = l1(w)/small + selection(w) + remainder, 0 <= remainder <= `remainder`."""
+
+    weights: FloatArray
+    small: float
+    selection: Callable[[FloatArray], float]
+    selection_grad: Callable[[FloatArray], FloatArray]
+    remainder: float
+
+    def l1(self, w: FloatArray) -> float:
+        return float(np.sum(self.weights * np.abs(w)))
+
+
+def rich_expansion(model: DiagonalNet, d: int) -> RichExpansion:
+    """What the regularizer of an unbiased start becomes towards scale 0."""
+    logs = unbiased_log_start(model, d)
+    log_alpha = float(logs.mean())
+    w0, squares, depth = np.exp(logs - log_alpha), float(np.exp(2.0 * logs).sum()), model.depth
+    if depth == 2:
+        if not log_alpha < 0.0:
+            raise InputError(
+                f"model: must have a scale below 1, got log_scale {log_alpha:g}. "
+                "The expansion is one in 1/ln(1/scale^2)."
+            )
+        return RichExpansion(
+            weights=np.ones(d),
+            small=-0.5 / log_alpha,
+            selection=lambda w: float(np.sum(_x_log_x(w, w0) - np.abs(w))),
+            selection_grad=lambda w: np.sign(w) * np.log(np.abs(w) / w0**2),
+            remainder=2.0 * squares,
+        )
+    k, power = depth / (depth - 2.0), 2.0 / depth
+    return RichExpansion(
+        weights=w0 ** (2.0 - depth),
+        small=float(np.exp((depth - 2.0) * log_alpha)),
+        selection=lambda w: float(-0.5 * depth * np.sum(np.abs(w) ** power)),
+        selection_grad=lambda w: -np.sign(w) * np.abs(w) ** (power - 1.0),
+        remainder=(depth - 2.0) * (1.0 - 2.0**-k) * squares,
+    )
+
+
+def _x_log_x(w: FloatArray, w0: FloatArray) -> FloatArray:
+    size = np.abs(w)
+    return np.where(size > 0.0, size * np.log(np.where(size > 0.0, size, 1.0) / w0**2), 0.0)
+
+
+def rich_excess(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
+    """How far the limit is from its rich limit w*, in l1 and in the function that selects.
+
+        l1(w) - l1(w*) <= small (selection(w*) - selection(w) + remainder)
+        selection(w) <= selection(w*) + remainder
+
+    For any unbiased start, unique minimizer or not; w* = fb.rich_limit. With it
+    [woodworth2020, Theorem 3] (alpha -> 0) holds with a rate, and for general w0.
+    """
+    problem = Regression(X, y)
+    expansion = rich_expansion(model, problem.X.shape[1])
+    w, target = limit(model, problem).w, rich_limit(model, problem).w
+    better = expansion.selection(target) - expansion.selection(w)
+    size = expansion.l1(target)
+    return (
+        _bound(
+            "excess l1 norm",
+            expansion.l1(w) - size,
+            expansion.small * (better + expansion.remainder),
+            size,
+        ),
+        _bound(
+            "excess of what selects",
+            -better,
+            expansion.remainder,
+            abs(expansion.selection(target)) + size,
+        ),
+    )
+
+
+def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
+    """||w - w*|| <= (excess l1 norm / dual margin) max_i ||(X_S^+ x_i, -1)|| / weight_i.
+
+    Where w* is the only minimizer, on the support S, and the others' |X^T nu| stay below
+    (1 - margin) weight: the margin says how small the scale must be to see the rich limit.
+    """
+    problem = Regression(X, y)
+    expansion = rich_expansion(model, problem.X.shape[1])
+    w, rich = limit(model, problem).w, rich_limit(model, problem)
+    support = np.abs(rich.w) > ON_SUPPORT * np.abs(rich.w).max()
+    columns = problem.X[:, support]
+    if np.linalg.matrix_rank(columns) < support.sum():
+        raise InputError(
+            "X, y: must have a unique minimizer of the l1 norm, got one with dependent columns "
+            f"on its support of {support.sum()}. Use rich_excess, which needs no uniqueness."
+        )
+    better = expansion.selection(rich.w) - expansion.selection(w)
+    excess = expansion.small * (better + expansion.remainder)
+    others = np.linalg.lstsq(columns, problem.X[:, ~support])[0]
+    reach = np.sqrt(1.0 + np.sum(np.square(others), axis=0)) / expansion.weights[~support]
+    factor = float(reach.max(initial=0.0)) / rich.details["dual_margin"]
+    size = float(np.linalg.norm(rich.w))
+    # A rounding of the l1 norm, 1e-10 of it, is magnified like the excess itself.
+    return _bound(
+        "distance to the rich limit",
+        float(np.linalg.norm(w - rich.w)),
+        factor * excess,
+        size + factor * expansion.l1(rich.w),
+    )
+
+
+def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
+    """Among all minimizers of the weighted l1 norm, gradient flow picks the selected one.
+
+    First claim: on its support the selecting function's gradient lies in the range of X^T, which
+    on a face of minimizers means that it is optimal there. Second: no vertex does better.
+    """
+    problem = Regression(X, y)
+    expansion = rich_expansion(model, problem.X.shape[1])
+    w = rich_limit(model, problem).w
+    support = np.abs(w) > ON_SUPPORT * np.abs(w).max()
+    gradient = expansion.selection_grad(np.where(support, w, 1.0))[support]
+    rows = problem.X[:, support].T
+    left = gradient - rows @ np.linalg.lstsq(rows, gradient)[0]
+    vertex = basis_pursuit(problem, weights=expansion.weights).w
+    return (
+        Claim(
+            "selection is stationary",
+            measured=float(np.linalg.norm(left) / (1.0 + np.linalg.norm(gradient))),
+            predicted=0.0,
+            kind=Kind.EQUAL,
+            reference=_SELECTION,
+            statement="the selected minimizer satisfies the optimality conditions on its face",
+            tolerance_origin="relative accuracy 1e-9 of the entries of the limit",
+            atol=1e-8,
+        ),
+        _bound(
+            "selection beats a vertex",
+            expansion.selection(w),
+            expansion.selection(vertex),
+            abs(expansion.selection(vertex)) + expansion.l1(vertex),
+        ),
+    )
+
+
+def kernel_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
+    """||w - w_K|| <= sqrt(eta) ||w_K|| in the norm of the tangent kernel at the start.
+
+    w_K is the interpolator of least sum w^2 a^(2-2D), a = alpha w0, and eta the smaller root of
+    eta = 4 (1+eta)^3/T^2 with T = min a^2 / (kappa ||w_K||^2), which must be >= sqrt(27).
+    So the limit alpha -> infinity of [woodworth2020, Theorem 3] is reached like alpha^(-2D).
+    """
+    problem = Regression(X, y)
+    logs = unbiased_log_start(model, problem.X.shape[1])
+    weights = np.exp((2.0 - 2.0 * model.depth) * (logs - logs.min()))
+    w, kernel = limit(model, problem).w, min_norm(problem, weights=weights).w
+    norm = float(np.sqrt(np.sum(weights * kernel**2)))
+    # min a^2 / sum w_K^2 a^(2-2D), written with weights that are ordinary numbers.
+    room = np.exp(2.0 * model.depth * logs.min()) / (quartic_share(model.depth) * norm**2)
+    if not room >= np.sqrt(27.0):
+        raise InputError(
+            f"model: must have a scale with T >= sqrt(27) for this problem, got T = {room:g}. "
+            "Raise the scale."
+        )
+    eta = scipy.optimize.brentq(lambda x: x - 4.0 * (1.0 + x) ** 3 / room**2, 0.0, 0.5, xtol=1e-300)
+    return Claim(
+        "distance to the kernel limit",
+        measured=float(np.sqrt(np.sum(weights * (w - kernel) ** 2))) / norm,
+        predicted=float(np.sqrt(eta)),
+        kind=Kind.UPPER,
+        reference=Reference("woodworth2020", "Theorem 3", "(66), with a rate"),
+        statement="from a large start the limit is nearly the tangent-kernel interpolator",
+        tolerance_origin=_ORIGIN,
+        atol=SOLVER_TOLERANCE,
+    )
+
+
+def _bound(name: str, measured: float, predicted: float, size: float) -> Claim:
+    return Claim(
+        name,
+        measured=measured,
+        predicted=predicted,
+        kind=Kind.UPPER,
+        reference=_SELECTION,
+        statement="towards scale 0 a weighted l1 norm decides first, then the selecting sum",
+        tolerance_origin=_ORIGIN,
+        atol=SOLVER_TOLERANCE * size,
+    )

@@ -1,0 +1,202 @@
+"""Untied diagonal networks: scale and shape of the start.  [azulay2021, sections 4, 7.1, app. A, E]
+
+    w = u+ v+ - u- v-,   Q_k(w) = sum q_k(w_i),   q_k' = 1/2 asinh(2 w/sqrt k)
+
+The paper's scale alpha = |u||v| is the square of the library's; its samples are columns, ours rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.limits import basis_pursuit, limit, min_norm
+from flowbias.models import DiagonalNet, UntiedDiagonalNet
+from flowbias.potentials import UntiedPotential
+from flowbias.problem import Regression
+from flowbias.theory.claim import Claim, Kind, Reference, between, beyond_the_papers
+from flowbias.theory.conditions import positive
+from flowbias.theory.kernel_rich import flow_meets_minimizer
+from flowbias.theory.measured_flow import FLOW_ORIGIN, FLOW_TOLERANCE, follow
+from flowbias.theory.regime_scales import (
+    SOLVER_TOLERANCE,
+    sharp_kernel_log_scale,
+    sharp_rich_log_scale,
+)
+
+AZULAY = "azulay2021"
+_LIMITS = Reference(AZULAY, "section 7.1 and appendix E")
+_ROUNDING = 1e-14
+
+
+def untied_limit(model: UntiedDiagonalNet, X: Any, y: Any) -> Claim:
+    """Gradient flow converges to argmin Q_k(w) - <grad Q_k(w(0)), w> s.t. X w = y.
+
+    [azulay2021, Theorem 1] for an unbiased start, where the shift is 0. For a biased one the
+    paper's appendix A states argmin Q_k itself, which is wrong (docs/errata.md, A1).
+    """
+    biased = bool(np.any(np.asarray(model.shift) != 0.0))
+    reference = beyond_the_papers("4 Biased starts") if biased else Reference(AZULAY, "Theorem 1")
+    return flow_meets_minimizer(model, Regression(X, y), "untied limit", reference)
+
+
+def conserved_k(weights: ArrayLike) -> FloatArray:
+    """k of the weights (u+, u-, v+, v-), in the rows of an array.  [azulay2021, appendix A]"""
+    u_plus, u_minus, v_plus, v_minus = np.asarray(weights, dtype=np.float64)
+    imbalance = v_plus**2 - u_plus**2 - v_minus**2 + u_minus**2
+    return np.asarray(imbalance**2 + 4.0 * (u_plus * u_minus + v_plus * v_minus) ** 2)
+
+
+def metric_from_predictor(model: UntiedDiagonalNet, X: Any, y: Any, t: float) -> Claim:
+    """u+^2 + v+^2 + u-^2 + v-^2 = sqrt(k + 4 w^2) along the flow.  [azulay2021, (19)-(20)]"""
+    problem = Regression(X, y)
+    d = problem.X.shape[1]
+    start = [np.broadcast_to(part, (d,)) for part in model.initial_parameters()]
+    at = follow(model, problem, t).last
+    metric = np.sum(np.square(at.parameters), axis=0)
+    predicted = np.sqrt(conserved_k(start) + 4.0 * at.w**2)
+    return Claim(
+        "metric is a function of the predictor",
+        measured=float(np.linalg.norm(metric - predicted) / np.linalg.norm(predicted)),
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=Reference(AZULAY, "appendix A", "(19)-(20)"),
+        statement="the metric of the flow depends on the weights through w and the start only",
+        tolerance_origin=FLOW_ORIGIN,
+        atol=FLOW_TOLERANCE,
+    )
+
+
+def untied_near_l2(w: ArrayLike, sqrt_k: float) -> tuple[Claim, Claim]:
+    """sum w^2/(2 sqrt k) (1 - w^2/(3k)) <= Q_k(w) <= sum w^2/(2 sqrt k): the limit k -> infinity.
+
+    [azulay2021, section 7.1 and appendix E] print w^2/sqrt k, twice too much (docs/errata.md, A2).
+    """
+    vector, root = np.asarray(w, dtype=np.float64), _checked(sqrt_k)
+    half = float(np.sum(vector**2)) / (2.0 * root)
+    drop = float(np.sum(vector**4)) / (6.0 * root**3)
+    return _sandwich("Q_k near l2", vector, root, (half - drop, half), half + drop)
+
+
+def untied_near_l1(w: ArrayLike, sqrt_k: float) -> tuple[Claim, Claim]:
+    """0 <= Q_k(w) - 1/2 sum(|w| ln(4|w|/sqrt k) - |w|) <= d sqrt(k)/4: the limit k -> 0.
+
+    So Q_k / (1/2 ln(1/sqrt k)) -> ||w||_1. One line of [azulay2021, appendix E] has + |w|/2 for
+    - |w|/2 (docs/errata.md, A2).
+    """
+    vector, root = np.abs(np.asarray(w, dtype=np.float64)), _checked(sqrt_k)
+    size = vector[vector > 0.0]
+    entropy = size * np.log(4.0 * size / root)
+    below = 0.5 * float(np.sum(entropy - size))
+    room = 0.25 * root * vector.size
+    total = 0.5 * float(np.sum(np.abs(entropy) + size)) + room
+    return _sandwich("Q_k near l1", vector, root, (below, below + room), total)
+
+
+def half_kernel_norm(model: UntiedDiagonalNet, w: ArrayLike) -> Claim:
+    """sum w^2/(2 sqrt k) is half the squared norm of the tangent kernel at an unbiased start.
+
+    Measured as w^T K^-1 w / 2 with K the kernel on the unit vectors. [azulay2021, appendix E]
+    """
+    vector = np.asarray(w, dtype=np.float64)
+    kernel = model.tangent_kernel(np.eye(vector.size))
+    start = [np.broadcast_to(part, vector.shape) for part in model.initial_parameters()]
+    predicted = float(np.sum(vector**2 / (2.0 * np.sqrt(conserved_k(start)))))
+    return Claim(
+        "kernel limit is half the kernel norm",
+        measured=0.5 * float(vector @ np.linalg.solve(kernel, vector)),
+        predicted=predicted,
+        kind=Kind.EQUAL,
+        reference=_LIMITS,
+        statement="for k -> infinity the regularizer is the tangent kernel's, with a factor 1/2",
+        tolerance_origin="rounding of a diagonal solve",
+        rtol=1e-13,
+    )
+
+
+def race(X: Any, y: Any, scale: float, shape: float) -> Claim:
+    """Scale and shape count only through scale^2 (1+s^2)/(1-s^2), the square of a tied scale.
+
+    [azulay2021, section 7.1], where alpha/(1-s^2) stands for it, which is the same up to a factor
+    between 1 and 2.
+    """
+    problem = Regression(X, y)
+    untied = limit(UntiedDiagonalNet(scale=scale, shape=shape), problem).w
+    tied = limit(DiagonalNet(depth=2, log_scale=effective_log_scale(scale, shape)), problem).w
+    return Claim(
+        "scale and shape race",
+        measured=float(np.linalg.norm(untied - tied) / np.linalg.norm(tied)),
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=_LIMITS,
+        statement="an unbiased untied start has the limit of a tied one of the effective scale",
+        tolerance_origin="two limits certified to 1e-10",
+        atol=SOLVER_TOLERANCE,
+    )
+
+
+def effective_log_scale(scale: float, shape: float) -> float:
+    """log of scale sqrt((1+s^2)/(1-s^2)), the tied scale with the same limit."""
+    scale = positive("scale", scale, "Pass sqrt(|u||v|).")
+    return float(np.log(scale) + 0.5 * np.log((1.0 + shape**2) / ((1.0 - shape) * (1.0 + shape))))
+
+
+def race_to_rich(X: Any, y: Any, shape: float, eps: float) -> Claim:
+    """||w||_1 <= (1+eps) min ||.||_1 once scale^2 (1+s^2)/(1-s^2) is below the rich scale's square.
+
+    However close |s| is to 1, a scale that is small enough wins the race.
+    """
+    problem = Regression(X, y)
+    least = float(np.abs(basis_pursuit(problem).w).sum())
+    log_scale = sharp_rich_log_scale(eps, least, problem.X.shape[1]) - effective_log_scale(
+        1.0, shape
+    )
+    w = limit(UntiedDiagonalNet(log_scale=log_scale, shape=shape), problem).w
+    return _won("rich", float(np.abs(w).sum()) / least, eps)
+
+
+def race_to_kernel(X: Any, y: Any, scale: float, eps: float) -> Claim:
+    """||w||_2^2 <= (1+eps) min ||.||_2^2 once 1 - s^2 is small enough for the scale.
+
+    However small the scale is, a shape that is close enough to 1 wins the race.
+    """
+    problem = Regression(X, y)
+    least = float(np.linalg.norm(min_norm(problem).w))
+    stretch = np.exp(2.0 * (sharp_kernel_log_scale(eps, least) - np.log(scale)))
+    # (1+s^2)/(1-s^2) = stretch; a scale that is large already needs no shape.
+    shape = float(np.sqrt(max(stretch - 1.0, 0.0) / (stretch + 1.0)))
+    w = limit(UntiedDiagonalNet(scale=scale, shape=shape), problem).w
+    return _won("kernel", float(w @ w) / least**2, eps)
+
+
+def _won(regime: str, ratio: float, eps: float) -> Claim:
+    return Claim(
+        f"race to the {regime} regime",
+        measured=ratio,
+        predicted=1.0 + eps,
+        kind=Kind.UPPER,
+        reference=_LIMITS,
+        statement="whichever of scale and shape is faster decides the regime",
+        tolerance_origin="norms of limits certified to 1e-10",
+        rtol=SOLVER_TOLERANCE,
+    )
+
+
+def _checked(sqrt_k: float) -> float:
+    return positive("sqrt_k", sqrt_k, "Pass sqrt k = 2 (u^2 + v^2).")
+
+
+def _sandwich(
+    name: str, w: FloatArray, sqrt_k: float, bounds: tuple[float, float], size: float
+) -> tuple[Claim, Claim]:
+    return between(
+        name,
+        UntiedPotential.from_sqrt_k(sqrt_k).value(w),
+        bounds,
+        reference=_LIMITS,
+        statement="the untied regularizer between its two limits",
+        tolerance_origin="rounding of the potential and of the prediction's largest term",
+        atol=_ROUNDING * size,
+    )

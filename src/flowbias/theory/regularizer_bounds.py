@@ -1,0 +1,208 @@
+"""How close the regularizers come to l1 and l2.  [woodworth2020, section 4 and Lemmas 5-7]
+
+Everything here is about the functions q and q_D alone: no data, no flow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowbias._typing import ArrayLike
+from flowbias.potentials import DepthPotential, Hypentropy, Potential
+from flowbias.problem import InputError
+from flowbias.theory.claim import Claim, Kind, Reference, between, beyond_the_papers
+from flowbias.theory.conditions import at_least, at_most, positive
+
+WOODWORTH = "woodworth2020"
+# The potentials keep 15 digits; a prediction adds a handful of roundings of its largest term.
+ROUNDING = 1e-14
+_ORIGIN = "rounding of the potential and of the prediction's largest term"
+_EPS_FIX = "Pass the relative accuracy, for instance eps=0.1."
+
+
+def hypentropy_small(z: float) -> tuple[Claim, Claim]:
+    """z^2/4 - z^4/192 <= q(z) <= z^2/4 - z^4/192 + z^6/2560 for every z.  [woodworth2020, (6)]"""
+    z = abs(float(z))
+    below = z**2 / 4.0 - z**4 / 192.0
+    return between(
+        "q near 0",
+        _term(Hypentropy(scale=1.0), z),
+        (below, below + z**6 / 2560.0),
+        reference=Reference(WOODWORTH, "section 4", "(6)"),
+        statement="q is a quarter of the square up to fourth order",
+        tolerance_origin=_ORIGIN,
+        atol=ROUNDING * (z**2 / 4.0 + z**4 / 192.0 + z**6 / 2560.0),
+    )
+
+
+def hypentropy_large(z: float) -> tuple[Claim, Claim]:
+    """0 <= q(z) - (z ln z - z + 2 - 1/z) <= 1/(2 z^3) for every z > 0.
+
+    The paper prints q = z log z + O(1/z) before (7) [woodworth2020, section 4]; the terms -z + 2
+    are missing (docs/errata.md, W1). (7) itself is not affected.
+    """
+    z = positive("z", abs(float(z)), "The expansion at infinity has no value at 0.")
+    below = z * np.log(z) - z + 2.0 - 1.0 / z
+    return between(
+        "q at infinity",
+        _term(Hypentropy(scale=1.0), z),
+        (below, below + 0.5 / z**3),
+        reference=Reference(WOODWORTH, "section 4", "before (7), corrected"),
+        statement="q is z ln z - z + 2 - 1/z up to third order",
+        tolerance_origin=_ORIGIN,
+        atol=ROUNDING * (abs(z * np.log(z)) + z + 2.0 + 1.0 / z + 0.5 / z**3),
+    )
+
+
+def depth_potential_small(z: float, depth: float) -> tuple[Claim, Claim]:
+    """u^2 k (1 - c u^2/2) <= q_D(z) <= u^2 k,  u = z/(2k), k = D/(D-2), c = (k+1)(k+2)/6.
+
+    The leading term is (D-2) z^2/(4D) [woodworth2020, (65)]; the lower bound is ours.
+    """
+    z, k = abs(float(z)), depth / (depth - 2.0)
+    leading = z**2 / (4.0 * k)
+    drop = (k + 1.0) * (k + 2.0) / 6.0 * (z / (2.0 * k)) ** 2 / 2.0
+    return between(
+        "q_D near 0",
+        _term(DepthPotential(depth, scale=1.0), z),
+        (leading * (1.0 - drop), leading),
+        reference=Reference(WOODWORTH, "appendix F", "(65)"),
+        statement="q_D is quadratic near 0, with a quartic correction",
+        tolerance_origin=_ORIGIN,
+        atol=ROUNDING * (leading * (1.0 + drop)),
+    )
+
+
+def depth_potential_large(z: float, depth: float) -> tuple[Claim, Claim]:
+    """0 <= z - (D/2) z^(2/D) + (D-2)(1 - 2^-k) - q_D(z) <= z^(2/D - 1) for every z > 0.
+
+    The order of the second term is why depth D >= 3 reaches l1 at polynomial scales
+    [woodworth2020, section 5]; the expansion is ours.
+    """
+    z = positive("z", abs(float(z)), "The expansion at infinity has no value at 0.")
+    k = depth / (depth - 2.0)
+    constant = (depth - 2.0) * (1.0 - 2.0**-k)
+    bend = 0.5 * depth * z ** (2.0 / depth)
+    above = z - bend + constant
+    return between(
+        "q_D at infinity",
+        _term(DepthPotential(depth, scale=1.0), z),
+        (above - z ** (2.0 / depth - 1.0), above),
+        reference=beyond_the_papers("3 Potentials"),
+        statement="q_D is linear at infinity, up to a power 2/D and a constant",
+        tolerance_origin=_ORIGIN,
+        atol=ROUNDING * (z + bend + constant + z ** (2.0 / depth - 1.0)),
+    )
+
+
+def l1_log_scale(eps: float, l1_norm: float, d: int) -> float:
+    """log of alpha_1(eps, ||w||_1, d), below which Q is nearly l1.  [woodworth2020, Lemma 5]"""
+    positive("eps", eps, _EPS_FIX)
+    norm = positive("l1_norm", l1_norm, "Pass the l1 norm of a predictor that is not zero.")
+    parts = (0.0, 0.5 * np.log(norm), -np.log(2.0 * norm) / (2.0 * eps), -d / (2.0 * eps * norm))
+    return float(min(parts))
+
+
+def nearly_l1(w: ArrayLike, eps: float, log_scale: float | None = None) -> tuple[Claim, Claim]:
+    """(1-eps) ||w||_1 <= Q(w)/ln(1/alpha^2) <= (1+eps) ||w||_1 for alpha <= alpha_1.
+
+    [woodworth2020, Lemma 5], at alpha_1 itself by default. (22) in its proof prints arcsin for
+    arcsinh (docs/errata.md, W7).
+    """
+    vector = np.asarray(w, dtype=np.float64)
+    norm = float(np.abs(vector).sum())
+    log_alpha = at_most(log_scale, l1_log_scale(eps, norm, vector.size))
+    value = Hypentropy(log_scale=log_alpha).value(vector) / (-2.0 * log_alpha)
+    return between(
+        "Q is nearly l1",
+        value,
+        ((1.0 - eps) * norm, (1.0 + eps) * norm),
+        reference=Reference(WOODWORTH, "Lemma 5", "(30)"),
+        statement="below alpha_1 the regularizer is the l1 norm up to a factor 1 +- eps",
+        tolerance_origin=_ORIGIN,
+        atol=ROUNDING * (norm * (1.0 + eps)),
+    )
+
+
+def mismatch_log_scale(eps: float, d: float) -> float:
+    """log of d^(-1/4 - 1/(8 eps)), above which Q is not l1.  [woodworth2020, Lemma 6]"""
+    positive("eps", eps, _EPS_FIX)
+    least = max(np.e, 12.0 ** (4.0 * eps))
+    if not d >= least:
+        raise InputError(f"d: must be >= max(e, 12^(4 eps)) = {least:g}, got {d!r}. Lower eps.")
+    return float(-(0.25 + 0.125 / eps) * np.log(d))
+
+
+def not_l1(eps: float, d: float, log_scale: float | None = None) -> Claim:
+    """Q(e_1)/||e_1||_1 >= (1+eps) Q(1/sqrt d)/||1/sqrt d||_1 for alpha >= d^(-1/4 - 1/(8 eps)).
+
+    [woodworth2020, Lemma 6], for d >= max(e, 12^(4 eps)); d enters through sqrt d only, so that
+    any real number will do. (31) in its proof prints 1/2 for 1/4 (docs/errata.md, W7).
+    """
+    log_alpha = at_least(log_scale, mismatch_log_scale(eps, d))
+    potential, root = Hypentropy(log_scale=log_alpha), float(np.sqrt(d))
+    return Claim(
+        "Q is not l1",
+        measured=_term(potential, 1.0) / (root * _term(potential, 1.0 / root)),
+        predicted=1.0 + eps,
+        kind=Kind.LOWER,
+        reference=Reference(WOODWORTH, "Lemma 6", "(36)"),
+        statement="per unit of l1 norm, a sparse vector costs 1 + eps times a dense one",
+        tolerance_origin=_ORIGIN,
+        rtol=ROUNDING,
+    )
+
+
+def l2_log_scale(eps: float, l2_norm: float) -> float:
+    """log of alpha_2 = sqrt(||w||_2) (1 + eps^(-1/4)).  [woodworth2020, Lemma 7]"""
+    positive("eps", eps, _EPS_FIX)
+    norm = positive("l2_norm", l2_norm, "Pass the l2 norm of a predictor that is not zero.")
+    return float(0.5 * np.log(norm) + np.log1p(eps**-0.25))
+
+
+def nearly_l2(w: ArrayLike, eps: float, log_scale: float | None = None) -> tuple[Claim, Claim]:
+    """(1-eps) ||w||_2^2 <= 4 alpha^2 Q(w) <= (1+eps) ||w||_2^2 for alpha >= alpha_2.
+
+    [woodworth2020, Lemma 7], at alpha_2 itself by default. (40)-(41) in its proof print the third
+    derivative for the fourth (docs/errata.md, W7).
+    """
+    square = float(np.sum(np.square(w)))
+    log_alpha = at_least(log_scale, l2_log_scale(eps, np.sqrt(square)))
+    return between(
+        "Q is nearly l2",
+        _four_scale_squared(w, log_alpha),
+        ((1.0 - eps) * square, (1.0 + eps) * square),
+        reference=Reference(WOODWORTH, "Lemma 7", "(43)"),
+        statement="above alpha_2 the regularizer is the squared l2 norm up to a factor 1 +- eps",
+        tolerance_origin=_ORIGIN,
+        atol=ROUNDING * (square * (1.0 + eps)),
+    )
+
+
+def sharply_l2(w: ArrayLike, eps: float) -> tuple[Claim, Claim]:
+    """(1-eps) ||w||_2^2 <= 4 alpha^2 Q(w) <= ||w||_2^2 already from alpha^2 = ||w||_2/sqrt(48 eps).
+
+    Lemma 7 with the best constant: equality is approached by one-sparse w as eps -> 0.
+    """
+    positive("eps", eps, _EPS_FIX)
+    square = float(np.sum(np.square(w)))
+    norm = positive("w", np.sqrt(square), "Pass a predictor that is not zero.")
+    log_alpha = 0.5 * np.log(norm) - 0.25 * np.log(48.0 * eps)
+    return between(
+        "Q is nearly l2, sharp",
+        _four_scale_squared(w, log_alpha),
+        ((1.0 - eps) * square, square),
+        reference=beyond_the_papers("8 Scales that guarantee a regime"),
+        statement="4 alpha^2 Q is below the squared l2 norm, by at most ||w||_4^4/(48 alpha^4)",
+        tolerance_origin=_ORIGIN,
+        atol=ROUNDING * (square * (1.0 + eps)),
+    )
+
+
+def _term(potential: Potential, z: float) -> float:
+    return float(potential.value_terms(np.asarray(z, dtype=np.float64)))
+
+
+def _four_scale_squared(w: ArrayLike, log_alpha: float) -> float:
+    value = Hypentropy(log_scale=log_alpha).value(np.asarray(w, dtype=np.float64))
+    return float(4.0 * np.exp(2.0 * log_alpha) * value)

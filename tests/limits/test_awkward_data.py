@@ -1,0 +1,148 @@
+"""Data that are not in general position, not in range, or not of ordinary size."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from numpy.testing import assert_allclose
+
+import flowbias as fb
+
+RNG = np.random.default_rng(7)
+N, D = 12, 40
+X, Y = RNG.standard_normal((N, D)), RNG.standard_normal(N)
+MODELS = [
+    fb.DiagonalNet(depth=2, scale=3.0),
+    fb.DiagonalNet(depth=2, scale=1e-3),
+    fb.DiagonalNet(depth=2, scale=1e-50),
+    fb.DiagonalNet(depth=3, scale=1e-2),
+    fb.UntiedDiagonalNet(scale=0.1, shape=-0.7),
+]
+models = pytest.mark.parametrize("model", MODELS, ids=repr)
+# Two certified solutions of the same problem: each within its own rounding of the limit.
+SAME = {"rtol": 1e-9, "atol": 1e-11}
+
+
+@models
+def test_duplicated_rows_change_nothing(model):
+    plain = fb.limit(model, X, Y)
+    doubled = fb.limit(model, np.vstack([X, X[:4]]), np.concatenate([Y, Y[:4]]))
+    assert doubled.status is fb.Status.CERTIFIED
+    assert_allclose(doubled.w, plain.w, **SAME)
+    assert np.isfinite(doubled.certificate.error_bound)
+
+
+@models
+def test_contradicting_rows_give_the_least_squares_limit(model):
+    contradicting = fb.limit(model, np.vstack([X, X[:1]]), np.concatenate([Y, Y[:1] + 2.0]))
+    assert contradicting.status is fb.Status.PROJECTED
+    assert "least-squares limit" in contradicting.message
+    average = Y + np.eye(N)[0]  # the two values of the first sample, averaged
+    assert_allclose(contradicting.w, fb.limit(model, X, average).w, **SAME)
+
+
+@models
+def test_zero_row(model):
+    plain = fb.limit(model, X, Y)
+    harmless = fb.limit(model, np.vstack([X, np.zeros(D)]), np.append(Y, 0.0))
+    assert harmless.status is fb.Status.CERTIFIED
+    assert_allclose(harmless.w, plain.w, **SAME)
+    hopeless = fb.limit(model, np.vstack([X, np.zeros(D)]), np.append(Y, 5.0))
+    assert hopeless.status is fb.Status.PROJECTED
+    assert_allclose(hopeless.w, plain.w, **SAME)
+
+
+@models
+def test_more_samples_than_features(model):
+    tall, y = RNG.standard_normal((60, 25)), RNG.standard_normal(60)
+    solution = fb.limit(model, tall, y)
+    assert solution.status is fb.Status.PROJECTED
+    assert_allclose(solution.w, np.linalg.lstsq(tall, y)[0], rtol=1e-9, atol=1e-12)
+
+
+@models
+def test_zero_outputs(model):
+    solution = fb.limit(model, X, np.zeros(N))
+    assert solution.status is fb.Status.CERTIFIED
+    assert not solution.w.any()
+
+
+@pytest.mark.parametrize("size", [1e-150, 1e150])
+@models
+def test_size_of_the_data(model, size):
+    """Scaling X and y together changes nothing; the flow only runs at another speed."""
+    assert_allclose(fb.limit(model, size * X, size * Y).w, fb.limit(model, X, Y).w, **SAME)
+
+
+@pytest.mark.parametrize("size", [1e-100, 1e-10, 1e10, 1e100])
+def test_size_of_the_outputs(size):
+    """At depth 2, y -> s y and scale -> sqrt(s) scale takes w to s w."""
+    small = fb.limit(fb.DiagonalNet(depth=2, scale=1e-2), X, Y)
+    large = fb.limit(fb.DiagonalNet(depth=2, log_scale=np.log(1e-2) + 0.5 * np.log(size)), X, size * Y)
+    assert_allclose(large.w / size, small.w, rtol=1e-8, atol=1e-11)
+
+
+def test_rows_of_very_different_units():
+    units = 10.0 ** RNG.uniform(-90, 90, N)
+    model = fb.DiagonalNet(depth=2, scale=1e-3)
+    assert_allclose(fb.limit(model, units[:, None] * X, units * Y).w, fb.limit(model, X, Y).w, **SAME)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        np.asfortranarray,
+        lambda A: scipy.sparse.csr_array(A) if A.ndim == 2 else A,
+        lambda A: A.tolist(),
+        lambda A: np.broadcast_to(A, A.shape),  # read-only
+        lambda A: A[::-1][::-1],  # strided view
+    ],
+    ids=["fortran", "sparse", "list", "read-only", "strided"],
+)
+def test_forms_of_the_same_data(convert):
+    model = fb.DiagonalNet(depth=2, scale=1e-3)
+    assert_allclose(fb.limit(model, convert(X), convert(Y)).w, fb.limit(model, X, Y).w, **SAME)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.float32, np.float16, bool])
+def test_other_number_types(dtype):
+    integers = RNG.integers(0, 2 if dtype is bool else 5, (6, 20))
+    y = RNG.integers(0, 2 if dtype is bool else 5, 6)
+    model = fb.DiagonalNet(depth=2, scale=0.1)
+    expected = fb.limit(model, integers.astype(float), y.astype(float)).w
+    assert_allclose(fb.limit(model, integers.astype(dtype), y.astype(dtype)).w, expected, rtol=1e-12)
+
+
+def test_input_is_left_alone():
+    before_X, before_y = X.copy(), Y.copy()
+    fb.limit(fb.DiagonalNet(depth=3, scale=0.1), X, Y)
+    assert np.array_equal(X, before_X)
+    assert np.array_equal(Y, before_y)
+
+
+@pytest.mark.parametrize("scale", [10.0, 1e-3, 1e-50])
+def test_condition_number_1e10(scale):
+    rng = np.random.default_rng(3)
+    left = np.linalg.qr(rng.standard_normal((30, 30)))[0]
+    right = np.linalg.qr(rng.standard_normal((200, 30)))[0]
+    ill = (left * np.geomspace(1.0, 1e-10, 30)) @ right.T
+    model = fb.DiagonalNet(depth=2, scale=scale)
+    generic = fb.limit(model, ill, rng.standard_normal(30))
+    assert generic.status is fb.Status.CERTIFIED
+    assert generic.certificate.feasibility <= 1e-10
+    planted = fb.limit(model, ill, ill @ np.eye(200)[3], throw=False)
+    assert planted.certificate.ok == (planted.status is fb.Status.CERTIFIED)
+
+
+def test_memory_beyond_x():
+    """No copy of X: at most 0.2 times X plus 5 n^2 doubles."""
+    import tracemalloc
+
+    n, d = 200, 20_000
+    wide, y = RNG.standard_normal((n, d)), RNG.standard_normal(n)
+    tracemalloc.start()
+    solution = fb.limit(fb.DiagonalNet(depth=2, scale=1e-3), wide, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert solution.status is fb.Status.CERTIFIED
+    # 40 vectors of length 2 d: what the two sides of every coordinate need, beside the figure.
+    assert peak <= 0.2 * wide.nbytes + 8 * (5 * n * n + 40 * 2 * d)
