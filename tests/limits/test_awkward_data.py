@@ -77,14 +77,18 @@ def test_size_of_the_data(model, size):
 def test_size_of_the_outputs(size):
     """At depth 2, y -> s y and scale -> sqrt(s) scale takes w to s w."""
     small = fb.limit(fb.DiagonalNet(depth=2, scale=1e-2), X, Y)
-    large = fb.limit(fb.DiagonalNet(depth=2, log_scale=np.log(1e-2) + 0.5 * np.log(size)), X, size * Y)
+    large = fb.limit(
+        fb.DiagonalNet(depth=2, log_scale=np.log(1e-2) + 0.5 * np.log(size)), X, size * Y
+    )
     assert_allclose(large.w / size, small.w, rtol=1e-8, atol=1e-11)
 
 
 def test_rows_of_very_different_units():
     units = 10.0 ** RNG.uniform(-90, 90, N)
     model = fb.DiagonalNet(depth=2, scale=1e-3)
-    assert_allclose(fb.limit(model, units[:, None] * X, units * Y).w, fb.limit(model, X, Y).w, **SAME)
+    assert_allclose(
+        fb.limit(model, units[:, None] * X, units * Y).w, fb.limit(model, X, Y).w, **SAME
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,9 @@ def test_other_number_types(dtype):
     y = RNG.integers(0, 2 if dtype is bool else 5, 6)
     model = fb.DiagonalNet(depth=2, scale=0.1)
     expected = fb.limit(model, integers.astype(float), y.astype(float)).w
-    assert_allclose(fb.limit(model, integers.astype(dtype), y.astype(dtype)).w, expected, rtol=1e-12)
+    assert_allclose(
+        fb.limit(model, integers.astype(dtype), y.astype(dtype)).w, expected, rtol=1e-12
+    )
 
 
 def test_input_is_left_alone():

@@ -109,10 +109,7 @@ def gradient_descent(
     """
     problem = read_regression(X, y)
     c = loss_constant(loss, len(problem.y))
-    if not isinstance(step_size, Real) or not 0.0 < float(step_size) < np.inf:
-        raise InputError(f"step_size: must be > 0 and finite, got {step_size!r}. Try 1e-3.")
-    if not isinstance(max_steps, Integral) or max_steps < 1:
-        raise InputError(f"max_steps: must be at least 1, got {max_steps!r}. Try 100_000.")
+    _check_steps(step_size, max_steps)
     check_tolerance("residual", residual)
     choose(model, ParameterCoordinates.name)
     started = time.perf_counter()
@@ -132,6 +129,15 @@ def gradient_descent(
         problem=problem,
         _coordinates=coordinates,
     )
+
+
+def _check_steps(step_size: object, max_steps: object) -> None:
+    if not isinstance(step_size, Real) or not 0.0 < float(step_size) < np.inf:
+        raise InputError(f"step_size: must be > 0 and finite, got {step_size!r}. Try 1e-3.")
+    if not isinstance(max_steps, Integral) or int(max_steps) < 1:
+        raise InputError(
+            f"max_steps: must be an integer >= 1, got {max_steps!r}. Try max_steps=100_000."
+        )
 
 
 def _descend(

@@ -145,7 +145,7 @@ class FlowJourney:
 
 def choose(model: Any, name: str | None = None) -> Route:
     """The first route whose needs the model declares, or the named one."""
-    provided = getattr(model, "provides", frozenset())
+    provided: frozenset[Provides] = getattr(model, "provides", frozenset())
     routes = [r for r in ROUTES if name is None or r.name == name]
     if not routes:
         names = ", ".join(repr(r.name) for r in ROUTES)

@@ -22,8 +22,7 @@ def loss_constant(loss: object, n: int) -> float:
     """c of the named loss on n samples, or the number itself."""
     if isinstance(loss, str) and loss in CONSTANTS:
         return CONSTANTS[loss](n)
-    # bool is a number to Python, but loss=True is a slip.
-    if isinstance(loss, Real) and not isinstance(loss, bool) and 0.0 < float(loss) < np.inf:
+    if isinstance(loss, Real) and 0.0 < float(loss) < np.inf:
         return float(loss)
     names = ", ".join(repr(name) for name in CONSTANTS)
     raise InputError(

@@ -16,7 +16,7 @@ from scipy.integrate import DenseOutput, OdeSolution, OdeSolver
 
 from flowbias._typing import FloatArray
 
-MAX_STEPS = 50_000
+MAX_STEPS = 20_000
 # How often in a row a step may be taken back, each time with a first step this much shorter.
 MAX_RETRIES, SHORTER = 20, 1e-2
 # Rise of the misfit that counts as one; below it is what the integrator's tolerance allows.

@@ -44,7 +44,8 @@ def pursue(problem: Regression, potential: L1, *, tol: float) -> Solution:
     w, dual, steps = _vertex(problem, weights)
     w, dual = _sharpened(problem, weights, w, dual)
     reach = np.abs(problem.X.T @ dual) / weights
-    dual = dual / max(1.0, float(reach.max()))
+    # A few ulps inside: rounding of X^T nu must not put it outside |X^T nu| <= weights.
+    dual = dual * ((1.0 - 16.0 * np.finfo(float).eps) / max(1.0, float(reach.max())))
     support = np.abs(w) > ON_SUPPORT * np.abs(w).max(initial=0.0)
     margin = 1.0 - float(reach[~support].max(initial=0.0))
     pull = problem.X.T @ dual / weights

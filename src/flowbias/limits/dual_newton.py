@@ -22,7 +22,7 @@ from flowbias.problem import Constraint
 TRUSTED_GROWTH = float(np.exp(2.0))
 # Sufficient decrease of phi (Armijo), and the shortest step tried.
 ARMIJO = 1e-4
-SHORTEST = 2.0**-40
+SHORTEST = 2.0**-200
 
 
 class DualNewton:
@@ -72,12 +72,22 @@ class DualNewton:
                 break
         return self.residual
 
+    def _trusted(self, rise: FloatArray) -> float:
+        """A first fraction of the step: the longest within the trusted growth, if that is known."""
+        reach = 1.0
+        while reach > SHORTEST:
+            growth = float(self.potential.hess_growth(self.z, reach * np.abs(rise)).max())
+            if growth <= TRUSTED_GROWTH:
+                return reach
+            reach *= 0.5
+        return 1.0
+
     def _searched(self, step: FloatArray, rise: FloatArray) -> float:
         """The fraction of `step` that lowers phi enough; phi is infinite outside the domain."""
         target = self.constraint.target
         start = self.potential.conjugate(self.z) - float(self.dual @ target)
         slope = -float(self.gap @ step)
-        reach = 1.0
+        reach = self._trusted(rise)
         while reach > SHORTEST:
             value = self.potential.conjugate(self.z + reach * rise)
             value -= float((self.dual + reach * step) @ target)

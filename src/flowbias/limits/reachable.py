@@ -15,7 +15,7 @@ import scipy.optimize
 
 from flowbias._typing import FloatArray, Mask
 from flowbias.potentials import Potential
-from flowbias.problem import IN_RANGE, Constraint, Regression, constraint_of
+from flowbias.problem import IN_RANGE, Constraint, InputError, Regression, constraint_of
 
 # How far along an escaping direction of the dual to go, and what may then be left there.
 RUN_OFF = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)
@@ -50,6 +50,11 @@ def reachable(problem: Regression, plus: Mask, minus: Mask) -> Reachable:
         constraint = problem.constraint
         return Reachable(constraint, None, constraint.distance)
     moving = plus | minus
+    if not moving.any():
+        raise InputError(
+            "model: must have a coordinate that can move, got weights that all start at zero. "
+            "Zero is a saddle point that gradient flow never leaves; start somewhere else."
+        )
     X = problem.X[:, moving]
     if (plus & minus)[moving].all():
         constraint = constraint_of(X, problem.y)

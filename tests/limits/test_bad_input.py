@@ -1,0 +1,86 @@
+"""Every refusal names the argument, the constraint, the value and the fix."""
+
+import numpy as np
+import pytest
+
+import flowbias as fb
+
+X, Y = np.arange(6.0).reshape(2, 3) + 1.0, np.array([1.0, 2.0])
+MODEL = fb.DiagonalNet(depth=2, scale=0.1)
+
+BAD_DATA = {
+    "empty X": (np.zeros((0, 3)), Y, r"X: must not be empty, got shape \(0, 3\)"),
+    "no features": (np.zeros((2, 0)), Y, r"X: must not be empty, got shape \(2, 0\)"),
+    "empty y": (X, np.zeros(0), r"y: must not be empty"),
+    "NaN": (
+        np.array([[1.0, np.nan, 0.0], [1.0, 2.0, 3.0]]),
+        Y,
+        r"X: must be finite, got nan at index \(0, 1\)",
+    ),
+    "infinity": (X, np.array([np.inf, 0.0]), r"y: must be finite, got inf at index \(0,\)"),
+    "shapes": (X, np.ones(3), r"y: must have one entry per row of X \(2\), got 3"),
+    "1-D X": (np.ones(3), Y, r"X: must have 2 dimension\(s\), got shape \(3,\).*reshape\(1, -1\)"),
+    "two columns": (
+        X,
+        np.ones((2, 2)),
+        r"y: must have 1 dimension\(s\), got shape \(2, 2\).*y\[:, 0\]",
+    ),
+    "objects": (X.astype(object), Y, r"X: must hold real numbers, got dtype object"),
+    "complex": (X.astype(complex), Y, r"X: must hold real numbers, got dtype complex128"),
+    "text": (X, np.array(["a", "b"]), r"y: must hold real numbers, got dtype <U1"),
+    "zeros": (
+        np.zeros((2, 3)),
+        Y,
+        r"X: must have a nonzero entry, got all zeros of shape \(2, 3\)",
+    ),
+    "no y": (X, None, r"y: must be given with X, got None"),
+}
+
+
+@pytest.mark.parametrize(("X", "y", "message"), BAD_DATA.values(), ids=BAD_DATA.keys())
+@pytest.mark.parametrize("solve", [fb.limit, fb.rich_limit], ids=["limit", "rich_limit"])
+def test_data(solve, X, y, message):
+    with pytest.raises(fb.InputError, match=message):
+        solve(MODEL, X, y)
+
+
+@pytest.mark.parametrize(("X", "y", "message"), BAD_DATA.values(), ids=BAD_DATA.keys())
+@pytest.mark.parametrize(
+    "solve", [fb.min_norm, fb.basis_pursuit], ids=["min_norm", "basis_pursuit"]
+)
+def test_data_without_a_model(solve, X, y, message):
+    with pytest.raises(fb.InputError, match=message):
+        solve(X, y)
+
+
+def test_model_of_another_size():
+    model = fb.DiagonalNet(depth=2, scale=1.0, w0=np.ones(5))
+    with pytest.raises(
+        fb.InputError, match=r"X: must have one column per coordinate .*\(5\), got 3"
+    ):
+        fb.limit(model, X, Y)
+
+
+def test_model_that_provides_too_little():
+    with pytest.raises(fb.InputError, match=r"model: must provide POTENTIAL, got a L1"):
+        fb.limit(fb.L1(), X, Y)
+    with pytest.raises(fb.InputError, match=r"must provide EXPONENTIAL_DUAL or POWER_DUAL"):
+        fb.rich_limit(fb.L2(), X, Y)
+
+
+@pytest.mark.parametrize("log_scales", [[], [[1.0]], [np.nan]])
+def test_log_scales(log_scales):
+    with pytest.raises(fb.InputError, match=r"log_scales: must be a non-empty list of finite"):
+        fb.limit_path(MODEL, X, Y, log_scales=log_scales)
+
+
+def test_a_solve_that_cannot_be_certified_raises_or_says_so():
+    rng = np.random.default_rng(0)
+    A, y = rng.standard_normal((5, 20)), rng.standard_normal(5)
+    with pytest.raises(fb.SolveError, match=r"not certified: .* try a larger tol") as caught:
+        fb.limit(MODEL, A, y, tol=1e-30)
+    assert caught.value.solution.status is fb.Status.STALLED
+    silent = fb.limit(MODEL, A, y, tol=1e-30, throw=False)
+    assert silent.status is fb.Status.STALLED
+    assert not silent.certificate.ok
+    assert "not certified" in repr(silent)

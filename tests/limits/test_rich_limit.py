@@ -1,0 +1,112 @@
+"""The rich extreme: HiGHS with a certificate, uniqueness, and the minimizer that the flow selects."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import flowbias as fb
+
+# Every w = (0.2 + t, 0.8 - 2t, t) with t in [0, 0.4] interpolates with l1 norm 1.
+FACE_X, FACE_Y = np.array([[1.0, 1.0, 1.0], [0.0, 1.0, 2.0]]), np.array([1.0, 0.8])
+
+
+def on_face(t):
+    return np.array([0.2 + t, 0.8 - 2.0 * t, t])
+
+
+def stationary_t(derivative):
+    """The zero of an increasing derivative on the open face, by bisection to the last bit."""
+    low, high = 1e-12, 0.4 - 1e-12
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if derivative(middle) < 0 else (low, middle)
+    return 0.5 * (low + high)
+
+
+def entropy_slope(t, w0):
+    """d/dt of sum |w| log(|w| / w0^2) along the face."""
+    return float(np.array([1.0, -2.0, 1.0]) @ (np.log(on_face(t)) - 2.0 * np.log(w0)))
+
+
+def power_slope(t, depth):
+    """d/dt of -sum |w|^(2/D) along the face."""
+    return -float(np.array([1.0, -2.0, 1.0]) @ on_face(t) ** (2.0 / depth - 1.0))
+
+
+def test_pursuit_says_when_it_is_not_the_only_minimizer():
+    pursuit = fb.basis_pursuit(FACE_X, FACE_Y)
+    assert pursuit.status is fb.Status.NOT_UNIQUE
+    assert "fb.rich_limit" in pursuit.message
+    assert pursuit.certificate.ok
+
+
+@pytest.mark.parametrize("w0", [np.ones(3), np.array([0.5, 2.0, 1.3])], ids=["uniform", "shaped"])
+def test_selection_at_depth_two(w0):
+    expected = on_face(stationary_t(lambda t: entropy_slope(t, w0)))
+    model = fb.DiagonalNet(depth=2, scale=1.0, w0=w0)
+    selected = fb.rich_limit(model, FACE_X, FACE_Y)
+    assert selected.status is fb.Status.CERTIFIED
+    # The selection is computed at log(1/scale^2) = 1e6, where slacks carry ten digits.
+    assert_allclose(selected.w, expected, atol=1e-9)
+    assert_allclose(fb.limit(model.at_log_scale(-2e4), FACE_X, FACE_Y).w, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("depth", [3, 4, 6])
+def test_selection_at_greater_depth(depth):
+    expected = on_face(stationary_t(lambda t: power_slope(t, depth)))
+    model = fb.DiagonalNet(depth=depth, scale=1.0)
+    assert_allclose(fb.rich_limit(model, FACE_X, FACE_Y).w, expected, atol=1e-12)
+    # Far below the rounding of its cost as well, where the slacks no longer tell the weights.
+    assert_allclose(fb.limit(model.at_log_scale(-300.0), FACE_X, FACE_Y).w, expected, atol=1e-10)
+
+
+def test_the_limits_approach_the_selected_point():
+    model = fb.DiagonalNet(depth=3, scale=1.0)
+    selected = fb.rich_limit(model, FACE_X, FACE_Y).w
+    errors = [
+        np.abs(fb.limit(model.at_log_scale(s), FACE_X, FACE_Y).w - selected).max()
+        for s in (-2.0, -4.0, -6.0)
+    ]
+    # Off the face by a multiple of mu = alpha^(D-2): each step of 2 in log(alpha) divides by e^2.
+    assert errors[1] < 0.2 * errors[0]
+    assert errors[2] < 0.2 * errors[1]
+
+
+def test_shape_survives_at_depth_three_only():
+    rng = np.random.default_rng(2)
+    X, y, w0 = rng.standard_normal((4, 12)), rng.standard_normal(4), rng.uniform(0.2, 5.0, 12)
+    plain, weighted = fb.basis_pursuit(X, y), fb.basis_pursuit(X, y, weights=1.0 / w0)
+    assert np.abs(plain.w - weighted.w).max() > 0.1
+    assert_allclose(
+        fb.rich_limit(fb.DiagonalNet(depth=2, scale=1.0, w0=w0), X, y).w, plain.w, atol=1e-12
+    )
+    deep = fb.rich_limit(fb.DiagonalNet(depth=3, scale=1.0, w0=w0), X, y)
+    assert_allclose(deep.w, weighted.w, atol=1e-12)
+
+
+@pytest.mark.parametrize("depth", [2, 3, 5])
+def test_the_scale_at_which_it_becomes_visible(depth):
+    rng = np.random.default_rng(4)
+    X, y = rng.standard_normal((6, 30)), rng.standard_normal(6)
+    model = fb.DiagonalNet(depth=depth, scale=1.0)
+    rich = fb.rich_limit(model, X, y)
+    inactive = rich.w == 0.0
+
+    def leftover(log_scale):
+        w = np.abs(fb.limit(model.at_log_scale(log_scale), X, y).w)
+        return w[inactive].sum() / w.sum()
+
+    visible = rich.details["visible_log_scale"]
+    # "Visible" is a share of 1e-3; the estimate assumes every inactive feature at the margin.
+    assert leftover(visible) <= 1e-3
+    assert leftover(0.3 * visible) > leftover(visible)
+
+
+def test_pursuit_agrees_with_its_weights_rescaled():
+    rng = np.random.default_rng(6)
+    X, y, weights = rng.standard_normal((5, 20)), rng.standard_normal(5), rng.uniform(0.1, 10.0, 20)
+    weighted = fb.basis_pursuit(X, y, weights=weights)
+    plain = fb.basis_pursuit(X / weights, y)
+    assert_allclose(weighted.w, plain.w / weights, atol=1e-12)
+    assert weighted.certificate.ok
+    assert weighted.certificate.error_bound < 1e-12

@@ -1,0 +1,57 @@
+"""Derivatives of the limit against differences of limits."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import flowbias as fb
+
+RNG = np.random.default_rng(5)
+X, Y = RNG.standard_normal((6, 15)), RNG.standard_normal(6)
+W0 = RNG.uniform(0.5, 2.0, 15)
+MODELS = [
+    fb.DiagonalNet(depth=2, scale=2.0),
+    fb.DiagonalNet(depth=2, scale=0.05, w0=W0),
+    fb.DiagonalNet(depth=3, scale=0.3),
+    fb.DiagonalNet(depth=5, scale=0.6, w0=W0),
+    fb.UntiedDiagonalNet(scale=0.2, shape=0.5),
+]
+models = pytest.mark.parametrize("model", MODELS, ids=repr)
+# Central differences: h^2 of truncation and 1e-13 / h of rounding balance near 1e-8.
+STEP, ACCURACY = 1e-5, {"rtol": 1e-5, "atol": 1e-7}
+
+
+@models
+def test_in_y(model):
+    found = fb.limit(model, X, Y).sensitivity().dw_dy
+    assert found.shape == (15, 6)
+    for j in range(6):
+        move = STEP * np.eye(6)[j]
+        difference = fb.limit(model, X, Y + move).w - fb.limit(model, X, Y - move).w
+        assert_allclose(found[:, j], difference / (2 * STEP), **ACCURACY)
+    # X w = y for every y.
+    assert_allclose(X @ found, np.eye(6), atol=1e-9)
+
+
+@models
+def test_in_log_scale(model):
+    found = fb.limit(model, X, Y).sensitivity().dw_dlog_scale
+    log_scale = float(model.log_scale)
+    up, down = (fb.limit(model.at_log_scale(log_scale + s), X, Y).w for s in (STEP, -STEP))
+    assert_allclose(found, (up - down) / (2 * STEP), **ACCURACY)
+    assert_allclose(X @ found, np.zeros(6), atol=1e-9)
+
+
+def test_where_y_is_projected():
+    """Both halves of a contradicting pair move the limit by half."""
+    doubled_X, doubled_y = np.vstack([X, X[:1]]), np.append(Y, Y[0] + 1.0)
+    solution = fb.limit(MODELS[0], doubled_X, doubled_y)
+    found = solution.sensitivity().dw_dy
+    assert_allclose(found[:, 0], found[:, 6], rtol=1e-8, atol=1e-12)
+    alone = fb.limit(MODELS[0], X, Y + 0.5 * np.eye(6)[0]).sensitivity().dw_dy
+    assert_allclose(found[:, 0] + found[:, 6], alone[:, 0], rtol=1e-8, atol=1e-12)
+
+
+def test_extremes_have_none():
+    with pytest.raises(NotImplementedError, match="has no derivative"):
+        fb.basis_pursuit(X, Y).sensitivity()

@@ -1,0 +1,332 @@
+"""Random instances of every claim: one function per claim, from a generator to claims.
+
+CLAIMS maps the name of each public claim of flowbias.theory to its instances and to how many of
+them a test run draws: hundreds where a claim costs microseconds, fewer where it follows a flow.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+import flowbias as fb
+from flowbias import theory
+
+Claims = tuple[theory.Claim, ...]
+
+
+class Instances(NamedTuple):
+    """How to draw one instance, and how many to draw."""
+
+    draw: Callable[[np.random.Generator], Claims]
+    count: int
+
+
+def problem(rng, n=3, d=6):
+    """Gaussian features, planted predictor of ordinary size; fewer samples than features."""
+    X = rng.standard_normal((n, d))
+    return X, X @ (rng.standard_normal(d) * rng.uniform(0.2, 2.0))
+
+
+def simplex_problem(rng, weights, n=3):
+    """Every non-negative solution minimizes sum weights |w|: the first row holds the weights."""
+    d = len(weights)
+    X = np.vstack([weights, rng.standard_normal((n - 1, d))])
+    return X, X @ rng.uniform(0.1, 1.0, d)
+
+
+def log_uniform(rng, low, high):
+    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
+
+
+def tied(rng, d=6, scales=(0.05, 3.0), depths=(2, 2, 3, 4, 5, 2.5)):
+    """A tied start of random depth, scale and shape."""
+    depth = float(rng.choice(depths))
+    return fb.DiagonalNet(
+        depth=depth, scale=log_uniform(rng, *scales), w0=rng.uniform(0.5, 1.5, d)
+    )
+
+
+def biased(rng, d=6):
+    plus, minus = rng.uniform(0.2, 1.5, d), rng.uniform(0.2, 1.5, d)
+    return fb.DiagonalNet.from_weights(plus, minus, depth=float(rng.choice([2, 3, 4])))
+
+
+def untied(rng, d=6):
+    if rng.random() < 0.3:
+        shape = rng.uniform(-0.9, 0.9, d)
+        return fb.UntiedDiagonalNet(scale=log_uniform(rng, 0.1, 2.0), shape=shape)
+    return fb.UntiedDiagonalNet.from_weights(*rng.standard_normal((4, d)))
+
+
+def any_tied(rng):
+    return biased(rng) if rng.random() < 0.3 else tied(rng)
+
+
+def any_model(rng):
+    return untied(rng) if rng.random() < 0.3 else any_tied(rng)
+
+
+def loss(rng):
+    return ["half", "sum", "half_mean", "mean", 0.7][rng.integers(5)]
+
+
+def as_tuple(claims) -> Claims:
+    return claims if isinstance(claims, tuple) else (claims,)
+
+
+def outside_range(rng):
+    """More samples than rank: y cannot be fitted, the flow goes to the least-squares fit."""
+    X, _ = problem(rng)
+    X = np.vstack([X, X[0] - X[1]])
+    return X, rng.standard_normal(4)
+
+
+def draw_zero_error(rng):
+    X, y = outside_range(rng) if rng.random() < 0.3 else problem(rng)
+    times = np.sort(rng.uniform(0.01, 3.0, 3))
+    return theory.zero_error(any_model(rng), X, y, times, loss(rng))
+
+
+def draw_equal_magnitudes(rng):
+    u = rng.uniform(0.2, 1.5, 6) * rng.choice([-1.0, 1.0], 6)
+    v = np.abs(u) * rng.choice([-1.0, 1.0], 6)
+    return theory.equal_magnitudes(u, v, *problem(rng), np.sort(rng.uniform(0.1, 5.0, 3)))
+
+
+def draw_dual_stays_inside(rng):
+    depths = (2.5, 3, 4, 5, 6)
+    model = tied(rng, depths=depths) if rng.random() < 0.7 else biased(rng)
+    if model.depth <= 2:
+        model = tied(rng, depths=depths)
+    times = np.sort(rng.uniform(0.1, 20.0, 3))
+    return (theory.dual_stays_inside(model, *problem(rng), times, loss(rng)),)
+
+
+def draw_nearly_l1(rng):
+    w = rng.standard_normal(rng.integers(1, 8)) * log_uniform(rng, 1e-2, 1e3)
+    w *= rng.random(w.size) < 0.8
+    w[0] = w[0] or 1.0
+    eps = log_uniform(rng, 1e-3, 10.0)
+    largest = theory.l1_log_scale(eps, np.abs(w).sum(), w.size)
+    log_scale = largest - (rng.random() < 0.5) * log_uniform(rng, 1e-3, 1e3)
+    return theory.nearly_l1(w, eps, log_scale)
+
+
+def draw_not_l1(rng):
+    eps = log_uniform(rng, 1e-2, 3.0)
+    d = max(np.e, 12.0 ** (4.0 * eps)) * log_uniform(rng, 1.0, 1e6)
+    above = (rng.random() < 0.5) * log_uniform(rng, 1e-3, 100.0)
+    return (theory.not_l1(eps, d, theory.mismatch_log_scale(eps, d) + above),)
+
+
+def draw_nearly_l2(rng):
+    w = rng.standard_normal(rng.integers(1, 8)) * log_uniform(rng, 1e-3, 1e3)
+    eps = log_uniform(rng, 1e-6, 10.0)
+    least = theory.l2_log_scale(eps, np.linalg.norm(w))
+    above = (rng.random() < 0.5) * log_uniform(rng, 1e-3, 10.0)
+    return theory.nearly_l2(w, eps, least + above)
+
+
+def draw_sharply_l2(rng):
+    w = rng.standard_normal(rng.integers(1, 8)) * log_uniform(rng, 1e-3, 1e3)
+    return theory.sharply_l2(w, log_uniform(rng, 1e-10, 1.0))
+
+
+def draw_printed_scales(rng):
+    d = int(rng.integers(1, 50))
+    eps = float(rng.uniform(0, d)) if rng.random() < 0.5 else log_uniform(rng, 1e-3, 0.9 * d)
+    return theory.printed_scales_are_safe(
+        eps, log_uniform(rng, 1e-4, 1e4), log_uniform(rng, 1e-4, 1e4), d
+    )
+
+
+def draw_guarantee(guarantee, depths=(), eps=(0.02, 3.0)):
+    def draw(rng):
+        options = {"depth": float(rng.choice(depths))} if depths else {}
+        return (guarantee(*problem(rng), log_uniform(rng, *eps), **options),)
+
+    return draw
+
+
+def small_start(rng, d=6, depths=(2, 3, 4, 6), log_scales=None):
+    depth = float(rng.choice(depths))
+    low, high = log_scales or ((-2000.0, -1.0) if depth == 2 else (-12.0 / (depth - 2.0), -0.5))
+    return fb.DiagonalNet(depth=depth, log_scale=rng.uniform(low, high), w0=rng.uniform(0.5, 1.5, d))
+
+
+def rich_weights(model, w0):
+    return w0 ** (2.0 - model.depth)
+
+
+def draw_rich_excess(rng):
+    model = small_start(rng)
+    if rng.random() < 0.5:
+        return theory.rich_excess(model, *problem(rng))
+    return theory.rich_excess(model, *simplex_problem(rng, l1_weights(model)))
+
+
+def l1_weights(model):
+    """Weights of the l1 norm that the rich limit of this start minimizes, |w0|^(2-D)."""
+    start = model.at_log_scale(0.0).initial_parameters().w_plus
+    return np.abs(start) ** (2.0 - model.depth)
+
+
+def draw_rich_selection(rng):
+    model = small_start(rng)
+    return theory.rich_selection(model, *simplex_problem(rng, l1_weights(model)))
+
+
+def draw_kernel_distance(rng):
+    depth = float(rng.choice([2, 3, 4, 5]))
+    w0 = rng.uniform(0.7, 1.5, 6)
+    X, y = problem(rng)
+    least = np.abs(fb.min_norm(X, y).w).sum()
+    # Large enough for the hypothesis T >= sqrt(27), whatever w0 does to the norm.
+    log_scale = (np.log(30.0 * least) + rng.uniform(0.0, 8.0)) / depth
+    model = fb.DiagonalNet(depth=depth, log_scale=log_scale, w0=w0)
+    return (theory.kernel_distance(model, X, y),)
+
+
+def draw_race(rng):
+    shape = np.tanh(rng.uniform(-6.0, 6.0))
+    return (theory.race(*problem(rng), log_uniform(rng, 1e-6, 10.0), shape),)
+
+
+def draw_hypentropy_exponential(rng):
+    return theory.hypentropy_needs_exponential_scale(
+        log_uniform(rng, 1e-3, 0.5), log_uniform(rng, 4.0, 1e6)
+    )
+
+
+def draw_distance_polynomial(rng):
+    return theory.distance_needs_polynomial_scale(
+        log_uniform(rng, 1e-5, 0.3), log_uniform(rng, 4.0, 1e6)
+    )
+
+
+def draw_depth_polynomial(rng):
+    return theory.depth_needs_polynomial_scale(
+        log_uniform(rng, 1e-5, 0.3), log_uniform(rng, 4.0, 1e6), rng.choice([3, 4, 5, 8])
+    )
+
+
+CLAIMS = {
+    "tied_limit": Instances(
+        lambda rng: (theory.tied_limit(any_tied(rng), *problem(rng)),), 30
+    ),
+    "untied_limit": Instances(lambda rng: (theory.untied_limit(untied(rng), *problem(rng)),), 20),
+    "closed_form_flow": Instances(
+        lambda rng: theory.closed_form_flow(
+            any_model(rng), *problem(rng), log_uniform(rng, 0.05, 10.0), loss(rng)
+        ),
+        30,
+    ),
+    "dual_stays_inside": Instances(draw_dual_stays_inside, 20),
+    "equal_magnitudes": Instances(draw_equal_magnitudes, 20),
+    "zero_error": Instances(draw_zero_error, 30),
+    "start_kernel": Instances(
+        lambda rng: (theory.start_kernel(tied(rng), rng.standard_normal((4, 6))),), 300
+    ),
+    "metric_from_predictor": Instances(
+        lambda rng: (theory.metric_from_predictor(untied(rng), *problem(rng), rng.uniform(0, 3)),),
+        20,
+    ),
+    "hypentropy_small": Instances(
+        lambda rng: theory.hypentropy_small(log_uniform(rng, 1e-150, 1e3)), 500
+    ),
+    "hypentropy_large": Instances(
+        lambda rng: theory.hypentropy_large(log_uniform(rng, 1e-3, 1e300)), 500
+    ),
+    "depth_potential_small": Instances(
+        lambda rng: theory.depth_potential_small(
+            log_uniform(rng, 1e-100, 1e2), 2.0 + log_uniform(rng, 0.05, 20.0)
+        ),
+        500,
+    ),
+    "depth_potential_large": Instances(
+        lambda rng: theory.depth_potential_large(
+            log_uniform(rng, 1e-3, 1e100), 2.0 + log_uniform(rng, 0.05, 20.0)
+        ),
+        500,
+    ),
+    "nearly_l1": Instances(draw_nearly_l1, 500),
+    "not_l1": Instances(draw_not_l1, 500),
+    "nearly_l2": Instances(draw_nearly_l2, 500),
+    "sharply_l2": Instances(draw_sharply_l2, 500),
+    "printed_scales_are_safe": Instances(draw_printed_scales, 2000),
+    "rich_guarantee": Instances(draw_guarantee(theory.rich_guarantee), 100),
+    "kernel_guarantee": Instances(draw_guarantee(theory.kernel_guarantee), 200),
+    "sharp_rich_guarantee": Instances(
+        draw_guarantee(theory.sharp_rich_guarantee, (2, 3, 4, 6)), 100
+    ),
+    "sharp_kernel_guarantee": Instances(
+        draw_guarantee(theory.sharp_kernel_guarantee, (2, 3, 4, 6), (1e-6, 10.0)), 200
+    ),
+    "rich_excess": Instances(draw_rich_excess, 100),
+    "rich_distance": Instances(
+        lambda rng: (theory.rich_distance(small_start(rng), *problem(rng)),), 100
+    ),
+    "rich_selection": Instances(draw_rich_selection, 100),
+    "kernel_distance": Instances(draw_kernel_distance, 200),
+    "distance_by_minimization": Instances(
+        lambda rng: (
+            theory.distance_by_minimization(
+                rng.standard_normal(4) * log_uniform(rng, 1e-2, 1e2),
+                log_uniform(rng, 0.05, 5.0),
+                rng.uniform(0.5, 2.0, 4),
+            ),
+        ),
+        200,
+    ),
+    "distance_quartic": Instances(
+        lambda rng: theory.distance_quartic(log_uniform(rng, 1e-2, 1e3)), 300
+    ),
+    "distance_is_depth_4": Instances(
+        lambda rng: (theory.distance_is_depth_4(log_uniform(rng, 1e-2, 1e6)),), 300
+    ),
+    "closest_interpolator": Instances(
+        lambda rng: (
+            theory.closest_interpolator(
+                *problem(rng), log_uniform(rng, 0.3, 3.0), rng.uniform(0.5, 2.0, 6)
+            ),
+        ),
+        50,
+    ),
+    "hypentropy_needs_exponential_scale": Instances(draw_hypentropy_exponential, 200),
+    "depth_needs_polynomial_scale": Instances(draw_depth_polynomial, 200),
+    "distance_needs_polynomial_scale": Instances(draw_distance_polynomial, 200),
+    "untied_near_l2": Instances(
+        lambda rng: theory.untied_near_l2(rng.standard_normal(5), log_uniform(rng, 1e-3, 1e6)), 500
+    ),
+    "untied_near_l1": Instances(
+        lambda rng: theory.untied_near_l1(rng.standard_normal(5), log_uniform(rng, 1e-300, 10.0)),
+        500,
+    ),
+    "half_kernel_norm": Instances(
+        lambda rng: (
+            theory.half_kernel_norm(
+                fb.UntiedDiagonalNet(scale=log_uniform(rng, 0.1, 3.0), shape=rng.uniform(-1, 1, 5)),
+                rng.standard_normal(5),
+            ),
+        ),
+        200,
+    ),
+    "race": Instances(draw_race, 100),
+    "race_to_rich": Instances(
+        lambda rng: (
+            theory.race_to_rich(
+                *problem(rng), np.tanh(rng.uniform(-8.0, 8.0)), log_uniform(rng, 0.02, 3.0)
+            ),
+        ),
+        100,
+    ),
+    "race_to_kernel": Instances(
+        lambda rng: (
+            theory.race_to_kernel(
+                *problem(rng), log_uniform(rng, 1e-4, 10.0), log_uniform(rng, 1e-3, 3.0)
+            ),
+        ),
+        100,
+    ),
+}

@@ -1,0 +1,44 @@
+"""Every claim, on many random instances; the kinds are respected by `Claim.holds`."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+from flowbias import theory
+from tests.theory.instances import CLAIMS, as_tuple
+
+PUBLIC_CLAIMS = sorted(
+    name
+    for name in theory.__all__
+    if inspect.isfunction(getattr(theory, name))
+    and "Claim" in str(inspect.signature(getattr(theory, name)).return_annotation)
+)
+
+
+def test_every_public_claim_has_instances():
+    assert sorted(CLAIMS) == PUBLIC_CLAIMS
+
+
+@pytest.mark.parametrize("name", PUBLIC_CLAIMS)
+def test_claim_holds(name):
+    instances = CLAIMS[name]
+    # Seeded by the name, so that adding a claim does not change the instances of another.
+    seed = int.from_bytes(name.encode(), "little")
+    failures = []
+    for index in range(instances.count):
+        claims = as_tuple(instances.draw(np.random.default_rng([seed, index])))
+        failures += [(index, claim) for claim in claims if not claim.holds]
+    assert failures == []
+
+
+@pytest.mark.parametrize("name", PUBLIC_CLAIMS)
+def test_claim_says_what_it_is(name):
+    docstring = getattr(theory, name).__doc__
+    assert docstring
+    assert len(docstring) > 40
+    for claim in as_tuple(CLAIMS[name].draw(np.random.default_rng(0))):
+        assert claim.statement
+        assert claim.tolerance_origin
+        assert claim.reference.paper in {"woodworth2020", "azulay2021", "flowbias"}
+        assert claim.reference.place
