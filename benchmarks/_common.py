@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
+import platform
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +15,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import scipy
+from threadpoolctl import threadpool_info
 
 import flowbias as fb
 
@@ -83,17 +87,29 @@ class Report:
 
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
-        self.tables: dict[str, Any] = {}
+        self.tables: dict[str, Any] = {"machine": machine()}
+        if not as_json:
+            print(machine() + "\n")
 
     def table(self, title: str, rows: Sequence[Row], note: str = "") -> None:
         progress("")
-        self.tables[title] = {"rows": list(rows), "note": note}
+        self.tables[title] = {"rows": [dict(row) for row in rows], "note": note}
         if not self.as_json:
             print(format_table(title, rows, note), flush=True)
 
     def finish(self) -> None:
         if self.as_json:
-            print(json.dumps(self.tables, indent=2, default=_plain))
+            print(json.dumps(_plain(self.tables), indent=2))
+
+
+def machine() -> str:
+    """Where it was measured, and with how many threads: they decide over small products."""
+    blas = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    threads = max((pool["num_threads"] for pool in blas), default=1)
+    versions = (
+        f"Python {platform.python_version()}, NumPy {np.__version__}, SciPy {scipy.__version__}"
+    )
+    return f"{versions}, {os.cpu_count()} cores, BLAS threads {threads}"
 
 
 def format_table(title: str, rows: Sequence[Row], note: str = "") -> str:
@@ -121,5 +137,11 @@ def _cell(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """What json does not know: NumPy's scalars."""
-    return value.item() if isinstance(value, np.generic) else str(value)
+    """With what JSON does not know spelled out: NumPy's scalars, infinity and NaN."""
+    if isinstance(value, dict):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

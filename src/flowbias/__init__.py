@@ -1,7 +1,8 @@
 """flowbias: which of the many zero-error solutions gradient flow picks, exactly, with proof."""
 
-from flowbias import datasets
+from flowbias import datasets, theory
 from flowbias.certificates import Certificate, certify
+from flowbias.flows import Trajectory, flow, gradient_descent
 from flowbias.limits import (
     LimitPath,
     basis_pursuit,
@@ -38,13 +39,17 @@ __all__ = [
     "Solution",
     "SolveError",
     "Status",
+    "Trajectory",
     "UntiedDiagonalNet",
     "UntiedPotential",
     "basis_pursuit",
     "certify",
     "datasets",
+    "flow",
+    "gradient_descent",
     "limit",
     "limit_path",
     "min_norm",
     "rich_limit",
+    "theory",
 ]

@@ -1,4 +1,4 @@
-"""The promised figures on n = 100, d = 1000, sparsity 5, noise variance 0.01, and its noiseless twin.
+"""The promised figures on n = 100, d = 1000, sparsity 5, noise variance 0.01, and without noise.
 
 Times are in benchmarks/; counts of factorizations do not depend on the machine and stand here.
 """

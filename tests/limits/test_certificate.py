@@ -22,6 +22,11 @@ MODELS = {
 models = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
 
 
+def distance(exact, w):
+    """||exact - w||_2, the difference taken in mpmath."""
+    return float(mp.sqrt(mp.fsum((a - mp.mpf(b)) ** 2 for a, b in zip(exact, w, strict=True))))
+
+
 def certificate(solution, w=None, dual=None):
     return fb.certify(
         X,
@@ -66,9 +71,7 @@ def test_measures_in_fifty_digits(name):
         exact = exact_limit(MODELS[name], X, Y, solution.dual)
         residual = [mp.fsum(mp.mpf(a) * b for a, b in zip(row, exact, strict=True)) for row in X]
         assert max(abs(r - mp.mpf(t)) for r, t in zip(residual, Y, strict=True)) < mp.mpf("1e-45")
-        error = mp.sqrt(
-            mp.fsum((a - mp.mpf(b)) ** 2 for a, b in zip(exact, solution.w, strict=True))
-        )
+        error = distance(exact, solution.w)
         assert error <= found.error_bound
         misfit = X.astype(object) @ np.array([mp.mpf(v) for v in solution.w]) - Y
         size = np.linalg.norm(Y) + np.linalg.norm(np.abs(X) @ np.abs(solution.w))
@@ -110,9 +113,7 @@ def test_error_bound_is_never_below_the_error(case):
     model = random_model(case["kind"], case["log10_scale"], d, rng)
     solution = fb.limit(model, A, y)
     exact = exact_limit(model, A, y, solution.dual)
-    error = float(
-        mp.sqrt(mp.fsum((a - mp.mpf(b)) ** 2 for a, b in zip(exact, solution.w, strict=True)))
-    )
+    error = distance(exact, solution.w)
     assert solution.certificate.error_bound >= error
 
 
@@ -128,9 +129,7 @@ def test_error_bound_is_not_far_above_the_error():
         model = random_model(kinds[trial % len(kinds)], rng.uniform(-8, 1), d, rng)
         solution = fb.limit(model, A, y)
         exact = exact_limit(model, A, y, solution.dual, dps=30)
-        error = float(
-            mp.sqrt(mp.fsum((a - mp.mpf(b)) ** 2 for a, b in zip(exact, solution.w, strict=True)))
-        )
+        error = distance(exact, solution.w)
         assert solution.certificate.error_bound >= error
         ratios.append(solution.certificate.error_bound / max(error, 1e-300))
     assert np.median(ratios) <= 100.0

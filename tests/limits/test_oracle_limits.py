@@ -54,10 +54,8 @@ def test_limit(problem, case):
     assert solution.certificate.error_bound >= error - 1e-15
 
 
-@pytest.mark.parametrize(("problem", "case"), CASES)
+@pytest.mark.parametrize(("problem", "case"), [case for case in CASES if "nu" in case.values[1]])
 def test_dual_and_value(problem, case):
-    if "nu" not in case:
-        pytest.skip("no dual in the reference")
     solution = fb.limit(MODELS[case["model"]](case["params"]), problem["X"], problem["y"])
     # The reference keeps woodworth2020's units at depth D >= 3: alpha^(D-2) times ours.
     depth = case["params"].get("D", 2)

@@ -1,4 +1,4 @@
-"""The rich extreme: HiGHS with a certificate, uniqueness, and the minimizer that the flow selects."""
+"""The rich extreme: its certificate, its uniqueness, and the minimizer that the flow selects."""
 
 import numpy as np
 import pytest

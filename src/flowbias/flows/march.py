@@ -16,7 +16,9 @@ from scipy.integrate import DenseOutput, OdeSolution, OdeSolver
 
 from flowbias._typing import FloatArray
 
-MAX_STEPS = 20_000
+MAX_STEPS = 50_000
+# Steps without a fall of the misfit by FALL after which the integrator's own error is all there is.
+PATIENCE, FALL = 1000, 1e-3
 # How often in a row a step may be taken back, each time with a first step this much shorter.
 MAX_RETRIES, SHORTER = 20, 1e-2
 # Rise of the misfit that counts as one; below it is what the integrator's tolerance allows.
@@ -24,11 +26,12 @@ RISE, NOISE = 1.1, 100.0
 
 
 class Progress(NamedTuple):
-    """The root of the loss up to a factor; whether to stop; whether all that moves is rounding."""
+    """How far a state is."""
 
-    misfit: float
+    misfit: float  # root of the loss, up to a factor
     is_done: bool
-    is_settled: bool
+    is_settled: bool  # all that moves is rounding
+    is_within_error: bool  # all that moves may be the integrator's error
 
     def is_over(self) -> bool:
         return self.is_done or self.is_settled
@@ -85,10 +88,12 @@ def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Cu
         return curve
     solver = journey.depart(0.0, start, None)
     noise = NOISE * journey.rtol * reached.misfit
-    retries = 0
+    lowest, steps_since, retries = reached.misfit, 0, 0
     while not reached.is_over() and solver.status != "finished":
-        if len(curve.pieces) >= max_steps:
-            curve.failure = f"{max_steps} steps were not enough"
+        if steps_since > PATIENCE and reached.is_within_error:
+            break
+        if steps_since > PATIENCE or len(curve.pieces) >= max_steps:
+            curve.failure = _why_stopped(steps_since, max_steps)
             break
         reason = _step(solver)
         ahead = journey.progress(np.asarray(solver.y))
@@ -97,6 +102,8 @@ def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Cu
             curve.states.append(np.array(solver.y))
             curve.times.append(float(solver.t))
             curve.pieces.append(solver.dense_output())
+            fell = ahead.misfit < (1.0 - FALL) * lowest
+            lowest, steps_since = (ahead.misfit, 0) if fell else (lowest, steps_since + 1)
             continue
         retries += 1
         if retries > MAX_RETRIES:
@@ -106,8 +113,14 @@ def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Cu
         shorter = SHORTER**retries * _length(curve, solver)
         solver = journey.depart(curve.end, curve.states[-1], shorter)
     _count(curve, solver)
-    curve.settled = reached.is_settled
+    curve.settled = reached.is_settled or (steps_since > PATIENCE and reached.is_within_error)
     return curve
+
+
+def _why_stopped(steps_since: int, max_steps: int) -> str:
+    if steps_since > PATIENCE:
+        return f"the loss has not fallen for {steps_since} steps, which a lower rtol may cure"
+    return f"{max_steps} steps were not enough"
 
 
 def _length(curve: Curve, solver: OdeSolver) -> float:

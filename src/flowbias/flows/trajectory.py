@@ -26,8 +26,8 @@ class FlowStatus(Enum):
     CONVERGED = "converged: relative residual {residual:.1e} at t = {t:.4g}"
     FOLLOWED = "followed to t = {t:.4g}: relative residual {residual:.1e}"
     STOPPED = (
-        "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Loosen residual "
-        "or rtol, or take limit(model, X, y), which does not integrate"
+        "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Loosen residual, "
+        "change rtol, or take limit(model, X, y), which does not integrate"
     )
 
     @property
