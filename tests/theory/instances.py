@@ -11,6 +11,21 @@ import numpy as np
 
 import flowbias as fb
 from flowbias import theory
+from tests.theory.starts import (
+    any_model,
+    any_tied,
+    biased,
+    l1_weights,
+    log_uniform,
+    loss,
+    one_sided,
+    outside_range,
+    problem,
+    simplex_problem,
+    small_start,
+    tied,
+    untied,
+)
 
 Claims = tuple[theory.Claim, ...]
 
@@ -22,70 +37,21 @@ class Instances(NamedTuple):
     count: int
 
 
-def problem(rng, n=3, d=6):
-    """Gaussian features, planted predictor of ordinary size; fewer samples than features."""
-    X = rng.standard_normal((n, d))
-    return X, X @ (rng.standard_normal(d) * rng.uniform(0.2, 2.0))
-
-
-def simplex_problem(rng, weights, n=3):
-    """Every non-negative solution minimizes sum weights |w|: the first row holds the weights."""
-    d = len(weights)
-    X = np.vstack([weights, rng.standard_normal((n - 1, d))])
-    return X, X @ rng.uniform(0.1, 1.0, d)
-
-
-def log_uniform(rng, low, high):
-    return float(np.exp(rng.uniform(np.log(low), np.log(high))))
-
-
-def tied(rng, d=6, scales=(0.05, 3.0), depths=(2, 2, 3, 4, 5, 2.5)):
-    """A tied start of random depth, scale and shape."""
-    depth = float(rng.choice(depths))
-    return fb.DiagonalNet(
-        depth=depth, scale=log_uniform(rng, *scales), w0=rng.uniform(0.5, 1.5, d)
-    )
-
-
-def biased(rng, d=6):
-    plus, minus = rng.uniform(0.2, 1.5, d), rng.uniform(0.2, 1.5, d)
-    return fb.DiagonalNet.from_weights(plus, minus, depth=float(rng.choice([2, 3, 4])))
-
-
-def untied(rng, d=6):
-    if rng.random() < 0.3:
-        shape = rng.uniform(-0.9, 0.9, d)
-        return fb.UntiedDiagonalNet(scale=log_uniform(rng, 0.1, 2.0), shape=shape)
-    return fb.UntiedDiagonalNet.from_weights(*rng.standard_normal((4, d)))
-
-
-def any_tied(rng):
-    return biased(rng) if rng.random() < 0.3 else tied(rng)
-
-
-def any_model(rng):
-    return untied(rng) if rng.random() < 0.3 else any_tied(rng)
-
-
-def loss(rng):
-    return ["half", "sum", "half_mean", "mean", 0.7][rng.integers(5)]
-
-
 def as_tuple(claims) -> Claims:
     return claims if isinstance(claims, tuple) else (claims,)
-
-
-def outside_range(rng):
-    """More samples than rank: y cannot be fitted, the flow goes to the least-squares fit."""
-    X, _ = problem(rng)
-    X = np.vstack([X, X[0] - X[1]])
-    return X, rng.standard_normal(4)
 
 
 def draw_zero_error(rng):
     X, y = outside_range(rng) if rng.random() < 0.3 else problem(rng)
     times = np.sort(rng.uniform(0.01, 3.0, 3))
     return theory.zero_error(any_model(rng), X, y, times, loss(rng))
+
+
+def draw_loss_gap(rng):
+    X, y = outside_range(rng) if rng.random() < 0.3 else problem(rng)
+    times = np.sort(rng.uniform(0.01, 10.0, 3))
+    model = one_sided(rng) if rng.random() < 0.4 else any_model(rng)
+    return theory.loss_gap(model, X, y, times, loss(rng))
 
 
 def draw_equal_magnitudes(rng):
@@ -149,27 +115,11 @@ def draw_guarantee(guarantee, depths=(), eps=(0.02, 3.0)):
     return draw
 
 
-def small_start(rng, d=6, depths=(2, 3, 4, 6), log_scales=None):
-    depth = float(rng.choice(depths))
-    low, high = log_scales or ((-2000.0, -1.0) if depth == 2 else (-12.0 / (depth - 2.0), -0.5))
-    return fb.DiagonalNet(depth=depth, log_scale=rng.uniform(low, high), w0=rng.uniform(0.5, 1.5, d))
-
-
-def rich_weights(model, w0):
-    return w0 ** (2.0 - model.depth)
-
-
 def draw_rich_excess(rng):
     model = small_start(rng)
     if rng.random() < 0.5:
         return theory.rich_excess(model, *problem(rng))
     return theory.rich_excess(model, *simplex_problem(rng, l1_weights(model)))
-
-
-def l1_weights(model):
-    """Weights of the l1 norm that the rich limit of this start minimizes, |w0|^(2-D)."""
-    start = model.at_log_scale(0.0).initial_parameters().w_plus
-    return np.abs(start) ** (2.0 - model.depth)
 
 
 def draw_rich_selection(rng):
@@ -212,9 +162,7 @@ def draw_depth_polynomial(rng):
 
 
 CLAIMS = {
-    "tied_limit": Instances(
-        lambda rng: (theory.tied_limit(any_tied(rng), *problem(rng)),), 30
-    ),
+    "tied_limit": Instances(lambda rng: (theory.tied_limit(any_tied(rng), *problem(rng)),), 30),
     "untied_limit": Instances(lambda rng: (theory.untied_limit(untied(rng), *problem(rng)),), 20),
     "closed_form_flow": Instances(
         lambda rng: theory.closed_form_flow(
@@ -225,6 +173,7 @@ CLAIMS = {
     "dual_stays_inside": Instances(draw_dual_stays_inside, 20),
     "equal_magnitudes": Instances(draw_equal_magnitudes, 20),
     "zero_error": Instances(draw_zero_error, 30),
+    "loss_gap": Instances(draw_loss_gap, 30),
     "start_kernel": Instances(
         lambda rng: (theory.start_kernel(tied(rng), rng.standard_normal((4, 6))),), 300
     ),

@@ -95,7 +95,7 @@ class DualCoordinates(Coordinates):
         """
         rows = self.fit.rows
         pull = self.fit.pull(self.predictor(self.start))
-        stiffness = float(np.linalg.norm(self.jacobian(0.0, self.start)))
+        stiffness = float(np.abs(self.jacobian(0.0, self.start)).sum(axis=1).max())
         length = self._natural_length()
         drift = float(np.abs(pull @ rows).max())
         with np.errstate(divide="ignore", over="ignore"):

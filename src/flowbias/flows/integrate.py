@@ -45,9 +45,7 @@ class Route:
 #: and whose steps are implicit; explicit steps keep the residual at about 100 rtol.
 ROUTES = (
     Route(DualCoordinates.name, frozenset({Provides.POTENTIAL}), DualCoordinates, 1.0),
-    Route(
-        ParameterCoordinates.name, frozenset({Provides.PARAMETERS}), ParameterCoordinates, 1e-3
-    ),
+    Route(ParameterCoordinates.name, frozenset({Provides.PARAMETERS}), ParameterCoordinates, 1e-3),
 )
 
 
@@ -131,13 +129,13 @@ class FlowJourney:
         self.coordinates, self.fit, self.rtol = coordinates, fit, rtol
         size, duration = coordinates.natural_scales()
         self.atol = rtol * size if atol is None else atol
-        self.first_step = np.sqrt(rtol) * duration
+        self.first_step = float(np.sqrt(rtol)) * duration
         self.residual = None if times is not None else residual
         last = np.inf if times is None else times[-1] * coordinates.time_rate
         self.end = float(min(last, _FOREVER))
 
-    def depart(self, time: float, state: FloatArray, first_step: float | None) -> OdeSolver:
-        step = min(self.first_step if first_step is None else first_step, self.end - time)
+    def depart(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
+        step = min(first_step, self.end - time)
         return self.coordinates.solver(time, state, self.end, step, self.rtol, self.atol)
 
     def progress(self, state: FloatArray) -> Progress:

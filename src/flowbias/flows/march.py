@@ -20,7 +20,7 @@ MAX_STEPS = 50_000
 # Steps without a fall of the misfit by FALL after which the integrator's own error is all there is.
 PATIENCE, FALL = 1000, 1e-3
 # How often in a row a step may be taken back, each time with a first step this much shorter.
-MAX_RETRIES, SHORTER = 20, 1e-2
+MAX_RETRIES, SHORTER = 8, 1e-2
 # Rise of the misfit that counts as one; below it is what the integrator's tolerance allows.
 RISE, NOISE = 1.1, 100.0
 
@@ -41,9 +41,10 @@ class Journey(Protocol):
     """What to integrate and when to stop."""
 
     rtol: float
+    first_step: float
 
-    def depart(self, time: float, state: FloatArray, first_step: float | None) -> OdeSolver:
-        """An integrator that sets out from a state, with a step of its own choice or this one."""
+    def depart(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
+        """An integrator that sets out from a state."""
 
     def progress(self, state: FloatArray) -> Progress:
         """How far a state is."""
@@ -86,7 +87,8 @@ def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Cu
     curve.settled = reached.is_settled
     if reached.is_over():
         return curve
-    solver = journey.depart(0.0, start, None)
+    length = journey.first_step
+    solver = journey.depart(0.0, start, length)
     noise = NOISE * journey.rtol * reached.misfit
     lowest, steps_since, retries = reached.misfit, 0, 0
     while not reached.is_over() and solver.status != "finished":
@@ -96,6 +98,7 @@ def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Cu
             curve.failure = _why_stopped(steps_since, max_steps)
             break
         reason = _step(solver)
+        length = float(solver.t) - curve.end or length  # of this step, or of the last that moved
         ahead = journey.progress(np.asarray(solver.y))
         if reason is None and ahead.misfit <= RISE * reached.misfit + noise:
             reached, retries = ahead, 0
@@ -110,8 +113,8 @@ def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Cu
             curve.failure = reason or "the loss rises however short the step"
             break
         _count(curve, solver)
-        shorter = SHORTER**retries * _length(curve, solver)
-        solver = journey.depart(curve.end, curve.states[-1], shorter)
+        length *= SHORTER
+        solver = journey.depart(curve.end, curve.states[-1], length)
     _count(curve, solver)
     curve.settled = reached.is_settled or (steps_since > PATIENCE and reached.is_within_error)
     return curve
@@ -121,12 +124,6 @@ def _why_stopped(steps_since: int, max_steps: int) -> str:
     if steps_since > PATIENCE:
         return f"the loss has not fallen for {steps_since} steps, which a lower rtol may cure"
     return f"{max_steps} steps were not enough"
-
-
-def _length(curve: Curve, solver: OdeSolver) -> float:
-    """How long the step was that has to be taken back, or else the one before."""
-    failed = float(solver.t) - curve.end
-    return failed if failed > 0.0 else float(np.diff(curve.times[-2:], prepend=-1.0)[-1])
 
 
 def _count(curve: Curve, solver: OdeSolver) -> None:

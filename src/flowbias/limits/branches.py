@@ -26,6 +26,8 @@ class Branches:
     plus: Mask  # over the coordinates
     minus: Mask
     cost: FloatArray  # slack of each branch at dual zero: positive sides first
+    #: weights are compared in these units: what a branch is worth, where costs differ widely
+    unit: FloatArray | float = 1.0
 
     @property
     def count(self) -> int:
@@ -51,6 +53,13 @@ class Branches:
         out[self.plus] = values[:split]
         out[self.minus] += sign * values[split:]
         return out
+
+    def lesser(self, values: FloatArray) -> FloatArray:
+        """Per coordinate: the smaller of its sides' values."""
+        out = np.full(len(self.plus), np.inf)
+        out[self.plus] = values[: self.split]
+        out[self.minus] = np.minimum(out[self.minus], values[self.split :])
+        return out[self.plus | self.minus]
 
     def signed(self, z: FloatArray) -> FloatArray:
         """(z on the positive sides, -z on the negative ones)."""

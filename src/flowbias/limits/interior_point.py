@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import scipy.linalg
 
 from flowbias._typing import FloatArray
 from flowbias.limits.branches import (
@@ -88,29 +87,24 @@ class _Direction(NamedTuple):
     weight: FloatArray
 
 
-def start(constraint: Constraint, branches: Branches) -> State:
-    """Mehrotra's start: the least-norm solution, lifted until every weight is positive."""
-    least_norm = least_norm_solution(constraint)
-    lift = np.abs(least_norm).mean()
-    weight = lift + np.maximum(branches.signed(least_norm), 0.0)
+def start(constraint: Constraint, branches: Branches, guess: FloatArray) -> State:
+    """Mehrotra's start: an interpolator, lifted until every weight is positive."""
+    sides = branches.signed(guess)
+    worth = branches.lesser(np.abs(sides) / branches.unit)
+    weight = float(worth.mean()) * branches.unit + np.maximum(sides, 0.0)
     return State(weight, branches.cost.copy(), np.zeros(len(constraint.target)))
 
 
-def least_norm_solution(constraint: Constraint) -> FloatArray:
-    """argmin ||w||_2 s.t. A w = b; free of charge where the Gram matrix is factored already."""
-    if constraint.gram_factor is None:  # orthonormal rows
-        return constraint.adjoint(constraint.target)
-    dual = scipy.linalg.cho_solve((constraint.gram_factor, True), constraint.target)
-    return constraint.adjoint(dual)
-
-
 def entropic(
-    constraint: Constraint, branches: Branches, response: ExponentialResponse, effort: Effort
+    constraint: Constraint,
+    branches: Branches,
+    response: ExponentialResponse,
+    begin: State,
+    effort: Effort,
 ) -> State:
     """Approximate `log P = -A / flexibility`, `A (P+ - P-) = b`."""
     bend = response.flexibility
-    state = start(constraint, branches)
-    weight, slack, dual = state.weight, state.slack, state.dual
+    weight, slack, dual = begin.weight, begin.slack, begin.dual
     auxiliary = np.maximum(slack - response.slack(weight), 0.3 * float(np.median(branches.cost)))
     size, mass = float(np.linalg.norm(constraint.target)), float(weight.sum())
 
@@ -151,21 +145,21 @@ def powered(
     constraint: Constraint,
     branches: Branches,
     response: PowerResponse,
+    begin: State,
     effort: Effort,
-    warm: State | None = None,
 ) -> State:
     """Approximate `P^(1/k) A = mu` with mu = exp(offset / k), and `A (P+ - P-) = b`."""
     k = response.exponent
     goal = float(np.exp(response.offset / k))
-    state = start(constraint, branches) if warm is None else warm
-    weight, slack, dual = state.weight, state.slack, state.dual
-    size, mass = float(np.linalg.norm(constraint.target)), float(weight.sum())
+    weight, slack, dual = begin.weight, begin.slack, begin.dual
+    unit = branches.unit
+    size, mass = float(np.linalg.norm(constraint.target)), float((weight / unit).sum())
 
     for _ in range(MAX_STEPS):
         primal = constraint.target - constraint.apply(branches.difference(weight))
         product = weight ** (1.0 / k) * slack
         level = _barrier_level(weight, slack, k)
-        carrying = weight > 1e-9 * mass
+        carrying = weight > 1e-9 * mass * unit
         off_curve = float(np.abs(np.log(product[carrying] / goal)).max())
         if float(np.linalg.norm(primal)) < FEASIBLE_ENOUGH * size and off_curve < POWERED_HANDOVER:
             break
@@ -174,7 +168,7 @@ def powered(
         affine = step.direction(slack * (goal / product - 1.0))
         reach_p = min(1.0, step_to_zero(weight, affine.weight))
         reach_d = min(1.0, step_to_zero(slack, affine.slack))
-        emptied = np.maximum(weight + reach_p * affine.weight, WEIGHT_FLOOR * mass)
+        emptied = np.maximum(weight + reach_p * affine.weight, WEIGHT_FLOOR * mass * unit)
         predicted = _barrier_level(emptied, slack + reach_d * affine.slack, k)
         level_next = max(goal, min(1.0, predicted / level) ** 3 * level)
         # Second order of P^(1/k) A; the quadratic term in P only where its expansion converges.
@@ -190,7 +184,7 @@ def powered(
             move = step.direction(slack * (np.minimum(level / product, FARTHEST) - 1.0))
             reach_p = min(1.0, boldness * step_to_zero(weight, move.weight))
             reach_d = min(1.0, boldness * step_to_zero(slack, move.slack))
-        weight = np.maximum(weight + reach_p * move.weight, WEIGHT_FLOOR * mass)
+        weight = np.maximum(weight + reach_p * move.weight, WEIGHT_FLOOR * mass * unit)
         slack = slack + reach_d * move.slack
         dual = dual + reach_d * move.dual
     return State(weight, slack, dual)

@@ -28,8 +28,9 @@ ON_CURVE = 1e-2
 LOST = 1e-15
 # Largest change of a log-weight after which the same factorization serves once more.
 CHORD = 0.5
-# Below this residual a step that does not halve it means that rounding has been reached.
-ROUNDING_REACHED = 1e-11
+# So many steps in a row that do not halve a residual this small: rounding has been reached.
+PATIENCE = 2
+ROUNDING_REACHED = 1e-9
 
 
 def polish(
@@ -46,22 +47,26 @@ def polish(
     slack, dual = state.slack, state.dual
     size = float(np.linalg.norm(constraint.target)) or 1.0
     mass = float(state.weight.sum())
-    weight = np.maximum(state.weight, WEIGHT_FLOOR * mass)
-    best, best_residual = state, np.inf
+    # Shares are taken in the branches' own units, rounding in those of the sum.
+    worth = float((state.weight / branches.unit).sum())
+    floor, light = WEIGHT_FLOOR * worth * branches.unit, NEGLIGIBLE * worth / len(branches.plus)
+    weight = np.maximum(state.weight, floor)
+    best, best_residual, idle = state, np.inf, 0
     for step in range(max_steps + 1):
         log_weight = response.log_weight(slack)
         on_curve = np.exp(np.minimum(log_weight, 700.0))
         gap = constraint.target - constraint.apply(branches.difference(on_curve))
         residual = float(np.linalg.norm(gap)) / size
-        stalled = residual > 0.5 * best_residual and best_residual < ROUNDING_REACHED
+        idle = idle + 1 if residual > 0.5 * best_residual else 0
         if residual < best_residual:
             best, best_residual = State(on_curve, slack, dual), residual
-        if best_residual < tol or stalled or step == max_steps:
+        at_rest = idle >= PATIENCE and best_residual < ROUNDING_REACHED
+        if best_residual < tol or at_rest or step == max_steps:
             break
-        weight = _follow(weight, on_curve, log_weight, mass / len(branches.plus), mass)
+        weight = _follow(weight, on_curve, log_weight, light * branches.unit, floor)
         rate = response.rate(slack)
         mismatch = log_weight - np.log(weight)
-        floored = weight <= 1.1 * WEIGHT_FLOOR * mass
+        floored = weight <= 1.1 * floor
         pull = np.where(mismatch >= 0, mismatch, np.expm1(mismatch))
         pull = np.where(floored & (pull > 0), 0.0, pull)
 
@@ -75,7 +80,7 @@ def polish(
         growth = reach * (pull + rate * rise)
         grown = 1.0 + np.maximum(growth, 0.0)
         weight = weight * np.where(growth >= 0, grown, np.exp(np.minimum(growth, 0.0)))
-        weight = np.maximum(weight, WEIGHT_FLOOR * mass)
+        weight = np.maximum(weight, floor)
         slack, dual = slack - reach * rise, dual + reach * change
         if reach == 1.0 and np.abs(rate * rise * (weight > LOST * mass)).max() < CHORD:
             slack, dual = _chord(constraint, branches, response, system, slack, dual, tol * size)
@@ -107,9 +112,13 @@ def _chord(
 
 
 def _follow(
-    weight: FloatArray, on_curve: FloatArray, log_weight: FloatArray, mean: float, mass: float
+    weight: FloatArray,
+    on_curve: FloatArray,
+    log_weight: FloatArray,
+    light: FloatArray | float,
+    floor: FloatArray | float,
 ) -> FloatArray:
     """Put branches that are light, or already close, on their curve."""
-    light = (weight < NEGLIGIBLE * mean) & (on_curve < NEGLIGIBLE * mean)
-    close = np.abs(log_weight - np.log(weight)) < ON_CURVE
-    return np.where(light | close, np.maximum(on_curve, WEIGHT_FLOOR * mass), weight)
+    is_light = (weight < light) & (on_curve < light)
+    is_close = np.abs(log_weight - np.log(weight)) < ON_CURVE
+    return np.where(is_light | is_close, np.maximum(on_curve, floor), weight)

@@ -37,7 +37,7 @@ class _Extreme:
     """What a family of models becomes as its scale goes to zero."""
 
     weights: FloatArray
-    selecting: Callable[[Constraint], RichProblem]
+    selecting: Callable[[Constraint, Effort], RichProblem]
     #: log of the scale below which a dual margin makes the rich limit visible at l1 norm `size`
     visible_below: Callable[[float, float], float]
 
@@ -67,7 +67,7 @@ def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: flo
     """Among the minimizers that share the vertex's dual, the one that gradient flow selects."""
     started = time.perf_counter()
     effort = Effort(factorizations=problem.constraint.factorizations)
-    rich = extreme.selecting(problem.constraint)
+    rich = extreme.selecting(problem.constraint, effort)
     state = rich.solve(effort, tol=RESIDUAL)
     pull = np.abs(problem.X.T @ vertex.dual) / extreme.weights
     on_face = pull > 1.0 - TIGHT
@@ -111,7 +111,7 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
 
     return _Extreme(
         np.ones(d),
-        lambda constraint: exponential_problem(
+        lambda constraint, _: exponential_problem(
             constraint, plus - down, minus - down, potential.rate
         ),
         visible,
@@ -133,8 +133,8 @@ def _power_extreme(model: HasPotential, d: int) -> _Extreme:
 
     return _Extreme(
         np.exp(costs - typical),
-        lambda constraint: power_problem(
-            constraint, plus - typical, minus - typical, potential.depth, log_unit=FAR
+        lambda constraint, effort: power_problem(
+            constraint, plus - typical, minus - typical, potential.depth, FAR, effort
         ),
         visible,
     )

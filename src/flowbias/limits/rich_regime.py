@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.linalg
 
 from flowbias._typing import FloatArray
 from flowbias.limits.branches import (
@@ -20,9 +21,9 @@ from flowbias.limits.branches import (
     Response,
 )
 from flowbias.limits.face import select_on_face
-from flowbias.limits.interior_point import State, entropic, least_norm_solution, powered
+from flowbias.limits.interior_point import State, entropic, powered, start
 from flowbias.limits.newton import polish
-from flowbias.limits.normal_equations import Effort
+from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.problem import Constraint
 
 # mu = exp(-34) is where the slack of an active branch reaches the rounding of its cost: below, the
@@ -31,6 +32,11 @@ SMALLEST_LOG_MU = -34.0
 # Where the linear program has several solutions, the slacks must still tell the weights apart.
 DEGENERATE_LOG_MU = -14.0
 MAX_NEWTON_STEPS = 60
+# Share of the total above which a branch of the linear program counts as in use. Below it a weight
+# may be nothing but the mu that stands in for the true one.
+CARRYING = 1e-10
+# Costs within this factor of each other count as equal for a first guess.
+EVEN = 30.0
 # A warm start that needs more than this was not warm.
 MAX_WARM_STEPS = 6
 
@@ -67,12 +73,14 @@ class RichProblem:
 
     def _on_face(self, state: State, effort: Effort, tol: float) -> State:
         """Where the linear program was solved and has a whole face of solutions: the right one."""
-        carrying = int((state.weight > 1e-9 * state.weight.sum()).sum())
+        worth = state.weight / self.branches.unit
+        carrying = int((worth > 1e-9 * worth.sum()).sum())
         if self.true_response is None or carrying <= len(self.constraint.target):
             return state
         k = self.true_response.exponent
         mild = PowerResponse(k, DEGENERATE_LOG_MU * k)
-        near = powered(self.constraint, self.branches, mild, effort)
+        begin = start(self.constraint, self.branches, self.branches.difference(state.weight))
+        near = powered(self.constraint, self.branches, mild, begin, effort)
         near, _ = polish(
             self.constraint, self.branches, mild, near, effort, tol=tol, max_steps=MAX_NEWTON_STEPS
         )
@@ -97,7 +105,7 @@ class RichProblem:
         weight = state.weight
         if self.true_response is not None:
             true = np.exp(self.true_response.log_weight(state.slack))
-            weight = np.where(weight > 1e-12 * weight.sum(), weight, true)
+            weight = np.where(weight > CARRYING * weight.sum(), weight, true)
         return self.mass * self.branches.difference(weight)
 
     def dual(self, state: State) -> FloatArray:
@@ -105,16 +113,29 @@ class RichProblem:
         return self.dual_unit * state.dual
 
 
-def _mass_of(constraint: Constraint) -> float:
-    """Typical l1 size of solutions; 1 where b = 0."""
-    return float(np.abs(least_norm_solution(constraint)).sum()) or 1.0
+def least_norm_solution(constraint: Constraint) -> FloatArray:
+    """argmin ||w||_2 s.t. A w = b; free of charge where the Gram matrix is factored already."""
+    if constraint.gram_factor is None:  # orthonormal rows
+        return constraint.adjoint(constraint.target)
+    dual = scipy.linalg.cho_solve((constraint.gram_factor, True), constraint.target)
+    return constraint.adjoint(dual)
+
+
+def _cheap_solution(constraint: Constraint, cost: FloatArray, effort: Effort) -> FloatArray:
+    """argmin ||cost w||_2 s.t. A w = b: an interpolator worth its cost, where costs differ."""
+    if float(cost.max()) < EVEN * float(cost.min()):
+        return least_norm_solution(constraint)
+    weights = (cost.min() / cost) ** 2
+    system = NormalEquations(constraint, weights, effort)
+    return np.asarray(weights * constraint.adjoint(system.solve(constraint.target)))
 
 
 def exponential_problem(
     constraint: Constraint, log_plus: FloatArray, log_minus: FloatArray, rate: float
 ) -> RichProblem:
     """w = exp(log_plus + rate z) - exp(log_minus - rate z), z counted from the start."""
-    mass = _mass_of(constraint)
+    guess = least_norm_solution(constraint)
+    mass = float(np.abs(guess).sum()) or 1.0
     plus, minus = np.isfinite(log_plus), np.isfinite(log_minus)
     logs = np.concatenate([log_plus[plus], log_minus[minus]]) - np.log(mass)
     typical = max(1.0, float(np.abs(np.median(logs))))
@@ -124,7 +145,8 @@ def exponential_problem(
 
     def approach(effort: Effort, warm: WarmStart | None) -> State:
         if warm is None:
-            return entropic(scaled, branches, response, effort)
+            begin = start(scaled, branches, guess / mass)
+            return entropic(scaled, branches, response, begin, effort)
         dual = warm.predicted_dual
         slack = branches.cost - branches.signed(scaled.adjoint(dual))
         return State(warm.state.weight, slack, dual)
@@ -138,17 +160,22 @@ def power_problem(
     log_cost_minus: FloatArray,
     depth: float,
     log_unit: float,
+    effort: Effort,
 ) -> RichProblem:
     """w = (c+ - z)^-k - (c- + z)^-k in units exp(log_unit), z counted from the start.
 
     A side with infinite cost is absent.
     """
     k = depth / (depth - 2.0)
-    mass = _mass_of(constraint)
     plus, minus = np.isfinite(log_cost_plus), np.isfinite(log_cost_minus)
+    cheaper = np.minimum(log_cost_plus, log_cost_minus)
+    lowest = float(cheaper.min())
+    cost = np.exp(cheaper - lowest)
+    guess = _cheap_solution(constraint, cost, effort)
+    mass = float(np.abs(guess).sum()) or 1.0
+    typical = lowest + float(np.log(np.abs(cost * guess).sum() / mass or 1.0))
     logs = np.concatenate([log_cost_plus[plus], log_cost_minus[minus]])
-    typical = float(np.median(logs))
-    branches = Branches(plus, minus, cost=np.exp(logs - typical))
+    branches = Branches(plus, minus, cost=np.exp(logs - typical), unit=np.exp(typical - logs))
     offset = -k * (typical + log_unit) - float(np.log(mass))
     beyond = offset < SMALLEST_LOG_MU * k
     response = PowerResponse(k, max(offset, SMALLEST_LOG_MU * k))
@@ -156,7 +183,8 @@ def power_problem(
     scaled = constraint.with_target(constraint.target / mass)
 
     def approach(effort: Effort, warm: WarmStart | None) -> State:
-        return powered(scaled, branches, response, effort, warm.state if warm else None)
+        begin = start(scaled, branches, guess / mass) if warm is None else warm.state
+        return powered(scaled, branches, response, begin, effort)
 
     unit = float(np.exp(typical))
     return RichProblem(scaled, branches, response, true_response, approach, mass, unit)

@@ -30,6 +30,8 @@ from flowbias.problem import InputError, Regression
 RESIDUAL = 1e-13
 MAX_EASY_STEPS = 12
 MAX_GENERAL_STEPS = 500
+# A relative gap at which the dual is not touched any more.
+GOOD_GAP = 1e-12
 
 
 class HasPotential(Protocol):
@@ -86,7 +88,7 @@ def _by_branches(
     effort: Effort,
     warm: WarmStart | None,
     sides: tuple[FloatArray, FloatArray],
-    normalize: Callable[[Reachable], RichProblem],
+    normalize: Callable[[Reachable, Effort], RichProblem],
 ) -> Point:
     """Newton near the kernel regime, interior point elsewhere; `sides` exist where finite."""
     reach = reachable(problem, np.isfinite(sides[0]), np.isfinite(sides[1]))
@@ -95,7 +97,7 @@ def _by_branches(
         newton = _easily(model, reach, effort)
         if newton is not None:
             return Point(newton.w, constraint.dual_of_data(newton.dual), "dual Newton", reach)
-    rich = normalize(reach)
+    rich = normalize(reach, effort)
     state = rich.solve(effort, tol=RESIDUAL, warm=warm)
     w = reach.embed(rich.predictor(state))
     dual = constraint.dual_of_data(rich.dual(state))
@@ -117,7 +119,7 @@ def _by_exponentials(
         effort,
         warm,
         (plus, minus),
-        lambda reach: exponential_problem(
+        lambda reach, _: exponential_problem(
             reach.constraint, reach.restrict(plus), reach.restrict(minus), potential.rate
         ),
     )
@@ -137,21 +139,38 @@ def _by_powers(
         effort,
         warm,
         (plus, minus),
-        lambda reach: power_problem(
-            reach.constraint, reach.restrict(plus), reach.restrict(minus), potential.depth, unit
+        lambda reach, effort: power_problem(
+            reach.constraint,
+            reach.restrict(plus),
+            reach.restrict(minus),
+            potential.depth,
+            unit,
+            effort,
         ),
     )
     return _inside_domain(potential, problem, point)
 
 
 def _inside_domain(potential: Potential, problem: Regression, point: Point) -> Point:
-    """Shrink the dual by the few ulps that rounding may have put it outside its open domain."""
-    dual = point.dual
-    for ulps in (0.0, 4.0, 32.0, 256.0, 2048.0):
-        shrunk = (1.0 - ulps * np.finfo(float).eps) * dual
-        if np.isfinite(potential.conjugate(problem.X.T @ shrunk)):
-            return replace(point, dual=shrunk)
-    return point
+    """Shrink the dual by what rounding may have put it outside its open domain, or too close.
+
+    Near its end the conjugate has a pole, and one ulp of the dual can be more than the slack there.
+    """
+    rise = problem.X.T @ point.dual
+    value = potential.value_terms(point.w)
+
+    def gap(shrink: float) -> float:
+        z = (1.0 - shrink) * rise
+        terms = value + potential.conjugate_terms(z) - z * point.w
+        total = float(np.abs(np.sum(terms)))
+        return total if np.isfinite(total) else np.inf
+
+    best, best_gap = 0.0, gap(0.0)
+    if best_gap > GOOD_GAP * (1.0 + abs(float(value.sum()))):
+        for shrink in np.geomspace(1e-15, 1e-10, 11):
+            if (candidate := gap(float(shrink))) < best_gap:
+                best, best_gap = float(shrink), candidate
+    return replace(point, dual=(1.0 - best) * point.dual)
 
 
 #: Cheapest first: a route that knows the form of the dual map before the one that knows none.

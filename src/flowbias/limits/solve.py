@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._threads import threads_for
 from flowbias.certificates import certify
 from flowbias.limits.interior_point import State
 from flowbias.limits.normal_equations import Effort
@@ -50,11 +51,12 @@ def limit_with_state(
     _check_size(model, problem)
     started = time.perf_counter()
     effort = Effort(factorizations=problem.constraint.factorizations)
-    # Trial points may overflow; every one of them is judged by its residual before it is kept.
-    with np.errstate(all="ignore"):
-        point = route.solve(model, problem, effort, warm)
-    seconds = time.perf_counter() - started
-    return _certified(model, problem, point, effort, seconds, tol), point.state
+    with threads_for(problem.X):
+        # Trial points may overflow; each of them is judged by its residual before it is kept.
+        with np.errstate(all="ignore"):
+            point = route.solve(model, problem, effort, warm)
+        seconds = time.perf_counter() - started
+        return _certified(model, problem, point, effort, seconds, tol), point.state
 
 
 def _check_size(model: HasPotential, problem: Regression) -> None:

@@ -157,9 +157,8 @@ class BiasedDepthPotential(Potential):
     def dual_rounding(self, z: FloatArray) -> FloatArray:
         """The nearer end of the domain is known to the digits of its logarithm."""
         nearer = np.minimum(self._plus.log_reach, self._minus.log_reach)
-        reach = np.where(np.isfinite(nearer), np.exp(nearer), 0.0)
-        size = 8.0 * float(np.finfo(float).eps) * (1.0 + np.abs(np.nan_to_num(nearer))) * reach
-        return np.broadcast_to(size, np.broadcast_shapes(np.shape(z), size.shape))
+        digits = 1.0 + np.where(np.isfinite(nearer), np.abs(nearer), 0.0)
+        return 4.0 * float(np.finfo(float).eps) * digits * np.abs(z)
 
     # --- from primal to dual -------------------------------------------------------------------
 

@@ -105,14 +105,25 @@ class PowerPotential(Potential):
         shape = np.power(1.0 - x, -self.exponent) * -np.expm1(-2.0 * self.exponent * np.arctanh(x))
         # Divided by x: for very large starts reach is inf while the slope is an ordinary number.
         ratio = np.where(x < 1e-9, 2.0 * self.exponent, shape / x)
-        return np.where(x < 1.0, self._slope * ratio * z, np.copysign(np.inf, z))
+        w = self._slope * ratio * z
+        # For depths close to 2 the pole overflows while the slope underflows.
+        lost = (x < 1.0) & ~np.isfinite(w)
+        if lost.any():
+            far = np.exp(self._log_gain - self.exponent * np.log1p(-x))
+            w = np.where(lost, np.copysign(far, z), w)
+        return np.where(x < 1.0, w, np.copysign(np.inf, z))
 
     @np.errstate(all="ignore")
     def hess_dual(self, z: FloatArray) -> FloatArray:
         x = np.abs(working_array(z)) / self.reach
         order = -self.exponent - 1.0
         bend = np.power(1.0 - x, order) + np.power(1.0 + x, order)
-        return np.where(x < 1.0, self.exponent * self._slope * bend, np.inf)
+        slope = self.exponent * self._slope * bend
+        lost = (x < 1.0) & ~np.isfinite(slope)
+        if lost.any():
+            far = np.exp(self._log_gain - self._log_reach + order * np.log1p(-x))
+            slope = np.where(lost, self.exponent * far, slope)
+        return np.where(x < 1.0, slope, np.inf)
 
     @np.errstate(all="ignore")
     def conjugate_terms(self, z: FloatArray) -> FloatArray:
@@ -120,7 +131,7 @@ class PowerPotential(Potential):
         z = working_array(z)
         x = np.abs(z) / self.reach
         small = self.exponent * self._slope * np.square(z)
-        terms = self._energy * dual_energy(np.arctanh(x), self.depth)
+        terms = self._conjugate_at(np.arctanh(x))
         return np.where(x < 1.0, np.where(x < 1e-9, small, terms), np.inf)
 
     def scale_derivative(self, z: FloatArray) -> FloatArray:
@@ -135,10 +146,9 @@ class PowerPotential(Potential):
         return power_growth(slack, radius, self.exponent)
 
     def dual_rounding(self, z: FloatArray) -> FloatArray:
-        """A common error of the reaches is a rescaled dual; one per coordinate moves each end."""
+        """An error of all reaches is a rescaled dual and harmless; one per coordinate is not."""
         uneven = bool(np.any(self.reach != self.reach.flat[0])) if self.reach.size else False
-        size = 4.0 * float(np.finfo(float).eps) * self.reach if uneven else np.zeros(())
-        return np.broadcast_to(size, np.broadcast_shapes(np.shape(z), np.shape(size)))
+        return 4.0 * float(np.finfo(float).eps) * uneven * np.abs(z)
 
     # --- from primal to dual -------------------------------------------------------------------
 
@@ -154,11 +164,16 @@ class PowerPotential(Potential):
         w = np.asarray(w, dtype=np.float64)
         t = self._natural_dual(w)
         small = 0.5 * w * self._linear_grad(w)
-        # By its logarithm where t is large: energy alone may underflow, its product does not.
-        growth = log_cosh_sum(t, self.depth)
-        far = np.exp(growth + self._log_gain + self._log_reach) - self._energy
-        dual = np.where(growth > 30.0, far, self._energy * np.expm1(growth)) * (self.depth - 2.0)
+        dual = self._conjugate_at(t)
         return np.where(t < 1e-9, small, np.abs(w) * self.reach * np.tanh(t) - dual)
+
+    def _conjugate_at(self, t: FloatArray) -> FloatArray:
+        """Q* at the natural dual t: ((1-x)^-m + (1+x)^-m - 2)/m times the energy, x = tanh t."""
+        growth = log_cosh_sum(t, self.depth)
+        # By its logarithm where t is large: energy alone may underflow, its product does not.
+        far = np.exp(growth + self._log_gain + self._log_reach) - self._energy
+        near = self._energy * np.expm1(np.minimum(growth, 30.0))
+        return np.where(growth > 30.0, far, near) * (self.depth - 2.0)
 
     @np.errstate(all="ignore")
     def dual_slack(self, w: FloatArray) -> FloatArray:
@@ -212,11 +227,6 @@ def log_cosh_sum(t: FloatArray, depth: float) -> FloatArray:
     """m log cosh t + log cosh(m t) with m = 2/(depth-2)."""
     m = 2.0 / (depth - 2.0)
     return m * log_cosh(t) + log_cosh(m * t)
-
-
-def dual_energy(t: FloatArray, depth: float) -> FloatArray:
-    """((1-x)^-m + (1+x)^-m - 2)/m at x = tanh t."""
-    return (depth - 2.0) * np.expm1(log_cosh_sum(t, depth))
 
 
 def solve_natural_dual(ratio: FloatArray, log_ratio: FloatArray, depth: float) -> FloatArray:

@@ -8,6 +8,7 @@ from flowbias.theory.approach_to_l1 import (
     sparse_to_dense_cost,
 )
 from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.convergence import loss_gap, zero_error
 from flowbias.theory.explicit_distance import (
     closest_interpolator,
     distance_by_minimization,
@@ -33,7 +34,6 @@ from flowbias.theory.kernel_rich import (
     equal_magnitudes,
     start_kernel,
     tied_limit,
-    zero_error,
 )
 from flowbias.theory.regime_scales import (
     kernel_guarantee,
@@ -90,6 +90,7 @@ __all__ = [
     "l1_approach_log_scale",
     "l1_log_scale",
     "l2_log_scale",
+    "loss_gap",
     "metric_from_predictor",
     "mismatch_log_scale",
     "nearly_l1",

@@ -14,7 +14,6 @@ from flowbias._typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models._base import MirrorModel
-from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
 from flowbias.theory.measured_flow import FLOW_ORIGIN, FLOW_TOLERANCE, Snapshot, follow
@@ -45,7 +44,7 @@ def flow_meets_minimizer(
     minimizer = limit(model, problem).w
     return Claim(
         name,
-        measured=_relative(reached - minimizer, minimizer),
+        measured=relative(reached - minimizer, minimizer),
         predicted=0.0,
         kind=Kind.EQUAL,
         reference=reference,
@@ -83,7 +82,7 @@ def closed_form_flow(
 def _same(name: str, measured: FloatArray, predicted: FloatArray, equation: str) -> Claim:
     return Claim(
         name,
-        measured=_relative(measured - predicted, predicted),
+        measured=relative(measured - predicted, predicted),
         predicted=0.0,
         kind=Kind.EQUAL,
         reference=Reference(WOODWORTH, "appendices D and F", equation),
@@ -148,7 +147,7 @@ def equal_magnitudes(u: ArrayLike, v: ArrayLike, X: Any, y: Any, t: ArrayLike) -
         _magnitude_claim(
             "growth is exponential",
             max(
-                _relative(at.parameters[0] - u0 * np.exp(np.sign(u0 * v0) * at.pull), u0)
+                relative(at.parameters[0] - u0 * np.exp(np.sign(u0 * v0) * at.pull), u0)
                 / max(1.0, float(np.exp(np.abs(at.pull)).max()))
                 for at in snapshots
             ),
@@ -159,7 +158,7 @@ def equal_magnitudes(u: ArrayLike, v: ArrayLike, X: Any, y: Any, t: ArrayLike) -
 
 def _imbalance(at: Snapshot) -> float:
     u, _, v, _ = at.parameters
-    return _relative(np.abs(u) - np.abs(v), u)
+    return relative(np.abs(u) - np.abs(v), u)
 
 
 def _magnitude_claim(name: str, measured: float, kind: Kind) -> Claim:
@@ -173,54 +172,6 @@ def _magnitude_claim(name: str, measured: float, kind: Kind) -> Claim:
         tolerance_origin=FLOW_ORIGIN,
         atol=FLOW_TOLERANCE,
     )
-
-
-def zero_error(
-    model: MirrorModel, X: Any, y: Any, t: ArrayLike, loss: str | float = "half"
-) -> tuple[Claim, ...]:
-    """||P r(t)|| <= ||P r(0)|| exp(-c lambda t): the flow reaches the (least-squares) fit.
-
-    lambda is the least non-zero eigenvalue of X diag(m) X^T, m the least value of the metric J J^T
-    that the conserved quantities allow: 8 |w+ w-| at depth 2, sqrt k untied, and at an unbiased
-    start of any depth the metric of the start itself. P projects on the range of X. The papers
-    assume zero error [woodworth2020, Theorems 1 and 3]; that it is reached is ours.
-    """
-    problem = Regression(X, y)
-    measured = follow(model, problem, t, loss)
-    fitted = _on_range(problem.X, problem.y)
-    rate = measured.loss_constant * _least_eigenvalue(problem.X, least_metric(model))
-    start = np.broadcast_to(np.asarray(model.initial), problem.X.shape[1:])
-    at_start = float(np.linalg.norm(problem.X @ start - fitted))
-    return tuple(
-        Claim(
-            "zero error",
-            measured=float(np.linalg.norm(problem.X @ at.w - fitted)),
-            predicted=at_start * float(np.exp(-rate * at.t)),
-            kind=Kind.UPPER,
-            reference=beyond_the_papers("2 Convergence"),
-            statement="the residual decays at least at the rate of the least tangent kernel",
-            tolerance_origin=FLOW_ORIGIN,
-            rtol=FLOW_TOLERANCE,
-            atol=FLOW_TOLERANCE * (at_start + float(np.linalg.norm(fitted))),
-        )
-        for at in measured.snapshots
-    )
-
-
-def least_metric(model: MirrorModel) -> FloatArray:
-    """Least value of the metric J J^T, per coordinate, along any flow from this start."""
-    potential: Any = model.potential
-    if Provides.EXPONENTIAL_DUAL in model.provides:
-        # g w'(z) = g rate (e^(log_plus + rate z) + e^(log_minus - rate z)): AM >= GM.
-        size = np.exp(0.5 * potential.log_plus + 0.5 * potential.log_minus)
-        unit = float(np.exp(potential.log_unit))
-        return np.asarray(2.0 * model.mirror_rate * unit * potential.rate * size)
-    depth = float(potential.depth)
-    # D^2 (w+^(2D-2) + w-^(2D-2)) is convex in w+-^(2-D), whose sum is conserved: least when equal.
-    with np.errstate(divide="ignore"):
-        reach = np.exp((2.0 - depth) * potential.log_plus) / 2.0
-        reach = reach + np.exp((2.0 - depth) * potential.log_minus) / 2.0
-        return np.asarray(2.0 * depth**2 * reach ** (-(2.0 * depth - 2.0) / (depth - 2.0)))
 
 
 def start_kernel(model: DiagonalNet, X: Any) -> Claim:
@@ -241,7 +192,7 @@ def start_kernel(model: DiagonalNet, X: Any) -> Claim:
     predicted = (features * weights) @ features.T
     return Claim(
         "tangent kernel at the start",
-        measured=_relative(jacobian @ jacobian.T - predicted, predicted),
+        measured=relative(jacobian @ jacobian.T - predicted, predicted),
         predicted=0.0,
         kind=Kind.EQUAL,
         reference=Reference(WOODWORTH, "section 4"),
@@ -251,16 +202,5 @@ def start_kernel(model: DiagonalNet, X: Any) -> Claim:
     )
 
 
-def _relative(difference: FloatArray, size: FloatArray) -> float:
+def relative(difference: FloatArray, size: FloatArray) -> float:
     return float(np.linalg.norm(difference) / (np.linalg.norm(size) or 1.0))
-
-
-def _on_range(X: FloatArray, y: FloatArray) -> FloatArray:
-    return np.asarray(X @ np.linalg.lstsq(X, y)[0])
-
-
-def _least_eigenvalue(X: FloatArray, weights: FloatArray) -> float:
-    """Least eigenvalue of X diag(weights) X^T on the range of X."""
-    rank = int(np.linalg.matrix_rank(X))
-    values = np.linalg.svd(X * np.sqrt(weights), compute_uv=False)
-    return float(values[rank - 1] ** 2)

@@ -1,0 +1,54 @@
+"""Any scale of the start: from the kernel regime to starts whose square underflows."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from flowbias.datasets import sparse_regression
+from flowbias.flows import flow
+from flowbias.models import DiagonalNet
+from flowbias.problem import InputError
+
+SMALL = sparse_regression(n=10, d=30, sparsity=2, rng=1)
+# Residual 1e-8 times the condition number of the last Jacobian, which grows as the start shrinks.
+AT_LIMIT = 1e-6
+
+
+@pytest.mark.parametrize(
+    ("depth", "scale"),
+    [(2, 10.0), (2, 1e-2), (2, 1e-8), (3, 0.01), (5, 0.1)],
+)
+def test_benchmark_problem(benchmark_problem, depth, scale):
+    X, y, _ = benchmark_problem
+    trajectory = flow(DiagonalNet(depth, scale), X, y)
+    assert trajectory.residual[-1] <= 1e-8
+    assert trajectory.distance_to_limit < AT_LIMIT
+
+
+@pytest.mark.parametrize("log_scale", [300.0, 50.0, 5.0, -5.0, -50.0, -300.0, -700.0, -2000.0])
+def test_depth_two_at_any_scale(log_scale):
+    trajectory = flow(DiagonalNet(2, log_scale=log_scale), SMALL.X, SMALL.y)
+    assert trajectory.distance_to_limit < AT_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("depth", "scale"), [(3, 1e3), (3, 1e-4), (4, 1e-2), (10, 0.3), (2.1, 1e-3), (2.001, 0.1)]
+)
+def test_deeper_networks(depth, scale):
+    trajectory = flow(DiagonalNet(depth, scale), SMALL.X, SMALL.y)
+    assert trajectory.distance_to_limit < AT_LIMIT
+
+
+def test_rich_flow_waits_for_the_logarithm_of_the_scale():
+    # Near the start z grows linearly, so that half of the loss is left at a time ~ log(1/scale).
+    def half_time(log_scale):
+        trajectory = flow(DiagonalNet(2, log_scale=log_scale), SMALL.X, SMALL.y)
+        return trajectory.t[np.argmax(trajectory.residual < 0.7)]
+
+    assert_allclose(half_time(-400.0) / half_time(-200.0), 2.0, rtol=0.05)
+
+
+@pytest.mark.parametrize(("depth", "log_scale"), [(2, 1e3), (5, -1e4)])
+def test_a_clock_that_overflows_says_so(depth, log_scale):
+    with pytest.raises(InputError, match="must give times within the double range"):
+        flow(DiagonalNet(depth, log_scale=log_scale), SMALL.X, SMALL.y)

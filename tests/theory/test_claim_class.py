@@ -1,0 +1,108 @@
+"""The claim itself: that it can fail, and says so."""
+
+import numpy as np
+import pytest
+
+import flowbias as fb
+from flowbias import theory
+from flowbias.theory import Claim, Kind, Reference
+from flowbias.theory.claim import between
+
+
+def claim(measured, predicted, kind, **tolerance):
+    reference = Reference("paper", "Theorem 1", "(2)")
+    return Claim("name", measured, predicted, kind, reference, "words", "origin", **tolerance)
+
+
+@pytest.mark.parametrize(
+    ("measured", "predicted", "kind", "holds"),
+    [
+        (1.0, 1.0, Kind.EQUAL, True),
+        (1.0, 1.1, Kind.EQUAL, False),
+        (1.1, 1.0, Kind.EQUAL, False),
+        (1.0, 1.1, Kind.UPPER, True),
+        (1.0, 1.0, Kind.UPPER, True),
+        (1.1, 1.0, Kind.UPPER, False),
+        (1.1, 1.0, Kind.LOWER, True),
+        (1.0, 1.1, Kind.LOWER, False),
+        (-np.inf, 0.0, Kind.UPPER, True),
+        (np.inf, 0.0, Kind.LOWER, True),
+    ],
+)
+def test_kinds(measured, predicted, kind, holds):
+    assert claim(measured, predicted, kind).holds is holds
+
+
+@pytest.mark.parametrize("kind", Kind)
+@pytest.mark.parametrize(("measured", "predicted"), [(np.nan, 1.0), (1.0, np.nan)])
+def test_what_cannot_be_measured_supports_nothing(measured, predicted, kind):
+    assert not claim(measured, predicted, kind, rtol=1.0, atol=1.0).holds
+
+
+@pytest.mark.parametrize("kind", Kind)
+def test_tolerance_is_counted_from_the_prediction(kind):
+    off = {Kind.EQUAL: 1.0, Kind.UPPER: 1.0, Kind.LOWER: -1.0}[kind]
+    inside = claim(10.0 + 0.999 * off, 10.0, kind, rtol=0.05, atol=0.5)
+    outside = claim(10.0 + 1.001 * off, 10.0, kind, rtol=0.05, atol=0.5)
+    assert inside.tolerance == 1.0
+    assert inside.holds
+    assert not outside.holds
+
+
+def test_slack_is_the_distance_to_failure():
+    assert claim(1.0, 3.0, Kind.UPPER, atol=0.5).slack == 2.5
+    assert claim(3.0, 1.0, Kind.LOWER, atol=0.5).slack == 2.5
+    assert claim(1.25, 1.0, Kind.EQUAL, atol=0.5).slack == 0.25
+    assert claim(4.0, 3.0, Kind.UPPER).slack == -1.0
+
+
+def test_repr_says_what_happened():
+    assert "holds" in repr(claim(1.0, 2.0, Kind.UPPER))
+    failed = repr(claim(2.0, 1.0, Kind.UPPER))
+    for part in ("name", "2 <= 1", "FAILS", "paper, Theorem 1, (2)", "words"):
+        assert part in failed
+
+
+@pytest.mark.parametrize("tolerance", [{"rtol": -1e-3}, {"atol": np.nan}])
+def test_tolerances_are_checked(tolerance):
+    with pytest.raises(fb.InputError, match="must be >= 0"):
+        claim(1.0, 1.0, Kind.EQUAL, **tolerance)
+
+
+def test_between_is_two_claims():
+    words = {"reference": Reference("p", "q"), "statement": "s", "tolerance_origin": "o"}
+    assert [c.holds for c in between("n", 2.0, (1.0, 3.0), atol=0.0, **words)] == [True, True]
+    assert [c.holds for c in between("n", 0.0, (1.0, 3.0), atol=0.0, **words)] == [False, True]
+    assert [c.holds for c in between("n", 4.0, (1.0, 3.0), atol=0.0, **words)] == [True, False]
+
+
+X, Y = np.array([[1.0, 2.0, 0.5]]), np.array([1.0])
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda: theory.rich_scale(0.0, 1.0, 3), "eps"),
+        (lambda: theory.rich_scale(0.1, 0.0, 3), "l1_norm"),
+        (lambda: theory.kernel_scale(0.1, np.inf), "l2_norm"),
+        (lambda: theory.sharp_rich_log_scale(10.0, 1.0, 3), "eps"),
+        (lambda: theory.rich_guarantee(X, Y, 0.1, log_scale=0.0), "log_scale"),
+        (lambda: theory.kernel_guarantee(X, Y, 0.1, log_scale=-5.0), "log_scale"),
+        (lambda: theory.not_l1(1.0, 100.0), "d"),
+        (lambda: theory.hypentropy_large(0.0), "z"),
+        (lambda: theory.equal_magnitudes([1.0, 2.0, 1.0], [1.0, 1.0, 1.0], X, Y, 1.0), "v"),
+        (lambda: theory.dual_stays_inside(fb.DiagonalNet(2, 1.0), X, Y, 1.0), "model"),
+        (lambda: theory.kernel_distance(fb.DiagonalNet(2, 0.1), X, Y), "model"),
+        (lambda: theory.rich_excess(fb.DiagonalNet(2, 2.0), X, Y), "model"),
+        (
+            lambda: theory.rich_excess(fb.DiagonalNet.from_weights([1, 2, 1], [1, 1, 1]), X, Y),
+            "model",
+        ),
+        (lambda: theory.untied_near_l1([1.0], 0.0), "sqrt_k"),
+        (lambda: theory.hypentropy_needs_exponential_scale(5.0, 9.0), "eps"),
+    ],
+)
+def test_hypotheses_are_checked(call, argument):
+    with pytest.raises(fb.InputError, match=rf"^{argument}: must .*, got .*\. \S") as error:
+        call()
+    assert str(error.value).endswith(".")
