@@ -43,7 +43,11 @@ class Decay:
         return kind(lambda t, x: -x, time, state, 5.0, first_step=first_step, rtol=1e-8, atol=1e-10)
 
     def progress(self, state):
-        return Progress(float(np.abs(state).max()), False, False, False)
+        size = float(np.abs(state).max())
+        return Progress(size, size, is_done=False, is_settled=False, is_within_error=False)
+
+    def is_too_loose(self, state):
+        return False
 
 
 def test_a_step_after_which_the_loss_has_risen_is_taken_back():

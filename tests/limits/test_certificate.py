@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flowbias as fb
-from tests.exact import exact_limit
+from tests.exact import distance, exact_limit
 
 RNG = np.random.default_rng(11)
 X, Y = RNG.standard_normal((5, 14)), RNG.standard_normal(5)
@@ -20,11 +20,6 @@ MODELS = {
     "biased depth 3": fb.DiagonalNet.from_weights(*np.abs(RNG.standard_normal((2, 14))), depth=3),
 }
 models = pytest.mark.parametrize("model", MODELS.values(), ids=MODELS.keys())
-
-
-def distance(exact, w):
-    """||exact - w||_2, the difference taken in mpmath."""
-    return float(mp.sqrt(mp.fsum((a - mp.mpf(b)) ** 2 for a, b in zip(exact, w, strict=True))))
 
 
 def certificate(solution, w=None, dual=None):
@@ -62,22 +57,58 @@ def test_huge_dual_excuses_nothing():
     assert not certificate(solution, dual=1e20 * RNG.standard_normal(5)).ok
 
 
-@pytest.mark.parametrize("name", ["depth 2", "depth 3", "depth 5", "untied"])
-def test_measures_in_fifty_digits(name):
+def tied_in_mpmath(depth, scale):
+    """(Q, its gradient, Q*) per coordinate, straight from the definitions [woodworth2020]."""
+    a, k = mp.mpf(scale), mp.mpf(depth) / (depth - 2) if depth > 2 else None
+
+    def h(z):
+        return (1 - z) ** -k - (1 + z) ** -k
+
+    def grad(w):
+        if depth == 2:
+            return mp.asinh(w / (2 * a**2))
+        ratio = abs(w) / a**depth
+        # In t = atanh the logarithm of h is nearly linear, so the secant method needs no bracket.
+        t = mp.findroot(lambda t: mp.log(h(mp.tanh(t)) / ratio), mp.log1p(ratio) / (2 * k))
+        return mp.sign(w) * a ** (2 - depth) * mp.tanh(t)
+
+    def conjugate(z):
+        if depth == 2:
+            return 2 * a**2 * (mp.cosh(z) - 1)
+        x, order = z * a ** (depth - 2), k - 1
+        return a**2 * ((1 - x) ** -order + (1 + x) ** -order - 2) / order
+
+    def value(w):
+        z = grad(w)
+        return z * w - conjugate(z)
+
+    return value, grad, conjugate
+
+
+@pytest.mark.parametrize(("depth", "scale"), [(2, 0.03), (3, 0.2), (5, 0.5)])
+def test_measures_in_fifty_digits(depth, scale):
     """Feasibility, stationarity and gap once more, from the definitions, in mpmath."""
-    solution = fb.limit(MODELS[name], X, Y)
+    model = fb.DiagonalNet(depth=depth, scale=scale)
+    solution = fb.limit(model, X, Y)
     found = solution.certificate
     with mp.workdps(50):
-        exact = exact_limit(MODELS[name], X, Y, solution.dual)
-        residual = [mp.fsum(mp.mpf(a) * b for a, b in zip(row, exact, strict=True)) for row in X]
-        assert max(abs(r - mp.mpf(t)) for r, t in zip(residual, Y, strict=True)) < mp.mpf("1e-45")
-        error = distance(exact, solution.w)
-        assert error <= found.error_bound
-        misfit = X.astype(object) @ np.array([mp.mpf(v) for v in solution.w]) - Y
+        value, grad, conjugate = tied_in_mpmath(depth, scale)
+        w, nu = ([mp.mpf(v) for v in array] for array in (solution.w, solution.dual))
+        misfit = [mp.fdot(map(mp.mpf, row), w) - mp.mpf(t) for row, t in zip(X, Y, strict=True)]
+        z = [mp.fdot(map(mp.mpf, column), nu) for column in X.T]
         size = np.linalg.norm(Y) + np.linalg.norm(np.abs(X) @ np.abs(solution.w))
-        feasibility = mp.sqrt(mp.fsum(m**2 for m in misfit)) / size
-        # The double measure may be off by the rounding of a dot product, a few eps.
-        assert abs(feasibility - found.feasibility) < 1e-15
+        feasibility = mp.norm(misfit) / size
+        unit = max(1, *(abs(v) for v in z))
+        stationarity = max(abs(grad(a) - b) for a, b in zip(w, z, strict=True)) / unit
+        total = mp.fsum(map(value, w))
+        gap = abs(total + mp.fsum(map(conjugate, z)) - mp.fdot(nu, map(mp.mpf, Y)))
+        gap /= 1 + abs(total)
+        error = distance(solution.w, exact_limit(model, X, Y, solution.dual))
+    # The measures in doubles may be off by the rounding of what they sum: a few eps.
+    assert abs(feasibility - found.feasibility) < 1e-15
+    assert abs(stationarity - found.stationarity) < 1e-14
+    assert abs(gap - found.gap) < 1e-14
+    assert error <= found.error_bound
 
 
 PROBLEMS = st.fixed_dictionaries(
@@ -113,7 +144,7 @@ def test_error_bound_is_never_below_the_error(case):
     model = random_model(case["kind"], case["log10_scale"], d, rng)
     solution = fb.limit(model, A, y)
     exact = exact_limit(model, A, y, solution.dual)
-    error = distance(exact, solution.w)
+    error = distance(solution.w, exact)
     assert solution.certificate.error_bound >= error
 
 
@@ -129,7 +160,7 @@ def test_error_bound_is_not_far_above_the_error():
         model = random_model(kinds[trial % len(kinds)], rng.uniform(-8, 1), d, rng)
         solution = fb.limit(model, A, y)
         exact = exact_limit(model, A, y, solution.dual, dps=30)
-        error = distance(exact, solution.w)
+        error = distance(solution.w, exact)
         assert solution.certificate.error_bound >= error
         ratios.append(solution.certificate.error_bound / max(error, 1e-300))
     assert np.median(ratios) <= 100.0

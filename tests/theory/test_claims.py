@@ -1,6 +1,7 @@
 """Every claim, on many random instances; the kinds are respected by `Claim.holds`."""
 
 import inspect
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from flowbias import theory
 from tests.theory.instances import CLAIMS, as_tuple
 
+ROOT = Path(__file__).resolve().parents[2]
 PUBLIC_CLAIMS = sorted(
     name
     for name in theory.__all__
@@ -42,3 +44,6 @@ def test_claim_says_what_it_is(name):
         assert claim.tolerance_origin
         assert claim.reference.paper in {"woodworth2020", "azulay2021", "flowbias"}
         assert claim.reference.place
+        if claim.reference.paper == "flowbias":  # ours: the section with the proof must exist
+            page = (ROOT / claim.reference.place).read_text(encoding="utf-8")
+            assert f"\n## {claim.reference.equation}\n" in page

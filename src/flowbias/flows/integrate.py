@@ -27,6 +27,8 @@ from flowbias.problem import InputError, Regression
 RTOL_AT_TIMES = 1e-11
 # Residual in units of rtol below which a flow that no longer falls may count as being at rest.
 _REST = 1e3
+# Fraction of the tolerance in use below which a new one is worth a fresh start.
+_LOOSE = 0.2
 # Internal times end here, far beyond rest and before overflow.
 _FOREVER = 1e300
 
@@ -127,22 +129,34 @@ class FlowJourney:
         residual: float,
     ) -> None:
         self.coordinates, self.fit, self.rtol = coordinates, fit, rtol
-        size, duration = coordinates.natural_scales()
-        self.atol = rtol * size if atol is None else atol
-        self.first_step = float(np.sqrt(rtol)) * duration
+        self.fixed_atol = atol
+        self.atol = np.inf
+        self.first_step = float(np.sqrt(rtol)) * coordinates.natural_time()
         self.residual = None if times is not None else residual
         last = np.inf if times is None else times[-1] * coordinates.time_rate
         self.end = float(min(last, _FOREVER))
 
     def depart(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
         step = min(first_step, self.end - time)
-        return self.coordinates.solver(time, state, self.end, step, self.rtol, self.atol)
+        rtol, atol = self._tolerances(state)
+        # Never looser than before: where a flow was stiff it may be again.
+        self.atol = min(self.atol, atol)
+        return self.coordinates.solver(time, state, self.end, step, rtol, self.atol)
+
+    def is_too_loose(self, state: FloatArray) -> bool:
+        return self._tolerances(state)[1] < _LOOSE * self.atol
+
+    def _tolerances(self, state: FloatArray) -> tuple[float, float]:
+        rtol, atol = self.coordinates.tolerances(state, self.rtol)
+        return rtol, atol if self.fixed_atol is None else self.fixed_atol
 
     def progress(self, state: FloatArray) -> Progress:
         misfit, residual, is_settled = self.fit.quality(self.coordinates.predictor(state))
         if self.residual is None:
-            return Progress(misfit, self.end == 0.0, is_settled, residual <= _REST * self.rtol)
-        return Progress(misfit, residual <= self.residual, is_settled, is_within_error=False)
+            is_done, is_close = self.end == 0.0, residual <= _REST * self.rtol
+        else:
+            is_done, is_close = residual <= self.residual, False
+        return Progress(misfit, residual, is_done, is_settled, is_close)
 
     def status(self, curve: Curve) -> FlowStatus:
         if self.residual is None:

@@ -17,10 +17,12 @@ from scipy.integrate import DenseOutput, OdeSolution, OdeSolver
 from flowbias._typing import FloatArray
 
 MAX_STEPS = 50_000
-# Steps without a fall of the misfit by FALL after which the integrator's own error is all there is.
+# Steps without a fall of the residual by FALL after which only the integrator's error moves.
 PATIENCE, FALL = 1000, 1e-3
 # How often in a row a step may be taken back, each time with a first step this much shorter.
 MAX_RETRIES, SHORTER = 8, 1e-2
+# After how many steps tolerances are looked at again, and how the step is then shortened.
+REVIEW, RESUMED = 20, 1e-2
 # Rise of the misfit that counts as one; below it is what the integrator's tolerance allows.
 RISE, NOISE = 1.1, 100.0
 
@@ -29,6 +31,7 @@ class Progress(NamedTuple):
     """How far a state is."""
 
     misfit: float  # root of the loss, up to a factor
+    residual: float  # distance from what can be reached
     is_done: bool
     is_settled: bool  # all that moves is rounding
     is_within_error: bool  # all that moves may be the integrator's error
@@ -48,6 +51,9 @@ class Journey(Protocol):
 
     def progress(self, state: FloatArray) -> Progress:
         """How far a state is."""
+
+    def is_too_loose(self, state: FloatArray) -> bool:
+        """Whether the integrator should set out again from here, with tighter tolerances."""
 
 
 @dataclass(eq=False)
@@ -82,53 +88,80 @@ class Curve:
 
 def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Curve:
     """Step until the journey is done or settled, its integrator is at its end, or fails."""
-    curve = Curve([np.array(start)])
-    reached = journey.progress(start)
-    curve.settled = reached.is_settled
-    if reached.is_over():
-        return curve
-    length = journey.first_step
-    solver = journey.depart(0.0, start, length)
-    noise = NOISE * journey.rtol * reached.misfit
-    lowest, steps_since, retries = reached.misfit, 0, 0
-    while not reached.is_over() and solver.status != "finished":
-        if steps_since > PATIENCE and reached.is_within_error:
-            break
-        if steps_since > PATIENCE or len(curve.pieces) >= max_steps:
-            curve.failure = _why_stopped(steps_since, max_steps)
-            break
-        reason = _step(solver)
-        length = float(solver.t) - curve.end or length  # of this step, or of the last that moved
-        ahead = journey.progress(np.asarray(solver.y))
-        if reason is None and ahead.misfit <= RISE * reached.misfit + noise:
-            reached, retries = ahead, 0
-            curve.states.append(np.array(solver.y))
-            curve.times.append(float(solver.t))
-            curve.pieces.append(solver.dense_output())
-            fell = ahead.misfit < (1.0 - FALL) * lowest
-            lowest, steps_since = (ahead.misfit, 0) if fell else (lowest, steps_since + 1)
-            continue
-        retries += 1
-        if retries > MAX_RETRIES:
-            curve.failure = reason or "the loss rises however short the step"
-            break
-        _count(curve, solver)
-        length *= SHORTER
-        solver = journey.depart(curve.end, curve.states[-1], length)
-    _count(curve, solver)
-    curve.settled = reached.is_settled or (steps_since > PATIENCE and reached.is_within_error)
-    return curve
+    marcher = _Marcher(journey, start)
+    if not marcher.reached.is_over():
+        marcher.run(max_steps)
+    marcher.curve.settled = marcher.is_at_rest()
+    return marcher.curve
 
 
-def _why_stopped(steps_since: int, max_steps: int) -> str:
-    if steps_since > PATIENCE:
-        return f"the loss has not fallen for {steps_since} steps, which a lower rtol may cure"
-    return f"{max_steps} steps were not enough"
+class _Marcher:
+    """The loop of `march` and what it keeps from step to step."""
 
+    def __init__(self, journey: Journey, start: FloatArray) -> None:
+        self.journey = journey
+        self.curve = Curve([np.array(start)])
+        self.reached = journey.progress(start)
+        self.noise = NOISE * journey.rtol * self.reached.misfit
+        self.lowest, self.steps_since = self.reached.residual, 0
+        self.length, self.retries = journey.first_step, 0
 
-def _count(curve: Curve, solver: OdeSolver) -> None:
-    curve.evaluations += int(solver.nfev)
-    curve.jacobians += int(solver.njev)
+    def is_at_rest(self) -> bool:
+        tired = self.steps_since > PATIENCE
+        return self.reached.is_settled or (tired and self.reached.is_within_error)
+
+    def run(self, max_steps: int) -> None:
+        curve, solver = self.curve, self._depart()
+        while not self.reached.is_over() and solver.status != "finished":
+            if self.is_at_rest():
+                break
+            curve.failure = self._exhausted(max_steps)
+            if curve.failure is not None:
+                break
+            reason = _step(solver)
+            # Of this step, or of the last that moved at all.
+            self.length = float(solver.t) - curve.end or self.length
+            ahead = self.journey.progress(np.asarray(solver.y))
+            if reason is None and ahead.misfit <= RISE * self.reached.misfit + self.noise:
+                self._accept(solver, ahead)
+                if len(curve.pieces) % REVIEW == 0 and self.journey.is_too_loose(curve.states[-1]):
+                    solver = self._depart_again(solver, RESUMED)
+                continue
+            self.retries += 1
+            if self.retries > MAX_RETRIES:
+                curve.failure = reason or "the loss rises however short the step"
+                break
+            solver = self._depart_again(solver, SHORTER)
+        self._count(solver)
+
+    def _depart_again(self, solver: OdeSolver, shorter: float) -> OdeSolver:
+        self._count(solver)
+        self.length *= shorter
+        return self._depart()
+
+    def _depart(self) -> OdeSolver:
+        return self.journey.depart(self.curve.end, self.curve.states[-1], self.length)
+
+    def _accept(self, solver: OdeSolver, ahead: Progress) -> None:
+        self.curve.states.append(np.array(solver.y))
+        self.curve.times.append(float(solver.t))
+        self.curve.pieces.append(solver.dense_output())
+        self.reached, self.retries = ahead, 0
+        self.steps_since += 1
+        if ahead.residual < (1.0 - FALL) * self.lowest:
+            self.lowest, self.steps_since = ahead.residual, 0
+
+    def _exhausted(self, max_steps: int) -> str | None:
+        if self.steps_since > PATIENCE:
+            steps = self.steps_since
+            return f"the loss has not fallen for {steps} steps, which a lower rtol may cure"
+        if len(self.curve.pieces) >= max_steps:
+            return f"{max_steps} steps were not enough"
+        return None
+
+    def _count(self, solver: OdeSolver) -> None:
+        self.curve.evaluations += int(solver.nfev)
+        self.curve.jacobians += int(solver.njev)
 
 
 def _step(solver: OdeSolver) -> str | None:
