@@ -46,7 +46,7 @@ class Decay:
         size = float(np.abs(state).max())
         return Progress(size, size, is_done=False, is_settled=False, is_within_error=False)
 
-    def is_too_loose(self, state):
+    def tighten(self):
         return False
 
 

@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import flowbias as fb
+from tests.exact import distance, exact_limit
 
 # Every w = (0.2 + t, 0.8 - 2t, t) with t in [0, 0.4] interpolates with l1 norm 1.
 FACE_X, FACE_Y = np.array([[1.0, 1.0, 1.0], [0.0, 1.0, 2.0]]), np.array([1.0, 0.8])
@@ -110,3 +111,16 @@ def test_pursuit_agrees_with_its_weights_rescaled():
     assert_allclose(weighted.w, plain.w / weights, atol=1e-12)
     assert weighted.certificate.ok
     assert weighted.certificate.error_bound < 1e-12
+
+
+@pytest.mark.parametrize("depth", [3, 4, 6])
+@pytest.mark.parametrize("log_mu", [-10.0, -16.0, -24.0, -32.0])
+def test_limit_near_a_face_in_fifty_digits(depth, log_mu):
+    """Where slacks are close to rounding and still decide between the minimizers."""
+    model = fb.DiagonalNet(depth=depth, log_scale=log_mu / (depth - 2))
+    coarse = fb.DiagonalNet(depth=depth, log_scale=-2.0 / (depth - 2))
+    # The normalized dual hardly depends on the scale; its unit is mu^-1.
+    dual = np.exp(-2.0 - log_mu) * fb.limit(coarse, FACE_X, FACE_Y).dual
+    exact = exact_limit(model, FACE_X, FACE_Y, dual, dps=60)
+    # Before the face is resolved separately (log_mu > -12) slacks carry 16 + log10(mu) digits.
+    assert distance(fb.limit(model, FACE_X, FACE_Y).w, exact) <= 1e-11

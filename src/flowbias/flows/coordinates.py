@@ -23,12 +23,8 @@ class Coordinates(ABC):
     time_rate: float
 
     @abstractmethod
-    def natural_time(self) -> float:
-        """Internal time after which the start has visibly changed."""
-
-    @abstractmethod
-    def tolerances(self, state: FloatArray, rtol: float) -> tuple[float, float]:
-        """Relative and absolute tolerance of the state at which the predictor is good to rtol."""
+    def natural_scales(self) -> tuple[float, float]:
+        """Size of the state and length of internal time at which something happens."""
 
     @abstractmethod
     def solver(

@@ -25,8 +25,6 @@ from flowbias.problem import InputError
 # Trial points of an implicit step may leave the dual domain (depth > 2) or overflow (depth 2). A
 # predictor this far above anything the flow visits makes the step fail and be retried shorter.
 _BEYOND = 1e3
-# The least that the integrator accepts.
-_SMALLEST_RTOL = 1e-13
 # Change of w'(z) that counts as one natural length of the dual.
 _GROWTH = 2.0
 
@@ -89,35 +87,30 @@ class DualCoordinates(Coordinates):
             jac=self.jacobian,
         )
 
-    def natural_time(self) -> float:
-        """Until the tangent kernel has explained the data, or w'(z) has changed by a factor."""
-        pull = self.velocity(0.0, self.start)
-        drift = float(np.abs(pull @ self.fit.rows).max())
-        times = 1.0 / self._stiffness(self.start), self._natural_length(self.start) / (drift or 1.0)
-        return min(times) if np.isfinite(min(times)) else 1.0
+    def natural_scales(self) -> tuple[float, float]:
+        """Sizes of nu and tau at which something happens, whatever the scale of the start.
 
-    def tolerances(self, state: FloatArray, rtol: float) -> tuple[float, float]:
-        """Errors of nu matter by what they do to X w and, through w'(z), to the flow itself.
-
-        Not by comparison to nu: its slow directions may be larger by any factor than the error
-        that its stiff ones can bear. Hence absolute, and tighter where the flow has become stiff
-        or come close to the end of the dual domain.
+        Either the tangent kernel explains the data, or some coordinate of z moves so far that
+        w'(z) changes by a factor: whichever comes first.
         """
-        length = self._natural_length(state) / float(self.fit.column_lengths.max())
-        size = min(self.fit.size / self._stiffness(state), length)
-        return _SMALLEST_RTOL, rtol * (size if np.isfinite(size) else 1.0)
+        pull = self.velocity(0.0, self.start)
+        stiffness = float(np.abs(self.jacobian(0.0, self.start)).sum(axis=1).max())
+        length, drift = self._natural_length(), float(np.abs(pull @ self.fit.rows).max())
+        size = length / float(self.fit.column_lengths.max())
+        duration = length / drift if drift > 0.0 else np.inf
+        if stiffness > 0.0:
+            with np.errstate(over="ignore"):
+                size = np.fmin(size, np.linalg.norm(pull) / np.float64(stiffness))
+                duration = np.fmin(duration, 1.0 / np.float64(stiffness))
+        # Nothing happens where nothing can move; any ordinary number will do.
+        return _ordinary(size), _ordinary(duration)
 
-    def _stiffness(self, state: FloatArray) -> float:
-        norm = float(np.abs(self.jacobian(0.0, state)).sum(axis=1).max())
-        return norm or np.finfo(float).tiny
-
-    def _natural_length(self, state: FloatArray) -> float:
+    def _natural_length(self) -> float:
         """Largest change of z (within a factor 2) that keeps w' within a factor; inf if unknown."""
-        z = self.shift + state @ self.fit.rows
-        moving = self.potential.hess_dual(z) > 0.0
+        moving = self.potential.hess_dual(self.shift) > 0.0
 
         def is_short(radius: float) -> bool:
-            growth = self.potential.hess_growth(z, radius)
+            growth = self.potential.hess_growth(self.shift, radius)
             return bool(np.max(growth, initial=0.0, where=moving) <= _GROWTH)
 
         exponents = range(-1000, 1001)
@@ -133,3 +126,7 @@ class DualCoordinates(Coordinates):
         model: Any = self.model
         weights: Parameters = model.parameters(state @ self.fit.rows)
         return weights
+
+
+def _ordinary(value: float) -> float:
+    return float(value) if 0.0 < value < np.inf else 1.0

@@ -27,8 +27,8 @@ from flowbias.problem import InputError, Regression
 RTOL_AT_TIMES = 1e-11
 # Residual in units of rtol below which a flow that no longer falls may count as being at rest.
 _REST = 1e3
-# Fraction of the tolerance in use below which a new one is worth a fresh start.
-_LOOSE = 0.2
+# By how much rtol is lowered where it stands in the way, and the least the integrators accept.
+_TIGHTER, _TIGHTEST = 1e-2, 1e-13
 # Internal times end here, far beyond rest and before overflow.
 _FOREVER = 1e300
 
@@ -113,7 +113,7 @@ def flow(
 
 def _rtol_to_limit(route: Route, residual: float) -> float:
     # Never looser than what makes a good picture, nor below what the integrators accept.
-    return min(max(route.rtol_to_limit * residual, 1e-13), 1e-8)
+    return min(max(route.rtol_to_limit * residual, _TIGHTEST), 1e-8)
 
 
 class FlowJourney:
@@ -129,26 +129,23 @@ class FlowJourney:
         residual: float,
     ) -> None:
         self.coordinates, self.fit, self.rtol = coordinates, fit, rtol
-        self.fixed_atol = atol
-        self.atol = np.inf
-        self.first_step = float(np.sqrt(rtol)) * coordinates.natural_time()
+        size, duration = coordinates.natural_scales()
+        self.size = size if atol is None else atol / rtol
+        self.first_step = float(np.sqrt(rtol)) * duration
         self.residual = None if times is not None else residual
         last = np.inf if times is None else times[-1] * coordinates.time_rate
         self.end = float(min(last, _FOREVER))
 
     def depart(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
         step = min(first_step, self.end - time)
-        rtol, atol = self._tolerances(state)
-        # Never looser than before: where a flow was stiff it may be again.
-        self.atol = min(self.atol, atol)
-        return self.coordinates.solver(time, state, self.end, step, rtol, self.atol)
+        atol = self.rtol * self.size
+        return self.coordinates.solver(time, state, self.end, step, self.rtol, atol)
 
-    def is_too_loose(self, state: FloatArray) -> bool:
-        return self._tolerances(state)[1] < _LOOSE * self.atol
-
-    def _tolerances(self, state: FloatArray) -> tuple[float, float]:
-        rtol, atol = self.coordinates.tolerances(state, self.rtol)
-        return rtol, atol if self.fixed_atol is None else self.fixed_atol
+    def tighten(self) -> bool:
+        if self.rtol <= _TIGHTEST:
+            return False
+        self.rtol = max(_TIGHTER * self.rtol, _TIGHTEST)
+        return True
 
     def progress(self, state: FloatArray) -> Progress:
         misfit, residual, is_settled = self.fit.quality(self.coordinates.predictor(state))

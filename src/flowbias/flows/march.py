@@ -18,11 +18,9 @@ from flowbias._typing import FloatArray
 
 MAX_STEPS = 50_000
 # Steps without a fall of the residual by FALL after which only the integrator's error moves.
-PATIENCE, FALL = 1000, 1e-3
+PATIENCE, FALL = 500, 1e-3
 # How often in a row a step may be taken back, each time with a first step this much shorter.
 MAX_RETRIES, SHORTER = 8, 1e-2
-# After how many steps tolerances are looked at again, and how the step is then shortened.
-REVIEW, RESUMED = 20, 1e-2
 # Rise of the misfit that counts as one; below it is what the integrator's tolerance allows.
 RISE, NOISE = 1.1, 100.0
 
@@ -52,8 +50,8 @@ class Journey(Protocol):
     def progress(self, state: FloatArray) -> Progress:
         """How far a state is."""
 
-    def is_too_loose(self, state: FloatArray) -> bool:
-        """Whether the integrator should set out again from here, with tighter tolerances."""
+    def tighten(self) -> bool:
+        """Lower rtol for the integrators to come; False where it cannot be lower."""
 
 
 @dataclass(eq=False)
@@ -115,6 +113,10 @@ class _Marcher:
         while not self.reached.is_over() and solver.status != "finished":
             if self.is_at_rest():
                 break
+            if self.steps_since > PATIENCE and self.journey.tighten():
+                # What keeps the residual up is the integrator's error, times a condition number.
+                self.steps_since = 0
+                solver = self._depart_again(solver, SHORTER)
             curve.failure = self._exhausted(max_steps)
             if curve.failure is not None:
                 break
@@ -124,8 +126,6 @@ class _Marcher:
             ahead = self.journey.progress(np.asarray(solver.y))
             if reason is None and ahead.misfit <= RISE * self.reached.misfit + self.noise:
                 self._accept(solver, ahead)
-                if len(curve.pieces) % REVIEW == 0 and self.journey.is_too_loose(curve.states[-1]):
-                    solver = self._depart_again(solver, RESUMED)
                 continue
             self.retries += 1
             if self.retries > MAX_RETRIES:
@@ -154,7 +154,7 @@ class _Marcher:
     def _exhausted(self, max_steps: int) -> str | None:
         if self.steps_since > PATIENCE:
             steps = self.steps_since
-            return f"the loss has not fallen for {steps} steps, which a lower rtol may cure"
+            return f"the loss has not fallen for {steps} steps of the tightest tolerance"
         if len(self.curve.pieces) >= max_steps:
             return f"{max_steps} steps were not enough"
         return None

@@ -81,12 +81,12 @@ class ParameterCoordinates(Coordinates):
             )
         return DOP853(self.velocity, time, state, end, first_step=first_step, rtol=rtol, atol=atol)
 
-    def tolerances(self, state: FloatArray, rtol: float) -> tuple[float, float]:
+    def natural_scales(self) -> tuple[float, float]:
         sizes = np.abs(self.start[self.start != 0.0])
         # Weights grow by factors from their start: the smallest one must be followed as well.
-        return rtol, rtol * (float(sizes.min()) if sizes.size else 1.0)
+        return float(sizes.min()) if sizes.size else 1.0, self._natural_time()
 
-    def natural_time(self) -> float:
+    def _natural_time(self) -> float:
         """Time in which either the weights or their velocity change by about their own size."""
         speed = self.velocity(0.0, self.start)
         size, pace = float(np.linalg.norm(self.start)), float(np.linalg.norm(speed))

@@ -139,7 +139,9 @@ class Trajectory:
     def message(self) -> str:
         """The status in words, with its numbers."""
         return self.status.value.format(
-            t=self.t[-1], residual=float(self._last_residual), reason=self._curve.failure
+            t=self.t[-1],
+            residual=float(self._last_residual),
+            reason=(self._curve.failure or "").rstrip("."),
         )
 
     def checked(self, throw: bool) -> Trajectory:

@@ -68,10 +68,10 @@ def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: flo
     started = time.perf_counter()
     effort = Effort(factorizations=problem.constraint.factorizations)
     rich = extreme.selecting(problem.constraint, effort)
-    state = rich.solve(effort, tol=RESIDUAL)
+    _, selected = rich.solve(effort, tol=RESIDUAL)
     pull = np.abs(problem.X.T @ vertex.dual) / extreme.weights
     on_face = pull > 1.0 - TIGHT
-    w = np.where(on_face, rich.predictor(state), 0.0)
+    w = np.where(on_face, selected, 0.0)
     certificate = certify(problem.X, problem.y, w, vertex.dual, vertex.potential, tol=tol)
     status = Status.CERTIFIED if certificate.ok else Status.STALLED
     if certificate.ok and problem.constraint.distance > 0:

@@ -29,8 +29,10 @@ from flowbias.problem import Constraint
 # mu = exp(-34) is where the slack of an active branch reaches the rounding of its cost: below, the
 # problem is the linear program in double precision, and w no longer depends on mu.
 SMALLEST_LOG_MU = -34.0
+# The quantile of costs that still has to be resolved there.
+DEAR = 0.9
 # Where the linear program has several solutions, the slacks must still tell the weights apart.
-DEGENERATE_LOG_MU = -14.0
+DEGENERATE_LOG_MU = -12.0
 MAX_NEWTON_STEPS = 60
 # Share of the total above which a branch of the linear program counts as in use. Below it a weight
 # may be nothing but the mu that stands in for the true one.
@@ -56,36 +58,25 @@ class RichProblem:
     constraint: Constraint  # target divided by `mass`
     branches: Branches
     response: Response
-    #: the network's own law, where `response` stands for it because it is beyond rounding
-    true_response: PowerResponse | None
     approach: Callable[[Effort, WarmStart | None], State]
+    #: the weights of a state on its curve, where the curve stands for a smaller scale
+    final_weights: Callable[[State, Effort, float], FloatArray]
     mass: float
     dual_unit: float
 
-    def solve(self, effort: Effort, *, tol: float, warm: WarmStart | None = None) -> State:
-        """The normalized state on its curve; cold unless a warm start is given and works."""
+    def solve(
+        self, effort: Effort, *, tol: float, warm: WarmStart | None = None
+    ) -> tuple[State, FloatArray]:
+        """The normalized state on its curve, and the predictor in the caller's units.
+
+        Cold unless a warm start is given and works.
+        """
         if warm is not None:
             state, residual = self._polish(self.approach(effort, warm), effort, tol, MAX_WARM_STEPS)
             if residual <= 10.0 * tol:
-                return state
+                return state, self._predictor(state, effort, tol)
         state, _ = self._polish(self.approach(effort, None), effort, tol, MAX_NEWTON_STEPS)
-        return self._on_face(state, effort, tol)
-
-    def _on_face(self, state: State, effort: Effort, tol: float) -> State:
-        """Where the linear program was solved and has a whole face of solutions: the right one."""
-        worth = state.weight / self.branches.unit
-        carrying = int((worth > 1e-9 * worth.sum()).sum())
-        if self.true_response is None or carrying <= len(self.constraint.target):
-            return state
-        k = self.true_response.exponent
-        mild = PowerResponse(k, DEGENERATE_LOG_MU * k)
-        begin = start(self.constraint, self.branches, self.branches.difference(state.weight))
-        near = powered(self.constraint, self.branches, mild, begin, effort)
-        near, _ = polish(
-            self.constraint, self.branches, mild, near, effort, tol=tol, max_steps=MAX_NEWTON_STEPS
-        )
-        weight = select_on_face(self.constraint, self.branches, mild, near, effort, tol=tol)
-        return state if weight is None else replace(state, weight=weight)
+        return state, self._predictor(state, effort, tol)
 
     def _polish(
         self, state: State, effort: Effort, tol: float, max_steps: int
@@ -100,13 +91,8 @@ class RichProblem:
             max_steps=max_steps,
         )
 
-    def predictor(self, state: State) -> FloatArray:
-        """w in the caller's units."""
-        weight = state.weight
-        if self.true_response is not None:
-            true = np.exp(self.true_response.log_weight(state.slack))
-            weight = np.where(weight > CARRYING * weight.sum(), weight, true)
-        return self.mass * self.branches.difference(weight)
+    def _predictor(self, state: State, effort: Effort, tol: float) -> FloatArray:
+        return self.mass * self.branches.difference(self.final_weights(state, effort, tol))
 
     def dual(self, state: State) -> FloatArray:
         """The dual of the constraint's rows, in the potential's units."""
@@ -151,7 +137,10 @@ def exponential_problem(
         slack = branches.cost - branches.signed(scaled.adjoint(dual))
         return State(warm.state.weight, slack, dual)
 
-    return RichProblem(scaled, branches, response, None, approach, mass, typical / rate)
+    def weights(state: State, effort: Effort, tol: float) -> FloatArray:
+        return state.weight
+
+    return RichProblem(scaled, branches, response, approach, weights, mass, typical / rate)
 
 
 def power_problem(
@@ -177,14 +166,45 @@ def power_problem(
     logs = np.concatenate([log_cost_plus[plus], log_cost_minus[minus]])
     branches = Branches(plus, minus, cost=np.exp(logs - typical), unit=np.exp(typical - logs))
     offset = -k * (typical + log_unit) - float(np.log(mass))
-    beyond = offset < SMALLEST_LOG_MU * k
-    response = PowerResponse(k, max(offset, SMALLEST_LOG_MU * k))
-    true_response = PowerResponse(k, offset) if beyond else None
+    # A branch of cost c has a slack of about mu c^(1/k) and a rounding of eps c.
+    dear = float(np.clip(np.quantile(branches.cost, DEAR), 1.0, 1e6))
+    smallest = k * SMALLEST_LOG_MU + (k - 1.0) * float(np.log(dear))
+    response = PowerResponse(k, max(offset, smallest))
     scaled = constraint.with_target(constraint.target / mass)
 
     def approach(effort: Effort, warm: WarmStart | None) -> State:
         begin = start(scaled, branches, guess / mass) if warm is None else warm.state
         return powered(scaled, branches, response, begin, effort)
 
+    def weights(state: State, effort: Effort, tol: float) -> FloatArray:
+        if offset < smallest:
+            true = np.exp(PowerResponse(k, offset).log_weight(state.slack))
+            in_use = state.weight > CARRYING * state.weight.sum()
+            state = replace(state, weight=np.where(in_use, state.weight, true))
+        if offset > DEGENERATE_LOG_MU * k:
+            return state.weight
+        return _weights_on_face(scaled, branches, response, state, effort, tol)
+
     unit = float(np.exp(typical))
-    return RichProblem(scaled, branches, response, true_response, approach, mass, unit)
+    return RichProblem(scaled, branches, response, approach, weights, mass, unit)
+
+
+def _weights_on_face(
+    constraint: Constraint,
+    branches: Branches,
+    response: PowerResponse,
+    state: State,
+    effort: Effort,
+    tol: float,
+) -> FloatArray:
+    """Where the linear program has a whole face of solutions, the right one among them."""
+    worth = state.weight / branches.unit
+    carrying = int((worth > 1e-9 * worth.sum()).sum())
+    if carrying <= len(constraint.target):
+        return state.weight
+    mild = PowerResponse(response.exponent, DEGENERATE_LOG_MU * response.exponent)
+    begin = start(constraint, branches, branches.difference(state.weight))
+    near = powered(constraint, branches, mild, begin, effort)
+    near, _ = polish(constraint, branches, mild, near, effort, tol=tol, max_steps=MAX_NEWTON_STEPS)
+    weight = select_on_face(constraint, branches, response, state, near.weight, effort, tol=tol)
+    return state.weight if weight is None else weight

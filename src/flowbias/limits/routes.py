@@ -98,8 +98,8 @@ def _by_branches(
         if newton is not None:
             return Point(newton.w, constraint.dual_of_data(newton.dual), "dual Newton", reach)
     rich = normalize(reach, effort)
-    state = rich.solve(effort, tol=RESIDUAL, warm=warm)
-    w = reach.embed(rich.predictor(state))
+    state, moving = rich.solve(effort, tol=RESIDUAL, warm=warm)
+    w = reach.embed(moving)
     dual = constraint.dual_of_data(rich.dual(state))
     dual = run_off(reach, problem, model.potential, model.shift, w, dual)
     return Point(w, dual, "interior point and Newton", reach, state)
