@@ -51,6 +51,15 @@ def test_tangent_kernel_after_training_uses_the_weights_given():
     assert_allclose(np.diag(model.tangent_kernel(X, parameters=weights)), expected, rtol=1e-14)
 
 
+def test_conserved_quantities_by_name():
+    tied = DiagonalNet.from_weights([0.5, 0.0], [0.25, 0.5], 2)
+    assert tied.conserved(tied.initial_parameters()).tolist() == [0.125, 0.0]
+    deep = DiagonalNet.from_weights([0.5, 0.0], [0.25, 0.5], 3)
+    assert deep.conserved(deep.initial_parameters()).tolist() == [2.0 + 4.0, 0.0]
+    untied = UntiedDiagonalNet.from_weights(1.0, 2.0, 3.0, 4.0)
+    assert untied.conserved(untied.initial_parameters()).tolist() == [8.0, 12.0, 24.0, 4.0]
+
+
 def test_negative_weights_at_odd_depth_swap_the_branches():
     # w+ = -a, w- = -b: w = -a^3 + b^3 is the network with w+ = b, w- = a.
     mirrored = DiagonalNet.from_weights([-0.4], [-0.7], 3)

@@ -90,14 +90,27 @@ def test_lemma_8_is_attained_with_the_corrected_constant():
     assert not replace(claim, predicted=STRONGER * claim.predicted).holds
 
 
-def test_zero_error_rate_is_attained_in_the_kernel_regime():
-    X, y, scale, c = np.array([[1.0, 2.0]]), np.array([1.0]), 30.0, 1.0
-    rate = c * 8.0 * scale**2 * 5.0
-    t = 3.0 / rate
-    (claim,) = theory.zero_error(fb.DiagonalNet(depth=2, scale=scale), X, y, t, loss=c)
+def in_the_kernel_regime(depth):
+    """One sample and a large start: the residual is e^(-rate t), rate the tangent kernel's."""
+    scale = 30.0 ** (2.0 / depth)
+    rate = 2.0 * depth**2 * scale ** (2.0 * depth - 2.0) * 5.0
+    return fb.DiagonalNet(depth=depth, scale=scale), np.array([[1.0, 2.0]]), np.array([1.0]), rate
+
+
+@pytest.mark.parametrize("depth", [2, 3, 5])
+def test_zero_error_rate_is_attained_in_the_kernel_regime(depth):
+    model, X, y, rate = in_the_kernel_regime(depth)
+    (claim,) = theory.zero_error(model, X, y, 3.0 / rate)
     assert claim.predicted == pytest.approx(np.exp(-3.0))
     assert claim.holds
-    assert not replace(claim, predicted=float(np.exp(-1.01 * rate * t))).holds
+    assert not replace(claim, predicted=float(np.exp(-1.01 * 3.0))).holds
+
+
+def test_loss_gap_is_within_a_factor_of_the_truth():
+    # For a quadratic potential the best constant is 1/(2e), taken at rate t = 1/2.
+    model, X, y, rate = in_the_kernel_regime(2)
+    (claim,) = theory.loss_gap(model, X, y, 0.5 / rate)
+    assert claim.measured / claim.predicted == pytest.approx(0.5 / np.e, rel=1e-3)
 
 
 def one_heavy_many_light(d):

@@ -49,3 +49,7 @@ class Coordinates(ABC):
     def dual(self, states: FloatArray) -> FloatArray | None:
         """nu with grad Q(w) = shift + X^T nu; None for coordinates that do not know it."""
         return None
+
+    def rounding(self, state: FloatArray) -> float:
+        """How much of the misfit the rounding of the state alone may cause."""
+        return 0.0

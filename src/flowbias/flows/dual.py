@@ -4,7 +4,7 @@
 
 It is gradient ascent on a concave function, with Jacobian -g c X diag(w'(z)) X^T: however many
 features or parameters there are, n (or rank X) unknowns and a symmetric Jacobian.
-[woodworth2020, appendix C; azulay2021, section 4]
+[woodworth2020, proof of Theorem 1; azulay2021, Theorem 1]
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class DualCoordinates(Coordinates):
         typical = fit.size / np.min(lengths[lengths > 0.0], initial=np.inf)
         self._largest = _BEYOND * (float(np.abs(initial).max()) + typical)
 
+    # Trial points may overflow; what comes of them is taken back.
+    @np.errstate(over="ignore", invalid="ignore")
     def predictor(self, states: FloatArray) -> FloatArray:
         w = self.potential.grad_dual(self.shift + states @ self.fit.rows)
         return np.clip(w, -self._largest, self._largest)
@@ -59,6 +61,7 @@ class DualCoordinates(Coordinates):
     def velocity(self, _: float, state: FloatArray) -> FloatArray:
         return self.fit.pull(self.predictor(state))
 
+    @np.errstate(over="ignore", invalid="ignore")
     def jacobian(self, _: float, state: FloatArray) -> FloatArray:
         rows = self.fit.rows
         z = self.shift + state @ rows
@@ -118,6 +121,11 @@ class DualCoordinates(Coordinates):
         if first_long in (0, len(exponents)):
             return np.inf
         return float(2.0 ** exponents[first_long - 1])
+
+    def rounding(self, state: FloatArray) -> float:
+        # nu's slow directions may be large where its stiff ones would need more digits.
+        moved = np.abs(self.jacobian(0.0, state)) @ np.abs(state)
+        return float(np.finfo(float).eps * np.linalg.norm(moved))
 
     def dual(self, states: FloatArray) -> FloatArray:
         return self.fit.dual_of_data(states)

@@ -29,6 +29,9 @@ RTOL_AT_TIMES = 1e-11
 _REST = 1e3
 # By how much rtol is lowered where it stands in the way, and the least the integrators accept.
 _TIGHTER, _TIGHTEST = 1e-2, 1e-13
+# Roundings of the state that may add up in the misfit, and the residual up to which a flow that
+# they have stopped may still be called one that has ended.
+_FEW, _STILL_A_FIT = 10.0, 1e-4
 # Internal times end here, far beyond rest and before overflow.
 _FOREVER = 1e300
 
@@ -95,6 +98,10 @@ def flow(
     if times is None:
         times, states = np.array(curve.times) / coordinates.time_rate, np.array(curve.states)
     else:
+        if curve.failure is not None:
+            # Only what was reached, and where that ended.
+            end = curve.end / coordinates.time_rate
+            times = np.append(times[times < end], end)
         states = curve(times * coordinates.time_rate)
     trajectory = Trajectory(
         t=times,
@@ -147,6 +154,10 @@ class FlowJourney:
         self.rtol = max(_TIGHTER * self.rtol, _TIGHTEST)
         return True
 
+    def is_rounding(self, state: FloatArray) -> bool:
+        misfit, residual, _ = self.fit.quality(self.coordinates.predictor(state))
+        return residual < _STILL_A_FIT and misfit <= _FEW * self.coordinates.rounding(state)
+
     def progress(self, state: FloatArray) -> Progress:
         misfit, residual, is_settled = self.fit.quality(self.coordinates.predictor(state))
         if self.residual is None:
@@ -158,9 +169,9 @@ class FlowJourney:
     def status(self, curve: Curve) -> FlowStatus:
         if self.residual is None:
             return FlowStatus.STOPPED if curve.failure else FlowStatus.FOLLOWED
-        if curve.end >= self.end:
-            curve.failure = "it takes longer than doubles can count"
-        return FlowStatus.STOPPED if curve.failure else FlowStatus.CONVERGED
+        if self.progress(curve.states[-1]).is_done:
+            return FlowStatus.CONVERGED
+        return FlowStatus.AT_REST if curve.settled else FlowStatus.STOPPED
 
 
 def choose(model: Any, name: str | None = None) -> Route:

@@ -53,6 +53,9 @@ class Journey(Protocol):
     def tighten(self) -> bool:
         """Lower rtol for the integrators to come; False where it cannot be lower."""
 
+    def is_rounding(self, state: FloatArray) -> bool:
+        """Whether the misfit is what the digits of the state leave undecided."""
+
 
 @dataclass(eq=False)
 class Curve:
@@ -105,8 +108,9 @@ class _Marcher:
         self.length, self.retries = journey.first_step, 0
 
     def is_at_rest(self) -> bool:
-        tired = self.steps_since > PATIENCE
-        return self.reached.is_settled or (tired and self.reached.is_within_error)
+        if self.steps_since <= PATIENCE:
+            return self.reached.is_settled
+        return self.reached.is_within_error or self.journey.is_rounding(self.curve.states[-1])
 
     def run(self, max_steps: int) -> None:
         curve, solver = self.curve, self._depart()

@@ -24,6 +24,10 @@ class FlowStatus(Enum):
     """How a flow ended; a failure carries its remedy."""
 
     CONVERGED = "converged: relative residual {residual:.1e} at t = {t:.4g}"
+    AT_REST = (
+        "at rest since t = {t:.4g}: what is left of the residual, relatively {residual:.1e}, is "
+        "rounding"
+    )
     FOLLOWED = "followed to t = {t:.4g}: relative residual {residual:.1e}"
     STOPPED = (
         "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Loosen residual, "
@@ -143,6 +147,10 @@ class Trajectory:
             residual=float(self._last_residual),
             reason=(self._curve.failure or "").rstrip("."),
         )
+
+    @property
+    def _reason(self) -> str:
+        return (self._curve.failure or "it takes longer than doubles can count").rstrip(".")
 
     def checked(self, throw: bool) -> Trajectory:
         """Itself, or FlowError where the flow was not followed to its end and `throw` is set."""

@@ -43,12 +43,10 @@ def pursue(problem: Regression, potential: L1, *, tol: float) -> Solution:
     weights = np.broadcast_to(potential.weights, (d,))
     w, dual, steps = _vertex(problem, weights)
     w, dual = _sharpened(problem, weights, w, dual)
-    reach = np.abs(problem.X.T @ dual) / weights
-    # A few ulps inside: rounding of X^T nu must not put it outside |X^T nu| <= weights.
-    dual = dual * ((1.0 - 16.0 * np.finfo(float).eps) / max(1.0, float(reach.max())))
-    support = np.abs(w) > ON_SUPPORT * np.abs(w).max(initial=0.0)
-    margin = 1.0 - float(reach[~support].max(initial=0.0))
+    dual = _inside_box(problem.X, weights, dual)
     pull = problem.X.T @ dual / weights
+    support = np.abs(w) > ON_SUPPORT * np.abs(w).max(initial=0.0)
+    margin = 1.0 - float(np.abs(pull[~support]).max(initial=0.0))
     unique = is_only_minimizer(problem.X, pull, support)
     certificate = certify(problem.X, problem.y, w, dual, potential, tol=tol)
     status = Status.STALLED
@@ -106,6 +104,13 @@ def _sharpened(
     wanted = weights[support] * np.sign(w[support]) - problem.X[:, support].T @ dual
     correction = scipy.linalg.lstsq(columns.T, wanted)[0]
     return sharp, dual + constraint.dual_of_data(correction)
+
+
+def _inside_box(X: FloatArray, weights: FloatArray, dual: FloatArray) -> FloatArray:
+    """Shrink the dual until |X^T nu| <= weights holds as it is evaluated, rounding included."""
+    while ((pull := np.abs(X.T @ dual)) > weights).any():
+        dual = dual * ((1.0 - 4.0 * np.finfo(float).eps) / float((pull / weights).max()))
+    return dual
 
 
 def is_only_minimizer(X: FloatArray, pull: FloatArray, support: Mask) -> bool:
