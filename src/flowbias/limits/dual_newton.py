@@ -23,6 +23,8 @@ TRUSTED_GROWTH = float(np.exp(2.0))
 # Sufficient decrease of phi (Armijo), and the shortest step tried.
 ARMIJO = 1e-4
 SHORTEST = 2.0**-200
+# Residual at which what remains is linear: second-order terms are below rounding.
+NEARLY_SOLVED = 1e-7
 
 
 class DualNewton:
@@ -68,9 +70,23 @@ class DualNewton:
             else:
                 self.move_to(self.dual + self._searched(step, rise) * step)
             if not self.residual < residual and (only_if_easy or residual < 1e3 * tol):
-                self.move_to(before)  # rounding reached, or the scale underflows
+                # Rounding of the dual reached, or too far off for Newton's method.
+                self.move_to(before)
+                if residual < NEARLY_SOLVED:
+                    self._refine_predictor(system, curvature, tol)
                 break
         return self.residual
+
+    def _refine_predictor(self, system: NormalEquations, curvature: FloatArray, tol: float) -> None:
+        """Go on in w itself: where slopes are steep, an ulp of the dual is many of w."""
+        while self.residual > tol:
+            change = curvature * self.constraint.adjoint(system.solve(self.gap))
+            w = self.w + change
+            gap = self.constraint.target - self.constraint.apply(w)
+            shrinkage = float(np.linalg.norm(gap)) / float(np.linalg.norm(self.gap))
+            if not shrinkage < 0.5:
+                break
+            self.w, self.gap, self.residual = w, gap, self.residual * shrinkage
 
     def _trusted(self, rise: FloatArray) -> float:
         """A first fraction of the step: the longest within the trusted growth, if that is known."""

@@ -70,7 +70,7 @@ def _in_cone(problem: Regression, plus: Mask, minus: Mask, moving: Mask) -> Reac
     distance = float(misfit / (np.linalg.norm(problem.y / size) or 1.0))
     if distance <= IN_RANGE:
         constraint = constraint_of(problem.X[:, moving], problem.y)
-        return Reachable(constraint, moving, 0.0)
+        return Reachable(constraint, None if moving.all() else moving, 0.0)
     closest = size * (problem.X[:, sides] @ (signs * coefficients))
     outward = problem.y - closest
     pull = problem.X.T @ outward
@@ -79,7 +79,8 @@ def _in_cone(problem: Regression, plus: Mask, minus: Mask, moving: Mask) -> Reac
     lengths = np.linalg.norm(problem.X, axis=0) * float(np.linalg.norm(outward))
     driven = ~(plus & minus) & moving & (np.abs(pull) > 1e-8 * lengths)
     kept = moving & ~driven
-    constraint = constraint_of(problem.X[:, kept], closest)
+    # Where everything is driven to zero no constraint is left, and none is asked for.
+    constraint = constraint_of(problem.X[:, kept], closest) if kept.any() else problem.constraint
     return Reachable(constraint, kept, distance, outward if driven.any() else None)
 
 

@@ -30,6 +30,8 @@ from flowbias.problem import InputError, Regression
 RESIDUAL = 1e-13
 MAX_EASY_STEPS = 12
 MAX_GENERAL_STEPS = 500
+# Residual above which the interior point has not found the limit.
+NOT_SOLVED = 1e-6
 # A relative gap at which the dual is not touched any more.
 GOOD_GAP = 1e-12
 
@@ -93,12 +95,21 @@ def _by_branches(
     """Newton near the kernel regime, interior point elsewhere; `sides` exist where finite."""
     reach = reachable(problem, np.isfinite(sides[0]), np.isfinite(sides[1]))
     constraint = reach.constraint
+    if reach.kept is not None and not reach.kept.any():
+        w = np.zeros(len(reach.kept))
+        dual = run_off(reach, problem, model.potential, model.shift, w, np.zeros_like(problem.y))
+        return Point(w, dual, "all coordinates driven to zero", reach)
     if reach.kept is None and warm is None:
         newton = _easily(model, reach, effort)
         if newton is not None:
             return Point(newton.w, constraint.dual_of_data(newton.dual), "dual Newton", reach)
     rich = normalize(reach, effort)
     state, moving = rich.solve(effort, tol=RESIDUAL, warm=warm)
+    misfit = float(np.linalg.norm(constraint.apply(moving) - constraint.target))
+    if reach.kept is None and not misfit <= NOT_SOLVED * float(np.linalg.norm(constraint.target)):
+        # Neither near the kernel nor near the rich regime, as for large one-sided starts: Newton's
+        # method with a line search converges from anywhere, if not quickly.
+        return _by_dual_newton(model, problem, effort, warm)
     w = reach.embed(moving)
     dual = constraint.dual_of_data(rich.dual(state))
     dual = run_off(reach, problem, model.potential, model.shift, w, dual)
