@@ -8,17 +8,20 @@ Simplex returns a vertex to about nine digits; its support is then solved exactl
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.optimize
 
+from flowbias import _extended as extended
 from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates import certify
+from flowbias.limits.reachable import Reachable, reachable
 from flowbias.limits.solve import as_regression
 from flowbias.potentials import L1
-from flowbias.problem import Regression
+from flowbias.problem import InputError, Regression
 from flowbias.solution import Solution, Stats, Status
 
 # Relative to the largest entry, and to the weights: what HiGHS' own tolerance (1e-9) may hide.
@@ -37,22 +40,21 @@ def basis_pursuit(
 
 
 def pursue(problem: Regression, potential: L1, *, tol: float) -> Solution:
-    """`basis_pursuit` on a checked problem."""
+    """`basis_pursuit` on a checked problem, for weights that may differ between the signs."""
     started = time.perf_counter()
-    d = problem.X.shape[1]
-    weights = np.broadcast_to(potential.weights, (d,))
-    w, dual, steps = _vertex(problem, weights)
-    w, dual = _sharpened(problem, weights, w, dual)
-    dual = _inside_box(problem.X, weights, dual)
-    pull = problem.X.T @ dual / weights
+    sides = Sides.of(potential, problem.X.shape[1])
+    reach = reachable(problem, np.isfinite(sides.positive), np.isfinite(sides.negative))
+    w, dual, steps = _vertex(reach, sides)
+    w, dual = _sharpened(problem, reach, sides, w, dual)
+    dual = _inside_box(problem.X, sides, dual)
+    pull = sides.pull(problem.X.T @ dual)
     support = np.abs(w) > ON_SUPPORT * np.abs(w).max(initial=0.0)
     margin = 1.0 - float(np.abs(pull[~support]).max(initial=0.0))
-    unique = is_only_minimizer(problem.X, pull, support)
+    unique = is_only_minimizer(problem, pull, support)
     certificate = certify(problem.X, problem.y, w, dual, potential, tol=tol)
     status = Status.STALLED
-    distance = problem.constraint.distance
     if certificate.ok:
-        status = Status.PROJECTED if distance > 0 else Status.CERTIFIED
+        status = Status.PROJECTED if reach.distance > 0 else Status.CERTIFIED
         status = status if unique else Status.NOT_UNIQUE
     return Solution(
         w=w,
@@ -62,20 +64,50 @@ def pursue(problem: Regression, potential: L1, *, tol: float) -> Solution:
         certificate=certificate,
         stats=Stats(0, steps, time.perf_counter() - started),
         potential=potential,
-        distance=distance,
+        distance=reach.distance,
         details={"dual_margin": margin},
     )
 
 
-def _vertex(problem: Regression, weights: FloatArray) -> tuple[FloatArray, FloatArray, int]:
+@dataclass(frozen=True)
+class Sides:
+    """What a positive and a negative entry cost, per coordinate; infinite where closed."""
+
+    positive: FloatArray
+    negative: FloatArray
+
+    @classmethod
+    def of(cls, potential: L1, d: int) -> Sides:
+        shape = np.broadcast_shapes(potential.weights.shape, potential.negative_weights.shape)
+        if shape not in ((), (1,), (d,)):
+            raise InputError(
+                f"weights: must be one number or one per column of X ({d}), got shape {shape}. "
+                "Check that they belong to these features."
+            )
+        weights, negative = potential.weights, potential.negative_weights
+        return cls(np.broadcast_to(weights, (d,)), np.broadcast_to(negative, (d,)))
+
+    def towards(self, direction: FloatArray) -> FloatArray:
+        """The cost of the side that `direction` points to."""
+        return np.where(direction > 0.0, self.positive, self.negative)
+
+    def pull(self, z: FloatArray) -> FloatArray:
+        """z in units of the cost it pays for: +-1 where an entry is free to grow."""
+        return z / self.towards(z)
+
+
+def _vertex(reach: Reachable, sides: Sides) -> tuple[FloatArray, FloatArray, int]:
     """An optimal vertex and its dual, from the equilibrated problem."""
-    constraint = problem.constraint
+    constraint = reach.constraint
     rows = constraint.row_scale[:, None] * constraint.rows
-    size = float(np.linalg.norm(constraint.target)) or 1.0
-    typical = float(np.median(weights))
+    positive, negative = reach.restrict(sides.positive), reach.restrict(sides.negative)
+    up, down = np.flatnonzero(np.isfinite(positive)), np.flatnonzero(np.isfinite(negative))
+    costs = np.concatenate([positive[up], negative[down]])
+    size = extended.length(constraint.target) or 1.0
+    typical = float(np.median(costs))
     result = scipy.optimize.linprog(
-        np.concatenate([weights, weights]) / typical,
-        A_eq=np.hstack([rows, -rows]),
+        costs / typical,
+        A_eq=np.hstack([rows[:, up], -rows[:, down]]),
         b_eq=constraint.target / size,
         method="highs-ds",
         options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
@@ -85,53 +117,58 @@ def _vertex(problem: Regression, weights: FloatArray) -> tuple[FloatArray, Float
             f"the linear program could not be solved: HiGHS said {result.message!r}. "
             "Rescale the columns of X to comparable lengths."
         )
-    d = len(weights)
-    w = size * (result.x[:d] - result.x[d:])
-    return w, typical * constraint.dual_of_data(result.eqlin.marginals), int(result.nit)
+    moving = np.zeros(rows.shape[1])
+    moving[up] = result.x[: len(up)]
+    moving[down] -= result.x[len(up) :]
+    dual = typical * constraint.dual_of_data(result.eqlin.marginals)
+    return reach.embed(size * moving), dual, int(result.nit)
 
 
 def _sharpened(
-    problem: Regression, weights: FloatArray, w: FloatArray, dual: FloatArray
+    problem: Regression, reach: Reachable, sides: Sides, w: FloatArray, dual: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Solve the support exactly: X_S w_S = P y and X_S^T nu = weights sign(w_S)."""
-    constraint = problem.constraint
-    support = np.flatnonzero(np.abs(w) > ON_SUPPORT * np.abs(w).max(initial=0.0))
-    if len(support) == 0:
+    constraint = reach.constraint
+    on_support = np.abs(w) > ON_SUPPORT * np.abs(w).max(initial=0.0)
+    if not on_support.any():
         return np.zeros_like(w), np.zeros_like(dual)
-    columns = constraint.row_scale[:, None] * constraint.rows[:, support]
+    columns = constraint.row_scale[:, None] * constraint.rows[:, reach.restrict(on_support)]
     sharp = np.zeros_like(w)
-    sharp[support] = scipy.linalg.lstsq(columns, constraint.target)[0]
-    wanted = weights[support] * np.sign(w[support]) - problem.X[:, support].T @ dual
+    sharp[on_support] = scipy.linalg.lstsq(columns, constraint.target)[0]
+    signs = np.sign(w[on_support])
+    wanted = sides.towards(w)[on_support] * signs - problem.X[:, on_support].T @ dual
     correction = scipy.linalg.lstsq(columns.T, wanted)[0]
     return sharp, dual + constraint.dual_of_data(correction)
 
 
-def _inside_box(X: FloatArray, weights: FloatArray, dual: FloatArray) -> FloatArray:
-    """Shrink the dual until |X^T nu| <= weights holds as it is evaluated, rounding included."""
-    while ((pull := np.abs(X.T @ dual)) > weights).any():
-        dual = dual * ((1.0 - 4.0 * np.finfo(float).eps) / float((pull / weights).max()))
+def _inside_box(X: FloatArray, sides: Sides, dual: FloatArray) -> FloatArray:
+    """Shrink the dual until X^T nu is within its box as it is evaluated, rounding included."""
+    while (np.abs(z := X.T @ dual) > sides.towards(z)).any():
+        excess = float(np.abs(sides.pull(z)).max())
+        dual = dual * ((1.0 - 4.0 * np.finfo(float).eps) / excess)
     return dual
 
 
-def is_only_minimizer(X: FloatArray, pull: FloatArray, support: Mask) -> bool:
+def is_only_minimizer(problem: Regression, pull: FloatArray, support: Mask) -> bool:
     """Whether no other minimizer shares the dual with pull = X^T nu / weights.
 
     Every minimizer lives where |pull| = 1, with the sign of the pull. So the one on `support` is
     alone unless some h != 0 there has X h = 0 and keeps those signs where the support has none.
     """
+    rows = problem.constraint.row_scale[:, None] * problem.constraint.rows
     active = np.flatnonzero(support)
-    if len(active) and np.linalg.matrix_rank(X[:, active]) < len(active):
+    if len(active) and np.linalg.matrix_rank(rows[:, active]) < len(active):
         return False
     idle = np.flatnonzero((np.abs(pull) > 1.0 - TIGHT) & ~support)
     if len(idle) == 0:
         return True
-    columns = np.hstack([X[:, active], X[:, idle] * np.sign(pull[idle])])
+    columns = np.hstack([rows[:, active], rows[:, idle] * np.sign(pull[idle])])
     lengths = np.linalg.norm(columns, axis=0)
     result = scipy.optimize.linprog(
         np.concatenate([np.zeros(len(active)), -np.ones(len(idle))]),
         A_eq=columns / np.where(lengths > 0, lengths, 1.0),
-        b_eq=np.zeros(len(X)),
+        b_eq=np.zeros(len(rows)),
         bounds=[(None, None)] * len(active) + [(0.0, 1.0)] * len(idle),
         method="highs",
     )
-    return result.fun is None or -result.fun < 1e-6
+    return result.fun is not None and -result.fun < 1e-6

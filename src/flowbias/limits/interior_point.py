@@ -40,6 +40,8 @@ POWERED_HANDOVER = 0.5
 STUCK = 0.1
 # Factor by which a centering step tries to raise a product P^(1/k) A that is far below the others.
 FARTHEST = 10.0
+# Costs are of order one, and so is a comfortable distance from the boundary.
+SMALLEST_AUXILIARY = 0.3
 # Weights below this share of the total count as none: subnormal numbers are slow.
 WEIGHT_FLOOR = 1e-60
 # Primal infeasibility, relative to b, above which no handover is tried.
@@ -105,7 +107,7 @@ def entropic(
     """Approximate `log P = -A / flexibility`, `A (P+ - P-) = b`."""
     bend = response.flexibility
     weight, slack, dual = begin.weight, begin.slack, begin.dual
-    auxiliary = np.maximum(slack - response.slack(weight), 0.3 * float(np.median(branches.cost)))
+    auxiliary = np.maximum(slack - response.slack(weight), SMALLEST_AUXILIARY)
     size, mass = float(np.linalg.norm(constraint.target)), float(weight.sum())
 
     for _ in range(MAX_STEPS):

@@ -80,7 +80,7 @@ def _in_cone(problem: Regression, plus: Mask, minus: Mask, moving: Mask) -> Reac
     driven = ~(plus & minus) & moving & (np.abs(pull) > 1e-8 * lengths)
     kept = moving & ~driven
     # Where everything is driven to zero no constraint is left, and none is asked for.
-    constraint = constraint_of(problem.X[:, kept], closest) if kept.any() else problem.constraint
+    constraint = constraint_of(problem.X[:, kept], problem.y) if kept.any() else problem.constraint
     return Reachable(constraint, kept, distance, outward if driven.any() else None)
 
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.certificates import certify
-from flowbias.limits.basis_pursuit import TIGHT, pursue
+from flowbias.limits.basis_pursuit import TIGHT, Sides, pursue
 from flowbias.limits.normal_equations import Effort
+from flowbias.limits.reachable import Reachable, reachable
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
 from flowbias.limits.routes import RESIDUAL, HasPotential
 from flowbias.limits.solve import as_regression
 from flowbias.potentials import L1, Provides
-from flowbias.problem import Constraint, InputError, Regression
+from flowbias.problem import InputError, Regression
 from flowbias.solution import Solution, Stats, Status
 
 # log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does
@@ -36,8 +36,8 @@ VISIBLE = 1e-3
 class _Extreme:
     """What a family of models becomes as its scale goes to zero."""
 
-    weights: FloatArray
-    selecting: Callable[[Constraint, Effort], RichProblem]
+    potential: L1
+    selecting: Callable[[Reachable, Effort], RichProblem]
     #: log of the scale below which a dual margin makes the rich limit visible at l1 norm `size`
     visible_below: Callable[[float, float], float]
 
@@ -52,29 +52,30 @@ def rich_limit(
     """
     problem = as_regression(X, y)
     extreme = _extreme_of(model, problem.X.shape[1])
-    potential = L1(extreme.weights)
-    solution = pursue(problem, potential, tol=tol)
+    solution = pursue(problem, extreme.potential, tol=tol)
     if solution.status is Status.NOT_UNIQUE:
         solution = _selected(problem, extreme, solution, tol)
     margin = solution.details["dual_margin"]
     size = float(np.abs(solution.w).sum())
     details = dict(solution.details)
-    details["visible_log_scale"] = extreme.visible_below(margin, size) if margin > 0 else -np.inf
+    decided = margin > 0 and size > 0
+    details["visible_log_scale"] = extreme.visible_below(margin, size) if decided else -np.inf
     return replace(solution, details=details).checked(throw)
 
 
 def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: float) -> Solution:
     """Among the minimizers that share the vertex's dual, the one that gradient flow selects."""
     started = time.perf_counter()
-    effort = Effort(factorizations=problem.constraint.factorizations)
-    rich = extreme.selecting(problem.constraint, effort)
-    _, selected = rich.solve(effort, tol=RESIDUAL)
-    pull = np.abs(problem.X.T @ vertex.dual) / extreme.weights
+    sides = Sides.of(extreme.potential, problem.X.shape[1])
+    reach = reachable(problem, np.isfinite(sides.positive), np.isfinite(sides.negative))
+    effort = Effort(factorizations=reach.constraint.factorizations)
+    _, selected = extreme.selecting(reach, effort).solve(effort, tol=RESIDUAL)
+    pull = np.abs(sides.pull(problem.X.T @ vertex.dual))
     on_face = pull > 1.0 - TIGHT
-    w = np.where(on_face, selected, 0.0)
+    w = np.where(on_face, reach.embed(selected), 0.0)
     certificate = certify(problem.X, problem.y, w, vertex.dual, vertex.potential, tol=tol)
     status = Status.CERTIFIED if certificate.ok else Status.STALLED
-    if certificate.ok and problem.constraint.distance > 0:
+    if certificate.ok and reach.distance > 0:
         status = Status.PROJECTED
     return replace(
         vertex,
@@ -110,9 +111,12 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
         return 0.5 * float(np.log(size) + np.log(VISIBLE / d) / margin)
 
     return _Extreme(
-        np.ones(d),
-        lambda constraint, _: exponential_problem(
-            constraint, plus - down, minus - down, potential.rate
+        L1(np.where(np.isfinite(plus), 1.0, np.inf), np.where(np.isfinite(minus), 1.0, np.inf)),
+        lambda reach, _: exponential_problem(
+            reach.constraint,
+            reach.restrict(plus - down),
+            reach.restrict(minus - down),
+            potential.rate,
         ),
         visible,
     )
@@ -132,9 +136,14 @@ def _power_extreme(model: HasPotential, d: int) -> _Extreme:
         return float((np.log(VISIBLE * size / d) + k * np.log(margin)) / potential.depth)
 
     return _Extreme(
-        np.exp(costs - typical),
-        lambda constraint, effort: power_problem(
-            constraint, plus - typical, minus - typical, potential.depth, FAR, effort
+        L1(np.exp(plus - typical), np.exp(minus - typical)),
+        lambda reach, effort: power_problem(
+            reach.constraint,
+            reach.restrict(plus - typical),
+            reach.restrict(minus - typical),
+            potential.depth,
+            FAR,
+            effort,
         ),
         visible,
     )

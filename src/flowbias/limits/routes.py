@@ -167,11 +167,11 @@ def _inside_domain(potential: Potential, problem: Regression, point: Point) -> P
 
     Near its end the conjugate has a pole, and one ulp of the dual can be more than the slack there.
     """
-    rise = problem.X.T @ point.dual
     value = potential.value_terms(point.w)
 
     def gap(shrink: float) -> float:
-        z = (1.0 - shrink) * rise
+        # As the certificate will evaluate it: the product of a shrunk dual rounds differently.
+        z = problem.X.T @ ((1.0 - shrink) * point.dual)
         terms = value + potential.conjugate_terms(z) - z * point.w
         total = float(np.abs(np.sum(terms)))
         return total if np.isfinite(total) else np.inf

@@ -8,7 +8,13 @@ import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.potentials._base import Potential, Provides
-from flowbias.potentials.scale import describe, read_real, require, working_array
+from flowbias.potentials.scale import (
+    describe,
+    read_real,
+    require,
+    require_broadcast,
+    working_array,
+)
 
 _WEIGHT_FIX = "Remove coordinates that should not be penalized, or give them a small weight."
 
@@ -16,6 +22,12 @@ _WEIGHT_FIX = "Remove coordinates that should not be penalized, or give them a s
 def _read_weights(weights: ArrayLike) -> FloatArray:
     read = read_real("weights", weights, "Pass one positive number, or one per coordinate.")
     require("weights", read, (read > 0) & (read < np.inf), "must be > 0 and finite", _WEIGHT_FIX)
+    return read
+
+
+def _read_costs(name: str, weights: ArrayLike) -> FloatArray:
+    read = read_real(name, weights, "Pass one positive number, or one per coordinate.")
+    require(name, read, read > 0, "must be > 0", "Pass inf for a side that is closed.")
     return read
 
 
@@ -53,23 +65,38 @@ class L2(Potential):
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class L1(Potential):
-    """sum weights |w|: the rich limit. Not smooth, so it provides no potential to solve with."""
+    """sum weights |w|: the rich limit. Not smooth, so it provides no potential to solve with.
+
+    Negative w may cost something else (`negative_weights`, the same by default), as they do for a
+    biased start; a side that costs infinitely much is closed.
+    """
 
     weights: FloatArray
+    negative_weights: FloatArray
 
-    def __init__(self, weights: ArrayLike = 1.0) -> None:
-        object.__setattr__(self, "weights", _read_weights(weights))
+    def __init__(self, weights: ArrayLike = 1.0, negative_weights: ArrayLike | None = None) -> None:
+        if negative_weights is None:
+            positive = negative = _read_weights(weights)
+        else:
+            positive = _read_costs("weights", weights)
+            negative = _read_costs("negative_weights", negative_weights)
+            require_broadcast("negative_weights", negative, "weights", positive)
+        object.__setattr__(self, "weights", positive)
+        object.__setattr__(self, "negative_weights", negative)
 
     @property
     def provides(self) -> frozenset[Provides]:
         return frozenset()
 
     def value_terms(self, w: FloatArray) -> FloatArray:
-        return self.weights * np.abs(w)
+        w = np.asarray(w, dtype=np.float64)
+        cost = np.where(w > 0.0, self.weights, self.negative_weights)
+        return np.where(w == 0.0, 0.0, cost * np.abs(np.where(w == 0.0, 1.0, w)))
 
     def grad(self, w: FloatArray) -> FloatArray:
-        """A subgradient: weights sign(w), 0 at 0."""
-        return self.weights * np.sign(w)
+        """A subgradient: the weight with the sign of w, 0 at 0."""
+        w = np.asarray(w, dtype=np.float64)
+        return np.where(w > 0.0, self.weights, np.where(w < 0.0, -self.negative_weights, 0.0))
 
     def grad_dual(self, z: FloatArray) -> FloatArray:
         raise TypeError(
@@ -85,8 +112,12 @@ class L1(Potential):
         )
 
     def conjugate_terms(self, z: FloatArray) -> FloatArray:
-        """0 in the box |z| <= weights, inf outside."""
-        return np.where(np.abs(z) <= self.weights, 0.0, np.inf)
+        """0 in the box -negative_weights <= z <= weights, inf outside."""
+        inside = (z <= self.weights) & (z >= -self.negative_weights)
+        return np.where(inside, 0.0, np.inf)
 
     def __repr__(self) -> str:
-        return f"L1(weights={describe(self.weights)})"
+        if self.negative_weights is self.weights:
+            return f"L1(weights={describe(self.weights)})"
+        sides = f"{describe(self.weights)}, negative_weights={describe(self.negative_weights)}"
+        return f"L1(weights={sides})"
