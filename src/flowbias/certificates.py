@@ -18,9 +18,10 @@ import numpy as np
 import scipy.linalg
 
 from flowbias import _extended as extended
-from flowbias._typing import FloatArray
+from flowbias._typing import ArrayLike, FloatArray
 from flowbias.error_bound import error_bound
 from flowbias.potentials import Potential
+from flowbias.problem import InputError
 
 # Coordinates below this share of the largest do not count for stationarity: their logarithm is
 # beyond what X w = y in double precision determines.
@@ -34,15 +35,16 @@ WORST_ROUNDING = 1e-4
 
 @dataclass(frozen=True)
 class Certificate:
-    """Relative measures of optimality; `ok` when all are within `tol`.
+    """Measures of optimality; `ok` when feasibility and the scale-free ones are within tol.
 
     feasibility   ||X w - P y|| / (||P y|| + || |X| |w| ||)
     stationarity  ||grad Q(w) - shift - X^T nu||_inf / max(1, ||X^T nu||_inf)
     gap           |Q(w) - <shift, w> + Q*(shift + X^T nu) - <nu, P y>| / (1 + |Q(w)|)
     error_bound   bound of ||w - exact limit||_2; inf where none could be proved
-    rounding      (of stationarity, of gap): what a change of X in its last digits does to them.
-                  Where rows of X are nearly dependent this exceeds tol, and they are judged against
-                  it: w is then the limit of data that agree with X and y to the last digits
+    relative      stationarity and gap once more, in units of the dual point and of Q + Q*: at
+                  large scales both are far below one, and the measures above see nothing
+    rounding      what a change of X in its last digits does to `relative`. Where rows of X are
+                  nearly dependent this exceeds tol, and `relative` is judged against it
     """
 
     feasibility: float
@@ -50,14 +52,15 @@ class Certificate:
     gap: float
     error_bound: float
     tol: float
+    relative: tuple[float, float] = (0.0, 0.0)
     rounding: tuple[float, float] = (0.0, 0.0)
 
     @property
     def ok(self) -> bool:
         # NaN compares false, so a measure that could not be computed certifies nothing.
-        for_stationarity, for_gap = (max(self.tol, rounding) for rounding in self.rounding)
-        optimal = self.stationarity <= for_stationarity and self.gap <= for_gap
-        return optimal and self.feasibility <= self.tol
+        judged = zip(self.relative, self.rounding, strict=True)
+        optimal = all(measure <= max(self.tol, rounding) for measure, rounding in judged)
+        return self.feasibility <= self.tol and optimal
 
     def __repr__(self) -> str:
         return (
@@ -68,54 +71,86 @@ class Certificate:
 
 
 def certify(
-    X: FloatArray,
-    y: FloatArray,
-    w: FloatArray,
-    nu: FloatArray,
+    X: ArrayLike,
+    y: ArrayLike,
+    w: ArrayLike,
+    nu: ArrayLike,
     potential: Potential,
     shift: FloatArray | float = 0.0,
     *,
     tol: float = 1e-10,
 ) -> Certificate:
     """The certificate of (w, nu) as the limit on (X, y) under `potential` started at `shift`."""
+    X, y, w, nu = _read(X, y, w, nu)
     with np.errstate(all="ignore"):
         misfit = X @ w - y
-        spread_terms = extended.absolute_apply(X, w)
-        spread = extended.length(spread_terms)
+        spread = extended.absolute_apply(X, w)
         fit = y
-        if extended.length(misfit) > tol * (extended.length(y) + spread):
+        if extended.length(misfit) > tol * (extended.length(y) + extended.length(spread)):
             # Either w is wrong or y has a part outside the range of X, which no w can fit.
             outside = _out_of_reach(X, w, misfit, potential)
             fit, misfit = y - outside, misfit + outside
-        size = extended.length(fit) + spread
         rise = X.T @ nu
         z = np.asarray(shift + rise)
-        value = potential.value(w)
+        values, conjugates = potential.value_terms(w), potential.conjugate_terms(z)
         # Q + Q* - <z, w> coordinate by coordinate (each >= 0), then what infeasibility adds:
         # the sum is the duality gap, and no digit of a large <nu, P y> is lost.
-        fenchel = potential.value_terms(w) + potential.conjugate_terms(z) - z * w
-        gap = float(np.sum(fenchel)) + float(nu @ misfit)
-        unit = max(1.0, float(np.abs(rise).max(initial=0.0)))
-        value_unit = 1.0 + abs(value)
-        rounding = (
-            float(extended.absolute_adjoint(X, nu).max(initial=0.0)) / unit,
-            float(np.abs(nu) @ (spread_terms + np.abs(fit))) / value_unit,
+        gap = abs(float(np.sum(values + conjugates - z * w)) + float(nu @ misfit))
+        away = _largest_seen(potential.grad(w) - z, w)
+        dual_size, total = float(np.abs(rise).max()), abs(float(values.sum()))
+        units = (
+            max(dual_size, float(np.abs(z).max())),
+            float(np.sum(np.abs(values) + np.abs(conjugates) + np.abs(z * w))),
         )
+        relative = _ratio(away, units[0]), _ratio(gap, units[1])
+        rounding = (0.0, 0.0)
+        if max(relative) > tol:
+            rounding = _rounding(X, rise, spread + np.abs(fit), units)
         return Certificate(
-            feasibility=extended.length(misfit) / size if size > 0 else 0.0,
-            stationarity=_largest_seen(potential.grad(w) - z, w) / unit,
-            gap=abs(gap) / value_unit,
+            feasibility=_ratio(
+                extended.length(misfit), extended.length(fit) + extended.length(spread)
+            ),
+            stationarity=away / max(1.0, dual_size),
+            gap=gap / (1.0 + total),
             error_bound=error_bound(X, fit, w, nu, potential, shift),
             tol=tol,
-            rounding=(_allowed(rounding[0]), _allowed(rounding[1])),
+            relative=relative,
+            rounding=rounding,
         )
 
 
-def _allowed(amplification: float) -> float:
-    return min(WORST_ROUNDING, ULPS * float(np.finfo(float).eps) * amplification)
+def _read(*arrays: ArrayLike) -> tuple[FloatArray, ...]:
+    """X, y, w, nu as arrays of doubles whose shapes belong together."""
+    X, y, w, nu = (np.asarray(array, dtype=np.float64) for array in arrays)
+    wanted = {"y": (y, X.shape[:1]), "w": (w, X.shape[1:]), "nu": (nu, X.shape[:1])}
+    for name, (array, shape) in wanted.items():
+        if X.ndim != 2 or array.shape != shape:
+            raise InputError(
+                f"{name}: must have shape {shape} for X of shape {X.shape}, got {array.shape}. "
+                "X is samples x features, w has one entry per feature, y and nu one per sample."
+            )
+    return X, y, w, nu
+
+
+def _ratio(measure: float, unit: float) -> float:
+    """measure / unit, where 0 / 0 is a perfect score and NaN stays NaN."""
+    return 0.0 if measure == 0.0 and unit == 0.0 else float(np.divide(measure, unit))
+
+
+def _rounding(
+    X: FloatArray, rise: FloatArray, spread: FloatArray, units: tuple[float, float]
+) -> tuple[float, float]:
+    """What ULPS of X are worth, through the shortest dual with the same X^T nu."""
+    shortest = np.abs(scipy.linalg.lstsq(X.T, rise)[0])
+    amplified = float(extended.absolute_adjoint(X, shortest).max()), float(shortest @ spread)
+    ulps = ULPS * float(np.finfo(float).eps)
+    for_dual, for_value = (a / unit for a, unit in zip(amplified, units, strict=True))
+    return min(WORST_ROUNDING, ulps * for_dual), min(WORST_ROUNDING, ulps * for_value)
 
 
 def _largest_seen(difference: FloatArray, w: FloatArray) -> float:
+    if not np.isfinite(w).all():
+        return np.nan
     seen = np.abs(w) > SEEN * np.abs(w).max(initial=0.0)
     return float(np.abs(difference[seen]).max(initial=0.0))
 

@@ -10,7 +10,7 @@ norm of W, so coordinate i of the second term is at most K_i eta with K_i^2 = x_
 eta^2 = sum W s*^2 (growth - 1)^2. If theta >= eta on the box |s*_i| <= S_i = |s_i| + K_i theta,
 T maps the box into itself, so by Brouwer's theorem it contains s*: the limit is unique. Hence
 
-    |w*_i - w_i| <= |w^_i + W_i s_i - w_i| + W_i (K_i theta + S_i (growth_i(S_i) - 1)).
+    ||w* - w|| <= ||w^ + W s - w|| + sqrt(max W) theta + ||W S (growth(S) - 1)||.
 
 All of it in extended precision where the platform has one, because at a good solution the rounding
 of the residual is the whole error.
@@ -28,13 +28,17 @@ from flowbias import _extended as extended
 from flowbias._extended import Extended
 from flowbias._typing import FloatArray
 from flowbias.potentials import Potential, Provides
+from flowbias.vertex_bound import vertex_bound
 
 # Trials for theta before giving up: each at least doubles it.
 MAX_TRIALS = 60
 # Rounding of one evaluation of w(z) and w'(z) in the potential's own double constants.
 EVALUATION = 4.0 * np.finfo(np.float64).eps
-# Rounding of an extended dot product, with room for its length.
-SUMMATION = 64.0 * extended.EPS
+# Below this reciprocal condition number of the equilibrated H its own rounding is no longer small
+# against its inverse, and nothing is proved.
+SMALLEST_RCOND = 1e-12
+# The condition number is an estimate from below; it has never been seen off by more than three.
+CONDITION_SAFETY = 10.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class _DualPoint:
     w: Extended
     slope: Extended
     residual: Extended
-    size: float  # || |X| |w^| ||, for the rounding of the residual
+    z_rounding: FloatArray
+    residual_rounding: FloatArray
 
 
 def error_bound(
@@ -56,7 +61,7 @@ def error_bound(
 ) -> float:
     """Upper bound of ||w - w*||_2, or inf where the argument does not go through."""
     if Provides.POTENTIAL not in potential.provides:
-        return _support_bound(X, y, w)
+        return vertex_bound(X, y, w, nu, potential)
     point = _dual_point(X, y, nu, potential, shift)
     slope = np.asarray(point.slope, dtype=np.float64)
     if not (np.isfinite(slope).all() and np.isfinite(np.asarray(point.residual, float)).all()):
@@ -64,7 +69,10 @@ def error_bound(
     factor = _Factor.of(X, slope)
     if factor is None:
         rows = _independent_rows(X)
-        X, point = X[rows], replace(point, residual=point.residual[rows])
+        X = X[rows]
+        point = replace(
+            point, residual=point.residual[rows], residual_rounding=point.residual_rounding[rows]
+        )
         factor = _Factor.of(X, slope)
     if factor is None:
         return np.inf
@@ -73,14 +81,14 @@ def error_bound(
     leverage = factor.leverage(X)
     # Errors of the residual itself: per-coordinate ones go through the projection unamplified.
     root = np.sqrt(slope)
-    tilt = SUMMATION * np.asarray(np.abs(point.z), dtype=np.float64)
+    tilt = point.z_rounding
     tilt = tilt + potential.dual_rounding(tilt)
     relative = EVALUATION * np.abs(np.asarray(point.w, dtype=np.float64))
     coordinate = float(np.linalg.norm(root * tilt))
     coordinate += float(
         np.linalg.norm(np.divide(relative, root, out=np.zeros_like(root), where=root > 0))
     )
-    noise = coordinate + leftover + factor.inverse_norm * SUMMATION * point.size
+    noise = coordinate + leftover + factor.lifted(point.residual_rounding)
     first = np.abs(rise) + leverage * noise
     theta = _box(potential, np.asarray(point.z, float), slope, first, leverage)
     if theta is None:
@@ -92,18 +100,6 @@ def error_bound(
     # s* - s is W-projected noise and bending, so sqrt(max W) takes its W-norm to the norm of w.
     spread = float(root.max(initial=0.0)) * (noise + theta + coordinate)
     return float(centre + spread + np.linalg.norm(bend))
-
-
-def _support_bound(X: FloatArray, y: FloatArray, w: FloatArray) -> float:
-    """For a vertex: the residual through the inverse of the columns in use."""
-    columns = X[:, w != 0]
-    if columns.shape[1] == 0:
-        return 0.0
-    smallest = float(scipy.linalg.svdvals(columns)[-1]) if columns.shape[1] <= len(X) else 0.0
-    residual = y.astype(np.longdouble) - extended.apply(columns, w[w != 0].astype(np.longdouble))
-    rounding = SUMMATION * float(np.linalg.norm(np.abs(columns) @ np.abs(w[w != 0]) + np.abs(y)))
-    size = float(np.linalg.norm(np.asarray(residual, dtype=np.float64))) + rounding
-    return size / smallest if smallest > 1e-14 * float(np.abs(columns).max()) else np.inf
 
 
 def _box(
@@ -133,13 +129,20 @@ class _Factor:
     """Equilibrated Cholesky factor of H, with what the bound needs from it."""
 
     def __init__(
-        self, X: FloatArray, slope: FloatArray, equilibrate: FloatArray, lower: FloatArray
-    ):
+        self,
+        X: FloatArray,
+        slope: FloatArray,
+        equilibrate: FloatArray,
+        lower: FloatArray,
+        rcond: float,
+    ) -> None:
         self.X, self.slope, self.equilibrate, self.lower = X, slope, equilibrate, lower
-        rcond, _ = scipy.linalg.lapack.dpocon(lower, 1.0, uplo="L")
-        # ||H^{-1/2}|| on equilibrated rows; n for the norm of the unit-diagonal matrix itself.
-        smallest = max(float(rcond), 1e-300)
-        self.inverse_norm = float(np.max(equilibrate)) / np.sqrt(smallest)
+        self.rcond = rcond
+
+    def lifted(self, bound: FloatArray) -> float:
+        """Bound of ||H^{-1/2} v|| over all |v| <= bound."""
+        inverse = float(np.sqrt(CONDITION_SAFETY / self.rcond))
+        return inverse * extended.length(self.equilibrate * bound)
 
     @classmethod
     def of(cls, X: FloatArray, slope: FloatArray) -> _Factor | None:
@@ -158,7 +161,11 @@ class _Factor:
             lower = scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
         except scipy.linalg.LinAlgError:
             return None
-        return cls(X, slope, equilibrate, lower)
+        # Of the inverse alone: 1 / ||H^{-1}||_1 of the equilibrated H.
+        rcond, _ = scipy.linalg.lapack.dpocon(lower, 1.0, uplo="L")
+        if rcond < SMALLEST_RCOND:
+            return None
+        return cls(X, slope, equilibrate, lower, float(rcond))
 
     def _solve(self, b: FloatArray) -> FloatArray:
         x = scipy.linalg.cho_solve((self.lower, True), self.equilibrate * b, check_finite=False)
@@ -199,16 +206,19 @@ def _dual_point(
     w = potential.grad_dual(z).astype(np.longdouble)
     slope = potential.hess_dual(z).astype(np.longdouble)
     residual = y.astype(np.longdouble) - extended.apply(X, w)
-    size = extended.absolute_apply(X, np.asarray(w, dtype=np.float64)) + np.abs(y)
-    return _DualPoint(z, w, slope, residual, extended.length(size))
+    # Rounding of an extended sum: its length times the sizes of what is summed.
+    n, d = X.shape
+    terms = extended.absolute_adjoint(X, nu) + np.abs(shift)
+    sums = extended.absolute_apply(X, np.asarray(w, dtype=np.float64)) + np.abs(y)
+    rounding = ((n + 2) * extended.EPS * terms, (d + 2) * extended.EPS * sums)
+    return _DualPoint(z, w, slope, residual, *rounding)
 
 
 def _independent_rows(X: FloatArray) -> FloatArray:
     """Indices of a largest set of independent rows: the others repeat what those say."""
-    lengths = np.sqrt(np.einsum("ij,ij->i", X, X))
-    _, triangle, order = scipy.linalg.qr(
-        (X / np.where(lengths > 0, lengths, 1.0)[:, None]).T, mode="economic", pivoting=True
-    )
+    largest = np.maximum(X.max(axis=1), -X.min(axis=1))
+    scaled = X / np.where(largest > 0, largest, 1.0)[:, None]
+    _, triangle, order = scipy.linalg.qr(scaled.T, mode="economic", pivoting=True)
     diagonal = np.abs(np.diagonal(triangle))
     rank = int((diagonal > max(X.shape) * np.finfo(float).eps * diagonal[0]).sum())
     return np.sort(order[:rank])
