@@ -144,7 +144,7 @@ def _rounding(
     shortest = np.abs(scipy.linalg.lstsq(X.T, rise)[0])
     amplified = float(extended.absolute_adjoint(X, shortest).max()), float(shortest @ spread)
     ulps = ULPS * float(np.finfo(float).eps)
-    for_dual, for_value = (a / unit for a, unit in zip(amplified, units, strict=True))
+    for_dual, for_value = map(_ratio, amplified, units)
     return min(WORST_ROUNDING, ulps * for_dual), min(WORST_ROUNDING, ulps * for_value)
 
 

@@ -40,7 +40,13 @@ def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
     """`value` as a finite float64 array of `ndim` dimensions, without a copy where possible."""
     if scipy.sparse.issparse(value):
         value = _dense(value)
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InputError(
+            f"{name}: must be a rectangular array, got rows of different lengths. "
+            "Check that every sample has the same features."
+        ) from None
     if array.dtype.kind not in "buif":
         raise InputError(
             f"{name}: must hold real numbers, got dtype {array.dtype}. "

@@ -8,6 +8,7 @@ from enum import Enum
 
 import numpy as np
 
+from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.certificates import Certificate
 from flowbias.potentials import Potential
@@ -25,7 +26,6 @@ class Status(Enum):
         "certified minimizer, but not the only one: feasibility {feasibility:.1e}, gap {gap:.1e}; "
         "fb.rich_limit(model, X, y) returns the one that gradient flow selects"
     )
-    INTEGRATED = "followed by integration; error estimate {error:.1e}, not a certificate"
     STALLED = (
         "not certified: feasibility {feasibility:.1e}, stationarity {stationarity:.1e}, "
         "gap {gap:.1e} after {steps} steps; try a larger tol, remove nearly dependent rows of X, "
@@ -47,7 +47,10 @@ class SolveError(RuntimeError):
 
 @dataclass(frozen=True)
 class Stats:
-    """What a solve cost. A factorization is one product A diag(c) A^T with its Cholesky factor."""
+    """What a solve cost, its certificate not included.
+
+    A factorization is one product A diag(c) A^T with its Cholesky factor.
+    """
 
     factorizations: int
     steps: int
@@ -88,7 +91,6 @@ class Solution:
             gap=certificate.gap,
             distance=self.distance,
             steps=self.stats.steps,
-            error=self.details.get("error", np.nan),
         )
 
     def sensitivity(self) -> Sensitivity:
@@ -112,7 +114,7 @@ class Solution:
             f"Solution({self.message}\n"
             f"         route={self.route}, d={len(self.w)}, "
             f"entries above 1e-6 of the largest: {nonzero}, l1={np.abs(self.w).sum():.6g}, "
-            f"l2={np.linalg.norm(self.w):.6g},\n"
+            f"l2={extended.length(self.w):.6g},\n"
             f"         error_bound={self.certificate.error_bound:.1e}, "
             f"factorizations={self.stats.factorizations}, seconds={self.stats.seconds:.3g})"
         )

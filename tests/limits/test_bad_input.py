@@ -33,6 +33,7 @@ BAD_DATA = {
         Y,
         r"X: must have a nonzero entry, got all zeros of shape \(2, 3\)",
     ),
+    "ragged": ([[1.0, 2.0, 3.0], [1.0]], Y, r"X: must be a rectangular array, got rows of diff"),
     "no y": (X, None, r"y: must be given with X, got None"),
 }
 
@@ -61,6 +62,34 @@ def test_model_of_another_size():
         fb.limit(model, X, Y)
 
 
+@pytest.mark.parametrize("tol", [0.0, -1.0, np.nan, np.inf, "small", None])
+def test_tol(tol):
+    with pytest.raises(fb.InputError, match=r"tol: must be a positive number, got "):
+        fb.limit(MODEL, X, Y, tol=tol)
+
+
+def test_something_that_is_no_model():
+    with pytest.raises(fb.InputError, match=r"model: must declare what it `provides`, got int"):
+        fb.limit(3, X, Y)
+    with pytest.raises(fb.InputError, match=r"model: must offer at_log_scale.*, got a Hypentropy"):
+        fb.limit_path(fb.Hypentropy(scale=1.0), X, Y, log_scales=[0.0])
+
+
+def test_weights_of_another_size():
+    with pytest.raises(fb.InputError, match=r"weights: must be one number or one per column of X"):
+        fb.basis_pursuit(X, Y, weights=np.ones(5))
+    model = fb.DiagonalNet(depth=3, scale=1.0, w0=np.ones(5))
+    with pytest.raises(fb.InputError, match=r"X: must have one column per coordinate .*\(5\)"):
+        fb.rich_limit(model, X, Y)
+
+
+def test_potentials_and_models_raise_the_same_kind_of_error():
+    with pytest.raises(fb.InputError, match=r"scale: must be > 0"):
+        fb.DiagonalNet(depth=2, scale=-0.1)
+    with pytest.raises(fb.InputError, match=r"depth"):
+        fb.DepthPotential(depth=1.5, scale=0.1)
+
+
 def test_model_that_provides_too_little():
     with pytest.raises(fb.InputError, match=r"model: must provide POTENTIAL, got a L1"):
         fb.limit(fb.L1(), X, Y)
@@ -68,7 +97,7 @@ def test_model_that_provides_too_little():
         fb.rich_limit(fb.L2(), X, Y)
 
 
-@pytest.mark.parametrize("log_scales", [[], [[1.0]], [np.nan]])
+@pytest.mark.parametrize("log_scales", [[], [[1.0]], [np.nan]], ids=["none", "2-D", "NaN"])
 def test_log_scales(log_scales):
     with pytest.raises(fb.InputError, match=r"log_scales: must be a non-empty list of finite"):
         fb.limit_path(MODEL, X, Y, log_scales=log_scales)

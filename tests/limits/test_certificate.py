@@ -57,6 +57,84 @@ def test_huge_dual_excuses_nothing():
     assert not certificate(solution, dual=1e20 * RNG.standard_normal(5)).ok
 
 
+@pytest.mark.parametrize("size", [1e8, 1e10, 1e12])
+def test_dual_in_the_null_space_excuses_nothing(size):
+    """With a duplicated row nu may be arbitrarily long; only its shortest form may count."""
+    doubled_X, doubled_y = np.vstack([X, X[:1]]), np.append(Y, Y[0])
+    solution = fb.limit(MODELS["depth 2"], doubled_X, doubled_y)
+    longer = solution.dual + size * (np.eye(6)[0] - np.eye(6)[5])
+    wrong = solution.w + 1e-5 * np.linalg.svd(X)[2][-1]
+    assert not fb.certify(doubled_X, doubled_y, wrong, longer, solution.potential).ok
+
+
+@pytest.mark.parametrize(
+    "potential",
+    [
+        fb.Hypentropy(scale=1e3),
+        fb.Hypentropy(scale=1e5),
+        fb.DepthPotential(3, scale=1e4),
+        fb.L2(1e-12),
+    ],
+    ids=repr,
+)
+def test_wrong_answers_at_large_scales_are_refused(potential):
+    """There Q and the dual are tiny, and absolute measures would pass anything that fits."""
+    solution = fb.limit(potential, X, Y)
+    assert solution.certificate.ok
+    null = np.linalg.svd(X)[2][-1]
+    for wrong in (solution.w + 1e-6 * null, fb.basis_pursuit(X, Y).w):
+        assert not certificate(solution, w=wrong).ok
+    assert not certificate(solution, w=fb.basis_pursuit(X, Y).w, dual=np.zeros(5)).ok
+
+
+def test_tiny_outputs_are_judged_by_their_own_size():
+    potential = fb.Hypentropy(scale=1.0)
+    solution = fb.limit(potential, X, 1e-11 * Y)
+    wrong = 1e-11 * fb.basis_pursuit(X, Y).w
+    assert solution.certificate.ok
+    assert not fb.certify(X, 1e-11 * Y, wrong, solution.dual, potential).ok
+
+
+def test_nan_is_never_a_perfect_score():
+    solution = fb.limit(MODELS["depth 2"], X, Y)
+    found = certificate(solution, w=np.full(14, np.nan))
+    assert np.isnan(found.feasibility)
+    assert np.isnan(found.stationarity)
+
+
+def test_bound_of_a_vertex_needs_a_proof_of_optimality():
+    pursuit = fb.basis_pursuit(X, Y)
+    assert pursuit.certificate.error_bound < 1e-11
+    other = np.zeros(14)
+    other[:5] = np.linalg.solve(X[:, :5], Y)
+    found = fb.certify(X, Y, other, pursuit.dual, fb.L1())
+    assert found.error_bound >= np.linalg.norm(other - pursuit.w)
+    nothing = fb.certify(X, Y, np.zeros(14), np.zeros(5), fb.L1())
+    assert nothing.error_bound >= np.linalg.norm(pursuit.w)
+
+
+def test_shapes_that_do_not_belong_together():
+    solution = fb.limit(MODELS["depth 2"], X, Y)
+    with pytest.raises(fb.InputError, match=r"w: must have shape \(14,\) .* got \(13,\)"):
+        certificate(solution, w=np.ones(13))
+    assert fb.certify(
+        X.tolist(), Y.tolist(), solution.w.tolist(), solution.dual.tolist(), solution.potential
+    ).ok
+
+
+@pytest.mark.parametrize("condition", [1e4, 1e6, 1e8, 1e10])
+def test_error_bound_on_nearly_dependent_rows(condition):
+    rng = np.random.default_rng(1)
+    for trial in range(10):
+        left, right = (np.linalg.qr(rng.standard_normal((k, 4)))[0] for k in (4, 9))
+        ill = (left * np.geomspace(1.0, 1.0 / condition, 4)) @ right.T
+        model = fb.DiagonalNet(depth=2, scale=10.0 ** rng.uniform(-6, 3))
+        y = rng.standard_normal(4) if trial % 2 else ill @ rng.standard_normal(9)
+        solution = fb.limit(model, ill, y, throw=False)
+        exact = exact_limit(model, ill, y, solution.dual)
+        assert solution.certificate.error_bound >= distance(solution.w, exact)
+
+
 def tied_in_mpmath(depth, scale):
     """(Q, its gradient, Q*) per coordinate, straight from the definitions [woodworth2020]."""
     a, k = mp.mpf(scale), mp.mpf(depth) / (depth - 2) if depth > 2 else None

@@ -85,6 +85,39 @@ def test_shape_survives_at_depth_three_only():
     assert_allclose(deep.w, weighted.w, atol=1e-12)
 
 
+ABSENT = np.isin(np.arange(14), [0, 3, 4])
+FROZEN = np.isin(np.arange(14), [3])
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.parametrize("kind", ["biased", "one-sided", "frozen"])
+def test_biased_and_one_sided_starts(depth, kind):
+    """The two signs may cost different amounts, or one of them be closed."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((5, 14)), rng.standard_normal(5)
+    plus, minus = rng.uniform(0.2, 3.0, (2, 14))
+    minus = np.where(ABSENT & (kind != "biased"), 0.0, minus)
+    plus = np.where(FROZEN & (kind == "frozen"), 0.0, plus)
+    model = fb.DiagonalNet.from_weights(plus, minus, depth=depth)
+    rich = fb.rich_limit(model, X, y)
+    assert rich.status is fb.Status.CERTIFIED
+    near = fb.limit(model.at_log_scale(-4e3 if depth == 2 else -60.0), X, y)
+    assert_allclose(rich.w, near.w, atol=1e-9)
+
+
+def test_zero_outputs():
+    rich = fb.rich_limit(fb.DiagonalNet(depth=3, scale=1.0), FACE_X, np.zeros(2))
+    assert not rich.w.any()
+
+
+def test_uniqueness_does_not_depend_on_the_units_of_the_rows():
+    rng = np.random.default_rng(3)
+    X, y, units = rng.standard_normal((5, 20)), rng.standard_normal(5), [1, 1e-9, 1e9, 1e-18, 1]
+    assert fb.basis_pursuit(X, y).status is fb.Status.CERTIFIED
+    rescaled = fb.basis_pursuit(np.array(units)[:, None] * X, units * y)
+    assert rescaled.status is fb.Status.CERTIFIED
+
+
 @pytest.mark.parametrize("depth", [2, 3, 5])
 def test_the_scale_at_which_it_becomes_visible(depth):
     rng = np.random.default_rng(4)

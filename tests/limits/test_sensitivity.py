@@ -52,6 +52,19 @@ def test_where_y_is_projected():
     assert_allclose(found[:, 0] + found[:, 6], alone[:, 0], rtol=1e-8, atol=1e-12)
 
 
+@pytest.mark.parametrize("depth", [2, 3])
+def test_on_a_cone(depth):
+    """One-signed coordinates, with y out of their reach: those driven to zero stay there."""
+    positive = np.abs(X[:4])
+    model = fb.DiagonalNet.from_weights(RNG.uniform(0.3, 1.0, 15), np.zeros(15), depth=depth)
+    y = np.array([1.0, -2.0, 0.5, 1.0])
+    found = fb.limit(model, positive, y).sensitivity().dw_dy
+    for j in range(4):
+        move = STEP * np.eye(4)[j]
+        up, down = fb.limit(model, positive, y + move).w, fb.limit(model, positive, y - move).w
+        assert_allclose(found[:, j], (up - down) / (2 * STEP), rtol=1e-4, atol=1e-6)
+
+
 def test_extremes_have_none():
     with pytest.raises(NotImplementedError, match="has no derivative"):
         fb.basis_pursuit(X, Y).sensitivity()

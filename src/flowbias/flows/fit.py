@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
+from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.limits.reachable import reachable
 from flowbias.limits.routes import HasPotential
@@ -56,8 +57,10 @@ class Fit:
     def quality(self, w: FloatArray) -> Quality:
         """All there is to know about one predictor, for the price of one product with A."""
         fitted = self.rows @ w
-        misfit = _length(fitted - self.target)
-        short = misfit if self.reachable is self.target else _length(fitted - self.reachable)
+        misfit = extended.length(fitted - self.target)
+        short = (
+            misfit if self.reachable is self.target else extended.length(fitted - self.reachable)
+        )
         terms = float(np.abs(w) @ self.column_lengths) + self.size
         return Quality(misfit, short / self.size, short <= SETTLED * terms)
 
@@ -73,13 +76,9 @@ def fit_of(problem: Regression, initial: FloatArray, reached: FloatArray | None)
     if reached is not None:
         best = reached if lift is None else lift.T @ reached
     # Where P y = 0 the start is what residuals are compared to; where both are, nothing moves.
-    size = _length(best) or _length(rows @ initial - best) or 1.0
+    size = extended.length(best) or extended.length(rows @ initial - best) or 1.0
     lengths = np.sqrt(np.einsum("ij,ij->j", rows, rows))
     return Fit(rows, target, best, lift, size, lengths)
-
-
-def _length(vector: FloatArray) -> float:
-    return float(np.linalg.norm(vector))
 
 
 def _independent_rows(

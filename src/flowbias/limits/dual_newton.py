@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.potentials import Potential
@@ -47,9 +48,9 @@ class DualNewton:
         self.z = self.shift + self.constraint.adjoint(dual)
         self.w = self.potential.grad_dual(self.z)
         self.gap = self.constraint.target - self.constraint.apply(self.w)
-        fitted = float(np.linalg.norm(self.constraint.target - self.gap))
-        size = max(float(np.linalg.norm(self.constraint.target)), fitted)
-        self.residual = float(np.linalg.norm(self.gap)) / size if size > 0 else 0.0
+        target = self.constraint.target
+        size = max(extended.length(target), extended.length(target - self.gap))
+        self.residual = extended.length(self.gap) / size if size > 0 else 0.0
 
     def run(self, *, tol: float, max_steps: int, only_if_easy: bool) -> float:
         """Iterate to `tol`; with `only_if_easy` give up at the first step that needs a search."""
@@ -83,7 +84,7 @@ class DualNewton:
             change = curvature * self.constraint.adjoint(system.solve(self.gap))
             w = self.w + change
             gap = self.constraint.target - self.constraint.apply(w)
-            shrinkage = float(np.linalg.norm(gap)) / float(np.linalg.norm(self.gap))
+            shrinkage = extended.length(gap) / extended.length(self.gap)
             if not shrinkage < 0.5:
                 break
             self.w, self.gap, self.residual = w, gap, self.residual * shrinkage

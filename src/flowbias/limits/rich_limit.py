@@ -19,8 +19,8 @@ from flowbias.limits.basis_pursuit import TIGHT, Sides, pursue
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.reachable import Reachable, reachable
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
-from flowbias.limits.routes import RESIDUAL, HasPotential
-from flowbias.limits.solve import as_regression
+from flowbias.limits.routes import RESIDUAL, HasPotential, provided_by
+from flowbias.limits.solve import as_regression, check_model
 from flowbias.potentials import L1, Provides
 from flowbias.problem import InputError, Regression
 from flowbias.solution import Solution, Stats, Status
@@ -51,6 +51,7 @@ def rich_limit(
     coordinates hold less than 1e-3 of the l1 norm.
     """
     problem = as_regression(X, y)
+    check_model(model, problem, tol)
     extreme = _extreme_of(model, problem.X.shape[1])
     solution = pursue(problem, extreme.potential, tol=tol)
     if solution.status is Status.NOT_UNIQUE:
@@ -89,8 +90,9 @@ def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: flo
 
 
 def _extreme_of(model: HasPotential, d: int) -> _Extreme:
+    declared = provided_by(model)
     for needed, build in _EXTREMES.items():
-        if needed in model.provides:
+        if needed in declared:
             return build(model, d)
     raise InputError(
         f"model: must provide {' or '.join(need.name for need in _EXTREMES)} to have a known rich "

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.interior_point import State
@@ -105,8 +106,8 @@ def _by_branches(
             return Point(newton.w, constraint.dual_of_data(newton.dual), "dual Newton", reach)
     rich = normalize(reach, effort)
     state, moving = rich.solve(effort, tol=RESIDUAL, warm=warm)
-    misfit = float(np.linalg.norm(constraint.apply(moving) - constraint.target))
-    if reach.kept is None and not misfit <= NOT_SOLVED * float(np.linalg.norm(constraint.target)):
+    misfit = extended.length(constraint.apply(moving) - constraint.target)
+    if reach.kept is None and not misfit <= NOT_SOLVED * extended.length(constraint.target):
         # Neither near the kernel nor near the rich regime, as for large one-sided starts: Newton's
         # method with a line search converges from anywhere, if not quickly.
         return _by_dual_newton(model, problem, effort, warm)
@@ -178,7 +179,7 @@ def _inside_domain(potential: Potential, problem: Regression, point: Point) -> P
 
     best, best_gap = 0.0, gap(0.0)
     if best_gap > GOOD_GAP * (1.0 + abs(float(value.sum()))):
-        for shrink in np.geomspace(1e-15, 1e-10, 11):
+        for shrink in np.geomspace(1e-15, 1e-6, 19):
             if (candidate := gap(float(shrink))) < best_gap:
                 best, best_gap = float(shrink), candidate
     return replace(point, dual=(1.0 - best) * point.dual)
@@ -194,12 +195,24 @@ ROUTES = (
 )
 
 
+def provided_by(model: HasPotential) -> frozenset[Provides]:
+    """What the model declares; an error that says what a model is, for anything else."""
+    try:
+        return model.provides
+    except AttributeError:
+        raise InputError(
+            f"model: must declare what it `provides`, got {type(model).__name__}. "
+            "Pass a model such as fb.DiagonalNet(depth=2, scale=0.1), or a potential."
+        ) from None
+
+
 def choose(model: HasPotential) -> Route:
     """The first route of the table whose needs the model declares."""
+    declared = provided_by(model)
     for route in ROUTES:
-        if route.needs <= model.provides:
+        if route.needs <= declared:
             return route
-    missing = ", ".join(sorted(need.name for need in ROUTES[-1].needs - model.provides))
+    missing = ", ".join(sorted(need.name for need in ROUTES[-1].needs - declared))
     raise InputError(
         f"model: must provide {missing}, got a {type(model).__name__} that does not. "
         "Declare it in `provides` together with `potential` and `shift`."

@@ -17,6 +17,7 @@ from flowbias.limits.interior_point import State
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import HasPotential
 from flowbias.limits.solve import as_regression, limit_with_state
+from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError
 from flowbias.solution import Solution, Stats
 
@@ -90,7 +91,14 @@ def limit_path(
     Scales in decreasing order make the best use of them; any order gives the same limits.
     """
     problem = as_regression(X, y)
-    scales = np.asarray(log_scales, dtype=float)
+    try:
+        rescaled = model.at_log_scale
+    except AttributeError:
+        raise InputError(
+            f"model: must offer at_log_scale(log_scale), got a {type(model).__name__}. "
+            "Pass a model such as fb.DiagonalNet(depth=2, scale=1.0)."
+        ) from None
+    scales = read_real("log_scales", log_scales, "Pass natural logarithms.")
     if scales.ndim != 1 or scales.size == 0 or not np.isfinite(scales).all():
         raise InputError(
             f"log_scales: must be a non-empty list of finite numbers, got shape {scales.shape}. "
@@ -100,9 +108,7 @@ def limit_path(
     history: list[tuple[float, State]] = []
     for log_scale in scales:
         warm = _predicted(history, float(log_scale))
-        solution, state = limit_with_state(
-            model.at_log_scale(float(log_scale)), problem, tol=tol, warm=warm
-        )
+        solution, state = limit_with_state(rescaled(float(log_scale)), problem, tol=tol, warm=warm)
         if solutions:
             # The data were factored once, for all scales.
             spared = problem.constraint.factorizations

@@ -1,7 +1,9 @@
 """Derivatives of the limit, from one factorization at the solution.
 
-dw/dy = W X^T H^{-1},   W = diag(w'(z)),   H = X W X^T
-dw/dlog(scale) = v - W X^T H^{-1} X v,     v = d w(z) / d log(scale) at fixed dual z
+    dw/dy = W X^T H^{-1},   W = diag(w'(z)),   H = X W X^T
+    dw/dlog(scale) = v - W X^T H^{-1} X v,     v = d w(z) / d log(scale) at fixed dual z
+
+Coordinates that are frozen, or driven to zero, do not move.
 """
 
 from __future__ import annotations
@@ -10,21 +12,24 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.limits.normal_equations import Effort, NormalEquations
+from flowbias.limits.reachable import Reachable
 from flowbias.potentials import Potential
-from flowbias.problem import Constraint
 from flowbias.solution import Sensitivity
 
 
-def sensitivity(
-    constraint: Constraint, potential: Potential, z: FloatArray, curvature: FloatArray
-) -> Sensitivity:
-    """Both derivatives of the limit at the dual point z, where `curvature` is w'(z)."""
+def sensitivity(reach: Reachable, potential: Potential, z: FloatArray) -> Sensitivity:
+    """Both derivatives of the limit at the dual point z."""
+    constraint = reach.constraint
+    curvature = reach.restrict(potential.hess_dual(z))
     system = NormalEquations(constraint, curvature, Effort())
     targets = constraint.target_derivative()
-    duals = np.stack([system.solve(column) for column in targets.T], axis=1)
-    dw_dy = curvature[:, None] * (constraint.rows.T @ (constraint.row_scale[:, None] * duals))
+    moves = [
+        reach.embed(curvature * constraint.adjoint(system.solve(target))) for target in targets.T
+    ]
+    dw_dy = np.stack(moves, axis=1)
     drift = potential.scale_derivative(z)
     if drift is None:
         return Sensitivity(dw_dy, None)
+    drift = reach.restrict(drift)
     correction = system.solve(constraint.apply(drift))
-    return Sensitivity(dw_dy, drift - curvature * constraint.adjoint(correction))
+    return Sensitivity(dw_dy, reach.embed(drift - curvature * constraint.adjoint(correction)))

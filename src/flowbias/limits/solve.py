@@ -12,8 +12,9 @@ from flowbias.certificates import certify
 from flowbias.limits.interior_point import State
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.routes import HasPotential, Point, choose
+from flowbias.limits.routes import HasPotential, Point, choose, provided_by
 from flowbias.limits.sensitivity import sensitivity
+from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression
 from flowbias.solution import Sensitivity, Solution, Stats, Status
 
@@ -47,8 +48,8 @@ def limit_with_state(
     model: HasPotential, problem: Regression, *, tol: float, warm: WarmStart | None
 ) -> tuple[Solution, State | None]:
     """`limit`, and the state from which a nearby scale can start."""
+    check_model(model, problem, tol)
     route = choose(model)
-    _check_size(model, problem)
     started = time.perf_counter()
     effort = Effort(factorizations=problem.constraint.factorizations)
     with threads_for(problem.X):
@@ -59,7 +60,18 @@ def limit_with_state(
         return _certified(model, problem, point, effort, seconds, tol), point.state
 
 
-def _check_size(model: HasPotential, problem: Regression) -> None:
+def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
+    """Refuse a tolerance that is none, and a model of another size than the data."""
+    try:
+        positive = 0.0 < float(tol) < np.inf
+    except (TypeError, ValueError):
+        positive = False
+    if not positive:
+        raise InputError(
+            f"tol: must be a positive number, got {tol!r}. The default 1e-10 suits most problems."
+        )
+    if Provides.POTENTIAL not in provided_by(model):
+        return
     d = problem.X.shape[1]
     shape = np.broadcast_shapes(
         np.shape(model.potential.grad_dual(np.zeros(1))), np.shape(model.shift)
@@ -89,8 +101,7 @@ def _certified(
 
     def derivatives() -> Sensitivity:
         z = np.asarray(shift + problem.X.T @ dual)
-        curvature = potential.hess_dual(z)
-        return sensitivity(problem.constraint, potential, z, curvature)
+        return sensitivity(reach, potential, z)
 
     return Solution(
         w=point.w,

@@ -24,6 +24,7 @@ from flowbias.potentials.scale import (
     require,
     working_array,
 )
+from flowbias.problem import InputError
 
 _LOG2 = float(np.log(2.0))
 # Newton in t converges from its start in at most 5 steps for 2.001 <= depth <= 1000 (measured).
@@ -35,7 +36,7 @@ def check_depth(depth: float) -> float:
     """The depth as a float, or a ValueError."""
     value = read_real("depth", depth, "Pass one number, for instance depth=3.")
     if value.ndim:
-        raise ValueError(
+        raise InputError(
             f"depth: must be a single number, got {depth!r}. Pass depth=3 for instance."
         )
     require("depth", value, (value > 2.0) & (value < np.inf), "must be > 2 and finite", _DEPTH_FIX)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.problem import InputError
 
 
 def frozen_array(values: ArrayLike) -> FloatArray:
@@ -44,7 +45,7 @@ def read_real(name: str, values: ArrayLike, fix: str) -> FloatArray:
     try:
         return frozen_array(values)
     except (TypeError, ValueError):
-        raise ValueError(
+        raise InputError(
             f"{name}: must be a real number or an array of them, got {values!r}. {fix}"
         ) from None
 
@@ -56,7 +57,7 @@ def require(
     bad = ~np.asarray(valid)
     if bad.any():
         first = np.broadcast_to(values, bad.shape)[bad].flat[0]
-        raise ValueError(f"{name}: {constraint}, got {first:.6g}. {fix}")
+        raise InputError(f"{name}: {constraint}, got {first:.6g}. {fix}")
 
 
 def require_broadcast(name: str, values: FloatArray, other_name: str, other: FloatArray) -> None:
@@ -64,7 +65,7 @@ def require_broadcast(name: str, values: FloatArray, other_name: str, other: Flo
     try:
         np.broadcast_shapes(values.shape, other.shape)
     except ValueError:
-        raise ValueError(
+        raise InputError(
             f"{name}: must broadcast against {other_name} of shape {other.shape}, "
             f"got shape {values.shape}. Pass one number, or one per coordinate."
         ) from None
@@ -96,7 +97,7 @@ class Scale:
             require("log_scale", log, np.isfinite(log), "must be finite", _LOG_SCALE_FIX)
             return cls(None, log)
         got = "neither" if scale is None else "both"
-        raise ValueError(
+        raise InputError(
             f"{name}, log_scale: exactly one of them must be given, got {got}. "
             f"Pass {name}=0.1, or log_scale=-10000.0 when the scale itself underflows."
         )
