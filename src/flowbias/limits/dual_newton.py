@@ -26,6 +26,8 @@ ARMIJO = 1e-4
 SHORTEST = 2.0**-200
 # Residual at which what remains is linear: second-order terms are below rounding.
 NEARLY_SOLVED = 1e-7
+# Residual at which a step that does not help may be the fault of a factorization, not of the step.
+ROUNDED = 1e-3
 
 
 class DualNewton:
@@ -54,11 +56,12 @@ class DualNewton:
 
     def run(self, *, tol: float, max_steps: int, only_if_easy: bool) -> float:
         """Iterate to `tol`; with `only_if_easy` give up at the first step that needs a search."""
+        graded = False
         for _ in range(max_steps):
             if self.residual <= tol:
                 break
             curvature = self.potential.hess_dual(self.z)
-            system = NormalEquations(self.constraint, curvature, self.effort)
+            system = NormalEquations(self.constraint, curvature, self.effort, graded=graded)
             self.effort.steps += 1
             step = system.solve(self.gap)
             rise = self.constraint.adjoint(step)
@@ -71,8 +74,11 @@ class DualNewton:
             else:
                 self.move_to(self.dual + self._searched(step, rise) * step)
             if not self.residual < residual and (only_if_easy or residual < 1e3 * tol):
-                # Rounding of the dual reached, or too far off for Newton's method.
+                # Rounding reached, or too far off for Newton's method.
                 self.move_to(before)
+                if not graded and residual < ROUNDED:
+                    graded = True
+                    continue
                 if residual < NEARLY_SOLVED:
                     self._refine_predictor(system, curvature, tol)
                 break

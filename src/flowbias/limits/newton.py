@@ -44,81 +44,90 @@ def polish(
     max_steps: int,
 ) -> tuple[State, float]:
     """The state on its curve with residual ||A w - b|| / ||b|| below tol, and that residual."""
-    slack, dual = state.slack, state.dual
+    newton = _Newton(constraint, branches, response, state)
     size = float(np.linalg.norm(constraint.target)) or 1.0
-    mass = float(state.weight.sum())
-    # Shares are taken in the branches' own units, rounding in those of the sum.
-    worth = float((state.weight / branches.unit).sum())
-    floor, light = WEIGHT_FLOOR * worth * branches.unit, NEGLIGIBLE * worth / len(branches.plus)
-    weight = np.maximum(state.weight, floor)
     best, best_residual, idle = state, np.inf, 0
     for step in range(max_steps + 1):
-        log_weight = response.log_weight(slack)
-        on_curve = np.exp(np.minimum(log_weight, 700.0))
-        gap = constraint.target - constraint.apply(branches.difference(on_curve))
-        residual = float(np.linalg.norm(gap)) / size
-        idle = idle + 1 if residual > 0.5 * best_residual else 0
+        on_curve = newton.on_curve()
+        residual = float(np.linalg.norm(newton.gap(on_curve))) / size
+        idle = idle + 1 if not residual <= 0.5 * best_residual else 0
         if residual < best_residual:
-            best, best_residual = State(on_curve, slack, dual), residual
+            best, best_residual = State(on_curve, newton.slack, newton.dual), residual
         at_rest = idle >= PATIENCE and best_residual < ROUNDING_REACHED
         if best_residual < tol or at_rest or step == max_steps:
             break
-        weight = _follow(weight, on_curve, log_weight, light * branches.unit, floor)
-        rate = response.rate(slack)
-        mismatch = log_weight - np.log(weight)
-        floored = weight <= 1.1 * floor
-        pull = np.where(mismatch >= 0, mismatch, np.expm1(mismatch))
-        pull = np.where(floored & (pull > 0), 0.0, pull)
-
-        conductance = branches.total(np.maximum(weight, LOST * mass) * rate)
-        system = NormalEquations(constraint, conductance, effort)
-        effort.steps += 1
-        aim = constraint.apply(branches.difference(weight * (1.0 + pull)))
-        change = system.solve(constraint.target - aim)
-        rise = branches.signed(constraint.adjoint(change))
-        reach = response.longest_step(slack, -rise)
-        growth = reach * (pull + rate * rise)
-        grown = 1.0 + np.maximum(growth, 0.0)
-        weight = weight * np.where(growth >= 0, grown, np.exp(np.minimum(growth, 0.0)))
-        weight = np.maximum(weight, floor)
-        slack, dual = slack - reach * rise, dual + reach * change
-        if reach == 1.0 and np.abs(rate * rise * (weight > LOST * mass)).max() < CHORD:
-            slack, dual = _chord(constraint, branches, response, system, slack, dual, tol * size)
+        if idle > 0 and best_residual < ROUNDING_REACHED:
+            # Cholesky's method has lost the directions that the lightest branches decide.
+            newton.slack, newton.dual = best.slack, best.dual
+            newton.step(effort, tol * size, graded=True)
+        else:
+            newton.step(effort, tol * size, graded=False)
     return best, best_residual
 
 
-def _chord(
-    constraint: Constraint,
-    branches: Branches,
-    response: Response,
-    system: NormalEquations,
-    slack: FloatArray,
-    dual: FloatArray,
-    goal: float,
-) -> tuple[FloatArray, FloatArray]:
-    """Further steps with the factorization at hand, while each cuts the residual tenfold."""
-    residual = np.inf
-    while True:
-        on_curve = np.exp(np.minimum(response.log_weight(slack), 700.0))
-        gap = constraint.target - constraint.apply(branches.difference(on_curve))
-        before, residual = residual, float(np.linalg.norm(gap))
-        if residual <= goal or not residual < 0.1 * before:
-            return slack, dual
-        change = system.solve(gap)
-        rise = branches.signed(constraint.adjoint(change))
-        if response.longest_step(slack, -rise) < 1.0:
-            return slack, dual
-        slack, dual = slack - rise, dual + change
+class _Newton:
+    """Weights, slacks and dual, and the step that moves them."""
 
+    def __init__(
+        self, constraint: Constraint, branches: Branches, response: Response, state: State
+    ) -> None:
+        self.constraint, self.branches, self.response = constraint, branches, response
+        self.slack, self.dual = state.slack, state.dual
+        self.mass = float(state.weight.sum())
+        # Shares are taken in the branches' own units, rounding in those of the sum.
+        worth = float((state.weight / branches.unit).sum())
+        self.floor = WEIGHT_FLOOR * worth * branches.unit
+        self.light = NEGLIGIBLE * worth / len(branches.plus) * branches.unit
+        self.weight = np.maximum(state.weight, self.floor)
 
-def _follow(
-    weight: FloatArray,
-    on_curve: FloatArray,
-    log_weight: FloatArray,
-    light: FloatArray | float,
-    floor: FloatArray | float,
-) -> FloatArray:
-    """Put branches that are light, or already close, on their curve."""
-    is_light = (weight < light) & (on_curve < light)
-    is_close = np.abs(log_weight - np.log(weight)) < ON_CURVE
-    return np.where(is_light | is_close, np.maximum(on_curve, floor), weight)
+    def on_curve(self) -> FloatArray:
+        """The weights that the slacks ask for."""
+        return np.exp(np.minimum(self.response.log_weight(self.slack), 700.0))
+
+    def gap(self, weight: FloatArray) -> FloatArray:
+        return self.constraint.target - self.constraint.apply(self.branches.difference(weight))
+
+    def step(self, effort: Effort, goal: float, *, graded: bool) -> None:
+        """One factorization, one Newton step, and further ones while the factorization serves."""
+        self._follow()
+        mismatch = self.response.log_weight(self.slack) - np.log(self.weight)
+        pull = np.where(mismatch >= 0, mismatch, np.expm1(mismatch))
+        pull = np.where((self.weight <= 1.1 * self.floor) & (pull > 0), 0.0, pull)
+        rate = self.response.rate(self.slack)
+
+        least = 0.0 if graded else LOST * self.mass
+        conductance = self.branches.total(np.maximum(self.weight, least) * rate)
+        system = NormalEquations(self.constraint, conductance, effort, graded=graded)
+        effort.steps += 1
+        change = system.solve(self.gap(self.weight * (1.0 + pull)))
+        rise = self.branches.signed(self.constraint.adjoint(change))
+        reach = self.response.longest_step(self.slack, -rise)
+        growth = reach * (pull + rate * rise)
+        grown = 1.0 + np.maximum(growth, 0.0)
+        shrunk = np.exp(np.minimum(growth, 0.0))
+        self.weight = np.maximum(self.weight * np.where(growth >= 0, grown, shrunk), self.floor)
+        self.slack, self.dual = self.slack - reach * rise, self.dual + reach * change
+        moved = np.abs(rate * rise * (self.weight > LOST * self.mass)).max()
+        if reach == 1.0 and moved < CHORD:
+            self._chord(system, goal)
+
+    def _chord(self, system: NormalEquations, goal: float) -> None:
+        """Further steps with the factorization at hand, while each cuts the residual tenfold."""
+        residual = np.inf
+        while True:
+            gap = self.gap(self.on_curve())
+            before, residual = residual, float(np.linalg.norm(gap))
+            if residual <= goal or not residual < 0.1 * before:
+                return
+            change = system.solve(gap)
+            rise = self.branches.signed(self.constraint.adjoint(change))
+            if self.response.longest_step(self.slack, -rise) < 1.0:
+                return
+            self.slack, self.dual = self.slack - rise, self.dual + change
+
+    def _follow(self) -> None:
+        """Put branches that are light, or already close, on their curve."""
+        log_weight, on_curve = self.response.log_weight(self.slack), self.on_curve()
+        light = (self.weight < self.light) & (on_curve < self.light)
+        close = np.abs(log_weight - np.log(self.weight)) < ON_CURVE
+        self.weight = np.where(light | close, np.maximum(on_curve, self.floor), self.weight)

@@ -32,7 +32,9 @@ SMALLEST_LOG_MU = -34.0
 # The quantile of costs that still has to be resolved there.
 DEAR = 0.9
 # Where the linear program has several solutions, the slacks must still tell the weights apart.
-DEGENERATE_LOG_MU = -12.0
+DEGENERATE_LOG_MU = -14.0
+# Below this the slacks have lost so many digits that the weights on a face mean nothing.
+BLURRED_LOG_MU = -28.0
 MAX_NEWTON_STEPS = 60
 # Share of the total above which a branch of the linear program counts as in use. Below it a weight
 # may be nothing but the mu that stands in for the true one.
@@ -202,9 +204,19 @@ def _weights_on_face(
     carrying = int((worth > 1e-9 * worth.sum()).sum())
     if carrying <= len(constraint.target):
         return state.weight
-    mild = PowerResponse(response.exponent, DEGENERATE_LOG_MU * response.exponent)
+    near = state.weight
+    if response.offset < BLURRED_LOG_MU * response.exponent:
+        near = _mild_weights(constraint, branches, response.exponent, state, effort, tol)
+    weight = select_on_face(constraint, branches, response, state, near, effort, tol=tol)
+    return state.weight if weight is None else weight
+
+
+def _mild_weights(
+    constraint: Constraint, branches: Branches, k: float, state: State, effort: Effort, tol: float
+) -> FloatArray:
+    """The weights at a mu well above rounding, for a first idea of those on the face."""
+    mild = PowerResponse(k, DEGENERATE_LOG_MU * k)
     begin = start(constraint, branches, branches.difference(state.weight))
     near = powered(constraint, branches, mild, begin, effort)
     near, _ = polish(constraint, branches, mild, near, effort, tol=tol, max_steps=MAX_NEWTON_STEPS)
-    weight = select_on_face(constraint, branches, response, state, near.weight, effort, tol=tol)
-    return state.weight if weight is None else weight
+    return near.weight

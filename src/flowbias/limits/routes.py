@@ -30,7 +30,7 @@ from flowbias.problem import InputError, Regression
 # Residual at which iterations stop: two digits below the default certificate, above rounding.
 RESIDUAL = 1e-13
 MAX_EASY_STEPS = 12
-MAX_GENERAL_STEPS = 500
+MAX_GENERAL_STEPS = 200
 # Residual above which the interior point has not found the limit.
 NOT_SOLVED = 1e-6
 # A relative gap at which the dual is not touched any more.
