@@ -100,7 +100,7 @@ def certify(
         dual_size, total = float(np.abs(rise).max()), abs(float(values.sum()))
         units = (
             max(dual_size, float(np.abs(z).max())),
-            float(np.sum(np.abs(values) + np.abs(conjugates) + np.abs(z * w))),
+            float(np.sum(np.abs(values) + np.abs(conjugates) + np.abs(rise * w) + np.abs(z * w))),
         )
         relative = _ratio(away, units[0]), _ratio(gap, units[1])
         rounding = (0.0, 0.0)

@@ -80,20 +80,9 @@ class DualNewton:
                     graded = True
                     continue
                 if residual < NEARLY_SOLVED:
-                    self._refine_predictor(system, curvature, tol)
+                    self.refine_predictor(tol)
                 break
         return self.residual
-
-    def _refine_predictor(self, system: NormalEquations, curvature: FloatArray, tol: float) -> None:
-        """Go on in w itself: where slopes are steep, an ulp of the dual is many of w."""
-        while self.residual > tol:
-            change = curvature * self.constraint.adjoint(system.solve(self.gap))
-            w = self.w + change
-            gap = self.constraint.target - self.constraint.apply(w)
-            shrinkage = extended.length(gap) / extended.length(self.gap)
-            if not shrinkage < 0.5:
-                break
-            self.w, self.gap, self.residual = w, gap, self.residual * shrinkage
 
     def _trusted(self, rise: FloatArray) -> float:
         """A first fraction of the step: the longest within the trusted growth, if that is known."""
@@ -119,3 +108,21 @@ class DualNewton:
                 return reach
             reach *= 0.5
         return reach
+
+    def refine_predictor(self, tol: float, w: FloatArray | None = None) -> None:
+        """Go on in w itself (from `w`, if given) where an ulp of the dual is many of w."""
+        if w is not None:
+            self.w = w
+            self.gap = self.constraint.target - self.constraint.apply(w)
+        curvature = self.potential.hess_dual(self.z)
+        if not np.isfinite(curvature).all():
+            return
+        size = extended.length(self.constraint.target) or 1.0
+        system = NormalEquations(self.constraint, curvature, self.effort, graded=True)
+        while (left := extended.length(self.gap)) > tol * size:
+            w = self.w + curvature * self.constraint.adjoint(system.solve(self.gap))
+            gap = self.constraint.target - self.constraint.apply(w)
+            if not extended.length(gap) < 0.5 * left:
+                break
+            self.w, self.gap = w, gap
+        self.residual = extended.length(self.gap) / size

@@ -31,6 +31,8 @@ from flowbias.problem import InputError, Regression
 RESIDUAL = 1e-13
 MAX_EASY_STEPS = 12
 MAX_GENERAL_STEPS = 200
+# Residual above which rounding of the dual, as for large biased starts, is worth repairing in w.
+ROUNDING = 1e-11
 # Residual above which the interior point has not found the limit.
 NOT_SOLVED = 1e-6
 # A relative gap at which the dual is not touched any more.
@@ -110,7 +112,14 @@ def _by_branches(
     if reach.kept is None and not misfit <= NOT_SOLVED * extended.length(constraint.target):
         # Neither near the kernel nor near the rich regime, as for large one-sided starts: Newton's
         # method with a line search converges from anywhere, if not quickly.
-        return _by_dual_newton(model, problem, effort, warm)
+        searched = _by_dual_newton(model, problem, effort, warm)
+        if extended.length(constraint.apply(searched.w) - constraint.target) < misfit:
+            return searched
+    if reach.kept is None and misfit > ROUNDING * extended.length(constraint.target):
+        newton = DualNewton(constraint, model.potential, model.shift, effort)
+        newton.move_to(rich.dual(state))
+        newton.refine_predictor(RESIDUAL, moving)
+        moving = newton.w
     w = reach.embed(moving)
     dual = constraint.dual_of_data(rich.dual(state))
     dual = run_off(reach, problem, model.potential, model.shift, w, dual)
