@@ -98,10 +98,10 @@ def certify(
         gap = abs(float(np.sum(values + conjugates - z * w)) + float(nu @ misfit))
         away = _largest_seen(potential.grad(w) - z, w)
         dual_size, total = float(np.abs(rise).max()), abs(float(values.sum()))
-        units = (
-            max(dual_size, float(np.abs(z).max())),
-            float(np.sum(np.abs(values) + np.abs(conjugates) + np.abs(rise * w) + np.abs(z * w))),
-        )
+        sizes = np.abs(values) + np.abs(conjugates) + np.abs(rise * w) + np.abs(z * w)
+        # Where w = 0 nothing is left to compare with, and the gap stands for itself.
+        value_unit = float(sizes.sum()) if w.any() else 1.0
+        units = max(dual_size, float(np.abs(z).max())), value_unit
         relative = _ratio(away, units[0]), _ratio(gap, units[1])
         rounding = (0.0, 0.0)
         if max(relative) > tol:

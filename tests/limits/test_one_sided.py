@@ -60,6 +60,16 @@ def test_untied_start_with_k_zero():
     assert solution.status is fb.Status.CERTIFIED
 
 
+@DEPTHS
+def test_everything_driven_to_zero(depth):
+    model = fb.DiagonalNet.from_weights([0.7], [0.0], depth=depth)
+    X, y = np.ones((3, 1)), -np.ones(3)
+    solution = fb.limit(model, X, y)
+    assert solution.status is fb.Status.PROJECTED
+    assert solution.w == [0.0]
+    assert fb.flow(model, X, y, t=[1.0]).w[0] > 0.0
+
+
 def test_everything_frozen():
     with pytest.raises(fb.InputError, match=r"model: must have a coordinate that can move"):
         fb.limit(fb.DiagonalNet.from_weights(np.zeros(9), np.zeros(9), depth=2), X, np.ones(4))

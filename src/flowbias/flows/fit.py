@@ -9,7 +9,7 @@ U (from the singular value decomposition) and b = U^T y: the same flow, in rank(
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -97,17 +97,17 @@ def reached_by(model: HasPotential, problem: Regression) -> FloatArray | None:
     """What X w converges to where some coordinates are frozen or keep one sign; else None."""
     if not model.provides & {Provides.EXPONENTIAL_DUAL, Provides.POWER_DUAL}:
         return None
-    potential = model.potential
+    potential: Any = model.potential
     shape = problem.X.shape[1:]
-    plus, minus = (
-        np.broadcast_to(np.isfinite(getattr(potential, side)), shape)
-        for side in ("log_plus", "log_minus")
-    )
+    plus = np.broadcast_to(np.isfinite(potential.log_plus), shape)
+    minus = np.broadcast_to(np.isfinite(potential.log_minus), shape)
     if not (plus | minus).any():
         return np.zeros(problem.X.shape[0])
     reach = reachable(problem, plus, minus)
     if reach.kept is None:
         return None
+    if not reach.kept.any():
+        return np.zeros(problem.X.shape[0])
     constraint = reach.constraint
     w = scipy.linalg.lstsq(constraint.rows, constraint.target / constraint.row_scale)[0]
     return np.asarray(problem.X[:, reach.kept] @ w)
