@@ -104,6 +104,18 @@ class Regression:
         return constraint_of(self.X, self.y)
 
 
+def as_regression(X: Any, y: Any) -> Regression:
+    """The problem given either as data or as a Regression."""
+    if y is None:
+        if not isinstance(X, Regression):
+            raise InputError(
+                f"y: must be given with X, got None and X of type {type(X).__name__}. "
+                "Pass X and y, or a Regression(X, y) in place of X."
+            )
+        return X
+    return Regression(X, y)
+
+
 @dataclass(frozen=True)
 class Constraint:
     """`A w = b` with A = row_scale * rows: independent rows of unit length."""

@@ -20,12 +20,12 @@ import numpy as np
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
 from flowbias.flows.fit import Fit
-from flowbias.flows.integrate import check_tolerance, choose, fit_model, read_regression
+from flowbias.flows.integrate import check_tolerance, choose, fit_model
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.parameter import ParameterCoordinates
 from flowbias.limits import limit
 from flowbias.models._base import Parameters
-from flowbias.problem import InputError, Regression
+from flowbias.problem import InputError, Regression, as_regression
 from flowbias.solution import Solution
 
 # Growth of the residual from which gradient descent does not come back.
@@ -107,7 +107,7 @@ def gradient_descent(
     One step of size h follows the flow for a time h; its result keeps an error of order h, which
     `distance_to_limit` measures.
     """
-    problem = read_regression(X, y)
+    problem = as_regression(X, y)
     c = loss_constant(loss, len(problem.y))
     _check_steps(step_size, max_steps)
     check_tolerance("residual", residual)

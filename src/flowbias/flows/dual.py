@@ -10,7 +10,7 @@ features or parameters there are, n (or rank X) unknowns and a symmetric Jacobia
 from __future__ import annotations
 
 import bisect
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.integrate import LSODA, OdeSolver
@@ -29,14 +29,20 @@ _BEYOND = 1e3
 _GROWTH = 2.0
 
 
+class HasClock(HasPotential, Protocol):
+    """What the dual flow needs of a model: its potential, and how fast its dual moves."""
+
+    @property
+    def mirror_rate(self) -> float: ...
+
+
 class DualCoordinates(Coordinates):
     """nu, counted from the start, on the time tau = g c t."""
 
     name = "dual"
 
-    def __init__(self, model: HasPotential, fit: Fit, c: float) -> None:
-        # A bare potential has no parameters and so no clock of its own.
-        rate = float(getattr(model, "mirror_rate", 1.0)) * c
+    def __init__(self, model: HasClock, fit: Fit, c: float) -> None:
+        rate = float(model.mirror_rate) * c
         if not 0.0 < rate < np.inf:
             raise InputError(
                 f"scale: must give times within the double range, got a mirror rate of {rate:g}. "

@@ -20,8 +20,9 @@ from flowbias.flows.loss import loss_constant
 from flowbias.flows.march import Curve, Progress, march
 from flowbias.flows.parameter import ParameterCoordinates, ParameterLayout
 from flowbias.flows.trajectory import FlowStats, FlowStatus, Trajectory
+from flowbias.limits.routes import provided_by
 from flowbias.potentials import Provides
-from flowbias.problem import InputError, Regression
+from flowbias.problem import InputError, Regression, as_regression
 
 # Local error per step for states asked for by time.
 RTOL_AT_TIMES = 1e-11
@@ -78,7 +79,7 @@ def flow(
     Where the flow cannot be followed to its end FlowError is raised, or with throw=False the
     status says so.
     """
-    problem = read_regression(X, y)
+    problem = as_regression(X, y)
     c = loss_constant(loss, len(problem.y))
     times = None if t is None else _checked_times(t)
     chosen = choose(model, route)
@@ -176,7 +177,7 @@ class FlowJourney:
 
 def choose(model: Any, name: str | None = None) -> Route:
     """The first route whose needs the model declares, or the named one."""
-    provided: frozenset[Provides] = getattr(model, "provides", frozenset())
+    provided = provided_by(model)
     routes = [r for r in ROUTES if name is None or r.name == name]
     if not routes:
         names = ", ".join(repr(r.name) for r in ROUTES)
@@ -217,18 +218,6 @@ def _sized(d: int, predictor: Callable[[], FloatArray]) -> FloatArray:
             "Use a model of the right size, or a scalar scale that fits any."
         )
     return w
-
-
-def read_regression(X: Any, y: Any) -> Regression:
-    """The problem, given as data or as a Regression."""
-    if y is not None:
-        return Regression(X, y)
-    if not isinstance(X, Regression):
-        raise InputError(
-            f"y: must be given with X, got None and X of type {type(X).__name__}. "
-            "Call flow(model, X, y) or flow(model, Regression(X, y))."
-        )
-    return X
 
 
 def _checked_times(t: ArrayLike) -> FloatArray:

@@ -19,9 +19,8 @@ from flowbias import _extended as extended
 from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates import certify
 from flowbias.limits.reachable import Reachable, reachable
-from flowbias.limits.solve import as_regression
 from flowbias.potentials import L1
-from flowbias.problem import InputError, Regression
+from flowbias.problem import InputError, Regression, as_regression
 from flowbias.solution import Solution, Stats, Status
 
 # Relative to the largest entry, and to the weights: what HiGHS' own tolerance (1e-9) may hide.

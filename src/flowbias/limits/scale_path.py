@@ -16,9 +16,9 @@ from flowbias._typing import ArrayLike, FloatArray
 from flowbias.limits.interior_point import State
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import HasPotential
-from flowbias.limits.solve import as_regression, limit_with_state
+from flowbias.limits.solve import limit_with_state
 from flowbias.potentials.scale import read_real
-from flowbias.problem import InputError
+from flowbias.problem import InputError, as_regression
 from flowbias.solution import Solution, Stats
 
 

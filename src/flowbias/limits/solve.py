@@ -15,7 +15,7 @@ from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import HasPotential, Point, choose, provided_by
 from flowbias.limits.sensitivity import sensitivity
 from flowbias.potentials import Provides
-from flowbias.problem import InputError, Regression
+from flowbias.problem import InputError, Regression, as_regression
 from flowbias.solution import Sensitivity, Solution, Stats, Status
 
 
@@ -30,18 +30,6 @@ def limit(
     """
     solution, _ = limit_with_state(model, as_regression(X, y), tol=tol, warm=None)
     return solution.checked(throw)
-
-
-def as_regression(X: Any, y: Any) -> Regression:
-    """The problem given either as data or as a Regression."""
-    if y is None:
-        if not isinstance(X, Regression):
-            raise InputError(
-                f"y: must be given with X, got None and X of type {type(X).__name__}. "
-                "Call limit(model, X, y) or limit(model, Regression(X, y))."
-            )
-        return X
-    return Regression(X, y)
 
 
 def limit_with_state(

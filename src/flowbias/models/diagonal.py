@@ -94,6 +94,11 @@ class DiagonalNet(MirrorModel):
     # --- the start -----------------------------------------------------------------------------
 
     @property
+    def scale(self) -> FloatArray:
+        """The common scale of all weights; 0 or inf where only its logarithm is a double."""
+        return self._plus.scale.value
+
+    @property
     def log_scale(self) -> FloatArray:
         """log of the common scale of all weights."""
         return self._plus.scale.log

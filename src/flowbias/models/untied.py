@@ -95,6 +95,11 @@ class UntiedDiagonalNet(MirrorModel):
     # --- the start -----------------------------------------------------------------------------
 
     @property
+    def scale(self) -> FloatArray:
+        """The scale of the start; 0 or inf where only its logarithm is a double."""
+        return self._scale.value
+
+    @property
     def log_scale(self) -> FloatArray:
         """log of the scale, one number or one per feature; 0 for weights as given."""
         return self._scale.log

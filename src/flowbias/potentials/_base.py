@@ -89,6 +89,11 @@ class Potential(ABC):
         return self
 
     @property
+    def mirror_rate(self) -> float:
+        """g in d/dt grad Q(w) = -g c X^T r; 1 because a bare potential has no clock of its own."""
+        return 1.0
+
+    @property
     def shift(self) -> FloatArray | float:
         """Dual point of the start; 0 because a bare potential knows no other start."""
         return 0.0
