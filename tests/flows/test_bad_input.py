@@ -58,5 +58,5 @@ def test_data():
         flow(MODEL, X)
     with pytest.raises(InputError, match="y: must have one entry per row of X"):
         flow(MODEL, X, [1.0])
-    with pytest.raises(InputError, match="model: must provide PARAMETERS, got a ndarray"):
+    with pytest.raises(InputError, match="model: must declare what it `provides`, got ndarray"):
         flow(X, X, Y)
