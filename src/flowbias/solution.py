@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,8 +58,7 @@ class Stats:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Sensitivity:
+class Sensitivity(NamedTuple):
     """Derivatives of the limit: (d, n) in y, and (d,) in the log of the scale."""
 
     dw_dy: FloatArray
