@@ -63,43 +63,50 @@ def error_bound(
     if Provides.POTENTIAL not in potential.provides:
         return vertex_bound(X, y, w, nu, potential)
     point = _dual_point(X, y, nu, potential, shift)
-    slope = np.asarray(point.slope, dtype=np.float64)
-    if not (np.isfinite(slope).all() and np.isfinite(np.asarray(point.residual, float)).all()):
+    factored = _factored(X, point)
+    if factored is None:
         return np.inf
-    factor = _Factor.of(X, slope)
-    if factor is None:
-        rows = _independent_rows(X)
-        X = X[rows]
-        point = replace(
-            point, residual=point.residual[rows], residual_rounding=point.residual_rounding[rows]
-        )
-        factor = _Factor.of(X, slope)
-    if factor is None:
-        return np.inf
+    factor, point = factored
+    z, slope, root = np.asarray(point.z, float), factor.slope, np.sqrt(factor.slope)
     step, leftover = factor.newton_step(point)
-    rise = X.T @ step
-    leverage = factor.leverage(X)
-    # Errors of the residual itself: per-coordinate ones go through the projection unamplified.
-    root = np.sqrt(slope)
-    tilt = point.z_rounding
-    tilt = tilt + potential.dual_rounding(tilt)
-    relative = EVALUATION * np.abs(np.asarray(point.w, dtype=np.float64))
-    coordinate = float(np.linalg.norm(root * tilt))
-    coordinate += float(
-        np.linalg.norm(np.divide(relative, root, out=np.zeros_like(root), where=root > 0))
-    )
+    rise = factor.X.T @ step
+    leverage = factor.leverage()
+    coordinate = _coordinate_noise(potential, point, root)
     noise = coordinate + leftover + factor.lifted(point.residual_rounding)
     first = np.abs(rise) + leverage * noise
-    theta = _box(potential, np.asarray(point.z, float), slope, first, leverage)
+    theta = _box(potential, z, slope, first, leverage)
     if theta is None:
         return np.inf
     box = first + leverage * theta
-    growth = potential.hess_growth(np.asarray(point.z, float), box)
-    bend = np.where(slope > 0, slope * box * (growth - 1.0), 0.0)
-    centre = np.linalg.norm(np.asarray(point.w - w + point.slope * rise, dtype=np.float64))
+    bend = np.where(slope > 0, slope * box * (potential.hess_growth(z, box) - 1.0), 0.0)
+    centre = extended.length(point.w - w + point.slope * rise)
     # s* - s is W-projected noise and bending, so sqrt(max W) takes its W-norm to the norm of w.
     spread = float(root.max(initial=0.0)) * (noise + theta + coordinate)
-    return float(centre + spread + np.linalg.norm(bend))
+    return centre + spread + extended.length(bend)
+
+
+def _factored(X: FloatArray, point: _DualPoint) -> tuple[_Factor, _DualPoint] | None:
+    """H factored, on independent rows if not all of them are; None where that is hopeless."""
+    slope = np.asarray(point.slope, dtype=np.float64)
+    if not (np.isfinite(slope).all() and np.isfinite(np.asarray(point.residual, float)).all()):
+        return None
+    factor = _Factor.of(X, slope)
+    if factor is not None:
+        return factor, point
+    rows = _independent_rows(X)
+    factor = _Factor.of(X[rows], slope)
+    if factor is None:
+        return None
+    residual, rounding = point.residual[rows], point.residual_rounding[rows]
+    return factor, replace(point, residual=residual, residual_rounding=rounding)
+
+
+def _coordinate_noise(potential: Potential, point: _DualPoint, root: FloatArray) -> float:
+    """Errors of w^ coordinate by coordinate, in the norm where the projection leaves them alone."""
+    tilt = point.z_rounding + potential.dual_rounding(np.asarray(point.z, dtype=np.float64))
+    relative = EVALUATION * np.abs(np.asarray(point.w, dtype=np.float64))
+    scaled = np.divide(relative, root, out=np.zeros_like(root), where=root > 0)
+    return extended.length(root * tilt) + extended.length(scaled)
 
 
 def _box(
@@ -182,14 +189,14 @@ class _Factor:
         # Twice: the factor itself is that of H only up to rounding.
         return x, 2.0 * float(np.linalg.norm(lifted))
 
-    def leverage(self, X: FloatArray) -> FloatArray:
+    def leverage(self) -> FloatArray:
         """K_i = sqrt(x_i^T H^{-1} x_i)."""
-        n, d = X.shape
+        n, d = self.X.shape
         out = np.empty(d)
         for part in extended.column_blocks(n, d):
             lifted = scipy.linalg.solve_triangular(
                 self.lower,
-                self.equilibrate[:, None] * X[:, part],
+                self.equilibrate[:, None] * self.X[:, part],
                 lower=True,
                 overwrite_b=True,
                 check_finite=False,
