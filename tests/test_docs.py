@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+import flowbias as fb
+
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 BLOCKS = [
     pytest.param(page.name, "\n".join(blocks), id=page.name)
@@ -16,6 +18,13 @@ BLOCKS = [
 @pytest.mark.parametrize(("page", "code"), BLOCKS)
 def test_blocks_run_in_order(page, code):
     exec(compile(code, page, "exec"), {"__name__": "docs"})
+
+
+def test_api_page_lists_every_public_name():
+    page = (DOCS / "api.md").read_text()
+    listed = set(re.findall(r"^\| `(\w+)", page, re.MULTILINE))
+    assert listed == set(fb.__all__)
+    assert len(fb.__all__) <= 40
 
 
 def test_links_lead_somewhere():
