@@ -20,6 +20,8 @@ from flowbias._typing import FloatArray
 
 # Columns are handled in blocks of about this many numbers, so that no product needs a copy of X.
 BLOCK_NUMBERS = 2**19
+# Lengths of rows whose squares are safely inside the double range, weights included.
+ORDINARY_SCALE = 1e50
 # Squaring X in the Gram matrix costs half of the digits: below this reciprocal condition number
 # (condition of X above about 1e5) the rows are orthogonalized first instead.
 SAFE_GRAM_RCOND = 1e-10
@@ -169,15 +171,21 @@ def gram(rows: FloatArray, weights: FloatArray, row_scale: FloatArray) -> FloatA
     """
     n, d = rows.shape
     root = np.sqrt(weights)
+    # Rows of ordinary size are scaled at the end, on n^2 entries instead of n d.
+    late = bool(row_scale.max() < ORDINARY_SCALE and row_scale.min() > 1.0 / ORDINARY_SCALE)
     width = max(1, min(d, BLOCK_NUMBERS // n + 1))
     total: FloatArray = np.zeros((n, n), order="F")
     for start in range(0, d, width):
         part = slice(start, start + width)
         block = np.multiply(rows[:, part], root[part], order="C")
-        block *= row_scale[:, None]
+        if not late:
+            block *= row_scale[:, None]
         total = scipy.linalg.blas.dsyrk(
             1.0, block.T, beta=1.0, c=total, trans=1, lower=1, overwrite_c=1
         )
+    if late:
+        total *= row_scale
+        total *= row_scale[:, None]
     return total
 
 

@@ -129,5 +129,5 @@ class PowerResponse(Response):
 
 def step_to_zero(value: FloatArray, change: FloatArray) -> float:
     """The multiple of `change` that brings the first entry of a positive `value` to zero."""
-    falling = change < 0
-    return float(np.min(-value[falling] / change[falling], initial=np.inf))
+    steepest = float((-change / value).max())
+    return 1.0 / steepest if steepest > 0.0 else np.inf

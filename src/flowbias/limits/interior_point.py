@@ -76,9 +76,9 @@ class _Linearization:
         self.system = NormalEquations(constraint, branches.total(conductance), effort)
         effort.steps += 1
 
-    def direction(self, push: FloatArray) -> _Direction:
+    def direction(self, push: FloatArray, *, refine: bool = True) -> _Direction:
         forced = self.constraint.apply(self.branches.difference(self.conductance * push))
-        dual = self.system.solve(self.primal - forced)
+        dual = self.system.solve(self.primal - forced, refine=refine)
         rise = self.branches.signed(self.constraint.adjoint(dual))
         return _Direction(dual, -rise, self.conductance * (rise + push))
 
@@ -114,15 +114,17 @@ def entropic(
         primal = constraint.target - constraint.apply(branches.difference(weight))
         gap = float(weight @ auxiliary) / branches.count
         nearly = float(np.linalg.norm(primal)) < FEASIBLE_ENOUGH * size
-        if nearly and gap * branches.count < ENTROPIC_HANDOVER * bend * float(weight.sum()):
+        done = gap * branches.count < ENTROPIC_HANDOVER * bend * float(weight.sum())
+        if (nearly and done) or not np.isfinite(gap):
             break
         residual = slack - response.slack(weight) - auxiliary
         step = _Linearization(constraint, branches, weight / (bend + auxiliary), primal, effort)
 
-        affine = step.direction(-auxiliary - residual)
+        # A predictor is only looked at, so its last digits do not matter.
+        affine = step.direction(-auxiliary - residual, refine=False)
         affine_auxiliary = -auxiliary - auxiliary * affine.weight / weight
-        reach_p = min(1.0, step_to_zero(weight, affine.weight))
-        reach_d = min(1.0, step_to_zero(auxiliary, affine_auxiliary))
+        reach_p = _reach(weight, affine.weight)
+        reach_d = _reach(auxiliary, affine_auxiliary)
         predicted = (weight + reach_p * affine.weight) @ (auxiliary + reach_d * affine_auxiliary)
         centre = (float(predicted) / branches.count / gap) ** 3 * gap
         # Second-order terms: the product P S, and the bend of the logarithm (clipped where the
@@ -134,8 +136,8 @@ def entropic(
         move_auxiliary = wanted - auxiliary * move.weight / weight
 
         boldness = min(max(1.0 - 10.0 * gap / mass, 0.9), 0.9995)
-        reach_p = min(1.0, boldness * step_to_zero(weight, move.weight))
-        reach_d = min(1.0, boldness * step_to_zero(auxiliary, move_auxiliary))
+        reach_p = _reach(weight, move.weight, boldness)
+        reach_d = _reach(auxiliary, move_auxiliary, boldness)
         weight = weight + reach_p * move.weight
         auxiliary = auxiliary + reach_d * move_auxiliary
         slack = slack + reach_d * move.slack
@@ -162,14 +164,15 @@ def powered(
         product = weight ** (1.0 / k) * slack
         level = _barrier_level(weight, slack, k)
         carrying = weight > 1e-9 * mass * unit
-        off_curve = float(np.abs(np.log(product[carrying] / goal)).max())
-        if float(np.linalg.norm(primal)) < FEASIBLE_ENOUGH * size and off_curve < POWERED_HANDOVER:
+        off_curve = float(np.abs(np.log(product[carrying] / goal)).max(initial=0.0))
+        nearly = float(np.linalg.norm(primal)) < FEASIBLE_ENOUGH * size
+        if (nearly and off_curve < POWERED_HANDOVER) or not np.isfinite(level):
             break
         step = _Linearization(constraint, branches, k * weight / slack, primal, effort)
 
-        affine = step.direction(slack * (goal / product - 1.0))
-        reach_p = min(1.0, step_to_zero(weight, affine.weight))
-        reach_d = min(1.0, step_to_zero(slack, affine.slack))
+        affine = step.direction(slack * (goal / product - 1.0), refine=False)
+        reach_p = _reach(weight, affine.weight)
+        reach_d = _reach(slack, affine.slack)
         emptied = np.maximum(weight + reach_p * affine.weight, WEIGHT_FLOOR * mass * unit)
         predicted = _barrier_level(emptied, slack + reach_d * affine.slack, k)
         level_next = max(goal, min(1.0, predicted / level) ** 3 * level)
@@ -178,18 +181,23 @@ def powered(
         curved = up * out / k + np.where(np.abs(up) < 1.0, (1.0 - k) / (2.0 * k * k) * up * up, 0.0)
         boldness = min(max(1.0 - 10.0 * level, 0.9), 0.9995)
         move = step.direction(slack * (level_next / product - 1.0 - curved))
-        reach_p = min(1.0, boldness * step_to_zero(weight, move.weight))
-        reach_d = min(1.0, boldness * step_to_zero(slack, move.slack))
+        reach_p = _reach(weight, move.weight, boldness)
+        reach_d = _reach(slack, move.slack, boldness)
         if max(reach_p, reach_d) < STUCK:
             # Too far from the middle for second-order terms to mean anything: go there first,
             # raising a branch that is far below the others by a bounded factor only.
             move = step.direction(slack * (np.minimum(level / product, FARTHEST) - 1.0))
-            reach_p = min(1.0, boldness * step_to_zero(weight, move.weight))
-            reach_d = min(1.0, boldness * step_to_zero(slack, move.slack))
+            reach_p = _reach(weight, move.weight, boldness)
+            reach_d = _reach(slack, move.slack, boldness)
         weight = np.maximum(weight + reach_p * move.weight, WEIGHT_FLOOR * mass * unit)
         slack = slack + reach_d * move.slack
         dual = dual + reach_d * move.dual
     return State(weight, slack, dual)
+
+
+def _reach(value: FloatArray, change: FloatArray, boldness: float = 1.0) -> float:
+    """The fraction of `change` (at most 1) that keeps a positive `value` positive."""
+    return min(1.0, boldness * step_to_zero(value, change))
 
 
 def _barrier_level(weight: FloatArray, slack: FloatArray, k: float) -> float:
