@@ -20,9 +20,9 @@ from flowbias.flows.loss import loss_constant
 from flowbias.flows.march import Curve, Progress, march
 from flowbias.flows.parameter import ParameterCoordinates, ParameterLayout
 from flowbias.flows.trajectory import FlowStats, FlowStatus, Trajectory
-from flowbias.limits.routes import provided_by
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression, as_regression
+from flowbias.routing import first_fitting
 
 # Local error per step for states asked for by time.
 RTOL_AT_TIMES = 1e-11
@@ -177,19 +177,11 @@ class FlowJourney:
 
 def choose(model: Any, name: str | None = None) -> Route:
     """The first route whose needs the model declares, or the named one."""
-    provided = provided_by(model)
-    routes = [r for r in ROUTES if name is None or r.name == name]
+    routes = [route for route in ROUTES if name is None or route.name == name]
     if not routes:
-        names = ", ".join(repr(r.name) for r in ROUTES)
+        names = ", ".join(repr(route.name) for route in ROUTES)
         raise InputError(f"route: must be one of {names}, got {name!r}. Leave it out to choose.")
-    for candidate in routes:
-        if candidate.needs <= provided:
-            return candidate
-    missing = ", ".join(sorted(need.name for need in routes[-1].needs - provided))
-    raise InputError(
-        f"model: must provide {missing}, got a {type(model).__name__} that does not. "
-        "Declare it in `provides`, or take another route."
-    )
+    return first_fitting(model, routes)
 
 
 def fit_model(model: Any, problem: Regression) -> Fit:

@@ -19,10 +19,11 @@ from flowbias.limits.basis_pursuit import TIGHT, Sides, pursue
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.reachable import Reachable, reachable
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
-from flowbias.limits.routes import RESIDUAL, HasPotential, provided_by
+from flowbias.limits.routes import RESIDUAL, HasPotential
 from flowbias.limits.solve import check_model
 from flowbias.potentials import L1, Provides
 from flowbias.problem import InputError, Regression, as_regression
+from flowbias.routing import provided_by
 from flowbias.solution import Solution, Stats, Status
 
 # log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does

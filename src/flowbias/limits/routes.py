@@ -25,7 +25,7 @@ from flowbias.limits.rich_regime import (
     power_problem,
 )
 from flowbias.potentials import Potential, Provides
-from flowbias.problem import InputError, Regression
+from flowbias.problem import Regression
 
 # Residual at which iterations stop: two digits below the default certificate, above rounding.
 RESIDUAL = 1e-13
@@ -202,27 +202,3 @@ ROUTES = (
     Route("power", frozenset({Provides.POTENTIAL, Provides.POWER_DUAL}), _by_powers),
     Route("general", frozenset({Provides.POTENTIAL}), _by_dual_newton),
 )
-
-
-def provided_by(model: HasPotential) -> frozenset[Provides]:
-    """What the model declares; an error that says what a model is, for anything else."""
-    try:
-        return model.provides
-    except AttributeError:
-        raise InputError(
-            f"model: must declare what it `provides`, got {type(model).__name__}. "
-            "Pass a model such as fb.DiagonalNet(depth=2, scale=0.1), or a potential."
-        ) from None
-
-
-def choose(model: HasPotential) -> Route:
-    """The first route of the table whose needs the model declares."""
-    declared = provided_by(model)
-    for route in ROUTES:
-        if route.needs <= declared:
-            return route
-    missing = ", ".join(sorted(need.name for need in ROUTES[-1].needs - declared))
-    raise InputError(
-        f"model: must provide {missing}, got a {type(model).__name__} that does not. "
-        "Declare it in `provides` together with `potential` and `shift`."
-    )

@@ -12,10 +12,11 @@ from flowbias.certificates import certify
 from flowbias.limits.interior_point import State
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.routes import HasPotential, Point, choose, provided_by
+from flowbias.limits.routes import ROUTES, HasPotential, Point
 from flowbias.limits.sensitivity import sensitivity
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression, as_regression
+from flowbias.routing import first_fitting, provided_by
 from flowbias.solution import Sensitivity, Solution, Stats, Status
 
 
@@ -37,7 +38,7 @@ def limit_with_state(
 ) -> tuple[Solution, State | None]:
     """`limit`, and the state from which a nearby scale can start."""
     check_model(model, problem, tol)
-    route = choose(model)
+    route = first_fitting(model, ROUTES)
     started = time.perf_counter()
     effort = Effort(factorizations=problem.constraint.factorizations)
     with threads_for(problem.X):
