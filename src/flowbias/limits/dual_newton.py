@@ -120,9 +120,11 @@ class DualNewton:
         size = extended.length(self.constraint.target) or 1.0
         system = NormalEquations(self.constraint, curvature, self.effort, graded=True)
         while (left := extended.length(self.gap)) > tol * size:
-            w = self.w + curvature * self.constraint.adjoint(system.solve(self.gap))
+            step = system.solve(self.gap)
+            w = self.w + curvature * self.constraint.adjoint(step)
             gap = self.constraint.target - self.constraint.apply(w)
             if not extended.length(gap) < 0.5 * left:
                 break
-            self.w, self.gap = w, gap
+            # The dual follows, as far as its digits go; w is not recomputed from it.
+            self.w, self.gap, self.dual = w, gap, self.dual + step
         self.residual = extended.length(self.gap) / size

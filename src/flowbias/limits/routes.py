@@ -115,13 +115,14 @@ def _by_branches(
         searched = _by_dual_newton(model, problem, effort, warm)
         if extended.length(constraint.apply(searched.w) - constraint.target) < misfit:
             return searched
+    dual = rich.dual(state)
     if reach.kept is None and misfit > ROUNDING * extended.length(constraint.target):
         newton = DualNewton(constraint, model.potential, model.shift, effort)
-        newton.move_to(rich.dual(state))
+        newton.move_to(dual)
         newton.refine_predictor(RESIDUAL, moving)
-        moving = newton.w
+        moving, dual = newton.w, newton.dual
     w = reach.embed(moving)
-    dual = constraint.dual_of_data(rich.dual(state))
+    dual = constraint.dual_of_data(dual)
     dual = run_off(reach, problem, model.potential, model.shift, w, dual)
     return Point(w, dual, "interior point and Newton", reach, state)
 
