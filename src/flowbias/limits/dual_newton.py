@@ -26,6 +26,8 @@ ARMIJO = 1e-4
 SHORTEST = 2.0**-200
 # Residual at which what remains is linear: second-order terms are below rounding.
 NEARLY_SOLVED = 1e-7
+# Relative change of the dual that a correction of w by rounding can ask for.
+LAST_DIGITS = 1e-8
 # Residual at which a step that does not help may be the fault of a factorization, not of the step.
 ROUNDED = 1e-3
 
@@ -121,10 +123,13 @@ class DualNewton:
         system = NormalEquations(self.constraint, curvature, self.effort, graded=True)
         while (left := extended.length(self.gap)) > tol * size:
             step = system.solve(self.gap)
-            w = self.w + curvature * self.constraint.adjoint(step)
+            rise = self.constraint.adjoint(step)
+            w = self.w + curvature * rise
             gap = self.constraint.target - self.constraint.apply(w)
             if not extended.length(gap) < 0.5 * left:
                 break
-            # The dual follows, as far as its digits go; w is not recomputed from it.
-            self.w, self.gap, self.dual = w, gap, self.dual + step
+            self.w, self.gap = w, gap
+            # The dual follows where it is determined; w is not recomputed from it.
+            if float(np.abs(rise).max()) <= LAST_DIGITS * float(np.abs(self.z).max()):
+                self.dual = self.dual + step
         self.residual = extended.length(self.gap) / size
