@@ -36,6 +36,8 @@ MAX_STEPS = 100
 ENTROPIC_HANDOVER = 1e-3
 # The same for the power law: how far (in log) a branch that carries weight may be off its curve.
 POWERED_HANDOVER = 0.5
+# Or how close the average has come: then a single branch that is far off is better moved by Newton.
+POWERED_LEVEL = 1.05
 # A step shorter than this is not worth taking.
 STUCK = 0.1
 # Factor by which a centering step tries to raise a product P^(1/k) A that is far below the others.
@@ -166,7 +168,8 @@ def powered(
         carrying = weight > 1e-9 * mass * unit
         off_curve = float(np.abs(np.log(product[carrying] / goal)).max(initial=0.0))
         nearly = float(np.linalg.norm(primal)) < FEASIBLE_ENOUGH * size
-        if (nearly and off_curve < POWERED_HANDOVER) or not np.isfinite(level):
+        arrived = off_curve < POWERED_HANDOVER or level < POWERED_LEVEL * goal
+        if (nearly and arrived) or not np.isfinite(level):
             break
         step = _Linearization(constraint, branches, k * weight / slack, primal, effort)
 

@@ -28,6 +28,8 @@ ON_CURVE = 1e-2
 LOST = 1e-15
 # Largest change of a log-weight after which the same factorization serves once more.
 CHORD = 0.5
+# Residual at which a step that does not help may be the fault of a factorization.
+NEARLY_SOLVED = 1e-7
 # So many steps in a row that do not halve a residual this small: rounding has been reached.
 PATIENCE = 2
 ROUNDING_REACHED = 1e-9
@@ -56,12 +58,12 @@ def polish(
         at_rest = idle >= PATIENCE and best_residual < ROUNDING_REACHED
         if best_residual < tol or at_rest or step == max_steps:
             break
-        if idle > 0 and best_residual < ROUNDING_REACHED:
-            # Cholesky's method has lost the directions that the lightest branches decide.
+        # A step that did not help, this close: Cholesky's method may have lost the directions that
+        # only the lightest branches decide. Every other attempt, in case it was something else.
+        graded = idle % 2 == 1 and best_residual < NEARLY_SOLVED
+        if graded:
             newton.slack, newton.dual = best.slack, best.dual
-            newton.step(effort, tol * size, graded=True)
-        else:
-            newton.step(effort, tol * size, graded=False)
+        newton.step(effort, tol * size, graded=graded)
     return best, best_residual
 
 
