@@ -19,7 +19,7 @@ from flowbias.limits.basis_pursuit import TIGHT, Sides, pursue
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.reachable import Reachable, reachable
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
-from flowbias.limits.routes import RESIDUAL, HasPotential
+from flowbias.limits.routes import RESIDUAL, HasPotential, exponential_sides, power_sides
 from flowbias.limits.solve import check_model
 from flowbias.potentials import L1, Provides
 from flowbias.problem import InputError, Regression, as_regression
@@ -103,9 +103,7 @@ def _extreme_of(model: HasPotential, d: int) -> _Extreme:
 
 def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
     potential: Any = model.potential
-    rise = potential.rate * np.asarray(model.shift)
-    plus = np.broadcast_to(potential.log_plus + rise, (d,))
-    minus = np.broadcast_to(potential.log_minus - rise, (d,))
+    plus, minus = exponential_sides(model, d)
     finite = np.concatenate([plus[np.isfinite(plus)], minus[np.isfinite(minus)]])
     down = float(np.median(finite)) + FAR
 
@@ -127,9 +125,7 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
 
 def _power_extreme(model: HasPotential, d: int) -> _Extreme:
     potential: Any = model.potential
-    order = 2.0 - potential.depth
-    plus = np.broadcast_to(order * potential.log_plus, (d,))
-    minus = np.broadcast_to(order * potential.log_minus, (d,))
+    plus, minus = power_sides(model, d)
     costs = np.minimum(plus, minus)
     typical = float(np.median(costs[np.isfinite(costs)]))
     k = potential.depth / (potential.depth - 2.0)

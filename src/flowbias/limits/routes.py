@@ -127,14 +127,27 @@ def _by_branches(
     return Point(w, dual, "interior point and Newton", reach, state)
 
 
+def exponential_sides(model: HasPotential, d: int) -> tuple[FloatArray, FloatArray]:
+    """log P+ and log P- of each coordinate at the start; -inf where a side is absent."""
+    potential: Any = model.potential
+    rise = potential.rate * np.asarray(model.shift)
+    plus, minus = potential.log_plus + rise, potential.log_minus - rise
+    return np.broadcast_to(plus, (d,)), np.broadcast_to(minus, (d,))
+
+
+def power_sides(model: HasPotential, d: int) -> tuple[FloatArray, FloatArray]:
+    """log c+ and log c- of each coordinate, in the potential's units; inf where absent."""
+    potential: Any = model.potential
+    order, unit = 2.0 - potential.depth, potential.log_unit
+    plus, minus = order * potential.log_plus - unit, order * potential.log_minus - unit
+    return np.broadcast_to(plus, (d,)), np.broadcast_to(minus, (d,))
+
+
 def _by_exponentials(
     model: HasPotential, problem: Regression, effort: Effort, warm: WarmStart | None
 ) -> Point:
     potential: Any = model.potential
-    d = problem.X.shape[1]
-    rise = potential.rate * np.asarray(model.shift)
-    plus = np.broadcast_to(potential.log_plus + rise, (d,))
-    minus = np.broadcast_to(potential.log_minus - rise, (d,))
+    plus, minus = exponential_sides(model, problem.X.shape[1])
     return _by_branches(
         model,
         problem,
@@ -151,10 +164,8 @@ def _by_powers(
     model: HasPotential, problem: Regression, effort: Effort, warm: WarmStart | None
 ) -> Point:
     potential: Any = model.potential
-    d = problem.X.shape[1]
-    order, unit = 2.0 - potential.depth, potential.log_unit
-    plus = np.broadcast_to(order * potential.log_plus - unit, (d,))
-    minus = np.broadcast_to(order * potential.log_minus - unit, (d,))
+    unit = potential.log_unit
+    plus, minus = power_sides(model, problem.X.shape[1])
     point = _by_branches(
         model,
         problem,
