@@ -66,6 +66,23 @@ def test_deeper(data, depth, start):
     assert solution.stats.factorizations <= (35 if start >= 1e-12 else 50)
 
 
+def test_directions_that_only_the_lightest_branches_decide(benchmark_problem):
+    """Five active features for a hundred rows: Cholesky's method alone never gets there."""
+    X, _, w_true = benchmark_problem
+    for scale in (0.1, 0.08):
+        solution = fb.limit(fb.DiagonalNet(depth=10, scale=scale), X, X @ w_true)
+        assert_certified(solution)
+        assert solution.stats.factorizations <= 35
+
+
+@pytest.mark.parametrize("depth", [5, 10])
+@pytest.mark.parametrize("scale", [1e3, 1.0])
+def test_kernel_regime_of_very_uneven_starts(data, depth, scale):
+    """Slopes w0^(2D-2) over up to 72 orders of magnitude."""
+    w0 = 10.0 ** np.random.default_rng(0).uniform(-2.0, 2.0, 1000)
+    assert_certified(fb.limit(fb.DiagonalNet(depth=depth, scale=scale, w0=w0), *data))
+
+
 def test_deep_start_far_below_the_double_range(data):
     solution = fb.limit(fb.DiagonalNet(depth=3, log_scale=-1e4), *data)
     assert_certified(solution)
