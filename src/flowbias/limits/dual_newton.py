@@ -28,8 +28,6 @@ SHORTEST = 2.0**-200
 NEARLY_SOLVED = 1e-7
 # Relative change of the dual that a correction of w by rounding can ask for.
 LAST_DIGITS = 1e-8
-# Residual at which a step that does not help may be the fault of a factorization, not of the step.
-ROUNDED = 1e-3
 
 
 class DualNewton:
@@ -58,12 +56,11 @@ class DualNewton:
 
     def run(self, *, tol: float, max_steps: int, only_if_easy: bool) -> float:
         """Iterate to `tol`; with `only_if_easy` give up at the first step that needs a search."""
-        graded = False
         for _ in range(max_steps):
             if self.residual <= tol:
                 break
             curvature = self.potential.hess_dual(self.z)
-            system = NormalEquations(self.constraint, curvature, self.effort, graded=graded)
+            system = NormalEquations(self.constraint, curvature, self.effort)
             self.effort.steps += 1
             step = system.solve(self.gap)
             rise = self.constraint.adjoint(step)
@@ -78,9 +75,6 @@ class DualNewton:
             if not self.residual < residual and (only_if_easy or residual < 1e3 * tol):
                 # Rounding reached, or too far off for Newton's method.
                 self.move_to(before)
-                if not graded and residual < ROUNDED:
-                    graded = True
-                    continue
                 if residual < NEARLY_SOLVED:
                     self.refine_predictor(tol)
                 break
