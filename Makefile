@@ -2,6 +2,8 @@
 
 PYTHON ?= $(shell python3.11 -c pass 2>/dev/null && echo python3.11 || echo python3)
 VENV := .venv
+# How much `make run` computes: smoke (a minute), laptop (some minutes) or paper (half an hour).
+PRESET ?= laptop
 BIN := $(VENV)/bin
 BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
 
@@ -15,8 +17,8 @@ TEST_READY := $(VENV)/.ready-test
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(RUN_READY)  ## Solve the sparse regression example and print its certificate
-	$(BIN)/python examples/sparse_regression.py
+run: $(RUN_READY)  ## Reproduce every figure and write the page out/index.html
+	$(BIN)/flowbias reproduce --preset $(PRESET) --out out
 
 test: lint  ## Check style, types and behaviour
 	HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n 2 -q
@@ -34,7 +36,7 @@ clean:  ## Remove the environment, caches and build output
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(RUN_READY): EXTRAS :=
-$(TEST_READY): EXTRAS := [test,dev]
+$(TEST_READY): EXTRAS := [test,dev,cluster]
 
 $(RUN_READY) $(TEST_READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -21,3 +21,9 @@ def benchmark_problem() -> SparseRegression:
     for array in problem:
         array.flags.writeable = False
     return problem
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory) -> None:
+    """Results of tests go where no user's are. Set for the processes that tests start, too."""
+    os.environ["FLOWBIAS_CACHE"] = str(tmp_path_factory.mktemp("cache"))

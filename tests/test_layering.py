@@ -36,7 +36,9 @@ ENTRY_POINTS = {"__init__", "__main__"}
 
 TORCH_HOMES = {"derive", "kernels", "nets", "regime"}
 # Slow to load or optional: imported by the function that needs them, never by a module.
-ONLY_INSIDE_FUNCTIONS = {"matplotlib", "dask", "distributed", "cvxpy", "clarabel", "pooch", "PIL"}
+ONLY_INSIDE_FUNCTIONS = {
+    *("matplotlib", "dask", "distributed", "joblib", "jinja2", "cvxpy", "clarabel", "pooch", "PIL"),
+}
 TYPE_ONLY = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 
 

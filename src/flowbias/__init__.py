@@ -1,6 +1,7 @@
 """flowbias: which of the many zero-error solutions gradient flow picks, exactly, with proof."""
 
-from flowbias import datasets, theory
+from flowbias import datasets, experiments, theory
+from flowbias._version import __version__ as __version__
 from flowbias.certificates import Certificate, certify
 from flowbias.flows import Trajectory, flow, gradient_descent
 from flowbias.limits import (
@@ -23,8 +24,6 @@ from flowbias.potentials import (
 from flowbias.problem import InputError, Regression
 from flowbias.solution import Solution, SolveError, Status
 
-__version__ = "0.1.0"
-
 __all__ = [
     "L1",
     "L2",
@@ -45,6 +44,7 @@ __all__ = [
     "basis_pursuit",
     "certify",
     "datasets",
+    "experiments",
     "flow",
     "gradient_descent",
     "limit",

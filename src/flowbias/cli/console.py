@@ -1,0 +1,57 @@
+"""What the program writes: results on standard output, everything else on standard error.
+
+On a terminal both are coloured and as wide as it is. Elsewhere they are plain text, and no line is
+broken.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+# Wider than any line: a pipe has no width to fit into.
+_UNBROKEN = 100_000
+
+
+def results() -> Console:
+    """Standard output."""
+    return _console(sys.stdout)
+
+
+def remarks() -> Console:
+    """Standard error."""
+    return _console(sys.stderr)
+
+
+def complain(text: str, style: str = "") -> None:
+    """Text on standard error as it is: no markup, no line broken."""
+    remarks().print(text, style=style, soft_wrap=True)
+
+
+def columns(*names: str, right: tuple[str, ...] = ()) -> Table:
+    """A table with a heading and no frame: readable, and easy to cut with other programs."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in names:
+        table.add_column(name, justify="right" if name in right else "left")
+    return table
+
+
+def allow_any_text() -> None:
+    """A letter that the terminal's encoding lacks becomes a question mark, not an exception."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)  # absent where a stream was replaced
+        if reconfigure is not None:
+            reconfigure(errors="replace")
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    width = None if stream.isatty() else _UNBROKEN
+    return Console(file=stream, width=width, highlight=False, markup=False)

@@ -1,0 +1,166 @@
+"""`flowbias limit`: the predictor that gradient flow converges to, with its certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flowbias.cli.console import columns, results
+from flowbias.cli.exit_codes import ExitCode
+from flowbias.cli.machine_readable import write_json
+from flowbias.cli.options import DataFile, Depth, Json, Shape, Tolerance
+
+if TYPE_CHECKING:
+    from flowbias.cli.data import Data
+    from flowbias.cli.start import Network
+    from flowbias.solution import Solution
+
+_LARGEST_SHOWN = 10
+
+
+def limit(
+    data: DataFile,
+    depth: Depth = 2.0,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="Size of every weight at the start: 0.1, 1e-400.", show_default=False),
+    ] = None,
+    log_scale: Annotated[
+        float | None,
+        typer.Option(help="Natural logarithm of the scale, instead of it.", show_default=False),
+    ] = None,
+    shape: Shape = None,
+    tol: Tolerance = 1e-10,
+    json: Json = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write w to FILE.csv; or w, dual and certificate to FILE.npz.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+) -> ExitCode:
+    """Solve for the limit of gradient flow on DATA, and prove it.
+
+    Nothing is integrated. The certificate says how exact the answer is;
+    exit code 1 says that it could not be proved.
+    """
+    from flowbias.cli.data import read_data
+    from flowbias.cli.output_file import check_output
+    from flowbias.cli.start import start_of
+    from flowbias.limits import limit as solve
+
+    network = start_of(depth, shape, scale=scale, log_scale=log_scale)
+    if out is not None:
+        check_output(out, (".npz", ".csv"))
+    read = read_data(data)
+    solution = solve(network, read.problem, tol=tol, throw=False)
+    if out is not None:
+        _write(out, read, network, solution)
+    if json:
+        write_json(_document(read, network, solution))
+    else:
+        _show(read, network, solution)
+        if out is not None:
+            results().print(f"written to {out}")
+    return ExitCode.ALL_WELL if solution.status.ok else ExitCode.DOUBTFUL
+
+
+def _show(data: Data, network: Network, solution: Solution) -> None:
+    from flowbias.cli.measures import count_above_negligible, largest, norms
+
+    console = results()
+    certificate, stats = solution.certificate, solution.stats
+    l1, l2 = norms(solution.w)
+    lines = {
+        "data": str(data),
+        "start": repr(network),
+        "status": _status(solution),
+        "route": solution.route,
+        "feasibility": f"{certificate.feasibility:.1e}",
+        "stationarity": f"{certificate.stationarity:.1e}",
+        "gap": f"{certificate.gap:.1e}",
+        "error bound": f"{certificate.error_bound:.1e} (Euclidean distance to the exact limit)",
+        "l1 norm": f"{l1:.10g}",
+        "l2 norm": f"{l2:.10g}",
+        "nonzero": f"{count_above_negligible(solution.w)} of {len(solution.w)}"
+        " (above 1e-6 of the largest)",
+        "time": f"{1e3 * stats.seconds:.0f} ms, {stats.factorizations} factorizations",
+    }
+    verdict = "bold green" if solution.status.ok else "bold red"
+    for name, text in lines.items():
+        console.print(f"{name:<13}", style="bold", end="")
+        console.print(text, style=verdict if name == "status" else "")
+    table = columns("largest", "coefficient", right=("coefficient",))
+    for feature in largest(solution.w, _LARGEST_SHOWN):
+        table.add_row(data.name(feature), f"{solution.w[feature]: .8g}")
+    console.print(table)
+
+
+def _status(solution: Solution) -> str:
+    """The status, in words where it is not the plain one, whose numbers stand below it."""
+    name = solution.status.name
+    return name if name == "CERTIFIED" else f"{name}: {solution.message}"
+
+
+def _numbers(solution: Solution) -> dict[str, Any]:
+    """The certificate and the cost, under the names that every output uses."""
+    certificate = solution.certificate
+    return {
+        "feasibility": certificate.feasibility,
+        "stationarity": certificate.stationarity,
+        "gap": certificate.gap,
+        "error_bound": certificate.error_bound,
+        "tol": certificate.tol,
+    }
+
+
+def _document(data: Data, network: Network, solution: Solution) -> dict[str, Any]:
+    from flowbias.cli.measures import count_above_negligible, norms
+
+    l1, l2 = norms(solution.w)
+    return {
+        "data": str(data.file),
+        "samples": len(data.problem.X),
+        "features": len(solution.w),
+        "model": repr(network),
+        "depth": network.depth,
+        "log_scale": float(network.log_scale),
+        "status": solution.status.name,
+        "certified": solution.status.ok,
+        "message": solution.message,
+        "route": solution.route,
+        "certificate": _numbers(solution),
+        "l1": l1,
+        "l2": l2,
+        "nonzero": count_above_negligible(solution.w),
+        "factorizations": solution.stats.factorizations,
+        "seconds": solution.stats.seconds,
+        "names": data.names,
+        "w": solution.w.tolist(),
+        "dual": solution.dual.tolist(),
+    }
+
+
+def _write(file: Path, data: Data, network: Network, solution: Solution) -> None:
+    from flowbias.cli.output_file import csv_bytes, npz_bytes, write_file
+
+    if file.suffix.lower() == ".csv":
+        named = [(data.name(i), float(value)) for i, value in enumerate(solution.w)]
+        content = csv_bytes(("feature", "w"), named)
+    else:
+        content = npz_bytes(
+            {
+                "w": solution.w,
+                "dual": solution.dual,
+                **_numbers(solution),
+                "status": solution.status.name,
+                "route": solution.route,
+                "depth": network.depth,
+                "log_scale": float(network.log_scale),
+            }
+        )
+    write_file(file, content)

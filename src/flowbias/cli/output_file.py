@@ -1,0 +1,54 @@
+"""Files that a command was asked to write: refused early where hopeless, written whole or not."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flowbias._atomic import write_atomically
+from flowbias.problem import InputError
+
+
+class OutputError(OSError):
+    """Output that could not be written, with the file and the reason."""
+
+
+def check_output(file: Path, suffixes: Sequence[str]) -> None:
+    """Refuse, before anything is computed, what cannot be written afterwards."""
+    if file.suffix.lower() not in suffixes:
+        raise InputError(f"--out: must end in {' or '.join(suffixes)}, got {str(file)!r}.")
+    if file.is_dir():
+        raise InputError(f"--out: must be a file, got the folder {str(file)!r}.")
+    nearest = next((place for place in file.parents if place.exists()), None)
+    if nearest is not None and not nearest.is_dir():
+        raise InputError(f"--out: must be in a folder, but {str(nearest)!r} is a file.")
+
+
+def write_file(file: Path, content: bytes) -> None:
+    """Write the file, or leave what was there and raise OutputError."""
+    try:
+        write_atomically(file, content)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"--out: cannot write {str(file)!r}: {reason}.") from error
+
+
+def npz_bytes(members: Mapping[str, Any]) -> bytes:
+    """A NumPy archive; words and numbers become arrays without dimensions, never pickles."""
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **members)
+    return buffer.getvalue()
+
+
+def csv_bytes(names: Sequence[str], rows: Iterable[Iterable[str | float]]) -> bytes:
+    """Comma-separated values; numbers with all their digits."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows(rows)  # csv writes floats by repr, which reads back to the same bits
+    return text.getvalue().encode()

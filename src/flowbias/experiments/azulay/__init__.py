@@ -1,0 +1,1 @@
+"""Figures of azulay2021: the shape of the initialization."""

@@ -1,0 +1,1 @@
+"""Experiments that no paper shows: what the papers leave open, computed."""

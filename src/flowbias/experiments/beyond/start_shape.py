@@ -1,0 +1,238 @@
+"""Whether the shape of the start survives as the scale vanishes.  [docs/theory/overview.md, 7]
+
+From a start alpha w0 the limit minimizes sum w0^(2-D) |w|: at depth 2 the plain l1 norm, whatever
+the shape w0; at depth 3 the one with weights 1/w0. The way there is a power of the start, alpha^D
+at depth 3 but (alpha^2)^margin at depth 2, where margin is how far the inactive |X^T nu| of the
+linear program stay below their bound.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.datasets import sparse_regression
+from flowbias.experiments._base import Check, Task
+from flowbias.experiments.drawing import DEPTH_COLOURS, draw_band, name_line
+from flowbias.experiments.table import Columns, Table
+from flowbias.limits import basis_pursuit, limit_path, rich_limit
+from flowbias.models import DiagonalNet
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Limits are certified to 1e-10; one digit is left for the conversion to a distance.
+CERTIFIED = 1e-9
+# A minimizer counts as reached from this relative distance on.
+REACHED = 1e-3
+# Small enough that even small active weights are displaced by little, and well above rounding.
+FIRST_ORDER = (1e-10, 1e-7)
+
+
+def compute_shape(task: Task) -> Columns:
+    """Distances to the minimizers of the plain and of the weighted l1 norm, at depth 2 and 3."""
+    rng = task.rng()
+    n, d, sparsity = (task.integer(name) for name in ("n", "d", "sparsity"))
+    data = sparse_regression(n, d, sparsity, task.number("noise_var"), rng)
+    w0 = np.exp(rng.uniform(-1.0, 1.0, d))
+    decades = np.geomspace(0.3, 1e4, round(4.5 * task.integer("per_factor_ten")) + 1)
+    plain = basis_pursuit(data.X, data.y).w
+    weighted = basis_pursuit(data.X, data.y, weights=1.0 / w0).w
+    size = float(np.linalg.norm(plain))
+    tables = []
+    for depth, target in ((2, plain), (3, weighted)):
+        net = DiagonalNet(depth=depth, scale=1.0, w0=w0)
+        log_starts = -np.log(10.0) * decades
+        path = limit_path(net, data.X, data.y, log_scales=log_starts / depth)
+        extreme = rich_limit(net, data.X, data.y)
+        tables.append(
+            Table.of(
+                {
+                    "depth": depth,
+                    "decades": decades,
+                    "to_plain": np.linalg.norm(path.w - plain, axis=1) / size,
+                    "to_weighted": np.linalg.norm(path.w - weighted, axis=1) / size,
+                    "first_order": [
+                        _first_order_distance(data.X, target, w0, depth, log_start) / size
+                        for log_start in log_starts
+                    ],
+                    "rich_limit_distance": np.linalg.norm(extreme.w - target) / size,
+                    "margin": extreme.details["dual_margin"],
+                }
+            )
+        )
+    return Table.stack(tables).columns
+
+
+def _first_order_distance(
+    X: FloatArray, target: FloatArray, w0: FloatArray, depth: float, log_start: float
+) -> float:
+    """||w_alpha - target|| to leading order in alpha, from the linear program's vertex alone.
+
+    The active weights fix the dual, the dual the inactive ones, and these displace the active
+    ones. Infinite where alpha is too large for that. log_start = log alpha^D.
+    """
+    active = target != 0.0
+    signs, log_size = np.sign(target[active]), np.log(np.abs(target[active]))
+    log_start_each = log_start + depth * np.log(w0)
+    log_ratio = log_size - log_start_each[active]
+    unit = np.ones_like(w0) if depth == 2 else w0 ** (2.0 - depth)
+    k = np.inf if depth == 2 else depth / (depth - 2.0)
+    pull = log_ratio if depth == 2 else -np.expm1(-log_ratio / k)
+    dual = np.linalg.solve(X[:, active].T, signs * unit[active] * pull)
+    z = (X[:, ~active].T @ dual) / unit[~active]
+    inside = np.abs(z) < (-log_start if depth == 2 else 1.0)
+    if not inside.all():
+        return np.inf
+    log_up, log_down = (z, -z) if depth == 2 else (-k * np.log1p(-z), -k * np.log1p(z))
+    start = log_start_each[~active]
+    inactive = np.exp(start + log_up) - np.exp(start + log_down)
+    displaced = np.linalg.solve(X[:, active], X[:, ~active] @ inactive)
+    return float(np.hypot(np.linalg.norm(inactive), np.linalg.norm(displaced)))
+
+
+def draw_shape(axes: Axes, table: Table) -> None:
+    """Distance to the minimizers of both norms from a start of random shape."""
+    shape = table.part("shape")
+    for depth, own, other in ((2, "to_plain", "to_weighted"), (3, "to_weighted", "to_plain")):
+        rows, colour = shape.where(depth=depth), DEPTH_COLOURS[depth]
+        falling, staying = (rows.summary(name, by="decades") for name in (own, other))
+        draw_band(axes, falling.x, falling, color=colour)
+        draw_band(axes, staying.x, staying, color=colour, linestyle=(0, (3, 2)), linewidth=1.6)
+        at = int(np.flatnonzero(falling.median > 1e-7)[-1])
+        name_line(
+            axes,
+            f"D = {depth}\n{own.replace('_', ' ')} l1",
+            falling.x[at],
+            falling.median[at],
+            side="left" if depth == 3 else "right",
+            colour=colour,
+        )
+    axes.set(xscale="log", yscale="log", ylim=(1e-10, 10.0))
+    axes.text(
+        0.99,
+        0.83,
+        "dashed: to the other\nnorm's minimizer",
+        transform=axes.transAxes,
+        ha="right",
+        va="top",
+        fontsize=10,
+    )
+    exponents = (1, 10, 100, 1000, 10000)
+    axes.set_xticks(exponents, [f"$10^{{-{exponent}}}$" for exponent in exponents])
+    axes.set_xlabel("scale of the start α, as $α^D$")
+    axes.set_ylabel("relative distance of the limit")
+
+
+def check_shape(shape: Table) -> list[Check]:
+    """What the limits from starts of random shape must show."""
+    return [
+        _forgotten(shape),
+        _survives(shape),
+        _same_minimizers(shape),
+        _first_order(shape),
+        _powers(shape),
+        _faster(shape),
+    ]
+
+
+def _forgotten(shape: Table) -> Check:
+    rows = shape.where(depth=2)
+    last = rows.rows(rows["decades"] == rows["decades"].max())
+    plain, weighted = (float(np.median(last[name])) for name in ("to_plain", "to_weighted"))
+    return Check(
+        "depth-2-forgets-shape",
+        "at depth 2 the shape of the start is forgotten: the limit goes to the least plain l1 norm",
+        f"median distance to it {plain:.1e}, to the weighted one {weighted:.2g}",
+        plain <= CERTIFIED and weighted >= 0.1,
+    )
+
+
+def _survives(shape: Table) -> Check:
+    rows = shape.where(depth=3)
+    last = rows.rows(rows["decades"] == rows["decades"].max())
+    weighted, plain = float(np.max(last["to_weighted"])), float(np.median(last["to_plain"]))
+    return Check(
+        "depth-3-keeps-shape",
+        "at depth 3 it survives: the limit goes to the least l1 norm with weights 1/w0",
+        f"largest distance to it {weighted:.1e}; median distance to the plain one {plain:.2g}",
+        weighted <= CERTIFIED and plain >= 0.1,
+    )
+
+
+def _same_minimizers(shape: Table) -> Check:
+    worst = float(np.max(shape["rich_limit_distance"]))
+    return Check(
+        "rich-limit-knows-weights",
+        "rich_limit gives the plain minimizer at depth 2 and the weighted one at depth 3",
+        f"largest distance {worst:.1e}",
+        worst <= CERTIFIED,
+    )
+
+
+def _own_distance(shape: Table) -> FloatArray:
+    """To the norm that the depth minimizes."""
+    return np.where(shape["depth"] == 2.0, shape["to_plain"], shape["to_weighted"])
+
+
+def _first_order(shape: Table) -> Check:
+    low, high = FIRST_ORDER
+    distance = _own_distance(shape)
+    # Written so that NaN is among the rows that are compared.
+    compared = ~((distance < low) | (distance > high))
+    ratio = distance[compared] / shape["first_order"][compared]
+    seen = {float(depth) for depth in shape["depth"][compared]}
+    worst = float(np.max(np.abs(ratio - 1.0), initial=0.0))
+    return Check(
+        "first-order",
+        "close to the minimizer the distance is what the linear program's vertex and dual predict",
+        f"within {100.0 * worst:.2g} percent on {ratio.size} limits",
+        worst <= 0.05 and seen == {2.0, 3.0},
+    )
+
+
+def _powers(shape: Table) -> Check:
+    slow, fast = (
+        float(np.median([_power(rows.where(replicate=r)) for r in rows.levels("replicate")]))
+        for rows in (shape.where(depth=2), shape.where(depth=3))
+    )
+    return Check(
+        "powers-of-the-start",
+        "that prediction is a power of the start: α^D at depth 3, and only (α²)^margin at depth 2, "
+        "where margin is how far inactive coordinates of the dual stay from their bound",
+        f"median exponent {fast:.4f} of α³; median exponent {slow:.4f} of (α²)^margin",
+        abs(fast - 1.0) <= 0.05 and abs(slow - 1.0) <= 0.05,
+    )
+
+
+def _power(rows: Table) -> float:
+    """Exponent of the first-order distance at its smallest normal values, in units of the law."""
+    seen = np.flatnonzero(rows["first_order"] > 1e-290)[-2:]
+    if len(seen) < 2 or np.isnan(rows["first_order"]).any():
+        return np.nan
+    (first, last), (high, low) = rows["decades"][seen], np.log10(rows["first_order"][seen])
+    law = rows["margin"][0] if rows["depth"][0] == 2.0 else 1.0
+    return float((high - low) / (last - first) / law)
+
+
+def _faster(shape: Table) -> Check:
+    slow, fast = (_typical_decades(shape.where(depth=depth)) for depth in (2, 3))
+    return Check(
+        "depth-makes-it-reachable",
+        f"within {REACHED:g} of the minimizer from moderate starts at depth 3, from absurdly small "
+        "ones at depth 2",
+        f"median start α³ = 1e-{fast:.0f} at depth 3, α² = 1e-{slow:.0f} at depth 2",
+        fast <= 20.0 and 3.0 * fast <= slow < np.inf,
+    )
+
+
+def _typical_decades(rows: Table) -> float:
+    """Median over problems of the decades after which the minimizer is reached; inf: never."""
+    reached = rows.rows(_own_distance(rows) <= REACHED)
+    first = [
+        np.min(reached["decades"][reached["replicate"] == replicate], initial=np.inf)
+        for replicate in rows.levels("replicate")
+    ]
+    return float(np.median(first))

@@ -1,0 +1,132 @@
+"""Results kept on disk: one file per task, whole or not at all, never a pickle.
+
+An entry is a NumPy archive with its columns and a description of itself, followed by a digest of
+all its bytes. Anything that does not match, to the last bit, is not used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flowbias._atomic import write_atomically
+
+# The archive's own member, apart from the columns.
+_DESCRIPTION = "__entry__"
+_SEAL = b"\nsha256 "
+_SEAL_LENGTH = len(_SEAL) + 64
+
+
+class DamagedEntryError(Exception):
+    """An entry whose bytes are not those that were written, or that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a result depends on."""
+
+    experiment: str
+    preset: str
+    task: str
+    #: sources and versions, from `provenance.fingerprint`
+    fingerprint: str
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A result: its columns, how long they took, and whether other sources computed them."""
+
+    columns: Mapping[str, np.ndarray[Any, Any]]
+    seconds: float
+    stale: bool = False
+
+
+def default_folder() -> Path:
+    """$FLOWBIAS_CACHE, or flowbias in the user's cache folder."""
+    if chosen := os.environ.get("FLOWBIAS_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flowbias"
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A folder of entries: experiment/preset/task.fingerprint.npz."""
+
+    folder: Path
+
+    def file(self, key: Key) -> Path:
+        """Where the entry of `key` is, or would be."""
+        return self._home(key) / f"{_short(key.task)}.{key.fingerprint}.npz"
+
+    def load(self, key: Key) -> Entry | None:
+        """The entry of exactly this key, or None. Raises DamagedEntryError."""
+        return _read(self.file(key), key)
+
+    def load_stale(self, key: Key) -> Entry | None:
+        """The newest intact entry of the same task by whatever sources and versions, or None."""
+        files = self._home(key).glob(f"{_short(key.task)}.*.npz")
+        for file in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True):
+            fingerprint = file.name.split(".")[1]
+            try:
+                entry = _read(file, Key(key.experiment, key.preset, key.task, fingerprint))
+            except DamagedEntryError:
+                continue  # an older one may be whole; if none is, the task is computed
+            if entry is not None:
+                return replace(entry, stale=True)
+        return None
+
+    def store(self, key: Key, entry: Entry) -> None:
+        """Keep an entry. Raises OSError where the folder cannot be written or is full."""
+        buffer = io.BytesIO()
+        description = json.dumps({**vars(key), "seconds": entry.seconds})
+        members = {**entry.columns, _DESCRIPTION: np.array(description)}
+        np.savez(buffer, allow_pickle=False, **members)
+        write_atomically(self.file(key), _sealed(buffer.getvalue()))
+
+    def _home(self, key: Key) -> Path:
+        return self.folder / key.experiment / key.preset
+
+
+def _short(task: str) -> str:
+    return hashlib.sha256(task.encode()).hexdigest()[:24]
+
+
+def _sealed(archive: bytes) -> bytes:
+    # Bytes behind an archive do not disturb its readers: np.load opens a sealed file as it is.
+    return archive + _SEAL + hashlib.sha256(archive).hexdigest().encode()
+
+
+def _read(file: Path, key: Key) -> Entry | None:
+    try:
+        content = file.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DamagedEntryError(f"{file} cannot be read: {error.strerror}") from error
+    archive = content[:-_SEAL_LENGTH]
+    # Before anything is parsed: what passes is what was written.
+    if content != _sealed(archive):
+        raise DamagedEntryError(f"{file} is damaged: its bytes do not match their digest")
+    try:
+        columns, description = _parsed(archive)
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise DamagedEntryError(f"{file} is not a cache entry: {error}") from error
+    seconds = description.pop("seconds", 0.0)
+    if description != vars(key):
+        raise DamagedEntryError(f"{file} holds another result: {description}")
+    return Entry(columns, seconds)
+
+
+def _parsed(archive: bytes) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+    with np.load(io.BytesIO(archive), allow_pickle=False) as members:
+        columns = {name: members[name] for name in members.files}
+    return columns, json.loads(str(columns.pop(_DESCRIPTION)))

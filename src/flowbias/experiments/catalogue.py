@@ -1,0 +1,42 @@
+"""The experiments that there are, by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from flowbias.experiments._base import Experiment, Preset
+from flowbias.experiments.azulay import fig07_1
+from flowbias.experiments.beyond import descent_vs_flow, rich_limit
+from flowbias.experiments.woodworth import fig01, fig02, fig03
+from flowbias.problem import InputError
+
+#: In the order of the page.
+EXPERIMENTS: tuple[Experiment, ...] = (
+    fig01.EXPERIMENT,
+    fig02.EXPERIMENT,
+    fig03.EXPERIMENT,
+    fig07_1.EXPERIMENT,
+    rich_limit.EXPERIMENT,
+    descent_vs_flow.EXPERIMENT,
+)
+
+
+def find_experiment(name: str) -> Experiment:
+    """The experiment of this name."""
+    by_name = {experiment.name: experiment for experiment in EXPERIMENTS}
+    return by_name[_known("experiment", name, by_name)]
+
+
+def find_preset(name: str) -> Preset:
+    """The preset of this name."""
+    return Preset(_known("preset", name, [preset.value for preset in Preset]))
+
+
+def _known(what: str, name: str, names: Iterable[str]) -> str:
+    there = list(names)
+    if name in there:
+        return name
+    near = difflib.get_close_matches(name, there, n=1, cutoff=0.5)
+    advice = f"Did you mean {near[0]!r}?" if near else f"Try {there[0]!r}."
+    raise InputError(f"{what}: must be one of {', '.join(there)}; got {name!r}. {advice}")

@@ -1,0 +1,189 @@
+"""From panels to pictures: one look for all figures.
+
+Colours keep apart in grey and for the colour-blind, and stand out on white and on near-black paper.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from flowbias._typing import ArrayLike
+from flowbias.experiments.table import Summary, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from flowbias.experiments._base import Panel
+
+# Text, frames and reference lines. The page replaces it by the colour of its own text.
+INK = "#1b1f24"
+# One colour per depth, everywhere.
+DEPTH_COLOURS = {
+    2: "#3b6fb6",
+    3: "#d1622b",
+    4: "#8a5a9e",
+    5: "#2a9470",
+    6: "#b5476d",
+    10: "#94700a",
+}
+BLUE, RED = "#3b6fb6", "#c8442f"
+PANEL_SIZE = (5.2, 4.1)
+STYLE: Any = {
+    "font.size": 12,
+    "axes.titlesize": 12,
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "lines.linewidth": 2.2,
+    "lines.solid_capstyle": "round",
+    # The same picture gives the same bytes.
+    "svg.hashsalt": "flowbias",
+}
+
+
+class PanelDrawing(NamedTuple):
+    """One panel on a transparent ground, for a page that lays panels out by itself."""
+
+    name: str
+    title: str
+    svg: str
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure as files: all panels in one picture, and each alone."""
+
+    png: bytes
+    svg: str
+    panels: tuple[PanelDrawing, ...]
+
+
+def draw(panels: Sequence[Panel], table: Table) -> Drawing:
+    """Draw a figure once for all uses. The same table gives the same bytes."""
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        whole = figure_of(panels, table)
+        png = _saved(whole, format="png", dpi=110, metadata={"Software": None})
+        # The layout found for one format serves the other; finding it is half of the work.
+        whole.set_layout_engine("none")
+        return Drawing(
+            png=png,
+            svg=_as_svg(whole),
+            panels=tuple(
+                PanelDrawing(
+                    panel.name, panel.title, _as_svg(_bare(panel, table), transparent=True)
+                )
+                for panel in panels
+            ),
+        )
+
+
+def _bare(panel: Panel, table: Table) -> Figure:
+    """A panel without its title, which the page sets in its own type."""
+    figure = figure_of([panel], table)
+    figure.axes[0].set_title("")
+    return figure
+
+
+def _as_svg(figure: Figure, **options: Any) -> str:
+    text = _saved(figure, format="svg", metadata={"Date": None}, **options).decode()
+    return text[text.index("<svg") :]
+
+
+def _saved(figure: Figure, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, **options)
+    return buffer.getvalue()
+
+
+def figure_of(panels: Sequence[Panel], table: Table) -> Figure:
+    """The panels side by side. Made without pyplot: no window, no global state."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    width, height = PANEL_SIZE
+    with mpl.rc_context(STYLE):
+        figure = Figure(figsize=(width * len(panels), height), layout="constrained")
+        FigureCanvasAgg(figure)
+        for axes, panel in zip(
+            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
+        ):
+            panel.draw(axes, table)
+            axes.set_title(panel.title if len(panels) == 1 else f"({panel.name}) {panel.title}")
+    return figure
+
+
+def draw_band(axes: Axes, x: ArrayLike, summary: Summary, **style: Any) -> None:
+    """The median as a line, the middle half of the replicates as a band behind it."""
+    (line,) = axes.plot(x, summary.median, **style)
+    axes.fill_between(
+        np.asarray(x, dtype=float),
+        summary.low,
+        summary.high,
+        color=line.get_color(),
+        alpha=0.22,
+        linewidth=0,
+    )
+
+
+def reference_line(
+    axes: Axes, *, text: str, x: float | None = None, y: float | None = None
+) -> None:
+    """A thin dotted line across the axes with its name beside it."""
+    thin: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (1, 2))}
+    if y is not None:
+        axes.axhline(y, **thin)
+        axes.annotate(
+            text,
+            (0.02, y),
+            (0, 3),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points",
+            va="bottom",
+            fontsize=10,
+        )
+    if x is not None:
+        axes.axvline(x, **thin)
+        axes.annotate(
+            text,
+            (x, 0.98),
+            (4, 0),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            va="top",
+            fontsize=10,
+        )
+
+
+def name_line(
+    axes: Axes, text: str, x: float, y: float, *, side: str = "right", colour: str = INK
+) -> None:
+    """A direct label beside a point of a line, instead of a legend."""
+    offset = {"right": (7, 0), "left": (-7, 0), "above": (0, 7), "below": (0, -7)}[side]
+    horizontal = {"right": "left", "left": "right"}.get(side, "center")
+    vertical = {"above": "bottom", "below": "top"}.get(side, "center")
+    axes.annotate(
+        text,
+        (x, y),
+        offset,
+        textcoords="offset points",
+        ha=horizontal,
+        va=vertical,
+        color=colour,
+        fontweight="bold",
+        fontsize=11,
+    )

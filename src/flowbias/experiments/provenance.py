@@ -1,0 +1,99 @@
+"""Where results come from: the package's own sources and the versions that it computed with."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from flowbias._version import __version__
+from flowbias.problem import InputError
+
+PACKAGE = Path(__file__).resolve().parents[1]
+#: A change in any of these may change the last bits of a result.
+COMPUTING = ("numpy", "scipy", "torch")
+ABSENT = "not installed"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """How a page came about."""
+
+    command: str
+    preset: str
+    versions: Mapping[str, str]
+    sources: str
+    machine: str
+    cores: int
+    jobs: int | None
+    cluster: str | None
+    started: datetime
+    seconds: float
+    keep_stale: bool
+
+
+@cache
+def sources_digest() -> str:
+    """Changes with any line of the package: a mended solver never leaves a stale figure."""
+    state = hashlib.sha256()
+    for file in sorted(PACKAGE.rglob("*.py")):
+        state.update(f"{file.relative_to(PACKAGE).as_posix()}\0".encode())
+        state.update(hashlib.sha256(file.read_bytes()).digest())
+    return state.hexdigest()
+
+
+@cache
+def version_of(package: str) -> str:
+    """The installed version, found without importing the package."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ABSENT
+
+
+@cache
+def fingerprint() -> str:
+    """One word for the sources and the versions that results depend on."""
+    versions = " ".join(f"{name}={version_of(name)}" for name in COMPUTING)
+    return hashlib.sha256(f"{sources_digest()} {versions}".encode()).hexdigest()[:16]
+
+
+def fingerprint_of(compute: Callable[..., Any]) -> str:
+    """The fingerprint, with the file of `compute` where that is not of this package."""
+    file = Path(getattr(getattr(compute, "__code__", None), "co_filename", ""))
+    if PACKAGE in file.resolve().parents:
+        return fingerprint()
+    if not file.is_file():
+        raise InputError(
+            f"compute: must be a function defined in a file, got {compute!r}. Put it into a "
+            "module: the cache has to see whether it changed."
+        )
+    own = hashlib.sha256(file.read_bytes()).hexdigest()
+    return hashlib.sha256(f"{fingerprint()} {own}".encode()).hexdigest()[:16]
+
+
+def versions() -> dict[str, str]:
+    """What a reader needs to know to get the same numbers."""
+    names = (*COMPUTING, "matplotlib")
+    return {
+        "flowbias": __version__,
+        "python": platform.python_version(),
+        **{name: version_of(name) for name in names},
+    }
+
+
+def machine() -> str:
+    """System and processor, without the host's name."""
+    return f"{platform.system()} {platform.machine()}"
+
+
+def cores() -> int:
+    """The cores that this process may use, which a container may have fewer of than the host."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,278 @@
+"""The page: figures, verdicts and failures of a run as one HTML file that asks for no other file.
+
+The text is a pure function of its arguments. Everything that comes from outside is escaped by the
+template, and a drawing is parsed and written anew, so that what stands on the page is well-formed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, NamedTuple
+
+from flowbias.experiments._base import Check
+from flowbias.experiments.drawing import Drawing
+from flowbias.experiments.inlining import dark_colours, inlined
+from flowbias.experiments.provenance import Provenance
+from flowbias.experiments.record import Counts, Failure, Record
+from flowbias.problem import InputError
+from flowbias.theory import Reference
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+TEMPLATE = "page.html.jinja"
+
+
+class Verdict(Enum):
+    """What a reader learns first; the worst one comes last."""
+
+    HOLDS = "holds"
+    UNCHECKED = "not checked"
+    INCOMPLETE = "incomplete"
+    FAILS = "fails"
+
+    @property
+    def mark(self) -> str:
+        """Its class in the style sheet and its icon."""
+        return self.name.lower()
+
+
+class Paper(NamedTuple):
+    """How the page cites a paper that CITATION.cff lists."""
+
+    authors: str
+    year: int
+    title: str
+    venue: str
+
+
+PAPERS = {
+    "woodworth2020": Paper(
+        "Woodworth et al.",
+        2020,
+        "Kernel and Rich Regimes in Overparametrized Models",
+        "COLT 2020",
+    ),
+    "min2021": Paper(
+        "Min et al.",
+        2021,
+        "On the Explicit Role of Initialization on the Convergence and Implicit Bias of "
+        "Overparametrized Linear Networks",
+        "ICML 2021",
+    ),
+    "azulay2021": Paper(
+        "Azulay et al.",
+        2021,
+        "On the Implicit Bias of Initialization Shape: Beyond Infinitesimal Mirror Descent",
+        "ICML 2021",
+    ),
+}
+OURSELVES = "flowbias"  # the paper of a Reference that no paper prints
+
+
+class InlinePanel(NamedTuple):
+    """A panel whose SVG can stand in the page beside all others."""
+
+    title: str
+    svg: str
+
+
+class Cause(NamedTuple):
+    """Why tasks failed, once for all tasks that failed for the same reason."""
+
+    text: str
+    failures: tuple[Failure, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One experiment as the template sees it; without panels, it could not be drawn."""
+
+    record: Record
+    panels: tuple[InlinePanel, ...]
+
+    @property
+    def name(self) -> str:
+        return self.record.experiment.name
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was computed, judged and drawn."""
+        return self.record.complete and not self.record.failures
+
+    @property
+    def verdict(self) -> Verdict:
+        checks = [verdict_of(check) for check in self.record.checks]
+        return worst(checks if self.complete else [*checks, Verdict.INCOMPLETE])
+
+    @property
+    def holding(self) -> int:
+        return sum(check.holds for check in self.record.checks)
+
+    @property
+    def command(self) -> str:
+        """What draws this figure again."""
+        return shlex.join(["flowbias", "run", self.name, "--preset", self.record.preset])
+
+    @property
+    def causes(self) -> list[Cause]:
+        """Failures by cause: a missing package fails a hundred tasks for one reason."""
+        failures = self.record.failures
+        return [
+            Cause(text, tuple(failure for failure in failures if failure.cause == text))
+            for text in dict.fromkeys(failure.cause for failure in failures)
+        ]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The whole run at a glance."""
+
+    sections: tuple[Section, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        return worst([section.verdict for section in self.sections])
+
+    @property
+    def checks(self) -> int:
+        return sum(len(section.record.checks) for section in self.sections)
+
+    @property
+    def holding(self) -> int:
+        return sum(section.holding for section in self.sections)
+
+    @property
+    def drawn(self) -> int:
+        return sum(bool(section.panels) for section in self.sections)
+
+    @property
+    def failing(self) -> list[tuple[Section, Check]]:
+        return [(s, check) for s in self.sections for check in s.record.checks if not check.holds]
+
+    @property
+    def incomplete(self) -> list[Section]:
+        return [section for section in self.sections if not section.complete]
+
+    @property
+    def counts(self) -> Counts:
+        """Where all results came from."""
+        names = ("computed", "cached", "stale", "failed")
+        each = [section.record.counts for section in self.sections]
+        return Counts(**{name: sum(getattr(counts, name) for counts in each) for name in names})
+
+    @property
+    def compute_seconds(self) -> float:
+        return sum(section.record.compute_seconds for section in self.sections)
+
+    @property
+    def papers(self) -> list[Paper]:
+        """What to cite beside the software, each once, in the order of the page."""
+        keys = dict.fromkeys(s.record.experiment.reference.paper for s in self.sections)
+        return [PAPERS[key] for key in keys if key in PAPERS]
+
+
+def page(records: Sequence[Record], drawings: Mapping[str, Drawing], provenance: Provenance) -> str:
+    """The run as one HTML text, which works from a folder, offline.
+
+    `drawings` maps the name of each experiment to its figure; only one with failures may lack it.
+    The page links to the files NAME.png, NAME.svg and NAME.csv beside it.
+    """
+    _require_one_of_each(records)
+    panels = _numbered_panels(records, drawings)
+    overview = Overview(
+        tuple(Section(record, panels[record.experiment.name]) for record in records)
+    )
+    text = _template().render(overview=overview, provenance=provenance, dark_colours=dark_colours())
+    # A failure may quote a file name that is no Unicode; that must not cost the page.
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def verdict_of(check: Check) -> Verdict:
+    """A check either holds or fails."""
+    return Verdict.HOLDS if check.holds else Verdict.FAILS
+
+
+def worst(verdicts: Sequence[Verdict]) -> Verdict:
+    """The verdict over many things; over nothing, nothing was checked."""
+    return max(verdicts, key=list(Verdict).index, default=Verdict.UNCHECKED)
+
+
+def duration(seconds: float) -> str:
+    """For people: `0.4 s`, `12 s`, `3 min 20 s`, `1 h 05 min`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes == 0:
+        return f"{rest} s"
+    hours, minutes_left = divmod(minutes, 60)
+    return f"{hours} h {minutes_left:02} min" if hours else f"{minutes} min {rest} s"
+
+
+def paragraphs(text: str) -> list[str]:
+    """Parts between empty lines."""
+    return [part.strip() for part in re.split(r"\n\s*\n", text) if part.strip()]
+
+
+def source_of(reference: Reference) -> str:
+    """Where the figure is printed: `Woodworth et al. (2020), Figure 1`."""
+    paper = PAPERS.get(reference.paper)
+    authors = f"{paper.authors} ({paper.year})" if paper else reference.paper
+    if reference.paper == OURSELVES:
+        authors = "Beyond the papers"
+    return ", ".join(part for part in (authors, reference.place, reference.equation) if part)
+
+
+def _numbered_panels(
+    records: Sequence[Record], drawings: Mapping[str, Drawing]
+) -> dict[str, tuple[InlinePanel, ...]]:
+    """The panels of each experiment. A number in the prefix keeps ids apart for sure."""
+    panels: dict[str, tuple[InlinePanel, ...]] = {}
+    for number, record in enumerate(records, start=1):
+        name = record.experiment.name
+        if name not in drawings and not record.failures:
+            raise InputError(
+                f"drawings: must hold a figure for every experiment without failures, got none "
+                f"for {name!r}. Pass draw(experiment.panels, record.table) under that name."
+            )
+        drawn = drawings[name].panels if name in drawings else ()
+        panels[name] = tuple(
+            InlinePanel(heading, inlined(panel.svg, f"panel-{number}-{index}-", heading))
+            for index, panel in enumerate(drawn, start=1)
+            for heading in [panel.title if len(drawn) == 1 else f"({panel.name}) {panel.title}"]
+        )
+    return panels
+
+
+def _require_one_of_each(records: Sequence[Record]) -> None:
+    names = Counter(record.experiment.name for record in records)
+    repeated = [name for name, count in names.items() if count > 1]
+    if not records or repeated:
+        raise InputError(
+            f"records: must be one or more different experiments, got {list(names) or 'none'}"
+            f"{f' with {repeated} repeated' if repeated else ''}. Make one page per preset."
+        )
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "duration": duration,
+        "paragraphs": paragraphs,
+        "source": source_of,
+        "verdict": verdict_of,
+    }
+    text = resources.files("flowbias.experiments").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    return environment.from_string(text)

@@ -1,0 +1,206 @@
+"""Runs experiments: what the cache holds is taken from there, the rest is computed and kept.
+
+Results are collected by the name of their task and put together in the order of the task list, so
+that a table does not depend on who computed what when, nor on how often the run was interrupted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from pathlib import Path
+
+from flowbias.experiments._base import Check, Experiment, Preset, Task
+from flowbias.experiments.attempt import Job, Outcome, failure_of
+from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key, default_folder
+from flowbias.experiments.catalogue import find_experiment, find_preset
+from flowbias.experiments.cluster import run_on_cluster
+from flowbias.experiments.local import run_locally
+from flowbias.experiments.progress import Progress, progress_for
+from flowbias.experiments.provenance import cores, fingerprint, fingerprint_of
+from flowbias.experiments.record import Counts, Failure, Record
+from flowbias.experiments.table import Table
+from flowbias.problem import InputError
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run: how much, where, and what to do with results of other sources."""
+
+    preset: Preset = Preset.LAPTOP
+    #: processes on this machine; one per core unless given
+    jobs: int | None = None
+    #: address of a Dask scheduler, instead of this machine
+    cluster: str | None = None
+    cache: Path | None = None
+    #: use results that other sources or versions computed, where there are no current ones
+    keep_stale: bool = False
+
+    def __post_init__(self) -> None:
+        _check_jobs(self.jobs)
+        if self.cache_folder.exists() and not self.cache_folder.is_dir():
+            raise InputError(
+                f"cache: must be a folder, got the file {self.cache_folder}. Pass another one."
+            )
+
+    @property
+    def cache_folder(self) -> Path:
+        return default_folder() if self.cache is None else Path(self.cache)
+
+    @property
+    def workers(self) -> int:
+        return cores() if self.jobs is None else int(self.jobs)
+
+
+def _check_jobs(jobs: object) -> None:
+    if jobs is not None and not (isinstance(jobs, Integral) and int(jobs) >= 1):
+        raise InputError(
+            f"jobs: must be an integer >= 1, got {jobs!r}. "
+            f"Leave it out for one process per core ({cores()} here)."
+        )
+
+
+def run(
+    experiment: str | Experiment,
+    *,
+    preset: str = Preset.LAPTOP,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    cache: str | Path | None = None,
+    keep_stale: bool = False,
+    progress: Progress | None = None,
+) -> Record:
+    """Run one experiment, by name or of your own, and judge its table.
+
+    run("woodworth-fig1", preset="smoke").plot() draws it; `.table` and `.checks` hold the rest.
+    """
+    chosen = find_experiment(experiment) if isinstance(experiment, str) else experiment
+    folder = None if cache is None else Path(cache)
+    options = Options(find_preset(preset), jobs, cluster, folder, keep_stale)
+    return run_many([chosen], options, progress)[0]
+
+
+def run_many(
+    experiments: Sequence[Experiment], options: Options, progress: Progress | None = None
+) -> list[Record]:
+    """Run experiments with their tasks in one queue, so that no core waits for a figure to end."""
+    this = _Run(options, progress_for() if progress is None else progress)
+    for experiment in experiments:
+        this.look_up(experiment)
+    this.compute_rest()
+    return [this.record(experiment) for experiment in experiments]
+
+
+class _Run:
+    """The state of one run: results and failures by the name of their task."""
+
+    def __init__(self, options: Options, progress: Progress) -> None:
+        self._options = options
+        self._progress = progress
+        self._cache = Cache(options.cache_folder)
+        self._jobs: list[Job] = []
+        self._entries: dict[str, Entry] = {}
+        self._failures: dict[str, Failure] = {}
+        self._fresh: set[str] = set()
+        self._damaged: list[str] = []
+        self._cache_complained = False
+
+    def look_up(self, experiment: Experiment) -> None:
+        """Take what the cache holds; put the rest in the queue."""
+        mark = fingerprint_of(experiment.compute)
+        for task in experiment.task_list(self._options.preset):
+            entry = self._from_cache(task, mark)
+            if entry is None:
+                self._jobs.append(Job(task, experiment.compute, mark, fingerprint()))
+            else:
+                self._entries[task.name] = entry
+
+    def compute_rest(self) -> None:
+        """Compute what is in the queue and keep each result as it comes."""
+        stale = sum(entry.stale for entry in self._entries.values())
+        held = Counts(cached=len(self._entries) - stale, stale=stale)
+        if self._damaged:
+            self._progress.note(
+                f"{len(self._damaged)} cache entries cannot be used and are computed again; "
+                f"the first: {self._damaged[0]}"
+            )
+        try:
+            self._progress.start(held, len(self._jobs))
+            for outcome in self._outcomes():
+                self._take(outcome)
+        finally:
+            self._progress.stop()
+
+    def record(self, experiment: Experiment) -> Record:
+        """The table of an experiment with its verdicts; no table where a task failed."""
+        names = [task.name for task in experiment.task_list(self._options.preset)]
+        entries = [self._entries[name] for name in names if name in self._entries]
+        failures = [self._failures[name] for name in names if name in self._failures]
+        table = None if failures else Table.stack(Table(entry.columns) for entry in entries)
+        checks: tuple[Check, ...] = ()
+        if table is not None:
+            try:
+                checks = tuple(experiment.check(table))
+            except Exception as error:  # one broken check must not cost the other figures
+                failures = [failure_of(f"{experiment.name}: its checks", error)]
+        return Record(
+            experiment=experiment,
+            preset=self._options.preset,
+            table=table,
+            checks=checks,
+            failures=tuple(failures),
+            counts=self._count(names),
+            compute_seconds=sum(entry.seconds for entry in entries),
+        )
+
+    def _count(self, names: list[str]) -> Counts:
+        computed = sum(name in self._fresh for name in names)
+        failed = sum(name in self._failures for name in names)
+        stale = sum(name in self._entries and self._entries[name].stale for name in names)
+        return Counts(computed, len(names) - computed - failed - stale, stale, failed)
+
+    def _outcomes(self) -> Iterator[Outcome]:
+        if not self._jobs:
+            return iter(())
+        if self._options.cluster is not None:
+            return run_on_cluster(self._jobs, self._options.cluster)
+        return run_locally(self._jobs, self._options.workers)
+
+    def _take(self, outcome: Outcome) -> None:
+        job, name = outcome.job, outcome.job.task.name
+        if outcome.rows is None:
+            # Not cached: what failed is tried again by the next run.
+            self._failures[name] = outcome.failure or Failure(name, "no result", "")
+        else:
+            entry = Entry(outcome.rows.columns, outcome.seconds)
+            self._entries[name] = entry
+            self._fresh.add(name)
+            self._keep(self._key(job.task, job.fingerprint), entry)
+        self._progress.finished(name, outcome.seconds, outcome.failure)
+
+    def _keep(self, key: Key, entry: Entry) -> None:
+        try:
+            self._cache.store(key, entry)
+        except OSError as error:
+            if not self._cache_complained:
+                self._progress.note(
+                    f"results cannot be kept in {self._cache.folder} ({error.strerror}): this run "
+                    "goes on and its figures are right, but it will not be able to resume. Free "
+                    "some space there or pass another folder as cache."
+                )
+            self._cache_complained = True
+
+    def _from_cache(self, task: Task, mark: str) -> Entry | None:
+        key = self._key(task, mark)
+        try:
+            entry = self._cache.load(key)
+        except DamagedEntryError as error:
+            self._damaged.append(str(error))
+            entry = None
+        if entry is None and self._options.keep_stale:
+            entry = self._cache.load_stale(key)
+        return entry
+
+    def _key(self, task: Task, mark: str) -> Key:
+        return Key(task.experiment, self._options.preset, task.name, mark)

@@ -1,0 +1,326 @@
+"""Sparse regression: which limit generalizes, and how small the start must be for it.
+
+[woodworth2020, Figure 1]: y = <w_true, x> + noise with a sparse w_true, depth 2, uniform start.
+
+(a) population error of the limit against the scale of the start
+(b) how far its l1 and l2 norms exceed the least possible ones
+(c) the largest scale with population error <= 0.025, against the sample size
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flowbias._typing import FloatArray, Mask
+from flowbias.datasets import SparseRegression
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.drawing import BLUE, RED, draw_band, name_line, reference_line
+from flowbias.experiments.largest_scale import optimality
+from flowbias.experiments.table import Columns, Summary, Table
+from flowbias.experiments.woodworth.sample_sizes import (
+    LOG_TEN,
+    check_certified,
+    check_enclosed,
+    check_grows,
+    check_none_below,
+    draw_largest,
+    draw_samples_needed,
+    planted_data,
+    population_error,
+    power,
+    recovery_columns,
+    samples_needed,
+    value_at,
+)
+from flowbias.limits import basis_pursuit, limit_path, min_norm
+from flowbias.models import DiagonalNet
+from flowbias.problem import Regression
+from flowbias.theory import Reference
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Norms of certified minimizers: the relative duality gap is below 1e-10.
+ROUNDING = 1e-9
+# Share of the way between the two extremes that counts as nothing.
+LITTLE = 0.01
+
+
+def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
+    """One replicate is one data set: along all scales, or searched at growing sample sizes."""
+    problem = {key: settings[key] for key in ("d", "sparsity", "noise_var")}
+    along = {"n": settings["path_n"], "per_decade": settings["per_decade"]}
+    for replicate in range(int(settings["path_replicates"])):
+        yield "path", {**problem, **along, "replicate": replicate}
+    search = {key: settings[key] for key in ("sample_sizes", "threshold")}
+    for replicate in range(int(settings["replicates"])):
+        yield "largest", {**problem, **search, "replicate": replicate}
+
+
+def compute(task: Task) -> Columns:
+    """The limits along the scales, or the largest scales that generalize."""
+    if task.part == "path":
+        return _along_scales(planted_data(task, task.integer("n")), task.integer("per_decade"))
+    sizes = [int(n) for n in task.text("sample_sizes").split()]
+    return recovery_columns(planted_data(task, max(sizes)), sizes, (2,), task.number("threshold"))
+
+
+def _along_scales(data: SparseRegression, per_decade: int) -> Columns:
+    problem = Regression(data.X, data.y)
+    rich, kernel = basis_pursuit(problem), min_norm(problem)
+    powers = np.linspace(1.0, -8.0, 9 * per_decade + 1)
+    path = limit_path(DiagonalNet(2, 1.0), problem, log_scales=powers * LOG_TEN)
+    certificates = [solution.certificate for solution in (*path, rich, kernel)]
+    return {
+        "log10_scale": powers,
+        "error": [population_error(w, data.w_true) for w in path.w],
+        "excess_l1": np.abs(path.w).sum(axis=1) - np.abs(rich.w).sum(),
+        "excess_l2": np.linalg.norm(path.w, axis=1) - np.linalg.norm(kernel.w),
+        "l1_error": population_error(rich.w, data.w_true),
+        "l2_error": population_error(kernel.w, data.w_true),
+        "optimality": max(map(optimality, certificates)),
+        "error_bound": max(certificate.error_bound for certificate in certificates),
+    }
+
+
+# --- panels ------------------------------------------------------------------------------------
+
+
+def draw_error(axes: Axes, table: Table) -> None:
+    path = table.part("path")
+    curve = path.summary("error", by="log10_scale")
+    draw_band(axes, 10.0**curve.x, curve, color=BLUE)
+    axes.set(xscale="log", yscale="log", ylim=(None, 1.6))
+    reference_line(axes, y=float(np.median(path["l2_error"])), text="least l2 norm")
+    l1_error = float(np.median(path["l1_error"]))
+    reference_line(axes, y=l1_error, text="")
+    # On the right, because on the left the curve runs into its limit.
+    axes.annotate(
+        "least l1 norm",
+        (0.98, l1_error),
+        (0, 3),
+        xycoords=axes.get_yaxis_transform(),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=10,
+    )
+    axes.set_xlabel("scale of the start α")
+    axes.set_ylabel("population error ‖β − β*‖²")
+
+
+def draw_excess(axes: Axes, table: Table) -> None:
+    path = table.part("path")
+    axes.set(xscale="log", yscale="log", ylim=(1e-4, 20.0))
+    for norm, colour, side in (("l1", BLUE, "right"), ("l2", RED, "above")):
+        curve = path.summary(f"excess_{norm}", by="log10_scale")
+        # Zero, where the extreme is reached, has no place on a logarithmic axis.
+        curve = Summary(curve.x, *(np.maximum(values, 1e-9) for values in curve[1:]))
+        draw_band(axes, 10.0**curve.x, curve, color=colour)
+        at = int(np.searchsorted(curve.x, -4.0))
+        place = 10.0 ** (curve.x[at] + 0.3), curve.low[at]
+        name_line(axes, f"{norm} norm", *place, side=side, colour=colour)
+    axes.set_xlabel("scale of the start α")
+    axes.set_ylabel("norm of the limit − least norm")
+
+
+def draw_largest_scale(axes: Axes, table: Table) -> None:
+    rows = table.part("largest")
+    draw_largest(axes, rows, "log10_scale", limits=(-10.0, 0.0), color=BLUE)
+    draw_samples_needed(axes, rows)
+    axes.set_ylabel(f"largest α with error ≤ {rows['threshold'][0]:g}")
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def check(table: Table) -> list[Check]:
+    """What the caption and section 4 say about the figure."""
+    path = table.rows(table["part"] == "path")
+    largest = table.rows(table["part"] == "largest")
+    return [
+        *_check_error(path),
+        *_check_norms(path),
+        *_check_largest(largest),
+        check_certified(table),
+    ]
+
+
+def _check_error(path: Table) -> Iterator[Check]:
+    x, error, *_ = path.summary("error", by="log10_scale")
+    for norm, end in (("l2", -1), ("l1", 0)):
+        rows = path.rows(path["log10_scale"] == x[end])
+        way = rows["l2_error"] - rows["l1_error"]
+        apart = np.abs(rows["error"] - rows[f"{norm}_error"]) / way
+        yield Check(
+            f"error-meets-the-{norm}-level",
+            f"at scale {10.0 ** x[end]:g} the limit is as good as the least-{norm} solution",
+            f"their errors differ by at most {apart.max():.1e} of the way from l2 to l1",
+            bool((apart <= LITTLE).all()),
+        )
+    # Ripples near the rich end are real: the best scale of a data set may be positive.
+    rise = float(np.max(error - np.minimum.accumulate(error[::-1])[::-1])) / float(np.median(way))
+    yield Check(
+        "error-falls-with-the-scale",
+        "the population error falls as the scale falls",
+        f"median from {error[-1]:.3g} to {error[0]:.3g}, largest rise {rise:.1e} of the way",
+        bool(rise <= LITTLE),
+    )
+
+
+def _check_norms(path: Table) -> Iterator[Check]:
+    # One row per replicate, scales increasing.
+    l1, l2 = (_by_replicate(path, column) for column in ("excess_l1", "excess_l2"))
+    least = float(min(l1.min(), l2.min()))
+    yield Check(
+        "norms-exceed-the-least",
+        "no limit has a smaller l1 or l2 norm than the least one",
+        f"smallest excess {least:.2g}",
+        bool(least >= -ROUNDING),
+    )
+    step = float(np.diff(l1, axis=1).min())
+    left = float(np.max(l1[:, 0] / l1[:, -1]))
+    yield Check(
+        "l1-excess-vanishes",
+        "as the scale falls, the l1 norm of the limit falls to the least one",
+        f"{left:.1e} of the excess is left, largest rise on the way {max(0.0, -step):.1e}",
+        bool(step >= -ROUNDING and left <= LITTLE),
+    )
+    step = float(np.diff(l2, axis=1).max())
+    left = float(np.max(l2[:, -1] / l2[:, 0]))
+    yield Check(
+        "l2-excess-vanishes",
+        "as the scale grows, the l2 norm of the limit falls to the least one",
+        f"{left:.1e} of the excess is left, largest rise on the way {max(0.0, step):.1e}",
+        bool(step <= ROUNDING and left <= LITTLE),
+    )
+    yield _asymmetry(path)
+
+
+def _asymmetry(path: Table) -> Check:
+    """Theorem 2: the kernel regime is near, the rich limit exponentially far."""
+    x, l1, *_ = path.summary("excess_l1", by="log10_scale")
+    l2 = path.summary("excess_l2", by="log10_scale").median
+    middle = _first(x, l1 >= 0.5 * l1[-1])
+    up = _first(x, l2 <= LITTLE * l2[0]) - middle
+    down = middle - _first(x[::-1], l1[::-1] <= LITTLE * l1[-1])
+    return Check(
+        "rich-limit-is-farther",
+        "l2 is approximated from a moderately large scale on, l1 only from a far smaller one",
+        f"from the middle, the last {LITTLE:.0%} of excess l2 norm is {up:.2f} decades up, "
+        f"that of l1 {down:.2f} decades down",
+        bool(down >= 2.0 * up > 0.0),
+    )
+
+
+def _by_replicate(rows: Table, column: str) -> FloatArray:
+    ordered = rows.rows(np.lexsort((rows["log10_scale"], rows["replicate"])))
+    return np.asarray(ordered[column].reshape(rows.levels("replicate").size, -1))
+
+
+def _first(x: FloatArray, passes: Mask) -> float:
+    """The first x that passes; NaN, which fails every comparison, without one."""
+    return float(x[np.argmax(passes)]) if passes.any() else np.nan
+
+
+def _check_largest(rows: Table) -> Iterator[Check]:
+    line, d = samples_needed(rows), float(rows["d"][0])
+    order = float(rows["sparsity"][0] * np.log(d))
+    yield Check(
+        "l1-needs-few-samples",
+        "the least-l1 solution needs of the order of r log d samples, far fewer than d",
+        f"{line:.0f} samples = {line / order:.2f} r ln d, d = {d:.0f}",
+        bool(0.5 * order <= line <= 3.0 * order and line <= 0.25 * d),
+    )
+    threshold, least = float(rows["threshold"][0]), float(rows["l2_error"].min())
+    yield Check(
+        "kernel-solution-does-not-generalize",
+        f"up to n = {rows['n'].max():.0f} of d = {d:.0f} the least-l2 solution is useless",
+        f"its error is at least {least:.3g}, the threshold {threshold:g}",
+        bool(least >= 10.0 * threshold),
+    )
+    yield check_none_below(rows)
+    yield from _check_tradeoff(rows, line)
+    yield check_grows(rows)
+    yield check_enclosed(rows)
+
+
+def _check_tradeoff(rows: Table, line: float) -> Iterator[Check]:
+    n, median, *_ = rows.summary("log10_scale", by="n")
+    beyond = _first(n, n >= 1.5 * line)
+    at_line, at_beyond, at_end = (value_at(n, median, size) for size in (line, beyond, n[-1]))
+    yield Check(
+        "tiny-at-the-line",
+        "where the least-l1 solution just generalizes, the scale must be extremely small",
+        f"{power(at_line)} at n = {line:.0f} (counts as extreme: below 1e-4)",
+        bool(at_line <= -4.0),
+    )
+    yield Check(
+        "much-larger-slightly-beyond",
+        "with half as many samples again a much larger scale suffices; later gains are smaller",
+        f"{power(at_line)} at n = {line:.0f}, {power(at_beyond)} at n = {beyond:.0f}, "
+        f"{power(at_end)} at n = {n[-1]:.0f}",
+        bool(at_beyond - at_line >= max(1.5, at_end - at_beyond)),
+    )
+
+
+_COMMON: Settings = {"sparsity": 5, "noise_var": 0.01, "threshold": 0.025}
+_SAMPLE_SIZES = "40 44 48 52 56 60 66 72 80 100 120 150 200"
+
+EXPERIMENT = Experiment(
+    name="woodworth-fig1",
+    title="The scale of the start decides what is learned",
+    reference=Reference("woodworth2020", "Figure 1"),
+    summary=(
+        "Sparse regression with far fewer samples than features. Every predictor considered fits "
+        "the data exactly; gradient flow on the depth-2 network w+^2 - w-^2 picks one by the scale "
+        "of its start. The population error is that of a new sample less the noise, which is the "
+        "squared distance to the planted predictor. Bands hold the middle half of the data sets."
+    ),
+    paper_says=(
+        "As the scale falls, the limit moves from the least-l2 solution, which does not "
+        "generalize, to the least-l1 solution, which does. The largest scale that still "
+        "generalizes is extremely small where the samples just suffice for the least-l1 solution, "
+        "and much larger with only a few samples more."
+    ),
+    settings={
+        Preset.SMOKE: {
+            **_COMMON,
+            "d": 250,
+            "path_n": 60,
+            "per_decade": 4,
+            "path_replicates": 3,
+            "sample_sizes": "32 38 44 50 75 100",
+            "replicates": 5,
+        },
+        Preset.LAPTOP: {
+            **_COMMON,
+            "d": 1000,
+            "path_n": 100,
+            "per_decade": 6,
+            "path_replicates": 9,
+            "sample_sizes": _SAMPLE_SIZES,
+            "replicates": 15,
+        },
+        Preset.PAPER: {
+            **_COMMON,
+            "d": 1000,
+            "path_n": 100,
+            "per_decade": 6,
+            "path_replicates": 31,
+            "sample_sizes": _SAMPLE_SIZES,
+            "replicates": 51,
+        },
+    },
+    tasks=tasks,
+    compute=compute,
+    panels=(
+        Panel("a", "Small starts generalize", draw_error),
+        Panel("b", "From least l2 to least l1 norm", draw_excess),
+        Panel("c", "How small is small enough", draw_largest_scale),
+    ),
+    check=check,
+)

@@ -1,0 +1,226 @@
+"""How the largest scale that generalizes depends on the number of samples.
+
+[woodworth2020, Figures 1(c) and 3(c)] are this computation at depth 2 and at several depths: what
+they compute, how it is drawn, and the checks that they share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.datasets import SparseRegression, sparse_regression
+from flowbias.experiments._base import Check, Task
+from flowbias.experiments.drawing import INK, draw_band
+from flowbias.experiments.largest_scale import TOLERANCE, largest_scale, optimality
+from flowbias.experiments.table import Columns, Summary, Table
+from flowbias.limits import basis_pursuit, min_norm
+from flowbias.models import DiagonalNet
+from flowbias.problem import Regression
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LOG_TEN = float(np.log(10.0))
+# log10 of scale^depth, the size of each branch of w at the start. Decades where the error changes
+# most; then coarser, since at depth 2 the limit moves with 1 / log(scale).
+_NEAR = (0, -2, -3, -4, -5, -6, -7, -8, -10, -12)
+_FAR = (-20, -40, -100, -300)
+# A limit this close to the exact one has its error of 0.025 to 3e-6.
+PROVED = 1e-5
+# A further sample may hurt a data set: what medians over them may fall by, in decades.
+SCATTER = 0.5
+
+
+def planted_data(task: Task, n: int) -> SparseRegression:
+    """The task's own data set. Its first rows are one too, so that along n only n changes."""
+    return sparse_regression(
+        n=n,
+        d=task.integer("d"),
+        sparsity=task.integer("sparsity"),
+        noise_var=task.number("noise_var"),
+        rng=task.rng(),
+    )
+
+
+def recovery_columns(
+    data: SparseRegression, sizes: Iterable[int], depths: Sequence[int], threshold: float
+) -> Columns:
+    """One row per sample size and depth, on the first n samples of one data set.
+
+    The largest scale with its evidence, the errors of both extremes, and how well all is certified.
+    """
+    tables = [
+        Table.of({"n": n, **_at_one_size(data.X[:n], data.y[:n], data.w_true, depths, threshold)})
+        for n in sizes
+    ]
+    return Table.stack(tables).columns
+
+
+def _at_one_size(
+    X: FloatArray, y: FloatArray, w_true: FloatArray, depths: Sequence[int], threshold: float
+) -> Columns:
+    problem = Regression(X, y)
+    rich, kernel = basis_pursuit(problem), min_norm(problem)
+    extremes = rich.certificate, kernel.certificate
+    found = [
+        largest_scale(
+            DiagonalNet(depth, 1.0),
+            problem,
+            lambda w: population_error(w, w_true),
+            threshold=threshold,
+            rich_error=population_error(rich.w, w_true),
+            log_scales=scan_of(depth),
+        )
+        for depth in depths
+    ]
+    gap = max(map(optimality, extremes))
+    bound = max(certificate.error_bound for certificate in extremes)
+    return {
+        "depth": depths,
+        "log10_scale": [one.log_scale / LOG_TEN for one in found],
+        "log10_scale_above": [one.log_scale_above / LOG_TEN for one in found],
+        "error": [one.error for one in found],
+        "error_above": [one.error_above for one in found],
+        "l1_error": population_error(rich.w, w_true),
+        "l2_error": population_error(kernel.w, w_true),
+        "optimality": [max(one.optimality, gap) for one in found],
+        "error_bound": [max(one.error_bound, bound) for one in found],
+    }
+
+
+def population_error(w: FloatArray, w_true: FloatArray) -> float:
+    """||w - w_true||^2: the expected squared error on a new sample, less that of the noise."""
+    return float(np.sum(np.square(w - w_true)))
+
+
+def scan_of(depth: int) -> FloatArray:
+    """Log-scales to scan. From depth 3 on the limit at 1e-12 is the rich one to six digits."""
+    powers = _NEAR + _FAR if depth == 2 else _NEAR
+    return np.array(powers) * LOG_TEN / depth
+
+
+def samples_needed(rows: Table) -> float:
+    """The least n from which on, up to the largest, the least-l1 solution generalizes.
+
+    That is: its error is <= the threshold on most data sets. The vertical dashed line of the
+    figures; inf where it does not even at the largest n.
+    """
+    passes = rows["l1_error"] <= rows["threshold"]
+    needed = np.inf
+    for size in rows.levels("n")[::-1]:
+        if not np.mean(passes[rows["n"] == size]) > 0.5:
+            break
+        needed = float(size)
+    return needed
+
+
+def draw_largest(
+    axes: Axes, rows: Table, value: str, *, limits: tuple[float, float], **style: Any
+) -> None:
+    """Median and band of a log10 against n; what is below the limits, -inf too, leaves there."""
+    x, *curves = rows.summary(value, by="n")
+    # Far below, so that the line falls out of the axes instead of ending.
+    visible = [np.maximum(curve, 100.0 * limits[0]) for curve in curves]
+    draw_band(axes, x, Summary(x, *visible), **style)
+    axes.set_ylim(limits)
+    axes.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:g}}}$")
+    axes.set_xlabel("samples n")
+
+
+def draw_samples_needed(axes: Axes, rows: Table) -> None:
+    """The dashed line: the samples that the least-l1 solution needs."""
+    needed = samples_needed(rows)
+    if needed == np.inf:
+        return
+    axes.axvline(needed, color=INK, linewidth=1.2, linestyle="--")
+    axes.annotate(
+        f"least l1 norm\nneeds n = {needed:.0f}",
+        (needed, 0.99),
+        (6, 0),
+        xycoords=axes.get_xaxis_transform(),
+        textcoords="offset points",
+        va="top",
+        fontsize=10,
+    )
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def check_none_below(rows: Table) -> Check:
+    """Below the dashed line no scale generalizes, at any depth."""
+    line = samples_needed(rows)
+    below = rows.rows(rows["n"] < line)
+    medians = [median for _, n, median in _medians(below)]
+    best = max((float(value) for median in medians for value in median), default=np.nan)
+    return Check(
+        "no-scale-works-below-the-line",
+        "with fewer samples than the least-l1 solution needs, no scale generalizes (medians)",
+        f"largest scale for n < {line:.0f}: {power(best)}",
+        bool(best == -np.inf),
+    )
+
+
+def check_grows(rows: Table) -> Check:
+    """From the dashed line on, more samples allow larger scales, at any depth."""
+    beyond = rows.rows(rows["n"] >= samples_needed(rows))
+    curves = [median for _, _, median in _medians(beyond)]
+    falls = [float(np.max(np.maximum.accumulate(curve) - curve)) for curve in curves]
+    gains = [float(curve[-1] - curve[0]) for curve in curves]
+    return Check(
+        "more-samples-larger-scale",
+        "the largest scale grows with the sample size "
+        f"(medians; falls of {SCATTER} decades are allowed)",
+        f"gains {', '.join(f'{gain:.3g}' for gain in gains)} decades, "
+        f"largest fall on the way {max(falls, default=np.nan):.2g}",
+        bool(falls and all(fall <= SCATTER for fall in falls) and all(gain > 0 for gain in gains)),
+    )
+
+
+def _medians(rows: Table) -> Iterator[tuple[float, FloatArray, FloatArray]]:
+    """Depth, sample sizes, and the medians of the largest log10 scale there."""
+    for depth in rows.levels("depth"):
+        n, median, *_ = rows.rows(rows["depth"] == depth).summary("log10_scale", by="n")
+        yield float(depth), n, median
+
+
+def check_enclosed(rows: Table) -> Check:
+    """Each largest scale is enclosed; where there is none, the rich limit itself fails."""
+    threshold = rows["threshold"]
+    scale, above = rows["log10_scale"], rows["log10_scale_above"]
+    found = np.isfinite(scale)
+    # Five halvings of the widest step of the scan, from log(scale) to three times that.
+    close = above - scale <= 0.07 * (1.0 + np.abs(above))
+    enclosed = close & (rows["error"] <= threshold) & (rows["error_above"] > threshold)
+    nowhere = (scale == -np.inf) & (rows["l1_error"] > threshold)
+    return Check(
+        "largest-scales-are-enclosed",
+        "the error is <= the threshold at each largest scale, > just above it; where no scale "
+        "generalizes, neither does the least-l1 solution",
+        f"{np.sum(found & enclosed)} enclosed, {np.sum(nowhere)} without any, of {len(rows)}",
+        bool(np.all(np.where(found, enclosed, nowhere))),
+    )
+
+
+def check_certified(table: Table) -> Check:
+    worst, proved = float(table["optimality"].max()), float(np.mean(table["error_bound"] <= PROVED))
+    return Check(
+        "limits-are-certified",
+        "every limit in the figure is certified, and nearly all are proved to five digits",
+        f"optimality to {worst:.1e}; ||w - exact limit|| <= {PROVED:g} for {proved:.0%}",
+        bool(worst <= TOLERANCE and proved >= 0.95),
+    )
+
+
+def value_at(n: FloatArray, values: FloatArray, size: float) -> float:
+    """The value at a sample size; NaN where there is none of that size."""
+    return float(values[n == size][0]) if (n == size).any() else np.nan
+
+
+def power(exponent: float) -> str:
+    """A power of ten in words that also fit scales below the range of floats."""
+    return "none" if exponent == -np.inf else f"10^{exponent:.1f}"

@@ -1,0 +1,217 @@
+"""`flowbias run`, `reproduce`, `list`: verdicts, files, exit codes, going on after Ctrl-C."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flowbias.cli import ExitCode
+from flowbias.experiments import EXPERIMENTS, Preset
+from tests.cli import tiny
+from tests.cli.program import document, environment, invoke, only_line, spawn
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def smoke(catalogue, tmp_path):
+    """Run these words with tiny experiments, in folders of this test's own."""
+
+    def run(*words):
+        options = ("--preset", "smoke", "--jobs", "1")
+        folders = ("--out", tmp_path / "out", "--cache", tmp_path / "cache")
+        return invoke(*words, *options, *folders)
+
+    return run
+
+
+def test_verdicts_and_where_the_page_is(smoke, tmp_path):
+    run = smoke("run", "sound")
+    assert run.exit_code == ExitCode.ALL_WELL
+    assert "holds squares are squares (3 of them)" in " ".join(run.stdout.split())
+    assert f"page: {tmp_path / 'out' / 'index.html'}\n" in run.stdout
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        *("index.html", "sound.png", "sound.svg", "sound.csv")
+    }
+    assert "tasks to compute" in run.stderr
+
+
+def test_the_page_says_which_command_made_it(smoke, tmp_path):
+    smoke("run", "sound")
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert "flowbias run sound --preset smoke --jobs 1 --out" in page
+
+
+def test_a_check_that_fails_ends_with_1(smoke):
+    run = smoke("run", "doubtful")
+    assert run.exit_code == ExitCode.DOUBTFUL
+    assert "FAILS squares are below one (largest 4)" in " ".join(run.stdout.split())
+    assert "1 of 2 checks hold" in run.stdout
+
+
+def test_one_experiment_that_fails_is_enough(smoke):
+    assert smoke("run", "sound", "doubtful").exit_code == ExitCode.DOUBTFUL
+
+
+def test_a_task_that_fails_ends_with_3_and_costs_nobody_else(smoke, tmp_path):
+    run = smoke("run", "doubtful", "failing", "sound")
+    assert run.exit_code == ExitCode.TASKS_FAILED
+    assert "failing/square number=1: ArithmeticError: one is too few" in run.stdout
+    assert (tmp_path / "out" / "sound.png").exists()
+    assert not (tmp_path / "out" / "failing.png").exists()
+    assert "Traceback" not in run.stdout + run.stderr
+    assert "in compute_or_fail" in smoke("run", "failing", "--debug").stderr
+
+
+def test_a_drawing_that_fails_ends_with_3(smoke):
+    run = smoke("run", "undrawn", "--json")
+    assert run.exit_code == ExitCode.TASKS_FAILED
+    (record,) = document(run.stdout)["records"]
+    assert "no ink" in record["failures"][0]["cause"]
+    assert record["files"] == []
+
+
+def test_json_is_one_document_and_the_rest_goes_elsewhere(smoke, tmp_path):
+    run = smoke("run", "sound", "failing", "--json")
+    told = document(run.stdout)
+    assert run.exit_code == told["exit_code"] == ExitCode.TASKS_FAILED
+    sound, failing = told["records"]
+    assert (sound["name"], sound["preset"], sound["holds"]) == ("sound", "smoke", True)
+    assert sound["counts"] == {"computed": 3, "cached": 0, "stale": 0, "failed": 0}
+    assert sound["checks"] == [
+        {
+            "name": "squares",
+            "claim": "squares are squares",
+            "measured": "3 of them",
+            "holds": True,
+        }
+    ]
+    assert all(Path(file).is_file() for file in sound["files"])
+    assert len(sound["files"]) == 3
+    assert sound["page"] == told["page"] == str(tmp_path / "out" / "index.html")
+    assert failing["counts"]["failed"] == len(failing["failures"]) == 1
+    assert (failing["complete"], failing["checks"], failing["files"]) == (False, [], [])
+    again = document(smoke("run", "sound", "--json").stdout)["records"][0]
+    assert again["counts"] == {"computed": 0, "cached": 3, "stale": 0, "failed": 0}
+
+
+def test_a_name_given_twice_is_run_once(smoke):
+    told = document(smoke("run", "sound", "sound", "--json").stdout)
+    assert [record["name"] for record in told["records"]] == ["sound"]
+
+
+def test_reproduce_runs_everything(smoke, catalogue):
+    told = document(smoke("reproduce", "--json").stdout)
+    assert [record["name"] for record in told["records"]] == [e.name for e in catalogue]
+
+
+def test_the_preset_is_laptop_unless_given(catalogue, tmp_path):
+    words = ("--jobs", "1", "--out", tmp_path / "out", "--cache", tmp_path / "cache", "--json")
+    (record,) = document(invoke("run", "sound", *words).stdout)["records"]
+    assert (record["preset"], record["counts"]["computed"]) == ("laptop", 5)
+
+
+def test_stale_results_are_used_only_if_asked_for(smoke, monkeypatch):
+    smoke("run", "sound")
+    monkeypatch.setattr("flowbias.experiments.runner.fingerprint_of", lambda _: "0" * 16)
+    kept = document(smoke("run", "sound", "--keep-stale", "--json").stdout)["records"][0]
+    assert kept["counts"]["stale"] == 3
+    fresh = document(smoke("run", "sound", "--json").stdout)["records"][0]
+    assert fresh["counts"]["computed"] == 3
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder nobody can write to")
+def test_a_page_that_cannot_be_written_ends_with_4(catalogue, tmp_path):
+    words = ("--preset", "smoke", "--jobs", "1", "--cache", tmp_path)
+    run = invoke("run", "sound", *words, "--out", "/proc/flowbias")
+    assert run.exit_code == ExitCode.NOT_WRITTEN
+    assert run.stdout == ""
+    assert "error: cannot write /proc/flowbias/sound.png" in run.stderr
+
+
+def test_a_cluster_that_is_not_there_ends_with_5(smoke, monkeypatch):
+    monkeypatch.setattr("flowbias.experiments.cluster.PATIENCE", 0.2)
+    run = smoke("run", "sound", "--cluster", "tcp://127.0.0.1:1")
+    assert run.exit_code == ExitCode.NO_CLUSTER
+    assert run.stderr.splitlines()[-1].startswith("error: cluster: ")
+
+
+# --- Ctrl-C ---------------------------------------------------------------------------------------
+
+PROGRAM = f"""
+import sys
+sys.path.insert(0, {str(ROOT)!r})
+from flowbias.experiments import catalogue
+from tests.cli import tiny
+catalogue.EXPERIMENTS = tiny.ALL
+from flowbias.cli import main
+main()
+"""
+
+
+def test_after_ctrl_c_the_same_command_goes_on(smoke, tmp_path):
+    words = ("run", "sound", "--preset", "smoke", "--jobs", "1")
+    folders = ("--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache"))
+    now = tmp_path / "now"
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *words, *folders],
+        env=environment(**{tiny.SLOW: str(now)}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60.0
+    while not now.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.INTERRUPTED
+    assert stdout == ""
+    assert stderr.splitlines()[-1] == (
+        "interrupted: finished tasks are kept, and the same command continues from here"
+    )
+    assert "Traceback" not in stderr
+    assert not (tmp_path / "out").exists()
+    (record,) = document(smoke("run", "sound", "--json").stdout)["records"]
+    assert record["counts"] == {"computed": 2, "cached": 1, "stale": 0, "failed": 0}
+
+
+# --- list -----------------------------------------------------------------------------------------
+
+
+def test_list_shows_names_and_tasks_of_each_preset(catalogue):
+    header, *lines = invoke("list").stdout.splitlines()
+    assert header.split() == ["name", "smoke", "laptop", "paper", "reference", "title"]
+    assert " ".join(lines[0].split()) == "sound 3 5 8 woodworth2020, Figure 0 The sound one"
+    assert [line.split()[0] for line in lines[:4]] == [e.name for e in catalogue]
+
+
+def test_lines_for_other_programs_are_not_broken(monkeypatch):
+    long = tiny.experiment("long", title="word " * 50 + "end")
+    monkeypatch.setattr("flowbias.experiments.catalogue.EXPERIMENTS", (long,))
+    assert invoke("list").stdout.splitlines()[1].endswith("word word end")
+
+
+def test_list_for_machines(catalogue):
+    first = document(invoke("list", "--json").stdout)["experiments"][0]
+    assert first == {
+        "name": "sound",
+        "title": "The sound one",
+        "reference": "woodworth2020, Figure 0",
+        "tasks": {"smoke": 3, "laptop": 5, "paper": 8},
+    }
+
+
+def test_list_of_the_papers_figures():
+    told = document(invoke("list", "--json").stdout)["experiments"]
+    assert [entry["name"] for entry in told] == [e.name for e in EXPERIMENTS]
+    assert all(count > 0 for entry in told for count in entry["tasks"].values())
+
+
+def test_unknown_names_as_a_process_of_its_own():
+    run = spawn("run", "woodworth-fgi1", "--preset", Preset.SMOKE)
+    assert run.returncode == ExitCode.BAD_INPUT
+    assert "Did you mean 'woodworth-fig" in only_line(run.stderr)

@@ -1,0 +1,39 @@
+"""Smoke tables, ways to spoil them, and which checks notice."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flowbias.experiments._base import Experiment, Preset
+from flowbias.experiments.table import Table
+
+Corruption = Callable[[Table], Table]
+
+
+def smoke_table(experiment: Experiment) -> Table:
+    tasks = experiment.task_list(Preset.SMOKE)
+    rows = [{"part": t.part, **dict(t.settings), **experiment.compute(t)} for t in tasks]
+    return Table.stack(Table.of(columns) for columns in rows)
+
+
+def failing(experiment: Experiment, table: Table) -> set[str]:
+    return {check.name for check in experiment.check(table) if not check.holds}
+
+
+def mostly_nan(table: Table, column: str) -> Table:
+    """NaN in two of three rows: what is left must not be enough to pass."""
+    values = table[column].copy()
+    values[np.arange(len(values)) % 3 > 0] = np.nan
+    return table.replaced(**{column: values})
+
+
+def passes_without(experiment: Experiment, table: Table, column: str) -> bool:
+    """Whether a table with nothing but NaN in a column passes; not even to find it is a refusal."""
+    try:
+        return not failing(experiment, table.replaced(**{column: np.full(len(table), np.nan)}))
+    except KeyError:
+        return False
+
+
+def higher(column: str, by: float) -> Corruption:
+    return lambda table: table.replaced(**{column: table[column] + by})

@@ -1,0 +1,141 @@
+"""azulay2021, Figure 7.1: the sound table passes, and each check notices what it is there for."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from flowbias.experiments.azulay.fig07_1 import EXPERIMENT
+from flowbias.experiments.azulay.scale_and_shape import shape_of
+from flowbias.experiments.table import Table
+from tests.experiments.judging import (
+    Corruption,
+    failing,
+    higher,
+    mostly_nan,
+    passes_without,
+    smoke_table,
+)
+
+VALUES = (
+    "error",
+    "tied_error",
+    "tied_distance",
+    "error_bound",
+    "l1_error",
+    "l2_error",
+    "sign_distance",
+    "flow_distance",
+)
+
+
+@pytest.fixture(scope="module")
+def table() -> Table:
+    return smoke_table(EXPERIMENT)
+
+
+def both_errors(table: Table, change: Callable[[np.ndarray], np.ndarray]) -> Table:
+    """The error of both networks changed alike, so that they still agree."""
+    return table.replaced(error=change(table["error"]), tied_error=change(table["tied_error"]))
+
+
+def rich_too_far(table):
+    """Low errors up to a control of 1e-2."""
+    early = table["log10_control"] <= -2.0
+    return both_errors(table, lambda error: np.where(early, table["l1_error"], error))
+
+
+def exchanged_shapes(table):
+    """The second shape is worse than the third; s = 0 stays the best."""
+    _, second, third, *_ = table.part("grid").levels("shape")
+    order = np.arange(len(table))
+    is_grid = table["part"] == "grid"
+    at_second, at_third = (np.flatnonzero(is_grid & (table["shape"] == s)) for s in (second, third))
+    order[at_second], order[at_third] = at_third, at_second
+    return both_errors(table, lambda error: error[order])
+
+
+def slowly_better_with_shape(table):
+    """0.07 percent less from shape to shape: too little to be seen from one to the next."""
+    index = np.searchsorted(table.part("grid").levels("shape"), table["shape"])
+    plateau = table["log10_alpha"] >= 0.0
+    return both_errors(table, lambda error: np.where(plateau, error * 0.9993**index, error))
+
+
+CORRUPTIONS: dict[str, Corruption] = {
+    "rich-where-control-is-small": rich_too_far,
+    "kernel-where-control-is-large": higher("l2_error", 0.05),
+    "shape-towards-kernel": exchanged_shapes,
+    "balanced-is-best": slowly_better_with_shape,
+    "one-quantity-decides": higher("tied_distance", 1e-6),
+    "sign-of-shape": higher("sign_distance", 1e-6),
+    "weights-integrated": higher("flow_distance", 1e-4),
+    "certified": higher("error_bound", 1e-4),
+}
+
+
+def test_the_sound_table_passes(table):
+    assert failing(EXPERIMENT, table) == set()
+
+
+@pytest.mark.parametrize("name", CORRUPTIONS)
+def test_each_check_notices_its_corruption(table, name):
+    assert failing(EXPERIMENT, CORRUPTIONS[name](table)) == {name}
+
+
+def test_every_check_has_a_corruption(table):
+    assert {check.name for check in EXPERIMENT.check(table)} == set(CORRUPTIONS)
+
+
+@pytest.mark.parametrize("column", VALUES)
+def test_nan_does_not_pass(table, column):
+    assert failing(EXPERIMENT, mostly_nan(table, column))
+    assert not passes_without(EXPERIMENT, table, column)
+
+
+def test_low_error_needs_the_error_of_least_l1(table):
+    assert "rich-where-control-is-small" in failing(EXPERIMENT, higher("l1_error", -0.006)(table))
+
+
+def test_errors_of_both_networks_must_agree(table):
+    changed = table.replaced(tied_error=1.001 * table["tied_error"])
+    assert failing(EXPERIMENT, changed) == {"one-quantity-decides"}
+
+
+def test_shapes_have_the_growth_they_are_named_after():
+    growth = np.linspace(0.0, 4.0, 13)
+    shape = shape_of(growth)
+    # 1 - s^2 = 1e-4 keeps twelve of sixteen digits.
+    assert np.log10((1.0 + shape**2) / (1.0 - shape**2)) == pytest.approx(growth, abs=1e-11)
+    assert shape[0] == 0.0
+    assert shape[-1] == pytest.approx(0.9999, abs=1e-8)
+
+
+def test_the_map_covers_the_corner_where_shape_wins(table):
+    grid = table.part("grid")
+    assert grid.levels("shape")[-1] > 0.9998
+    # From rich to kernel at the last shape, and at s = 0.
+    for shape in grid.levels("shape")[[0, -1]]:
+        error = grid.where(shape=shape)["error"]
+        assert error.min() < 0.03
+        assert error.max() > 0.8
+
+
+def test_every_row_of_the_map_shares_its_data(table):
+    grid = table.part("grid")
+    for replicate in grid.levels("replicate"):
+        assert len(grid.where(replicate=replicate).levels("l2_error")) == 1
+    assert len(grid.levels("l2_error")) == len(grid.levels("replicate"))
+
+
+def test_it_is_drawn_on_two_axes_and_a_colour_bar(table):
+    figure = EXPERIMENT.plot(table)
+    map_axes, collapse_axes, bar = figure.axes
+    assert "shape of the start s" in map_axes.get_xlabel()
+    assert "scale of the start α" in map_axes.get_ylabel()
+    assert "√k/4" in collapse_axes.get_xlabel()
+    assert "population error" in bar.get_ylabel()
+    # One white line with its value per level.
+    values = [text.get_text() for text in map_axes.texts]
+    levels = table.part("level").levels("log10_control")
+    assert values == [f"$10^{{{level:g}}}$" for level in levels]

@@ -1,0 +1,126 @@
+"""Killed or interrupted half way, a run leaves what it finished, and the next one goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flowbias.experiments import run
+from flowbias.experiments.progress import Silence
+from tests.experiments.toy import COUNT, toy
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import sys
+from flowbias.experiments import run
+from tests.experiments.toy import toy
+record = run(toy(), preset="smoke", cache=sys.argv[1], jobs=int(sys.argv[2]))
+sys.stdout.write(record.table.digest)
+"""
+# Long enough that a run is caught in the middle, short enough to wait for.
+SECONDS = "0.3"
+
+
+@pytest.fixture
+def start(tmp_path):
+    """A run in a process group of its own, as a terminal would start it."""
+    started = []
+
+    def begin(jobs):
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
+            "TOY_LOG": str(tmp_path / "log"),
+            "TOY_SECONDS": SECONDS,
+        }
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(tmp_path / "cache"), str(jobs)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def stored(tmp_path):
+    return sorted((tmp_path / "cache").rglob("*.npz"))
+
+
+def wait_for_entries(tmp_path, count, process):
+    deadline = time.monotonic() + 60
+    while len(stored(tmp_path)) < count:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline, "no results in a minute"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_after_a_kill_no_finished_task_is_computed_again_and_the_table_is_the_same(
+    start, tmp_path, jobs
+):
+    process = start(jobs)
+    wait_for_entries(tmp_path, 3, process)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = {file: file.stat().st_mtime_ns for file in stored(tmp_path)}
+    assert 3 <= len(kept) < COUNT + 1
+    (tmp_path / "log").unlink()
+    rerun = start(jobs)
+    digest, told = rerun.communicate(timeout=60)
+    assert rerun.returncode == 0, told
+    assert f"{len(kept)} from the cache" in told
+    computed = (tmp_path / "log").read_text().splitlines()
+    assert len(computed) == len(set(computed)) == COUNT + 1 - len(kept)
+    assert {file: file.stat().st_mtime_ns for file in kept} == kept
+    untouched = run(toy(), preset="smoke", cache=tmp_path / "c2", jobs=1, progress=Silence())
+    assert digest == untouched.table.digest
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_ctrl_c_stops_at_once_and_leaves_no_process_behind(start, tmp_path, jobs):
+    process = start(jobs)
+    wait_for_entries(tmp_path, 2, process)
+    os.killpg(process.pid, signal.SIGINT)
+    _, told = process.communicate(timeout=20)
+    assert process.returncode in (1, -signal.SIGINT)
+    assert told.count("Traceback") == told.count("KeyboardInterrupt") == 1, told
+    kept = len(stored(tmp_path))
+    wait_for_end(process.pid)
+    assert 2 <= kept < COUNT + 1
+    assert len(stored(tmp_path)) == kept
+    assert list((tmp_path / "cache").rglob("*.tmp")) == []
+
+
+def test_workers_end_when_their_parent_was_killed(start, tmp_path):
+    process = start(2)
+    wait_for_entries(tmp_path, 2, process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_for_end(process.pid)
+
+
+def wait_for_end(group):
+    deadline = time.monotonic() + 20
+    while group_alive(group):
+        assert time.monotonic() < deadline, "workers outlive the run"
+        time.sleep(0.05)
+
+
+def group_alive(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

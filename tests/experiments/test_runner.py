@@ -1,0 +1,261 @@
+"""A run computes each task once, keeps what succeeded, says what failed, repeats to the bit."""
+
+import io
+import os
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from threadpoolctl import threadpool_info
+
+from flowbias.experiments import Check, Preset, provenance, run
+from flowbias.experiments.attempt import rows_of
+from flowbias.experiments.cache import Cache
+from flowbias.experiments.progress import Lines
+from flowbias.experiments.runner import Options, run_many
+from flowbias.problem import InputError
+from tests.experiments.toy import COUNT, compute_or_die, compute_or_fail, toy
+
+TOTAL = COUNT + 1
+
+
+@pytest.fixture
+def log(tmp_path, monkeypatch):
+    file = tmp_path / "log"
+    file.touch()
+    monkeypatch.setenv("TOY_LOG", str(file))
+    return file
+
+
+@pytest.fixture
+def cached(tmp_path):
+    """A run of the toy with its own cache, in this process, telling into a string."""
+
+    def start(experiment=None, told=None, **options):
+        progress = Lines(told or io.StringIO())
+        return run(
+            experiment or toy(),
+            **{"preset": "smoke", "cache": tmp_path / "cache", "jobs": 1, **options},
+            progress=progress,
+        )
+
+    start.folder = tmp_path / "cache"
+    return start
+
+
+def computed(log):
+    return log.read_text().splitlines()
+
+
+def test_the_second_run_computes_nothing_and_has_the_same_table(cached, log):
+    first, second = cached(), cached()
+    assert len(computed(log)) == TOTAL
+    assert (first.counts.computed, second.counts.cached) == (TOTAL, TOTAL)
+    assert first.table.digest == second.table.digest
+    assert first.holds
+    assert second.compute_seconds == first.compute_seconds
+
+
+def test_processes_and_order_do_not_matter(cached, tmp_path):
+    assert cached().table.digest == cached(cache=tmp_path / "other", jobs=2).table.digest
+
+
+def test_rows_are_in_the_order_of_the_tasks(cached):
+    table = cached().table
+    assert_array_equal(table.part("sums")["i"], np.repeat(np.arange(COUNT), 2))
+    assert table.columns["part"][-1] == "words"
+
+
+def test_random_numbers_depend_on_the_name_of_the_task_alone():
+    first, second = toy().task_list(Preset.SMOKE)[:2]
+    same = toy().task_list(Preset.PAPER)[0]
+    assert first.rng().integers(2**60) == same.rng().integers(2**60)
+    assert first.rng().integers(2**60) != second.rng().integers(2**60)
+
+
+def test_presets_are_kept_apart(cached, log):
+    cached(preset="smoke")
+    assert cached(preset="laptop").counts.computed == TOTAL
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failed_task_is_reported_and_tried_again_and_the_others_are_kept(cached, jobs):
+    told = io.StringIO()
+    record = cached(toy(compute=compute_or_fail), told=told, jobs=jobs)
+    (failure,) = record.failures
+    assert failure.cause == "FloatingPointError: told to fail"
+    assert "i=3" in failure.task
+    assert "toy.py" in failure.traceback
+    assert str(failure) in told.getvalue()
+    assert record.counts.failed == 1
+    assert record.table is None
+    assert not record.holds
+    with pytest.raises(ValueError, match="told to fail"):
+        record.plot()
+    assert record.compute_seconds > 0
+    mended = cached()
+    assert (mended.counts.computed, mended.counts.cached) == (1, TOTAL - 1)
+    assert mended.holds
+
+
+def test_a_process_that_dies_is_reported_and_the_other_tasks_are_done(cached):
+    record = cached(toy(compute=compute_or_die), jobs=2)
+    assert 1 <= record.counts.failed < TOTAL
+    assert any("i=3" in failure.task for failure in record.failures)
+    assert all("TerminatedWorkerError" in failure.cause for failure in record.failures)
+    assert cached().counts.computed == record.counts.failed
+
+
+def test_a_damaged_entry_is_computed_again(cached, log):
+    first = cached()
+    entries = sorted(cached.folder.rglob("*.npz"))
+    entries[0].write_bytes(entries[0].read_bytes()[:-20])
+    entries[1].write_bytes(b"")
+    told = io.StringIO()
+    second = cached(told=told)
+    assert (second.counts.computed, second.counts.cached) == (2, TOTAL - 2)
+    assert "2 cache entries cannot be used" in told.getvalue()
+    assert str(entries[0].parent) in told.getvalue()
+    assert second.table.digest == first.table.digest
+    assert cached().counts.cached == TOTAL
+
+
+def unwritable(tmp_path):
+    """A folder that even root cannot write to, where there is one."""
+    if os.geteuid() == 0:
+        return "/proc/flowbias-cache"
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o500)
+    return folder / "cache"
+
+
+def test_an_unwritable_cache_loses_no_result(cached, tmp_path):
+    told = io.StringIO()
+    record = cached(told=told, cache=unwritable(tmp_path))
+    assert record.holds
+    assert record.table.digest == cached().table.digest
+    assert told.getvalue().count("results cannot be kept") == 1
+
+
+def test_changed_sources_are_computed_again_unless_told_otherwise(cached, log, monkeypatch):
+    first = cached()
+    monkeypatch.setattr(provenance, "fingerprint", lambda: "f" * 16)
+    monkeypatch.setattr("flowbias.experiments.attempt.fingerprint", lambda: "f" * 16)
+    monkeypatch.setattr("flowbias.experiments.runner.fingerprint", lambda: "f" * 16)
+    stale = cached(keep_stale=True)
+    assert stale.counts.stale == TOTAL
+    assert stale.table.digest == first.table.digest
+    assert len(computed(log)) == TOTAL
+    assert cached().counts.computed == TOTAL
+    assert cached(keep_stale=True).counts.cached == TOTAL
+
+
+def test_fingerprint_follows_sources_and_versions(monkeypatch, tmp_path):
+    (tmp_path / "a.py").write_text("one")
+    monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
+    seen = set()
+    for source, version in [("one", "1"), ("two", "1"), ("two", "2")]:
+        (tmp_path / "a.py").write_text(source)
+        monkeypatch.setattr(provenance, "version_of", lambda _, version=version: version)
+        provenance.sources_digest.cache_clear()
+        provenance.fingerprint.cache_clear()
+        seen.add(provenance.fingerprint())
+    assert len(seen) == 3
+    provenance.sources_digest.cache_clear()
+    provenance.fingerprint.cache_clear()
+
+
+def test_a_worker_with_other_sources_refuses(cached, monkeypatch):
+    monkeypatch.setattr("flowbias.experiments.attempt.fingerprint", lambda: "0" * 16)
+    record = cached()
+    assert record.counts.failed == TOTAL
+    assert "Install the same ones" in record.failures[0].cause
+
+
+def threads(task):
+    return {"threads": [max(pool["num_threads"] for pool in threadpool_info())]}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_one_blas_thread_per_task(cached, jobs):
+    before = [pool["num_threads"] for pool in threadpool_info()]
+    record = cached(toy(compute=threads, check=lambda table: []), jobs=jobs)
+    assert_array_equal(np.unique(record.table["threads"]), [1.0])
+    assert [pool["num_threads"] for pool in threadpool_info()] == before
+
+
+def test_a_check_that_breaks_is_a_failure_not_a_crash(cached):
+    def broken(table):
+        yield Check("a", "b", "c", True)
+        raise KeyError("no such column")
+
+    record = cached(toy(check=broken))
+    assert not record.holds
+    assert "no such column" in record.failures[0].cause
+    assert record.table is not None
+
+
+def test_a_computed_column_may_not_hide_a_setting():
+    task = toy().task_list(Preset.SMOKE)[0]
+    with pytest.raises(ValueError, match=r"\['i'\]"):
+        rows_of(task, {"i": [1.0]})
+
+
+def test_several_experiments_share_one_queue(tmp_path):
+    names = [toy(name=name) for name in ("one", "two")]
+    options = Options(Preset.SMOKE, jobs=2, cache=tmp_path)
+    records = run_many(names, options, Lines(io.StringIO()))
+    assert [record.experiment.name for record in records] == ["one", "two"]
+    # Seeds come from names, so that two experiments do not share their random numbers.
+    assert records[0].table.digest != records[1].table.digest
+
+
+@pytest.mark.parametrize("jobs", [0, -1, 1.5, "two"])
+def test_bad_jobs(jobs):
+    with pytest.raises(InputError, match=rf"jobs: must be an integer >= 1, got {jobs!r}"):
+        run(toy(), jobs=jobs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"experiment": "woodworth-fg1"}, "Did you mean 'woodworth-fig1'"),
+        ({"experiment": "woodworth-fig1", "preset": "smok"}, "Did you mean 'smoke'"),
+        ({"experiment": "woodworth-fig1", "preset": "?"}, "preset: must be one of"),
+    ],
+)
+def test_unknown_names_suggest_the_nearest(arguments, message):
+    with pytest.raises(InputError, match=message):
+        run(**arguments)
+
+
+def test_cache_that_is_a_file(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cache: must be a folder"):
+        run(toy(), cache=tmp_path / "file")
+
+
+def test_a_function_without_a_file_is_refused(tmp_path):
+    names = {}
+    exec("def compute(task): return {}", names)
+    with pytest.raises(InputError, match="defined in a file"):
+        run(toy(compute=names["compute"]), cache=tmp_path)
+
+
+def test_entries_of_a_users_experiment_follow_its_file(tmp_path):
+    marks = set()
+    for source in ("def compute(task): return {}", "def compute(task): return {'a': 1}"):
+        file = tmp_path / "own.py"
+        file.write_text(source)
+        names = {}
+        exec(compile(source, str(file), "exec"), names)
+        marks.add(provenance.fingerprint_of(names["compute"]))
+    assert len(marks) == 2
+    assert provenance.fingerprint() not in marks
+
+
+def test_the_cache_is_a_tree_of_experiments_and_presets(cached):
+    cached()
+    assert {file.parent for file in cached.folder.rglob("*.npz")} == {
+        Cache(cached.folder).folder / "toy" / "smoke"
+    }
