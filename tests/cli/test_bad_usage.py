@@ -44,6 +44,8 @@ from tests.cli.program import invoke, only_line
         (("run", "sound", "--out", "DATA"), "out: must be a folder"),
         (("run", "sound", "--out", "DATA/deeper"), "out: must be a folder"),
         (("run", "sound", "--cache", "DATA"), "cache: must be a folder"),
+        (("run", "sound", "--cluster", "nonsense"), "cluster: must be an address such as tcp://"),
+        (("run", "sound", "--cluster", "tcp://host"), "cluster: must be an address such as"),
         (("rum",), "No such command 'rum'"),
         (("--nonsense",), "No such option: --nonsense"),
         (("limit", "DATA", "--scales", "1"), "No such option: --scales"),

@@ -20,6 +20,20 @@ def failing(experiment: Experiment, table: Table) -> set[str]:
     return {check.name for check in experiment.check(table) if not check.holds}
 
 
+def names_of(experiment: Experiment, table: Table) -> set[str]:
+    return {check.name for check in experiment.check(table)}
+
+
+def alone_in(corruptions: list[tuple[set[str], Corruption]]) -> set[str]:
+    """Checks that some corruption makes fail without any other."""
+    return {name for names, _ in corruptions if len(names) == 1 for name in names}
+
+
+def named(value: object) -> str:
+    """The names of the checks as the name of a test."""
+    return "+".join(sorted(value)) if isinstance(value, set) else ""
+
+
 def mostly_nan(table: Table, column: str) -> Table:
     """NaN in two of three rows: what is left must not be enough to pass."""
     values = table[column].copy()

@@ -7,7 +7,7 @@ zero, t falls from 1/5 to 0.
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowbias.datasets import sparse_regression
@@ -61,6 +61,11 @@ def test_the_exact_scale_is_enclosed(t):
     # The limit carries ten digits, and so does the scale at which its weight is t.
     assert found.log_scale - 1e-8 <= exact <= found.log_scale_above + 1e-8
     assert found.error <= t < found.error_above
+    for log_scale, error in (
+        (found.log_scale, found.error),
+        (found.log_scale_above, found.error_above),
+    ):
+        np.testing.assert_allclose(exact_log_scale(error), log_scale, atol=1e-6)
 
 
 @pytest.mark.parametrize("halvings", [0, 3, 12])
@@ -103,7 +108,13 @@ def test_a_scan_that_begins_too_low_says_so():
 
 def test_an_error_that_is_not_monotone():
     """A window 0.08 <= w_1 <= 0.12 passes, the rich limit does not: its upper end is wanted."""
-    found = search(lambda w: abs(w[0] - 0.1), threshold=0.02, rich_error=0.1, halvings=20)
+    found = search(
+        lambda w: abs(w[0] - 0.1),
+        threshold=0.02,
+        rich_error=0.1,
+        log_scales=np.linspace(3.0, -15.0, 80),
+        halvings=20,
+    )
     np.testing.assert_allclose(found.log_scale, exact_log_scale(0.12), atol=1e-5)
 
 
@@ -117,6 +128,7 @@ def test_every_scale_tried_above_the_answer_fails():
     assert found.solves == len(model.tried)
 
 
+@settings(max_examples=12)
 @given(factor=st.floats(1e-3, 1e3), depth=st.sampled_from([2, 3, 5]))
 def test_data_of_another_size(factor, depth):
     """y times c gives w times c from a start of scale times c^(1/depth)."""

@@ -42,6 +42,16 @@ def columns(*names: str, right: tuple[str, ...] = ()) -> Table:
     return table
 
 
+def show(table: Table) -> None:
+    """A table on standard output, without the blanks that would fill its last column."""
+    console = results()
+    with console.capture() as rendered:
+        console.print(table)
+    lines = rendered.get().splitlines()
+    console.file.write("".join(f"{line.rstrip(' ')}\n" for line in lines))
+    console.file.flush()
+
+
 def allow_any_text() -> None:
     """A letter that the terminal's encoding lacks becomes a question mark, not an exception."""
     for stream in (sys.stdout, sys.stderr):

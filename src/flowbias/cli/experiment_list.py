@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flowbias.cli.console import columns, results
+from flowbias.cli.console import columns, results, show
 from flowbias.cli.machine_readable import write_json
 from flowbias.cli.options import Json
 
@@ -25,7 +25,7 @@ def list_experiments(json: Json = False) -> None:
     for experiment in EXPERIMENTS:
         counts = [str(len(experiment.task_list(preset))) for preset in Preset]
         table.add_row(experiment.name, *counts, str(experiment.reference), experiment.title)
-    results().print(table)
+    show(table)
     results().print("\nNumbers are tasks. Run one with: flowbias run NAME --preset smoke")
 
 

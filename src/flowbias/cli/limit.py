@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flowbias.cli.console import columns, results
+from flowbias.cli.console import columns, results, show
 from flowbias.cli.exit_codes import ExitCode
 from flowbias.cli.machine_readable import write_json
 from flowbias.cli.options import DataFile, Depth, Json, Shape, Tolerance
@@ -97,7 +97,7 @@ def _show(data: Data, network: Network, solution: Solution) -> None:
     table = columns("largest", "coefficient", right=("coefficient",))
     for feature in largest(solution.w, _LARGEST_SHOWN):
         table.add_row(data.name(feature), f"{solution.w[feature]: .8g}")
-    console.print(table)
+    show(table)
 
 
 def _status(solution: Solution) -> str:
@@ -107,7 +107,7 @@ def _status(solution: Solution) -> str:
 
 
 def _numbers(solution: Solution) -> dict[str, Any]:
-    """The certificate and the cost, under the names that every output uses."""
+    """The certificate, under the names that every output uses."""
     certificate = solution.certificate
     return {
         "feasibility": certificate.feasibility,

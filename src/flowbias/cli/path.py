@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flowbias.cli.console import columns, results
+from flowbias.cli.console import columns, results, show
 from flowbias.cli.exit_codes import ExitCode
 from flowbias.cli.machine_readable import write_json
 from flowbias.cli.options import DataFile, Depth, Json, Shape, Tolerance
@@ -82,7 +82,7 @@ def _show(swept: Sweep) -> None:
     points = [(scale_text(swept.path.log_scales[i]), swept.path[i]) for i in shown]
     for label, solution in [("infinity", swept.kernel), *points, ("zero", swept.rich)]:
         table.add_row(label, *_cells(solution))
-    console.print(table)
+    show(table)
     stats = swept.path.stats
     done = sum(solution.status.ok for solution in swept.path)
     console.print(

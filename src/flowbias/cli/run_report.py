@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
-from flowbias.cli.console import columns, complain, results
+from flowbias.cli.console import columns, complain, results, show
 from flowbias.cli.exit_codes import ExitCode
 from flowbias.experiments import Record
 
@@ -72,7 +72,7 @@ def _show_record(record: Record) -> None:
         table.add_row("  ", verdict, f"{check.claim} ({check.measured})")
     for failure in record.failures:
         table.add_row("  ", Text("failed", "bold red"), str(failure))
-    console.print(table)
+    show(table)
     console.print(f"   {record.counts}, {record.compute_seconds:.1f} s of computing\n", style="dim")
 
 

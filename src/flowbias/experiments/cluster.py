@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flowbias.experiments.attempt import Job, Outcome, attempt, failure_of
+from flowbias.problem import InputError
 
 # Seconds to wait for a scheduler, and for its first worker, before saying that there is none.
 PATIENCE = 8.0
@@ -13,6 +15,15 @@ PATIENCE = 8.0
 
 class ClusterError(RuntimeError):
     """A cluster that cannot be used, with advice."""
+
+
+def check_address(address: str) -> None:
+    """Refuse what is no address: Dask would wait long for it."""
+    if not re.fullmatch(r"(\w+://)?[^\s/]+:\d{1,5}", address):
+        raise InputError(
+            f"cluster: must be an address such as tcp://host:8786, got {address!r}. "
+            "`dask scheduler` prints its own when it starts."
+        )
 
 
 def run_on_cluster(jobs: Sequence[Job], address: str) -> Iterator[Outcome]:

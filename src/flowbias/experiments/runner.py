@@ -15,7 +15,7 @@ from flowbias.experiments._base import Check, Experiment, Preset, Task
 from flowbias.experiments.attempt import Job, Outcome, failure_of
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key, default_folder
 from flowbias.experiments.catalogue import find_experiment, find_preset
-from flowbias.experiments.cluster import run_on_cluster
+from flowbias.experiments.cluster import check_address, run_on_cluster
 from flowbias.experiments.local import run_locally
 from flowbias.experiments.progress import Progress, progress_for
 from flowbias.experiments.provenance import cores, fingerprint, fingerprint_of
@@ -39,6 +39,8 @@ class Options:
 
     def __post_init__(self) -> None:
         _check_jobs(self.jobs)
+        if self.cluster is not None:
+            check_address(self.cluster)
         if self.cache_folder.exists() and not self.cache_folder.is_dir():
             raise InputError(
                 f"cache: must be a folder, got the file {self.cache_folder}. Pass another one."

@@ -134,6 +134,8 @@ def draw_collapse(axes: Axes, table: Table) -> None:
         colour=DEPTH_COLOURS[2],
     )
     axes.legend(title="untied network", loc="center right", frameon=False, fontsize=10)
+    axes.set_xticks([1e-10, 1e-5, 1.0, 1e5])
+    axes.minorticks_off()
     axes.set_xlabel("α (1+s²)/(1−s²) = √k/4")
     axes.set_ylabel(ERROR_LABEL)
 

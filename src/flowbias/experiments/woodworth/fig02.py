@@ -107,14 +107,28 @@ def draw_powers(axes: Axes, table: Table) -> None:
 
 def check(table: Table) -> list[Check]:
     """What the text says about q and r; that r is q_4 is ours."""
-    wide = table.rows(table["part"] == "wide")
+    near, wide = (table.rows(table["part"] == part) for part in ("near", "wide"))
     return [
+        _alike(near),
         _distance_is_minimal(table),
         _distance_is_depth_4(table),
         _not_a_rescaling(wide),
         *_expansions(wide),
         *_approaches_to_l1(wide),
     ]
+
+
+def _alike(near: Table) -> Check:
+    """What the eye sees in panel (a)."""
+    curves = [near[name] for name in ("q", "r")]
+    even = max(float(np.max(np.abs(f - f[::-1]) / f.max())) for f in curves)
+    bend = min(float(np.diff(f, 2).min()) for f in curves)
+    return Check(
+        "q-and-r-look-alike",
+        "q and r are similar: even, convex, and least at zero, where both vanish",
+        f"asymmetry {even:.1e}, least second difference {bend:.1e}",
+        bool(even <= ROUNDING and bend > 0.0 and all(abs(f.min()) <= ROUNDING for f in curves)),
+    )
 
 
 def _distance_is_minimal(table: Table) -> Check:

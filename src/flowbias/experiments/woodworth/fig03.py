@@ -175,7 +175,7 @@ EXPERIMENT = Experiment(
             **_COMMON,
             "d": 200,
             "points": 161,
-            "sample_sizes": "32 40 48 72",
+            "sample_sizes": "32 42 72",
             "replicates": 5,
         },
         Preset.LAPTOP: {

@@ -14,6 +14,7 @@ from flowbias.experiments.woodworth.sample_sizes import (
     check_certified,
     check_enclosed,
     check_grows,
+    check_kernel,
     check_none_below,
     power,
     samples_needed,
@@ -167,6 +168,7 @@ def _check_largest(rows: Table) -> Iterator[Check]:
         f"agreement on {agree:.1%} of data sets, sizes and depths",
         bool(agree >= 0.9 and np.isfinite(rows["l1_error"]).all()),
     )
+    yield check_kernel(rows)
     yield check_none_below(rows)
     yield check_grows(rows)
     yield check_enclosed(rows)

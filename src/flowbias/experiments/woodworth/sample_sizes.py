@@ -151,6 +151,18 @@ def draw_samples_needed(axes: Axes, rows: Table) -> None:
 # --- checks ------------------------------------------------------------------------------------
 
 
+def check_kernel(rows: Table) -> Check:
+    """The other extreme does not generalize with so few samples."""
+    threshold, least = float(rows["threshold"][0]), float(rows["l2_error"].min())
+    return Check(
+        "kernel-solution-does-not-generalize",
+        f"with up to {rows['n'].max():.0f} samples of {rows['d'][0]:.0f} features the least-l2 "
+        "solution does not generalize at all",
+        f"its error is at least {least:.3g}, the threshold {threshold:g}",
+        bool(least >= 10.0 * threshold),
+    )
+
+
 def check_none_below(rows: Table) -> Check:
     """Below the dashed line no scale generalizes, at any depth."""
     line = samples_needed(rows)
