@@ -119,12 +119,23 @@ def samples_needed(rows: Table) -> float:
 
 
 def draw_largest(
-    axes: Axes, rows: Table, value: str, *, limits: tuple[float, float], **style: Any
+    axes: Axes,
+    rows: Table,
+    value: str,
+    *,
+    limits: tuple[float, float],
+    open_band: bool = True,
+    **style: Any,
 ) -> None:
-    """Median and band of a log10 against n; what is below the limits, -inf too, leaves there."""
-    x, *curves = rows.summary(value, by="n")
+    """Median and band of a log10 against n; what is below the limits, -inf too, leaves there.
+
+    Without `open_band` there is no band where its lower end is -inf: several would hide the lines.
+    """
+    x, median, low, high = rows.summary(value, by="n")
+    if not open_band:
+        low = np.where(low == -np.inf, np.nan, low)
     # Far below, so that the line falls out of the axes instead of ending.
-    visible = [np.maximum(curve, 100.0 * limits[0]) for curve in curves]
+    visible = [np.maximum(curve, 100.0 * limits[0]) for curve in (median, low, high)]
     draw_band(axes, x, Summary(x, *visible), **style)
     axes.set_ylim(limits)
     axes.yaxis.set_major_formatter(lambda power, _: f"$10^{{{power:g}}}$")
