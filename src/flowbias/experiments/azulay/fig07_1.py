@@ -283,7 +283,7 @@ EXPERIMENT = Experiment(
         "large and 1 where one of them vanishes beside the other. The map shows the population "
         "error (expected squared error on new samples, less the noise) of the exact limit of "
         "gradient flow. White lines join starts with the same α(1+s²)/(1−s²), the quantity that "
-        "is predicted to decide; on the right every point of the map stands at that quantity."
+        "is predicted to decide; in panel (b) every point of the map stands at that quantity."
     ),
     paper_says=(
         "Small errors belong to the rich regime, large ones to the kernel regime. As the shape "
@@ -299,8 +299,8 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     compute=compute,
     panels=(
-        Panel("a", "error over scale and shape", draw_map),
-        Panel("b", "one quantity decides", draw_collapse),
+        Panel("a", "Error over scale and shape", draw_map),
+        Panel("b", "One quantity decides", draw_collapse),
     ),
     check=check,
 )

@@ -244,9 +244,9 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     compute=compute,
     panels=(
-        Panel("a", "depth 2", draw_depth_2),
-        Panel("b", "depth 3", draw_depth_3),
-        Panel("c", "depth 2, explained by a smaller start", draw_explained),
+        Panel("a", "Depth 2", draw_depth_2),
+        Panel("b", "Depth 3", draw_depth_3),
+        Panel("c", "Depth 2, explained by a smaller start", draw_explained),
     ),
     check=check,
 )

@@ -72,9 +72,9 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     compute=compute,
     panels=(
-        Panel("a", "the limit goes to a selected point", draw_segment),
-        Panel("b", "depth decides which", draw_depths),
-        Panel("c", "from depth 3 on, the start is kept", draw_shape),
+        Panel("a", "The limit goes to a selected point", draw_segment),
+        Panel("b", "Depth decides which", draw_depths),
+        Panel("c", "From depth 3 on, the start is kept", draw_shape),
     ),
     check=check,
 )

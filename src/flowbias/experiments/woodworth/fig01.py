@@ -278,7 +278,7 @@ EXPERIMENT = Experiment(
     reference=Reference("woodworth2020", "Figure 1"),
     summary=(
         "Sparse regression with far fewer samples than features. Every predictor considered fits "
-        "the data exactly; gradient flow on the depth-2 network w+^2 - w-^2 picks one by the scale "
+        "the data exactly; gradient flow on the depth-2 network w₊² − w₋² picks one by the scale "
         "of its start. The population error is that of a new sample less the noise, which is the "
         "squared distance to the planted predictor. Bands hold the middle half of the data sets."
     ),

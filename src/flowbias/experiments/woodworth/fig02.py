@@ -71,9 +71,9 @@ def draw_functions(axes: Axes, table: Table) -> None:
     near = table.part("near")
     axes.plot(near["z"], near["q"], color=BLUE)
     axes.plot(near["z"], near["r"], color=RED, linestyle="--")
-    right = len(near) - 1
+    right, inner = len(near) - 1, int(np.searchsorted(near["z"], 6.0))
     name_line(axes, "q", near["z"][right], near["q"][right], colour=BLUE)
-    name_line(axes, "r = q₄", near["z"][right], near["r"][right], side="above", colour=RED)
+    name_line(axes, "r = q₄", near["z"][inner], near["r"][inner], side="below", colour=RED)
     axes.set_xticks([-10, -5, 0, 5, 10])
     axes.set_xlabel("z = β / α²")
     axes.set_ylabel("cost of one coordinate")
@@ -83,7 +83,7 @@ def draw_ratio(axes: Axes, table: Table) -> None:
     wide = table.part("wide")
     axes.plot(wide["z"], wide["ratio"], color=BLUE)
     axes.set(xscale="log", ylim=(0.0, None))
-    reference_line(axes, y=2.0, text="2, the ratio at zero")
+    reference_line(axes, y=2.0, text="at zero: 2")
     axes.set_xlabel("z = β / α²")
     axes.set_ylabel("q / r")
 

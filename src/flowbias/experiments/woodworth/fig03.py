@@ -107,8 +107,8 @@ def draw_potentials(axes: Axes, table: Table) -> None:
         axes.plot(rows["z"], rows["q"], color=colour)
         name_line(axes, f"D = {depth}", rows["z"][-1], rows["q"][-1], colour=colour)
     axes.set_xticks([-10, -5, 0, 5, 10])
-    axes.set_xlabel("z = β / α^D")
-    axes.set_ylabel("cost of one coordinate q_D(z)")
+    axes.set_xlabel("z = β / $α^D$")
+    axes.set_ylabel("cost of one coordinate $q_D(z)$")
 
 
 def draw_ratio(axes: Axes, table: Table) -> None:
@@ -145,7 +145,7 @@ def draw_largest_start(axes: Axes, table: Table) -> None:
     draw_samples_needed(axes, largest)
     # In the order of the lines, the deepest on top.
     axes.legend(frameon=False, loc="lower right", reverse=True)
-    axes.set_ylabel(f"largest α^D with error ≤ {largest['threshold'][0]:g}")
+    axes.set_ylabel(f"largest $α^D$ with error ≤ {largest['threshold'][0]:g}")
 
 
 def _style(depth: int) -> dict[str, Any]:
