@@ -73,7 +73,7 @@ def draw_functions(axes: Axes, table: Table) -> None:
     axes.plot(near["z"], near["r"], color=RED, linestyle="--")
     right, inner = len(near) - 1, int(np.searchsorted(near["z"], 6.0))
     name_line(axes, "q", near["z"][right], near["q"][right], colour=BLUE)
-    name_line(axes, "r = q₄", near["z"][inner], near["r"][inner], side="below", colour=RED)
+    name_line(axes, "r = q₄", 7.0, near["r"][inner], side="right", colour=RED)
     axes.set_xticks([-10, -5, 0, 5, 10])
     axes.set_xlabel("z = β / α²")
     axes.set_ylabel("cost of one coordinate")
