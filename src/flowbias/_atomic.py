@@ -13,13 +13,15 @@ def write_atomically(file: Path, data: bytes) -> None:
     Raises OSError, and leaves what was there, where the folder cannot be written or is full.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.", suffix=".tmp")
+    # Through a link, to the file that it names.
+    target = file.resolve()
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(data)
         # mkstemp makes private files; these are as readable as any other output.
         os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, file)
+        os.replace(name, target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -53,7 +53,7 @@ def csv_file(folder: Path, text: str | bytes) -> Path:
         ("1,2,x3\n4,5,6\n", "line 1: must be a header or numbers, got both: column 3 is 'x3'"),
         (",a,y\n0,1,2\n", "line 1, column 1: has no name"),
         ("0,1,2\n5,6,7\n", "line 1: 0,1,2,... looks like column numbers"),
-        ("y,a,y\n1,2,3\n", "only one column may be named y"),
+        ("y,a,y\n1,2,3\n", "must name every column differently, got 'y' twice"),
         ("0,0,1\n0,0,2\n", "X: must have a nonzero entry"),
         (b"1,2\n\xff\xfe,4\n", "must be text, got the byte 0xff at position 4"),
         ('"1,2\n3,4', "line"),
@@ -191,3 +191,39 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "read_text", denied)
     with pytest.raises(InputError, match=r"cannot read .*: Permission denied"):
         read_data(csv_file(tmp_path, GOOD))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("1,5;2,5;3,5\n1;2;3\n4;5;6\n", "decimal comma"),
+        ("Y,a,b\n1,2,3\n4,5,6\n", "has a column Y but none y"),
+        ("a,a,y\n1,2,3\n4,5,6\n", "must name every column differently, got 'a' twice"),
+        ("a,b,y\n1,1_000,3\n4,5,6\n", "line 2, column 2 (b): must be a finite number"),
+    ],
+)
+def test_csv_that_would_have_to_be_guessed(tmp_path, text, says):
+    file = tmp_path / "data.csv"
+    file.write_text(text)
+    run = invoke("limit", str(file), "--scale", "1")
+    assert run.exit_code == ExitCode.BAD_INPUT
+    assert says in run.stderr
+
+
+def test_a_separator_inside_a_name_separates_nothing(tmp_path):
+    file = tmp_path / "data.csv"
+    file.write_text('"height; cm","b",y\n1,2,3\n4,5,7\n')
+    run = invoke("limit", str(file), "--scale", "1")
+    assert run.exit_code == ExitCode.ALL_WELL, run.stderr
+    assert "height; cm" in run.stdout
+
+
+@pytest.mark.parametrize("command", ["limit", "path"])
+def test_data_are_never_overwritten(tmp_path, command):
+    file = tmp_path / "data.csv"
+    file.write_text("a,b,y\n1,2,3\n4,5,7\n")
+    scale = ["--scale", "1"] if command == "limit" else []
+    run = invoke(command, str(file), *scale, "--out", str(tmp_path / "." / "data.csv"))
+    assert run.exit_code == ExitCode.BAD_INPUT
+    assert "must not be DATA itself" in run.stderr
+    assert file.read_text() == "a,b,y\n1,2,3\n4,5,7\n"

@@ -32,7 +32,7 @@ from tests.cli.program import invoke, only_line
         (("path", "DATA", "--from", "0"), "--from: must be a positive number, got '0'"),
         (("path", "DATA", "--to", "none"), "--to: must be a positive number, got 'none'"),
         (("path", "DATA", "--from", "1", "--to", "1.0"), "must be different scales"),
-        (("path", "DATA", "--count", "1"), "--count: must be at least 2, got 1"),
+        (("path", "DATA", "--count", "1"), "--count: must be between 2 and 100000, got 1"),
         (("path", "DATA", "--shape", "2"), "shape: must lie in (-1, 1), got 2"),
         (("path", "DATA", "--out", "path.gif"), "must end in .png or .svg or .csv or .npz"),
         (("run",), "Missing argument"),

@@ -33,12 +33,12 @@ def test_verdicts_and_a_page_that_says_which_command_made_it(smoke, tmp_path):
     run = smoke("run", "sound")
     assert run.exit_code == ExitCode.ALL_WELL
     assert "holds squares are squares (3 of them)" in " ".join(run.stdout.split())
-    assert f"page: {tmp_path / 'out' / 'index.html'}\n" in run.stdout
+    assert f"page: {tmp_path / 'out' / 'sound.html'}\n" in run.stdout
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
-        *("index.html", "sound.png", "sound.svg", "sound.csv")
+        *("sound.html", "sound.png", "sound.svg", "sound.csv")
     }
     assert "tasks to compute" in run.stderr
-    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    page = (tmp_path / "out" / "sound.html").read_text(encoding="utf-8")
     words = " ".join(re.sub(r"<[^>]*>", "", page).split())
     assert "flowbias run sound --preset smoke --jobs 1 --out" in words
 
@@ -89,7 +89,7 @@ def test_json_is_one_document_and_the_rest_goes_elsewhere(smoke, tmp_path):
     ]
     assert all(Path(file).is_file() for file in sound["files"])
     assert len(sound["files"]) == 3
-    assert sound["page"] == told["page"] == str(tmp_path / "out" / "index.html")
+    assert sound["page"] == told["page"] == str(tmp_path / "out" / "selection.html")
     assert failing["counts"]["failed"] == len(failing["failures"]) == 1
     assert (failing["complete"], failing["checks"], failing["files"]) == (False, [], [])
     again = document(smoke("run", "sound", "--json").stdout)["records"][0]
@@ -114,7 +114,8 @@ def test_the_preset_is_laptop_unless_given(catalogue, tmp_path):
 
 def test_stale_results_are_used_only_if_asked_for(smoke, monkeypatch):
     smoke("run", "sound")
-    monkeypatch.setattr("flowbias.experiments.runner.fingerprint_of", lambda _: "0" * 16)
+    for module in ("runner", "attempt"):
+        monkeypatch.setattr(f"flowbias.experiments.{module}.fingerprint_of", lambda _: "0" * 16)
     kept = document(smoke("run", "sound", "--keep-stale", "--json").stdout)["records"][0]
     assert kept["counts"]["stale"] == 3
     fresh = document(smoke("run", "sound", "--json").stdout)["records"][0]

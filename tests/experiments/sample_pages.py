@@ -73,6 +73,10 @@ BARS = Panel("b", "error against the number of samples, a title of two lines", d
 TABLE = Table.of({"x": np.linspace(0.0, 1.0, 11)})
 
 
+def at_all_presets(**settings):
+    return {preset: dict(settings) for preset in Preset}
+
+
 def experiment(name="woodworth-fig1", *panels, **changes):
     made = Experiment(
         name=name,
@@ -80,7 +84,7 @@ def experiment(name="woodworth-fig1", *panels, **changes):
         reference=Reference("woodworth2020", "Figure 1"),
         summary="A network learns.\n\nIts start decides.",
         paper_says="Small starts generalize.",
-        settings={Preset.SMOKE: {"d": 1000, "noise_var": 0.01, "depths": "2, 3, 5"}},
+        settings=at_all_presets(d=1000, noise_var=0.01, depths="2, 3, 5"),
         tasks=lambda settings: [],
         compute=lambda task: {},
         panels=panels or (CURVES,),
@@ -176,10 +180,10 @@ def hostile_records():
     panels = (Panel(SCRIPT, SCRIPT, draw_bars), Panel("b", SCRIPT, draw_bars))
     texts = {"title": SCRIPT, "summary": SCRIPT, "paper_says": SCRIPT}
     texts |= {"reference": Reference(SCRIPT, SCRIPT, SCRIPT)}
-    texts |= {"settings": {Preset.SMOKE: {SCRIPT: SCRIPT}}}
+    texts |= {"settings": at_all_presets(**{SCRIPT: SCRIPT})}
     check = Check(SCRIPT, SCRIPT, SCRIPT, False)
     return (
-        complete(experiment(SCRIPT, *panels, **texts), check, counts=Counts(stale=1)),
+        complete(experiment("hostile", *panels, **texts), check, counts=Counts(stale=1)),
         incomplete(experiment("lost", **texts), (failure, failure)),
     )
 

@@ -73,7 +73,8 @@ def test_an_entry_in_another_ones_place_is_not_used(cache, field):
 
 def test_an_entry_is_an_ordinary_archive(cache):
     with np.load(stored(cache), allow_pickle=False) as archive:
-        assert_array_equal(archive["v"], COLUMNS["v"])
+        assert_array_equal(archive["column0"], COLUMNS["v"])
+        assert '"columns": ["v", "w"]' in str(archive["description"])
 
 
 class Bomb:

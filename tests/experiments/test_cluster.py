@@ -129,7 +129,9 @@ def test_a_failed_task_is_reported_and_not_kept(cluster, tmp_path):
 
 def test_a_scheduler_without_workers_is_said(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr("flowbias.experiments.cluster.PATIENCE", 1.0)
-    with pytest.raises(ClusterError, match=r"has no workers\. Start some with `dask worker tcp"):
+    with pytest.raises(
+        ClusterError, match=r"has no workers, or is gone\. Start some with `dask worker tcp"
+    ):
         run_on(cluster, tmp_path)
 
 
@@ -153,12 +155,32 @@ def test_an_unreachable_scheduler_is_said_in_seconds(tmp_path):
     assert time.monotonic() - started < 2 * PATIENCE
 
 
-@pytest.mark.parametrize("address", ["", "nowhere", "tcp://", "tcp://a b:1", "tcp://a:b"])
+@pytest.mark.parametrize(
+    "address", ["", "nowhere", "tcp://", "tcp://a b:1", "tcp://a:b", "http://a:1"]
+)
 def test_what_is_no_address_is_refused_at_once(tmp_path, address):
     with pytest.raises(InputError, match="cluster: must be an address"):
         run(toy(), preset="smoke", cache=tmp_path, cluster=address, progress=Silence())
 
 
-def test_an_unknown_protocol_is_said(tmp_path):
-    with pytest.raises(ClusterError, match="no scheduler answers"):
-        run(toy(), preset="smoke", cache=tmp_path, cluster="http://127.0.0.1:1", progress=Silence())
+def test_what_answers_but_is_no_scheduler_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("flowbias.experiments.cluster.PATIENCE", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(ClusterError, match="no scheduler answers"):
+            run(toy(), preset="smoke", cache=tmp_path, cluster=address, progress=Silence())
+
+
+def test_a_run_whose_workers_are_all_lost_ends(cluster, tmp_path, monkeypatch):
+    cluster.add_worker(TOY_SECONDS="0.3")
+
+    class Impatient(KillAfter):
+        def finished(self, *about):
+            # Not before: the worker takes its time to start.
+            monkeypatch.setattr("flowbias.experiments.cluster.PATIENCE", 1.0)
+            super().finished(*about)
+
+    with pytest.raises(ClusterError, match="has no workers"):
+        run_on(cluster, tmp_path, progress=Impatient(cluster.workers[0], 2))
+    resumed = run(toy(), preset="smoke", cache=tmp_path / "cache", jobs=1, progress=Silence())
+    assert resumed.counts.cached >= 2

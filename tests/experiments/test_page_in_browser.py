@@ -10,6 +10,7 @@ import pytest
 from flowbias.experiments.drawing import INK
 from tests.experiments.sample_pages import (
     HOLDS,
+    at_all_presets,
     complete,
     every_kind_of_record,
     experiment,
@@ -149,7 +150,7 @@ def test_nothing_sticks_out(show, html):
 
 def test_long_words_and_settings_do_not_stick_out_on_a_phone(show):
     word = "w" * 300
-    made = experiment(title=word, summary=word, settings={"smoke": {word: word, "b": word}})
+    made = experiment(title=word, summary=word, settings=at_all_presets(**{word: word, "b": word}))
     assert sticking_out(show(page_of(complete(made, HOLDS))), PHONE[0]) == 0
 
 

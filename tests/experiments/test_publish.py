@@ -9,12 +9,12 @@ from flowbias.experiments import Panel, Preset
 from flowbias.experiments.drawing import draw
 from flowbias.experiments.gallery import drawings_of
 from flowbias.experiments.progress import Silence
-from flowbias.experiments.publish import check_folder, publish
-from flowbias.experiments.runner import Options, run_many
+from flowbias.experiments.publish import publish
+from flowbias.experiments.runner import Options, check_folder, run_many
 from flowbias.problem import InputError
 from tests.experiments.toy import compute_or_fail, toy
 
-ABOUT = {"command": "flowbias run toy", "started": datetime.now(UTC), "seconds": 1.0}
+ABOUT = {"command": "flowbias run toy", "started": datetime.now(UTC)}
 
 
 def published(tmp_path, *experiments, jobs=1):
@@ -24,7 +24,7 @@ def published(tmp_path, *experiments, jobs=1):
 
 
 def test_files_of_a_figure(tmp_path):
-    page, (record,) = published(tmp_path, toy())
+    page, (record,), _ = published(tmp_path, toy())
     assert {file.name for file in page.parent.iterdir()} == {
         "index.html",
         "toy.png",
@@ -38,20 +38,20 @@ def test_files_of_a_figure(tmp_path):
 
 
 def test_a_figure_is_drawn_once(tmp_path, monkeypatch):
-    page, _ = published(tmp_path, toy())
+    page, *_ = published(tmp_path, toy())
     first = (page.parent / "toy.png").read_bytes()
 
     def refuse(*_):
         raise AssertionError("drawn again")
 
     monkeypatch.setattr("flowbias.experiments.gallery.draw", refuse)
-    page, (record,) = published(tmp_path, toy())
+    page, (record,), _ = published(tmp_path, toy())
     assert record.holds
     assert (page.parent / "toy.png").read_bytes() == first
 
 
 def test_a_damaged_drawing_is_drawn_again(tmp_path):
-    page, _ = published(tmp_path, toy())
+    page, *_ = published(tmp_path, toy())
     first = (page.parent / "toy.svg").read_bytes()
     for file in (tmp_path / "cache").rglob("*.npz"):
         file.write_bytes(file.read_bytes()[:-1])
@@ -60,7 +60,7 @@ def test_a_damaged_drawing_is_drawn_again(tmp_path):
 
 
 def test_a_kept_drawing_is_the_drawing(tmp_path):
-    _, (record,) = published(tmp_path, toy())
+    _, (record,), _ = published(tmp_path, toy())
     kept = drawings_of([record], Options(Preset.SMOKE, jobs=1, cache=tmp_path / "cache"))
     assert kept == {"toy": draw(record.experiment.panels, record.table)}
 
@@ -71,7 +71,7 @@ def test_a_figure_that_cannot_be_drawn_costs_no_other(tmp_path, jobs):
         raise KeyError("no such column")
 
     undrawable = toy(name="bad", panels=(Panel("a", "A", broken),))
-    page, (bad, good) = published(tmp_path, undrawable, toy(), jobs=jobs)
+    page, (bad, good), _ = published(tmp_path, undrawable, toy(), jobs=jobs)
     assert "no such column" in bad.failures[0].cause
     assert not bad.holds
     assert good.holds
@@ -81,7 +81,7 @@ def test_a_figure_that_cannot_be_drawn_costs_no_other(tmp_path, jobs):
 
 
 def test_a_figure_with_failed_tasks_is_not_drawn(tmp_path):
-    page, _ = published(tmp_path, toy(compute=compute_or_fail))
+    page, *_ = published(tmp_path, toy(compute=compute_or_fail))
     assert [file.name for file in page.parent.iterdir()] == ["index.html"]
     assert "told to fail" in page.read_text()
 
@@ -89,5 +89,5 @@ def test_a_figure_with_failed_tasks_is_not_drawn(tmp_path):
 @pytest.mark.parametrize("below", ["", "deeper/still"])
 def test_an_output_folder_that_is_a_file(tmp_path, below):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"out: must be a folder, but .*file is a file"):
-        check_folder(tmp_path / "file" / below)
+    with pytest.raises(InputError, match=r"out: must be a folder, but .*file is none"):
+        check_folder("out", tmp_path / "file" / below)

@@ -25,7 +25,9 @@ def test_columns_of_two_lengths_are_refused():
         Table.of({"a": [1.0, 2.0], "b": [1.0, 2.0, 3.0]})
 
 
-@pytest.mark.parametrize("values", [np.zeros((2, 2)), [object()], [1j]])
+@pytest.mark.parametrize(
+    "values", [np.zeros((2, 2)), [object()], [1j], [2**53 + 1], np.ma.masked_equal([1, 2], 2)]
+)
 def test_only_numbers_and_words(values):
     with pytest.raises(TypeError, match="column 'a'"):
         Table.of({"a": values})

@@ -38,13 +38,18 @@ def columns(*names: str, right: tuple[str, ...] = ()) -> Table:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in names:
-        table.add_column(name, justify="right" if name in right else "left")
+        # What comes first is what one copies: it is never cut.
+        table.add_column(
+            name, justify="right" if name in right else "left", no_wrap=name == names[0]
+        )
     return table
 
 
 def show(table: Table) -> None:
     """A table on standard output, without the blanks that would fill its last column."""
     console = results()
+    if console.quiet:
+        return
     with console.capture() as rendered:
         console.print(table)
     lines = rendered.get().splitlines()
@@ -60,8 +65,10 @@ def allow_any_text() -> None:
             reconfigure(errors="replace")
 
 
-def _console(stream: TextIO) -> Console:
+def _console(stream: TextIO | None) -> Console:
     from rich.console import Console
 
+    if stream is None:  # the program was started without it
+        return Console(quiet=True)
     width = None if stream.isatty() else _UNBROKEN
     return Console(file=stream, width=width, highlight=False, markup=False)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -63,6 +64,7 @@ def _lines(file: Path) -> list[Line]:
             f"{error.start}. Save it as CSV in UTF-8."
         ) from error
     first = next((line for line in io.StringIO(text) if line.strip()), "")
+    first = re.sub(r'"[^"]*"', "", first)  # a name may hold what separates names
     separator = next((mark for mark in _SEPARATORS if mark in first), ",")
     reader = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True, strict=True)
     try:
@@ -91,8 +93,16 @@ def _header(first: Line) -> list[str] | None:
             f"line {first.number}, column {names.index('') + 1}: has no name. If it is an index, "
             "leave it out (in pandas: to_csv(file, index=False))."
         )
-    if names.count(TARGET) > 1:
-        raise InputError(f"line {first.number}: only one column may be named y.")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise InputError(
+            f"line {first.number}: must name every column differently, got {repeated[0]!r} twice."
+        )
+    if TARGET not in names and TARGET.upper() in names:
+        raise InputError(f"line {first.number}: has a column Y but none y. Write y for the target.")
+    if any(re.fullmatch(r"[+-]?\d*,\d+", name) for name in names):
+        raise InputError(
+            f"line {first.number}: looks like numbers with a decimal comma. Write decimal points."
+        )
     return names
 
 
@@ -116,10 +126,7 @@ def _require_width(line: Line, first: Line) -> None:
 
 
 def _number(line: int, column: int, text: str, names: Sequence[str] | None) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = float(text) if _is_number(text) else math.nan
     if not math.isfinite(value):
         name = "" if names is None else f" ({names[column]})"
         got = repr(text.strip()) if text.strip() else "nothing"
@@ -131,6 +138,9 @@ def _number(line: int, column: int, text: str, names: Sequence[str] | None) -> f
 
 
 def _is_number(text: str) -> bool:
+    # Python would read 1_000 and digits of other alphabets, too; a slip is more likely.
+    if "_" in text or not text.isascii():
+        return False
     try:
         float(text)
     except ValueError:

@@ -40,9 +40,9 @@ def read_data(file: Path) -> Data:
         raise InputError(
             f"DATA: must end in {kinds}, got {str(file)!r}. {_conversion(file)}"
         ) from None
-    if file.is_dir():
-        raise InputError(f"DATA: must be a file, got the folder {str(file)!r}.")
     try:
+        if file.is_dir():
+            raise InputError(f"DATA: must be a file, got the folder {str(file)!r}.")
         return read(file)
     except FileNotFoundError:
         raise InputError(
@@ -70,14 +70,18 @@ def _from_csv(file: Path) -> Data:
 def _from_npz(file: Path) -> Data:
     try:
         return Data(file, Regression(*_members(file)), None)
-    # What NumPy raises for objects, for other formats, and for damaged archives.
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except _UNREADABLE as error:
         raise InputError(
-            f"cannot be read as a NumPy archive of numbers: {error}. "
+            f"cannot be read as a NumPy archive of numbers: {_without_advice(error)}. "
             "Write it with np.savez(file, X=X, y=y), from arrays of numbers."
         ) from error
+
+
+def _without_advice(error: Exception) -> str:
+    # NumPy goes on to say how to unpickle; here nothing ever is.
+    return str(error).split(". If you trust")[0].rstrip(".")
 
 
 def _members(file: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -96,4 +100,16 @@ def _members(file: Path) -> tuple[np.ndarray, np.ndarray]:
         return archive["X"], archive["y"]
 
 
+# What NumPy and zipfile raise for objects, other formats, damaged, encrypted, unheard-of and
+# impossibly large archives.
+_UNREADABLE = (
+    ValueError,
+    EOFError,
+    KeyError,
+    MemoryError,
+    NotImplementedError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 _READERS: dict[str, Callable[[Path], Data]] = {".npz": _from_npz, ".csv": _from_csv}

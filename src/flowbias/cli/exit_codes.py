@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     NO_CLUSTER = 5
     BUG = 70
     INTERRUPTED = 130
+    READER_GONE = 141
 
 
 MEANING = {
@@ -27,6 +28,7 @@ MEANING = {
     ExitCode.NO_CLUSTER: "the cluster cannot be reached or used",
     ExitCode.BUG: "a bug in flowbias",
     ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
+    ExitCode.READER_GONE: "whoever read the output stopped reading",
 }
 
 

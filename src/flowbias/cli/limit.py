@@ -55,7 +55,7 @@ def limit(
 
     network = start_of(depth, shape, scale=scale, log_scale=log_scale)
     if out is not None:
-        check_output(out, (".npz", ".csv"))
+        check_output(out, (".npz", ".csv"), data)
     read = read_data(data)
     solution = solve(network, read.problem, tol=tol, throw=False)
     if out is not None:
@@ -65,7 +65,7 @@ def limit(
     else:
         _show(read, network, solution)
         if out is not None:
-            results().print(f"written to {out}")
+            results().print(f"written to {out}", soft_wrap=True)
     return ExitCode.ALL_WELL if solution.status.ok else ExitCode.DOUBTFUL
 
 

@@ -18,8 +18,10 @@ class OutputError(OSError):
     """Output that could not be written, with the file and the reason."""
 
 
-def check_output(file: Path, suffixes: Sequence[str]) -> None:
-    """Refuse, before anything is computed, what cannot be written afterwards."""
+def check_output(file: Path, suffixes: Sequence[str], data: Path) -> None:
+    """Refuse, before anything is computed, what cannot or must not be written afterwards."""
+    if file.exists() and data.exists() and file.samefile(data):
+        raise InputError(f"--out: must not be DATA itself, got {str(file)!r}. It would be lost.")
     if file.suffix.lower() not in suffixes:
         raise InputError(f"--out: must end in {' or '.join(suffixes)}, got {str(file)!r}.")
     if file.is_dir():

@@ -58,7 +58,7 @@ def path(
     network = start_of(depth, shape, scale=None, log_scale=float(scales[0]))
     file = _DEFAULT_OUT if out is None and not json else out
     if file is not None:
-        check_output(file, tuple(WRITERS))
+        check_output(file, tuple(WRITERS), data)
     swept = sweep(network, shape, read_data(data), scales, tol)
     if file is not None:
         write_file(file, WRITERS[file.suffix.lower()](swept))
@@ -66,7 +66,7 @@ def path(
         write_json(_document(swept))
     else:
         _show(swept)
-        results().print(f"written to {file}")
+        results().print(f"written to {file}", soft_wrap=True)
     return ExitCode.ALL_WELL if swept.certified else ExitCode.DOUBTFUL
 
 

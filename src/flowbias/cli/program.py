@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -53,6 +54,10 @@ class Program(TyperGroup):
                 obj=Invocation(shlex.join([NAME, *typed]), debug),
                 **extra,
             )
+        except BrokenPipeError:
+            # The reader, `head` say, has seen enough. Python would complain once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(ExitCode.READER_GONE)
         except Exception as error:
             sys.exit(report(error, debug=debug))
         if ended == ExitCode.INTERRUPTED:

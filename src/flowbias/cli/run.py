@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,7 +100,9 @@ def run(
     # Each once, in the order given.
     chosen = [find_experiment(name) for name in dict.fromkeys(names)]
     options = _options(preset, jobs, cluster, cache, keep_stale)
-    return _run(chosen, options, out, context.obj, json=json)
+    # Not the page of `reproduce`, which holds all figures.
+    page_name = f"{chosen[0].name if len(chosen) == 1 else 'selection'}.html"
+    return _run(chosen, options, out, page_name, context.obj, json=json)
 
 
 def reproduce(
@@ -118,7 +119,7 @@ def reproduce(
     from flowbias.experiments.catalogue import EXPERIMENTS
 
     options = _options(preset, jobs, cluster, cache, keep_stale)
-    return _run(EXPERIMENTS, options, out, context.obj, json=json)
+    return _run(EXPERIMENTS, options, out, "index.html", context.obj, json=json)
 
 
 def _options(
@@ -134,28 +135,28 @@ def _run(
     experiments: Sequence[Experiment],
     options: Options,
     out: Path,
+    page_name: str,
     invocation: Invocation,
     *,
     json: bool,
 ) -> ExitCode:
     from flowbias.cli.run_report import Report
     from flowbias.experiments.progress import progress_for
-    from flowbias.experiments.publish import check_folder, publish
-    from flowbias.experiments.runner import run_many
+    from flowbias.experiments.publish import publish
+    from flowbias.experiments.runner import check_folder, run_many
 
-    check_folder(out)
-    started, clock = datetime.now(UTC), time.perf_counter()
+    check_folder("out", out)
+    started = datetime.now(UTC)
     try:
         records = run_many(experiments, options, progress_for())
-        seconds = time.perf_counter() - clock
-        page, records = publish(
-            records, out, options, command=invocation.command, started=started, seconds=seconds
+        published = publish(
+            records, out, options, command=invocation.command, started=started, page_name=page_name
         )
     except KeyboardInterrupt as stop:
         raise InterruptedRunError(
             "interrupted: finished tasks are kept, and the same command continues from here"
         ) from stop
-    report = Report(records, page, seconds)
+    report = Report(published.records, published.page, published.seconds)
     if json:
         write_json(report.document())
     else:

@@ -14,6 +14,9 @@ from flowbias.limits import LimitPath, limit_path, min_norm, rich_limit
 from flowbias.problem import InputError
 from flowbias.solution import Solution
 
+# More than any picture or screen can show, and all of them are kept in memory.
+_MOST = 100_000
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -46,9 +49,9 @@ def log_scales_between(largest: str, smallest: str, count: int) -> FloatArray:
             f"--from, --to: must be different scales, got {largest} and {smallest}. "
             "For a single scale use: flowbias limit DATA --scale ..."
         )
-    if count < 2:
+    if not 2 <= count <= _MOST:
         raise InputError(
-            f"--count: must be at least 2, got {count}. "
+            f"--count: must be between 2 and {_MOST}, got {count}. "
             "For a single scale use: flowbias limit DATA --scale ..."
         )
     return np.linspace(ends[0], ends[1], count)

@@ -9,6 +9,8 @@ milliseconds from what the cache holds.
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +18,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowbias.experiments.provenance import fingerprint_of
 from flowbias.experiments.table import Columns, Table
+from flowbias.problem import InputError
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:
@@ -76,6 +80,10 @@ class Check:
     measured: str
     holds: bool
 
+    def __post_init__(self) -> None:
+        # NumPy's own truth values look the same and are not, for JSON among others.
+        object.__setattr__(self, "holds", bool(self.holds))
+
     def __str__(self) -> str:
         return f"{'holds' if self.holds else 'FAILS'}: {self.claim} ({self.measured})"
 
@@ -106,10 +114,31 @@ class Experiment:
     panels: tuple[Panel, ...]
     check: Callable[[Table], Sequence[Check]]
 
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.name):
+            raise InputError(
+                f"name: must be small letters, digits, dots and dashes, got {self.name!r}. "
+                "It names files and folders: try 'my-experiment'."
+            )
+        if missing := [preset.value for preset in Preset if preset not in self.settings]:
+            raise InputError(
+                f"settings: must hold every preset, got none for {', '.join(missing)}. "
+                "Give presets that should do the same the same settings."
+            )
+        # Now, while the file is the one that was imported.
+        fingerprint_of(self.compute)
+
     def task_list(self, preset: Preset) -> list[Task]:
         """All tasks of a preset, in the order of the table's rows."""
         pairs = self.tasks(self.settings[preset])
-        return [Task(self.name, part, tuple(settings.items())) for part, settings in pairs]
+        tasks = [Task(self.name, part, _frozen(settings)) for part, settings in pairs]
+        names = Counter(task.name for task in tasks)
+        if repeated := [name for name, count in names.items() if count > 1]:
+            raise InputError(
+                f"tasks: must all be different, got {repeated[0]!r} {names[repeated[0]]} times. "
+                "Add a setting that tells them apart, such as replicate=i."
+            )
+        return tasks
 
     def plot(self, table: Table) -> Figure:
         """All panels side by side."""
@@ -119,3 +148,18 @@ class Experiment:
 
     def __repr__(self) -> str:
         return f"Experiment({self.name!r}: {self.title} [{self.reference}])"
+
+
+def _frozen(settings: Settings) -> tuple[tuple[str, Setting], ...]:
+    """Settings as they stand in a name: plain values, so that 0.1 is 0.1 whoever computed it."""
+    plain = {
+        key: value.item() if isinstance(value, np.generic) else value
+        for key, value in settings.items()
+    }
+    for key, value in plain.items():
+        if key == "part" or not isinstance(value, int | float | str):
+            raise InputError(
+                f"tasks: settings must be numbers or words under names other than 'part', "
+                f"got {key}={value!r}. Write a list as words: '1 2 3'."
+            )
+    return tuple(plain.items())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from flowbias.experiments._base import Task
 from flowbias.experiments.one_thread import one_thread
-from flowbias.experiments.provenance import fingerprint
+from flowbias.experiments.provenance import fingerprint, fingerprint_of, source_file
 from flowbias.experiments.record import Failure
 from flowbias.experiments.table import Columns, Table
 
@@ -44,13 +44,15 @@ def attempt(job: Job) -> Outcome:
         _require_same_sources(job)
         with one_thread():
             rows = rows_of(job.task, job.compute(job.task))
-    except Exception as error:  # whatever it is, it is reported and the other tasks go on
+    except (Exception, SystemExit) as error:  # it is reported, and the other tasks go on
         failure = failure_of(job.task.name, error)
     return Outcome(job, rows, time.perf_counter() - started, failure)
 
 
 def rows_of(task: Task, columns: Columns) -> Table:
     """The computed columns beside the part and the settings of their task."""
+    if not isinstance(columns, Mapping):
+        raise TypeError(f"compute must return columns by name, got {type(columns).__name__}")
     settings = {"part": task.part, **dict(task.settings)}
     if taken := settings.keys() & columns.keys():
         raise ValueError(f"columns {sorted(taken)} are settings of the task: rename them")
@@ -59,14 +61,20 @@ def rows_of(task: Task, columns: Columns) -> Table:
 
 def failure_of(task: str, error: BaseException) -> Failure:
     """The cause in a line, and where it arose."""
-    text = str(error) or "no message"
+    try:
+        text = str(error) or "no message"
+    except Exception:  # an exception may be broken itself
+        text = "its message cannot be shown"
     where = "".join(traceback.format_exception(error))
     return Failure(task, f"{type(error).__name__}: {text}", where)
 
 
 def _require_same_sources(job: Job) -> None:
-    if (here := fingerprint()) != job.sender:
+    # A function that was sent by value has no file here, and needs none.
+    by_value = source_file(job.compute) is None
+    here = fingerprint() if by_value else fingerprint_of(job.compute)
+    if here != (job.sender if by_value else job.fingerprint):
         raise RuntimeError(
-            f"this worker runs other sources or versions of flowbias, numpy, scipy or torch "
-            f"({here}) than the sender ({job.sender}). Install the same ones on both."
+            "this worker has other sources of the experiment, or other sources or versions of "
+            "flowbias, numpy, scipy or torch, than the sender. Install the same ones on both."
         )

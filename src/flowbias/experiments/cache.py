@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from flowbias._atomic import write_atomically
+from flowbias.problem import InputError
 
-# The archive's own member, apart from the columns.
-_DESCRIPTION = "__entry__"
 _SEAL = b"\nsha256 "
 _SEAL_LENGTH = len(_SEAL) + 64
 
@@ -54,7 +53,12 @@ def default_folder() -> Path:
     """$FLOWBIAS_CACHE, or flowbias in the user's cache folder."""
     if chosen := os.environ.get("FLOWBIAS_CACHE"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flowbias"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flowbias"
+    except RuntimeError as error:
+        raise InputError(
+            "cache: must be given where there is no home folder. Pass one, or set FLOWBIAS_CACHE."
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Cache:
     def load_stale(self, key: Key) -> Entry | None:
         """The newest intact entry of the same task by whatever sources and versions, or None."""
         files = self._home(key).glob(f"{_short(key.task)}.*.npz")
-        for file in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True):
+        for file in sorted(files, key=_written, reverse=True):
             fingerprint = file.name.split(".")[1]
             try:
                 entry = _read(file, Key(key.experiment, key.preset, key.task, fingerprint))
@@ -87,13 +91,22 @@ class Cache:
     def store(self, key: Key, entry: Entry) -> None:
         """Keep an entry. Raises OSError where the folder cannot be written or is full."""
         buffer = io.BytesIO()
-        description = json.dumps({**vars(key), "seconds": entry.seconds})
-        members = {**entry.columns, _DESCRIPTION: np.array(description)}
-        np.savez(buffer, allow_pickle=False, **members)
+        names = list(entry.columns)
+        description = json.dumps({**vars(key), "seconds": entry.seconds, "columns": names})
+        # Numbered: a column may have any name, also one that NumPy uses itself.
+        members = {f"column{i}": entry.columns[name] for i, name in enumerate(names)}
+        np.savez(buffer, allow_pickle=False, description=np.array(description), **members)
         write_atomically(self.file(key), _sealed(buffer.getvalue()))
 
     def _home(self, key: Key) -> Path:
         return self.folder / key.experiment / key.preset
+
+
+def _written(file: Path) -> int:
+    try:
+        return file.stat().st_mtime_ns
+    except OSError:  # deleted meanwhile, or a link to nowhere
+        return 0
 
 
 def _short(task: str) -> str:
@@ -128,5 +141,6 @@ def _read(file: Path, key: Key) -> Entry | None:
 
 def _parsed(archive: bytes) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
     with np.load(io.BytesIO(archive), allow_pickle=False) as members:
-        columns = {name: members[name] for name in members.files}
-    return columns, json.loads(str(columns.pop(_DESCRIPTION)))
+        description = json.loads(str(members["description"]))
+        names = enumerate(description.pop("columns"))
+        return {name: members[f"column{i}"] for i, name in names}, description

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import queue
 import re
+import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from flowbias.experiments.attempt import Job, Outcome, attempt, failure_of
@@ -19,7 +23,7 @@ class ClusterError(RuntimeError):
 
 def check_address(address: str) -> None:
     """Refuse what is no address: Dask would wait long for it."""
-    if not re.fullmatch(r"(\w+://)?[^\s/]+:\d{1,5}", address):
+    if not re.fullmatch(r"(tcp://)?[^\s/:]+:\d{1,5}", address):
         raise InputError(
             f"cluster: must be an address such as tcp://host:8786, got {address!r}. "
             "`dask scheduler` prints its own when it starts."
@@ -29,18 +33,52 @@ def check_address(address: str) -> None:
 def run_on_cluster(jobs: Sequence[Job], address: str) -> Iterator[Outcome]:
     """Outcomes as they come. A task whose worker dies is given to another by the scheduler."""
     distributed = _library()
-    client = _connected(distributed, address)
+    with _quiet("distributed"):
+        client = _connected(distributed, address)
+        try:
+            yield from _outcomes(client, jobs, address)
+        finally:
+            # Also on Ctrl-C: futures that nobody holds are dropped by the scheduler.
+            client.close(timeout=PATIENCE)
+
+
+def _outcomes(client: Any, jobs: Sequence[Job], address: str) -> Iterator[Outcome]:
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    futures = {
+        client.submit(attempt, job, key=f"flowbias {job.fingerprint} {job.task.name}"): job
+        for job in jobs
+    }
+    for future in futures:
+        future.add_done_callback(done.put)
+    while futures:
+        try:
+            future = done.get(timeout=PATIENCE)
+        except queue.Empty:
+            _require_workers(client, address)
+            continue
+        yield _outcome(future, futures.pop(future))
+
+
+def _require_workers(client: Any, address: str) -> None:
     try:
-        futures = {
-            client.submit(attempt, job, key=f"flowbias {job.fingerprint} {job.task.name}"): job
-            for job in jobs
-        }
-        for future in distributed.as_completed(futures, loop=client.loop):
-            yield _outcome(future, futures[future])
-            future.release()
+        client.wait_for_workers(1, timeout=PATIENCE)
+    except (TimeoutError, OSError) as error:
+        raise ClusterError(
+            f"cluster: the scheduler at {address!r} has no workers, or is gone. Start some with "
+            f"`dask worker {address}`; tasks that were finished are kept."
+        ) from error
+
+
+@contextmanager
+def _quiet(logger: str) -> Iterator[None]:
+    """Lost connections are reported as failures of tasks; their tracebacks say nothing more."""
+    log = logging.getLogger(logger)
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
     finally:
-        # Also on Ctrl-C: futures that nobody holds are dropped by the scheduler.
-        client.close(timeout=PATIENCE)
+        log.setLevel(before)
 
 
 def _library() -> Any:
@@ -55,21 +93,30 @@ def _library() -> Any:
 
 
 def _connected(distributed: Any, address: str) -> Any:
+    found: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def connect() -> None:
+        try:
+            found.put(distributed.Client(address, timeout=PATIENCE, set_as_default=False))
+        except Exception as error:  # handed over to the thread that waits
+            found.put(error)
+
+    # In a thread, because what answers but is no scheduler would be waited for without end.
+    threading.Thread(target=connect, daemon=True).start()
     try:
-        client = distributed.Client(address, timeout=PATIENCE, set_as_default=False)
-    except (OSError, ValueError, TypeError) as error:
+        client = found.get(timeout=PATIENCE + 2.0)
+    except queue.Empty:
+        client = TimeoutError("something answers that is no scheduler")
+    if isinstance(client, Exception):
         raise ClusterError(
-            f"cluster: no scheduler answers at {address!r} ({error}). Start one with "
+            f"cluster: no scheduler answers at {address!r} ({client}). Start one with "
             "`dask scheduler` and pass the tcp:// address that it prints."
-        ) from error
+        ) from client
     try:
-        client.wait_for_workers(1, timeout=PATIENCE)
-    except TimeoutError:
+        _require_workers(client, address)
+    except ClusterError:
         client.close(timeout=PATIENCE)
-        raise ClusterError(
-            f"cluster: the scheduler at {address!r} has no workers. "
-            f"Start some with `dask worker {address}`."
-        ) from None
+        raise
     return client
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from flowbias.experiments.attempt import failure_of
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key
 from flowbias.experiments.drawing import Drawing, PanelDrawing, draw
+from flowbias.experiments.processes import spread
 from flowbias.experiments.provenance import fingerprint_of, version_of
 from flowbias.experiments.record import Failure, Record
 from flowbias.experiments.runner import Options
@@ -25,31 +26,28 @@ def drawings_of(records: Sequence[Record], options: Options) -> dict[str, Drawin
     complete = [record for record in records if record.complete]
     drawings = {record.experiment.name: _from_cache(cache, record) for record in complete}
     missing = [record for record in complete if drawings[record.experiment.name] is None]
-    for record, drawing in zip(missing, _draw_all(missing, options.workers), strict=True):
-        drawings[record.experiment.name] = drawing
+    keys = {record.experiment.name: _key(record) for record in missing}
+    for name, drawing in _draw_all(missing, options.workers):
+        drawings[name] = drawing
         if isinstance(drawing, Drawing):
             # That results cannot be kept, the run has said already.
             with suppress(OSError):
-                cache.store(_key(record), Entry(_packed(drawing), 0.0))
+                cache.store(keys[name], Entry(_packed(drawing), 0.0))
     return {name: drawing for name, drawing in drawings.items() if drawing is not None}
 
 
-def _draw_all(records: Sequence[Record], workers: int) -> Iterable[Drawing | Failure]:
+def _draw_all(records: Sequence[Record], workers: int) -> Iterable[tuple[str, Drawing | Failure]]:
     if workers == 1 or len(records) <= 1:
         return map(_attempt, records)
-    from joblib import Parallel, delayed
-
-    drawn: list[Drawing | Failure] = Parallel(n_jobs=workers, batch_size=1)(
-        delayed(_attempt)(record) for record in records
-    )
-    return drawn
+    return spread(_attempt, records, workers)
 
 
-def _attempt(record: Record) -> Drawing | Failure:
+def _attempt(record: Record) -> tuple[str, Drawing | Failure]:
+    name = record.experiment.name
     try:
-        return draw(record.experiment.panels, _table(record))
+        return name, draw(record.experiment.panels, _table(record))
     except Exception as error:  # one broken panel must not cost the other figures
-        return failure_of(f"{record.experiment.name}: its drawing", error)
+        return name, failure_of(f"{name}: its drawing", error)
 
 
 def _from_cache(cache: Cache, record: Record) -> Drawing | Failure | None:

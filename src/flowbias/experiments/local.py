@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
 
 from flowbias.experiments.attempt import Job, Outcome, attempt, failure_of
-
-# How often a process looks whether its parent is still there.
-_WATCH_SECONDS = 0.5
+from flowbias.experiments.processes import spread
 
 
 def run_locally(jobs: Sequence[Job], workers: int) -> Iterator[Outcome]:
@@ -26,40 +19,23 @@ def run_locally(jobs: Sequence[Job], workers: int) -> Iterator[Outcome]:
     while waiting:
         before = len(waiting)
         try:
-            for outcome in _run_in_processes(list(waiting.values()), workers):
+            for outcome in spread(attempt, list(waiting.values()), workers):
                 del waiting[outcome.job.task.name]
                 yield outcome
-        except TerminatedWorkerError as error:
+        except TerminatedWorkerError:
             # A process that dies takes the pool with it. As long as tasks still get done, go on
             # with a new pool; when none does, one of those that wait is what kills it.
             if len(waiting) == before:
-                for job in waiting.values():
-                    yield Outcome(job, None, 0.0, failure_of(job.task.name, error))
+                yield from _one_by_one(waiting.values())
                 return
 
 
-def _run_in_processes(jobs: Sequence[Job], workers: int) -> Iterator[Outcome]:
-    from joblib import Parallel, delayed
+def _one_by_one(jobs: Iterable[Job]) -> Iterator[Outcome]:
+    """Each task in a process of its own, so that one that dies fails alone."""
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    # One task at a time, so that each result reaches the cache as soon as it is there.
-    pool = Parallel(n_jobs=workers, batch_size=1, return_as="generator_unordered")
-    yield from pool(delayed(_attempt_in_process)(job, os.getpid()) for job in jobs)
-
-
-def _attempt_in_process(job: Job, parent: int) -> Outcome:
-    # Ctrl-C reaches every process of a terminal; the parent alone answers it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _leave_with(parent)
-    return attempt(job)
-
-
-@cache
-def _leave_with(parent: int) -> None:
-    """End this process soon after its parent, which may have been killed and cannot end it."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_WATCH_SECONDS)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    for job in jobs:
+        try:
+            yield from spread(attempt, [job], 1)
+        except TerminatedWorkerError as error:
+            yield Outcome(job, None, 0.0, failure_of(job.task.name, error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import IO, Any, Protocol
@@ -91,7 +92,7 @@ class Bar:
             progress.MofNCompleteColumn(),
             progress.TextColumn("remaining"),
             progress.TimeRemainingColumn(),
-            progress.TextColumn("[dim]{task.fields[last]}"),
+            progress.TextColumn("{task.fields[last]}", style="dim", markup=False),
             console=self._console,
             transient=True,
         )
@@ -114,4 +115,7 @@ class Bar:
 def progress_for(stream: IO[str] | None = None) -> Progress:
     """A bar where `stream` (standard error) is a terminal, plain lines where it is not."""
     chosen = sys.stderr if stream is None else stream
-    return Bar(chosen) if chosen.isatty() else Lines(chosen)
+    if chosen is None:  # the process was started without it
+        return Silence()
+    drawable = chosen.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+    return Bar(chosen) if drawable else Lines(chosen)

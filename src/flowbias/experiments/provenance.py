@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import os
 import platform
 from collections.abc import Callable, Mapping
@@ -39,16 +40,19 @@ class Provenance:
     keep_stale: bool
 
 
-@cache
-def sources_digest() -> str:
+def digest_of(package: Path) -> str:
     """Changes with any line that computes: a mended solver never leaves a stale figure."""
     state = hashlib.sha256()
-    for file in sorted(PACKAGE.rglob("*.py")):
-        if PACKAGE / "cli" in file.parents:
+    for file in sorted(package.rglob("[!.]*.py")):
+        if package / "cli" in file.parents:
             continue  # lies above everything that computes: its words change no number
-        state.update(f"{file.relative_to(PACKAGE).as_posix()}\0".encode())
+        state.update(f"{file.relative_to(package).as_posix()}\0".encode())
         state.update(hashlib.sha256(file.read_bytes()).digest())
     return state.hexdigest()
+
+
+#: Taken when this is imported, like the code itself: an edit made later has not been loaded.
+SOURCES = digest_of(PACKAGE)
 
 
 @cache
@@ -64,19 +68,27 @@ def version_of(package: str) -> str:
 def fingerprint() -> str:
     """One word for the sources and the versions that results depend on."""
     versions = " ".join(f"{name}={version_of(name)}" for name in COMPUTING)
-    return hashlib.sha256(f"{sources_digest()} {versions}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{SOURCES} {versions}".encode()).hexdigest()[:16]
 
 
+def source_file(compute: Callable[..., Any]) -> Path | None:
+    """The file that defines a function, under its decorators; None where there is none."""
+    code = getattr(inspect.unwrap(compute), "__code__", None)
+    file = Path(code.co_filename) if code is not None else None
+    return file if file is not None and file.is_file() else None
+
+
+@cache
 def fingerprint_of(compute: Callable[..., Any]) -> str:
     """The fingerprint, with the file of `compute` where that is not of this package."""
-    file = Path(getattr(getattr(compute, "__code__", None), "co_filename", ""))
-    if PACKAGE in file.resolve().parents:
-        return fingerprint()
-    if not file.is_file():
+    file = source_file(compute)
+    if file is None:
         raise InputError(
             f"compute: must be a function defined in a file, got {compute!r}. Put it into a "
             "module: the cache has to see whether it changed."
         )
+    if PACKAGE in file.resolve().parents:
+        return fingerprint()
     own = hashlib.sha256(file.read_bytes()).hexdigest()
     return hashlib.sha256(f"{fingerprint()} {own}".encode()).hexdigest()[:16]
 

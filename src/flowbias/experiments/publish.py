@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from flowbias._atomic import write_atomically
 from flowbias.experiments import provenance
@@ -14,8 +15,7 @@ from flowbias.experiments.gallery import drawings_of
 from flowbias.experiments.provenance import Provenance
 from flowbias.experiments.record import Failure, Record
 from flowbias.experiments.report import page
-from flowbias.experiments.runner import Options
-from flowbias.problem import InputError
+from flowbias.experiments.runner import Options, check_folder
 
 PAGE = "index.html"
 
@@ -24,13 +24,12 @@ class PublishError(OSError):
     """Output that could not be written: which file, and why."""
 
 
-def check_folder(folder: Path) -> None:
-    """Refuse, before hours of computing, an output folder that is a file."""
-    for place in (folder, *folder.parents):
-        if place.is_dir():
-            return
-        if place.exists():
-            raise InputError(f"out: must be a folder, but {place} is a file. Pass another one.")
+class Publication(NamedTuple):
+    """Where the page is, the records with what could not be drawn, and how long it all took."""
+
+    page: Path
+    records: list[Record]
+    seconds: float
 
 
 def publish(
@@ -40,21 +39,22 @@ def publish(
     *,
     command: str,
     started: datetime,
-    seconds: float,
-) -> tuple[Path, list[Record]]:
-    """Write all files. Returns the page, and the records with what could not be drawn."""
-    check_folder(folder)
+    page_name: str = PAGE,
+) -> Publication:
+    """Write the files of every figure, and the page over all of them."""
+    check_folder("out", folder)
     hung = drawings_of(records, options)
     shown = [_with_failure(record, hung.get(record.experiment.name)) for record in records]
     drawings = {name: drawing for name, drawing in hung.items() if isinstance(drawing, Drawing)}
     for record in records:
         if record.experiment.name in drawings:
             _write_figure(folder, record, drawings[record.experiment.name])
+    seconds = (datetime.now(UTC) - started).total_seconds()
     about = Provenance(
         command=command,
         preset=options.preset,
         versions=provenance.versions(),
-        sources=provenance.sources_digest(),
+        sources=provenance.SOURCES,
         machine=provenance.machine(),
         cores=provenance.cores(),
         jobs=None if options.cluster else options.workers,
@@ -64,8 +64,8 @@ def publish(
         keep_stale=options.keep_stale,
     )
     # Last, so that a page never points at files that are not there.
-    _write(folder / PAGE, page(shown, drawings, about).encode())
-    return folder / PAGE, shown
+    _write(folder / page_name, page(shown, drawings, about).encode())
+    return Publication(folder / page_name, shown, seconds)
 
 
 def _with_failure(record: Record, drawing: Drawing | Failure | None) -> Record:

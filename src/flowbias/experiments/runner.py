@@ -41,10 +41,7 @@ class Options:
         _check_jobs(self.jobs)
         if self.cluster is not None:
             check_address(self.cluster)
-        if self.cache_folder.exists() and not self.cache_folder.is_dir():
-            raise InputError(
-                f"cache: must be a folder, got the file {self.cache_folder}. Pass another one."
-            )
+        check_folder("cache", self.cache_folder)
 
     @property
     def cache_folder(self) -> Path:
@@ -53,6 +50,15 @@ class Options:
     @property
     def workers(self) -> int:
         return cores() if self.jobs is None else int(self.jobs)
+
+
+def check_folder(what: str, folder: Path) -> None:
+    """Refuse, before hours of computing, a folder that is a file or below one."""
+    for place in (folder, *folder.parents):
+        if place.is_dir():
+            return
+        if place.exists() or place.is_symlink():
+            raise InputError(f"{what}: must be a folder, but {place} is none. Pass another one.")
 
 
 def _check_jobs(jobs: object) -> None:
@@ -92,6 +98,14 @@ def run_many(
         this.look_up(experiment)
     this.compute_rest()
     return [this.record(experiment) for experiment in experiments]
+
+
+def _verdicts(experiment: Experiment, table: Table) -> tuple[Check, ...]:
+    checks = tuple(experiment.check(table))
+    for check in checks:
+        if not isinstance(check, Check):
+            raise TypeError(f"check must give Check objects, got {check!r}")
+    return checks
 
 
 class _Run:
@@ -139,11 +153,12 @@ class _Run:
         names = [task.name for task in experiment.task_list(self._options.preset)]
         entries = [self._entries[name] for name in names if name in self._entries]
         failures = [self._failures[name] for name in names if name in self._failures]
-        table = None if failures else Table.stack(Table(entry.columns) for entry in entries)
+        table: Table | None = None
         checks: tuple[Check, ...] = ()
-        if table is not None:
+        if not failures:
             try:
-                checks = tuple(experiment.check(table))
+                table = Table.stack(Table(entry.columns) for entry in entries)
+                checks = _verdicts(experiment, table)
             except Exception as error:  # one broken check must not cost the other figures
                 failures = [failure_of(f"{experiment.name}: its checks", error)]
         return Record(
@@ -199,9 +214,9 @@ class _Run:
             entry = self._cache.load(key)
         except DamagedEntryError as error:
             self._damaged.append(str(error))
-            entry = None
+            return None  # computed again, not replaced by an older result
         if entry is None and self._options.keep_stale:
-            entry = self._cache.load_stale(key)
+            return self._cache.load_stale(key)
         return entry
 
     def _key(self, task: Task, mark: str) -> Key:

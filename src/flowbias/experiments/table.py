@@ -39,7 +39,7 @@ class Table:
     @classmethod
     def of(cls, columns: Columns) -> Table:
         """A table from columns of equal length; single values are repeated."""
-        arrays = {name: _as_column(name, values) for name, values in columns.items()}
+        arrays = {str(name): _as_column(name, values) for name, values in columns.items()}
         lengths = {len(array) for array in arrays.values() if array.ndim == 1}
         if len(lengths) > 1:
             sizes = {name: array.size for name, array in arrays.items() if array.ndim == 1}
@@ -138,12 +138,21 @@ def _as_column(name: str, values: ArrayLike | str) -> np.ndarray[Any, Any]:
             f"column {name!r}: must be numbers or words in one dimension, got {array.dtype} of "
             f"shape {array.shape}. Make one column of each coordinate."
         )
-    return array if array.dtype.kind == "U" else array.astype(np.float64)
+    if np.ma.is_masked(values):
+        raise TypeError(f"column {name!r}: must have no masked values. Fill them, with NaN say.")
+    if array.dtype.kind == "U":
+        return array
+    numbers = array.astype(np.float64)
+    if array.dtype.kind in "iu" and (numbers.astype(array.dtype) != array).any():
+        raise TypeError(f"column {name!r}: has integers beyond 2^53. Write them as words.")
+    return numbers
 
 
 def _blank(tables: list[Table], name: str) -> float | str:
-    words = any(t.columns[name].dtype.kind == "U" for t in tables if name in t.columns)
-    return "" if words else np.nan
+    words = {t.columns[name].dtype.kind == "U" for t in tables if name in t.columns}
+    if len(words) > 1:
+        raise TypeError(f"column {name!r}: is numbers in one task and words in another")
+    return "" if words.pop() else np.nan
 
 
 def _all_blank(column: np.ndarray[Any, Any]) -> bool:
