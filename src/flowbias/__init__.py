@@ -3,16 +3,18 @@
 from flowbias import datasets, experiments, theory
 from flowbias._version import __version__ as __version__
 from flowbias.certificates import Certificate, certify
-from flowbias.flows import Trajectory, flow, gradient_descent
+from flowbias.flows import LiftedTrajectory, Trajectory, flow, gradient_descent
 from flowbias.limits import (
     LimitPath,
     basis_pursuit,
     limit,
     limit_path,
     min_norm,
+    nuclear_norm,
     rich_limit,
 )
-from flowbias.models import DiagonalNet, UntiedDiagonalNet
+from flowbias.matrix_problem import MatrixCompletion, MatrixRegression, MatrixSensing
+from flowbias.models import DiagonalNet, LinearNet, MatrixFactorization, UntiedDiagonalNet
 from flowbias.potentials import (
     L1,
     L2,
@@ -22,7 +24,7 @@ from flowbias.potentials import (
     UntiedPotential,
 )
 from flowbias.problem import InputError, Regression
-from flowbias.solution import Solution, SolveError, Status
+from flowbias.solution import LiftedSolution, Solution, SolveError, Status
 
 __all__ = [
     "L1",
@@ -33,7 +35,14 @@ __all__ = [
     "DistancePotential",
     "Hypentropy",
     "InputError",
+    "LiftedSolution",
+    "LiftedTrajectory",
     "LimitPath",
+    "LinearNet",
+    "MatrixCompletion",
+    "MatrixFactorization",
+    "MatrixRegression",
+    "MatrixSensing",
     "Regression",
     "Solution",
     "SolveError",
@@ -50,6 +59,7 @@ __all__ = [
     "limit",
     "limit_path",
     "min_norm",
+    "nuclear_norm",
     "rich_limit",
     "theory",
 ]

@@ -27,6 +27,10 @@ class Status(Enum):
         "certified minimizer, but not the only one: feasibility {feasibility:.1e}, gap {gap:.1e}; "
         "fb.rich_limit(model, X, y) returns the one that gradient flow selects"
     )
+    INTEGRATED = (
+        "followed by integration: feasibility {feasibility:.1e}, error estimate {error:.1e} from "
+        "two tolerances and two integrators, not a certificate"
+    )
     STALLED = (
         "not certified: feasibility {feasibility:.1e}, stationarity {stationarity:.1e}, "
         "gap {gap:.1e} after {steps} steps; try a larger tol, remove nearly dependent rows of X, "
@@ -41,7 +45,7 @@ class Status(Enum):
 class SolveError(RuntimeError):
     """A solve that could not be certified; `solution` holds what was reached."""
 
-    def __init__(self, message: str, solution: Solution) -> None:
+    def __init__(self, message: str, solution: Solution | LiftedSolution) -> None:
         super().__init__(message)
         self.solution = solution
 
@@ -117,4 +121,62 @@ class Solution:
             f"l2={extended.length(self.w):.6g},\n"
             f"         error_bound={self.certificate.error_bound:.1e}, "
             f"factorizations={self.stats.factorizations}, seconds={self.stats.seconds:.3g})"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LiftedSolution:
+    """The limit M = U V^T of gradient flow from a product of two factors.
+
+    feasibility  ||measure(M) - reachable|| / ||reachable||
+    error        estimate of ||M - limit||_F; exact routes: a few roundings of the terms of M
+    distance     of the target from what can be reached, relative to it
+    unique       whether the data alone determine the limit
+    gram         [U; V][U; V]^T at the limit; None where no weights were followed to it
+    """
+
+    M: FloatArray
+    status: Status
+    route: str
+    feasibility: float
+    error: float
+    stats: Stats
+    distance: float = 0.0
+    unique: bool = False
+    gram: FloatArray | None = None
+    details: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def w(self) -> FloatArray:
+        """M, (d, m)."""
+        return self.M
+
+    @property
+    def message(self) -> str:
+        """The status in words, with its numbers."""
+        if self.status is Status.INTEGRATED:
+            words = self.status.value.format(feasibility=self.feasibility, error=self.error)
+        elif self.status is Status.STALLED:
+            words = f"no limit of zero error: feasibility {self.feasibility:.1e} ({self.route})"
+        else:
+            words = f"certified: feasibility {self.feasibility:.1e} ({self.route})"
+        if self.distance > 0.0:
+            words += (
+                f"; the target cannot be reached (relative distance {self.distance:.1e}): "
+                "this is the least-squares limit"
+            )
+        return f"{words}; the data alone determine it" if self.unique else words
+
+    def checked(self, throw: bool) -> LiftedSolution:
+        """Itself, or SolveError where it is no limit and `throw` is set."""
+        if throw and not self.status.ok:
+            raise SolveError(self.message, self)
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"LiftedSolution({self.message}\n"
+            f"               route={self.route}, shape={self.M.shape}, "
+            f"Frobenius norm={np.linalg.norm(self.M):.6g}, error={self.error:.1e}, "
+            f"seconds={self.stats.seconds:.3g})"
         )

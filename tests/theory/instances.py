@@ -11,6 +11,8 @@ import numpy as np
 
 import flowbias as fb
 from flowbias import theory
+from tests.theory.linear_network_instances import LINEAR_NETWORK_CLAIMS
+from tests.theory.matrix_factorization_instances import MATRIX_FACTORIZATION_CLAIMS
 from tests.theory.starts import (
     any_model,
     any_tied,
@@ -279,3 +281,4 @@ CLAIMS = {
         100,
     ),
 }
+CLAIMS |= LINEAR_NETWORK_CLAIMS | MATRIX_FACTORIZATION_CLAIMS

@@ -42,7 +42,7 @@ def test_claim_says_what_it_is(name):
     for claim in as_tuple(CLAIMS[name].draw(np.random.default_rng(0))):
         assert claim.statement
         assert claim.tolerance_origin
-        assert claim.reference.paper in {"woodworth2020", "azulay2021", "flowbias"}
+        assert claim.reference.paper in {"woodworth2020", "min2021", "azulay2021", "flowbias"}
         assert claim.reference.place
         if claim.reference.paper == "flowbias":  # ours: the section with the proof must exist
             page = (ROOT / claim.reference.place).read_text(encoding="utf-8")

@@ -2,6 +2,15 @@
 
 from flowbias.flows.descent import Descent, gradient_descent
 from flowbias.flows.integrate import flow
+from flowbias.flows.lifted_trajectory import LiftedTrajectory
 from flowbias.flows.trajectory import FlowError, FlowStatus, Trajectory
 
-__all__ = ["Descent", "FlowError", "FlowStatus", "Trajectory", "flow", "gradient_descent"]
+__all__ = [
+    "Descent",
+    "FlowError",
+    "FlowStatus",
+    "LiftedTrajectory",
+    "Trajectory",
+    "flow",
+    "gradient_descent",
+]

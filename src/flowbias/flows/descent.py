@@ -20,7 +20,8 @@ import numpy as np
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
 from flowbias.flows.fit import Fit
-from flowbias.flows.integrate import check_tolerance, choose, fit_model
+from flowbias.flows.integrate import choose, fit_model
+from flowbias.flows.journey import check_tolerance
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.parameter import ParameterCoordinates
 from flowbias.limits import limit
@@ -64,7 +65,8 @@ class Descent:
     @cached_property
     def limit(self) -> Solution:
         """The limit of gradient flow from the same start."""
-        return limit(self.model, self.problem)
+        solution: Solution = limit(self.model, self.problem)
+        return solution
 
     @property
     def distance_to_limit(self) -> float:

@@ -5,36 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Real
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
-from scipy.integrate import OdeSolver
 
 from flowbias._threads import threads_for
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.dual import DualCoordinates
 from flowbias.flows.fit import Fit, fit_of, reached_by
+from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowJourney, FlowRequest, sampled
+from flowbias.flows.lifted import follow_lifted
+from flowbias.flows.lifted_trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.march import Curve, Progress, march
+from flowbias.flows.march import march
 from flowbias.flows.parameter import ParameterCoordinates, ParameterLayout
-from flowbias.flows.trajectory import FlowStats, FlowStatus, Trajectory
+from flowbias.flows.trajectory import FlowStats, Trajectory
+from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression, as_regression
 from flowbias.routing import first_fitting
-
-# Local error per step for states asked for by time.
-RTOL_AT_TIMES = 1e-11
-# Residual in units of rtol below which a flow that no longer falls may count as being at rest.
-_REST = 1e3
-# By how much rtol is lowered where it stands in the way, and the least the integrators accept.
-_TIGHTER, _TIGHTEST = 1e-2, 1e-13
-# Roundings of the state that may add up in the misfit, and the residual up to which a flow that
-# they have stopped may still be called one that has ended.
-_FEW, _STILL_A_FIT = 10.0, 1e-4
-# Internal times end here, far beyond rest and before overflow.
-_FOREVER = 1e300
 
 
 @dataclass(frozen=True)
@@ -55,6 +45,23 @@ ROUTES = (
 )
 
 
+@overload
+def flow(
+    model: LiftedModel,
+    X: Any,
+    y: Any = None,
+    *,
+    t: ArrayLike | None = None,
+    loss: str | float = "half",
+    residual: float = 1e-8,
+    rtol: float | None = None,
+    atol: float | None = None,
+    route: str | None = None,
+    throw: bool = True,
+) -> LiftedTrajectory: ...
+
+
+@overload
 def flow(
     model: Any,
     X: Any,
@@ -67,7 +74,22 @@ def flow(
     atol: float | None = None,
     route: str | None = None,
     throw: bool = True,
-) -> Trajectory:
+) -> Trajectory: ...
+
+
+def flow(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    t: ArrayLike | None = None,
+    loss: str | float = "half",
+    residual: float = 1e-8,
+    rtol: float | None = None,
+    atol: float | None = None,
+    route: str | None = None,
+    throw: bool = True,
+) -> Trajectory | LiftedTrajectory:
     """Gradient flow from `model` on the loss (c/2) ||X w - y||^2.
 
     Until the relative residual falls to `residual`, or to the times `t` where given (increasing,
@@ -78,33 +100,32 @@ def flow(
     (models with a potential) or "parameter", by default the first that the model allows.
     Where the flow cannot be followed to its end FlowError is raised, or with throw=False the
     status says so.
+
+    Products of two factors (`LinearNet`, `MatrixFactorization`) take outputs Y (n, m) or a matrix
+    problem in place of X, and return a `LiftedTrajectory`; their routes are "closed form", "gram"
+    and "parameter".
     """
+    family = first_fitting(model, FAMILIES)
+    request = FlowRequest.of(t, loss, residual, rtol, atol, route)
+    return family.follow(model, X, y, request).checked(throw)
+
+
+def _follow_predictor(model: Any, X: Any, y: Any, request: FlowRequest) -> Trajectory:
     problem = as_regression(X, y)
-    c = loss_constant(loss, len(problem.y))
-    times = None if t is None else _checked_times(t)
-    chosen = choose(model, route)
-    check_tolerance("residual", residual)
-    for name, value in (("rtol", rtol), ("atol", atol)):
-        if value is not None:
-            check_tolerance(name, value)
+    c = loss_constant(request.loss, len(problem.y))
+    chosen = choose(model, request.route)
+    times, rtol = request.times, request.rtol
     if rtol is None:
-        rtol = RTOL_AT_TIMES if times is not None else _rtol_to_limit(chosen, residual)
+        rtol = RTOL_AT_TIMES if times is not None else rtol_to_limit(chosen, request.residual)
     started = time.perf_counter()
     fit = fit_model(model, problem)
     coordinates = chosen.coordinates(model, fit, c)
     with threads_for(fit.rows):
-        journey = FlowJourney(coordinates, fit, rtol, atol, times, residual)
+        journey = FlowJourney(coordinates, fit, rtol, request.atol, times, request.residual)
         curve = march(journey, coordinates.start)
     seconds = time.perf_counter() - started
-    if times is None:
-        times, states = np.array(curve.times) / coordinates.time_rate, np.array(curve.states)
-    else:
-        if curve.failure is not None:
-            # Only what was reached, and where that ended.
-            end = curve.end / coordinates.time_rate
-            times = np.append(times[times < end], end)
-        states = curve(times * coordinates.time_rate)
-    trajectory = Trajectory(
+    times, states = sampled(curve, coordinates, times)
+    return Trajectory(
         t=times,
         status=journey.status(curve),
         stats=FlowStats(seconds, len(curve.pieces), curve.evaluations, curve.jacobians),
@@ -116,63 +137,26 @@ def flow(
         _fit=fit,
         _curve=curve,
     )
-    return trajectory.checked(throw)
 
 
-def _rtol_to_limit(route: Route, residual: float) -> float:
-    # Never looser than what makes a good picture, nor below what the integrators accept.
-    return min(max(route.rtol_to_limit * residual, _TIGHTEST), 1e-8)
+@dataclass(frozen=True)
+class Family:
+    """Models whose flows are followed in the same kind of unknowns."""
+
+    needs: frozenset[Provides]
+    follow: Callable[[Any, Any, Any, FlowRequest], Trajectory | LiftedTrajectory]
 
 
-class FlowJourney:
-    """The flow as `march` sees it: to a residual, or to the last of the times asked for."""
+FAMILIES = (
+    Family(frozenset({Provides.GRAM}), follow_lifted),
+    Family(frozenset({Provides.POTENTIAL}), _follow_predictor),
+    Family(frozenset({Provides.PARAMETERS}), _follow_predictor),
+)
 
-    def __init__(
-        self,
-        coordinates: Coordinates,
-        fit: Fit,
-        rtol: float,
-        atol: float | None,
-        times: FloatArray | None,
-        residual: float,
-    ) -> None:
-        self.coordinates, self.fit, self.rtol = coordinates, fit, rtol
-        size, duration = coordinates.natural_scales()
-        self.size = size if atol is None else atol / rtol
-        self.first_step = float(np.sqrt(rtol)) * duration
-        self.residual = None if times is not None else residual
-        last = np.inf if times is None else times[-1] * coordinates.time_rate
-        self.end = float(min(last, _FOREVER))
 
-    def depart(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
-        step = min(first_step, self.end - time)
-        atol = self.rtol * self.size
-        return self.coordinates.solver(time, state, self.end, step, self.rtol, atol)
-
-    def tighten(self) -> bool:
-        if self.rtol <= _TIGHTEST:
-            return False
-        self.rtol = max(_TIGHTER * self.rtol, _TIGHTEST)
-        return True
-
-    def is_rounding(self, state: FloatArray) -> bool:
-        misfit, residual, _ = self.fit.quality(self.coordinates.predictor(state))
-        return residual < _STILL_A_FIT and misfit <= _FEW * self.coordinates.rounding(state)
-
-    def progress(self, state: FloatArray) -> Progress:
-        misfit, residual, is_settled = self.fit.quality(self.coordinates.predictor(state))
-        if self.residual is None:
-            is_done, is_close = self.end == 0.0, residual <= _REST * self.rtol
-        else:
-            is_done, is_close = residual <= self.residual, False
-        return Progress(misfit, residual, is_done, is_settled, is_close)
-
-    def status(self, curve: Curve) -> FlowStatus:
-        if self.residual is None:
-            return FlowStatus.STOPPED if curve.failure else FlowStatus.FOLLOWED
-        if self.progress(curve.states[-1]).is_done:
-            return FlowStatus.CONVERGED
-        return FlowStatus.AT_REST if curve.settled else FlowStatus.STOPPED
+def rtol_to_limit(route: Route, residual: float) -> float:
+    """Never looser than what makes a good picture, nor below what the integrators accept."""
+    return min(max(route.rtol_to_limit * residual, TIGHTEST), 1e-8)
 
 
 def choose(model: Any, name: str | None = None) -> Route:
@@ -210,26 +194,3 @@ def _sized(d: int, predictor: Callable[[], FloatArray]) -> FloatArray:
             "Use a model of the right size, or a scalar scale that fits any."
         )
     return w
-
-
-def _checked_times(t: ArrayLike) -> FloatArray:
-    try:
-        times = np.atleast_1d(np.asarray(t, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise InputError(f"t: must be a list of times, got {t!r}. Pass t=[0.1, 1.0].") from None
-    if times.ndim != 1 or times.size == 0:
-        raise InputError(f"t: must be a list of times, got shape {times.shape}. Pass t=[0.1, 1.0].")
-    right = np.isfinite(times) & (np.diff(times, prepend=-np.inf) > 0.0) & (times >= 0.0)
-    if not right.all():
-        first = int(np.argmin(right))
-        raise InputError(
-            f"t: must be finite, non-negative and increasing, got {times[first]:g} at index "
-            f"{first}. Sort the times with np.unique(t)."
-        )
-    return times
-
-
-def check_tolerance(name: str, value: object) -> None:
-    """A tolerance is a small positive number."""
-    if not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
-        raise InputError(f"{name}: must lie in (0, 1), got {value!r}. Pass 1e-8 for instance.")

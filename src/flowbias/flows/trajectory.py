@@ -131,7 +131,8 @@ class Trajectory:
     @cached_property
     def limit(self) -> Solution:
         """The limit of this flow, solved for without integration."""
-        return limit(self.model, self.problem)
+        solution: Solution = limit(self.model, self.problem)
+        return solution
 
     @property
     def distance_to_limit(self) -> float:

@@ -2,8 +2,17 @@
 
 from flowbias.limits.basis_pursuit import basis_pursuit
 from flowbias.limits.min_norm import min_norm
+from flowbias.limits.nuclear_norm import nuclear_norm
 from flowbias.limits.rich_limit import rich_limit
 from flowbias.limits.scale_path import LimitPath, limit_path
 from flowbias.limits.solve import limit
 
-__all__ = ["LimitPath", "basis_pursuit", "limit", "limit_path", "min_norm", "rich_limit"]
+__all__ = [
+    "LimitPath",
+    "basis_pursuit",
+    "limit",
+    "limit_path",
+    "min_norm",
+    "nuclear_norm",
+    "rich_limit",
+]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 
@@ -14,23 +16,66 @@ from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import ROUTES, HasPotential, Point
 from flowbias.limits.sensitivity import sensitivity
+from flowbias.matrix_problem import as_matrix_problem
+from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression, as_regression
 from flowbias.routing import first_fitting, provided_by
-from flowbias.solution import Sensitivity, Solution, Stats, Status
+from flowbias.solution import LiftedSolution, Sensitivity, Solution, Stats, Status
+
+
+@overload
+def limit(
+    model: LiftedModel, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
+) -> LiftedSolution: ...
+
+
+@overload
+def limit(
+    model: HasPotential, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
+) -> Solution: ...
 
 
 def limit(
-    model: HasPotential, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
-) -> Solution:
+    model: Any, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
+) -> Solution | LiftedSolution:
     """The predictor that gradient flow from `model` converges to on (X, y), with its certificate.
 
     X may be a `Regression` instead, with y left out. A model is anything with `provides`,
     `potential` and `shift`; a potential is one too (started at its own zero). Where the result
     cannot be certified to `tol`, SolveError is raised, or with throw=False returned in the status.
+
+    Products of two factors (`LinearNet`, `MatrixFactorization`) take outputs Y (n, m) or a matrix
+    problem in place of X, and return a `LiftedSolution`: certified where the limit has a closed
+    form, otherwise integrated, with an estimate of the error.
     """
-    solution, _ = limit_with_state(model, as_regression(X, y), tol=tol, warm=None)
-    return solution.checked(throw)
+    return first_fitting(model, FAMILIES).solve(model, X, y, tol).checked(throw)
+
+
+def _potential_limit(model: HasPotential, X: Any, y: Any, tol: float) -> Solution:
+    return limit_with_state(model, as_regression(X, y), tol=tol, warm=None)[0]
+
+
+def _lifted_limit(model: LiftedModel, X: Any, y: Any, tol: float) -> LiftedSolution:
+    # Flows stand beside limits and build on them: loaded here, so that neither has to come first.
+    from flowbias.limits.lifted import lifted_limit
+
+    check_tol(tol)
+    return lifted_limit(model, as_matrix_problem(X, y), tol)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Models whose limits are found in the same kind of unknowns."""
+
+    needs: frozenset[Provides]
+    solve: Callable[[Any, Any, Any, float], Solution | LiftedSolution]
+
+
+FAMILIES = (
+    Family(frozenset({Provides.GRAM}), _lifted_limit),
+    Family(frozenset({Provides.POTENTIAL}), _potential_limit),
+)
 
 
 def limit_with_state(
@@ -49,8 +94,8 @@ def limit_with_state(
         return _certified(model, problem, point, effort, seconds, tol), point.state
 
 
-def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
-    """Refuse a tolerance that is none, and a model of another size than the data."""
+def check_tol(tol: float) -> None:
+    """A tolerance is a positive number."""
     try:
         positive = 0.0 < float(tol) < np.inf
     except (TypeError, ValueError):
@@ -59,6 +104,11 @@ def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
         raise InputError(
             f"tol: must be a positive number, got {tol!r}. The default 1e-10 suits most problems."
         )
+
+
+def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
+    """Refuse a tolerance that is none, and a model of another size than the data."""
+    check_tol(tol)
     if Provides.POTENTIAL not in provided_by(model):
         return
     d = problem.X.shape[1]

@@ -22,6 +22,8 @@ class Provides(Enum):
     EXPONENTIAL_DUAL = "w(z) = exp(log_plus + rate z) - exp(log_minus - rate z)"
     POWER_DUAL = "w(z) = (c_plus - z)^-k - (c_minus + z)^-k, c = a^(2-depth)"
     PARAMETERS = "the weights behind the predictor"
+    GRAM = "the Gram matrix [U; V][U; V]^T of a product U V^T: its flow at any width"
+    FACTORS = "the factors U and V of a product themselves"
 
 
 class Potential(ABC):

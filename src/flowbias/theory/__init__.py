@@ -8,7 +8,20 @@ from flowbias.theory.approach_to_l1 import (
     sparse_to_dense_cost,
 )
 from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.completion_kernel import (
+    completion_kernel,
+    completion_kernel_formula,
+    gaussian_rows_give_delta,
+    orthogonal_rows_give_delta,
+)
 from flowbias.theory.convergence import loss_gap, zero_error
+from flowbias.theory.convergence_guarantees import (
+    asymptotic_rate,
+    exponential_guarantee,
+    imbalance_guarantee,
+    local_guarantee,
+    margin_guarantee,
+)
 from flowbias.theory.explicit_distance import (
     closest_interpolator,
     distance_by_minimization,
@@ -16,6 +29,20 @@ from flowbias.theory.explicit_distance import (
     distance_quartic,
 )
 from flowbias.theory.extremes import kernel_distance, rich_distance, rich_excess, rich_selection
+from flowbias.theory.factorization_kernel_regime import KernelRegime, kernel_regime, residual_decay
+from flowbias.theory.imbalance_bounds import (
+    convergence_rate,
+    error_operator,
+    rate_bound_range,
+    rate_from_layers,
+    scalar_rate,
+    scaled_imbalance,
+    smallest_singular_value,
+)
+from flowbias.theory.imbalance_tightness import (
+    attained_rate,
+    attaining_weights,
+)
 from flowbias.theory.initialization_shape import (
     conserved_k,
     effective_log_scale,
@@ -35,6 +62,26 @@ from flowbias.theory.kernel_rich import (
     start_kernel,
     tied_limit,
 )
+from flowbias.theory.linear_networks import (
+    conserved_imbalance,
+    limit_decomposition,
+    output_orthogonality_counterexample,
+    output_orthogonality_is_not_enough,
+    reaches_min_norm,
+    time_change,
+    weights_converge,
+)
+from flowbias.theory.linearized_factorization import LinearizedFactorization
+from flowbias.theory.matrix_factorization import (
+    commuting_is_not_enough,
+    diagonal_bias,
+    hyperbolic_rows,
+    infinitely_wide,
+    linearized_flow,
+    schatten_bias,
+    symmetric_velocity,
+)
+from flowbias.theory.path_length import Reach, path_length
 from flowbias.theory.regime_scales import (
     kernel_guarantee,
     kernel_log_scale,
@@ -61,17 +108,43 @@ from flowbias.theory.regularizer_bounds import (
     not_l1,
     sharply_l2,
 )
+from flowbias.theory.wide_factorization import WideRegime, wide_gram, wide_kernel_regime
+from flowbias.theory.wide_limits import (
+    growth_from_invariant_set,
+    wide_limit_bound,
+    wide_limit_rate,
+)
+from flowbias.theory.wide_networks import (
+    gaussian_singular_values,
+    product_singular_values,
+    wide_start,
+    wide_start_bounds,
+    wide_start_rate,
+)
 
 __all__ = [
     "Claim",
+    "KernelRegime",
     "Kind",
+    "LinearizedFactorization",
+    "Reach",
     "Reference",
+    "WideRegime",
+    "asymptotic_rate",
+    "attained_rate",
+    "attaining_weights",
     "closed_form_flow",
     "closest_interpolator",
+    "commuting_is_not_enough",
+    "completion_kernel",
+    "completion_kernel_formula",
+    "conserved_imbalance",
     "conserved_k",
+    "convergence_rate",
     "depth_needs_polynomial_scale",
     "depth_potential_large",
     "depth_potential_small",
+    "diagonal_bias",
     "distance_by_minimization",
     "distance_is_depth_4",
     "distance_needs_polynomial_scale",
@@ -79,43 +152,79 @@ __all__ = [
     "dual_stays_inside",
     "effective_log_scale",
     "equal_magnitudes",
+    "error_operator",
+    "exponential_guarantee",
+    "gaussian_rows_give_delta",
+    "gaussian_singular_values",
+    "growth_from_invariant_set",
     "half_kernel_norm",
     "hypentropy_large",
     "hypentropy_needs_exponential_scale",
     "hypentropy_small",
+    "hyperbolic_rows",
+    "imbalance_guarantee",
+    "infinitely_wide",
     "kernel_distance",
     "kernel_guarantee",
     "kernel_log_scale",
+    "kernel_regime",
     "kernel_scale",
     "l1_approach_log_scale",
     "l1_log_scale",
     "l2_log_scale",
+    "limit_decomposition",
+    "linearized_flow",
+    "local_guarantee",
     "loss_gap",
+    "margin_guarantee",
     "metric_from_predictor",
     "mismatch_log_scale",
     "nearly_l1",
     "nearly_l2",
     "not_l1",
+    "orthogonal_rows_give_delta",
+    "output_orthogonality_counterexample",
+    "output_orthogonality_is_not_enough",
+    "path_length",
     "printed_scales_are_safe",
+    "product_singular_values",
     "race",
     "race_to_kernel",
     "race_to_rich",
+    "rate_bound_range",
+    "rate_from_layers",
+    "reaches_min_norm",
+    "residual_decay",
     "rich_distance",
     "rich_excess",
     "rich_guarantee",
     "rich_log_scale",
     "rich_scale",
     "rich_selection",
+    "scalar_rate",
+    "scaled_imbalance",
+    "schatten_bias",
     "sharp_kernel_guarantee",
     "sharp_kernel_log_scale",
     "sharp_rich_guarantee",
     "sharp_rich_log_scale",
     "sharply_l2",
+    "smallest_singular_value",
     "sparse_to_dense_cost",
     "start_kernel",
+    "symmetric_velocity",
     "tied_limit",
+    "time_change",
     "untied_limit",
     "untied_near_l1",
     "untied_near_l2",
+    "weights_converge",
+    "wide_gram",
+    "wide_kernel_regime",
+    "wide_limit_bound",
+    "wide_limit_rate",
+    "wide_start",
+    "wide_start_bounds",
+    "wide_start_rate",
     "zero_error",
 ]

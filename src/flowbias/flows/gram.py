@@ -1,0 +1,233 @@
+"""The flow of a product U V^T, in unknowns whose number does not depend on the width.
+
+    Z = [U; V],   Z' = -c A Z,   A = [[0, R], [R^T, 0]],   R = adjoint(measure(U V^T) - target)
+
+A depends on G = Z Z^T alone, so G obeys an equation of its own, whatever the width
+[woodworth2020, section 6]. It is followed here through a root: L with L L^T = G obeys the very same
+equation as Z, with as many columns as G has rank. Z = L Q^T with Q^T Q = I at the start, hence at
+all times, and Z(t) = L(t) Q^T gives the weights back.
+
+Why a root, and neither G nor the propagator Phi (Z(t) = Phi(t) Z(0)), all three measured by the
+same integrator at the same tolerance: what has not grown yet of a start of size a is a^2 in G, and
+doubles keep it relative to what has. At a = 1e-6 and rtol 1e-12, on a 6 x 3 product halfway through
+its modes, G was off by 8e-10, L by 2e-13 and Phi by 3e-14, and G took 1.4 to 1.9 times the steps.
+Phi is as accurate, but an evaluation has to form Phi G(0) Phi^T: d (d + m)^2 multiplications more.
+L takes 3 d m k of them for a d x m product and k columns, where G in symmetric storage takes
+2 d m (d + m), and has fewer unknowns than either for G of low rank: narrow or balanced starts.
+
+For Y ~ X U V^T only U1 = P1^T U moves, P1 the row space of X; U2 stays [min2021, section 3].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.linalg
+
+from flowbias._typing import FloatArray
+from flowbias.flows.fit import SETTLED, Quality
+from flowbias.matrix_problem import MatrixProblem, MatrixRegression
+from flowbias.models.lifted import Factors, LiftedModel
+
+EPS = float(np.finfo(float).eps)
+# A part of a start that is this many roundings of each row it belongs to, or less, is one.
+_ROUNDINGS = 8.0
+# Iterations that bring the norm of the measurements, used for rounding errors only, to a few %.
+_POWER_STEPS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class LiftedFit:
+    """Measurements of the product of the rows that move, and how close a product fits them.
+
+    For Y = X U V^T, X = W diag(root) P1^T: root * (U1 V^T) ~ W^T Y. Residuals are relative to
+    `reachable`: what products of the given width come closest to the target with.
+    """
+
+    measure: Callable[[FloatArray], FloatArray]
+    adjoint: Callable[[FloatArray], FloatArray]
+    target: FloatArray
+    reachable: FloatArray
+    size: float
+    shape: tuple[int, int]
+
+    def pull(self, product: FloatArray) -> FloatArray:
+        """-R: the matrix that moves the factors, U' = -c R V, V' = -c R^T U."""
+        return self.adjoint(self.target - self.measure(product))
+
+    def residual(self, product: FloatArray) -> float:
+        """||measure(M) - reachable|| / ||reachable||."""
+        return float(np.linalg.norm(self.measure(product) - self.reachable)) / self.size
+
+    def quality(self, product: FloatArray) -> Quality:
+        """All there is to know about one product."""
+        fitted = self.measure(product)
+        misfit = float(np.linalg.norm(fitted - self.target))
+        short = float(np.linalg.norm(fitted - self.reachable))
+        terms = self.size + float(np.linalg.norm(fitted))
+        return Quality(misfit, short / self.size, short <= SETTLED * terms)
+
+    @cached_property
+    def norm(self) -> float:
+        """Of `measure` as an operator, by power iteration from a fixed vector."""
+        matrix = self.adjoint(np.cos(np.arange(self.target.size, dtype=float)).reshape(self._form))
+        for _ in range(_POWER_STEPS):
+            matrix = self.adjoint(self.measure(matrix / (np.linalg.norm(matrix) or 1.0)))
+        return float(np.sqrt(np.linalg.norm(matrix)))
+
+    @property
+    def _form(self) -> tuple[int, ...]:
+        return self.target.shape
+
+
+def lifted_fit(model: LiftedModel, problem: MatrixProblem) -> LiftedFit:
+    """All rows of both factors, as they are."""
+    lifted = model.lifted_problem(problem)
+    size = _size(lifted.reachable, lifted.target - lifted.measure(model.product))
+    return LiftedFit(
+        lifted.measure, lifted.adjoint, lifted.target, lifted.reachable, size, lifted.shape
+    )
+
+
+def regression_fit(model: LiftedModel, problem: MatrixRegression) -> LiftedFit:
+    """The rows U1 = P1^T U and V alone.
+
+    Of W^T Y, width h reaches the closest matrix of rank h: root is invertible, so that U1 V^T may
+    be any matrix of that rank.
+    """
+    spectrum = problem.spectrum
+    root = spectrum.root[:, None]
+    target = spectrum.W.T @ problem.Y
+    reachable = target
+    if model.width < min(target.shape):
+        left, values, right = scipy.linalg.svd(target, full_matrices=False)
+        reachable = (left[:, : model.width] * values[: model.width]) @ right[: model.width]
+    start = root * (spectrum.P1.T @ model.product)
+    return LiftedFit(
+        lambda M: root * M,
+        lambda r: root * r,
+        target,
+        reachable,
+        _size(reachable, target - start),
+        target.shape,
+    )
+
+
+def _size(reachable: FloatArray, start: FloatArray) -> float:
+    # Where the target is zero the start is what residuals are compared to.
+    return float(np.linalg.norm(reachable)) or float(np.linalg.norm(start)) or 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Compression:
+    """A start in as few numbers as its flow takes, and the way back to weights.
+
+        [U; V] = ([P1 U1 + resting; V] Q^T + [beyond; 0]) turn,   [U1; V] = weights (p, k)
+
+    `resting` and `beyond` are the parts of U that the data does not see and the flow does not
+    move, within and beyond the span of the moving rows. basis is P1, or None where all of U moves.
+    """
+
+    model: LiftedModel
+    weights: FloatArray
+    rows: int
+    basis: FloatArray | None
+    resting: FloatArray | None
+    span: FloatArray | None  # Q, from the columns of the model's root; None: weights as they are
+
+    @property
+    def width(self) -> int:
+        """k: the rank of the moving rows."""
+        return int(self.weights.shape[1])
+
+    def moving_product(self, weights: FloatArray) -> FloatArray:
+        """U1 V^T of one state, or of each."""
+        upper, lower = weights[..., : self.rows, :], weights[..., self.rows :, :]
+        return np.asarray(upper @ np.swapaxes(lower, -1, -2))
+
+    def product(self, weights: FloatArray) -> FloatArray:
+        """U V^T of one state, or of each."""
+        if self.basis is None or self.resting is None:
+            return self.moving_product(weights)
+        upper, lower = weights[..., : self.rows, :], weights[..., self.rows :, :]
+        return np.asarray((self.basis @ upper + self.resting) @ np.swapaxes(lower, -1, -2))
+
+    def imbalance(self, weights: FloatArray) -> FloatArray:
+        """U1^T U1 - V^T V in the columns of the compressed weights; conserved."""
+        upper, lower = weights[: self.rows], weights[self.rows :]
+        return np.asarray(upper.T @ upper - lower.T @ lower)
+
+    def gram(self, weights: FloatArray) -> FloatArray:
+        """[U; V][U; V]^T, (d + m) square."""
+        Z = self._root(weights)
+        return np.asarray(Z @ Z.T)
+
+    def factors(self, weights: FloatArray) -> Factors:
+        """U and V themselves; the model must have kept them at the start."""
+        Z = self._root(weights)
+        if self.span is not None:
+            Z = Z @ self._turn
+        d = self.model.shape[0]
+        return Factors(Z[:d], Z[d:])
+
+    def _root(self, weights: FloatArray) -> FloatArray:
+        if self.span is None:
+            return weights
+        # Rows that rest are taken from the start as they are, digit by digit.
+        upper, lower = weights[: self.rows], weights[self.rows :]
+        if self.basis is None:
+            return np.vstack([upper, lower]) @ self.span.T
+        d = self.model.shape[0]
+        still = _off(self.basis, self.model.root[:d])
+        return np.vstack([self.basis @ upper @ self.span.T + still, lower @ self.span.T])
+
+    @cached_property
+    def _turn(self) -> FloatArray:
+        """T with orthonormal rows and weights = root T."""
+        Z = np.vstack(self.model.factors or ())
+        if Z.shape == self.model.root.shape and np.array_equal(Z, self.model.root):
+            return np.eye(Z.shape[1])
+        # Rows of one size: small ones count as much as large ones.
+        sizes = np.linalg.norm(Z, axis=1)
+        sizes[sizes == 0.0] = 1.0
+        root, weights = self.model.root / sizes[:, None], Z / sizes[:, None]
+        return np.asarray(scipy.linalg.lstsq(root, weights)[0])
+
+
+def compress(model: LiftedModel, basis: FloatArray | None) -> Compression:
+    """The start of the rows that move: all, or with a basis P1 those of [P1^T U; V]."""
+    d = model.shape[0]
+    root = model.root
+    if basis is None:
+        rows, moving = d, root
+    else:
+        rows, moving = basis.shape[1], np.vstack([basis.T @ root[:d], root[d:]])
+    span = _row_span(moving)
+    resting = None if basis is None else _off(basis, root[:d]) @ span
+    return Compression(model, moving @ span, rows, basis, resting, span)
+
+
+def uncompressed(model: LiftedModel) -> Compression:
+    """All weights, as they are; the model must have kept them."""
+    return Compression(model, np.vstack(model.factors or ()), model.shape[0], None, None, None)
+
+
+def _off(basis: FloatArray, rows: FloatArray) -> FloatArray:
+    return rows - basis @ (basis.T @ rows)
+
+
+def _row_span(rows: FloatArray) -> FloatArray:
+    """Orthonormal columns that span the rows, none of which loses more than rounding.
+
+    Rows are brought to one length first: a start may have layers of very different sizes, and
+    what is rounding for one is all of the other.
+    """
+    lengths = np.linalg.norm(rows, axis=1)
+    scaled = rows / np.where(lengths > 0.0, lengths, 1.0)[:, None]
+    span, triangle, _ = scipy.linalg.qr(scaled.T, mode="economic", pivoting=True)
+    left_out = np.abs(np.diag(triangle))
+    rank = max(1, int((left_out > _ROUNDINGS * max(rows.shape) * EPS).sum()))
+    return np.ascontiguousarray(span[:, :rank])

@@ -1,0 +1,221 @@
+"""Limits of products U V^T, by the cheapest exact route; by integration where there is none.
+
+    U V^T(inf) = Theta + P2 U2(0) V(inf)^T,    Theta = X^+ Y    [min2021, section 4]
+
+for Y ~ X U V^T. What is conserved and zero error do not determine V(inf): many share both. It is
+known in closed form where the flow is in time, and not needed where U2 V^T stays zero (X of full
+column rank; starts with V U2^T = 0 and U1 U2^T = 0 [min2021, Proposition 10]), if the flow is known
+to converge [min2021, Theorem 3]. Measurements that are diagonal together have an exact
+limit at any width. These are certified. Everything else is integrated, and says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.flows.integrate import flow
+from flowbias.flows.lifted import Setting, closed_form_of, rests_apart, setting_of
+from flowbias.limits.common_basis import common_basis
+from flowbias.limits.diagonal_measurements import diagonal_limit
+from flowbias.limits.lifted_integration import integrated_weights
+from flowbias.matrix_problem import MatrixProblem, MatrixRegression
+from flowbias.models.imbalance import Imbalance
+from flowbias.models.lifted import LiftedModel
+from flowbias.solution import LiftedSolution, Stats, Status
+
+EPS = float(np.finfo(float).eps)
+# Rounding errors that may add up in a product of weights, relative to the product of their sizes.
+_FEW = 8.0
+# Numbers up to which all measurements are stacked to see whether they are diagonal together.
+_STACKED = 2e7
+# Residual at which a flow that is not yet known to converge is judged again.
+_NEAR = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Ending:
+    """Where a route ends: the limit itself, or weights of the moving rows at the limit."""
+
+    route: str
+    M: FloatArray
+    weights: FloatArray | None
+    error: float
+    status: Status = Status.CERTIFIED
+    steps: int = 0
+
+
+def lifted_limit(model: LiftedModel, problem: MatrixProblem, tol: float) -> LiftedSolution:
+    """The limit of U V^T from `model`, by the first route that knows it."""
+    started = time.perf_counter()
+    setting = setting_of(model, problem)
+    endings = (route(setting, tol) for route in EXACT_ROUTES)
+    ending = next((found for found in endings if found is not None), None)
+    if ending is None:
+        ending = _integrated(setting, tol)
+    return _solution(setting, ending, tol, time.perf_counter() - started)
+
+
+def _solution(setting: Setting, ending: Ending, tol: float, seconds: float) -> LiftedSolution:
+    problem, M = setting.problem, ending.M
+    feasibility = _feasibility(setting, M)
+    distance = _distance(setting)
+    status = ending.status
+    if not feasibility <= max(tol, _rounding(setting, ending)):
+        status = Status.STALLED
+    elif status is Status.CERTIFIED and distance > 0.0:
+        status = Status.PROJECTED
+    unique = setting.root is not None and len(setting.root) == problem.shape[0]
+    gram = None if ending.weights is None else setting.compression.gram(ending.weights)
+    return LiftedSolution(
+        M=M,
+        status=status,
+        route=ending.route,
+        feasibility=feasibility,
+        error=ending.error,
+        stats=Stats(0, ending.steps, seconds),
+        distance=distance,
+        unique=unique,
+        gram=gram,
+    )
+
+
+def _moving(setting: Setting, M: FloatArray) -> FloatArray:
+    basis = setting.compression.basis
+    return M if basis is None else basis.T @ M
+
+
+def _feasibility(setting: Setting, M: FloatArray) -> float:
+    return setting.fit.residual(_moving(setting, M))
+
+
+def _rounding(setting: Setting, ending: Ending) -> float:
+    """What the digits of M leave undecided of the feasibility."""
+    size = setting.fit.norm * float(np.linalg.norm(_moving(setting, ending.M)))
+    return 100.0 * EPS * size / setting.fit.size
+
+
+def _distance(setting: Setting) -> float:
+    """Of the target from what can be reached, relative to the target."""
+    problem = setting.problem
+    outside = float(np.linalg.norm(problem.target - problem.reachable))
+    outside = float(np.hypot(outside, np.linalg.norm(setting.fit.target - setting.fit.reachable)))
+    size = float(np.linalg.norm(problem.target))
+    return outside / size if outside > 1e-10 * size else 0.0
+
+
+# --- exact routes ------------------------------------------------------------------------------
+
+
+def _data_alone(setting: Setting, tol: float) -> Ending | None:
+    """Theta, where nothing of U that rests meets V, once the flow is known to converge."""
+    problem, compression = setting.problem, setting.compression
+    if not isinstance(problem, MatrixRegression) or not rests_apart(compression):
+        return None
+    weights, steps = compression.weights, 0
+    rate = guaranteed_rate(setting, weights)
+    if not rate > 0.0:
+        trajectory = flow(setting.model, problem, residual=_NEAR, throw=False)
+        if not trajectory.status.ok:
+            return None
+        weights, steps = trajectory._states[-1], trajectory.stats.steps
+        rate = guaranteed_rate(setting, weights)
+    if not rate > 0.0:
+        return None
+    full = len(problem.spectrum.root) == problem.shape[0]
+    reason = "X has full column rank" if full else "V U2^T = 0 and U1 U2^T = 0"
+    condition = float(problem.spectrum.root[0] / problem.spectrum.root[-1])
+    error = _FEW * EPS * condition * float(np.linalg.norm(problem.min_norm))
+    return Ending(f"least norm fit: {reason}", problem.min_norm, None, error, steps=steps)
+
+
+def guaranteed_rate(setting: Setting, weights: FloatArray) -> float:
+    """lr(S) c: the loss falls at least like e^{-lr(S) c t} from these weights on; 0 if unknown.
+
+    c = -D+ + sqrt((D+ + Dl)^2 + 4 s_m^2) - D- + sqrt((D- + Dl)^2 + 4 s_r^2) with
+    s_i = [sigma_i(W^T Y) - ||error||_F]+ / sqrt(l1(S)).  [min2021, Theorem 3]
+    """
+    if setting.root is None:
+        return 0.0
+    r, m = setting.fit.shape
+    target, root = setting.fit.target, setting.root
+    imbalance = Imbalance.of_root(weights, r)
+    plus, minus, level = imbalance.spread_plus, imbalance.spread_minus, imbalance.level
+    product = setting.compression.moving_product(weights)
+    error = float(np.linalg.norm(target - setting.fit.measure(product)))
+    values = np.concatenate([np.linalg.svd(target, compute_uv=False), np.zeros(max(r, m))])
+    s_m, s_r = (max(float(values[i - 1]) - error, 0.0) / float(root[0]) for i in (m, r))
+    c = np.hypot(plus + level, 2.0 * s_m) - plus + np.hypot(minus + level, 2.0 * s_r) - minus
+    # The imbalance is a difference: what its digits leave undecided guarantees nothing.
+    noise = 16.0 * len(weights) * EPS * float(np.sum(np.square(weights)))
+    return float(root[-1] ** 2 * c) if c > noise else 0.0
+
+
+def _closed_form(setting: Setting, tol: float) -> Ending | None:
+    found = closed_form_of(setting)
+    if found is None:
+        return None
+    weights = found[0].at(np.inf)
+    M = setting.compression.product(weights)
+    feasibility = _feasibility(setting, M)
+    route = "closed form in time, at t = infinity"
+    if not feasibility <= tol:
+        route += ": the flow ends at a saddle"
+    kept = weights if found[0].has_weights else None
+    return Ending(route, M, kept, _product_rounding(setting, weights))
+
+
+def _diagonal(setting: Setting, tol: float) -> Ending | None:
+    problem = setting.problem
+    numbers = float(len(problem.target)) * problem.shape[0] * problem.shape[1]
+    if setting.root is not None or numbers > _STACKED:
+        return None
+    basis = common_basis(problem)
+    if basis is None:
+        return None
+    solution = diagonal_limit(setting.model, problem, basis=basis, tol=tol, throw=False)
+    if not solution.status.ok:
+        return None
+    error = max(_product_rounding(setting, setting.compression.weights), solution.certificate.gap)
+    return Ending(solution.route, solution.M, None, error)
+
+
+def _product_rounding(setting: Setting, weights: FloatArray) -> float:
+    sizes = np.linalg.norm(setting.compression.product(np.abs(weights)))
+    return _FEW * EPS * len(weights) * float(sizes)
+
+
+# --- integration -------------------------------------------------------------------------------
+
+
+def _integrated(setting: Setting, tol: float) -> Ending:
+    found = integrated_weights(setting, tol)
+    M = _limit_product(setting, found.weights)
+    others = [_limit_product(setting, weights) for weights in found.others]
+    spread = max(float(np.linalg.norm(other - M)) for other in others)
+    error = (
+        spread + found.tail * float(np.linalg.norm(M)) + _product_rounding(setting, found.weights)
+    )
+    route = f"integrated by {' and '.join(found.integrators)}; tail by the tangent kernel"
+    return Ending(route, M, found.weights, error, Status.INTEGRATED, found.steps)
+
+
+def _limit_product(setting: Setting, weights: FloatArray) -> FloatArray:
+    """U V^T; for a regression its seen part is Theta, exactly, whatever the weights."""
+    product, basis = setting.compression.product(weights), setting.compression.basis
+    if setting.root is None or basis is None:
+        return product
+    seen = setting.fit.reachable / setting.root[:, None]
+    return np.asarray(product + basis @ (seen - basis.T @ product))
+
+
+#: Cheapest first; each returns None where it does not apply.
+EXACT_ROUTES: tuple[Callable[[Setting, float], Ending | None], ...] = (
+    _data_alone,
+    _closed_form,
+    _diagonal,
+)

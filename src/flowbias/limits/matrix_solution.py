@@ -1,0 +1,79 @@
+"""What a solve for a matrix returns: the matrix, its dual, the proof, and what it cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.solution import SolveError, Stats, Status
+
+
+class Proof(Protocol):
+    """What every certificate offers."""
+
+    @property
+    def feasibility(self) -> float: ...
+    @property
+    def stationarity(self) -> float: ...
+    @property
+    def gap(self) -> float: ...
+    @property
+    def ok(self) -> bool: ...
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixSolution:
+    """The matrix M with the dual nu of its measurements.
+
+    gram        [U; V][U; V]^T at the limit of a factorization; None where no factors are behind M
+    unique      whether M is shown to be the only minimizer; None where it always is
+    """
+
+    M: FloatArray
+    dual: FloatArray
+    status: Status
+    route: str
+    certificate: Proof
+    stats: Stats
+    distance: float = 0.0
+    gram: FloatArray | None = None
+    unique: bool | None = None
+    details: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def singular_values(self) -> FloatArray:
+        return np.asarray(np.linalg.svd(self.M, compute_uv=False))
+
+    @property
+    def message(self) -> str:
+        """The status in words, with its numbers."""
+        certificate = self.certificate
+        words = self.status.value.format(
+            feasibility=certificate.feasibility,
+            stationarity=certificate.stationarity,
+            gap=certificate.gap,
+            distance=self.distance,
+            steps=self.stats.steps,
+        )
+        return words if self.unique is not False else f"{words}; other minimizers may exist"
+
+    def checked(self, throw: bool) -> MatrixSolution:
+        """Itself, or SolveError where it is not certified and `throw` is set."""
+        if throw and not self.status.ok:
+            failed: Any = self
+            raise SolveError(self.message, failed)
+        return self
+
+    def __repr__(self) -> str:
+        values = self.singular_values
+        rank = int((values > 1e-6 * values.max(initial=0.0)).sum())
+        return (
+            f"MatrixSolution({self.message}\n"
+            f"               route={self.route}, shape={self.M.shape}, singular values above 1e-6 "
+            f"of the largest: {rank}, nuclear norm={values.sum():.6g}, "
+            f"Frobenius norm={np.linalg.norm(values):.6g},\n"
+            f"               seconds={self.stats.seconds:.3g})"
+        )

@@ -1,0 +1,94 @@
+"""How unevenly two layers share a product: what gradient flow conserves.  [min2021, section 3.2]
+
+    D = U1^T U1 - V^T V,    U1 = P1^T U  (the part of U that the data moves; U itself without data)
+
+D is width x width, but with Z = [U1; V] and J = diag(I_r, -I_m) it is Z^T J Z, whose non-zero
+eigenvalues are those of the small L^T J L for any root L of the Gram matrix, L L^T = Z Z^T. At most
+r eigenvalues are positive and at most m negative (Sylvester's law of inertia). With eigenvalues
+decreasing and 0 beyond the range,
+
+    spread_plus = [l_1(D)]+ - [l_r(D)]+,   spread_minus = [l_1(-D)]+ - [l_m(-D)]+
+    level       = [l_r(D)]+ + [l_m(-D)]+
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from flowbias._spectrum import EPS
+from flowbias._typing import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Imbalance:
+    """The spectrum of D and the three numbers that bound the rate of convergence."""
+
+    #: the eigenvalues of D that can differ from 0, decreasing; the other width - len are 0
+    eigenvalues: FloatArray
+    #: r: how many can be positive (the rank of X; the rows of U without data)
+    rank: int
+    #: m: how many can be negative
+    outputs: int
+
+    @classmethod
+    def of_root(cls, root: FloatArray, rank: int) -> Imbalance:
+        """From any L with L L^T = [U1; V][U1; V]^T, r rows of U1 first: the weights, or fewer."""
+        if root.shape[1] > len(root):
+            root = np.linalg.qr(root.T).R.T  # the same Gram matrix in fewer columns
+        upper, lower = root[:rank], root[rank:]
+        difference = upper.T @ upper - lower.T @ lower
+        eigenvalues = np.linalg.eigvalsh(difference)[::-1].astype(np.float64)
+        eigenvalues.setflags(write=False)
+        return cls(eigenvalues, rank, len(lower))
+
+    @classmethod
+    def of_gram(cls, gram: FloatArray, rank: int) -> Imbalance:
+        """From G = [U1; V][U1; V]^T alone."""
+        return cls.of_root(gram_root(gram), rank)
+
+    @property
+    def positive(self) -> FloatArray:
+        """[l_1(D)]+, ..., [l_r(D)]+."""
+        return _leading(self.eigenvalues, self.rank)
+
+    @property
+    def negative(self) -> FloatArray:
+        """[l_1(-D)]+, ..., [l_m(-D)]+."""
+        return _leading(-self.eigenvalues[::-1], self.outputs)
+
+    @property
+    def spread_plus(self) -> float:
+        """[l_1(D)]+ - [l_r(D)]+."""
+        return float(self.positive[0] - self.positive[-1])
+
+    @property
+    def spread_minus(self) -> float:
+        """[l_1(-D)]+ - [l_m(-D)]+."""
+        return float(self.negative[0] - self.negative[-1])
+
+    @property
+    def level(self) -> float:
+        """[l_r(D)]+ + [l_m(-D)]+: alone it guarantees the rate 2 l_r(S) level."""
+        return float(self.positive[-1] + self.negative[-1])
+
+
+def gram_root(gram: FloatArray) -> FloatArray:
+    """L with L L^T = gram, through eigenvectors; as many columns as the numerical rank.
+
+    Eigenvalues below size * eps times the largest are rounding. Kept, they would enter L by
+    their square root: an error of 1e-8 in place of 1e-16 for weights of deficient rank.
+    """
+    values, vectors = scipy.linalg.eigh(gram)
+    kept = values > len(gram) * EPS * values[-1]
+    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+
+
+def _leading(values: FloatArray, count: int) -> FloatArray:
+    """The first `count` of decreasing values, cut off at 0, zeros where there are fewer."""
+    padded = np.zeros(count)
+    first = values[:count]
+    padded[: len(first)] = np.maximum(first, 0.0)
+    return padded

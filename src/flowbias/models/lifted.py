@@ -1,0 +1,214 @@
+"""Products of two factors, M = U V^T, known through the Gram matrix of their rows.
+
+With Z = [U; V] and measurements of M, gradient flow reads Z' = -c A Z, A = [[0, R], [R^T, 0]],
+R = sum_n r_n X_n. The residual r depends on U V^T only, so that G = Z Z^T obeys an equation of its
+own, G' = -c (A G + G A): width enters through G(0) alone.  [woodworth2020, section 6]
+
+Any Z with the same Gram matrix does: Z = L Q with orthonormal rows of Q has the flow of L, times Q.
+`root` is such an L with at most d + m columns, which says the same as G with twice the digits.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.matrix_problem import MatrixProblem, checked_tensor
+from flowbias.models.imbalance import Imbalance
+from flowbias.models.lifted_input import keeps_weights
+from flowbias.models.wishart import bartlett_root
+from flowbias.potentials import Provides
+from flowbias.problem import InputError
+
+# Weights whose squares are ordinary doubles; the Gram matrix has no other units.
+_SMALLEST, _LARGEST = 1e-150, 1e150
+
+
+class Factors(NamedTuple):
+    """The two factors of a product U V^T: U (d, width), V (m, width)."""
+
+    U: FloatArray
+    V: FloatArray
+
+
+class LiftedModel:
+    """The product U V^T at its start.
+
+    `shape` (d, m) of the product, `width`, `factors` (None where only their Gram matrix was drawn)
+    and `notes`, in words, on results that need a wider model than this.
+    """
+
+    #: Z' = -rate c A Z: 1 except where both factors are one and the same (`W W^T`)
+    rate: float = 1.0
+
+    shape: tuple[int, int]
+    width: int
+    factors: Factors | None
+    notes: tuple[str, ...]
+    _root: FloatArray | None
+
+    def __init__(self, U: Any, V: Any) -> None:
+        factors = read_factors(U, V)
+        shape = factors.U.shape[0], factors.V.shape[0]
+        self._install(shape, factors.U.shape[1], factors, None)
+
+    @classmethod
+    def _from_root(
+        cls,
+        root: FloatArray | None,
+        shape: tuple[int, int],
+        width: int,
+        factors: Factors | None = None,
+    ) -> Self:
+        model = cls.__new__(cls)
+        model._install(shape, width, factors, root)
+        return model
+
+    @classmethod
+    def _gaussian(
+        cls,
+        shape: tuple[int, int],
+        width: int,
+        scales: tuple[float, float],
+        rng: np.random.Generator,
+        keep_weights: bool | None,
+    ) -> Self:
+        """Independent normal weights: drawn, or only their Gram matrix by Bartlett's means."""
+        d, m = shape
+        row_scales = np.repeat(scales, shape)[:, None]
+        if keeps_weights(d + m, width, keep_weights):
+            Z = row_scales * rng.standard_normal((d + m, width))
+            return cls._from_root(None, shape, width, Factors(Z[:d], Z[d:]))
+        return cls._from_root(row_scales * bartlett_root(d + m, width, rng), shape, width)
+
+    def _install(
+        self, shape: tuple[int, int], width: int, factors: Factors | None, root: FloatArray | None
+    ) -> None:
+        self.shape, self.width = shape, width
+        self.factors = None if factors is None else Factors(*map(_read_only, factors))
+        self._root = None if root is None else _read_only(root)
+        _check_size(self.factors if self.factors is not None else (self.root,))
+        self.notes = tuple(self._width_notes())
+        for note in self.notes:
+            warnings.warn(note, NarrowWarning, stacklevel=_depth_inside_models())
+
+    def _width_notes(self) -> list[str]:
+        smaller = min(self.shape)
+        if self.width >= smaller:
+            return []
+        return [
+            f"width: {self.width} is below min{self.shape} = {smaller}, so U V^T has rank at most "
+            f"{self.width}. {self._needs_width()} The flow itself is followed as usual."
+        ]
+
+    def _needs_width(self) -> str:
+        """Which results assume a product of full rank."""
+        return "Zero error is guaranteed only where a matrix of that rank fits the measurements."
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        if self.factors is None:
+            return frozenset({Provides.GRAM})
+        return frozenset({Provides.GRAM, Provides.FACTORS})
+
+    # --- the start -----------------------------------------------------------------------------
+
+    @cached_property
+    def root(self) -> FloatArray:
+        """L with L L^T = gram and min(width, d + m) columns or fewer: weights, made narrow."""
+        if self._root is not None:
+            return self._root
+        Z = np.vstack(self.factors or ())
+        if self.width <= len(Z):
+            return _read_only(Z)
+        # Z^T = Q R, so Z = R^T Q^T. Rows of graded size keep their own accuracy.
+        return _read_only(np.linalg.qr(Z.T).R.T)
+
+    @cached_property
+    def gram(self) -> FloatArray:
+        """[U; V][U; V]^T, (d + m) square, symmetric to the last bit."""
+        Z = self.root if self.factors is None else np.vstack(self.factors)
+        product = Z @ Z.T
+        return _read_only(0.5 * (product + product.T))
+
+    @cached_property
+    def product(self) -> FloatArray:
+        """U V^T at the start, (d, m)."""
+        if self.factors is not None:
+            return _read_only(self.factors.U @ self.factors.V.T)
+        d = self.shape[0]
+        return _read_only(self.root[:d] @ self.root[d:].T)
+
+    def imbalance(self) -> Imbalance:
+        """Of D = U^T U - V^T V, which the flow conserves whatever the measurements."""
+        return Imbalance.of_root(self.root, self.shape[0])
+
+    # --- the problem as the flow sees it -------------------------------------------------------
+
+    def lifted_problem(self, problem: MatrixProblem) -> MatrixProblem:
+        """The measurements that the flow of [U; V] follows; refused where shapes do not fit."""
+        if problem.shape != self.shape:
+            raise InputError(
+                f"problem: must measure matrices of the model's shape {self.shape}, "
+                f"got {problem.shape}. U has as many rows as the matrix, V as it has columns "
+                "(for a network: the features of X, the outputs of Y)."
+            )
+        return problem
+
+    def __repr__(self) -> str:
+        kept = "weights kept" if self.factors is not None else "Gram matrix only"
+        return f"{type(self).__name__}(shape={self.shape}, width={self.width}, {kept})"
+
+
+class NarrowWarning(UserWarning):
+    """A model narrower than some result about it assumes."""
+
+
+def read_factors(U: Any, V: Any) -> Factors:
+    """Two factors of one width, or an error that names the one that does not fit."""
+    factors = Factors(
+        checked_tensor("U", U, ("d", "width")), checked_tensor("V", V, ("m", "width"))
+    )
+    (_, width), (m, other) = factors.U.shape, factors.V.shape
+    if width != other:
+        turned = " Pass V.T: outputs are rows." if m == width else ""
+        raise InputError(
+            f"V: must have as many columns as U ({width}, the width), got shape {factors.V.shape}."
+            f"{turned or ' Both factors have one column per hidden unit.'}"
+        )
+    return factors
+
+
+def _check_size(parts: tuple[FloatArray, ...]) -> None:
+    largest = max(float(np.abs(part).max()) for part in parts)
+    if largest == 0.0:
+        raise InputError(
+            "U, V: must not both be zero, got a start of zeros. It is a saddle: every gradient "
+            "vanishes there and the flow never leaves. Start small instead, for instance "
+            "gaussian(..., scale=1e-3)."
+        )
+    if not _SMALLEST < largest < _LARGEST:
+        raise InputError(
+            f"U, V: must have a largest entry between {_SMALLEST:g} and {_LARGEST:g}, "
+            f"got {largest:.6g}: products of weights leave the double range. Rescale the start "
+            "and with it the target (both by a factor: the flow of U V^T/s^2 is the same)."
+        )
+
+
+def _depth_inside_models() -> int:
+    """How many calls up the models were asked for, so that a warning points at that line."""
+    frame, depth = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith(__package__ or ""):
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
+def _read_only(values: FloatArray) -> FloatArray:
+    array = np.array(values, dtype=np.float64)
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,277 @@
+"""How fast the loss falls along the whole flow.  [min2021, Theorem 3, Corollaries 4-6]
+
+    c(t) = -D+ + sqrt((D+ + Dl)^2 + 4 [sm(Yt) - ||E(t)||_F]+^2/l1(S))
+           -D- + sqrt((D- + Dl)^2 + 4 [sr(Yt) - ||E(t)||_F]+^2/l1(S))                        (21)
+
+Imbalance is conserved and the error falls, so c grows and lr(S) c(t0) is a rate from t0 on. Each
+claim measures the least mean rate ln(L~(t0)/L~(t))/(t - t0) over the times given, L~ = L - L*. The
+flow is followed in the weights, unless a trajectory (`t` and products `M`) is passed. The loss is
+(c/2) ||X U V^T - Y||^2; all rates carry its constant c.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.flows.loss import loss_constant
+from flowbias.matrix_problem import MatrixRegression
+from flowbias.problem import InputError
+from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.imbalance_bounds import MIN
+from flowbias.theory.measured_weights import (
+    RESOLVED,
+    WEIGHTS_ORIGIN,
+    WEIGHTS_TOLERANCE,
+    follow,
+)
+from flowbias.theory.reduced_net import (
+    LinearStart,
+    ReducedNet,
+    at,
+    braces,
+    gain,
+    reduced_weights,
+    regression,
+    singular_values,
+    weights_of,
+)
+
+
+@dataclass(frozen=True)
+class ErrorPath:
+    """The start as the data sees it, and ||E(t)||_F at the times that are still resolved."""
+
+    start: ReducedNet
+    t: FloatArray
+    errors: FloatArray
+    loss_constant: float
+
+    def mean_rate(self, first: int = 0) -> float:
+        """Least of ln(L~(t0)/L~(t))/(t - t0) over later times, t0 = t[first]."""
+        if first >= len(self.t) - 1:
+            raise InputError(
+                f"t: must hold a time after t0 = {self.t[first]:g} at which the error is above "
+                f"{RESOLVED:g} of the targets, got none. Pass earlier times."
+            )
+        falls = 2.0 * np.log(self.errors[first] / self.errors[first + 1 :])
+        return float(np.min(falls / (self.t[first + 1 :] - self.t[first])))
+
+    def guaranteed_rate(self, index: int = 0) -> float:
+        """c lr(S) c(t[index])."""
+        return self.loss_constant * self.start.guaranteed_rate(float(self.errors[index]))
+
+
+def exponential_guarantee(
+    net: LinearStart,
+    X: Any,
+    Y: Any,
+    t: ArrayLike | None = None,
+    *,
+    trajectory: Any = None,
+    loss: Any = "half",
+) -> Claim:
+    """L~(t) <= exp(-lr(S) c(0) t) L~(0) for all t.  [min2021, Theorem 3]"""
+    path = error_path(net, X, Y, t, trajectory, loss)
+    return _rate_claim(
+        "exponential convergence",
+        path.mean_rate(),
+        path.guaranteed_rate(),
+        Reference(MIN, "Theorem 3", "(21)"),
+        "imbalance and margin at the start bound the rate for ever",
+    )
+
+
+def imbalance_guarantee(
+    net: LinearStart,
+    X: Any,
+    Y: Any,
+    t: ArrayLike | None = None,
+    *,
+    trajectory: Any = None,
+    loss: Any = "half",
+) -> Claim:
+    """L~(t) <= exp(-2 lr(S) Dl t) L~(0), Dl the level of imbalance.  [min2021, Corollary 4]"""
+    path = error_path(net, X, Y, t, trajectory, loss)
+    rate = 2.0 * path.start.conditioning[1] * path.start.imbalance.level
+    return _rate_claim(
+        "convergence from imbalance",
+        path.mean_rate(),
+        path.loss_constant * rate,
+        Reference(MIN, "Corollary 4"),
+        "the level of imbalance alone bounds the rate",
+    )
+
+
+def margin_guarantee(
+    net: LinearStart,
+    X: Any,
+    Y: Any,
+    t: ArrayLike | None = None,
+    *,
+    trajectory: Any = None,
+    loss: Any = "half",
+) -> tuple[Claim, Claim]:
+    """Where smin(Yt) > ||E(0)||_F: c(0) > 0 and the rate is at least lr(S) c(0).
+
+    [min2021, Corollary 5], which prints twice that rate; it fails (docs/theory/linear_networks.md,
+    section 9).
+    """
+    path = error_path(net, X, Y, t, trajectory, loss)
+    margin = _margin(path)
+    if not margin > 0.0:
+        raise InputError(
+            f"net: must start with a margin, smin(Yt) > ||E(0)||, got a margin of {margin:.3g}. "
+            "Start closer to the targets, or use exponential_guarantee."
+        )
+    reference = Reference(MIN, "Corollary 5")
+    rate = path.guaranteed_rate()
+    # c(0) >= gain(a, s) for the larger a of the two terms: positive, whatever the imbalance.
+    least = path.start.conditioning[1] * path.loss_constant * _margin_gain(path, margin)
+    return (
+        _rate_claim(
+            "the margin makes c(0) positive",
+            rate,
+            least,
+            reference,
+            "a margin at the start makes the guaranteed rate positive, whatever the imbalance",
+        ),
+        _rate_claim(
+            "convergence from the margin",
+            path.mean_rate(),
+            rate,
+            reference,
+            "a margin at the start suffices for exponential convergence",
+        ),
+    )
+
+
+def _margin(path: ErrorPath) -> float:
+    values = singular_values(path.start.target)
+    return float(values[-1] - path.errors[0])
+
+
+def _margin_gain(path: ErrorPath, margin: float) -> float:
+    """sqrt(a^2 + 4 s^2) - a for the margin s and the larger of both a's: positive."""
+    imbalance = path.start.imbalance
+    a = max(imbalance.spread_plus, imbalance.spread_minus) + imbalance.level
+    return gain(a, margin / float(np.sqrt(path.start.conditioning[0])))
+
+
+def local_guarantee(
+    net: LinearStart,
+    X: Any,
+    Y: Any,
+    t: ArrayLike,
+    *,
+    trajectory: Any = None,
+    loss: Any = "half",
+) -> tuple[Claim, ...]:
+    """L~(t) <= exp(-lr(S) c(t0) (t - t0)) L~(t0) for t >= t0: one claim per time t0 but the last.
+
+    [min2021, Corollary 6], which prints t for t - t0 and, in words, twice the rate; both fail
+    (docs/theory/linear_networks.md, section 9).
+    """
+    path = error_path(net, X, Y, t, trajectory, loss)
+    if len(path.t) < 3:
+        raise InputError(
+            f"t: must hold two times at which the error is above {RESOLVED:g} of the targets, got "
+            f"{len(path.t) - 1}. Pass earlier times."
+        )
+    return tuple(
+        _rate_claim(
+            f"convergence after t0 = {path.t[index]:.6g}",
+            path.mean_rate(index),
+            path.guaranteed_rate(index),
+            Reference(MIN, "Corollary 6"),
+            "what holds at the start holds from any later time on, with the margin reached",
+        )
+        for index in range(1, len(path.t) - 1)
+    )
+
+
+def asymptotic_rate(
+    net: LinearStart,
+    X: Any,
+    Y: Any,
+    t: ArrayLike | None = None,
+    *,
+    trajectory: Any = None,
+    loss: Any = "half",
+) -> tuple[Claim, Claim]:
+    """c(t) tends to (22), its value at E = 0: never above, below by at most 4 ||E||/l1(S)^(1/2).
+
+    [min2021, Corollary 6, (22)]; the distance is ours, since sqrt(a^2 + 4 s^2) moves by at most
+    2 |ds|, twice for r = m and once otherwise.
+    """
+    path = error_path(net, X, Y, t, trajectory, loss)
+    start = path.start
+    (r, m), top = start.target.shape, start.conditioning[0]
+    values = singular_values(start.target) / np.sqrt(top)
+    limit = braces(start.imbalance, at(values, m), at(values, r))
+    last = start.guaranteed_rate(float(path.errors[-1])) / start.conditioning[1]
+    terms = 2.0 if r == m else 1.0
+    distance = terms * 2.0 * float(path.errors[-1]) / np.sqrt(top)
+
+    def claim(name: str, kind: Kind, predicted: float, statement: str) -> Claim:
+        return Claim(
+            name,
+            measured=last,
+            predicted=predicted,
+            kind=kind,
+            reference=Reference(MIN, "Corollary 6", "(22)"),
+            statement=statement,
+            tolerance_origin=WEIGHTS_ORIGIN,
+            rtol=WEIGHTS_TOLERANCE,
+        )
+
+    return (
+        claim("c(t) below (22)", Kind.UPPER, limit, "(22) is the largest c that a flow reaches"),
+        claim(
+            "c(t) close to (22)",
+            Kind.LOWER,
+            limit - distance,
+            "c(t) comes as close to (22) as the error to 0",
+        ),
+    )
+
+
+def error_path(
+    net: LinearStart, X: Any, Y: Any, t: ArrayLike | None, trajectory: Any, loss: Any
+) -> ErrorPath:
+    """||E|| at t = 0 and at the times of the trajectory, from its products alone."""
+    problem = regression(net, X, Y)
+    start = reduced_weights(*weights_of(net), problem)
+    c = loss_constant(loss, len(problem.X))
+    if trajectory is None:
+        trajectory = follow(net, problem, t, loss)
+    times = np.asarray(trajectory.t, dtype=np.float64)
+    errors = np.array([_error_norm(problem, M) for M in trajectory.M])
+    if times[0] > 0.0:
+        times = np.concatenate([[0.0], times])
+        errors = np.concatenate([[float(np.linalg.norm(start.error))], errors])
+    size = max(float(np.linalg.norm(start.target)), float(errors[0]))
+    resolved = errors > RESOLVED * size
+    return ErrorPath(start, times[resolved], errors[resolved], c)
+
+
+def _error_norm(problem: MatrixRegression, M: FloatArray) -> float:
+    return float(np.linalg.norm(problem.spectrum.W.T @ (problem.Y - problem.X @ M)))
+
+
+def _rate_claim(
+    name: str, measured: float, predicted: float, reference: Reference, statement: str
+) -> Claim:
+    return Claim(
+        name,
+        measured=measured,
+        predicted=predicted,
+        kind=Kind.LOWER,
+        reference=reference,
+        statement=statement,
+        tolerance_origin=WEIGHTS_ORIGIN,
+        rtol=WEIGHTS_TOLERANCE,
+    )

@@ -1,0 +1,205 @@
+"""When a factorization stays in its kernel regime.  [woodworth2020, appendix H]
+
+With Z = [U; V], lambda I <= (<X_n, X_m>)_nm <= Lambda I, and at the start
+||Z Z^T - mu I||_op <= gamma, e = ||y(0) - y*||. The lifted measurements [[0, X_n], [X_n^T, 0]]/2
+have half that Gram matrix, so that under the loss (c/2) ||r||^2 the residual obeys r' = -c K r with
+
+    2 (mu lambda - Lambda slack(R)) <= K,   slack(R) = gamma + R^2 + 2 R sqrt(mu + gamma)
+
+as long as ||Z(t) - Z(0)||_F <= R. The paper's (75) has half of the first term and its bounds are
+true as printed. The sharp form, without mu, gamma and Lambda, is `theory.path_length`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.matrix_problem import MatrixProblem
+from flowbias.models.lifted import LiftedModel
+from flowbias.problem import InputError
+from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.linearized_factorization import LinearizedFactorization
+from flowbias.theory.measured_factors import (
+    FACTORS_ORIGIN,
+    FACTORS_TOLERANCE,
+    MeasuredFactors,
+    measured_or_followed,
+)
+
+WOODWORTH = "woodworth2020"
+# A residual below this fraction of the first is no longer resolved to FACTORS_TOLERANCE.
+RESOLVED = 1e-4
+
+
+@dataclass(frozen=True)
+class KernelRegime:
+    """The constants of appendix H: of the measurements, of the start, and the first error."""
+
+    smallest: float  # lambda
+    largest: float  # Lambda
+    mu: float
+    gamma: float
+    error: float  # ||y(0) - y*||
+
+    @classmethod
+    def of(
+        cls, model: LiftedModel, problem: MatrixProblem, mu: float | None = None
+    ) -> KernelRegime:
+        """Measured; mu is by default the one with the least gamma."""
+        rows = problem.matrices.reshape(len(problem.target), -1)
+        values = np.linalg.svd(rows, compute_uv=False)
+        full = len(values) == len(rows)
+        levels = np.linalg.eigvalsh(model.gram)
+        center = 0.5 * (levels[0] + levels[-1]) if mu is None else mu
+        return cls(
+            smallest=float(values[-1] ** 2) if full else 0.0,
+            largest=float(values[0] ** 2),
+            mu=float(center),
+            gamma=float(np.abs(levels - center).max()),
+            error=float(np.linalg.norm(problem.measure(model.product) - problem.target)),
+        )
+
+    def slack(self, radius: float) -> float:
+        """By how much Z Z^T may leave mu I while Z is within `radius` of its start."""
+        return self.gamma + radius**2 + 2.0 * radius * float(np.sqrt(self.mu + self.gamma))
+
+    def least_rate(self, radius: float) -> float:
+        """Lower bound of K as long as Z is within `radius` of its start."""
+        return 2.0 * (self.mu * self.smallest - self.largest * self.slack(radius))
+
+    @property
+    def largest_error(self) -> float:
+        """What Theorem 9 allows ||y(0) - y*|| to be; below 0 where gamma is too large."""
+        ratio = (1.0 + self.gamma / self.mu) / (1.0 + self.smallest / (4.0 * self.largest))
+        return (
+            self.mu * self.smallest / float(np.sqrt(self.largest)) * (1.0 - float(np.sqrt(ratio)))
+        )
+
+    @property
+    def movement_bound(self) -> float:
+        """sqrt(Lambda + lambda/4) e / (lambda sqrt(mu)).  [Lemma 12]"""
+        root = np.sqrt(self.largest + self.smallest / 4.0)
+        return float(root * self.error / (self.smallest * np.sqrt(self.mu)))
+
+    @property
+    def tangent_bound(self) -> float:
+        """Of ||Z(t) - Z_TK(t)||_F.  [Theorem 9]"""
+        lam, big, e = self.smallest, self.largest, self.error
+        first = big * np.sqrt(1.0 + lam / (4.0 * big)) * e**2 / (lam**2 * self.mu**1.5)
+        second = 2.0 * np.sqrt(big * (1.0 + self.gamma / self.mu)) * e / (lam * np.sqrt(self.mu))
+        return float(first + second)
+
+    def required(self) -> KernelRegime:
+        """Itself, if the hypotheses of Theorem 9 hold."""
+        if not self.mu * self.smallest > 4.0 * self.largest * self.gamma:
+            raise InputError(
+                f"model: must have mu > 4 Lambda gamma/lambda, got mu = {self.mu:.3g} and "
+                f"{4.0 * self.largest * self.gamma / (self.smallest or np.nan):.3g}. Widen the "
+                "model: a width below the number of rows of [U; V] is never enough."
+            )
+        if not self.error <= self.largest_error:
+            raise InputError(
+                f"model: must have ||y(0) - y*|| <= {self.largest_error:.3g}, got "
+                f"{self.error:.3g}. Enlarge the scale of the start, or its width."
+            )
+        return self
+
+
+def residual_decay(
+    model: LiftedModel,
+    problem: MatrixProblem,
+    mu: float | None = None,
+    loss: Any = "sum",
+    *,
+    measured: MeasuredFactors | None = None,
+) -> tuple[Claim, Claim]:
+    """||r(t)|| <= e exp(-2 c (mu lambda - Lambda slack(R)) t), R the movement; 0 for the tangent.
+
+    [woodworth2020, Lemma 11], which prints exp(-2 mu lambda t + 4 Lambda slack(R) t) for the sum
+    loss c = 2: true, but the first term can be twice that. The tangent model attains the bound
+    where Z Z^T = mu I and lambda = Lambda.
+    """
+    regime = KernelRegime.of(model, problem, mu)
+    measured = measured_or_followed(measured, model, problem, loss)
+    tangent = LinearizedFactorization(model, problem, loss)
+    errors = np.array([np.linalg.norm(tangent.residual(float(t))) for t in measured.t])
+    c, radius = measured.loss_constant, float(measured.movement.max())
+    return (
+        _decay_claim("residual", measured.t, measured.error, c * regime.least_rate(radius)),
+        _decay_claim("tangent residual", measured.t, errors, c * regime.least_rate(0.0)),
+    )
+
+
+def _decay_claim(name: str, t: FloatArray, error: FloatArray, rate: float) -> Claim:
+    seen = error > RESOLVED * error[0]
+    ratio = error[seen] / error[0] * np.exp(rate * t[seen])
+    return Claim(
+        f"{name} decays",
+        measured=float(ratio.max()),
+        predicted=1.0,
+        kind=Kind.UPPER,
+        reference=Reference(WOODWORTH, "Lemma 11"),
+        statement="near a multiple of the identity the residual decays at the kernel's rate",
+        tolerance_origin=FACTORS_ORIGIN + "; residuals below 1e-4 of the first are not used",
+        atol=FACTORS_TOLERANCE / RESOLVED,
+    )
+
+
+def kernel_regime(
+    model: LiftedModel,
+    problem: MatrixProblem,
+    mu: float | None = None,
+    loss: Any = "sum",
+    *,
+    measured: MeasuredFactors | None = None,
+) -> tuple[Claim, Claim]:
+    """Factors move by at most O(e/sqrt(mu)) in all, and stay that close to the tangent model's.
+
+    [woodworth2020, Lemma 12 and Theorem 9]; its hypotheses are checked. They need a width of at
+    least the number of rows of [U; V] (2 d), since Z Z^T is singular below; the paper says d.
+    """
+    regime = KernelRegime.of(model, problem, mu).required()
+    measured = measured_or_followed(measured, model, problem, loss)
+    tangent = LinearizedFactorization(model, problem, loss)
+    return (
+        movement_claim(measured, regime.movement_bound, Reference(WOODWORTH, "Lemma 12")),
+        tangent_claim(measured, tangent, regime.tangent_bound, Reference(WOODWORTH, "Theorem 9")),
+    )
+
+
+def movement_claim(measured: MeasuredFactors, bound: float, reference: Reference) -> Claim:
+    """max_t ||Z(t) - Z(0)||_F <= bound."""
+    return Claim(
+        "factors stay close to their start",
+        measured=float(measured.movement.max()),
+        predicted=bound,
+        kind=Kind.UPPER,
+        reference=reference,
+        statement="a start near a multiple of the identity hardly moves",
+        tolerance_origin=FACTORS_ORIGIN,
+        rtol=FACTORS_TOLERANCE,
+    )
+
+
+def tangent_claim(
+    measured: MeasuredFactors, tangent: LinearizedFactorization, bound: float, reference: Reference
+) -> Claim:
+    """max_t ||Z(t) - Z_TK(t)||_F <= bound, t = infinity included."""
+    apart = [
+        float(np.linalg.norm(Z - tangent.factors(float(t))))
+        for t, Z in zip([*measured.t, np.inf], [*measured.Z, measured.Z[-1]], strict=True)
+    ]
+    return Claim(
+        "factors stay close to the tangent model's",
+        measured=max(apart),
+        predicted=bound,
+        kind=Kind.UPPER,
+        reference=reference,
+        statement="gradient flow follows that of the tangent model",
+        tolerance_origin=FACTORS_ORIGIN,
+        rtol=FACTORS_TOLERANCE,
+    )

@@ -1,0 +1,266 @@
+"""How fast the loss falls now, from what is conserved.  [min2021, sections 3.1-3.3, appendix C]
+
+Notation of flowbias.theory.reduced_net: E is the error, S the squared singular values of X,
+D = U1^T U1 - V^T V the imbalance, with spreads D+, D- and level Dl. Nothing here follows a flow:
+rates are derivatives of the loss at the weights given, for the loss (1/2) ||X U V^T - Y||^2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from flowbias.matrix_problem import checked_tensor
+from flowbias.models.imbalance import Imbalance
+from flowbias.problem import InputError
+from flowbias.theory.claim import Claim, Kind, Reference, between
+from flowbias.theory.reduced_net import LinearStart, at, gain, reduced, singular_values
+
+MIN = "min2021"
+# Some dozen products and one symmetric eigenvalue problem of size r + m.
+ROUNDING = 1e-12
+ROUNDING_ORIGIN = "rounding of products and eigenvalues, relative to l1(S) (||U1||^2 + ||V||^2)"
+
+
+def convergence_rate(net: LinearStart, X: Any, Y: Any) -> Claim:
+    """-(L - L*)'/(L - L*) >= lr(S) {-D+ + sqrt((D+ + Dl)^2 + 4 sm(U1 V^T)^2)
+    - D- + sqrt((D- + Dl)^2 + 4 sr(U1 V^T)^2)}.
+
+    [min2021, Proposition 1, (17)-(20)]. Attained: see `attained_rate`.
+    """
+    seen = reduced(net, X, Y)
+    return Claim(
+        "rate from imbalance and product",
+        measured=seen.rate,
+        predicted=seen.rate_bound(),
+        kind=Kind.LOWER,
+        reference=Reference(MIN, "Proposition 1", "(17)"),
+        statement="imbalance and product alone bound the rate at which the loss falls",
+        tolerance_origin=ROUNDING_ORIGIN,
+        atol=ROUNDING * seen.size,
+    )
+
+
+def rate_from_layers(net: LinearStart, X: Any, Y: Any) -> tuple[Claim, Claim]:
+    """-(L - L*)'/(L - L*) >= 2 lr(S) (lr(U1 U1^T) + lm(V V^T)) >= Proposition 1's bound.
+
+    [min2021, Lemma 7 and, for the second inequality, Lemma 8 applied to both layers]
+    """
+    seen = reduced(net, X, Y)
+    (r, _), (m, _) = seen.U1.shape, seen.V.shape
+    layers = at(singular_values(seen.U1), r) ** 2 + at(singular_values(seen.V), m) ** 2
+    bound = 2.0 * seen.conditioning[1] * layers
+    return (
+        _at_least(
+            "rate from the layers",
+            (seen.rate, bound),
+            Reference(MIN, "Lemma 7"),
+            "the least singular values of both layers bound the rate",
+            ROUNDING * seen.size,
+        ),
+        _at_least(
+            "layers from imbalance and product",
+            (bound, seen.rate_bound()),
+            Reference(MIN, "Proposition 1", "(24)-(25)"),
+            "imbalance and product bound the least singular values of both layers",
+            ROUNDING * seen.size,
+        ),
+    )
+
+
+def smallest_singular_value(A: Any, B: Any) -> Claim:
+    """lm(B^T B) >= 1/2 {-p + q + sqrt((p + q)^2 + 4 sm(AB)^2)} for A (r, h), B (h, m).
+
+    D = A^T A - B B^T, p = [l1(D)]+, q = [lm(-D)]+.  [min2021, Lemma 8, (23)]
+    """
+    left = checked_tensor("A", A, ("r", "h"))
+    right = checked_tensor("B", B, ("h", "m"))
+    if left.shape[1] != right.shape[0]:
+        raise InputError(
+            f"B: must have as many rows as A has columns ({left.shape[1]}), got shape "
+            f"{right.shape}. Pass V^T for B when A is U1."
+        )
+    m = right.shape[1]
+    imbalance = Imbalance.of_root(np.vstack([left, right.T]), len(left))
+    p, q = float(imbalance.positive[0]), float(imbalance.negative[-1])
+    # 1/2 (-p + q + sqrt((p+q)^2 + 4 s^2)) = q + gain/2, which does not cancel.
+    bound = q + 0.5 * gain(p + q, at(singular_values(left @ right), m))
+    return _at_least(
+        "least eigenvalue of B^T B",
+        (at(singular_values(right), m) ** 2, bound),
+        Reference(MIN, "Lemma 8", "(23)"),
+        "the imbalance of two factors and their product bound the least singular value of one",
+        ROUNDING * float(np.sum(left**2) + np.sum(right**2)),
+    )
+
+
+def rate_bound_range(net: LinearStart, X: Any, Y: Any) -> tuple[Claim, ...]:
+    """Dl <= -D+ + sqrt((D+ + Dl)^2 + 4 s^2) <= sqrt(Dl^2 + 4 s^2), and the same with D-.
+
+    The bound of Proposition 1 lies between what the level alone gives (wide spreads) and what it
+    would be without spreads.  [min2021, after Remark 2]
+    """
+    seen = reduced(net, X, Y)
+    (r, m), level = seen.target.shape, seen.imbalance.level
+    values = singular_values(seen.product)
+    sides = (
+        (seen.imbalance.spread_plus, at(values, m)),
+        (seen.imbalance.spread_minus, at(values, r)),
+    )
+    claims: list[Claim] = []
+    for name, (spread, sigma) in zip(("spread_plus", "spread_minus"), sides, strict=True):
+        claims += between(
+            f"term with {name}",
+            level + gain(spread + level, sigma),
+            (level, float(np.hypot(level, 2.0 * sigma))),
+            reference=Reference(MIN, "section 3.2", "after Remark 2"),
+            statement="spreads lower the bound, at most to what the level alone gives",
+            tolerance_origin=ROUNDING_ORIGIN,
+            atol=ROUNDING * (level + spread + sigma),
+        )
+    return tuple(claims)
+
+
+def scalar_rate(u: float, v: float, y: float) -> tuple[Claim, Claim]:
+    """-L'/L = 2 sqrt(d^2 + 4 (u v)^2) >= 2 sqrt(d^2 + 4 [|y| - |y - u v|]+^2), d = u^2 - v^2.
+
+    L = (1/2) (y - u v)^2. The equality is [min2021, (14)], the bound (15).
+    """
+    if y == u * v:
+        raise InputError(
+            f"y: must differ from u v, got {y!r}, where the loss is 0. Pass another y."
+        )
+    residual, imbalance = y - u * v, u * u - v * v
+    rate = 2.0 * residual * (u * (residual * u) + v * (residual * v)) / residual**2
+    predicted = 2.0 * float(np.hypot(imbalance, 2.0 * u * v))
+    margin = max(abs(y) - abs(residual), 0.0)
+    return (
+        Claim(
+            "scalar rate",
+            measured=rate,
+            predicted=predicted,
+            kind=Kind.EQUAL,
+            reference=Reference(MIN, "section 3.1", "(14)"),
+            statement="with one weight per layer, imbalance and product give the rate exactly",
+            tolerance_origin=ROUNDING_ORIGIN,
+            rtol=ROUNDING,
+        ),
+        _at_least(
+            "scalar rate from the margin",
+            (rate, 2.0 * float(np.hypot(imbalance, 2.0 * margin))),
+            Reference(MIN, "section 3.1", "(15)"),
+            "imbalance or margin suffices for exponential convergence",
+            ROUNDING * predicted,
+        ),
+    )
+
+
+def error_operator(U: Any, V: Any, E: Any) -> tuple[Claim, Claim, Claim]:
+    """T E = U U^T E + E V V^T: rate 2 <E, TE>/<E, E>, eigenvalues li(U U^T) + lj(V V^T).
+
+    For the loss (1/2) ||Y - U V^T||^2 with E = Y - U V^T (r, m), E' = -T E.  [min2021, appendix C]
+    The rate is measured as the squared gradient over the loss, the spectrum on the matrix of T.
+    """
+    left, right = checked_tensor("U", U, ("r", "h")), checked_tensor("V", V, ("m", "h"))
+    error = checked_tensor("E", E, ("r", "m"))
+    r, m = error.shape
+    first, second = left @ left.T, right @ right.T
+    matrix = np.kron(first, np.eye(m)) + np.kron(np.eye(r), second)
+    spectrum = scipy.linalg.eigvalsh(matrix)
+    sums = np.sort(np.add.outer(*map(scipy.linalg.eigvalsh, (first, second))).ravel())
+    gradient = float(np.sum((error @ right) ** 2) + np.sum((error.T @ left) ** 2))
+    norm = float(np.sum(error**2))
+    quotient = float(np.sum(error * (matrix @ error.ravel()).reshape(r, m)))
+    size = float(np.sum(left**2) + np.sum(right**2))
+    least = at(singular_values(left), r) ** 2 + at(singular_values(right), m) ** 2
+
+    def equal(name: str, measured: float, predicted: float, statement: str) -> Claim:
+        return Claim(
+            name,
+            measured=measured,
+            predicted=predicted,
+            kind=Kind.EQUAL,
+            reference=Reference(MIN, "appendix C"),
+            statement=statement,
+            tolerance_origin=ROUNDING_ORIGIN,
+            atol=ROUNDING * size * len(sums),
+        )
+
+    return (
+        equal(
+            "rate is a Rayleigh quotient",
+            gradient / (0.5 * norm),
+            2.0 * quotient / norm,
+            "the squared gradient over the loss is twice the Rayleigh quotient of T at E",
+        ),
+        equal(
+            "spectrum of the error operator",
+            float(np.abs(spectrum - sums).max()),
+            0.0,
+            "the eigenvalues of T are all sums of one eigenvalue of U U^T and one of V V^T",
+        ),
+        equal(
+            "least eigenvalue of the error operator",
+            float(spectrum[0]),
+            least,
+            "the slowest direction decays with the least singular values of both layers",
+        ),
+    )
+
+
+def scaled_imbalance(net: LinearStart, X: Any, Y: Any, factor: float) -> tuple[Claim, Claim]:
+    """With outputs factor * X U V^T all enters through factor^2 D and factor^2 U1 V^T.
+
+    The rate and its bound for X replaced by factor * X are those for X with weights scaled by
+    factor: Xavier's network is factor = 1/sqrt(m h), X = I.  [min2021, Remark 13]
+    """
+    if not (np.isfinite(factor) and factor != 0.0):
+        raise InputError(f"factor: must be finite and not 0, got {factor!r}. Pass 1/sqrt(m h).")
+    seen = reduced(net, X, Y)
+    scaled = reduced(net, factor * np.asarray(X, dtype=np.float64), Y)
+    root = np.vstack([scaled.U1, scaled.V]) * abs(factor)
+    imbalance = Imbalance.of_root(root, len(scaled.U1))
+    r, m = seen.target.shape
+    values = singular_values(factor**2 * seen.product)
+    level, spreads = imbalance.level, (imbalance.spread_plus, imbalance.spread_minus)
+    terms = [gain(s + level, at(values, i)) for s, i in zip(spreads, (m, r), strict=True)]
+    bound = seen.conditioning[1] * (2.0 * level + sum(terms))
+    error = scaled.error
+    moved = seen.root[:, None] * error
+    direct = 2.0 * factor**2 * (np.sum((seen.U1.T @ moved) ** 2) + np.sum((moved @ seen.V) ** 2))
+    claims = []
+    for name, measured, predicted in (
+        ("scaled bound", scaled.rate_bound(), bound),
+        ("scaled rate", scaled.rate, float(direct / np.sum(error**2))),
+    ):
+        claims.append(
+            Claim(
+                name,
+                measured=measured,
+                predicted=predicted,
+                kind=Kind.EQUAL,
+                reference=Reference(MIN, "Remark 13"),
+                statement="a factor before the product scales imbalance, product and rate alike",
+                tolerance_origin=ROUNDING_ORIGIN,
+                atol=ROUNDING * scaled.size,
+            )
+        )
+    return claims[0], claims[1]
+
+
+def _at_least(
+    name: str, values: tuple[float, float], reference: Reference, statement: str, atol: float
+) -> Claim:
+    measured, predicted = values
+    return Claim(
+        name,
+        measured=measured,
+        predicted=predicted,
+        kind=Kind.LOWER,
+        reference=reference,
+        statement=statement,
+        tolerance_origin=ROUNDING_ORIGIN,
+        atol=atol,
+    )

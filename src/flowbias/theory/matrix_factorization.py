@@ -1,0 +1,208 @@
+"""What gradient flow on M = U V^T converges to.  [woodworth2020, section 6 and appendix G]
+
+Each claim follows the factors themselves and compares with what needs no integration.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.integrate
+import scipy.linalg
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.limits.diagonal_measurements import diagonal_limit
+from flowbias.limits.schatten import schatten_limit
+from flowbias.matrix_problem import MatrixProblem, MatrixSensing, checked_tensor
+from flowbias.models.factorization import MatrixFactorization
+from flowbias.models.lifted import LiftedModel
+from flowbias.potentials import Hypentropy
+from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.conditions import positive
+from flowbias.theory.kernel_rich import WOODWORTH, relative
+from flowbias.theory.linearized_factorization import LinearizedFactorization
+from flowbias.theory.measured_factors import FACTORS_ORIGIN, FACTORS_TOLERANCE, follow_factors
+
+PAGE = "docs/theory/matrix_factorization.md"
+
+
+def infinitely_wide(shape: tuple[int, int], scale: float) -> MatrixFactorization:
+    """A start with [U; V][U; V]^T = 2 scale^2 I: what Gaussian ones tend to as they widen.
+
+    U = [a I, 0], V = [0, a I], a = sqrt(2) scale; scale is mu = sqrt(alpha^2 k/2).
+    [woodworth2020, appendix G]
+    """
+    mu = positive("scale", scale, "Pass mu = sqrt(alpha^2 k/2).")
+    Z = np.sqrt(2.0) * mu * np.eye(sum(shape))
+    return MatrixFactorization(Z[: shape[0]], Z[shape[0] :])
+
+
+def schatten_bias(problem: MatrixProblem, scale: float) -> Claim:
+    """From [U; V][U; V]^T = 2 mu^2 I the flow goes to argmin Q_mu(singular values of M).
+
+    [woodworth2020, Theorem 4], where one orthogonal pair diagonalizes all measurements. It is
+    stated for measurements that commute, which is not enough, and for the spectrum of M, which
+    must be its singular values (docs/theory/matrix_factorization.md, Errata).
+    """
+    predicted = schatten_limit(problem, scale).M
+    reached = follow_factors(infinitely_wide(problem.shape, scale), problem).products[-1]
+    return _same_limit("Schatten bias", reached, predicted, Reference(WOODWORTH, "Theorem 4"))
+
+
+def commuting_counterexample() -> MatrixSensing:
+    """X_1 = I and X_2 = E_12: they commute, but no orthogonal pair makes both diagonal."""
+    return MatrixSensing([np.eye(2), [[0.0, 1.0], [0.0, 0.0]]], [1.0, 2.0])
+
+
+def commuting_is_not_enough(scale: float, problem: MatrixProblem | None = None) -> Claim:
+    """On measurements that merely commute the limit is not even stationary for Q_mu.
+
+    Against [woodworth2020, Theorem 4] as printed: the share of grad Q_mu(singular values) at the
+    limit that lies outside the span of the measurements, which would be 0 at a minimizer.
+    """
+    problem = commuting_counterexample() if problem is None else problem
+    M = follow_factors(infinitely_wide(problem.shape, scale), problem).products[-1]
+    left, values, right = scipy.linalg.svd(M, full_matrices=False)
+    gradient = ((left * Hypentropy(scale=scale).grad(values)) @ right).ravel()
+    rows = problem.matrices.reshape(len(problem.target), -1)
+    outside = gradient - scipy.linalg.pinv(rows) @ (rows @ gradient)
+    return Claim(
+        "commuting is not enough",
+        measured=relative(outside, gradient),
+        predicted=1e3 * FACTORS_TOLERANCE,
+        kind=Kind.LOWER,
+        reference=Reference("flowbias", PAGE, "4 Infinite width"),
+        statement="without a common basis the limit does not minimize the Schatten potential",
+        tolerance_origin="none: far above what the flow's own error could fake",
+    )
+
+
+def diagonal_bias(model: LiftedModel, problem: MatrixProblem) -> Claim:
+    """At any width and from any start: the exact limit where measurements are diagonal together.
+
+    All of U V^T, off the diagonal too. Ours; infinite width is Theorem 4 of woodworth2020.
+    """
+    predicted = diagonal_limit(model, problem).M
+    reached = follow_factors(model, problem).products[-1]
+    reference = Reference("flowbias", PAGE, "3 Diagonal measurements at finite width")
+    return _same_limit("limit at finite width", reached, predicted, reference)
+
+
+def _same_limit(
+    name: str, reached: FloatArray, predicted: FloatArray, reference: Reference
+) -> Claim:
+    return Claim(
+        name,
+        measured=relative(reached - predicted, predicted),
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=reference,
+        statement="gradient flow on the factors converges to the matrix solved for",
+        tolerance_origin=FACTORS_ORIGIN,
+        atol=FACTORS_TOLERANCE,
+    )
+
+
+def hyperbolic_rows(
+    model: LiftedModel, problem: MatrixProblem, t: float, loss: Any = "sum"
+) -> tuple[Claim, Claim]:
+    """delta = diag(U V^T), Delta = diag(U U^T + V V^T)/2: Delta^2 - delta^2 is conserved, and
+    asinh(delta/sqrt(.)) moves by 2 x_i, x = -c X^T int r.
+
+    [woodworth2020, (67)], from any start; measurements must be diagonal matrices. x is computed
+    from the growth of u_i + v_i, so that the two claims are independent.
+    """
+    measured = follow_factors(model, problem, t, loss)
+    d1, pairs = model.shape[0], min(model.shape)
+    U, V = measured.Z[:, :d1][:, :pairs], measured.Z[:, d1:][:, :pairs]
+    delta, size = np.sum(U * V, axis=2), 0.5 * np.sum(U**2 + V**2, axis=2)
+    conserved = np.sqrt(np.maximum(size**2 - delta**2, 0.0))
+    growth = 0.5 * np.log(np.sum((U + V) ** 2, axis=2)[-1] / np.sum((U + V) ** 2, axis=2)[0])
+    moved = np.arcsinh(delta[-1] / conserved[0]) - np.arcsinh(delta[0] / conserved[0])
+    return (
+        _hyperbolic("Delta^2 - delta^2 is conserved", conserved[-1] - conserved[0], conserved[0]),
+        _hyperbolic("asinh moves by 2 x", moved - 2.0 * growth, np.ones(pairs)),
+    )
+
+
+def _hyperbolic(name: str, difference: FloatArray, size: FloatArray) -> Claim:
+    return Claim(
+        name,
+        measured=relative(difference, size),
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=Reference(WOODWORTH, "appendix G", "(67)"),
+        statement="each pair of rows turns hyperbolically",
+        tolerance_origin=FACTORS_ORIGIN,
+        atol=FACTORS_TOLERANCE,
+    )
+
+
+def symmetric_velocity(W: ArrayLike, problem: MatrixProblem, loss_constant: float = 2.0) -> Claim:
+    """For M = W W^T: M' = -2 (G M + M G), G the symmetric part of the gradient of the loss in M.
+
+    [woodworth2020, section 6] prints M' = G M + M G. Measured from the gradient in W itself, by
+    complex steps.
+    """
+    factor = checked_tensor("W", W, ("d", "width"))
+    c = positive("loss_constant", loss_constant, "Pass 2 for the sum of squares.")
+
+    def loss(at: Any) -> Any:
+        # A real-linear measurement of a complex matrix, part by part.
+        M = at @ at.T
+        r = problem.measure(M.real) - problem.target + 1j * problem.measure(M.imag)
+        return 0.5 * c * np.sum(r * r)
+
+    step = 1e-30
+    gradient = np.zeros(factor.shape)
+    for place in np.ndindex(*factor.shape):
+        shifted = factor.astype(complex)
+        shifted[place] += 1j * step
+        gradient[place] = loss(shifted).imag / step
+    velocity = -(gradient @ factor.T + factor @ gradient.T)
+    M = factor @ factor.T
+    G = c * problem.adjoint(problem.measure(M) - problem.target)
+    G = 0.5 * (G + G.T)
+    predicted = -2.0 * (G @ M + M @ G)
+    return Claim(
+        "velocity of W W^T",
+        measured=relative(velocity - predicted, predicted),
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=Reference(WOODWORTH, "section 6"),
+        statement="the flow of W W^T depends on W W^T alone",
+        tolerance_origin="rounding of two products of matrices; complex steps have no other error",
+        atol=1e-12,
+    )
+
+
+def linearized_flow(
+    model: LiftedModel, problem: MatrixProblem, t: float, loss: Any = "sum"
+) -> Claim:
+    """The tangent model's factors at time t in closed form, against its own flow integrated.
+
+    [woodworth2020, (68) and (76)]
+    """
+    tangent = LinearizedFactorization(model, problem, loss)
+    start, features = model.root.ravel(), tangent.features
+    residual = tangent.residual(0.0)
+    solved = scipy.integrate.solve_ivp(
+        lambda _t, Z: -tangent.speed * features.T @ (residual + features @ (Z - start)),
+        (0.0, positive("t", t, "Pass a time.")),
+        start,
+        method="DOP853",
+        rtol=1e-12,
+        atol=1e-14 * float(np.abs(start).max()),
+    )
+    predicted = tangent.factors(t).ravel()
+    return Claim(
+        "linearized flow in closed form",
+        measured=relative(solved.y[:, -1] - predicted, predicted),
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=Reference(WOODWORTH, "appendix H", "(68), (76)"),
+        statement="gradient flow on the tangent model is a matrix exponential of its kernel",
+        tolerance_origin=FACTORS_ORIGIN,
+        atol=FACTORS_TOLERANCE,
+    )

@@ -1,0 +1,133 @@
+"""How far a factorization can move, sharply.
+
+With e = ||y(0) - y*||, lambda the least eigenvalue of (<X_n, X_m>)_nm and
+
+    S^2 = lmin(U U^T) + lmin(V V^T)   at the start:   if 2 e < sqrt(lambda) S^2,
+
+gradient flow reaches zero error, its whole path is no longer than S - sqrt(S^2 - 2 e/sqrt(lambda)),
+and the residual decays at least at the rate c lambda (S^2 - 2 e/sqrt(lambda)).
+
+Equality holds where one entry is observed and U = V = s I has to shrink to fit it, up to the error
+at which that row runs into a saddle: neither the bound nor its hypothesis can be improved. It does
+what Theorem 9 of woodworth2020 does, without a Gram matrix near a multiple of the identity and
+without a bound on the measurements from above. docs/theory/matrix_factorization.md, section 5, has
+the proof.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.matrix_problem import MatrixProblem
+from flowbias.models.lifted import LiftedModel
+from flowbias.problem import InputError
+from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.measured_factors import (
+    FACTORS_ORIGIN,
+    FACTORS_TOLERANCE,
+    MeasuredFactors,
+    measured_or_followed,
+)
+
+REFERENCE = Reference("flowbias", "docs/theory/matrix_factorization.md", "5 Length of the path")
+# A residual below this fraction of the first is no longer resolved to FACTORS_TOLERANCE.
+RESOLVED = 1e-4
+
+
+@dataclass(frozen=True)
+class Reach:
+    """S^2, lambda and e, and what follows from them."""
+
+    strength: float  # S^2
+    smallest: float  # lambda
+    error: float  # e
+
+    @classmethod
+    def of(cls, model: LiftedModel, problem: MatrixProblem) -> Reach:
+        """Measured at the start of the model."""
+        rows = problem.matrices.reshape(len(problem.target), -1)
+        values = np.linalg.svd(rows, compute_uv=False)
+        full = len(values) == len(rows)
+        d1 = model.shape[0]
+        return cls(
+            strength=_least(model.root[:d1]) + _least(model.root[d1:]),
+            smallest=float(values[-1] ** 2) if full else 0.0,
+            error=float(np.linalg.norm(problem.measure(model.product) - problem.target)),
+        )
+
+    @property
+    def remaining(self) -> float:
+        """S^2 - 2 e/sqrt(lambda): below this lmin(U U^T) + lmin(V V^T) cannot fall."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.strength - float(2.0 * self.error / np.sqrt(self.smallest))
+
+    @property
+    def length(self) -> float:
+        """Longest path: S - sqrt(S^2 - 2 e/sqrt(lambda)), without its cancellation."""
+        used = self.strength - self.remaining
+        return used / float(np.sqrt(self.strength) + np.sqrt(self.remaining))
+
+    def required(self) -> Reach:
+        """Itself, if 2 e < sqrt(lambda) S^2."""
+        if not self.remaining > 0.0:
+            raise InputError(
+                f"model: must have 2 ||y(0) - y*|| < sqrt(lambda) S^2, got {2 * self.error:.3g} "
+                f"and {np.sqrt(self.smallest) * self.strength:.3g}. Beyond it the flow may end at "
+                "a saddle: enlarge the scale or the width of the start, or drop dependent "
+                "measurements."
+            )
+        return self
+
+
+def _least(rows: FloatArray) -> float:
+    """Least eigenvalue of rows rows^T."""
+    if rows.shape[1] < rows.shape[0]:
+        return 0.0
+    return float(np.linalg.svd(rows, compute_uv=False)[-1] ** 2)
+
+
+def path_length(
+    model: LiftedModel,
+    problem: MatrixProblem,
+    loss: Any = "sum",
+    *,
+    measured: MeasuredFactors | None = None,
+) -> tuple[Claim, Claim]:
+    """Path <= S - sqrt(S^2 - 2 e/sqrt(lambda)), and residual decay at c lambda (S^2 - 2 e/...).
+
+    Ours (docs/theory/matrix_factorization.md, section 5); attained at any size of the error. The
+    path is measured as a polygon through the steps of the integrator, or through those of a flow
+    that was followed already.
+    """
+    reach = Reach.of(model, problem).required()
+    measured = measured_or_followed(measured, model, problem, loss)
+    steps = np.linalg.norm(np.diff(measured.Z, axis=0), axis=(1, 2))
+    rate = measured.loss_constant * reach.smallest * reach.remaining
+    seen = measured.error > RESOLVED * measured.error[0]
+    decay = measured.error[seen] / measured.error[0] * np.exp(rate * measured.t[seen])
+    return (
+        Claim(
+            "length of the path",
+            measured=float(steps.sum()),
+            predicted=reach.length,
+            kind=Kind.UPPER,
+            reference=REFERENCE,
+            statement="the whole path of the factors is no longer than the first error allows",
+            tolerance_origin=FACTORS_ORIGIN,
+            rtol=FACTORS_TOLERANCE,
+        ),
+        Claim(
+            "residual decays",
+            measured=float(decay.max()),
+            predicted=1.0,
+            kind=Kind.UPPER,
+            reference=REFERENCE,
+            statement="the residual decays at the rate that is left at the end of the longest path",
+            tolerance_origin=FACTORS_ORIGIN + "; residuals below 1e-4 of the first are not used",
+            atol=FACTORS_TOLERANCE / RESOLVED,
+        ),
+    )

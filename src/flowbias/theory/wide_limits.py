@@ -1,0 +1,120 @@
+"""How far from min-norm a wide random start ends.  [min2021, Theorem 12, appendix E]
+
+A start off the invariant set V U2^T = 0, U1 U2^T = 0 drifts further while the error lasts, and no
+longer; imbalance makes that time short (`wide_networks` bounds both at the start), so that
+
+    ||U V^T(inf) - Theta||_2 = ||U2 V(inf)^T||_2 = O(h^(1/2 - 2a)).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.matrix_problem import MatrixRegression
+from flowbias.models.linear_net import LinearNet
+from flowbias.problem import InputError
+from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.imbalance_bounds import MIN
+from flowbias.theory.measured_weights import MeasuredWeights, follow
+from flowbias.theory.reduced_net import LinearStart, regression
+from flowbias.theory.wide_networks import violations, wide_start_bounds
+
+
+def growth_from_invariant_set(
+    net: LinearStart, X: Any, Y: Any, *, path: MeasuredWeights | None = None
+) -> tuple[Claim, ...]:
+    """||Z(t)||_F <= exp(l1(S)^(1/2) int_0^t ||E||_F) ||Z(0)||_F, Z = [V U2^T; U1 U2^T].
+
+    [min2021, (E.11)], and with Corollary 4, where the level Dl is positive, at most
+    exp(l1(S)^(1/2) ||E(0)||_F/(lr(S) Dl)) ||Z(0)||_F [(E.15)]. Both in logarithms, (E.11) at
+    the time at which it is closest.
+    """
+    problem = regression(net, X, Y)
+    path = follow(net, problem) if path is None else path
+    nets = list(path.reduced(problem))
+    sizes = [float(np.linalg.norm(np.vstack([s.V, s.U1]) @ s.U2.T)) for s in nets]
+    if not sizes[0] > 0.0:
+        raise InputError(
+            "net: must start off the invariant set, got V U2^T = 0 and U1 U2^T = 0. "
+            "It never leaves that set; see reaches_min_norm."
+        )
+    growth = np.log(np.array(sizes) / sizes[0])
+    top, bottom = nets[0].conditioning
+    allowed = np.sqrt(top) * path.error_integral * path.loss_constant
+    worst = 1 + int(np.argmax(growth[1:] / allowed[1:]))
+    claims = [_growth("(E.11)", float(growth[worst]), float(allowed[worst]))]
+    level = nets[0].imbalance.level
+    if level > 0.0:
+        far = np.sqrt(top) * float(np.linalg.norm(nets[0].error)) / (bottom * level)
+        claims.append(_growth("(E.15)", float(growth.max()), far))
+    return tuple(claims)
+
+
+def _growth(equation: str, measured: float, predicted: float) -> Claim:
+    return Claim(
+        f"distance from the invariant set {equation}",
+        measured=measured,
+        predicted=predicted,
+        kind=Kind.UPPER,
+        reference=Reference(MIN, "Theorem 12", equation),
+        statement="the faster the error vanishes, the less a start drifts from the invariant set",
+        tolerance_origin="weights followed at rtol 1e-12, relative to the distance at the start",
+        atol=1e-8,
+    )
+
+
+def wide_limit_bound(
+    problem: MatrixRegression, width: float, exponent: float = 0.5, delta: float = 0.01
+) -> float:
+    """2 C^(1/h^(1-2a)) sqrt(m + r) T h^(1/2 - 2a), C = exp(1 + l1(S)^(1/2) ||Y||_F/lr(S)).
+
+    [min2021, Theorem 12, (36)]. Needs h > 16 T^2 and, for the initial error's part of C,
+    h^(4a-1) >= 4 m T^2 (l1(S)/lr(S))^2.
+    """
+    d, m = problem.shape
+    root = problem.spectrum.root
+    top, bottom = float(root[0] ** 2), float(root[-1] ** 2)
+    bounds = wide_start_bounds(d, m, len(root), width, exponent, delta)
+    least = (4.0 * m * (bounds.T * top / bottom) ** 2) ** (1.0 / (4.0 * exponent - 1.0))
+    if not width >= least:
+        raise InputError(
+            f"width: must be >= {least:.6g} for this data, got {width!r}. Widen the network, "
+            "raise the exponent, or use better conditioned data."
+        )
+    log_C = 1.0 + np.sqrt(top) * float(np.linalg.norm(problem.Y)) / bottom
+    return float(np.exp(log_C / bounds.level) * bounds.invariance_defect)
+
+
+def wide_limit_rate(
+    X: Any,
+    Y: Any,
+    width: int,
+    rng: np.random.Generator,
+    *,
+    exponent: float = 0.5,
+    delta: float = 0.1,
+    samples: int = 20,
+) -> Claim:
+    """||U V^T(inf) - Theta||_2 exceeds (36) for at most a fraction delta of random starts.
+
+    [min2021, Theorem 12]
+    """
+    problem = MatrixRegression(X, Y)
+    bound = wide_limit_bound(problem, width, exponent, delta)
+    distances = [_distance(problem, width, exponent, rng) for _ in range(samples)]
+    bad = int((np.array(distances) > bound).sum())
+    return violations(
+        "distance from min-norm", bad, samples, delta, Reference(MIN, "Theorem 12", "(36)")
+    )
+
+
+def _distance(
+    problem: MatrixRegression, width: int, exponent: float, rng: np.random.Generator
+) -> float:
+    d, m = problem.shape
+    net = LinearNet.gaussian(d, m, width=width, scale=width**-exponent, rng=rng)
+    M: FloatArray = follow(net, problem).M[-1]
+    return float(np.linalg.norm(M - problem.min_norm, 2))
