@@ -29,7 +29,7 @@ class Status(Enum):
     )
     INTEGRATED = (
         "followed by integration: feasibility {feasibility:.1e}, error estimate {error:.1e} from "
-        "two tolerances and two integrators, not a certificate"
+        "two tolerances and the integrators of its route, not a certificate"
     )
     STALLED = (
         "not certified: feasibility {feasibility:.1e}, stationarity {stationarity:.1e}, "
@@ -157,7 +157,10 @@ class LiftedSolution:
         if self.status is Status.INTEGRATED:
             words = self.status.value.format(feasibility=self.feasibility, error=self.error)
         elif self.status is Status.STALLED:
-            words = f"no limit of zero error: feasibility {self.feasibility:.1e} ({self.route})"
+            words = (
+                f"no limit of zero error: feasibility {self.feasibility:.1e} ({self.route}). The "
+                "flow ends at a saddle, or could not be followed to its end"
+            )
         else:
             words = f"certified: feasibility {self.feasibility:.1e} ({self.route})"
         if self.distance > 0.0:
@@ -165,7 +168,8 @@ class LiftedSolution:
                 f"; the target cannot be reached (relative distance {self.distance:.1e}): "
                 "this is the least-squares limit"
             )
-        return f"{words}; the data alone determine it" if self.unique else words
+        is_known = self.unique and self.status.ok
+        return f"{words}; the data alone determine it" if is_known else words
 
     def checked(self, throw: bool) -> LiftedSolution:
         """Itself, or SolveError where it is no limit and `throw` is set."""

@@ -31,7 +31,8 @@ def test_stored_limits(problem):
     solution = limit(LinearNet(stored["U0"], stored["V0"]), problem["X"], stored["Y"])
     assert_allclose(solution.M, stored["UVt_inf"], rtol=0, atol=1e-11)
     assert solution.status is Status.INTEGRATED
-    assert "two tolerances and two integrators" in solution.message
+    assert "two tolerances" in solution.message
+    assert "DOP853 and VODE" in solution.route
     # The estimate covers the error, and is no excuse.
     true_error = np.linalg.norm(solution.M - stored["UVt_inf"])
     assert true_error <= solution.error + 1e-12  # the stored limits are good to 1e-12
@@ -198,3 +199,62 @@ def test_bad_input():
         limit(net, X)
     with pytest.raises(InputError, match="shape"):
         limit(net, X[:, :5], Y)
+
+
+def test_nothing_infinite_is_returned():
+    """Exactly opposite layers end at a saddle, which the least rounding leaves towards the fit."""
+    u = np.random.default_rng(1).standard_normal((1, 5))
+    solution = limit(LinearNet(u, -u), [[1.0]], [1.0], throw=False)
+    assert solution.M[0, 0] == pytest.approx(1.0 if solution.status.ok else 0.0, abs=1e-6)
+    times = flow(LinearNet(u, -u), [[1.0]], [1.0], t=[5.0, 8.0], throw=False)
+    assert np.abs(times.M).max() < 1.0
+
+
+@pytest.mark.parametrize(("scale_u", "scale_v"), [(1e-8, 1e7), (1e-12, 1e3)])
+def test_a_large_layer_does_not_hide_what_rests_of_the_other(scale_u, scale_v):
+    """V hardly moves next to its size, so that what rests of U meets V(0)."""
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((3, 6)), rng.standard_normal((3, 2))
+    U, V = scale_u * rng.standard_normal((6, 10)), scale_v * rng.standard_normal((2, 10))
+    expected = np.linalg.pinv(X) @ Y + (np.eye(6) - np.linalg.pinv(X) @ X) @ U @ V.T
+    solution = limit(LinearNet(U, V), X, Y, throw=False)
+    # V moves by ||Y|| / ||V||, relative to itself its square.
+    assert_allclose(
+        solution.M, expected, rtol=0, atol=max(1e-9, 10.0 / scale_v**2 * abs(expected).max())
+    )
+
+
+def test_nearly_equal_measurements_are_not_called_diagonal():
+    """A part of 1e-11 off the diagonal, magnified 1e6 times by measurements that nearly agree."""
+    first = np.diag([1.0, 0.5])
+    second = first + 1e-6 * np.diag([0.0, 1.0]) + 1e-11 * np.array([[0.0, 1.0], [-1.0, 0.0]])
+    stack = np.array([first, second])
+    values = np.einsum("nij,ij->n", stack, np.array([[1.0, 2.0], [-1.0, 0.5]]))
+    model = MatrixFactorization.gaussian((2, 2), width=4, scale=1.0, rng=0)
+    solution = limit(model, MatrixSensing(stack, values), throw=False)
+    assert solution.status is not Status.CERTIFIED
+
+
+def test_closed_forms_do_not_lose_a_small_column():
+    """Exactly balanced, graded over twelve decades: against the flow of the root itself."""
+    small = 1e-12
+    U = np.diag([1.0, small])
+    Y = np.array([[2.0, 0.3], [0.1, 1.0]])
+    solution = limit(LinearNet(U, U), np.eye(2), Y, throw=False)
+    # X is the identity: the only limit of zero error is Y.
+    assert_allclose(solution.M, Y, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-150, 1e150])
+@pytest.mark.parametrize("what", ["target", "measurements", "start"])
+def test_sizes_that_leave_the_double_range_are_refused(size, what):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((3, 5)), rng.standard_normal((3, 2))
+    U, V = rng.standard_normal((5, 4)), rng.standard_normal((2, 4))
+    X = size * X if what == "measurements" else X
+    Y = size * Y if what == "target" else Y
+    U = size * U if what == "start" and size > 1 else U
+    if what == "start" and size < 1:
+        pytest.skip("a small layer beside one of ordinary size is an ordinary start")
+    with pytest.raises(InputError):
+        limit(LinearNet(U, V), X, Y)

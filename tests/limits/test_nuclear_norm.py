@@ -121,3 +121,10 @@ def test_an_accuracy_that_is_not_reached_is_an_error():
     with pytest.raises(fb.SolveError, match="not certified"):
         nuclear_norm(problem, tol=1e-16)
     assert nuclear_norm(problem, tol=1e-16, throw=False).status is fb.Status.STALLED
+
+
+@pytest.mark.parametrize("size", [1e-170, 1e200])
+def test_sizes_whose_squares_leave_the_double_range_are_refused(size):
+    problem = MatrixCompletion([0, 1, 2], [0, 1, 0], size * np.array([1.0, 2.0, 3.0]), (3, 3))
+    with pytest.raises(InputError, match="target: must have entries"):
+        nuclear_norm(problem)

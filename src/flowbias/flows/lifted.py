@@ -45,6 +45,9 @@ _SAMPLES = 200
 # Doublings of a time, from the fastest rate on, in search of a residual.
 _MAX_DOUBLINGS = 200
 
+# Products of four sizes must stay in the double range.
+_SMALLEST = 1e-70
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
@@ -66,12 +69,29 @@ class Setting:
 def setting_of(model: LiftedModel, problem: MatrixProblem) -> Setting:
     """The rows that move: for a regression those in the row space of X."""
     lifted = model.lifted_problem(problem)
+    _check_sizes(model, lifted)
     if isinstance(lifted, MatrixRegression):
         spectrum = lifted.spectrum
         basis = spectrum.P1
         fit = regression_fit(model, lifted)
         return Setting(model, lifted, compress(model, basis), fit, spectrum.root)
     return Setting(model, lifted, compress(model, None), lifted_fit(model, problem), None)
+
+
+def _check_sizes(model: LiftedModel, problem: MatrixProblem) -> None:
+    """Refuse sizes whose products leave the double range somewhere along the flow."""
+    with np.errstate(over="ignore"):
+        sizes = {
+            "target": float(np.abs(problem.target).max(initial=0.0)),
+            "measurements": float(np.abs(problem.adjoint(np.ones(problem.target.shape))).max()),
+            "start": float(np.abs(model.root).max()),
+        }
+    for name, size in sizes.items():
+        if size != 0.0 and not _SMALLEST <= size <= 1.0 / _SMALLEST:
+            raise InputError(
+                f"{name}: must have entries between {_SMALLEST:g} and {1.0 / _SMALLEST:g} in size, "
+                f"got {size:.1e}. Rescale it: the flow multiplies it by itself and by the others."
+            )
 
 
 @dataclass(frozen=True)
@@ -183,7 +203,8 @@ def rests_apart(compression: Compression) -> bool:
     if compression.resting is None:
         return True
     still = float(np.abs(compression.resting).max())
-    size = float(np.abs(compression.model.root).max())
+    # Against U alone: a large V would hide it, and multiplies it.
+    size = float(np.abs(compression.model.root[: compression.model.shape[0]]).max())
     return still <= 64.0 * float(np.sqrt(len(compression.resting))) * EPS * size
 
 

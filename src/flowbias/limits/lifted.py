@@ -65,7 +65,8 @@ def _solution(setting: Setting, ending: Ending, tol: float, seconds: float) -> L
     feasibility = _feasibility(setting, M)
     distance = _distance(setting)
     status = ending.status
-    if not feasibility <= max(tol, _rounding(setting, ending)):
+    is_fit = feasibility <= max(tol, _rounding(setting, ending))
+    if not (is_fit and np.isfinite(M).all()):
         status = Status.STALLED
     elif status is Status.CERTIFIED and distance > 0.0:
         status = Status.PROJECTED
@@ -93,10 +94,15 @@ def _feasibility(setting: Setting, M: FloatArray) -> float:
     return setting.fit.residual(_moving(setting, M))
 
 
+# Beyond it nothing is certified, however large the weights.
+_WORST_ROUNDING = 1e-6
+
+
 def _rounding(setting: Setting, ending: Ending) -> float:
     """What the digits of M leave undecided of the feasibility."""
-    size = setting.fit.norm * float(np.linalg.norm(_moving(setting, ending.M)))
-    return 100.0 * EPS * size / setting.fit.size
+    # Of all of M: what rests is subtracted again to see what moved.
+    size = setting.fit.norm * float(np.linalg.norm(ending.M))
+    return min(100.0 * EPS * size / setting.fit.size, _WORST_ROUNDING)
 
 
 def _distance(setting: Setting) -> float:
@@ -161,10 +167,9 @@ def _closed_form(setting: Setting, tol: float) -> Ending | None:
         return None
     weights = found[0].at(np.inf)
     M = setting.compression.product(weights)
-    feasibility = _feasibility(setting, M)
+    if not _feasibility(setting, M) <= tol:
+        return None  # a saddle, or a part that rounding lost: integration tells which
     route = "closed form in time, at t = infinity"
-    if not feasibility <= tol:
-        route += ": the flow ends at a saddle"
     kept = weights if found[0].has_weights else None
     return Ending(route, M, kept, _product_rounding(setting, weights))
 
@@ -175,12 +180,16 @@ def _diagonal(setting: Setting, tol: float) -> Ending | None:
     if setting.root is not None or numbers > _STACKED:
         return None
     basis = common_basis(problem)
-    if basis is None:
+    # What is left off the diagonal is magnified where measurements are nearly the same.
+    if basis is None or basis.defect * float(np.linalg.cond(basis.values)) > tol:
         return None
     solution = diagonal_limit(setting.model, problem, basis=basis, tol=tol, throw=False)
     if not solution.status.ok:
         return None
-    error = max(_product_rounding(setting, setting.compression.weights), solution.certificate.gap)
+    off_diagonal = basis.defect * float(np.linalg.cond(basis.values))
+    magnified = off_diagonal * float(np.linalg.norm(solution.M))
+    rounding = _product_rounding(setting, setting.compression.weights)
+    error = max(rounding, solution.certificate.gap) + magnified
     return Ending(solution.route, solution.M, None, error)
 
 

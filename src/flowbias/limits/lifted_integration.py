@@ -11,6 +11,7 @@ an explicit integrator most of its steps, then need not be waited for.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,7 +35,8 @@ _AGAIN = 0.3
 _SOLVED = 1e-9
 # Factor between the two tolerances.
 _COARSER = 100.0
-_MAX_STEPS_OF_OTHER = 10**7
+# Where stability limits the other integrator to more steps than this, it gives up.
+_STEPS_OF_OTHER = 50_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +59,13 @@ def integrated_weights(setting: Setting, tol: float) -> IntegratedWeights:
         weights, step = last_step(setting, coordinates.shaped(curve.states[-1]))
         _, coarse = _journey(setting, coordinates, min(_COARSER * fine, 1e-6))
         others = [last_step(setting, coordinates.shaped(coarse.states[-1]))[0]]
-        other = _by_adams(coordinates, curve, fine, journey.size)
-        others.append(last_step(setting, coordinates.shaped(other))[0])
+        other = _by_another(coordinates, curve, fine, journey.size)
+        if other is not None:
+            others.append(last_step(setting, coordinates.shaped(other))[0])
     name = "DOP853 and LSODA" if coordinates.is_implicit else "DOP853"
     steps = len(curve.pieces) + len(coarse.pieces)
-    return IntegratedWeights(weights, others, step * step, [name, "VODE"], steps)
+    names = [name, "VODE"] if other is not None else [name]
+    return IntegratedWeights(weights, others, step * step, names, steps)
 
 
 class _LimitJourney(LiftedJourney):
@@ -96,20 +100,27 @@ def _journey(
     return journey, march(journey, coordinates.start)
 
 
-def _by_adams(coordinates: LiftedCoordinates, curve: Curve, rtol: float, size: float) -> FloatArray:
-    """VODE, of variable order (Adams up to 12, or implicit), to where the curve ends."""
-    if coordinates.is_implicit:
-        # Of order 5 at most: at the finest tolerance it would take all of the time.
-        rtol = 10.0 * rtol
-    solver = ode(coordinates.velocity, coordinates.jacobian).set_integrator(
+def _by_another(
+    coordinates: LiftedCoordinates, curve: Curve, rtol: float, size: float
+) -> FloatArray | None:
+    """VODE with Adams' formulas, of order up to 12, to where the curve ends; None if too far.
+
+    Without a Jacobian they are iterated, not solved: no matrix of the square of the unknowns.
+    """
+    solver = ode(coordinates.velocity).set_integrator(
         "vode",
-        method="bdf" if coordinates.is_implicit else "adams",
+        method="adams",
+        with_jacobian=False,
         rtol=rtol,
         atol=rtol * size,
-        nsteps=_MAX_STEPS_OF_OTHER,
+        nsteps=_STEPS_OF_OTHER,
     )
     solver.set_initial_value(coordinates.start, 0.0)
-    return np.asarray(solver.integrate(curve.end))
+    with warnings.catch_warnings():
+        # That it gave up is seen from what it returns.
+        warnings.simplefilter("ignore", UserWarning)
+        state = np.asarray(solver.integrate(curve.end))
+    return state if solver.successful() else None
 
 
 def last_step(setting: Setting, weights: FloatArray) -> tuple[FloatArray, float]:

@@ -21,6 +21,7 @@ from flowbias.limits.matrix_solution import MatrixSolution
 from flowbias.limits.spectral_certificate import certify_spectral
 from flowbias.matrix_problem import MatrixProblem
 from flowbias.potentials import L1
+from flowbias.problem import InputError
 from flowbias.solution import Stats, Status
 
 # What Clarabel is asked for; reached or not, the certificate judges.
@@ -49,6 +50,15 @@ class _Basis:
         return cls(right, (left.T @ problem.reachable) / values, left / values)
 
 
+def _check_size(problem: MatrixProblem) -> None:
+    size = float(np.abs(problem.target).max(initial=0.0))
+    if size != 0.0 and not 1e-70 <= size <= 1e70:
+        raise InputError(
+            f"target: must have entries between 1e-70 and 1e70 in size, got {size:.1e}. "
+            "Rescale it: the least nuclear norm scales with it."
+        )
+
+
 def nuclear_norm(
     problem: MatrixProblem, *, tol: float = 1e-6, throw: bool = True
 ) -> MatrixSolution:
@@ -56,6 +66,7 @@ def nuclear_norm(
 
     `unique` says whether M is shown to be the only minimizer. Needs the extra `sdp`.
     """
+    _check_size(problem)
     started = time.perf_counter()
     basis = _Basis.of(problem)
     size = float(np.linalg.norm(basis.target))
