@@ -9,6 +9,7 @@ from numpy.testing import assert_allclose
 import flowbias as fb
 from flowbias.limits.nuclear_norm import nuclear_norm
 from flowbias.matrix_problem import MatrixCompletion, MatrixSensing
+from flowbias.problem import InputError
 from tests.limits.factor_flow import diagonal_together, orthogonal
 
 # What the certificate promises: operator norm of the dual, and relative gap.
