@@ -7,8 +7,13 @@ from collections.abc import Iterable
 
 from flowbias.experiments._base import Experiment, Preset
 from flowbias.experiments.azulay import fig07_1
-from flowbias.experiments.beyond import descent_vs_flow, rich_limit
-from flowbias.experiments.woodworth import fig01, fig02, fig03
+from flowbias.experiments.beyond import descent_vs_flow, rich_limit, width_collapse
+from flowbias.experiments.min import fig01 as min_fig01
+from flowbias.experiments.min import fig02 as min_fig02
+from flowbias.experiments.min import fig03 as min_fig03
+from flowbias.experiments.min import fig05 as min_fig05
+from flowbias.experiments.min import fig07 as min_fig07
+from flowbias.experiments.woodworth import fig01, fig02, fig03, fig05, iclr_fig03, iclr_fig05
 from flowbias.problem import InputError
 
 #: In the order of the page.
@@ -16,9 +21,18 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     fig01.EXPERIMENT,
     fig02.EXPERIMENT,
     fig03.EXPERIMENT,
+    fig05.EXPERIMENT,
+    iclr_fig03.EXPERIMENT,
+    iclr_fig05.EXPERIMENT,
     fig07_1.EXPERIMENT,
+    min_fig01.EXPERIMENT,
+    min_fig02.EXPERIMENT,
+    min_fig03.EXPERIMENT,
+    min_fig05.EXPERIMENT,
+    min_fig07.EXPERIMENT,
     rich_limit.EXPERIMENT,
     descent_vs_flow.EXPERIMENT,
+    width_collapse.EXPERIMENT,
 )
 
 

@@ -1,0 +1,101 @@
+"""The loss along the flow of a linear network, its rate, and what imbalance guarantees of both.
+
+    L(t) <= exp(-c lr(S) c(0) t) L(0)                                   [min2021, Theorem 3]
+    -L'/L >= c lr(S) {imbalance, singular values of U1 V^T}             [min2021, Proposition 1]
+
+The loss is (c/2) ||Y - X U V^T||^2, here always with a reachable Y, so that L* = 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.experiments.table import Columns, Table
+from flowbias.flows import flow
+from flowbias.flows.lifted_trajectory import LiftedTrajectory
+from flowbias.matrix_problem import MatrixRegression
+from flowbias.models import LinearNet
+from flowbias.theory.reduced_net import at, braces, reduced_weights, singular_values, weights_of
+
+# Losses below this share of the first are not drawn: the residual is then 1e-6 of what it was, and
+# still has six digits or more.
+RESOLVED = 1e-12
+# What integration at rtol 1e-10 and rounding may add to a loss or a rate, relative to it.
+INTEGRATION = 1e-6
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Data, the constant c of the loss and the step of the paper's gradient descent."""
+
+    X: FloatArray
+    Y: FloatArray
+    loss_constant: float
+    step: float
+
+
+def measured_flow(net: LinearNet, data: Regression, times: FloatArray) -> Columns:
+    """Loss and rate at the times (from 0 on) at which the loss is resolved, with both bounds."""
+    trajectory = flow(net, data.X, data.Y, t=times, loss=data.loss_constant)
+    kept = np.flatnonzero(trajectory.loss >= RESOLVED * trajectory.loss[0])
+    problem = MatrixRegression(data.X, data.Y)
+    start = reduced_weights(*weights_of(net), problem)
+    guaranteed = data.loss_constant * start.guaranteed_rate()
+    imbalance, bottom, (r, m) = start.imbalance, start.conditioning[1], start.target.shape
+
+    def rate_bound(M: FloatArray) -> float:
+        values = singular_values(problem.spectrum.P1.T @ M)
+        return data.loss_constant * bottom * braces(imbalance, at(values, m), at(values, r))
+
+    t = trajectory.t[kept]
+    return {
+        "t": t,
+        "loss": trajectory.loss[kept],
+        "loss_bound": trajectory.loss[0] * np.exp(-guaranteed * t),
+        "rate": [_rate(trajectory, data, int(i)) for i in kept],
+        "rate_bound": [rate_bound(trajectory.M[i]) for i in kept],
+        "level": imbalance.level,
+        "spread_plus": imbalance.spread_plus,
+        "spread_minus": imbalance.spread_minus,
+        "margin": at(singular_values(start.target), m) - float(np.linalg.norm(start.error)),
+        "drift": trajectory.imbalance_drift,
+    }
+
+
+def _rate(trajectory: LiftedTrajectory, data: Regression, i: int) -> float:
+    """-L'/L: the squared gradient c^2 (<R, U U^T R> + <R, R V V^T>), R = X^T (Y - X M), over L."""
+    error = data.Y - data.X @ trajectory.M[i]
+    R, G = data.X.T @ error, trajectory.gram(i)
+    d = len(R)
+    squared = float(np.sum(R * (G[:d, :d] @ R)) + np.sum(R * (R @ G[d:, d:])))
+    return 2.0 * data.loss_constant * squared / float(np.sum(error**2))
+
+
+def measured_descent(net: LinearNet, data: Regression, steps: int, samples: int) -> Columns:
+    """Gradient descent beside the flow: the loss of both after the same time, step by step.
+
+    Descent acts from the left as the flow does, Z <- (I - step c A) Z, so weights with the same
+    Gram matrix and at most r + m columns give the same losses at any width.
+    """
+    seen = reduced_weights(*weights_of(net), MatrixRegression(data.X, data.Y))
+    Z = np.linalg.qr(np.vstack([seen.U1, seen.V]).T).R.T
+    root, r = seen.root[:, None], len(seen.U1)
+    shown = np.unique(np.linspace(0, steps, samples + 1).astype(int))
+    losses = np.empty(steps + 1)
+    for k in range(steps + 1):
+        error = seen.target - root * (Z[:r] @ Z[r:].T)
+        losses[k] = 0.5 * data.loss_constant * float(np.sum(error**2))
+        R = (data.step * data.loss_constant) * (root * error)
+        Z = Z + np.vstack([R @ Z[r:], R.T @ Z[:r]])
+    losses = losses[shown]
+    shown, losses = shown[losses >= RESOLVED * losses[0]], losses[losses >= RESOLVED * losses[0]]
+    trajectory = flow(net, data.X, data.Y, t=shown * data.step, loss=data.loss_constant)
+    return {"t": shown * data.step, "descent_loss": losses, "loss": trajectory.loss}
+
+
+def stacked(parts: dict[str, Columns], key: str) -> Columns:
+    """One below the other, told apart by the column `key`."""
+    return Table.stack(Table.of({key: name, **columns}) for name, columns in parts.items()).columns

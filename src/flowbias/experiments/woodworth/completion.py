@@ -1,0 +1,99 @@
+"""Completion of a planted matrix by U V^T: what the figures on it measure of one flow."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flowbias._typing import FloatArray, Mask
+from flowbias.datasets.low_rank import low_rank_completion
+from flowbias.experiments._base import Check, Task
+from flowbias.experiments.table import Table
+from flowbias.flows import flow
+from flowbias.matrix_problem import MatrixCompletion
+from flowbias.models.lifted import LiftedModel
+
+# Relative residual to which flows are followed: a thousandth of the smallest effect judged.
+RESIDUAL = 1e-6
+# What the integrator may lose of what the flow conserves.
+DRIFT = 1e-8
+
+
+class Planted(NamedTuple):
+    """A completion problem, the matrix behind it, and the entries that are not seen."""
+
+    problem: MatrixCompletion
+    truth: FloatArray
+    unseen: Mask
+
+    @property
+    def zero_filled(self) -> FloatArray:
+        """Seen entries as they are, zero elsewhere: least Frobenius norm."""
+        return np.where(self.unseen, 0.0, self.truth)
+
+    def spread(self, M: FloatArray) -> float:
+        """Root mean square of the entries that are not seen."""
+        return float(np.sqrt(np.mean(M[self.unseen] ** 2)))
+
+
+def planted(task: Task) -> Planted:
+    """The problem of a replicate: the same one in every task with that replicate and size."""
+    size, seed = task.integer("d"), task.integer("replicate")
+    data = low_rank_completion((size, size), 1, task.integer("observed"), rng=seed)
+    problem = MatrixCompletion(data.rows, data.cols, data.values, (size, size))
+    return Planted(problem, data.truth, ~problem.mask)
+
+
+def nuclear(M: FloatArray) -> float:
+    return float(np.linalg.norm(M, "nuc"))
+
+
+class Ending(NamedTuple):
+    """Where a flow started and ended, and how well it was followed."""
+
+    start: FloatArray
+    M: FloatArray
+    residual: float
+    drift: float
+
+
+def ending(model: LiftedModel, problem: MatrixCompletion, *, residual: float = RESIDUAL) -> Ending:
+    """The flow from `model` until the seen entries fit."""
+    path = flow(model, problem, residual=residual)
+    return Ending(path.M[0], path.M[-1], float(path.residual[-1]), path.imbalance_drift)
+
+
+def check_followed(rows: Table, *, to: float = RESIDUAL) -> Check:
+    residual, drift = float(np.max(rows["residual"])), float(np.max(rows["drift"]))
+    return Check(
+        "flows-followed",
+        "every flow fits the seen entries and conserves the imbalance UᵀU − VᵀV",
+        f"relative residual at most {residual:.1e}, drift at most {drift:.1e}",
+        bool(residual <= to and drift <= DRIFT),
+    )
+
+
+def crossing(x: FloatArray, values: FloatArray, level: float) -> float:
+    """The first x at which values, linear between the points, cross the level; NaN if nowhere."""
+    above = values >= level
+    turns = np.flatnonzero(above[1:] != above[:-1])
+    if not turns.size or np.isnan(values).any():
+        return np.nan
+    i = int(turns[0])
+    share = (level - values[i]) / (values[i + 1] - values[i])
+    return float(x[i] + share * (x[i + 1] - x[i]))
+
+
+def slope(x: FloatArray, y: FloatArray) -> float:
+    """Of the least-squares line; NaN, instead of an error, where a value is NaN."""
+    away = x - x.mean()
+    return float(away @ y / (away @ away))
+
+
+def in_powers(width: float) -> str:
+    """A width as the name of a line: 10⁶ where it is a power of ten from 100 on, else as it is."""
+    power = float(np.log10(width))
+    if power < 2.0 or not power.is_integer():
+        return f"{width:g}"
+    return "10" + f"{power:.0f}".translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))

@@ -1,0 +1,285 @@
+"""Matrix completion from the identity: from the least nuclear norm to the least Frobenius norm.
+
+[woodworth2019, Figure 5]: U = α [I, −I], V = α [I, I], so that U V^T = 0 at the start.
+
+(a) nuclear norm of the limit against α, and the least possible one
+(b) Frobenius norm, likewise
+(c) distance of the limit from the two minimizers
+
+With 60 of 100 entries the planted matrix, of rank one, often is not the one of least nuclear norm.
+Vanishing starts then lead to the planted one all the same: what they prefer is low rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.drawing import (
+    BLUE,
+    DEPTH_COLOURS,
+    RED,
+    draw_band,
+    name_line,
+    reference_line,
+)
+from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.woodworth.completion import check_followed, ending, nuclear, planted
+from flowbias.limits.frobenius import frobenius_norm
+from flowbias.limits.nuclear_norm import nuclear_norm
+from flowbias.models import MatrixFactorization
+from flowbias.theory import Reference
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Relative residual, and how far norms of a matrix that misses the seen entries by that much may
+# be below the least one: ten times as much.
+RESIDUAL = 1e-7
+ROUNDING = 1e-6
+# Share of the way between the two extremes that counts as nothing.
+LITTLE = 0.01
+# Distance, relative to that between the extremes, that counts as having arrived.
+NEAR = 0.05
+# Distance of the planted matrix from that of least nuclear norm, relative to the distance between
+# the extremes: up to the first they count as one, from the second on as two.
+SAME, APART = 0.01, 0.05
+# The accuracy that the dual of the least nuclear norm is asked for.
+DUAL_NORM, GAP = 1.0 + 1e-7, 1e-6
+
+
+def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
+    """One data set, all scales."""
+    names = ("d", "observed", "lowest", "per_decade")
+    shared = {name: settings[name] for name in names}
+    for replicate in range(int(settings["replicates"])):
+        yield "path", {**shared, "replicate": replicate}
+
+
+def compute(task: Task) -> Columns:
+    """The limits from multiples of the identity, and the two minimizers."""
+    data = planted(task)
+    size, lowest = task.integer("d"), task.integer("lowest")
+    rich, kernel = nuclear_norm(data.problem), frobenius_norm(data.problem)
+    dual = float(np.linalg.norm(data.problem.adjoint(rich.dual), 2))
+    powers = np.linspace(lowest, 1.0, (1 - lowest) * task.integer("per_decade") + 1)
+    rows = []
+    for alpha in 10.0**powers:
+        start = MatrixFactorization.unbiased(np.eye(size), np.eye(size), scale=float(alpha))
+        end = ending(start, data.problem, residual=RESIDUAL)
+        apart = [float(np.linalg.norm(end.M - M)) for M in (rich.M, kernel.M, data.truth)]
+        norms = nuclear(end.M), float(np.linalg.norm(end.M))
+        rows.append((*norms, *apart, end.residual, end.drift))
+    names = (
+        "nuclear",
+        "frobenius",
+        "to_nuclear",
+        "to_frobenius",
+        "to_planted",
+        "residual",
+        "drift",
+    )
+    return {
+        "log10_scale": powers,
+        **dict(zip(names, np.array(rows).T, strict=True)),
+        "least_nuclear": rich.details["nuclear_norm"],
+        "nuclear_of_kernel": nuclear(kernel.M),
+        "least_frobenius": float(np.linalg.norm(kernel.M)),
+        "frobenius_of_rich": float(np.linalg.norm(rich.M)),
+        "planted_excess": nuclear(data.truth) - rich.details["nuclear_norm"],
+        "planted_to_nuclear": float(np.linalg.norm(data.truth - rich.M)),
+        "between": float(np.linalg.norm(rich.M - kernel.M)),
+        "dual_norm": dual,
+        "gap": 1.0 - rich.details["lower_bound"] / rich.details["nuclear_norm"],
+    }
+
+
+PURPLE = DEPTH_COLOURS[4]
+
+# --- panels ------------------------------------------------------------------------------------
+
+
+def draw_nuclear(axes: Axes, table: Table) -> None:
+    _draw_norm(axes, table, table["nuclear"] / table["least_nuclear"], BLUE)
+    axes.set_ylabel("nuclear norm of the limit / least one")
+
+
+def draw_frobenius(axes: Axes, table: Table) -> None:
+    _draw_norm(axes, table, table["frobenius"] / table["least_frobenius"], RED)
+    axes.set_ylabel("Frobenius norm of the limit / least one")
+
+
+def _draw_norm(axes: Axes, table: Table, values: object, colour: str) -> None:
+    curve = table.replaced(value=np.asarray(values)).summary("value", by="log10_scale")
+    draw_band(axes, 10.0**curve.x, curve, color=colour)
+    axes.set(xscale="log")
+    reference_line(axes, y=1.0, text="")
+    axes.set_xlabel("scale of the start α")
+
+
+def draw_distances(axes: Axes, table: Table) -> None:
+    axes.set(xscale="log", yscale="log", ylim=(1e-4, 2.0))
+    for rows, name, text, colour, side in (
+        (_planted_is_least(table), "to_nuclear", "least nuclear,\nif planted", BLUE, "right"),
+        (_planted_is_not(table), "to_nuclear", "least nuclear, if not", PURPLE, "below"),
+        (table, "to_frobenius", "least Frobenius", RED, "left"),
+    ):
+        share = rows.replaced(share=rows[name] / rows["between"])
+        curve = share.summary("share", by="log10_scale")
+        draw_band(axes, 10.0**curve.x, curve, color=colour)
+        # Below its band, or beside the line where it is steep.
+        heights = {"right": 6e-3, "below": float(curve.low[0]), "left": 6e-4}
+        beside = int(np.argmin(np.abs(np.log(curve.median / heights[side]))))
+        place = len(curve.x) // 4 if side == "below" else beside
+        name_line(axes, text, 10.0 ** curve.x[place], heights[side], side=side, colour=colour)
+    axes.set_xlabel("scale of the start α")
+    axes.set_ylabel("distance from it, relative to both apart")
+
+
+def _planted_is_least(table: Table) -> Table:
+    return table.rows(table["planted_to_nuclear"] <= SAME * table["between"])
+
+
+def _planted_is_not(table: Table) -> Table:
+    return table.rows(table["planted_to_nuclear"] >= APART * table["between"])
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def check(table: Table) -> list[Check]:
+    """What the caption and appendix D say about the figure."""
+    return [
+        *_check_ends(table),
+        _check_least(table),
+        _check_monotone(table),
+        _check_certified(table),
+        check_followed(table, to=RESIDUAL),
+    ]
+
+
+def _check_ends(table: Table) -> Iterator[Check]:
+    scales = table.levels("log10_scale")
+    smallest = table.rows(table["log10_scale"] == scales[0])
+    largest = table.rows(table["log10_scale"] == scales[-1])
+    yield _check_end("nuclear", "nuclear_of_kernel", _planted_is_least(smallest), scales[0])
+    yield _check_end("frobenius", "frobenius_of_rich", largest, scales[-1])
+    near = smallest["to_planted"] / smallest["between"]
+    within = float(np.mean(near <= NEAR))
+    yield Check(
+        "rich-end-recovers-the-planted",
+        f"at scale {10.0 ** scales[0]:.2g} the limit is the planted matrix of rank one",
+        f"within {NEAR:.0%} on {within:.0%} of the data sets, farthest {near.max():.1e}",
+        bool(within >= 0.8),
+    )
+    other = _planted_is_not(smallest)
+    away = _median(other["to_nuclear"] / other["planted_to_nuclear"])
+    excess = _median((other["nuclear"] - other["least_nuclear"]) / other["planted_excess"])
+    yield Check(
+        "low-rank-before-least-nuclear",
+        "also where another matrix that fits has a smaller nuclear norm, which it does not go to",
+        f"{len(other)} of {len(smallest)} data sets: median excess {excess:.2f} of that of the "
+        f"planted one, distance {away:.2f} of its distance",
+        bool(abs(away - 1.0) <= 0.2 and abs(excess - 1.0) <= 0.2),
+    )
+
+
+def _check_end(norm: str, other: str, rows: Table, scale: float) -> Check:
+    least = rows[f"least_{norm}"]
+    left = _median((rows[norm] - least) / (rows[other] - least))
+    away = _median(rows[f"to_{norm}"] / rows["between"])
+    among = " where that is planted" if norm == "nuclear" else ""
+    return Check(
+        f"end-of-least-{norm}-norm",
+        f"at scale {10.0**scale:.2g} the limit is the one of least {norm} norm{among}",
+        f"{len(rows)} data sets: median excess {left:.1e} of that of the other extreme, "
+        f"distance {away:.1e}",
+        bool(left <= LITTLE and away <= NEAR),
+    )
+
+
+def _median(values: FloatArray) -> float:
+    """NaN, which fails every comparison, where there is nothing."""
+    return float(np.median(values)) if values.size else np.nan
+
+
+def _check_least(table: Table) -> Check:
+    below = [
+        float(np.min(table[norm] / table[f"least_{norm}"])) - 1.0
+        for norm in ("nuclear", "frobenius")
+    ]
+    return Check(
+        "no-norm-below-the-least",
+        "no limit has a smaller nuclear or Frobenius norm than the least one",
+        f"smallest relative excess {below[0]:.1e} and {below[1]:.1e}",
+        bool(below[0] >= -ROUNDING and below[1] >= -ROUNDING),
+    )
+
+
+def _check_monotone(table: Table) -> Check:
+    rows = _planted_is_least(table)
+    steps = []
+    for norm in ("nuclear", "frobenius"):
+        relative = rows.replaced(relative=rows[norm] / rows[f"least_{norm}"])
+        medians = [
+            _median(relative["relative"][rows["log10_scale"] == scale])
+            for scale in table.levels("log10_scale")
+        ]
+        steps.append(np.diff(medians))
+    up, down = float(steps[0].min()), float(steps[1].max())
+    return Check(
+        "one-norm-for-the-other",
+        "as the scale grows, the nuclear norm grows and the Frobenius norm falls, where the "
+        "planted matrix has the least nuclear norm",
+        f"smallest step up {up:.1e}, smallest step down {-down:.1e}",
+        bool(up >= -ROUNDING and down <= ROUNDING),
+    )
+
+
+def _check_certified(table: Table) -> Check:
+    dual, gap = float(np.max(table["dual_norm"])), float(np.max(table["gap"]))
+    return Check(
+        "least-nuclear-norm-certified",
+        "the least nuclear norm has a dual that shows it",
+        f"operator norm of the dual 1 {dual - 1.0:+.1e}, relative gap at most {gap:.1e}",
+        bool(dual <= DUAL_NORM and gap <= GAP),
+    )
+
+
+_COMMON: Settings = {"d": 10, "observed": 60}
+
+EXPERIMENT = Experiment(
+    name="woodworth-iclr-fig5",
+    title="From the least nuclear norm to the least Frobenius norm",
+    reference=Reference("woodworth2019", "Figure 5"),
+    summary=(
+        "60 of the 100 entries of a random matrix of rank one are fitted by U Vᵀ from "
+        "U = α[I, −I], V = α[I, I]. (a), (b) Norms of the limit relative to the least among all "
+        "matrices that fit: the nuclear one from a semidefinite program with a dual certificate, "
+        "the Frobenius one from unseen entries at zero. (c) Distances from both minimizers, "
+        "where that of least nuclear norm is the planted matrix and where it is not. Bands "
+        "hold the middle half of the data sets. (Needs the extra sdp.)"
+    ),
+    paper_says=(
+        "Small starts lead to the solution of least nuclear norm, large ones to that of least "
+        "Frobenius norm. We find the first only where the planted matrix has the least nuclear "
+        "norm: where it does not, vanishing starts lead to the planted one, of rank one, still."
+    ),
+    settings={
+        Preset.SMOKE: {**_COMMON, "lowest": -3, "per_decade": 1, "replicates": 3},
+        Preset.LAPTOP: {**_COMMON, "lowest": -4, "per_decade": 4, "replicates": 15},
+        Preset.PAPER: {**_COMMON, "lowest": -4, "per_decade": 4, "replicates": 41},
+    },
+    tasks=tasks,
+    compute=compute,
+    panels=(
+        Panel("a", "Small starts: least nuclear norm", draw_nuclear),
+        Panel("b", "Large starts: least Frobenius norm", draw_frobenius),
+        Panel("c", "The limit goes from one to the other", draw_distances),
+    ),
+    check=check,
+)
