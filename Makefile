@@ -2,8 +2,8 @@
 
 PYTHON ?= $(shell python3.11 -c pass 2>/dev/null && echo python3.11 || echo python3)
 VENV := .venv
-# How much `make run` computes: smoke (a minute), laptop (some minutes) or paper (half an hour).
-PRESET ?= laptop
+# How much `make run` computes: smoke (a minute), laptop (minutes) or paper (an hour).
+PRESET ?= smoke
 BIN := $(VENV)/bin
 BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
 
