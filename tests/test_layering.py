@@ -20,8 +20,8 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "flowbias"
 # Lowest first. A module may import from its own layer and from those before it.
 LAYERS = (
     (
-        *("certificates", "error_bound", "matrix_problem", "potentials", "problem", "routing"),
-        *("solution", "vertex_bound"),
+        *("certificates", "error_bound", "joint_bound", "matrix_problem", "potentials", "problem"),
+        *("routing", "solution", "vertex_bound"),
     ),
     ("models",),
     ("limits", "flows"),

@@ -16,16 +16,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from flowbias import _extended as extended
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.error_bound import error_bound
-from flowbias.potentials import Potential
+from flowbias.potentials import SEEN, ConvexPotential
 from flowbias.problem import InputError
 
-# Coordinates below this share of the largest do not count for stationarity: their logarithm is
-# beyond what X w = y in double precision determines.
-SEEN = 1e-12
 # Units in the last place by which X may be perturbed in the certificate's own evaluation: for
 # nearly dependent rows nu is so huge that no double nu does better.
 ULPS = 8.0
@@ -75,7 +73,7 @@ def certify(
     y: ArrayLike,
     w: ArrayLike,
     nu: ArrayLike,
-    potential: Potential,
+    potential: ConvexPotential,
     shift: FloatArray | float = 0.0,
     *,
     tol: float = 1e-10,
@@ -93,12 +91,14 @@ def certify(
         rise = X.T @ nu
         z = np.asarray(shift + rise)
         values, conjugates = potential.value_terms(w), potential.conjugate_terms(z)
-        # Q + Q* - <z, w> coordinate by coordinate (each >= 0), then what infeasibility adds:
+        # Q + Q* - <z, w> term by term (each >= 0), then what infeasibility adds:
         # the sum is the duality gap, and no digit of a large <nu, P y> is lost.
-        gap = abs(float(np.sum(values + conjugates - z * w)) + float(nu @ misfit))
-        away = _largest_seen(potential.grad(w) - z, w)
+        products = potential.pairing_terms(z, w)
+        gap = abs(float(np.sum(values + conjugates - products)) + float(nu @ misfit))
+        away = _farthest(potential.grad(w) - z, potential.determined(w), w)
         dual_size, total = float(np.abs(rise).max()), abs(float(values.sum()))
-        sizes = np.abs(values) + np.abs(conjugates) + np.abs(rise * w) + np.abs(z * w)
+        sizes = np.abs(values) + np.abs(conjugates)
+        sizes += np.abs(potential.pairing_terms(rise, w)) + np.abs(products)
         # Where w = 0 nothing is left to compare with, and the gap stands for itself.
         value_unit = float(sizes.sum()) if w.any() else 1.0
         units = max(dual_size, float(np.abs(z).max())), value_unit
@@ -148,15 +148,14 @@ def _rounding(
     return min(WORST_ROUNDING, ulps * for_dual), min(WORST_ROUNDING, ulps * for_value)
 
 
-def _largest_seen(difference: FloatArray, w: FloatArray) -> float:
+def _farthest(difference: FloatArray, counted: NDArray[np.bool_], w: FloatArray) -> float:
     if not np.isfinite(w).all():
         return np.nan
-    seen = np.abs(w) > SEEN * np.abs(w).max(initial=0.0)
-    return float(np.abs(difference[seen]).max(initial=0.0))
+    return float(np.abs(difference[counted]).max(initial=0.0))
 
 
 def _out_of_reach(
-    X: FloatArray, w: FloatArray, misfit: FloatArray, potential: Potential
+    X: FloatArray, w: FloatArray, misfit: FloatArray, potential: ConvexPotential
 ) -> FloatArray:
     """The part of y - X w that no coordinate which is free to move can fit.
 
@@ -166,8 +165,7 @@ def _out_of_reach(
     size = float(np.abs(misfit).max())
     unit = max(float(X.max()), -float(X.min()))
     probe = float(np.abs(w).max(initial=0.0)) or 1.0
-    upward = np.isfinite(potential.value_terms(np.full(len(w), probe)))
-    downward = np.isfinite(potential.value_terms(np.full(len(w), -probe)))
+    upward, downward = potential.open_sides(len(w), probe)
     pull = -(X / unit).T @ (misfit / size)
     at_end = np.abs(w) <= SEEN * probe
     stuck = at_end & ((~upward & (pull > 0)) | (~downward & (pull < 0)))

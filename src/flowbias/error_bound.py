@@ -18,6 +18,7 @@ of the residual is the whole error.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +28,8 @@ import scipy.linalg
 from flowbias import _extended as extended
 from flowbias._extended import Extended
 from flowbias._typing import FloatArray
-from flowbias.potentials import Potential, Provides
+from flowbias.joint_bound import joint_bound
+from flowbias.potentials import ConvexPotential, Potential, Provides
 from flowbias.vertex_bound import vertex_bound
 
 # Trials for theta before giving up: each at least doubles it.
@@ -56,12 +58,24 @@ def error_bound(
     y: FloatArray,
     w: FloatArray,
     nu: FloatArray,
+    potential: ConvexPotential,
+    shift: FloatArray | float,
+) -> float:
+    """Upper bound of ||w - w*||_2, or inf where no argument goes through."""
+    bounds = (bound for need, bound in BOUNDS if need in potential.provides)
+    chosen: Callable[..., float] = next(bounds, vertex_bound)
+    return chosen(X, y, w, nu, potential, shift)
+
+
+def _box_bound(
+    X: FloatArray,
+    y: FloatArray,
+    w: FloatArray,
+    nu: FloatArray,
     potential: Potential,
     shift: FloatArray | float,
 ) -> float:
-    """Upper bound of ||w - w*||_2, or inf where the argument does not go through."""
-    if Provides.POTENTIAL not in potential.provides:
-        return vertex_bound(X, y, w, nu, potential)
+    """The bound of a separable potential."""
     point = _dual_point(X, y, nu, potential, shift)
     factored = _factored(X, point)
     if factored is None:
@@ -229,3 +243,10 @@ def _independent_rows(X: FloatArray) -> FloatArray:
     diagonal = np.abs(np.diagonal(triangle))
     rank = int((diagonal > max(X.shape) * np.finfo(float).eps * diagonal[0]).sum())
     return np.sort(order[:rank])
+
+
+#: By what the potential provides; a norm, which has no dual map, has a bound of its own.
+BOUNDS: tuple[tuple[Provides, Callable[..., float]], ...] = (
+    (Provides.POTENTIAL, _box_bound),
+    (Provides.JOINT_POTENTIAL, joint_bound),
+)

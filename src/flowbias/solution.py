@@ -12,7 +12,7 @@ import numpy as np
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.certificates import Certificate
-from flowbias.potentials import Potential
+from flowbias.potentials import ConvexPotential
 
 
 class Status(Enum):
@@ -79,7 +79,7 @@ class Solution:
     route: str
     certificate: Certificate
     stats: Stats
-    potential: Potential
+    potential: ConvexPotential
     shift: FloatArray | float = 0.0
     distance: float = 0.0
     details: dict[str, float] = field(default_factory=dict)

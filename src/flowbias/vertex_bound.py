@@ -24,9 +24,14 @@ REPAIRED = 1e-12
 
 
 def vertex_bound(
-    X: FloatArray, y: FloatArray, w: FloatArray, nu: FloatArray, potential: Potential
+    X: FloatArray,
+    y: FloatArray,
+    w: FloatArray,
+    nu: FloatArray,
+    potential: Potential,
+    _shift: FloatArray | float = 0.0,
 ) -> float:
-    """Upper bound of ||w - w*||_2, or inf."""
+    """Upper bound of ||w - w*||_2, or inf; a norm has no start to count from."""
     z = X.T @ nu
     support = w != 0
     # What one unit of w costs towards the sign that z favours; inf where that side is closed.

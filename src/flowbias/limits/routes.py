@@ -16,6 +16,7 @@ from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.interior_point import State
+from flowbias.limits.joint_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.reachable import Reachable, reachable, run_off
 from flowbias.limits.rich_regime import (
@@ -24,8 +25,10 @@ from flowbias.limits.rich_regime import (
     exponential_problem,
     power_problem,
 )
+from flowbias.limits.sensitivity import joint_sensitivity, sensitivity
 from flowbias.potentials import Potential, Provides
 from flowbias.problem import Regression
+from flowbias.solution import Sensitivity
 
 # Residual at which iterations stop: two digits below the default certificate, above rounding.
 RESIDUAL = 1e-13
@@ -63,11 +66,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Route:
-    """A way to the limit: what it needs of a model, and the solver."""
+    """A way to the limit: what it needs of a model, the solver, and the limit's derivatives."""
 
     name: str
     needs: frozenset[Provides]
     solve: Callable[[HasPotential, Regression, Effort, WarmStart | None], Point]
+    derivatives: Callable[[Reachable, Any, FloatArray], Sensitivity] = sensitivity
 
 
 def _easily(model: HasPotential, reach: Reachable, effort: Effort) -> DualNewton | None:
@@ -125,6 +129,16 @@ def _by_branches(
     dual = constraint.dual_of_data(dual)
     dual = run_off(reach, problem, model.potential, model.shift, w, dual)
     return Point(w, dual, "interior point and Newton", reach, state)
+
+
+def _by_joint_newton(
+    model: Any, problem: Regression, effort: Effort, warm: WarmStart | None
+) -> Point:
+    constraint = problem.constraint
+    newton = JointNewton(constraint, model.potential, model.shift, effort)
+    newton.run()
+    reach = Reachable(constraint, None, constraint.distance)
+    return Point(newton.w, constraint.dual_of_data(newton.dual), "joint dual Newton", reach)
 
 
 def exponential_sides(model: HasPotential, d: int) -> tuple[FloatArray, FloatArray]:
@@ -211,6 +225,7 @@ ROUTES = (
     Route(
         "exponential", frozenset({Provides.POTENTIAL, Provides.EXPONENTIAL_DUAL}), _by_exponentials
     ),
+    Route("joint", frozenset({Provides.JOINT_POTENTIAL}), _by_joint_newton, joint_sensitivity),
     Route("power", frozenset({Provides.POTENTIAL, Provides.POWER_DUAL}), _by_powers),
     Route("general", frozenset({Provides.POTENTIAL}), _by_dual_newton),
 )

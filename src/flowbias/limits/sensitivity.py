@@ -3,17 +3,19 @@
     dw/dy = W X^T H^{-1},   W = diag(w'(z)),   H = X W X^T
     dw/dlog(scale) = v - W X^T H^{-1} X v,     v = d w(z) / d log(scale) at fixed dual z
 
-Coordinates that are frozen, or driven to zero, do not move.
+Coordinates that are frozen, or driven to zero, do not move. Where the potential does not separate W
+is a matrix.
 """
 
 from __future__ import annotations
 
 import numpy as np
+import scipy.linalg
 
 from flowbias._typing import FloatArray
 from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.limits.reachable import Reachable
-from flowbias.potentials import Potential
+from flowbias.potentials import JointPotential, Potential
 from flowbias.solution import Sensitivity
 
 
@@ -33,3 +35,12 @@ def sensitivity(reach: Reachable, potential: Potential, z: FloatArray) -> Sensit
     drift = reach.restrict(drift)
     correction = system.solve(constraint.apply(drift))
     return Sensitivity(dw_dy, reach.embed(drift - curvature * constraint.adjoint(correction)))
+
+
+def joint_sensitivity(reach: Reachable, potential: JointPotential, z: FloatArray) -> Sensitivity:
+    """The derivative in y of a limit under a joint potential, which has no scale of its own."""
+    constraint = reach.constraint
+    rows = constraint.rows * constraint.row_scale[:, None]
+    moves = potential.hess_dual(z) @ rows.T
+    solved = scipy.linalg.solve(rows @ moves, constraint.target_derivative(), assume_a="pos")
+    return Sensitivity(np.asarray(moves @ solved), None)

@@ -14,8 +14,7 @@ from flowbias.certificates import certify
 from flowbias.limits.interior_point import State
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.routes import ROUTES, HasPotential, Point
-from flowbias.limits.sensitivity import sensitivity
+from flowbias.limits.routes import ROUTES, HasPotential, Point, Route
 from flowbias.matrix_problem import as_matrix_problem
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
@@ -74,6 +73,7 @@ class Family:
 
 FAMILIES = (
     Family(frozenset({Provides.GRAM}), _lifted_limit),
+    Family(frozenset({Provides.JOINT_POTENTIAL}), _potential_limit),
     Family(frozenset({Provides.POTENTIAL}), _potential_limit),
 )
 
@@ -91,7 +91,7 @@ def limit_with_state(
         with np.errstate(all="ignore"):
             point = route.solve(model, problem, effort, warm)
         seconds = time.perf_counter() - started
-        return _certified(model, problem, point, effort, seconds, tol), point.state
+        return _certified(model, problem, route, point, effort, seconds, tol), point.state
 
 
 def check_tol(tol: float) -> None:
@@ -109,12 +109,8 @@ def check_tol(tol: float) -> None:
 def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
     """Refuse a tolerance that is none, and a model of another size than the data."""
     check_tol(tol)
-    if Provides.POTENTIAL not in provided_by(model):
-        return
     d = problem.X.shape[1]
-    shape = np.broadcast_shapes(
-        np.shape(model.potential.grad_dual(np.zeros(1))), np.shape(model.shift)
-    )
+    shape = _shape_of(model)
     if shape not in ((), (1,), (d,)):
         raise InputError(
             f"X: must have one column per coordinate of the model ({shape[-1]}), got {d}. "
@@ -122,9 +118,22 @@ def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
         )
 
 
+def _shape_of(model: Any) -> tuple[int, ...]:
+    """Of the predictor; () or (1,) where any number of coordinates will do."""
+    declared = provided_by(model)
+    if Provides.JOINT_POTENTIAL in declared:
+        dimension = model.potential.dimension
+        return np.shape(model.shift) if dimension is None else (dimension,)
+    if Provides.POTENTIAL in declared:
+        one = np.shape(model.potential.grad_dual(np.zeros(1)))
+        return np.broadcast_shapes(one, np.shape(model.shift))
+    return ()
+
+
 def _certified(
     model: HasPotential,
     problem: Regression,
+    route: Route,
     point: Point,
     effort: Effort,
     seconds: float,
@@ -140,7 +149,7 @@ def _certified(
 
     def derivatives() -> Sensitivity:
         z = np.asarray(shift + problem.X.T @ dual)
-        return sensitivity(reach, potential, z)
+        return route.derivatives(reach, potential, z)
 
     return Solution(
         w=point.w,

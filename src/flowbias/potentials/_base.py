@@ -1,8 +1,9 @@
 """What every potential offers, and what a new one has to write.
 
-A potential Q is a separable convex function of the predictor w. Gradient flow of the parameters is
-mirror flow of w in Q [woodworth2020, Theorem 1; azulay2021, Theorem 1], so its limit minimizes Q
-(or its Bregman form) among the interpolating predictors.
+A potential Q is a convex function of the predictor w. Gradient flow of the parameters is mirror
+flow of w in Q [woodworth2020, Theorem 1; azulay2021, Theorem 1], so its limit minimizes Q (or its
+Bregman form) among the interpolating predictors. A `Potential` separates: it is a sum over
+coordinates. A `JointPotential` (joint.py) does not.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ from abc import ABC, abstractmethod
 from enum import Enum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowbias._typing import FloatArray
+
+# Coordinates below this share of the largest do not count for stationarity: their logarithm is
+# beyond what X w = y in double precision determines.
+SEEN = 1e-12
 
 
 class Provides(Enum):
@@ -21,12 +27,49 @@ class Provides(Enum):
     POTENTIAL = "a smooth strictly convex potential with an explicit dual map"
     EXPONENTIAL_DUAL = "w(z) = exp(log_plus + rate z) - exp(log_minus - rate z)"
     POWER_DUAL = "w(z) = (c_plus - z)^-k - (c_minus + z)^-k, c = a^(2-depth)"
+    JOINT_POTENTIAL = "a smooth strictly convex potential of all coordinates together"
     PARAMETERS = "the weights behind the predictor"
     GRAM = "the Gram matrix [U; V][U; V]^T of a product U V^T: its flow at any width"
     FACTORS = "the factors U and V of a product themselves"
+    NEURON = "one linear neuron a <w, x>: its limit by one scalar root"
+    NEURON_SUM = "a sum of linear neurons"
+    ACTIVATED_NEURON = "one neuron a sigma(<w, x>) with a leaky ReLU"
 
 
-class Potential(ABC):
+class ConvexPotential(ABC):
+    """What a certificate asks of any potential: Q and its conjugate as sums of terms."""
+
+    @property
+    @abstractmethod
+    def provides(self) -> frozenset[Provides]:
+        """What a route may count on."""
+
+    @abstractmethod
+    def value_terms(self, w: FloatArray) -> FloatArray:
+        """Terms that sum to Q(w); infinite outside its domain."""
+
+    @abstractmethod
+    def conjugate_terms(self, z: FloatArray) -> FloatArray:
+        """Terms that sum to Q*(z) = sup_w <z, w> - Q(w)."""
+
+    @abstractmethod
+    def pairing_terms(self, z: FloatArray, w: FloatArray) -> FloatArray:
+        """Terms that sum to <z, w>, each the counterpart of one of the others."""
+
+    @abstractmethod
+    def grad(self, w: FloatArray) -> FloatArray:
+        """The dual point z = grad Q(w); NaN outside the domain."""
+
+    @abstractmethod
+    def determined(self, w: FloatArray) -> NDArray[np.bool_]:
+        """Coordinates of grad(w) that w to double precision determines."""
+
+    @abstractmethod
+    def open_sides(self, d: int, size: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which of d coordinates may become +size, and which -size."""
+
+
+class Potential(ConvexPotential):
     """Separable potential: the five abstract functions act per coordinate, arrays in, arrays out.
 
     Duals and values are measured in units of exp(log_unit). It is 0, hence the unit is 1, unless
@@ -70,6 +113,17 @@ class Potential(ABC):
     def dual_rounding(self, z: FloatArray) -> FloatArray:
         """How far z may be off because the potential's own constants are rounded to doubles."""
         return np.zeros(np.shape(z))
+
+    def pairing_terms(self, z: FloatArray, w: FloatArray) -> FloatArray:
+        return np.asarray(z * w)
+
+    def determined(self, w: FloatArray) -> NDArray[np.bool_]:
+        return np.asarray(np.abs(w) > SEEN * np.abs(w).max(initial=0.0))
+
+    def open_sides(self, d: int, size: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        upward = np.isfinite(self.value_terms(np.full(d, size)))
+        downward = np.isfinite(self.value_terms(np.full(d, -size)))
+        return upward, downward
 
     def value(self, w: FloatArray) -> float:
         """Q(w), summed over coordinates."""

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.potentials._base import Potential
+from flowbias.potentials._base import ConvexPotential, Potential, Provides
+from flowbias.potentials.joint_checks import joint_checks
 
 Check = Callable[[], None]
 _Finding: TypeAlias = tuple[FloatArray, str]
@@ -41,7 +42,7 @@ class _Points:
 
 
 def check_potential(
-    potential: Potential, *, dual_points: ArrayLike | None = None, rng: int = 0
+    potential: ConvexPotential, *, dual_points: ArrayLike | None = None, rng: int = 0
 ) -> None:
     """Run every check; the first failure raises an AssertionError that names it."""
     for _, check in potential_checks(potential, dual_points=dual_points, rng=rng):
@@ -49,13 +50,22 @@ def check_potential(
 
 
 def potential_checks(
-    potential: Potential, *, dual_points: ArrayLike | None = None, rng: int = 0
+    potential: ConvexPotential, *, dual_points: ArrayLike | None = None, rng: int = 0
 ) -> list[tuple[str, Check]]:
     """(name, callable) of every check, for parametrized tests.
 
-    dual_points must broadcast against the potential's coordinates; by default they are drawn as
-    gradients at predictors of size 1e-6 to 1e6 of either sign, and fractions of those.
+    By default dual points are drawn as gradients at predictors of many sizes, and fractions of
+    those. Given ones must broadcast against the coordinates of a separable potential, and are
+    (k, d) for a joint one.
     """
+    kinds = (kind for need, kind in _KINDS if need in potential.provides)
+    chosen: Callable[..., list[tuple[str, Check]]] = next(kinds, _separable_checks)
+    return chosen(potential, dual_points, rng)
+
+
+def _separable_checks(
+    potential: Potential, dual_points: ArrayLike | None, rng: int
+) -> list[tuple[str, Check]]:
     return [
         (name, partial(_run, name, check, potential, dual_points, rng))
         for name, check in _CHECKS.items()
@@ -213,3 +223,6 @@ _CHECKS: dict[str, Callable[[Potential, _Points], Iterator[_Finding]]] = {
     "hess_growth bound": _hess_growth_bounds,
     "totals": _totals,
 }
+_KINDS: tuple[tuple[Provides, Callable[..., list[tuple[str, Check]]]], ...] = (
+    (Provides.JOINT_POTENTIAL, joint_checks),
+)

@@ -1,4 +1,4 @@
-"""What figure 2 of min2021 says, and whether a table shows it.
+"""What [min2021, Figures 2, 4 and 5] show: width, imbalance, and how good the bounds are.
 
 Section 5.1 and appendix A.1 of the paper, and the captions.
 """

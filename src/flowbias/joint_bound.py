@@ -1,0 +1,69 @@
+"""The error bound where the potential does not separate but is strongly convex near the limit.
+
+Let v = w + X^+ (y - X w), which fits the data, and let mu bound the Hessian of Q from below within
+r of v. On the affine set of interpolators Q - <shift, .> is then mu-strongly convex in that ball,
+and its minimizer w* lies within
+
+    ||w* - v|| <= ||P_null (grad Q(v) - shift)|| / mu <= ||grad Q(v) - shift - X^T nu|| / mu
+
+whenever the right hand side is below r; and ||v - w|| <= ||y - X w|| / sigma_min(X).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from flowbias import _extended as extended
+from flowbias._typing import FloatArray
+from flowbias.potentials import JointPotential
+
+# Below this ratio of singular values of X its null space is not known.
+SMALLEST_RATIO = 1e-12
+# Rounding of one evaluation of grad, in units of the potential's own accuracy.
+EVALUATION = 8.0
+# Radii tried, each ten times the last, before giving up.
+TRIALS = 20
+
+
+def joint_bound(
+    X: FloatArray,
+    y: FloatArray,
+    w: FloatArray,
+    nu: FloatArray,
+    potential: JointPotential,
+    shift: FloatArray | float,
+) -> float:
+    """Upper bound of ||w - w*||_2, or inf where the argument does not go through."""
+    if not (np.isfinite(w).all() and potential.strong_convexity(w, 0.0) > 0.0):
+        return np.inf
+    left, values, right = scipy.linalg.svd(X, full_matrices=False)
+    rank = int((values > SMALLEST_RATIO * values[0]).sum())
+    residual = y - extended.apply(X, w)
+    sums = extended.absolute_apply(X, w) + np.abs(y)
+    missing = np.asarray(left[:, :rank].T @ residual, dtype=np.float64) / values[:rank]
+    repaired = w + right[:rank].T @ missing
+    rounding = (len(w) + 2) * extended.EPS * extended.length(sums) / float(values[rank - 1])
+    moved = extended.length(repaired - w) + rounding
+    away = _off_stationary(X, nu, potential, shift, repaired)
+    radius = 2.0 * away / potential.strong_convexity(repaired, 0.0) + rounding
+    for _ in range(TRIALS):
+        distance = away / potential.strong_convexity(repaired, radius + rounding)
+        if distance <= radius:
+            return moved + distance
+        radius *= 10.0
+    return np.inf
+
+
+def _off_stationary(
+    X: FloatArray,
+    nu: FloatArray,
+    potential: JointPotential,
+    shift: FloatArray | float,
+    w: FloatArray,
+) -> float:
+    """||grad Q(w) - shift - X^T nu||, with the rounding of its terms."""
+    gradient, rise = potential.grad(w), extended.adjoint(X, nu)
+    away = extended.length(gradient - shift - rise)
+    sizes = extended.length(extended.absolute_adjoint(X, nu)) * (len(nu) + 2) * extended.EPS
+    return away + EVALUATION * potential.rounding * extended.length(gradient) + sizes
