@@ -2,7 +2,7 @@
 
 PYTHON ?= $(shell python3.11 -c pass 2>/dev/null && echo python3.11 || echo python3)
 VENV := .venv
-# How much `make run` computes: smoke (a minute), laptop (minutes) or paper (an hour).
+# How much `make run` computes: smoke (a minute), laptop (ten minutes) or paper (an hour).
 PRESET ?= smoke
 BIN := $(VENV)/bin
 BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
@@ -35,8 +35,8 @@ clean:  ## Remove the environment, caches and build output
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
-$(RUN_READY): EXTRAS :=
-$(TEST_READY): EXTRAS := [test,dev,cluster]
+$(RUN_READY): EXTRAS := [nets]
+$(TEST_READY): EXTRAS := [test,dev,cluster,nets]
 
 $(RUN_READY) $(TEST_READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

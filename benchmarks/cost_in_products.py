@@ -78,7 +78,7 @@ def solve_row(
 def path_row(name: str, model: fb.DiagonalNet, data: Any, repeats: int) -> dict[str, Any]:
     X, y, _ = data
 
-    def run() -> fb.LimitPath:
+    def run() -> fb.limits.LimitPath:
         return fb.limit_path(model, X, y, log_scales=PATH, throw=False)
 
     seconds, products, path = cost(run, X, repeats)

@@ -1,12 +1,12 @@
 """flowbias: which of the many zero-error solutions gradient flow picks, exactly, with proof."""
 
-from flowbias import datasets, experiments, theory
+from flowbias import datasets, derive, experiments, theory
 from flowbias._version import __version__ as __version__
 from flowbias.certificates import Certificate, certify
-from flowbias.flows import LiftedTrajectory, Trajectory, flow, gradient_descent
+from flowbias.flows import Trajectory, flow, gradient_descent
 from flowbias.limits import (
-    LimitPath,
     basis_pursuit,
+    frobenius_norm,
     limit,
     limit_path,
     min_norm,
@@ -14,7 +14,14 @@ from flowbias.limits import (
     rich_limit,
 )
 from flowbias.matrix_problem import MatrixCompletion, MatrixRegression, MatrixSensing
-from flowbias.models import DiagonalNet, LinearNet, MatrixFactorization, UntiedDiagonalNet
+from flowbias.models import (
+    DiagonalNet,
+    LinearNet,
+    MatrixFactorization,
+    Neuron,
+    NeuronSum,
+    UntiedDiagonalNet,
+)
 from flowbias.potentials import (
     L1,
     L2,
@@ -24,7 +31,7 @@ from flowbias.potentials import (
     UntiedPotential,
 )
 from flowbias.problem import InputError, Regression
-from flowbias.solution import LiftedSolution, Solution, SolveError, Status
+from flowbias.solution import Solution, SolveError, Status
 
 __all__ = [
     "L1",
@@ -35,14 +42,13 @@ __all__ = [
     "DistancePotential",
     "Hypentropy",
     "InputError",
-    "LiftedSolution",
-    "LiftedTrajectory",
-    "LimitPath",
     "LinearNet",
     "MatrixCompletion",
     "MatrixFactorization",
     "MatrixRegression",
     "MatrixSensing",
+    "Neuron",
+    "NeuronSum",
     "Regression",
     "Solution",
     "SolveError",
@@ -53,8 +59,10 @@ __all__ = [
     "basis_pursuit",
     "certify",
     "datasets",
+    "derive",
     "experiments",
     "flow",
+    "frobenius_norm",
     "gradient_descent",
     "limit",
     "limit_path",

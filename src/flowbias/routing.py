@@ -18,6 +18,29 @@ class Needing(Protocol):
 
 RouteT = TypeVar("RouteT", bound=Needing)
 
+#: The calls that take a model, by what it provides: what an error offers in place of what failed.
+CALLS: dict[Provides, str] = {
+    Provides.POTENTIAL: "fb.limit(model, X, y) and fb.flow(model, X, y)",
+    Provides.PARAMETERS: "fb.flow(model, X, y) and fb.gradient_descent(model, X, y, step_size=...)",
+    Provides.GRAM: (
+        "fb.limit, fb.flow and fb.gradient_descent on data (X, Y) or on a matrix problem such as "
+        "fb.MatrixCompletion"
+    ),
+    Provides.NEURON: "fb.limit(model, X, y) and fb.flow(model, X, y)",
+    Provides.NEURON_SUM: "fb.limit(model, X, y) and fb.flow(model, X, y)",
+    Provides.ACTIVATED_NEURON: "fb.limit(model, X, y) and fb.flow(model, X, y)",
+    Provides.OWN_LIMIT: "fb.limit(model, X, y)",
+}
+
+#: How to come by what is missing, where there is more to say than to declare it.
+REMEDIES: dict[Provides, str] = {
+    Provides.FACTORS: (
+        "A wide start keeps its Gram matrix only: draw it with keep_weights=True, or leave out "
+        "the route, since the flow of the Gram matrix is the same."
+    ),
+}
+_DECLARE = "Declare it in `provides`, with the attributes that go with it."
+
 
 def provided_by(model: Any) -> frozenset[Provides]:
     """What the model declares; an error that says what a model is, for anything else."""
@@ -37,8 +60,20 @@ def first_fitting(model: Any, routes: Sequence[RouteT]) -> RouteT:
     for route in routes:
         if route.needs <= declared:
             return route
-    missing = ", ".join(sorted(need.name for need in routes[-1].needs - declared))
-    raise InputError(
-        f"model: must provide {missing}, got a {type(model).__name__} that does not. "
-        "Declare it in `provides`, with the attributes that go with it."
+    missing = sorted(routes[-1].needs - declared, key=lambda need: need.name)
+    raise unfitting(
+        model,
+        f"provide {', '.join(need.name for need in missing)}",
+        " ".join(dict.fromkeys(REMEDIES.get(need, _DECLARE) for need in missing)),
+    )
+
+
+def unfitting(model: Any, must: str, fix: str) -> InputError:
+    """The error for a model that lacks what a call needs: says which calls it does fit."""
+    declared = provided_by(model)
+    has = ", ".join(sorted(need.name for need in declared)) or "nothing"
+    calls = "; ".join(CALLS[need] for need in Provides if need in declared and need in CALLS)
+    fits = f" Or, with this model, {calls}." if calls else ""
+    return InputError(
+        f"model: must {must}, got a {type(model).__name__}, which provides {has}. {fix}{fits}"
     )

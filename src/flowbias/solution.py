@@ -155,7 +155,8 @@ class LiftedSolution:
     def message(self) -> str:
         """The status in words, with its numbers."""
         if self.status is Status.INTEGRATED:
-            words = self.status.value.format(feasibility=self.feasibility, error=self.error)
+            numbers = self.status.value.format(feasibility=self.feasibility, error=self.error)
+            words = f"{numbers} ({self.route})"
         elif self.status is Status.STALLED:
             words = (
                 f"no limit of zero error: feasibility {self.feasibility:.1e} ({self.route}). The "

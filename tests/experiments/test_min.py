@@ -145,8 +145,12 @@ FIG07: list[tuple[set[str], Corruption]] = [
     ({"early-stop-does-not-matter"}, scaled("stopped_distance", 1.2)),
     ({"early-stop-does-not-matter"}, scaled("stopped_distance", 0.8)),
     ({"fits-the-data"}, higher("residual", 1e-8)),
+    ({"descent-goes-there-too"}, scaled("descent_distance", 1.01)),
+    ({"descent-goes-there-too"}, scaled("flow_distance", 1.01)),
+    ({"descent-goes-there-too"}, scaled("last_loss", 2.0)),
 ]
 FIG07_VALUES = ["distance", "stopped_distance", "expected", "bound", "freedom", "residual"]
+FIG07_DESCENT = ["descent_distance", "flow_distance", "share", "last_loss"]
 
 
 def test_fig07_passes(fig07_table):
@@ -165,6 +169,11 @@ def test_every_check_of_fig07_has_a_corruption_of_its_own(fig07_table):
 @pytest.mark.parametrize("column", FIG07_VALUES)
 def test_nan_does_not_pass_fig07(fig07_table, column):
     assert failing(fig07.EXPERIMENT, mostly_nan(fig07_table, column))
+    assert not passes_without(fig07.EXPERIMENT, fig07_table, column)
+
+
+@pytest.mark.parametrize("column", FIG07_DESCENT)
+def test_nan_in_the_descent_does_not_pass_fig07(fig07_table, column):
     assert not passes_without(fig07.EXPERIMENT, fig07_table, column)
 
 

@@ -163,6 +163,11 @@ GAUSS = {"width": 6, "scale": 0.1, "rng": 0}
         (lambda: MatrixFactorization.identity(3, scale=0.0), "saddle"),
         (lambda: MatrixFactorization.identity(3, scale=-1.0), "scale: must be a finite .* got -1"),
         (lambda: MatrixFactorization.identity("3", scale=1.0), "shape: must be an integer >= 1"),
+        (lambda: MatrixFactorization.identity(10**400, scale=1.0), "shape: must be <= .* 1329 bit"),
+        (
+            lambda: MatrixFactorization.gaussian((3, 3), **{**GAUSS, "width": 10**400}),
+            "width: must be an integer from 1 to 1e300",
+        ),
         (lambda: MatrixFactorization.identity((3, 5), scale=1.0, width=4), "width: .* 5 to hold"),
         (
             lambda: MatrixFactorization.unbiased(np.eye(3), np.ones((3, 2))),

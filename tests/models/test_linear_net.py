@@ -1,5 +1,7 @@
 """Linear networks: their starts, their Gram matrices, and what the flow conserves."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.integrate
@@ -7,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+import flowbias as fb
+from flowbias.flows.loss import loss_constant
 from flowbias.matrix_problem import MatrixRegression
 from flowbias.models import Imbalance, LinearNet, NarrowWarning
 from flowbias.potentials import Provides
@@ -347,6 +351,28 @@ GAUSS = {"width": 5, "scale": 0.1, "rng": 0}
             "width: must be an integer .*'9'",
         ),
         (
+            # An integer that is no float, and one that Python refuses to print.
+            lambda: LinearNet.gaussian(D, M, **{**GAUSS, "width": 10**400}),
+            "width: must be an integer from 1 to 1e300, got an integer of 1329 bits",
+        ),
+        (
+            lambda: LinearNet.gaussian(D, M, **{**GAUSS, "width": 10**301}),
+            "width: must be an integer from 1 to 1e300",
+        ),
+        (
+            lambda: LinearNet.gaussian(D, M, **{**GAUSS, "width": 10**5000}),
+            "width: must be .* got an integer of 16610 bits",
+        ),
+        (
+            lambda: LinearNet.gaussian(D, M, **{**GAUSS, "width": np.inf}),
+            "width: must be .* got inf",
+        ),
+        (lambda: LinearNet.gaussian(10**400, M, **GAUSS), "d: must be <= .* integer of 1329 bits"),
+        (
+            lambda: LinearNet.gaussian(D, M, **{**GAUSS, "scale": 10**400}),
+            "scale: must be a finite .* integer of 1329 bits",
+        ),
+        (
             lambda: LinearNet.gaussian(D, M, **{**GAUSS, "width": True}),
             "width: must be .* got True",
         ),
@@ -375,6 +401,22 @@ GAUSS = {"width": 5, "scale": 0.1, "rng": 0}
         ),
         (lambda: LinearNet.invariant(X_WIDE[0], M, **GAUSS), "X: must have 2 dimension"),
         (
+            lambda: LinearNet.gaussian(D, M, **GAUSS).imbalance(0.0 * X_WIDE),
+            r"X: must have a nonzero entry.*leave X out",
+        ),
+        (
+            lambda: LinearNet.gaussian(D, M, **GAUSS).invariance_defect(0.0 * X_WIDE),
+            "X: must have a nonzero entry",
+        ),
+        (
+            lambda: LinearNet.invariant(0.0 * X_WIDE, M, **GAUSS),
+            "X: must have a nonzero entry",
+        ),
+        (
+            lambda: LinearNet.balanced(np.ones((D, M)), 0.0 * X_WIDE),
+            "X: must have a nonzero entry",
+        ),
+        (
             lambda: LinearNet.gaussian(3, M, **GAUSS).imbalance(X_WIDE),
             r"X: must have .* \(3\), got 9",
         ),
@@ -391,8 +433,46 @@ def test_bad_input(build, message):
         build()
 
 
+@pytest.mark.parametrize("loss", [True, False, 10**400, np.nan, -1.0, "squares"])
+def test_a_loss_is_a_name_or_a_positive_number(loss):
+    with pytest.raises(InputError, match=r"loss: must be one of 'half', .* got"):
+        loss_constant(loss, 5)
+
+
+@pytest.mark.parametrize(
+    "loss", [2, np.float64(2.0), np.float32(2.0), np.int64(2), Fraction(2), "sum"]
+)
+def test_numbers_of_any_kind_are_losses(loss):
+    assert loss_constant(loss, 5) == 2.0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda net: fb.rich_limit(net, X_WIDE, X_WIDE[:, 0]),
+        lambda net: fb.rich_limit(net, MatrixRegression(X_WIDE, X_WIDE[:, :2])),
+        lambda net: fb.limit_path(net, X_WIDE, X_WIDE[:, 0], log_scales=[0.0]),
+        lambda net: fb.limit_path(net, MatrixRegression(X_WIDE, X_WIDE), log_scales=[0.0]),
+    ],
+)
+def test_calls_that_do_not_fit_a_network_name_those_that_do(call):
+    wide = LinearNet.gaussian(D, M, width=10**7, scale=1e-3, rng=0)
+    with pytest.raises(
+        InputError, match=r"LinearNet, which provides GRAM\..*fb\.limit and fb\.flow"
+    ):
+        call(wide)
+
+
+def test_weights_that_were_not_kept_are_to_be_asked_for(data):
+    wide = LinearNet.gaussian(D, M, width=10**6, scale=1e-3, rng=0)
+    with pytest.raises(InputError, match=r"must provide FACTORS.*keep_weights=True.*leave out"):
+        fb.flow(wide, *data, route="parameter")
+    kept = LinearNet.gaussian(D, M, width=100, scale=0.1, rng=0, keep_weights=True)
+    assert fb.flow(kept, *data, route="parameter").route == "parameter"
+
+
 def test_a_whole_number_is_a_width_however_written():
-    for width in (10**6, 1e6, np.int64(10**6), np.float64(1e6)):
+    for width in (10**6, 1e6, np.int64(10**6), np.float64(1e6), np.float32(1e6)):
         assert LinearNet.gaussian(D, M, width=width, scale=0.1, rng=0).width == 10**6
 
 

@@ -1,8 +1,5 @@
 """docs/errata.md, entry by entry: the printed form fails on an instance, the corrected holds."""
 
-import re
-from pathlib import Path
-
 import mpmath
 import numpy as np
 import pytest
@@ -13,7 +10,6 @@ import flowbias as fb
 from flowbias import theory
 from flowbias.theory.measured_flow import FLOW_TOLERANCE, follow
 
-ERRATA = Path(__file__).resolve().parents[2] / "docs" / "errata.md"
 # A printed form counts as wrong when it is off by far more than any tolerance used here.
 CLEARLY_OFF = 0.05
 
@@ -245,12 +241,3 @@ def test_a2_rich_limit_has_a_minus():
     assert off(value, logarithm + 0.5 * w) > CLEARLY_OFF
     assert off(value, logarithm - 0.5 * w) < 1e-7
     assert all(claim.holds for claim in theory.untied_near_l1([w], sqrt_k))
-
-
-# --- the page itself -------------------------------------------------------------------------
-
-
-def test_every_erratum_on_the_page_has_its_test():
-    named = set(re.findall(r"`(test_[aw]\d\w+)`", ERRATA.read_text(encoding="utf-8")))
-    here = {name for name in globals() if re.match(r"test_[aw]\d", name)}
-    assert named == here

@@ -19,7 +19,7 @@ from flowbias.models import LinearNet
 from flowbias.problem import InputError
 from flowbias.theory.convergence_guarantees import error_path
 from flowbias.theory.imbalance_bounds import MIN
-from flowbias.theory.measured_weights import MeasuredWeights, follow
+from flowbias.theory.measured_factors import MeasuredFactors, follow_weights
 from flowbias.theory.reduced_net import reduced, weights_of
 from flowbias.theory.wide_networks import violations
 from tests.theory.linear_network_instances import (
@@ -45,7 +45,7 @@ class Case(NamedTuple):
     net: LinearNet
     X: np.ndarray
     Y: np.ndarray
-    path: MeasuredWeights
+    path: MeasuredFactors
 
 
 def flows_together(starts, end, count=25):
@@ -71,8 +71,12 @@ def flows_together(starts, end, count=25):
     assert solved.success
     U = solved.y[:cut].T.reshape(len(t), *U0.shape)
     V = solved.y[cut:total].T.reshape(len(t), *V0.shape)
+    Z = np.concatenate([U, V], axis=2)
+    R = W.transpose(0, 2, 1) @ (Y - X @ (U @ V.transpose(0, 1, 3, 2)))
+    errors = np.linalg.norm(R, axis=(2, 3))
+    d = U.shape[2]
     return [
-        Case(*start, MeasuredWeights(t, U[:, i], V[:, i], solved.y[total + i]))
+        Case(*start, MeasuredFactors(t, Z[:, i], d, errors[:, i], solved.y[total + i]))
         for i, start in enumerate(starts)
     ]
 
@@ -94,7 +98,7 @@ def cases():
     return [
         case
         for size in sizes
-        for case in flows_together([sized_start(rng, *size) for _ in range(125)], end=30.0)
+        for case in flows_together([sized_start(rng, *size) for _ in range(125)], end=36.0)
     ]
 
 
@@ -532,7 +536,7 @@ def test_refusals_that_need_a_start():
         theory.margin_guarantee(net, X, 1e-6 * Y, [0.1])
     saddle = LinearNet(np.diag([1.0, 0.0]), np.diag([1.0, 0.0]))
     with pytest.raises(InputError, match="saddle"):
-        follow(saddle, MatrixRegression(np.eye(2), np.eye(2) * 1.5))
+        follow_weights(saddle, MatrixRegression(np.eye(2), np.eye(2) * 1.5))
     with pytest.raises(InputError, match="c\\(0\\) > 0"):
         theory.weights_converge(LinearNet(0.1 * np.eye(2), 0.1 * np.eye(2)), np.eye(2), np.eye(2))
     wide = theory.wide_start_bounds(2, 1, 1, 10**4)

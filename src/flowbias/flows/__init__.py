@@ -2,6 +2,7 @@
 
 from flowbias.flows.descent import Descent, gradient_descent
 from flowbias.flows.integrate import flow
+from flowbias.flows.lifted_descent import LiftedDescent
 from flowbias.flows.lifted_trajectory import LiftedTrajectory
 from flowbias.flows.trajectory import FlowError, FlowStatus, Trajectory
 
@@ -9,6 +10,7 @@ __all__ = [
     "Descent",
     "FlowError",
     "FlowStatus",
+    "LiftedDescent",
     "LiftedTrajectory",
     "Trajectory",
     "flow",

@@ -26,7 +26,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray
-from flowbias.flows.graded import GradedColumns
+from flowbias.flows.graded import GradedColumns, product_without_noise
 
 # Relative departure from a hypothesis that is rounding: of equal singular values of X, of Z0^T J Z0
 # from lam I, of matrices that commute.
@@ -70,7 +70,7 @@ class BalancedForm(TimeForm):
             return self.weights
         if self._common_basis is None:
             return np.asarray(self._vectors @ GradedColumns(self._rates, self._start).at(t))
-        turned = _without_noise(self._start @ self._common_basis, self.weights)
+        turned = product_without_noise(self._vectors.T, self.weights, self._common_basis)
         columns = [GradedColumns(self._rates, column[:, None]).at(t) for column in turned.T]
         return np.asarray(self._vectors @ np.hstack(columns) @ self._common_basis.T)
 
@@ -95,7 +95,7 @@ class BalancedForm(TimeForm):
     @cached_property
     def _start(self) -> FloatArray:
         """Z0 in eigenvectors of F."""
-        return _without_noise(self._vectors.T @ self.weights, self.weights)
+        return product_without_noise(self._vectors.T, self.weights)
 
     @cached_property
     def _common_basis(self) -> FloatArray | None:
@@ -197,9 +197,3 @@ def _merged(rates: FloatArray) -> FloatArray:
         mean = float(rates[group].mean())
         merged[group] = 0.0 if abs(mean) <= same else mean
     return merged
-
-
-def _without_noise(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Rows after a rotation, zero where they are its rounding: however small, it would grow."""
-    noise = 4.0 * np.sqrt(len(rows)) * np.finfo(float).eps * np.linalg.norm(weights, axis=0).max()
-    return np.where(np.abs(rows) <= noise, 0.0, rows)

@@ -1,50 +1,37 @@
-"""Gradient descent in parameter space: what flow is the small-step limit of.
+"""Gradient descent: what flow is the small-step limit of.
 
     theta <- theta - step_size * c (dF/dtheta)^T X^T (X F(theta) - y)
 
 Kept beside the flow to measure what finite steps change: `distance_to_limit` compares where the
-descent ended with the limit of the flow.
+descent ended with the limit of the flow. Products of two factors step in `lifted_descent`.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
-from numbers import Integral, Real
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
-from flowbias.flows.fit import Fit
-from flowbias.flows.integrate import choose, fit_model
-from flowbias.flows.journey import check_tolerance
+from flowbias.flows.integrate import fit_model
+from flowbias.flows.lifted_descent import LiftedDescent, descend_lifted
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.parameter import ParameterCoordinates
+from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
 from flowbias.limits import limit
 from flowbias.models._base import Parameters
-from flowbias.problem import InputError, Regression, as_regression
+from flowbias.models.lifted import LiftedModel
+from flowbias.potentials import Provides
+from flowbias.problem import Regression, as_regression
+from flowbias.routing import first_fitting
 from flowbias.solution import Solution
 
-# Growth of the residual from which gradient descent does not come back.
-_HOPELESS = 1e6
-
-
-class DescentStatus(Enum):
-    """How a descent ended."""
-
-    CONVERGED = "converged: relative residual {residual:.1e} after {steps} steps"
-    STOPPED = (
-        "relative residual {residual:.1e} after {steps} steps: raise max_steps or step_size, or "
-        "take limit(model, X, y), which does not iterate"
-    )
-    DIVERGED = (
-        "diverged after {steps} steps: lower step_size = {step_size:g}; at the start it is stable "
-        "below {stable:.2g}, and less where the weights grow"
-    )
+__all__ = ["FAMILIES", "Descent", "DescentFamily", "DescentStatus", "gradient_descent"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -94,6 +81,20 @@ class Descent:
         return f"Descent({self.message}; seconds={self.seconds:.3g})"
 
 
+@overload
+def gradient_descent(
+    model: LiftedModel,
+    X: Any,
+    y: Any = None,
+    *,
+    step_size: float,
+    max_steps: int = 100_000,
+    loss: str | float = "half",
+    residual: float = 1e-8,
+) -> LiftedDescent: ...
+
+
+@overload
 def gradient_descent(
     model: Any,
     X: Any,
@@ -103,62 +104,74 @@ def gradient_descent(
     max_steps: int = 100_000,
     loss: str | float = "half",
     residual: float = 1e-8,
-) -> Descent:
+) -> Descent: ...
+
+
+def gradient_descent(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    step_size: float,
+    max_steps: int = 100_000,
+    loss: str | float = "half",
+    residual: float = 1e-8,
+) -> Descent | LiftedDescent:
     """Gradient descent from `model` with a constant step, until the relative residual is small.
 
     One step of size h follows the flow for a time h; its result keeps an error of order h, which
     `distance_to_limit` measures.
+
+    Products of two factors (`LinearNet`, `MatrixFactorization`) take outputs Y (n, m) or a matrix
+    problem in place of X, and return a `LiftedDescent`, at a cost that does not depend on the
+    width.
     """
+    family = first_fitting(model, FAMILIES)
+    return family.descend(model, X, y, DescentRequest(step_size, max_steps, loss, residual))
+
+
+def _descend_parameters(model: Any, X: Any, y: Any, request: DescentRequest) -> Descent:
     problem = as_regression(X, y)
-    c = loss_constant(loss, len(problem.y))
-    _check_steps(step_size, max_steps)
-    check_tolerance("residual", residual)
-    choose(model, ParameterCoordinates.name)
+    c = loss_constant(request.loss, len(problem.y))
     started = time.perf_counter()
     fit = fit_model(model, problem)
     coordinates = ParameterCoordinates(model, fit, c)
+    step, last = request.step_size * c, [coordinates.start]
+
+    def advance(state: FloatArray) -> FloatArray:
+        return np.asarray(state + step * coordinates.velocity(0.0, state))
+
+    def residual(state: FloatArray) -> float:
+        return float(fit.residual(coordinates.predictor(state)))
+
+    def visit(state: FloatArray) -> None:
+        last[0] = state
+
     with threads_for(fit.rows):
-        state, history, status = _descend(coordinates, fit, step_size * c, max_steps, residual)
+        way = take_steps(coordinates.start, advance, residual, visit, request)
     return Descent(
-        w=coordinates.predictor(state),
-        parameters=coordinates.parameters(state),
-        status=status,
-        steps=len(history) - 1,
+        w=coordinates.predictor(last[0]),
+        parameters=coordinates.parameters(last[0]),
+        status=way.status,
+        steps=len(way.residuals) - 1,
         seconds=time.perf_counter() - started,
-        residual=np.array(history),
-        step_size=step_size,
+        residual=np.array(way.residuals),
+        step_size=request.step_size,
         model=model,
         problem=problem,
         _coordinates=coordinates,
     )
 
 
-def _check_steps(step_size: object, max_steps: object) -> None:
-    if not isinstance(step_size, Real) or not 0.0 < float(step_size) < np.inf:
-        raise InputError(f"step_size: must be > 0 and finite, got {step_size!r}. Try 1e-3.")
-    if not isinstance(max_steps, Integral) or int(max_steps) < 1:
-        raise InputError(
-            f"max_steps: must be an integer >= 1, got {max_steps!r}. Try max_steps=100_000."
-        )
+@dataclass(frozen=True)
+class DescentFamily:
+    """Models that descend in the same kind of unknowns."""
+
+    needs: frozenset[Provides]
+    descend: Callable[[Any, Any, Any, DescentRequest], Descent | LiftedDescent]
 
 
-def _descend(
-    coordinates: ParameterCoordinates, fit: Fit, step: float, max_steps: int, residual: float
-) -> tuple[FloatArray, list[float], DescentStatus]:
-    state, history = coordinates.start, [_residual(coordinates, fit, coordinates.start)]
-    for _ in range(max_steps):
-        if history[-1] <= residual:
-            return state, history, DescentStatus.CONVERGED
-        moved = state + step * coordinates.velocity(0.0, state)
-        now = _residual(coordinates, fit, moved)
-        if not now < _HOPELESS * max(history[0], 1.0):
-            return state, history, DescentStatus.DIVERGED
-        state = moved
-        history.append(now)
-    converged = history[-1] <= residual
-    return state, history, DescentStatus.CONVERGED if converged else DescentStatus.STOPPED
-
-
-def _residual(coordinates: ParameterCoordinates, fit: Fit, state: FloatArray) -> float:
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(fit.residual(coordinates.predictor(state)))
+FAMILIES = (
+    DescentFamily(frozenset({Provides.GRAM}), descend_lifted),
+    DescentFamily(frozenset({Provides.PARAMETERS}), _descend_parameters),
+)

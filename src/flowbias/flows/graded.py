@@ -24,6 +24,8 @@ from flowbias._typing import FloatArray
 FOREVER = 1e290
 # Roundings of its terms below which a difference in the elimination is zero.
 _NOISE = 32.0 * float(np.finfo(float).eps)
+# Roundings of a term that may have gone into a product and into the matrices it is made of.
+_ROUNDINGS = 16.0
 # Pivots within this of the largest logarithm will do; among them the part without a t decides.
 _AS_GOOD = 1.0
 
@@ -98,3 +100,15 @@ def _eliminate(
             terms = np.abs(rest[:, other]) + np.abs(change)
             rest[:, other] = np.where(np.abs(updated) <= _NOISE * terms, 0.0, updated)
     return factors, pivots
+
+
+def product_without_noise(*parts: FloatArray) -> FloatArray:
+    """The product of matrices, zero where it is the rounding of its terms: it would grow.
+
+    Of its own terms: next to a large column a small one is no rounding.
+    """
+    product, terms = parts[0], np.abs(parts[0])
+    for part in parts[1:]:
+        product, terms = product @ part, terms @ np.abs(part)
+    noise = _ROUNDINGS * np.sqrt(len(parts[0])) * np.finfo(float).eps * terms
+    return np.where(np.abs(product) <= noise, 0.0, product)

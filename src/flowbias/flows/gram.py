@@ -29,12 +29,15 @@ import scipy.linalg
 
 from flowbias._typing import FloatArray
 from flowbias.flows.fit import SETTLED, Quality
+from flowbias.flows.graded import product_without_noise
 from flowbias.matrix_problem import MatrixProblem, MatrixRegression
 from flowbias.models.lifted import Factors, LiftedModel
 
 EPS = float(np.finfo(float).eps)
 # A part of a start that is this many roundings of each row it belongs to, or less, is one.
 _ROUNDINGS = 8.0
+# Share of the smallest column at which it is one that has come to light, not only become shorter.
+_EVEN = 1e-2
 # Iterations that bring the norm of the measurements, used for rounding errors only, to a few %.
 _POWER_STEPS = 12
 
@@ -86,10 +89,14 @@ class LiftedFit:
 def lifted_fit(model: LiftedModel, problem: MatrixProblem) -> LiftedFit:
     """All rows of both factors, as they are."""
     lifted = model.lifted_problem(problem)
-    size = _size(lifted.reachable, lifted.target - lifted.measure(model.product))
-    return LiftedFit(
-        lifted.measure, lifted.adjoint, lifted.target, lifted.reachable, size, lifted.shape
-    )
+    reachable = lifted.reachable
+    if isinstance(lifted, MatrixRegression):
+        W = lifted.spectrum.W
+        scores = W.T @ lifted.Y
+        best = _of_rank(scores, model.width)
+        reachable = reachable if best is scores else np.ravel(W @ best)
+    size = _size(reachable, lifted.target - lifted.measure(model.product))
+    return LiftedFit(lifted.measure, lifted.adjoint, lifted.target, reachable, size, lifted.shape)
 
 
 def regression_fit(model: LiftedModel, problem: MatrixRegression) -> LiftedFit:
@@ -101,10 +108,7 @@ def regression_fit(model: LiftedModel, problem: MatrixRegression) -> LiftedFit:
     spectrum = problem.spectrum
     root = spectrum.root[:, None]
     target = spectrum.W.T @ problem.Y
-    reachable = target
-    if model.width < min(target.shape):
-        left, values, right = scipy.linalg.svd(target, full_matrices=False)
-        reachable = (left[:, : model.width] * values[: model.width]) @ right[: model.width]
+    reachable = _of_rank(target, model.width)
     start = root * (spectrum.P1.T @ model.product)
     return LiftedFit(
         lambda M: root * M,
@@ -114,6 +118,14 @@ def regression_fit(model: LiftedModel, problem: MatrixRegression) -> LiftedFit:
         _size(reachable, target - start),
         target.shape,
     )
+
+
+def _of_rank(target: FloatArray, width: int) -> FloatArray:
+    """The closest matrix that `width` hidden units can make; itself where they are enough."""
+    if width >= min(target.shape):
+        return target
+    left, values, right = scipy.linalg.svd(target, full_matrices=False)
+    return np.asarray((left[:, :width] * values[:width]) @ right[:width])
 
 
 def _size(reachable: FloatArray, start: FloatArray) -> float:
@@ -132,11 +144,12 @@ class Compression:
     """
 
     model: LiftedModel
+    start: FloatArray  # [U; V] in as many columns as the model's root, or all weights
     weights: FloatArray
     rows: int
     basis: FloatArray | None
     resting: FloatArray | None
-    span: FloatArray | None  # Q, from the columns of the model's root; None: weights as they are
+    span: FloatArray | None  # Q, from the columns of `start`; None: weights as they are
 
     @property
     def width(self) -> int:
@@ -162,18 +175,18 @@ class Compression:
 
     def gram(self, weights: FloatArray) -> FloatArray:
         """[U; V][U; V]^T, (d + m) square."""
-        Z = self._root(weights)
+        Z = self.root(weights)
         return np.asarray(Z @ Z.T)
 
     def factors(self, weights: FloatArray) -> Factors:
         """U and V themselves; the model must have kept them at the start."""
-        Z = self._root(weights)
-        if self.span is not None:
+        Z = self.root(weights)
+        if self.span is not None and self._turn is not None:
             Z = Z @ self._turn
         d = self.model.shape[0]
         return Factors(Z[:d], Z[d:])
 
-    def _root(self, weights: FloatArray) -> FloatArray:
+    def root(self, weights: FloatArray) -> FloatArray:
         if self.span is None:
             return weights
         # Rows that rest are taken from the start as they are, digit by digit.
@@ -181,53 +194,99 @@ class Compression:
         if self.basis is None:
             return np.vstack([upper, lower]) @ self.span.T
         d = self.model.shape[0]
-        still = _off(self.basis, self.model.root[:d])
+        still = _off(self.basis, self.start[:d])
         return np.vstack([self.basis @ upper @ self.span.T + still, lower @ self.span.T])
 
     @cached_property
-    def _turn(self) -> FloatArray:
-        """T with orthonormal rows and weights = root T."""
+    def _turn(self) -> FloatArray | None:
+        """T with orthonormal rows and weights = start T; None for the identity."""
         Z = np.vstack(self.model.factors or ())
-        if Z.shape == self.model.root.shape and np.array_equal(Z, self.model.root):
-            return np.eye(Z.shape[1])
+        if np.array_equal(Z, self.start):
+            return None
         # Rows of one size: small ones count as much as large ones.
         sizes = np.linalg.norm(Z, axis=1)
         sizes[sizes == 0.0] = 1.0
-        root, weights = self.model.root / sizes[:, None], Z / sizes[:, None]
-        return np.asarray(scipy.linalg.lstsq(root, weights)[0])
+        start, weights = self.start / sizes[:, None], Z / sizes[:, None]
+        return np.asarray(scipy.linalg.lstsq(start, weights)[0])
 
 
 def compress(model: LiftedModel, basis: FloatArray | None) -> Compression:
     """The start of the rows that move: all, or with a basis P1 those of [P1^T U; V]."""
     d = model.shape[0]
-    root = model.root
+    start = _start(model)
     if basis is None:
-        rows, moving = d, root
+        rows, moving = d, start
     else:
-        rows, moving = basis.shape[1], np.vstack([basis.T @ root[:d], root[d:]])
-    span = _row_span(moving)
-    resting = None if basis is None else _off(basis, root[:d]) @ span
-    return Compression(model, moving @ span, rows, basis, resting, span)
+        rows = basis.shape[1]
+        # What rounding puts where the start has nothing would grow.
+        moving = np.vstack([product_without_noise(basis.T, start[:d]), start[d:]])
+    weights, span = _narrowed(moving)
+    resting = None if basis is None else _off(basis, start[:d]) @ span
+    return Compression(model, start, weights, rows, basis, resting, span)
 
 
 def uncompressed(model: LiftedModel) -> Compression:
     """All weights, as they are; the model must have kept them."""
-    return Compression(model, np.vstack(model.factors or ()), model.shape[0], None, None, None)
+    Z = np.vstack(model.factors or ())
+    return Compression(model, Z, Z, model.shape[0], None, None, None)
+
+
+def _start(model: LiftedModel) -> FloatArray:
+    """The root of the model, or its weights where the root is only a narrower form of them.
+
+    Such a root is accurate row by row; of hidden units much smaller than others it may have lost
+    digits, which the weights still have.
+    """
+    root = model.root
+    if model.factors is None or root.shape[1] < len(root) or model.width <= len(root):
+        return root
+    return np.vstack(model.factors)
 
 
 def _off(basis: FloatArray, rows: FloatArray) -> FloatArray:
     return rows - basis @ (basis.T @ rows)
 
 
-def _row_span(rows: FloatArray) -> FloatArray:
-    """Orthonormal columns that span the rows, none of which loses more than rounding.
+def _narrowed(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """rows Q and Q: as few orthonormal columns as lose no more than rounding of any row or column.
 
     Rows are brought to one length first: a start may have layers of very different sizes, and
-    what is rounding for one is all of the other.
+    what is rounding for one is all of the other. Columns, the hidden units, are sorted by size:
+    Householder reflections with pivots then leave errors relative to each of them, also where they
+    lie decades apart [Cox and Higham, Stability of Householder QR factorization for weighted least
+    squares problems, 1998]; and rows Q, triangular, has columns of decreasing size. Rows that are
+    equal or opposite stay so to the last bit: the flow keeps them so, and rounding may not. Rows
+    that would come out with as many columns, none smaller than before, are left as they are.
     """
+    weights, span = _graded_root(rows)
+    if span.shape[0] == span.shape[1] and _is_even(rows, weights):
+        return rows, np.eye(len(span))
+    signs = np.sign(rows[np.arange(len(rows)), (rows != 0.0).argmax(axis=1)])
+    signs[signs == 0.0] = 1.0
+    distinct, places = np.unique(signs[:, None] * rows, axis=0, return_inverse=True)
+    weights, span = _graded_root(distinct)
+    return signs[:, None] * weights[np.ravel(places)], span
+
+
+def _is_even(rows: FloatArray, root: FloatArray) -> bool:
+    """Whether the root has no columns much smaller than the rows had, once rows have one length."""
     lengths = np.linalg.norm(rows, axis=1)
-    scaled = rows / np.where(lengths > 0.0, lengths, 1.0)[:, None]
-    span, triangle, _ = scipy.linalg.qr(scaled.T, mode="economic", pivoting=True)
-    left_out = np.abs(np.diag(triangle))
-    rank = max(1, int((left_out > _ROUNDINGS * max(rows.shape) * EPS).sum()))
-    return np.ascontiguousarray(span[:, :rank])
+    lengths[lengths == 0.0] = 1.0
+    before, after = (np.linalg.norm(part / lengths[:, None], axis=0) for part in (rows, root))
+    return bool(np.sort(after)[0] >= _EVEN * np.sort(before)[0])
+
+
+def _graded_root(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+    lengths = np.linalg.norm(rows, axis=1)
+    lengths = np.where(lengths > 0.0, lengths, 1.0)
+    scaled = rows / lengths[:, None]
+    sizes = np.linalg.norm(scaled, axis=0)
+    order = np.argsort(-sizes, kind="stable")
+    span, triangle, pivots = scipy.linalg.qr(scaled.T[order], mode="economic", pivoting=True)
+    # What is left of a unit after the larger ones were taken out is known to its own rounding.
+    noise = _ROUNDINGS * max(rows.shape) * EPS * sizes[order][: len(triangle)]
+    rank = 1 + int(np.flatnonzero(np.abs(np.diag(triangle)) > noise).max(initial=0))
+    weights, columns = np.empty((len(rows), rank)), np.empty((rows.shape[1], rank))
+    weights[pivots] = triangle[:rank].T
+    columns[order] = span[:, :rank]
+    return weights * lengths[:, None], columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.dual import DualCoordinates
 from flowbias.flows.fit import Fit, fit_of, reached_by
 from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowJourney, FlowRequest, sampled
+from flowbias.flows.leaky_neuron import follow_leaky
+from flowbias.flows.leaky_neuron_trajectory import LeakyTrajectory
 from flowbias.flows.lifted import follow_lifted
 from flowbias.flows.lifted_trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
@@ -25,6 +27,8 @@ from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression, as_regression
 from flowbias.routing import first_fitting
+
+AnyTrajectory: TypeAlias = Trajectory | LiftedTrajectory | LeakyTrajectory
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ def flow(
     atol: float | None = None,
     route: str | None = None,
     throw: bool = True,
-) -> Trajectory | LiftedTrajectory:
+) -> AnyTrajectory:
     """Gradient flow from `model` on the loss (c/2) ||X w - y||^2.
 
     Until the relative residual falls to `residual`, or to the times `t` where given (increasing,
@@ -144,11 +148,12 @@ class Family:
     """Models whose flows are followed in the same kind of unknowns."""
 
     needs: frozenset[Provides]
-    follow: Callable[[Any, Any, Any, FlowRequest], Trajectory | LiftedTrajectory]
+    follow: Callable[[Any, Any, Any, FlowRequest], AnyTrajectory]
 
 
 FAMILIES = (
     Family(frozenset({Provides.GRAM}), follow_lifted),
+    Family(frozenset({Provides.ACTIVATED_NEURON}), follow_leaky),
     Family(frozenset({Provides.POTENTIAL}), _follow_predictor),
     Family(frozenset({Provides.PARAMETERS}), _follow_predictor),
 )

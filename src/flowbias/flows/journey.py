@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import Protocol
 
 import numpy as np
@@ -14,6 +13,7 @@ from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.fit import Quality
 from flowbias.flows.march import Curve, Progress
 from flowbias.flows.trajectory import FlowStatus
+from flowbias.models.lifted_input import as_float, shown
 from flowbias.problem import InputError
 
 # Local error per step for states asked for by time.
@@ -148,5 +148,6 @@ def checked_times(t: ArrayLike) -> FloatArray:
 
 def check_tolerance(name: str, value: object) -> None:
     """A tolerance is a small positive number."""
-    if not isinstance(value, Real) or not 0.0 < float(value) < 1.0:
-        raise InputError(f"{name}: must lie in (0, 1), got {value!r}. Pass 1e-8 for instance.")
+    number = as_float(value)
+    if number is None or not 0.0 < number < 1.0:
+        raise InputError(f"{name}: must lie in (0, 1), got {shown(value)}. Pass 1e-8 for instance.")

@@ -29,7 +29,7 @@ from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowRequest, sampled
 from flowbias.flows.lifted_coordinates import LiftedCoordinates, LiftedJourney
 from flowbias.flows.lifted_trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.march import march
+from flowbias.flows.march import Curve, march
 from flowbias.flows.trajectory import FlowStats, FlowStatus
 from flowbias.matrix_problem import MatrixProblem, MatrixRegression, as_matrix_problem
 from flowbias.models.lifted import LiftedModel
@@ -44,6 +44,9 @@ _RTOL_TO_RESIDUAL = 1e-3
 _SAMPLES = 200
 # Doublings of a time, from the fastest rate on, in search of a residual.
 _MAX_DOUBLINGS = 200
+
+# Speed relative to its terms below which a flow with an error left is at rest.
+_AT_REST = 1e-6
 
 # Products of four sizes must stay in the double range.
 _SMALLEST = 1e-70
@@ -107,7 +110,7 @@ class LiftedRoute:
 def follow_lifted(model: Any, X: Any, y: Any, request: FlowRequest) -> LiftedTrajectory:
     """The flow of a product, by the first route that applies, or by the named one."""
     problem = as_matrix_problem(X, y)
-    c = loss_constant(request.loss, _samples(problem))
+    c = loss_constant(request.loss, samples(problem))
     routes = [route for route in ROUTES if request.route in (None, route.name)]
     if not routes:
         names = ", ".join(repr(route.name) for route in ROUTES)
@@ -126,7 +129,7 @@ def follow_lifted(model: Any, X: Any, y: Any, request: FlowRequest) -> LiftedTra
     )
 
 
-def _samples(problem: MatrixProblem) -> int:
+def samples(problem: MatrixProblem) -> int:
     """n of the means in "mean" and "half_mean": rows of X, or measurements."""
     return len(problem.X) if isinstance(problem, MatrixRegression) else len(problem.target)
 
@@ -162,24 +165,34 @@ def _integrated(
     with threads_for(compression.weights), np.errstate(over="ignore", invalid="ignore"):
         journey = LiftedJourney(coordinates, fit, rtol, request.atol, times, request.residual)
         curve = march(journey, coordinates.start)
+        status, failure = journey.status(curve), curve.failure
+        if status is FlowStatus.STOPPED:
+            failure = _why(coordinates, curve)
         seconds = time.perf_counter() - started
         t, states = sampled(curve, coordinates, times)
     return LiftedTrajectory(
         t=t,
-        status=journey.status(curve),
+        status=status,
         stats=FlowStats(seconds, len(curve.pieces), curve.evaluations, curve.jacobians),
         model=setting.model,
         problem=setting.problem,
         loss_constant=c,
         route=route,
         t_end=np.inf if curve.settled else curve.end / coordinates.time_rate,
-        failure=curve.failure,
+        failure=failure,
         has_weights=True,
         _states=coordinates.shaped(states),
         _compression=compression,
         _fit=fit,
         _states_at=lambda at: coordinates.shaped(curve(at * coordinates.time_rate)),
     )
+
+
+def _why(coordinates: LiftedCoordinates, curve: Curve) -> str:
+    """Why a flow did not come to its residual."""
+    if coordinates.relative_speed(curve.states[-1]) <= _AT_REST:
+        return "the loss is stationary there, at a minimum of nonzero error or at a saddle"
+    return curve.failure or "the integrator came to its end"
 
 
 # --- closed form -------------------------------------------------------------------------------

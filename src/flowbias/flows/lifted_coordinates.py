@@ -28,6 +28,9 @@ _LARGEST_NORMAL = 4e6
 # 0.13 s against 0.22 s at a ratio of 100, 0.3 s against 1.6 s at 900.
 STIFF = 200.0
 
+# Sizes below this share of the largest count as that: local errors stay ordinary doubles.
+_LEAST_SHARE = 1e-120
+
 # Step times rate at which DOP853 damps by a good part; beyond about 6 it does not at all.
 _STABLE, _HELD_BACK = 3.0, 2.5
 _POWER_STEPS = 20
@@ -43,8 +46,12 @@ class LiftedCoordinates(Coordinates):
     ) -> None:
         self.compression, self.fit, self.time_rate = start, fit, time_rate
         self.start = np.ravel(start.weights)
+        #: whether the unknowns are few enough for implicit steps
+        self.may_be_implicit = self.start.size <= _IMPLICIT_UP_TO
         #: whether steps are implicit, from the start or from where explicit ones were held back
-        self.is_implicit = stiffness > STIFF and self.start.size <= _IMPLICIT_UP_TO
+        self.is_implicit = stiffness > STIFF and self.may_be_implicit
+        #: the time from which on they are
+        self.implicit_from: float | None = 0.0 if self.is_implicit else None
         #: whether steps keep well inside the region of stability
         self.is_careful = False
         self._shape, self._rows = start.weights.shape, start.rows
@@ -72,10 +79,11 @@ class LiftedCoordinates(Coordinates):
         end: float,
         first_step: float,
         rtol: float,
-        atol: float,
+        atol: float | FloatArray,
     ) -> OdeSolver:
         def implicit(time: float, state: FloatArray, first_step: float) -> OdeSolver:
-            self.is_implicit = True
+            if not self.is_implicit:
+                self.is_implicit, self.implicit_from = True, time
             options: dict[str, Any] = {"first_step": min(first_step, end - time)}
             return LSODA(
                 self.velocity, time, state, end, rtol=rtol, atol=atol, jac=self.jacobian, **options
@@ -85,6 +93,7 @@ class LiftedCoordinates(Coordinates):
             return implicit(time, state, first_step)
         longest = _STABLE / self._fastest_rate(state) if self.is_careful else np.inf
         velocity: Any = self.velocity
+        tolerances: Any = atol
         explicit = Dop853Replayed(
             velocity,
             time,
@@ -93,9 +102,9 @@ class LiftedCoordinates(Coordinates):
             first_step=min(first_step, longest),
             max_step=longest,
             rtol=rtol,
-            atol=atol,
+            atol=tolerances,
         )
-        if state.size > _IMPLICIT_UP_TO:
+        if not self.may_be_implicit:
             return explicit
         aware: Any = StiffAware(explicit, implicit, self._is_held_back)
         solver: OdeSolver = aware
@@ -133,12 +142,36 @@ class LiftedCoordinates(Coordinates):
             rate, matrix = float(np.linalg.norm(moved)), moved
         return rate or 1.0
 
+    def relative_speed(self, state: FloatArray) -> float:
+        """||Z'|| relative to the sizes of pull and weights that it is a product of: at most 1.
+
+        It falls to 0 towards a state of rest with an error left, and towards none without.
+        """
+        weights = state.reshape(self._shape)
+        pull = self.fit.pull(weights[: self._rows] @ weights[self._rows :].T)
+        terms = float(np.linalg.norm(pull)) * float(np.linalg.norm(weights))
+        return float(np.linalg.norm(self.velocity(0.0, state))) / terms if terms > 0.0 else 0.0
+
     def natural_scales(self) -> tuple[float, float]:
+        return float(self.entry_sizes.min()), self._natural_time()
+
+    @cached_property
+    def entry_sizes(self) -> FloatArray:
+        """What errors in each entry count against: r_i c_j, the root mean square of its row times
+        that of its column once rows have one size.
+
+        A row, or a hidden unit, may be decades smaller than the others and yet be the one that
+        grows. L' = A L moves all columns by one operator, so that an error relative to a column
+        stays one; rows that the data do not couple keep theirs apart as well.
+        """
         weights = self.compression.weights
-        layers = (weights[: self._rows], weights[self._rows :])
-        sizes = [float(np.sqrt(np.mean(np.square(layer)))) for layer in layers]
-        # Errors count against the smaller layer: it may be the one that grows.
-        return min(size for size in sizes if size > 0.0), self._natural_time()
+        rows = np.sqrt(np.mean(np.square(weights), axis=1))
+        # A row of zeros is moved by the others; its errors count as those of the smallest do.
+        rows[rows == 0.0] = rows[rows > 0.0].min()
+        columns = np.sqrt(np.mean(np.square(weights / rows[:, None]), axis=0))
+        columns[columns == 0.0] = 1.0
+        sizes = np.outer(rows, columns)
+        return np.ravel(np.maximum(sizes, _LEAST_SHARE * sizes.max()))
 
     def _natural_time(self) -> float:
         """Time in which either the weights or their velocity change by about their own size."""
@@ -168,6 +201,28 @@ class LiftedJourney(FlowJourney):
     """
 
     coordinates: LiftedCoordinates
+
+    def __init__(
+        self,
+        coordinates: LiftedCoordinates,
+        fit: LiftedFit,
+        rtol: float,
+        atol: float | None,
+        times: FloatArray | None,
+        residual: float,
+    ) -> None:
+        super().__init__(coordinates, fit, rtol, atol, times, residual)
+        self._asked = atol
+
+    @property
+    def atol(self) -> float | FloatArray:
+        """What was asked for, or for each entry what it and its neighbours are at the start."""
+        sizes = self.coordinates.entry_sizes if self._asked is None else self.size
+        return self.rtol * sizes
+
+    def depart(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
+        step = min(first_step, self.end - time)
+        return self.coordinates.solver(time, state, self.end, step, self.rtol, self.atol)
 
     def tighten(self) -> bool:
         if self.coordinates.is_careful or self.coordinates.is_implicit:

@@ -20,8 +20,10 @@ from flowbias.solution import LiftedSolution
 
 _STOPPED = (
     "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Pass times t=[...], "
-    "loosen residual, or start wider: a product of that width may not fit the measurements"
+    "loosen residual, or {advice}"
 )
+_WIDER = "start wider: a product of that width may not fit the measurements"
+_ELSEWHERE = "ask limit(model, problem) what can be reached from this start, and start from another"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,6 +70,10 @@ class LiftedTrajectory:
     def at(self, t: ArrayLike) -> FloatArray:
         """U V^T at any time up to t_end: (d, m) for one time, else one matrix per time."""
         times = np.asarray(t, dtype=np.float64)
+        if times.ndim > 1 or times.size == 0:
+            raise InputError(
+                f"t: must be a time or a list of times, got shape {times.shape}. Pass [0.1, 1.0]."
+            )
         products = self._compression.product(self._checked_states(np.atleast_1d(times)))
         return products if times.ndim else np.asarray(products[0])
 
@@ -124,7 +130,8 @@ class LiftedTrajectory:
         words = _STOPPED if self.status is FlowStatus.STOPPED else self.status.value
         residual = self._fit.residual(self._compression.moving_product(self._states[-1]))
         reason = (self.failure or "").rstrip(".")
-        return words.format(t=self.t[-1], residual=residual, reason=reason)
+        advice = _WIDER if self.model.width < min(self.model.shape) else _ELSEWHERE
+        return words.format(t=self.t[-1], residual=residual, reason=reason, advice=advice)
 
     def checked(self, throw: bool) -> LiftedTrajectory:
         """Itself, or FlowError where the flow was not followed to its end and `throw` is set."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from numbers import Real
+from typing import Any
 
-import numpy as np
-
+from flowbias.models.lifted_input import as_float, shown
 from flowbias.problem import InputError
 
 #: c for n samples, by the name of the loss.
@@ -18,14 +18,15 @@ CONSTANTS: dict[str, Callable[[int], float]] = {
 }
 
 
-def loss_constant(loss: object, n: int) -> float:
+def loss_constant(loss: Any, n: int) -> float:
     """c of the named loss on n samples, or the number itself."""
     if isinstance(loss, str) and loss in CONSTANTS:
         return CONSTANTS[loss](n)
-    if isinstance(loss, Real) and 0.0 < float(loss) < np.inf:
-        return float(loss)
+    number = as_float(loss)
+    if number is not None and 0.0 < number < math.inf:
+        return number
     names = ", ".join(repr(name) for name in CONSTANTS)
     raise InputError(
-        f"loss: must be one of {names} or a finite number c > 0, got {loss!r}. "
+        f"loss: must be one of {names} or a finite number c > 0, got {shown(loss)}. "
         "A number c means (c/2) ||X w - y||^2."
     )

@@ -1,18 +1,22 @@
 """Limits of gradient flow, without integration wherever theory allows."""
 
 from flowbias.limits.basis_pursuit import basis_pursuit
+from flowbias.limits.frobenius import frobenius_norm
 from flowbias.limits.min_norm import min_norm
 from flowbias.limits.nuclear_norm import nuclear_norm
 from flowbias.limits.rich_limit import rich_limit
 from flowbias.limits.scale_path import LimitPath, limit_path
+from flowbias.limits.schatten import schatten_limit
 from flowbias.limits.solve import limit
 
 __all__ = [
     "LimitPath",
     "basis_pursuit",
+    "frobenius_norm",
     "limit",
     "limit_path",
     "min_norm",
     "nuclear_norm",
     "rich_limit",
+    "schatten_limit",
 ]

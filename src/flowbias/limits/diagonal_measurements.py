@@ -42,8 +42,16 @@ def diagonal_limit(
 ) -> MatrixSolution:
     """The limit of U V^T where one orthogonal pair diagonalizes all measurements, certified.
 
-    Cost does not depend on the width. `dual` is nu with t = X^T nu in the common basis, which may
-    be passed where it is known. InputError where the measurements have none.
+    The route that `limit(model, problem)` takes on such measurements. Cost does not depend on the
+    width. `dual` is nu with t = X^T nu in the common basis, which may be passed where it is known;
+    `gram` is [U; V][U; V]^T at the limit. InputError where the measurements have no common basis.
+
+    >>> model = MatrixFactorization([[1.0, 0.0]], [[0.0, 1.0]])  # u and v of length 1, orthogonal
+    >>> problem = MatrixSensing([[[1.0]]], [np.sinh(2.0)])
+    >>> solution = diagonal_limit(model, problem)
+    >>> solution.dual.round(9), solution.gram.round(3)  # u cosh 1 + v sinh 1, and the reverse
+    (array([1.]), array([[3.762, 3.627],
+           [3.627, 3.762]]))
     """
     started = time.perf_counter()
     measured = model.lifted_problem(problem)

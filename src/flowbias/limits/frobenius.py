@@ -9,8 +9,9 @@ import scipy.linalg
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.limits.matrix_solution import MatrixSolution
+from flowbias.limits.solve import check_tol
 from flowbias.limits.spectral_certificate import certify_spectral
-from flowbias.matrix_problem import MatrixProblem, MatrixSensing
+from flowbias.matrix_problem import MatrixProblem, MatrixSensing, as_matrix_problem
 from flowbias.potentials import L2
 from flowbias.problem import InputError, checked_array
 from flowbias.solution import Stats, Status
@@ -25,9 +26,17 @@ def frobenius_norm(
 ) -> MatrixSolution:
     """argmin ||M - start||_F  s.t.  <X_n, M> = y_n, certified: M - start = sum dual_n X_n.
 
-    Where entries are observed, the others stay as they are at the start (0 by default). Where the
-    target cannot be reached, its projection is fitted.
+    What wide and large starts tend to: the kernel extreme, beside `nuclear_norm`, the rich one.
+    `start` is U V^T at the start, 0 by default; where entries are observed, the others stay as
+    they are there. Where the target cannot be reached, its projection is fitted (PROJECTED).
+
+    >>> problem = MatrixCompletion(rows=[0, 1], cols=[0, 1], values=[1.0, 2.0], shape=(2, 2))
+    >>> frobenius_norm(problem, start=[[5.0, 6.0], [7.0, 8.0]]).M
+    array([[1., 6.],
+           [7., 2.]])
     """
+    check_tol(tol)
+    problem = as_matrix_problem(problem)
     started = time.perf_counter()
     origin = _origin(problem, start)
     rows = problem.matrices.reshape(len(problem.target), -1)

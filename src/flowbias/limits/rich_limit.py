@@ -22,8 +22,8 @@ from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_
 from flowbias.limits.routes import RESIDUAL, HasPotential, exponential_sides, power_sides
 from flowbias.limits.solve import check_model
 from flowbias.potentials import L1, Provides
-from flowbias.problem import InputError, Regression, as_regression
-from flowbias.routing import provided_by
+from flowbias.problem import Regression, as_regression
+from flowbias.routing import provided_by, unfitting
 from flowbias.solution import Solution, Stats, Status
 
 # log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does
@@ -51,9 +51,10 @@ def rich_limit(
     `details["dual_margin"]` and `details["visible_log_scale"]`: below that log-scale the inactive
     coordinates hold less than 1e-3 of the l1 norm.
     """
+    build = _extreme_of(model)  # before the data, which may be of the model's own kind
     problem = as_regression(X, y)
     check_model(model, problem, tol)
-    extreme = _extreme_of(model, problem.X.shape[1])
+    extreme = build(model, problem.X.shape[1])
     solution = pursue(problem, extreme.potential, tol=tol)
     if solution.status is Status.NOT_UNIQUE:
         solution = _selected(problem, extreme, solution, tol)
@@ -90,14 +91,16 @@ def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: flo
     )
 
 
-def _extreme_of(model: HasPotential, d: int) -> _Extreme:
+def _extreme_of(model: HasPotential) -> Callable[[HasPotential, int], _Extreme]:
     declared = provided_by(model)
     for needed, build in _EXTREMES.items():
         if needed in declared:
-            return build(model, d)
-    raise InputError(
-        f"model: must provide {' or '.join(need.name for need in _EXTREMES)} to have a known rich "
-        f"limit, got a {type(model).__name__}. Take fb.limit along a sequence of scales instead."
+            return build
+    raise unfitting(
+        model,
+        f"provide {' or '.join(need.name for need in _EXTREMES)} to have a known rich limit",
+        "Take fb.limit of starts of smaller and smaller scale; for matrices the rich extreme to "
+        "compare with is fb.nuclear_norm(problem).",
     )
 
 

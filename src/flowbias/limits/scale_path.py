@@ -19,6 +19,7 @@ from flowbias.limits.routes import HasPotential
 from flowbias.limits.solve import limit_with_state
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError, as_regression
+from flowbias.routing import unfitting
 from flowbias.solution import Solution, Stats
 
 
@@ -90,14 +91,16 @@ def limit_path(
 
     Scales in decreasing order make the best use of them; any order gives the same limits.
     """
-    problem = as_regression(X, y)
     try:
         rescaled = model.at_log_scale
     except AttributeError:
-        raise InputError(
-            f"model: must offer at_log_scale(log_scale), got a {type(model).__name__}. "
-            "Pass a model such as fb.DiagonalNet(depth=2, scale=1.0)."
+        raise unfitting(
+            model,
+            "offer at_log_scale(log_scale)",
+            "Take fb.limit of one model per scale, or pass a model such as "
+            "fb.DiagonalNet(depth=2, scale=1.0).",
         ) from None
+    problem = as_regression(X, y)
     scales = read_real("log_scales", log_scales, "Pass natural logarithms.")
     if scales.ndim != 1 or scales.size == 0 or not np.isfinite(scales).all():
         raise InputError(

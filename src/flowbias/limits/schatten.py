@@ -12,13 +12,14 @@ must be the singular values.
 from __future__ import annotations
 
 import time
+from typing import Any
 
-from flowbias._typing import ArrayLike
 from flowbias.limits.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.matrix_solution import MatrixSolution
 from flowbias.limits.solve import limit
 from flowbias.limits.spectral_certificate import certify_spectral
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problem import MatrixProblem, as_matrix_problem
+from flowbias.models.lifted_input import as_float, shown
 from flowbias.potentials import Hypentropy
 from flowbias.problem import InputError
 from flowbias.solution import Stats, Status
@@ -35,9 +36,20 @@ def schatten_limit(
 ) -> MatrixSolution:
     """argmin Q_mu(singular values) on the measurements; scale is mu = sqrt(alpha^2 k / 2).
 
+    Pass log_scale for a mu too small for a float, and `basis` where it is known (`common_basis`).
     The certificate is that of the matrix problem, over all matrices and not only those that are
     diagonal in the common basis. InputError where the measurements have no common basis.
+    At finite width the limit is that of `limit(model, problem)`, O(k^(-1/2)) away from this one.
+
+    >>> problem = MatrixSensing([[[1.0, 0.0], [0.0, 0.5]]], [1.0])  # m_11 + m_22/2 = 1
+    >>> schatten_limit(problem, scale=1e3).M.round(3)  # kernel: least Frobenius norm
+    array([[0.8, 0. ],
+           [0. , 0.4]])
+    >>> schatten_limit(problem, log_scale=-500.0).M.round(3)  # rich: least nuclear norm
+    array([[1., 0.],
+           [0., 0.]])
     """
+    problem = as_matrix_problem(problem)
     started = time.perf_counter()
     potential = Hypentropy(
         _one_number("scale", scale), log_scale=_one_number("log_scale", log_scale)
@@ -63,10 +75,14 @@ def schatten_limit(
     ).checked(throw)
 
 
-def _one_number(name: str, value: ArrayLike | None) -> float | None:
+def _one_number(name: str, value: Any) -> float | None:
     """One scale for all singular values: a vector of them would depend on the basis."""
-    if value is None or isinstance(value, float | int):
-        return value
+    if value is None:
+        return None
+    number = as_float(value)
+    if number is not None:
+        return number
     raise InputError(
-        f"{name}: must be one number, got {value!r}. All singular values start from the same scale."
+        f"{name}: must be one number, got {shown(value)}. "
+        "All singular values start from the same scale."
     )

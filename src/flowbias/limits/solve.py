@@ -12,6 +12,7 @@ import numpy as np
 from flowbias._threads import threads_for
 from flowbias.certificates import certify
 from flowbias.limits.interior_point import State
+from flowbias.limits.neuron import neuron_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import ROUTES, HasPotential, Point, Route
@@ -31,7 +32,7 @@ def limit(
 
 @overload
 def limit(
-    model: HasPotential, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
+    model: Any, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
 ) -> Solution: ...
 
 
@@ -63,6 +64,31 @@ def _lifted_limit(model: LiftedModel, X: Any, y: Any, tol: float) -> LiftedSolut
     return lifted_limit(model, as_matrix_problem(X, y), tol)
 
 
+def _leaky_limit(model: Any, X: Any, y: Any, tol: float) -> Solution:
+    from flowbias.limits.leaky_neuron import leaky_limit  # follows the flow, as above
+
+    check_tol(tol)
+    return leaky_limit(model, X, y, tol)
+
+
+def _neuron_limit(model: Any, X: Any, y: Any, tol: float) -> Solution:
+    check_tol(tol)
+    return neuron_limit(model, X, y, tol)
+
+
+def _neuron_sum_limit(model: Any, X: Any, y: Any, tol: float) -> Solution | LiftedSolution:
+    from flowbias.limits.neuron_sum import neuron_sum_limit  # follows the flow, as above
+
+    check_tol(tol)
+    return neuron_sum_limit(model, X, y, tol)
+
+
+def _own_limit(model: Any, X: Any, y: Any, tol: float) -> Solution:
+    check_tol(tol)
+    solution: Solution = model.limit(X, y, tol=tol, throw=False)
+    return solution
+
+
 @dataclass(frozen=True)
 class Family:
     """Models whose limits are found in the same kind of unknowns."""
@@ -72,7 +98,11 @@ class Family:
 
 
 FAMILIES = (
+    Family(frozenset({Provides.OWN_LIMIT}), _own_limit),
     Family(frozenset({Provides.GRAM}), _lifted_limit),
+    Family(frozenset({Provides.NEURON}), _neuron_limit),
+    Family(frozenset({Provides.NEURON_SUM}), _neuron_sum_limit),
+    Family(frozenset({Provides.ACTIVATED_NEURON}), _leaky_limit),
     Family(frozenset({Provides.JOINT_POTENTIAL}), _potential_limit),
     Family(frozenset({Provides.POTENTIAL}), _potential_limit),
 )

@@ -6,6 +6,8 @@ from flowbias.models.factorization import MatrixFactorization, SymmetricFactoriz
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import Factors, LiftedModel, NarrowWarning
 from flowbias.models.linear_net import LinearNet
+from flowbias.models.neuron import Neuron, NeuronWeights
+from flowbias.models.neuron_sum import NeuronSum, NeuronSumWeights
 from flowbias.models.untied import UntiedDiagonalNet, UntiedWeights
 
 __all__ = [
@@ -18,6 +20,10 @@ __all__ = [
     "MirrorModel",
     "Model",
     "NarrowWarning",
+    "Neuron",
+    "NeuronSum",
+    "NeuronSumWeights",
+    "NeuronWeights",
     "SymmetricFactorization",
     "TiedWeights",
     "UntiedDiagonalNet",

@@ -11,14 +11,18 @@ from flowbias.problem import InputError
 
 # Weights of more numbers than this (8 MB) are not drawn unless asked for: their Gram matrix is.
 KEPT_WEIGHTS = 2**20
+# Wider, and the degrees of freedom of the Gram matrix's law are no double any more.
+WIDEST = 1e300
+# Rows of an array: what an index can count.
+LARGEST_SIZE = int(np.iinfo(np.intp).max)
 
 
 def read_width(width: Any, name: str = "width") -> int:
     """A positive whole number; 1e6 will do, 2.5 will not."""
-    whole = isinstance(width, Integral) or (isinstance(width, Real) and float(width).is_integer())
-    if isinstance(width, bool) or not whole or width < 1:
+    number = as_float(width)
+    if number is None or not 1.0 <= number <= WIDEST or width % 1 != 0:
         raise InputError(
-            f"{name}: must be an integer >= 1, got {width!r}. "
+            f"{name}: must be an integer from 1 to 1e300, got {shown(width)}. "
             "It counts the hidden units: columns of U and of V."
         )
     return int(width)
@@ -26,9 +30,29 @@ def read_width(width: Any, name: str = "width") -> int:
 
 def read_size(name: str, size: Any, meaning: str) -> int:
     """A positive integer, such as the number of features."""
-    if isinstance(size, bool) or not isinstance(size, Integral) or size < 1:
+    whole = isinstance(size, Integral) and not isinstance(size, bool)
+    if not whole or size < 1:
         raise InputError(f"{name}: must be an integer >= 1, got {size!r}. Pass {meaning}.")
+    if size > LARGEST_SIZE:
+        raise InputError(f"{name}: must be <= {LARGEST_SIZE}, got {shown(size)}. Pass {meaning}.")
     return int(size)
+
+
+def as_float(value: Any) -> float | None:
+    """A real number as a float; None for anything else, for bools and for what has no float."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # an integer or a fraction beyond the doubles
+        return None
+
+
+def shown(value: Any) -> str:
+    """The value as an error message quotes it: integers of hundreds of digits by their length."""
+    if isinstance(value, int) and abs(value) > WIDEST:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
 
 
 def read_rng(rng: Any) -> np.random.Generator:
@@ -54,13 +78,13 @@ def read_layer_scales(scale: Any, scale_u: Any, scale_v: Any) -> tuple[float, fl
                 f"scale: must be given unless scale_u and scale_v both are, got None for {name}. "
                 "Pass the standard deviation of the entries, for instance scale=0.1."
             )
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number or not 0.0 <= float(value) < np.inf:
+        number = as_float(value)
+        if number is None or not 0.0 <= number < np.inf:
             raise InputError(
-                f"{given}: must be a finite number >= 0, got {value!r}. "
+                f"{given}: must be a finite number >= 0, got {shown(value)}. "
                 "Pass the standard deviation of the entries."
             )
-        sizes.append(float(value))
+        sizes.append(number)
     return sizes[0], sizes[1]
 
 

@@ -124,7 +124,7 @@ class LinearNet(LiftedModel):
         is left of them are Gaussian rows in width - (r + m) dimensions, independent of the
         others; U2 = 0 where the width leaves none.
         """
-        spectrum = Spectrum.of(checked_tensor("X", X, ("samples", "features")))
+        spectrum = Spectrum.of(_read_inputs(X))
         shape = _read_sizes(len(spectrum.P1), m)
         scales = read_layer_scales(scale, scale_u, scale_v)
         hidden, generator = read_width(width), read_rng(rng)
@@ -169,7 +169,7 @@ class LinearNet(LiftedModel):
         return float(np.linalg.norm(moving @ still.T))
 
     def _spectrum(self, X: ArrayLike) -> Spectrum:
-        data = checked_tensor("X", X, ("samples", "features"))
+        data = _read_inputs(X)
         if data.shape[1] != self.shape[0]:
             raise InputError(
                 f"X: must have one column per row of U ({self.shape[0]}), got {data.shape[1]}. "
@@ -192,11 +192,22 @@ def _read_sizes(d: Any, m: Any) -> tuple[int, int]:
     )
 
 
+def _read_inputs(X: Any) -> FloatArray:
+    """Samples x features; zeros see nothing of the network, so that no part of U would count."""
+    data = checked_tensor("X", X, ("samples", "features"))
+    if not data.any():
+        raise InputError(
+            f"X: must have a nonzero entry, got all zeros of shape {data.shape}. "
+            "Without data leave X out: imbalance() is that of all of U."
+        )
+    return data
+
+
 def _balanced_halves(theta: FloatArray, X: Any) -> tuple[FloatArray, FloatArray]:
     """product B s^(-1/2) and B s^(1/2), with P1^T product = A diag(s) B^T."""
     seen = theta
     if X is not None:
-        data = checked_tensor("X", X, ("samples", "features"))
+        data = _read_inputs(X)
         if data.shape[1] != len(theta):
             raise InputError(
                 f"product: must have one row per column of X ({data.shape[1]}), got {len(theta)}. "

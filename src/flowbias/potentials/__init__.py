@@ -8,6 +8,7 @@ from flowbias.potentials.distance import DistancePotential
 from flowbias.potentials.hypentropy import Hypentropy
 from flowbias.potentials.hyperbolic import HyperbolicPotential
 from flowbias.potentials.joint import JointPotential
+from flowbias.potentials.neuron import NeuronPotential
 from flowbias.potentials.norms import L1, L2
 from flowbias.potentials.untied import UntiedPotential
 
@@ -22,6 +23,7 @@ __all__ = [
     "Hypentropy",
     "HyperbolicPotential",
     "JointPotential",
+    "NeuronPotential",
     "Potential",
     "Provides",
     "UntiedPotential",

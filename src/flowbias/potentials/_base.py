@@ -33,6 +33,7 @@ class Provides(Enum):
     FACTORS = "the factors U and V of a product themselves"
     NEURON = "one linear neuron a <w, x>: its limit by one scalar root"
     NEURON_SUM = "a sum of linear neurons"
+    OWN_LIMIT = "limit(X, y, tol=, throw=): a way to the limit of its own"
     ACTIVATED_NEURON = "one neuron a sigma(<w, x>) with a leaky ReLU"
 
 

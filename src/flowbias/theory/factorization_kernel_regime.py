@@ -24,15 +24,16 @@ from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.linearized_factorization import LinearizedFactorization
 from flowbias.theory.measured_factors import (
+    DECAY_ORIGIN,
+    DECAY_TOLERANCE,
     FACTORS_ORIGIN,
     FACTORS_TOLERANCE,
     MeasuredFactors,
     measured_or_followed,
+    slowest_decay,
 )
 
 WOODWORTH = "woodworth2020"
-# A residual below this fraction of the first is no longer resolved to FACTORS_TOLERANCE.
-RESOLVED = 1e-4
 
 
 @dataclass(frozen=True)
@@ -135,17 +136,15 @@ def residual_decay(
 
 
 def _decay_claim(name: str, t: FloatArray, error: FloatArray, rate: float) -> Claim:
-    seen = error > RESOLVED * error[0]
-    ratio = error[seen] / error[0] * np.exp(rate * t[seen])
     return Claim(
         f"{name} decays",
-        measured=float(ratio.max()),
+        measured=slowest_decay(t, error, rate),
         predicted=1.0,
         kind=Kind.UPPER,
         reference=Reference(WOODWORTH, "Lemma 11"),
         statement="near a multiple of the identity the residual decays at the kernel's rate",
-        tolerance_origin=FACTORS_ORIGIN + "; residuals below 1e-4 of the first are not used",
-        atol=FACTORS_TOLERANCE / RESOLVED,
+        tolerance_origin=DECAY_ORIGIN,
+        atol=DECAY_TOLERANCE,
     )
 
 

@@ -20,13 +20,7 @@ from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.conditions import positive
 from flowbias.theory.imbalance_bounds import MIN
-from flowbias.theory.measured_weights import (
-    ENDED,
-    RTOL,
-    WEIGHTS_ORIGIN,
-    MeasuredWeights,
-    follow,
-)
+from flowbias.theory.measured_factors import ENDED, RTOL, MeasuredFactors, follow_weights
 from flowbias.theory.reduced_net import (
     LinearStart,
     ReducedNet,
@@ -37,8 +31,9 @@ from flowbias.theory.reduced_net import (
 
 # Some hundred steps of local error RTOL; a flow to its end adds what is left of the error there.
 STEPS = 1e3
-WEIGHTS_DRIFT = STEPS * RTOL
-END_ORIGIN = "weights followed at rtol 1e-12 to an error of 1e-9 of the targets"
+DRIFT = STEPS * RTOL
+DRIFT_ORIGIN = "factors followed at rtol 1e-12: up to a thousand local errors"
+END_ORIGIN = "factors followed at rtol 1e-12 to an error of 1e-11 of the first, or of the start"
 END_TOLERANCE = 1e3 * ENDED
 
 
@@ -48,7 +43,7 @@ def conserved_imbalance(
     Y: Any,
     t: ArrayLike | None = None,
     *,
-    path: MeasuredWeights | None = None,
+    path: MeasuredFactors | None = None,
     loss: Any = "half",
 ) -> tuple[Claim, Claim]:
     """D = U1^T U1 - V^T V and U2 are constant along the flow.  [min2021, (7), (16)]"""
@@ -67,8 +62,8 @@ def conserved_imbalance(
             kind=Kind.EQUAL,
             reference=Reference(MIN, "section 3.2", equation),
             statement="gradient flow conserves the imbalance and leaves U2 where it is",
-            tolerance_origin=WEIGHTS_ORIGIN,
-            atol=WEIGHTS_DRIFT,
+            tolerance_origin=DRIFT_ORIGIN,
+            atol=DRIFT,
         )
 
     return zero("imbalance is conserved", drift, "(16)"), zero("U2 does not move", still, "(7)")
@@ -83,7 +78,7 @@ def weights_converge(
     X: Any,
     Y: Any,
     *,
-    path: MeasuredWeights | None = None,
+    path: MeasuredFactors | None = None,
     loss: Any = "half",
 ) -> tuple[Claim, Claim, Claim]:
     """Where c(0) > 0: U1, V stay bounded, and converge to weights with E = 0.  [min2021, Prop. 9]
@@ -107,7 +102,7 @@ def weights_converge(
     errors = np.array([np.linalg.norm(at.error) for at in nets])
     left = np.array([np.linalg.norm(stacks[-1] - Z) for Z in stacks])
     allowed = 2.0 * k * errors * norms.max()
-    size = float(np.linalg.norm(start.target))
+    size = max(float(errors[0]), float(np.sqrt(start.conditioning[0]) * norms[0] ** 2))
     lasting = np.flatnonzero(errors > ENDED * size)  # later, both sides are rounding
     worst = int(lasting[np.argmax(left[lasting] / allowed[lasting])])
     growth = float(np.log(norms.max() / norms[0]))
@@ -131,13 +126,13 @@ def weights_converge(
             "weights stay bounded",
             (growth, 2.0 * k * float(errors[0])),
             Kind.UPPER,
-            WEIGHTS_DRIFT,
+            DRIFT,
         ),
         claim(
             "weights converge",
             (float(left[worst]), float(allowed[worst])),
             Kind.UPPER,
-            WEIGHTS_DRIFT * float(norms.max()),
+            DRIFT * float(norms.max()),
         ),
         claim("zero error at the end", (last, 0.0), Kind.EQUAL, 2.0 * ENDED),
     )
@@ -148,7 +143,7 @@ def limit_decomposition(
     X: Any,
     Y: Any,
     *,
-    path: MeasuredWeights | None = None,
+    path: MeasuredFactors | None = None,
     loss: Any = "half",
 ) -> Claim:
     """U V^T(inf) = Theta + P2 U2(0) V(inf)^T.  [min2021, (30)]"""
@@ -173,7 +168,7 @@ def reaches_min_norm(
     X: Any,
     Y: Any,
     *,
-    path: MeasuredWeights | None = None,
+    path: MeasuredFactors | None = None,
     loss: Any = "half",
 ) -> Claim:
     """From V U2^T = 0 and U1 U2^T = 0 the flow converges to Theta.  [min2021, Prop. 10, (31)]
@@ -240,7 +235,7 @@ def output_orthogonality_is_not_enough(y: float, scale: float) -> tuple[Claim, C
     example = output_orthogonality_counterexample(y, scale)
     problem = MatrixRegression(example.X, example.Y)
     start = reduced_weights(*weights_of(example.net), problem)
-    path = follow(example.net, problem)
+    path = follow_weights(example.net, problem)
     distance = float(np.linalg.norm(path.M[-1] - problem.min_norm))
 
     def equal(name: str, measured: float, predicted: float, atol: float) -> Claim:
@@ -274,10 +269,10 @@ def time_change(
     """
     factor = positive("width", width, "It is the number h in h^a.") ** exponent
     problem = regression(net, X, Y)
-    ours = follow(net, problem, t)
+    ours = follow_weights(net, problem, t)
     U, V = weights_of(net)
     scaled = MatrixRegression(problem.X / factor**2, problem.Y)
-    theirs = follow(LinearNet(factor * U, factor * V), scaled, factor**2 * ours.t[1:])
+    theirs = follow_weights(LinearNet(factor * U, factor * V), scaled, factor**2 * ours.t[1:])
     gap = np.linalg.norm(theirs.U / factor - ours.U) + np.linalg.norm(theirs.V / factor - ours.V)
     size = np.linalg.norm(ours.U) + np.linalg.norm(ours.V)
     return Claim(
@@ -287,16 +282,16 @@ def time_change(
         kind=Kind.EQUAL,
         reference=Reference(MIN, "appendix D", "(D.3)-(D.4)"),
         statement="scaled weights with a factor before the product differ by the clock alone",
-        tolerance_origin=WEIGHTS_ORIGIN,
-        atol=WEIGHTS_DRIFT,
+        tolerance_origin=DRIFT_ORIGIN,
+        atol=DRIFT,
     )
 
 
 def _followed(
-    net: LinearStart, X: Any, Y: Any, t: ArrayLike | None, path: MeasuredWeights | None, loss: Any
-) -> tuple[MatrixRegression, MeasuredWeights]:
+    net: LinearStart, X: Any, Y: Any, t: ArrayLike | None, path: MeasuredFactors | None, loss: Any
+) -> tuple[MatrixRegression, MeasuredFactors]:
     problem = regression(net, X, Y)
-    return problem, follow(net, problem, t, loss) if path is None else path
+    return problem, follow_weights(net, problem, t, loss) if path is None else path
 
 
 def _condition(problem: MatrixRegression) -> float:

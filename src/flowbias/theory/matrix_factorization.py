@@ -43,10 +43,10 @@ def schatten_bias(problem: MatrixProblem, scale: float) -> Claim:
 
     [woodworth2020, Theorem 4], where one orthogonal pair diagonalizes all measurements. It is
     stated for measurements that commute, which is not enough, and for the spectrum of M, which
-    must be its singular values (docs/theory/matrix_factorization.md, Errata).
+    must be its singular values (docs/errata.md, W9).
     """
     predicted = schatten_limit(problem, scale).M
-    reached = follow_factors(infinitely_wide(problem.shape, scale), problem).products[-1]
+    reached = follow_factors(infinitely_wide(problem.shape, scale), problem).M[-1]
     return _same_limit("Schatten bias", reached, predicted, Reference(WOODWORTH, "Theorem 4"))
 
 
@@ -62,7 +62,7 @@ def commuting_is_not_enough(scale: float, problem: MatrixProblem | None = None) 
     limit that lies outside the span of the measurements, which would be 0 at a minimizer.
     """
     problem = commuting_counterexample() if problem is None else problem
-    M = follow_factors(infinitely_wide(problem.shape, scale), problem).products[-1]
+    M = follow_factors(infinitely_wide(problem.shape, scale), problem).M[-1]
     left, values, right = scipy.linalg.svd(M, full_matrices=False)
     gradient = ((left * Hypentropy(scale=scale).grad(values)) @ right).ravel()
     rows = problem.matrices.reshape(len(problem.target), -1)
@@ -84,7 +84,7 @@ def diagonal_bias(model: LiftedModel, problem: MatrixProblem) -> Claim:
     All of U V^T, off the diagonal too. Ours; infinite width is Theorem 4 of woodworth2020.
     """
     predicted = diagonal_limit(model, problem).M
-    reached = follow_factors(model, problem).products[-1]
+    reached = follow_factors(model, problem).M[-1]
     reference = Reference("flowbias", PAGE, "3 Diagonal measurements at finite width")
     return _same_limit("limit at finite width", reached, predicted, reference)
 
@@ -114,8 +114,8 @@ def hyperbolic_rows(
     from the growth of u_i + v_i, so that the two claims are independent.
     """
     measured = follow_factors(model, problem, t, loss)
-    d1, pairs = model.shape[0], min(model.shape)
-    U, V = measured.Z[:, :d1][:, :pairs], measured.Z[:, d1:][:, :pairs]
+    pairs = min(model.shape)
+    U, V = measured.U[:, :pairs], measured.V[:, :pairs]
     delta, size = np.sum(U * V, axis=2), 0.5 * np.sum(U**2 + V**2, axis=2)
     conserved = np.sqrt(np.maximum(size**2 - delta**2, 0.0))
     growth = 0.5 * np.log(np.sum((U + V) ** 2, axis=2)[-1] / np.sum((U + V) ** 2, axis=2)[0])

@@ -1,6 +1,10 @@
-"""Gradient flow on the factors U and V of a product, for any measurements of it.
+"""Gradient flow on the factors U and V of a product, sharing nothing with Gram or closed forms.
 
     U' = -c R V,   V' = -c R^T U,   R = sum_n r_n X_n,   r = measurements of U V^T less the target
+
+For a two-layer linear network R = X^T (X U V^T - Y) and ||r|| = ||E||_F [min2021 (3)]. A target
+that no product reaches is replaced by its projection. int ||r|| dt is carried along: distances from
+the invariant set grow at most by its exponential [min2021, (E.11)].
 
 The factors are the narrow ones of the model (`root`): any with the same Gram matrix follow the
 same path up to a rotation of the hidden units, so that norms and products are those of width k.
@@ -8,54 +12,94 @@ same path up to a rotation of the hidden units, so that norms and products are t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.integrate
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.loss import loss_constant
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problem import MatrixProblem, MatrixRegression
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
+from flowbias.theory.reduced_net import LinearStart, ReducedNet, reduced_weights
 
 # Local error per step: close to the least that double precision resolves.
 RTOL = 1e-12
 # Local errors of some hundred to thousand steps add up along the set of solutions.
 FACTORS_TOLERANCE = 1e-8
 FACTORS_ORIGIN = "factors followed at rtol 1e-12: up to a thousand local errors, magnified by 10"
+# A residual below this fraction of the first is no longer resolved to FACTORS_TOLERANCE.
+RESOLVED = 1e-4
+DECAY_ORIGIN = FACTORS_ORIGIN + "; residuals below 1e-4 of the first are not used"
+DECAY_TOLERANCE = FACTORS_TOLERANCE / RESOLVED
 # A flow counts as ended where the residual is below this fraction of the one at the start, or of
 # what the local error of the factors makes of it.
 ENDED = 1e-11
-# Longest flow, in units of the fastest time scale at the start: beyond it the start is a saddle.
-LONGEST = 1e8
+# A flow rests, at a saddle, where it moves at less than this fraction of what its residual could
+# make it do: a hundred local errors, so that what is left of the motion is the integrator's.
+RESTS = 1e-10
+# Longest flow, in units of the fastest time scale at the start: beyond it it creeps past a saddle.
+LONGEST = 1e6
 
 
 @dataclass(frozen=True)
 class MeasuredFactors:
-    """Narrow [U; V] at increasing times, (len(t), d1 + d2, columns), and residuals (len(t), N)."""
+    """Narrow [U; V] at increasing times, (len(t), d1 + d2, columns); U has `rows` rows."""
 
     t: FloatArray
     Z: FloatArray
-    residual: FloatArray
     rows: int
-    loss_constant: float
+    #: ||r|| at each time
+    error: FloatArray
+    #: int_0^t ||r|| at each time
+    error_integral: FloatArray
+    loss_constant: float = 1.0
 
     @property
-    def products(self) -> FloatArray:
+    def U(self) -> FloatArray:  # noqa: N802  (the papers' name)
+        """First factor, (len(t), d1, columns)."""
+        return self.Z[:, : self.rows]
+
+    @property
+    def V(self) -> FloatArray:  # noqa: N802  (the papers' name)
+        """Second factor, (len(t), d2, columns)."""
+        return self.Z[:, self.rows :]
+
+    @property
+    def M(self) -> FloatArray:  # noqa: N802  (the name that every trajectory of products has)
         """Products U V^T, (len(t), d1, d2)."""
-        return np.asarray(self.Z[:, : self.rows] @ self.Z[:, self.rows :].transpose(0, 2, 1))
-
-    @property
-    def error(self) -> FloatArray:
-        """||r|| at each time."""
-        return np.asarray(np.linalg.norm(self.residual, axis=1))
+        return np.asarray(self.U @ self.V.transpose(0, 2, 1))
 
     @property
     def movement(self) -> FloatArray:
         """||[U; V](t) - [U; V](0)||_F at each time."""
         return np.asarray(np.linalg.norm(self.Z - self.Z[0], axis=(1, 2)))
+
+    def reduced(self, problem: MatrixRegression) -> Iterator[ReducedNet]:
+        """What the data sees of a network, at each time."""
+        return (reduced_weights(U, V, problem) for U, V in zip(self.U, self.V, strict=True))
+
+
+def follow_factors(
+    model: LiftedModel, problem: MatrixProblem, t: ArrayLike | None = None, loss: Any = "sum"
+) -> MeasuredFactors:
+    """The flow at t = 0 and the times t; where none are given, at its own steps to the end."""
+    measured = model.lifted_problem(problem)
+    c = loss_constant(loss, len(problem.target))
+    rows = measured.matrices.reshape(len(problem.target), -1)
+    top = float(np.linalg.norm(rows, 2))
+    return _Flow(model.root, measured, c, model.rate, top).followed(t)
+
+
+def follow_weights(
+    net: LinearStart, problem: MatrixRegression, t: ArrayLike | None = None, loss: Any = "half"
+) -> MeasuredFactors:
+    """The same for a two-layer linear network, of which no more than a `root` is asked."""
+    c = loss_constant(loss, len(problem.X))
+    return _Flow(net.root, problem, c, 1.0, float(problem.spectrum.root[0])).followed(t)
 
 
 def measured_or_followed(
@@ -71,62 +115,89 @@ def lifted_pull(R: FloatArray, Z: FloatArray) -> FloatArray:
     return np.vstack([R @ Z[rows:], R.T @ Z[:rows]])
 
 
-def follow_factors(
-    model: LiftedModel, problem: MatrixProblem, t: ArrayLike | None = None, loss: Any = "sum"
-) -> MeasuredFactors:
-    """The flow at t = 0 and the times t; where none are given, at its own steps to the end."""
-    measured = model.lifted_problem(problem)
-    c = loss_constant(loss, len(problem.target))
-    shape, rows = model.root.shape, model.shape[0]
+def slowest_decay(t: FloatArray, error: FloatArray, rate: float) -> float:
+    """max error(t)/error(0) e^(rate t) while resolved: at most 1 where the rate is a bound."""
+    seen = error > RESOLVED * error[0]
+    return float((error[seen] / error[0] * np.exp(rate * t[seen])).max())
 
-    def residual(y: FloatArray) -> FloatArray:
-        Z = y.reshape(shape)
-        return measured.residual(Z[:rows] @ Z[rows:].T)
 
-    def derivative(_t: float, y: FloatArray) -> FloatArray:
-        pull = measured.adjoint(residual(y))
-        return -c * model.rate * lifted_pull(pull, y.reshape(shape)).ravel()
+class _Flow(NamedTuple):
+    """[U; V] and int ||r|| in one vector, and the right-hand side on it."""
 
-    start = model.root.ravel()
-    unit = _largest_measurement(measured) * float(np.linalg.norm(model.gram, 2))
-    goal = ENDED * max(float(np.linalg.norm(residual(start))), unit)
+    root: FloatArray
+    problem: MatrixProblem
+    c: float
+    #: 1, or 2 where both factors are one and the same
+    rate: float
+    #: sqrt(Lambda): the largest singular value of the measurements
+    top: float
 
-    def done(_t: float, y: FloatArray) -> float:
-        return float(np.linalg.norm(residual(y))) - goal
+    def factors(self, y: FloatArray) -> FloatArray:
+        return y[:-1].reshape(self.root.shape)
 
-    done.terminal = True  # type: ignore[attr-defined]
-    if t is None and done(0.0, start) <= 0.0:
-        return MeasuredFactors(np.zeros(1), model.root[None], residual(start)[None], rows, c)
-    clock = 1.0 / (c * _largest_measurement(measured) * unit)  # one over the fastest rate
-    times, end = None, LONGEST * clock
-    if t is not None:
-        times = _times(t)
-        end = float(times[-1])
-    solved = scipy.integrate.solve_ivp(
-        derivative,
-        (0.0, end),
-        start,
-        method="DOP853",
-        t_eval=times,
-        rtol=RTOL,
-        atol=1e-2 * RTOL * float(np.abs(start).max()),
-        first_step=min(1e-2 * clock, end),  # the integrator's own guess may overshoot by far
-        events=done if t is None else None,
-    )
-    if not solved.success or (t is None and solved.status != 1):
-        raise InputError(
-            f"model: must start where the flow reaches zero error, got ||r|| = "
-            f"{np.linalg.norm(residual(solved.y[:, -1])):.3g} at t = {solved.t[-1]:.3g} "
-            f"({solved.message}). The start is at or near a saddle; enlarge it or widen the model."
+    def residual(self, Z: FloatArray) -> FloatArray:
+        rows = self.problem.shape[0]
+        return self.problem.residual(Z[:rows] @ Z[rows:].T)
+
+    def error(self, y: FloatArray) -> float:
+        return float(np.linalg.norm(self.residual(self.factors(y))))
+
+    def derivative(self, _t: float, y: FloatArray) -> FloatArray:
+        Z = self.factors(y)
+        r = self.residual(Z)
+        moved = -self.c * self.rate * lifted_pull(self.problem.adjoint(r), Z)
+        return np.append(moved.ravel(), np.linalg.norm(r))
+
+    def pace(self, y: FloatArray) -> float:
+        """||Z'|| over sqrt(Lambda) ||r|| ||Z||, which it cannot exceed."""
+        Z = self.factors(y)
+        r = self.residual(Z)
+        largest = self.top * float(np.linalg.norm(r) * np.linalg.norm(Z))
+        pull = float(np.linalg.norm(lifted_pull(self.problem.adjoint(r), Z)))
+        return pull / largest if largest > 0.0 else 1.0  # zero error is an end, not a saddle
+
+    def followed(self, t: ArrayLike | None) -> MeasuredFactors:
+        y0 = np.append(self.root.ravel(), 0.0)
+        unit = self.top * float(np.linalg.norm(self.root, 2) ** 2)
+        first = self.error(y0)
+        goal = ENDED * max(first, unit)
+        if t is None and first <= goal:
+            return self._measured(np.zeros(1), y0[:, None])
+        clock = 1.0 / (self.c * self.top * (unit + first))  # one over the fastest rate
+        times = None if t is None else _times(t)
+        end = LONGEST * clock if times is None else float(times[-1])
+
+        def done(_t: float, y: FloatArray) -> float:
+            return self.error(y) - goal
+
+        def rests(_t: float, y: FloatArray) -> float:
+            return self.pace(y) - RESTS
+
+        done.terminal = rests.terminal = True  # type: ignore[attr-defined]
+        solved = scipy.integrate.solve_ivp(
+            self.derivative,
+            (0.0, end),
+            y0,
+            method="DOP853",
+            t_eval=times,
+            rtol=RTOL,
+            atol=1e-2 * RTOL * float(np.abs(self.root).max()),
+            first_step=min(1e-2 * clock, end),  # the integrator's own guess may overshoot by far
+            events=(done, rests) if times is None else None,
         )
-    Z = solved.y.T.reshape(-1, *shape)
-    residuals = np.stack([residual(y) for y in solved.y.T])
-    return MeasuredFactors(solved.t, Z, residuals, rows, c)
+        reached = times is not None or bool(solved.t_events and solved.t_events[0].size)
+        if not (solved.success and reached):
+            raise InputError(
+                f"model: must start where the flow reaches zero error, got ||r|| = "
+                f"{self.error(solved.y[:, -1]):.3g} at t = {solved.t[-1]:.3g} ({solved.message}). "
+                "The start is at or near a saddle; enlarge it or widen the model."
+            )
+        return self._measured(solved.t, solved.y)
 
-
-def _largest_measurement(problem: MatrixProblem) -> float:
-    """sqrt(Lambda): the largest singular value of the measurements."""
-    return float(np.linalg.norm(problem.matrices.reshape(len(problem.target), -1), 2))
+    def _measured(self, t: FloatArray, y: FloatArray) -> MeasuredFactors:
+        Z = np.stack([self.factors(column) for column in y.T])
+        error = np.array([self.error(column) for column in y.T])
+        return MeasuredFactors(t, Z, self.problem.shape[0], error, y[-1], self.c)
 
 
 def _times(t: ArrayLike) -> FloatArray:

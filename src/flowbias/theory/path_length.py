@@ -27,15 +27,16 @@ from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.measured_factors import (
+    DECAY_ORIGIN,
+    DECAY_TOLERANCE,
     FACTORS_ORIGIN,
     FACTORS_TOLERANCE,
     MeasuredFactors,
     measured_or_followed,
+    slowest_decay,
 )
 
 REFERENCE = Reference("flowbias", "docs/theory/matrix_factorization.md", "5 Length of the path")
-# A residual below this fraction of the first is no longer resolved to FACTORS_TOLERANCE.
-RESOLVED = 1e-4
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,6 @@ def path_length(
     measured = measured_or_followed(measured, model, problem, loss)
     steps = np.linalg.norm(np.diff(measured.Z, axis=0), axis=(1, 2))
     rate = measured.loss_constant * reach.smallest * reach.remaining
-    seen = measured.error > RESOLVED * measured.error[0]
-    decay = measured.error[seen] / measured.error[0] * np.exp(rate * measured.t[seen])
     return (
         Claim(
             "length of the path",
@@ -122,12 +121,12 @@ def path_length(
         ),
         Claim(
             "residual decays",
-            measured=float(decay.max()),
+            measured=slowest_decay(measured.t, measured.error, rate),
             predicted=1.0,
             kind=Kind.UPPER,
             reference=REFERENCE,
             statement="the residual decays at the rate that is left at the end of the longest path",
-            tolerance_origin=FACTORS_ORIGIN + "; residuals below 1e-4 of the first are not used",
-            atol=FACTORS_TOLERANCE / RESOLVED,
+            tolerance_origin=DECAY_ORIGIN,
+            atol=DECAY_TOLERANCE,
         ),
     )

@@ -4,8 +4,8 @@
     ||Z Z^T - alpha^2 k I||_op < 8 alpha^2 sqrt(k p)    with probability >= 1 - 2 exp(-p/2)
 
 [woodworth2020, Lemma 13 and Corollary 10; square matrices have p = 2 d]. On that event Theorem 9
-applies once k is large enough. Constants are corrected (docs/theory/matrix_factorization.md,
-Errata): ||y(0)||^2 <= (Lambda/2) ||Z Z^T - alpha^2 k I||_F^2, because that is the norm of lifted
+applies once k is large enough. Constants are corrected (docs/errata.md, W11):
+||y(0)||^2 <= (Lambda/2) ||Z Z^T - alpha^2 k I||_F^2, because that is the norm of lifted
 measurements; the paper has a product of inconsistent units in its place.
 """
 

@@ -18,13 +18,13 @@ from flowbias.models.linear_net import LinearNet
 from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.imbalance_bounds import MIN
-from flowbias.theory.measured_weights import MeasuredWeights, follow
+from flowbias.theory.measured_factors import MeasuredFactors, follow_weights
 from flowbias.theory.reduced_net import LinearStart, regression
 from flowbias.theory.wide_networks import violations, wide_start_bounds
 
 
 def growth_from_invariant_set(
-    net: LinearStart, X: Any, Y: Any, *, path: MeasuredWeights | None = None
+    net: LinearStart, X: Any, Y: Any, *, path: MeasuredFactors | None = None
 ) -> tuple[Claim, ...]:
     """||Z(t)||_F <= exp(l1(S)^(1/2) int_0^t ||E||_F) ||Z(0)||_F, Z = [V U2^T; U1 U2^T].
 
@@ -33,7 +33,7 @@ def growth_from_invariant_set(
     the time at which it is closest.
     """
     problem = regression(net, X, Y)
-    path = follow(net, problem) if path is None else path
+    path = follow_weights(net, problem) if path is None else path
     nets = list(path.reduced(problem))
     sizes = [float(np.linalg.norm(np.vstack([s.V, s.U1]) @ s.U2.T)) for s in nets]
     if not sizes[0] > 0.0:
@@ -61,7 +61,7 @@ def _growth(equation: str, measured: float, predicted: float) -> Claim:
         kind=Kind.UPPER,
         reference=Reference(MIN, "Theorem 12", equation),
         statement="the faster the error vanishes, the less a start drifts from the invariant set",
-        tolerance_origin="weights followed at rtol 1e-12, relative to the distance at the start",
+        tolerance_origin="factors followed at rtol 1e-12, relative to the distance at the start",
         atol=1e-8,
     )
 
@@ -116,5 +116,5 @@ def _distance(
 ) -> float:
     d, m = problem.shape
     net = LinearNet.gaussian(d, m, width=width, scale=width**-exponent, rng=rng)
-    M: FloatArray = follow(net, problem).M[-1]
+    M: FloatArray = follow_weights(net, problem).M[-1]
     return float(np.linalg.norm(M - problem.min_norm, 2))

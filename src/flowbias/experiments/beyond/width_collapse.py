@@ -26,7 +26,7 @@ from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
     ending,
-    in_powers,
+    name_of,
     planted,
     slope,
 )
@@ -100,12 +100,13 @@ _COLOURS = tuple(DEPTH_COLOURS.values())
 
 
 def draw_along_sigma(axes: Axes, table: Table) -> None:
-    for colour, width in zip(_COLOURS, table.levels("width"), strict=False):
+    widths = table.levels("width")
+    for colour, width in zip(_COLOURS, widths, strict=False):
         x, curve = _curve(axes, table, width, colour, shift=-0.5 * np.log10(width))
         # Where the curves stand side by side.
-        at = int(np.argmin(np.abs(curve - 0.55)))
-        side = "right" if width == table.levels("width")[0] else "left"
-        name_line(axes, in_powers(width), x[at], curve[at], side=side, colour=colour)
+        at = int(np.argmin(np.abs(curve - 0.3)))
+        side = "right" if width == widths[0] else "left"
+        name_line(axes, name_of(width, widths), x[at], curve[at], side=side, colour=colour)
     axes.set(xscale="log", ylim=(0.0, 1.15))
     reference_line(axes, x=10.0**FIXED_SIGMA, text="")
     axes.set_xlabel("size of the product at the start σ = α²√k")
@@ -138,7 +139,7 @@ def draw_approach(axes: Axes, table: Table) -> None:
     guide = 4.0 * widths**-0.5
     axes.plot(widths, guide, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
     middle = len(widths) // 2
-    name_line(axes, "∝ 1/√k", widths[middle], guide[middle])
+    name_line(axes, "∝ 1/√k", widths[middle], 1.7 * guide[middle])
     axes.set_xlabel("width k")
     axes.set_ylabel("distance from infinite width, relative")
 

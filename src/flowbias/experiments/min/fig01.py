@@ -18,7 +18,7 @@ import numpy as np
 
 from flowbias._typing import FloatArray, Mask
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import BLUE, DEPTH_COLOURS, INK, RED
+from flowbias.experiments.drawing import BLUE, DEPTH_COLOURS, INK, RED, name_line
 from flowbias.experiments.min.loss_and_bounds import RESOLVED
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
@@ -104,6 +104,8 @@ def draw_map(axes: Axes, table: Table) -> None:
     axes.plot(edge, -edge, color=RED, linewidth=1.2, linestyle=":")
     bare = rows.rows(_uncovered(rows))
     axes.plot(bare["u"], bare["v"], "o", color=RED, markersize=3.5)
+    name_line(axes, "no rate", -0.95, 0.78, side="left", colour=RED)
+    name_line(axes, "uv = y", 0.85, 1.2, side="left", colour=DEPTH_COLOURS[4])
     axes.set(aspect="equal", xlim=edge, ylim=edge)
     axes.set_xlabel("u at the start  (dashed: margin begins and ends)")
     axes.set_ylabel("v at the start")

@@ -120,7 +120,7 @@ def draw_loss(axes: Axes, table: Table) -> None:
 
 
 # Where the name of a line stands: the share of the first loss, and the side.
-_PLACES = {"case 1": (1e-7, "left"), "case 2": (3e-12, "right"), "case 3": (1e-8, "right")}
+_PLACES = {"case 1": (1e-7, "left"), "case 2": (1e-11, "right"), "case 3": (1e-8, "right")}
 
 
 def draw_log_loss(axes: Axes, table: Table) -> None:
@@ -137,7 +137,9 @@ def draw_log_loss(axes: Axes, table: Table) -> None:
         axes.plot(x, bound, color=colour, linewidth=1.2, linestyle="--")
         share, side = _PLACES[start]
         k = min(int(np.searchsorted(-loss, -share)), len(x) - 1)
-        name_line(axes, start, x[k], loss[k], side=side, colour=colour)
+        # Lines fall: off them is above on their right, below on their left.
+        off = {"right": 3.0, "left": 0.3}[side]
+        name_line(axes, start, x[k], off * loss[k], side=side, colour=colour)
         end = max(end, x[-1])
     axes.set(yscale="log", xlim=(0.0, 0.8 * end), ylim=(1e-12, 3.0))
     axes.annotate("dashed: Theorem 3", (0.98, 0.04), xycoords="axes fraction", ha="right")

@@ -22,7 +22,7 @@ from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import BLUE, INK, RED, draw_band, name_line
 from flowbias.experiments.table import Columns, Summary, Table
-from flowbias.flows import flow
+from flowbias.flows import flow, gradient_descent
 from flowbias.matrix_problem import MatrixRegression
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 DELTA = 0.01
 # Relative residual at which V counts as V(inf): its error is of that order.
 RESIDUAL = 1e-9
-# Loss at which the paper stops.
-PAPER_LOSS = 1e-8
+# Step of the paper's gradient descent, and the loss at which it stops.
+STEP, PAPER_LOSS = 5e-3, 1e-8
+# More steps than that loss takes.
+_MANY = 10**6
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -45,16 +47,16 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     for width in str(settings["widths"]).split():
         for replicate in range(int(settings["replicates"])):
             yield "distance", {**sizes, "width": int(width), "replicate": replicate}
+    for width in str(settings["descents"]).split():
+        yield "descent", {**sizes, "width": int(width)}
 
 
 def compute(task: Task) -> Columns:
-    """How far from the least norm fit the flow ends, and what theory says of it."""
-    rng = task.rng()
-    n, d, width = (task.integer(name) for name in ("n", "d", "width"))
-    X = rng.standard_normal((n, d)) / np.sqrt(d)
-    Y = X @ rng.standard_normal((d, 1)) / np.sqrt(d) + 0.01 * rng.standard_normal((n, 1))
-    net = LinearNet.gaussian(d, 1, width=width, scale=width**-0.5, rng=rng)
-    problem = MatrixRegression(X, Y)
+    """How far from the least norm fit the flow ends, and what theory says; or where descent is."""
+    net, problem = _problem(task)
+    if task.part == "descent":
+        return _descent(net, problem)
+    width, d = task.integer("width"), task.integer("d")
     trajectory = flow(net, problem, loss="mean", residual=RESIDUAL)
     theta, end = problem.min_norm, trajectory.M[-1]
     rank = problem.spectrum.rank
@@ -68,6 +70,38 @@ def compute(task: Task) -> Columns:
         "bound": _bound(problem, width),
         "wide_enough": float(width > 16.0 * _T(d) ** 2),
         "residual": float(trajectory.residual[-1]),
+    }
+
+
+def _problem(task: Task) -> tuple[LinearNet, MatrixRegression]:
+    """[min2021, appendix A.3]."""
+    rng = task.rng()
+    n, d, width = (task.integer(name) for name in ("n", "d", "width"))
+    X = rng.standard_normal((n, d)) / np.sqrt(d)
+    Y = X @ rng.standard_normal((d, 1)) / np.sqrt(d) + 0.01 * rng.standard_normal((n, 1))
+    net = LinearNet.gaussian(d, 1, width=width, scale=width**-0.5, rng=rng)
+    return net, MatrixRegression(X, Y)
+
+
+def _descent(net: LinearNet, problem: MatrixRegression) -> Columns:
+    """The paper's gradient descent, as far as the paper takes it, and the flow at that time."""
+    loss_at_1 = float(np.mean(problem.target**2))
+    run = gradient_descent(
+        net,
+        problem,
+        step_size=STEP,
+        max_steps=_MANY,
+        loss="mean",
+        residual=float(np.sqrt(PAPER_LOSS / loss_at_1)),
+    )
+    there = flow(net, problem, t=[run.time], loss="mean").M[-1]
+    off = problem.spectrum.off_range
+    return {
+        "steps": run.steps,
+        "last_loss": run.loss_at(run.steps),
+        "descent_distance": float(np.linalg.norm(off(run.M))),
+        "flow_distance": float(np.linalg.norm(off(there))),
+        "share": STEP / run.stable_step_size,
     }
 
 
@@ -91,12 +125,13 @@ def draw_distance(axes: Axes, table: Table) -> None:
     curve = rows.summary("distance", by="width")
     draw_band(axes, curve.x, curve, color=BLUE, marker="o", markersize=4)
     middle = len(curve.x) // 2
-    name_line(axes, "distance", curve.x[middle], curve.high[middle], colour=BLUE)
+    # Names stand above their lines, which fall.
+    name_line(axes, "distance", curve.x[middle], 1.6 * curve.high[middle], colour=BLUE)
     wide = rows.rows(rows["wide_enough"] == 1.0)
     bound = wide.summary("bound", by="width")
     axes.plot(bound.x, bound.median, color=RED, linewidth=1.2, linestyle="--")
     k = len(bound.x) // 2
-    name_line(axes, "Theorem 12", bound.x[k], bound.median[k], colour=RED)
+    name_line(axes, "Theorem 12", bound.x[k], 1.8 * bound.median[k], colour=RED)
     axes.set(xscale="log", yscale="log")
     axes.set_xlabel("width h")
     axes.set_ylabel("distance to least norm ‖UVᵀ(∞) − Θ‖")
@@ -129,6 +164,7 @@ def check(table: Table) -> list[Check]:
         _bounded(rows),
         _stopping(rows),
         _fitted(rows),
+        _descends(table.part("descent")),
     ]
 
 
@@ -206,6 +242,19 @@ def _fitted(rows: Table) -> Check:
     )
 
 
+def _descends(rows: Table) -> Check:
+    """Errors of descent are of the order of its step in units of the stable one."""
+    apart = np.abs(rows["descent_distance"] / rows["flow_distance"] - 1.0)
+    there = (rows["last_loss"] <= 1.001 * PAPER_LOSS) & (apart <= rows["share"])
+    return Check(
+        "descent-goes-there-too",
+        f"the paper's gradient descent, with steps of {STEP:g}, is as far away as the flow",
+        f"distances differ by at most {np.max(apart):.1e} after {np.max(rows['steps']):.0f} steps "
+        f"of at most {np.max(rows['share']):.1e} stable ones",
+        bool(there.all()),
+    )
+
+
 _PAPER_WIDTHS = "500 1000 2000 5000 10000"
 
 EXPERIMENT = Experiment(
@@ -223,18 +272,26 @@ EXPERIMENT = Experiment(
         "root, as Theorem 12 bounds it."
     ),
     settings={
-        Preset.SMOKE: {"d": 100, "n": 20, "widths": "100 1000 10000 100000", "replicates": 5},
+        Preset.SMOKE: {
+            "d": 100,
+            "n": 20,
+            "widths": "100 1000 10000 100000",
+            "replicates": 5,
+            "descents": "1000",
+        },
         Preset.LAPTOP: {
             "d": 500,
             "n": 100,
             "widths": f"{_PAPER_WIDTHS} 100000 1000000 10000000",
             "replicates": 25,
+            "descents": "500 10000",
         },
         Preset.PAPER: {
             "d": 500,
             "n": 100,
             "widths": f"{_PAPER_WIDTHS} 30000 100000 300000 1000000 3000000 10000000",
             "replicates": 101,
+            "descents": "500 10000",
         },
     },
     tasks=tasks,

@@ -14,7 +14,7 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.experiments.table import Columns, Table
-from flowbias.flows import flow
+from flowbias.flows import flow, gradient_descent
 from flowbias.flows.lifted_trajectory import LiftedTrajectory
 from flowbias.matrix_problem import MatrixRegression
 from flowbias.models import LinearNet
@@ -23,6 +23,8 @@ from flowbias.theory.reduced_net import at, braces, reduced_weights, singular_va
 # Losses below this share of the first are not drawn: the residual is then 1e-6 of what it was, and
 # still has six digits or more.
 RESOLVED = 1e-12
+# Relative residual below which no loss is resolved: residuals start at about 1, or above it.
+UNRESOLVED = 1e-7
 # What integration at rtol 1e-10 and rounding may add to a loss or a rate, relative to it.
 INTEGRATION = 1e-6
 
@@ -75,23 +77,21 @@ def _rate(trajectory: LiftedTrajectory, data: Regression, i: int) -> float:
 
 
 def measured_descent(net: LinearNet, data: Regression, steps: int, samples: int) -> Columns:
-    """Gradient descent beside the flow: the loss of both after the same time, step by step.
-
-    Descent acts from the left as the flow does, Z <- (I - step c A) Z, so weights with the same
-    Gram matrix and at most r + m columns give the same losses at any width.
-    """
-    seen = reduced_weights(*weights_of(net), MatrixRegression(data.X, data.Y))
-    Z = np.linalg.qr(np.vstack([seen.U1, seen.V]).T).R.T
-    root, r = seen.root[:, None], len(seen.U1)
+    """Gradient descent beside the flow: the loss of both after the same time, step by step."""
+    run = gradient_descent(
+        net,
+        data.X,
+        data.Y,
+        step_size=data.step,
+        max_steps=steps,
+        loss=data.loss_constant,
+        residual=UNRESOLVED,
+    )
     shown = np.unique(np.linspace(0, steps, samples + 1).astype(int))
-    losses = np.empty(steps + 1)
-    for k in range(steps + 1):
-        error = seen.target - root * (Z[:r] @ Z[r:].T)
-        losses[k] = 0.5 * data.loss_constant * float(np.sum(error**2))
-        R = (data.step * data.loss_constant) * (root * error)
-        Z = Z + np.vstack([R @ Z[r:], R.T @ Z[:r]])
-    losses = losses[shown]
-    shown, losses = shown[losses >= RESOLVED * losses[0]], losses[losses >= RESOLVED * losses[0]]
+    shown = shown[shown <= run.steps]
+    losses = run.loss_at(shown)
+    resolved = losses >= RESOLVED * losses[0]
+    shown, losses = shown[resolved], losses[resolved]
     trajectory = flow(net, data.X, data.Y, t=shown * data.step, loss=data.loss_constant)
     return {"t": shown * data.step, "descent_loss": losses, "loss": trajectory.loss}
 

@@ -91,6 +91,11 @@ def slope(x: FloatArray, y: FloatArray) -> float:
     return float(away @ y / (away @ away))
 
 
+def name_of(width: float, widths: FloatArray) -> str:
+    """A width as the name of its line; the widest says what the numbers are."""
+    return f"k = {in_powers(width)}" if width == widths[-1] else in_powers(width)
+
+
 def in_powers(width: float) -> str:
     """A width as the name of a line: 10⁶ where it is a power of ten from 100 on, else as it is."""
     power = float(np.log10(width))

@@ -27,7 +27,7 @@ from flowbias.experiments.woodworth.completion import (
     check_followed,
     crossing,
     ending,
-    in_powers,
+    name_of,
     planted,
     slope,
 )
@@ -109,25 +109,37 @@ def draw_identity(axes: Axes, table: Table) -> None:
 
 def draw_error(axes: Axes, table: Table) -> None:
     axes.set(xscale="log", ylim=(-0.03, 1.3))
-    _draw_widths(axes, table, "error", at=0.5)
+    widths = table.part("gaussian").levels("width")
+    for width, curve, colour in _draw_widths(axes, table, "error"):
+        # Where the curves stand side by side.
+        k = int(np.argmin(np.abs(curve.median - 0.5)))
+        side = "right" if width == widths[0] else "left"
+        name_line(
+            axes, name_of(width, widths), curve.x[k], curve.median[k], side=side, colour=colour
+        )
     axes.set_xlabel("scale of the start α")
     axes.set_ylabel("error on unseen entries, relative")
 
 
 def draw_moved(axes: Axes, table: Table) -> None:
     axes.set(xscale="log", yscale="log")
-    _draw_widths(axes, table, "moved", at=0.05)
+    widths = table.part("gaussian").levels("width")
+    for width, curve, colour in _draw_widths(axes, table, "moved"):
+        name_line(axes, name_of(width, widths), curve.x[-1], curve.median[-1], colour=colour)
+    axes.set_xlim(right=10.0 * axes.get_xlim()[1])  # room for the names
     axes.set_xlabel("scale of the start α")
     axes.set_ylabel("movement of unseen entries, relative")
 
 
-def _draw_widths(axes: Axes, table: Table, column: str, *, at: float) -> None:
+def _draw_widths(axes: Axes, table: Table, column: str) -> list[tuple[float, Summary, str]]:
+    """A band per width; the widths with their curves and colours."""
+    drawn = []
     rows = _relative(table.part("gaussian"))
     for colour, width in zip(_COLOURS, rows.levels("width"), strict=False):
         curve: Summary = rows.where(width=width).summary(column, by="alpha")
         draw_band(axes, curve.x, curve, color=colour)
-        place = int(np.argmin(np.abs(np.log(curve.median / at))))
-        name_line(axes, in_powers(width), curve.x[place], curve.median[place], colour=colour)
+        drawn.append((float(width), curve, colour))
+    return drawn
 
 
 def _relative(rows: Table) -> Table:

@@ -1,0 +1,167 @@
+"""The potential of a parametrization, by integration.  [li2022, Theorem 4.8]
+
+    grad_dual(z) = F(theta(1)),  theta' = J^T z / g          hess_dual(z) = J J^T / g  there
+    grad(w)      = z with grad_dual(z) = w, by Newton's method
+    value(w)     = int s |J^T z|^2 / g ds,    conjugate(z) = <z, w(z)> - value(w(z))
+
+g = 1 for gradient fields that commute. Duals are counted from the start: grad Q(w(0)) = 0 and
+Q(w(0)) = 0, so no shift is needed and the mirror rate is 1.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.derive.parametrization import Parametrization
+from flowbias.derive.unit_time_flow import (
+    NoWarp,
+    State,
+    Warp,
+    along_dual,
+    along_predictor,
+    metric_solve,
+    nowhere,
+    start_of,
+)
+from flowbias.potentials.joint import JointPotential
+from flowbias.problem import InputError
+
+T = TypeVar("T")
+
+# Newton's method asks for w and dw/dz at the same dual point; a line search comes back to it.
+_REMEMBERED = 1024
+_NEWTON_STEPS = 30
+_HALVINGS = 12
+# w(z) = w to this relative accuracy ends Newton's method; what integration at 1e-12 can give.
+_SOLVED = 1e-13
+
+
+@dataclass(frozen=True, eq=False)
+class DerivedPotential(JointPotential):
+    """The potential that gradient flow of F(theta) from theta0 minimizes, found numerically.
+
+    Points outside the domain, primal or dual, give NaN (the potential: infinity).
+    """
+
+    model: Parametrization
+    warp: Warp = field(default_factory=NoWarp)
+    _states: OrderedDict[bytes, State] = field(default_factory=OrderedDict, repr=False)
+    _inverses: OrderedDict[bytes, State] = field(default_factory=OrderedDict, repr=False)
+
+    @property
+    def dimension(self) -> int:
+        return self.model.d
+
+    @property
+    def rounding(self) -> float:
+        # 1e-12 per step and a hundred steps at most.
+        return 1e-10
+
+    def grad_dual(self, z: FloatArray) -> FloatArray:
+        state = self.state_at(z)
+        return self.model.predictor_at(state.theta) if state.inside else self._nan()
+
+    def hess_dual(self, z: FloatArray) -> FloatArray:
+        state = self.state_at(z)
+        if not state.inside:
+            return np.full((self.model.d, self.model.d), np.nan)
+        return np.asarray(self.model.metric(state.theta) * np.exp(-state.log_g))
+
+    def grad(self, w: FloatArray) -> FloatArray:
+        return self._inverse(w).z.copy()
+
+    def value(self, w: FloatArray) -> float:
+        state = self._inverse(w)
+        if not state.inside:
+            return np.inf
+        # Newton leaves w(z) a rounding error away from w: <z, w - w(z)> is what that is worth.
+        return state.potential + float(state.z @ (w - self.model.predictor_at(state.theta)))
+
+    def conjugate(self, z: FloatArray) -> float:
+        state = self.state_at(z)
+        if not state.inside:
+            return np.inf
+        return float(state.z @ self.model.predictor_at(state.theta)) - state.potential
+
+    def warp_at(self, z: FloatArray) -> float:
+        """g at a dual point, 1 at the start; how much faster the mirror flow's clock runs."""
+        return float(np.exp(self.state_at(z).log_g))
+
+    def state_at(self, z: FloatArray) -> State:
+        """The parameters (and log g, and Q) from which grad_dual(z) is read off."""
+        z = self._vector("z", z)
+        key = z.tobytes()
+        if key not in self._states:
+            found = nowhere(self.model)
+            if np.isfinite(z).all():
+                found = along_dual(self.model, self.warp, start_of(self.model), z)
+            _remember(self._states, key, found)
+        return self._states[key]
+
+    def _inverse(self, w: FloatArray) -> State:
+        w = self._vector("w", w)
+        key = w.tobytes()
+        if key not in self._inverses:
+            _remember(self._inverses, key, self._newton(w))
+        return self._inverses[key]
+
+    def _newton(self, w: FloatArray) -> State:
+        """Newton's method on w(z) = w, from where the straight line in w leads.
+
+        Each step flows on from the last state: exact because Q depends on no path, and short.
+        """
+        outside = nowhere(self.model)
+        if not np.isfinite(w).all():
+            return outside
+        near = along_predictor(self.model, self.warp, start_of(self.model), w - self.model.initial)
+        state = self.state_at(near.z)
+        miss = self._miss(state, w)
+        for _ in range(_NEWTON_STEPS):
+            if not state.inside or miss <= _SOLVED:
+                return state
+            step = self._newton_step(state, w)
+            for halving in range(_HALVINGS):
+                trial = along_dual(self.model, self.warp, state, 0.5**halving * step)
+                missed = self._miss(trial, w)
+                if missed < miss:
+                    break
+            else:
+                # No progress: the floor of the integrator, or the end of the domain.
+                break
+            state, miss = trial, missed
+        return state if miss <= self.rounding else outside
+
+    def _newton_step(self, state: State, w: FloatArray) -> FloatArray:
+        change = w - self.model.predictor_at(state.theta)
+        step = metric_solve(self.model.metric(state.theta), change)
+        return np.asarray(np.exp(state.log_g) * step)
+
+    def _miss(self, state: State, w: FloatArray) -> float:
+        """max |w(z) - w| relative to the size of both and of the start; NaN outside the domain."""
+        if not state.inside:
+            return np.nan
+        size = np.abs(w).max() + np.abs(self.model.initial).max()
+        return float(np.abs(self.model.predictor_at(state.theta) - w).max() / (size or 1.0))
+
+    def _nan(self) -> FloatArray:
+        return np.full(self.model.d, np.nan)
+
+    def _vector(self, name: str, given: FloatArray) -> FloatArray:
+        array = np.array(given, dtype=np.float64)
+        if array.shape != (self.model.d,):
+            raise InputError(
+                f"{name}: must be one vector of shape ({self.model.d},), got shape {array.shape}. "
+                "A potential that does not separate takes one point at a time."
+            )
+        return array
+
+
+def _remember(memory: OrderedDict[bytes, T], key: bytes, found: T) -> None:
+    memory[key] = found
+    while len(memory) > _REMEMBERED:
+        memory.popitem(last=False)

@@ -1,0 +1,133 @@
+"""Is the inverse metric the Hessian of a potential?  [azulay2021, eq. (6)]
+
+    H = (J J^T)^{-1},    d H_ij / d w_k = d H_ik / d w_j    for all i, j, k
+
+d/dw_k is the derivative along J^T (J J^T)^{-1} e_k, the smallest motion of theta that moves w_k
+alone. Where H is a function of w (see `orbit_dimension`) this holds exactly if H = Hess Q, and then
+gradient flow is mirror flow with potential Q, commuting or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.derive.metric import lifted_derivative, require_frame
+from flowbias.derive.parametrization import Parametrization, require_torch
+from flowbias.derive.reachable import as_parametrization, reachable_points
+from flowbias.problem import InputError
+
+#: Least tolerance of a relative defect; more where J J^T is ill-conditioned.
+TOLERANCE = 1e-9
+TOLERANCE_ORIGIN = "flows followed to 1e-12, rounding 100 p eps times the condition of J J^T"
+# Sums below this share of their terms are measured against the terms: what is left is rounding.
+_CANCELLATION = 1e-3
+
+
+@dataclass(frozen=True, repr=False)
+class HessianMap:
+    """||T_ijk - T_ikj|| / ||T||, T = dH/dw, in a frame where the metric is the identity."""
+
+    #: the largest of `at_points`
+    defect: float
+    #: at theta0 and along random flows
+    at_points: tuple[float, ...]
+    predictors: int
+    tolerance: float
+    tolerance_origin: str = TOLERANCE_ORIGIN
+
+    @property
+    def holds(self) -> bool:
+        return self.defect <= self.tolerance
+
+    @property
+    def summary(self) -> str:
+        if self.predictors == 1:
+            return "one predictor: its metric is a second derivative whatever F is"
+        word = "is" if self.holds else "is not"
+        return (
+            f"(J J^T)^-1 {word} a Hessian: asymmetry of its derivative {self.defect:.2g} "
+            f"(tolerance {self.tolerance:.0e}) over {len(self.at_points)} point(s)"
+        )
+
+    def __repr__(self) -> str:
+        return f"HessianMap({'yes' if self.holds else 'no'}: {self.summary})"
+
+
+def hessian_map(
+    F: Callable[[Any], Any] | Parametrization,
+    theta: Any = None,
+    *,
+    points: int = 3,
+    rng: int | np.random.Generator = 0,
+) -> HessianMap:
+    """Whether (J J^T)^{-1} is a Hessian map, at theta and along random flows from it."""
+    model = as_parametrization(F, theta)
+    model.require_regular()
+    visited = reachable_points(model, points, np.random.default_rng(rng))
+    tolerance = max(metric_tolerance(model, point) for point in visited)
+    defects = tuple(_defect(model, point) for point in visited)
+    return HessianMap(max(defects), defects, model.d, tolerance)
+
+
+def hessian_map_of_metric(H: Callable[[Any], Any], w: ArrayLike) -> HessianMap:
+    """The same test for a metric given as a torch function of w: (d,) -> (d, d).
+
+    H(w) = I + w w^T is the control that must fail.
+    """
+    value, derivative = metric_and_derivative(H, w)
+    root = np.linalg.cholesky(np.linalg.inv(value))
+    T = np.einsum("ijk,ia,jb,kc->abc", derivative, root, root, root)
+    defect = relative(asymmetry(T), float(np.linalg.norm(T)), 0.0)
+    condition = float(np.linalg.cond(value))
+    d = len(value)
+    return HessianMap(defect, (defect,), d, _rounding(d, condition))
+
+
+def metric_and_derivative(H: Callable[[Any], Any], w: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """H(w) and d H_ij / d w_k, if H(w) is a symmetric positive definite matrix."""
+    torch = require_torch()
+    point = torch.tensor(np.asarray(w, dtype=np.float64))
+    value = np.array(H(point).detach().numpy())
+    d = point.numel()
+    if point.ndim != 1 or value.shape != (d, d):
+        raise InputError(
+            f"H: must map w of shape (d,) to a matrix (d, d), got {value.shape} for w of shape "
+            f"{tuple(point.shape)}. Return the metric's inverse in the coordinates of w."
+        )
+    if not np.allclose(value, value.T, rtol=1e-12) or np.linalg.eigvalsh(value)[0] <= 0.0:
+        raise InputError(
+            f"H: must be symmetric and positive definite, got {value.tolist()} at w = "
+            f"{np.asarray(w).tolist()}. Only metrics define a flow."
+        )
+    return value, np.array(torch.func.jacfwd(H)(point).detach().numpy())
+
+
+def metric_tolerance(model: Parametrization, theta: FloatArray) -> float:
+    """What rounding and the flows' errors can make of a defect that is zero."""
+    return _rounding(model.p, require_frame(model, theta))
+
+
+def _rounding(p: int, condition: float) -> float:
+    return max(TOLERANCE, 100 * p * float(np.finfo(float).eps) * condition)
+
+
+def _defect(model: Parametrization, theta: FloatArray) -> float:
+    _, T, terms = lifted_derivative(model, model.tensor(theta))
+    T = np.array(T.detach().numpy())
+    return relative(asymmetry(T), float(np.linalg.norm(T)), float(terms))
+
+
+def asymmetry(T: FloatArray) -> FloatArray:
+    """T_ijk - T_ikj."""
+    return T - np.swapaxes(T, 1, 2)
+
+
+def relative(part: FloatArray, whole: float, terms: float) -> float:
+    """Norm of `part` over `whole`, which itself may be rounding of its `terms`."""
+    size = max(whole, _CANCELLATION * terms)
+    return float(np.linalg.norm(part)) / size if size > 0.0 else 0.0

@@ -1,0 +1,253 @@
+"""How much of parameter space the gradient fields can reach, and what they leave unchanged.
+
+The points that can be reached from theta0, whatever the data, form a manifold whose tangent space
+is spanned by all iterated brackets of the grad F_i. Its dimension r decides two things:
+
+    r = d makes the metric J J^T a function of the predictor alone on it;
+    p - r independent quantities are conserved, r taken at a generic start: a special one (balanced
+    neurons) can lie on a smaller orbit, which no function around it need see.
+
+The first is sufficient, not necessary: W = U U^T has r > d, and still J J^T depends on W alone.
+So its derivative along the reachable directions that leave w at rest is reported as well; J J^T is
+a function of w near theta0 exactly if that vanishes on the orbit.
+
+Every rank found is a lower bound: at a special point brackets may add nothing at one length and
+something at the next. The dimension of the orbit is the same at all its points (F analytic), so the
+largest rank among theta0 and a few generic points is the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.derive.brackets import COST_PER_LEVEL, numbers_touched, random_brackets
+from flowbias.derive.metric import FrameError, metric_derivatives_along
+from flowbias.derive.parametrization import Parametrization
+from flowbias.derive.reachable import as_parametrization, generic_point, reachable_points
+from flowbias.problem import InputError
+
+#: Distance of a unit field from the span of the others below which it counts as inside.
+RANK_TOLERANCE = 1.5e-8
+TOLERANCE_ORIGIN = "square root of eps: halfway, in digits, between rounding and an honest field"
+# A rank is called decided when what was kept exceeds what was dropped by this factor, and when
+# what was dropped is what flows followed to 1e-12 and rounding leave of a zero.
+CLEAR_GAP = 1e3
+ROUNDING = 1e-11
+METRIC_TOLERANCE = 1e-8
+#: floating-point operations, about; a minute on one core
+MAX_COST = 3e10
+# Words beyond those needed to fill the space: all of them must fall inside the span.
+_SPARE = 3
+# A gradient costs about four calls of F, and a number touched by torch about as much as ten flops.
+_FLOPS_PER_NUMBER = 40.0
+
+
+@dataclass(frozen=True, repr=False)
+class OrbitDimension:
+    """Dimension of the reachable set, how clearly it was decided, and what follows."""
+
+    dimension: int
+    #: the same from a generic start near theta0: larger where theta0 is special
+    generic_dimension: int
+    parameters: int
+    predictors: int
+    #: ranks found at theta0 and at the points along random flows
+    at_points: tuple[int, ...]
+    #: length of the longest bracket that added a direction
+    longest: int
+    #: distance from the span: the smallest of a field that was kept, the largest of one dropped
+    smallest_kept: float
+    largest_dropped: float
+    #: False if `max_cost` stopped the search: `dimension` is then only a lower bound
+    complete: bool
+    #: change of J J^T along reachable directions that leave w at rest, relative; NaN: J singular
+    metric_change: float
+    tolerance: float = RANK_TOLERANCE
+    tolerance_origin: str = TOLERANCE_ORIGIN
+    metric_tolerance: float = METRIC_TOLERANCE
+
+    @property
+    def gap(self) -> float:
+        """Smallest kept over largest dropped; infinite if nothing was near the decision."""
+        return self.smallest_kept / max(self.largest_dropped, float(np.finfo(float).tiny))
+
+    @property
+    def decided(self) -> bool:
+        return self.complete and self.gap >= CLEAR_GAP and self.largest_dropped <= ROUNDING
+
+    @property
+    def conservation_laws(self) -> int:
+        """Independent conserved quantities around theta0, polynomial or not."""
+        return self.parameters - self.generic_dimension
+
+    @property
+    def holds(self) -> bool:
+        """Whether the orbit has the dimension of the predictor."""
+        return self.decided and self.dimension == self.predictors
+
+    @property
+    def metric_from_predictor(self) -> bool:
+        """Whether J J^T is a function of w alone on the orbit."""
+        return self.decided and self.metric_change <= self.metric_tolerance
+
+    @property
+    def summary(self) -> str:
+        if not self.complete:
+            return (
+                f"orbit dimension at least {self.dimension} of {self.parameters}; longer brackets "
+                "would exceed max_cost"
+            )
+        special = (
+            ""
+            if self.dimension == self.generic_dimension
+            else f", from a generic start {self.generic_dimension}"
+        )
+        text = (
+            f"orbit dimension {self.dimension} (predictors {self.predictors}, parameters "
+            f"{self.parameters}{special}), {self.conservation_laws} conservation law(s); "
+            f"kept >= {self.smallest_kept:.1e}, dropped <= {self.largest_dropped:.1e}"
+        )
+        if not self.decided:
+            return text + ": no clear gap, not decided"
+        if np.isnan(self.metric_change):
+            return text + "; J J^T is singular on it"
+        word = "depends" if self.metric_from_predictor else "does not depend"
+        return text + f"; J J^T {word} on w alone (change at fixed w {self.metric_change:.1e})"
+
+    def __repr__(self) -> str:
+        return f"OrbitDimension({self.summary})"
+
+
+def orbit_dimension(
+    F: Callable[[Any], Any] | Parametrization,
+    theta: Any = None,
+    *,
+    points: int = 3,
+    rng: int | np.random.Generator = 0,
+    max_cost: float = MAX_COST,
+) -> OrbitDimension:
+    """Dimension of the Lie algebra generated by the gradient fields, at theta and on its orbit."""
+    model = as_parametrization(F, theta)
+    random = np.random.default_rng(rng)
+    gradient = _FLOPS_PER_NUMBER * numbers_touched(model)
+    budget = _Budget(model.p, points + 2, gradient, max_cost)
+    budget.require(2, model.p)
+    spans = [_span(model, at, random, budget) for at in reachable_points(model, points, random)]
+    generic = _span(model, generic_point(model, random), random, budget)
+    dimension = max(span.rank for span in spans)
+    full = [span for span in spans if span.rank == dimension]
+    return OrbitDimension(
+        dimension=dimension,
+        generic_dimension=generic.rank,
+        parameters=model.p,
+        predictors=model.d,
+        at_points=tuple(span.rank for span in spans),
+        longest=max(span.longest for span in full),
+        smallest_kept=min(span.kept for span in (*full, generic)),
+        largest_dropped=max(span.dropped for span in (*full, generic)),
+        complete=all(span.complete for span in (*full, generic)),
+        # np.max, unlike max, lets NaN through.
+        metric_change=float(np.max([_metric_change(model, span) for span in full])),
+    )
+
+
+@dataclass
+class _Span:
+    """An orthonormal basis that grows field by field at one point."""
+
+    theta: FloatArray
+    basis: FloatArray
+    kept: float = np.inf
+    dropped: float = 0.0
+    longest: int = 0
+    complete: bool = True
+
+    @property
+    def rank(self) -> int:
+        return len(self.basis)
+
+    def add(self, fields: FloatArray, length: int) -> bool:
+        """Take in what lies outside the span; whether there was anything."""
+        outside = fields - (fields @ self.basis.T) @ self.basis
+        _, values, right = np.linalg.svd(outside, full_matrices=False)
+        new = values > RANK_TOLERANCE
+        self.dropped = max(self.dropped, float(values[~new].max(initial=0.0)))
+        if not new.any():
+            return False
+        self.kept = min(self.kept, float(values[new].min()))
+        self.longest = length
+        # Projecting once more removes what cancellation left along the old directions.
+        added = right[new] - (right[new] @ self.basis.T) @ self.basis
+        self.basis = np.linalg.qr(np.vstack([self.basis, added]).T)[0].T
+        return True
+
+
+@dataclass(frozen=True)
+class _Budget:
+    """What words of a given length cost at all points together, and what they may cost."""
+
+    p: int
+    points: int
+    gradient: float
+    max_cost: float
+
+    def cost(self, length: int, words: int) -> float:
+        gradients = words * float(COST_PER_LEVEL) ** (length - 1)
+        algebra = 10.0 * words * words * self.p
+        return self.points * (gradients * self.gradient + algebra)
+
+    def allows(self, length: int, words: int) -> bool:
+        return self.cost(length, words) <= self.max_cost
+
+    def require(self, length: int, words: int) -> None:
+        """Refuse before any work, with the price."""
+        if self.allows(length, words):
+            return
+        cost = self.cost(length, words)
+        raise InputError(
+            f"theta: must have few enough parameters for the bracket test, got {self.p}: "
+            f"{words} brackets at {self.points} points take about {cost:.1e} operations "
+            f"(allowed {self.max_cost:.1e}) and {8e-9 * words * self.p:.1g} GB. Study a "
+            f"smaller instance of the same F, or pass max_cost={2 * cost:.0e}."
+        )
+
+
+def _span(
+    model: Parametrization, theta: FloatArray, random: np.random.Generator, budget: _Budget
+) -> _Span:
+    """All brackets at one point, longer and longer until a length adds nothing."""
+    span = _Span(theta, np.zeros((0, model.p)))
+    J = model.jacobian(theta)
+    sizes = np.linalg.norm(J, axis=1, keepdims=True)
+    if not sizes.any():
+        return span
+    span.add(np.divide(J, sizes, out=np.zeros_like(J), where=sizes > 0.0), 1)
+    length = 2
+    while span.rank < model.p:
+        words = model.p - span.rank + _SPARE
+        if not budget.allows(length, words):
+            span.complete = False
+            break
+        if not span.add(random_brackets(model, theta, length, words, random), length):
+            break
+        length += 1
+    return span
+
+
+def _metric_change(model: Parametrization, span: _Span) -> float:
+    """||D(J J^T)|| along the part of the span that leaves w at rest, relative to the whole span."""
+    J = model.jacobian(span.theta)
+    try:
+        changes = metric_derivatives_along(model, span.theta, span.basis)
+    except FrameError:
+        return float("nan")
+    _, _, right = np.linalg.svd(J @ span.basis.T)
+    at_rest = np.tensordot(right[model.d :], changes, axes=1)
+    whole = float(np.linalg.norm(changes))
+    # No reachable direction leaves w at rest, or a metric that never changes: nothing to compare.
+    return float(np.linalg.norm(at_rest)) / whole if at_rest.size and whole > 0.0 else 0.0

@@ -1,0 +1,312 @@
+"""A predictor w = F(theta) written as a torch function, with its derivatives in float64.
+
+    J = dF/dtheta,    M = J J^T,    [grad F_i, grad F_j] = Hess F_j grad F_i - Hess F_i grad F_j
+
+`Parametrization(F, theta0)` is a model for `fb.flow` and what everything in `flowbias.derive` works
+on. NumPy arrays go in and come out; torch is loaded when the first one is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.integrate import solve_ivp
+
+from flowbias._typing import FloatArray
+from flowbias.derive.smoothness import require_smooth
+from flowbias.models._base import Model, Parameters
+from flowbias.problem import InputError
+
+# Numbers that all second derivatives of F together may take: 400 MB.
+LARGEST_HESSIANS = 50_000_000
+# Singular values of J with unit rows that count as zero: derivatives are exact up to rounding, so
+# what is left of a zero is a few ulps times the cancellation inside F.
+RANK_TOLERANCE = 1e-11
+# The tightest relative tolerance that SciPy's integrators accept is 100 eps = 2.2e-14.
+_FLOW_RTOL = 1e-13
+# Evaluations of one flow; a field that needs more has left the double range or is stiff beyond use.
+_MOST_EVALUATIONS = 200_000
+
+
+def require_torch() -> Any:
+    """The torch module, or an error that says how to get it."""
+    try:
+        import torch
+    except ImportError:
+        raise ImportError(
+            "flowbias.derive differentiates your function with torch, which is not installed. "
+            "Install the extra: pip install 'flowbias[nets]'."
+        ) from None
+    return torch
+
+
+class TooLongError(RuntimeError):
+    """A flow that was given up after `_MOST_EVALUATIONS` evaluations of its field."""
+
+
+class Parametrization(Model):
+    """w = F(theta) started at theta0.
+
+    F takes a torch tensor of theta0's shape and returns one of shape (d,), both float64. `names`
+    has one name per parameter, in the order of theta0.ravel(), for readable output.
+    """
+
+    def __init__(
+        self, F: Callable[[Any], Any], theta0: Any, names: Sequence[str] | None = None
+    ) -> None:
+        if not callable(F):
+            raise InputError(
+                f"F: must be a function of a torch tensor, got {type(F).__name__}. "
+                "Pass e.g. lambda theta: theta[:3] ** 2 - theta[3:] ** 2."
+            )
+        self._torch = require_torch()
+        start, self._shape = _read_start(self._torch, theta0)
+        self._F = F
+        self._last: tuple[FloatArray, FloatArray] | None = None
+        #: theta0 as one vector
+        self.start: FloatArray = start
+        self.start.setflags(write=False)
+        self.p = int(start.size)
+        self.names: tuple[str, ...] = _read_names(names, self.p)
+        #: F(theta0)
+        self.initial: FloatArray = self._first_call()
+        self.d = int(self.initial.size)
+        require_smooth(self)
+
+    def __repr__(self) -> str:
+        name = getattr(self._F, "__name__", type(self._F).__name__)
+        return f"{type(self).__name__}({name}, {self.p} parameters -> {self.d} predictors)"
+
+    # --- F and its derivatives -------------------------------------------------------------------
+
+    def torch_function(self, flat: Any) -> Any:
+        """F as a function of one flat tensor: what torch.func transforms."""
+        return self._F(flat.reshape(self._shape))
+
+    def tensor(self, theta: FloatArray) -> Any:
+        """A parameter vector as a float64 tensor of its own."""
+        return self._torch.tensor(np.asarray(theta, dtype=np.float64).ravel())
+
+    def predictor_at(self, theta: FloatArray) -> FloatArray:
+        """F(theta), (d,)."""
+        with self._torch.no_grad():
+            w = self.torch_function(self.tensor(theta))
+        if tuple(w.shape) != (self.d,):
+            raise InputError(
+                f"F: must return {self.d} numbers everywhere, as at theta0, got shape "
+                f"{tuple(w.shape)} at theta = {theta}. Let the shape depend on no value."
+            )
+        return np.array(w.numpy())
+
+    def pulled_back(self, theta: FloatArray, z: FloatArray) -> FloatArray:
+        """J(theta)^T z = sum_i z_i grad F_i(theta), (p,): one backward pass."""
+        point = self.tensor(theta).requires_grad_()
+        w = self.torch_function(point)
+        (gradient,) = self._torch.autograd.grad(w, point, self.tensor(z))
+        return np.array(gradient.numpy())
+
+    def jacobian(self, theta: FloatArray) -> FloatArray:
+        """dF/dtheta, (d, p)."""
+        # Metric, warp and lift ask for it at the same point, one after the other.
+        if self._last is None or not np.array_equal(theta, self._last[0]):
+            transform = self._torch.func.jacrev(self.torch_function)
+            self._last = np.array(theta), self._transformed(transform, theta)
+        return self._last[1].copy()
+
+    def hessians(self, theta: FloatArray) -> FloatArray:
+        """Hess F_i for every i, (d, p, p)."""
+        self._require_room_for_hessians()
+        func = self._torch.func
+        transform = func.jacfwd(func.jacrev(self.torch_function))
+        return np.array(self._transformed(transform, theta))
+
+    def metric(self, theta: FloatArray) -> FloatArray:
+        """M = J J^T, (d, d): w' = -c M X^T r along gradient flow."""
+        J = self.jacobian(theta)
+        return J @ J.T
+
+    def brackets(self, theta: FloatArray) -> FloatArray:
+        """[grad F_i, grad F_j] = Hess F_j grad F_i - Hess F_i grad F_j, (d, d, p)."""
+        moved = np.einsum("jqp,ip->ijq", self.hessians(theta), self.jacobian(theta))
+        return np.asarray(moved - np.swapaxes(moved, 0, 1))
+
+    def flow_along(self, theta: FloatArray, z: FloatArray, time: float = 1.0) -> FloatArray:
+        """theta after `time` under theta' = sum_i z_i grad F_i(theta); NaN if it blows up first.
+
+        Local error 1e-13 per step (eighth-order Runge-Kutta); a negative time goes back.
+        """
+        theta, z = np.asarray(theta, dtype=np.float64).ravel(), np.asarray(z, dtype=np.float64)
+        if time == 0.0 or not z.any():
+            return theta.copy()
+        calls = 0
+
+        def field(_: float, state: FloatArray) -> FloatArray:
+            nonlocal calls
+            calls += 1
+            if calls > _MOST_EVALUATIONS:
+                raise TooLongError(
+                    f"the flow along z = {z} was not followed to time {time} within "
+                    f"{_MOST_EVALUATIONS} evaluations. Take a shorter time or a smaller z."
+                )
+            return self.pulled_back(state, z)
+
+        size = float(np.abs(theta).max()) or 1.0
+        with np.errstate(all="ignore"):
+            run = solve_ivp(
+                *(field, (0.0, float(time)), theta),
+                method="DOP853",
+                rtol=_FLOW_RTOL,
+                atol=1e-3 * _FLOW_RTOL * size,
+            )
+        return np.asarray(run.y[:, -1]) if run.success else np.full(self.p, np.nan)
+
+    def require_regular(self) -> None:
+        """Refuse a start where J is rank-deficient: there M has no inverse, so no H and no dual."""
+        zero = zero_directions(self.jacobian(self.start), self.start, self.initial)
+        if len(zero) == 0:
+            return
+        named = "; ".join(combination(row, [f"w{i + 1}" for i in range(self.d)]) for row in zero)
+        why = (
+            f"{self.p} parameters cannot move {self.d} predictors independently."
+            if self.p < self.d
+            else "A parameter that starts at 0 is the usual cause: start at a generic point."
+        )
+        raise InputError(
+            f"theta0: must be a point where dF/dtheta has rank {self.d}, got rank "
+            f"{self.d - len(zero)}: the metric J J^T is not invertible there, and to first order "
+            f"nothing moves along {named}. {why}"
+        )
+
+    # --- a model for fb.flow ---------------------------------------------------------------------
+
+    def initial_parameters(self) -> Parameters:
+        return (self.start,)
+
+    def predictor(self, parameters: Parameters) -> FloatArray:
+        return self.predictor_at(parameters[0])
+
+    def parameter_gradient(self, parameters: Parameters, g: FloatArray) -> Parameters:
+        return (self.pulled_back(parameters[0], g),)
+
+    # --- checks ----------------------------------------------------------------------------------
+
+    def _first_call(self) -> FloatArray:
+        """F(theta0), if it is a differentiable float64 vector of finite numbers."""
+        torch = self._torch
+        point = self.tensor(self.start).requires_grad_()
+        try:
+            w = self.torch_function(point)
+        except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
+            raise InputError(
+                f"F: must take a torch tensor of shape {self._shape} and return one, got "
+                f"{type(error).__name__}: {error}. Write it with torch functions only (NumPy "
+                "functions cannot be differentiated)."
+            ) from error
+        if not isinstance(w, torch.Tensor):
+            raise InputError(
+                f"F: must return a torch tensor, got {type(w).__name__}. Write it with torch "
+                "functions (NumPy's cannot be differentiated); join numbers by torch.stack."
+            )
+        shape = tuple(w.shape)
+        if len(shape) != 1 or shape[0] == 0:
+            raise InputError(
+                f"F: must return a vector of predictors, shape (d,), got shape {shape}. "
+                "Return w.reshape(-1); for one predictor a tensor of shape (1,)."
+            )
+        if w.dtype != torch.float64:
+            raise InputError(
+                f"F: must return float64, got {w.dtype}. It is handed float64: convert nothing "
+                "inside, and make constants with dtype=torch.float64."
+            )
+        values = np.array(w.detach().numpy())
+        if not np.isfinite(values).all():
+            i = int(np.flatnonzero(~np.isfinite(values))[0])
+            raise InputError(
+                f"F: must be finite at theta0, got {values[i]} for w{i + 1}. "
+                "Start inside the domain of F."
+            )
+        if not w.requires_grad:
+            raise InputError(
+                "F: must depend differentiably on theta, got a result that torch cannot trace back "
+                "to it. Avoid .detach(), .item(), torch.tensor(...) of entries, and constants."
+            )
+        return values
+
+    def _transformed(self, transform: Callable[[Any], Any], theta: FloatArray) -> FloatArray:
+        try:
+            result = transform(self.tensor(theta))
+        except RuntimeError as error:
+            raise InputError(
+                f"F: must be a function that torch.func can transform, got: {error}. Replace "
+                "in-place assignments by torch.stack or torch.cat, and branch on no values."
+            ) from error
+        return np.asarray(result.detach().numpy())
+
+    def _require_room_for_hessians(self) -> None:
+        cost = self.d * self.p * self.p
+        if cost > LARGEST_HESSIANS:
+            raise InputError(
+                f"theta0: must be small enough for all second derivatives of F, {self.d} "
+                f"predictors x {self.p}^2 = {cost:.1e} numbers ({8e-9 * cost:.1f} GB), got more "
+                f"than the {LARGEST_HESSIANS:.0e} allowed. Study a smaller instance of the same F."
+            )
+
+
+def zero_directions(J: FloatArray, theta: FloatArray, w: FloatArray) -> FloatArray:
+    """Rows c with c^T J = 0: combinations of predictors that stand still.
+
+    Judged with rows of J scaled to one length, so that predictors of different size are no
+    deficiency; a row counts as zero when moving theta by its own size would only move a last digit.
+    """
+    lengths = np.linalg.norm(J, axis=1)
+    moving = lengths * np.abs(theta).max() > RANK_TOLERANCE * np.abs(w)
+    unit = np.where(moving, lengths, 1.0)
+    scaled = np.where(moving[:, None], J / unit[:, None], 0.0)
+    left, values, _ = np.linalg.svd(scaled, full_matrices=True)
+    values = np.pad(values, (0, len(J) - len(values)))
+    return np.asarray(left[:, values <= RANK_TOLERANCE].T / unit)
+
+
+def combination(coefficients: FloatArray, names: Sequence[str]) -> str:
+    """A linear combination in words, largest coefficient scaled to 1: `w1 - 0.5*w3`."""
+    scaled = coefficients / coefficients[np.argmax(np.abs(coefficients))]
+    text = ""
+    for c, name in zip(scaled, names, strict=True):
+        if abs(c) < 1e-8:
+            continue
+        sign = (" - " if text else "-") if c < 0 else (" + " if text else "")
+        text += sign + (name if abs(abs(c) - 1.0) < 1e-8 else f"{abs(c):.4g}*{name}")
+    return text
+
+
+def _read_start(torch: Any, theta0: Any) -> tuple[FloatArray, tuple[int, ...]]:
+    # A tensor that wants gradients refuses to become an array; lists must not become float32.
+    given = np.asarray(theta0.detach().cpu() if isinstance(theta0, torch.Tensor) else theta0)
+    if given.dtype.kind not in "buif":
+        raise InputError(
+            f"theta0: must be an array of real numbers, got dtype {given.dtype}. Pass one flat "
+            "vector of all parameters (complex ones as real and imaginary parts)."
+        )
+    start = np.array(given, dtype=np.float64)
+    if start.size == 0:
+        raise InputError("theta0: must not be empty, got no parameters. Pass where F starts.")
+    if not np.isfinite(start).all():
+        i = int(np.flatnonzero(~np.isfinite(start.ravel()))[0])
+        raise InputError(
+            f"theta0: must be finite, got {start.ravel()[i]} at position {i}. Start elsewhere."
+        )
+    return start.ravel(), tuple(given.shape)
+
+
+def _read_names(names: Sequence[str] | None, p: int) -> tuple[str, ...]:
+    if names is None:
+        return tuple(f"th{i + 1}" for i in range(p))
+    given = tuple(map(str, names))
+    if len(given) != p or len(set(given)) != p:
+        raise InputError(
+            f"names: must be {p} different names, one per entry of theta0, got {list(given)}. "
+            "Leave it out for th1, th2, ..."
+        )
+    return given

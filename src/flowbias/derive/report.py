@@ -1,0 +1,149 @@
+"""The implicit bias of a parametrization: verdict, evidence, and the potential where there is one.
+
+report = implicit_bias(lambda th: th[:3] ** 2 - th[3:] ** 2, theta0)
+report.verdict, report.reason, report.evidence
+report.potential.grad_dual(z), report.limit(X, y), report.plot()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from flowbias.derive.commuting import commuting
+from flowbias.derive.conservation import ConservationLaws, conservation_laws
+from flowbias.derive.derived_model import DerivedModel, UnderivedModel, WarpedModel
+from flowbias.derive.derived_potential import DerivedPotential
+from flowbias.derive.hessian_map import hessian_map
+from flowbias.derive.orbit import orbit_dimension
+from flowbias.derive.parametrization import Parametrization
+from flowbias.derive.reachable import as_parametrization
+from flowbias.derive.time_warp import time_warp
+from flowbias.derive.verdict import Decision, Findings, Verdict, decide, shape_change
+from flowbias.problem import InputError
+from flowbias.solution import Solution
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Result = TypeVar("Result")
+Found: TypeAlias = DerivedModel | WarpedModel | UnderivedModel
+
+_MODELS: dict[Verdict, Callable[[Parametrization], Found]] = {
+    Verdict.MIRROR_FLOW: DerivedModel,
+    Verdict.WARPED: WarpedModel,
+    Verdict.NONE: UnderivedModel,
+    Verdict.INCONCLUSIVE: UnderivedModel,
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One test: what it measured, against which tolerance, and in words."""
+
+    name: str
+    #: None: not run
+    holds: bool | None
+    summary: str
+    #: the test's own result, with all its numbers; None where it was not run
+    result: Any = None
+
+    def __str__(self) -> str:
+        word = {True: "yes", False: "no", None: "-"}[self.holds]
+        return f"{self.name:<18} {word:<4} {self.summary}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report:
+    """What `implicit_bias` found."""
+
+    parametrization: Parametrization
+    verdict: Verdict
+    reason: str
+    evidence: tuple[Evidence, ...]
+    findings: Findings
+    laws: ConservationLaws | None
+
+    @cached_property
+    def model(self) -> Found:
+        """The parametrization with its potential, for `fb.flow` and (mirror flow) `fb.limit`."""
+        return _MODELS[self.verdict](self.parametrization)
+
+    @property
+    def potential(self) -> DerivedPotential | None:
+        """The numeric potential, grad Q(w(0)) = 0; None where there is none."""
+        return self.model.potential
+
+    def limit(self, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True) -> Solution:
+        """The flow's limit on (X, y) through the potential; refused where there is none."""
+        return self.model.limit(X, y, tol=tol, throw=throw)
+
+    def plot(self, ax: Any = None) -> Figure:
+        """The potential along each axis, for two predictors its contours; else the brackets."""
+        from flowbias.derive.report_plot import plot_report
+
+        return plot_report(self, ax)
+
+    def __repr__(self) -> str:
+        F = self.parametrization
+        lines = [
+            f"Report: {F.p} parameters -> {F.d} predictor(s)",
+            f"  verdict  {self.verdict.value}",
+            f"  because  {self.reason}",
+            "  evidence",
+            *(f"    {item}" for item in self.evidence),
+        ]
+        if self.laws is not None and self.laws.laws:
+            lines += ["  conserved", *(f"    {law}" for law in self.laws.laws)]
+        if self.potential is not None:
+            lines.append(
+                "  potential  report.potential: value, grad, grad_dual, hess_dual, conjugate "
+                f"(relative accuracy about {self.potential.rounding:.0e}); report.limit(X, y)"
+            )
+        return "\n".join(lines)
+
+
+def implicit_bias(
+    F: Callable[[Any], Any] | Parametrization,
+    theta0: Any = None,
+    names: Sequence[str] | None = None,
+    *,
+    rng: int = 0,
+) -> Report:
+    """Which potential gradient flow of w = F(theta) from theta0 minimizes, if any, and why.
+
+    Tests run in order, each at theta0 and at points along random flows (seed `rng`): commuting
+    gradient fields, dimension of the orbit, Hessian map, time warp, conserved polynomials. One that
+    F makes impossible or too costly is reported as not run, with the reason.
+    """
+    model = as_parametrization(F, theta0, names)
+    model.require_regular()
+    bracket = commuting(model, rng=rng)
+    evidence = [Evidence("commuting", bracket.holds, bracket.summary, bracket)]
+
+    def run(name: str, test: Callable[[], Result]) -> Result | None:
+        try:
+            result: Any = test()
+        except InputError as refusal:
+            evidence.append(Evidence(name, None, f"not run: {refusal}"))
+            return None
+        evidence.append(Evidence(name, result.holds, result.summary, result))
+        found: Result = result
+        return found
+
+    orbit = run("orbit dimension", lambda: orbit_dimension(model, rng=rng))
+    hessian = run("Hessian map", lambda: hessian_map(model, rng=rng))
+    warp = None
+    if bracket.holds:
+        evidence.append(Evidence("time warp", None, "not needed: the fields commute"))
+    else:
+        warp = run("time warp", lambda: time_warp(model, rng=rng))
+    changed = None
+    if warp is not None and orbit is not None and orbit.metric_change > orbit.metric_tolerance:
+        changed = shape_change(model, rng)
+    laws = run("conservation laws", lambda: conservation_laws(model, rng=rng))
+    findings = Findings(bracket, orbit, hessian, warp, changed)
+    decision: Decision = decide(findings)
+    return Report(model, decision.verdict, decision.reason, tuple(evidence), findings, laws)

@@ -1,0 +1,141 @@
+"""Is F differentiable where it starts, and does torch differentiate it right?
+
+torch returns a number at a kink as well (0 for |x| at 0), so its answer alone proves nothing. With
+one-sided quotients R(h) = (F(th + h v) - F(th))/h and L(h) = (F(th) - F(th - h v))/h:
+
+    smooth:      R - L = O(h), so a ten times shorter step leaves a tenth
+    kink, jump:  R - L stays, or grows
+
+and (R + L)/2 must be the derivative that torch gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+
+from flowbias._typing import FloatArray, Mask
+from flowbias.problem import InputError
+
+if TYPE_CHECKING:
+    from flowbias.derive.parametrization import Parametrization
+
+_Directions: TypeAlias = list[tuple[str, FloatArray]]
+
+# Two steps, relative to the parameter: quotients err by eps/h in rounding and h in curvature.
+_STEP, _SHORTER = 1e-4, 1e-5
+# R - L falls by the factor 10 for C^2, by 10^a for a derivative that is Hoelder of order a.
+_SHRINKS = 0.6
+# What a quotient at the shorter step may lose to rounding, in units of eps |F| / h.
+_ROUNDING = 100.0
+# Jumps and errors below this share of the slopes are curvature at the shorter step.
+_VISIBLE = 1e-3
+# Beyond this many parameters only random directions are tried: four calls of F for each.
+_EACH_COORDINATE = 2000
+_RANDOM_DIRECTIONS = 8
+
+
+def require_smooth(model: Parametrization) -> None:
+    """Refuse a start where F has no derivative, saying along what and in which predictor."""
+    J = model.jacobian(model.start)
+    if not np.isfinite(J).all():
+        i, j = map(int, np.argwhere(~np.isfinite(J))[0])
+        raise InputError(
+            f"F: must be differentiable at theta0, got {J[i, j]} for the derivative of w{i + 1} in "
+            f"{model.names[j]} = {model.start[j]:g}. Start away from that point."
+        )
+    coordinates, random = _directions(model)
+    for name, direction in coordinates + random:
+        _require_derivative(model, name, direction, J)
+    for _, direction in random:
+        _require_second_derivative(model, direction)
+
+
+def _directions(model: Parametrization) -> tuple[_Directions, _Directions]:
+    """Coordinates and random combinations, each in the size of the parameters it moves."""
+    typical = float(np.abs(model.start).max()) or 1.0
+    sizes = np.where(model.start == 0.0, typical, np.abs(model.start))
+    coordinates: _Directions = []
+    if model.p <= _EACH_COORDINATE:
+        for j, name in enumerate(model.names):
+            step = np.zeros(model.p)
+            step[j] = sizes[j]
+            coordinates.append((f"{name} = {model.start[j]:g}", step))
+    draw = np.random.default_rng(0)
+    signs = draw.choice([-1.0, 1.0], (_RANDOM_DIRECTIONS, model.p))
+    return coordinates, [("a random direction", sizes * row) for row in signs]
+
+
+class _Quotients(NamedTuple):
+    """One-sided difference quotients at the shorter step, and where they disagree for good."""
+
+    left: FloatArray
+    right: FloatArray
+    jump: FloatArray
+    noticed: FloatArray
+    kink: Mask
+
+
+def _quotients(
+    function: Callable[[FloatArray], FloatArray],
+    start: FloatArray,
+    direction: FloatArray,
+    terms: FloatArray | float,
+) -> _Quotients:
+    """`terms`: size of what function(start) is a sum of, which is what rounding is relative to."""
+    here = function(start)
+    sides = []
+    for h in (_STEP, _SHORTER):
+        ahead, behind = function(start + h * direction), function(start - h * direction)
+        sides.append(((here - behind) / h, (ahead - here) / h))
+    (far_left, far_right), (left, right) = sides
+    jump = np.abs(right - left)
+    rounding = _ROUNDING * np.finfo(float).eps * (np.abs(here) + terms) / _SHORTER
+    noticed = rounding + _VISIBLE * (np.abs(right) + np.abs(left))
+    kink = (jump > noticed) & (jump > _SHRINKS * np.abs(far_right - far_left))
+    return _Quotients(left, right, jump, noticed, kink)
+
+
+def _require_derivative(
+    model: Parametrization, name: str, direction: FloatArray, J: FloatArray
+) -> None:
+    slope, terms = J @ direction, np.abs(J) @ np.abs(direction)
+    left, right, jump, noticed, kink = _quotients(model.predictor_at, model.start, direction, terms)
+    if not (np.isfinite(left) & np.isfinite(right)).all():
+        raise InputError(
+            f"F: must be finite around theta0, got NaN or infinity within {_STEP:g} of it along "
+            f"{name}. Start inside the domain of F."
+        )
+    if kink.any():
+        i, length = int(np.flatnonzero(kink)[0]), float(np.linalg.norm(direction))
+        raise InputError(
+            "F: must be differentiable at theta0, got one-sided derivatives "
+            f"{left[i] / length:.6g} and {right[i] / length:.6g} of w{i + 1} along {name}. "
+            "Start away from the kink."
+        )
+    central = 0.5 * (left + right)
+    wrong = np.abs(central - slope) > noticed + _VISIBLE * np.abs(slope) + jump
+    if wrong.any():
+        i, length = int(np.flatnonzero(wrong)[0]), float(np.linalg.norm(direction))
+        raise InputError(
+            f"F: must be differentiated correctly by torch, got {slope[i] / length:.6g} where "
+            f"difference quotients of w{i + 1} along {name} give {central[i] / length:.6g}. "
+            "Look for .detach(), .item(), or torch.where around a singular branch."
+        )
+
+
+def _require_second_derivative(model: Parametrization, direction: FloatArray) -> None:
+    # One generic combination of the predictors shows a kink in the gradient of any of them.
+    weights = 1.0 + np.random.default_rng(1).random(model.d)
+    terms = float(np.abs(model.pulled_back(model.start, weights)).max())
+    found = _quotients(
+        lambda theta: model.pulled_back(theta, weights), model.start, direction, terms
+    )
+    if found.kink.any():
+        j = int(np.flatnonzero(found.kink)[0])
+        raise InputError(
+            f"F: must be twice differentiable at theta0, got a derivative in {model.names[j]} = "
+            f"{model.start[j]:g} that has a kink there. Start away from that point."
+        )

@@ -1,0 +1,227 @@
+"""Is the inverse metric a Hessian after a change of time?  [azulay2021, section 5]
+
+There is g > 0 with g H = Hess Q exactly if some phi = grad log g solves
+
+    d_k H_ij - d_j H_ik = H_ik phi_j - H_ij phi_k    for all i, j, k
+
+and phi has no curl. Time then runs at the rate g: d/dt grad Q(w) = -g c X^T r, with the same limit.
+In the frame where H is the identity the right side is delta_ac phi_b - delta_ab phi_c, a map whose
+columns are orthogonal with length sqrt(2(d-1)). Least squares is therefore a trace:
+
+    phi_b = sum_a D_aba / (d - 1),    D_abc = T_abc - T_acb.
+
+With two predictors the system is square and solvable at every point whatever F is; the verdict then
+rests on the curl.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.integrate import solve_ivp
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.derive.hessian_map import TOLERANCE_ORIGIN, metric_tolerance, relative
+from flowbias.derive.metric import lifted_derivative
+from flowbias.derive.parametrization import Parametrization, require_torch
+from flowbias.derive.reachable import as_parametrization, random_field, reachable_points
+from flowbias.problem import InputError
+
+_FLOW_RTOL = 1e-11
+_FLOW_TIMES = 9
+
+
+@dataclass(frozen=True)
+class WarpedFlow:
+    """log g along one flow theta' = sum_i z_i grad F_i, counted from its start."""
+
+    z: FloatArray
+    times: FloatArray
+    #: (times, p) and (times, d)
+    theta: FloatArray
+    w: FloatArray
+    log_g: FloatArray
+
+
+@dataclass(frozen=True, repr=False)
+class TimeWarp:
+    """The best phi, what it leaves unexplained, its curl, and g along a random flow."""
+
+    #: ||D - A phi|| / ||T||, the largest over the points
+    residual: float
+    #: ||d_k phi_j - d_j phi_k|| relative to the derivatives and ||phi||^2, the largest
+    curl: float
+    #: grad log g at theta0, in the coordinates of w
+    phi: FloatArray = field(compare=False)
+    residual_at_points: tuple[float, ...]
+    curl_at_points: tuple[float, ...]
+    predictors: int
+    tolerance: float
+    model: Parametrization = field(compare=False)
+    #: the random field that `flow` follows
+    z: FloatArray = field(compare=False)
+    tolerance_origin: str = TOLERANCE_ORIGIN
+
+    @cached_property
+    def flow(self) -> WarpedFlow:
+        """g along a random flow from theta0."""
+        return log_warp_along(self.model, z=self.z, times=np.linspace(0.0, 1.0, _FLOW_TIMES))
+
+    @property
+    def always_solvable(self) -> bool:
+        """Whether the system has a solution at each point whatever F is."""
+        return self.predictors <= 2
+
+    @property
+    def holds(self) -> bool:
+        return self.residual <= self.tolerance and self.curl <= self.tolerance
+
+    @property
+    def summary(self) -> str:
+        if self.predictors == 1:
+            return "one predictor: no change of time is needed"
+        points = f"over {len(self.residual_at_points)} points (tolerance {self.tolerance:.0e})"
+        curl = f"curl of phi {self.curl:.2g}"
+        if self.always_solvable:
+            return (
+                f"two predictors: phi exists at each point whatever F is; {curl} {points} decides"
+            )
+        return f"residual {self.residual:.2g}, {curl} {points}"
+
+    def __repr__(self) -> str:
+        return f"TimeWarp({'yes' if self.holds else 'no'}: {self.summary})"
+
+
+def time_warp(
+    F: Callable[[Any], Any] | Parametrization,
+    theta: Any = None,
+    *,
+    points: int = 3,
+    rng: int | np.random.Generator = 0,
+) -> TimeWarp:
+    """Whether a change of time makes (J J^T)^{-1} a Hessian map, at theta and along flows."""
+    model = as_parametrization(F, theta)
+    model.require_regular()
+    random = np.random.default_rng(rng)
+    visited = reachable_points(model, points, random)
+    residuals = tuple(warp_residual(model, point) for point in visited)
+    curls = tuple(warp_curl(model, point) for point in visited)
+    return TimeWarp(
+        residual=max(residuals),
+        curl=max(curls),
+        phi=warp_field(model, model.start),
+        residual_at_points=residuals,
+        curl_at_points=curls,
+        predictors=model.d,
+        tolerance=max(metric_tolerance(model, point) for point in visited),
+        model=model,
+        z=random_field(model, model.start, random),
+    )
+
+
+def log_warp_along(
+    F: Callable[[Any], Any] | Parametrization,
+    theta: Any = None,
+    *,
+    z: ArrayLike,
+    times: ArrayLike,
+) -> WarpedFlow:
+    """log g - log g(theta) = integral of phi . dw along theta' = sum_i z_i grad F_i.
+
+    A number for every F; only where `time_warp` holds does it not depend on the path.
+    """
+    model = as_parametrization(F, theta)
+    model.require_regular()
+    field_z, at = np.asarray(z, dtype=np.float64), np.asarray(times, dtype=np.float64)
+    if at.ndim != 1 or len(at) < 2 or at[0] != 0.0 or (np.diff(at) <= 0.0).any():
+        raise InputError(
+            f"times: must start at 0 and increase, got {at.tolist()}. The flow starts at theta."
+        )
+    if field_z.shape != (model.d,):
+        raise InputError(
+            f"z: must have one entry per predictor ({model.d}), got shape {field_z.shape}. "
+            "It names the flow theta' = sum_i z_i grad F_i."
+        )
+
+    def velocity(_: float, state: FloatArray) -> FloatArray:
+        J, phi = _jacobian_and_field(model, state[:-1])
+        motion = field_z @ J
+        return np.append(motion, phi @ (J @ motion))
+
+    start = np.append(model.start, 0.0)
+    size = float(np.abs(model.start).max()) or 1.0
+    run = solve_ivp(
+        *(velocity, (0.0, float(at[-1])), start),
+        method="DOP853",
+        t_eval=at,
+        rtol=_FLOW_RTOL,
+        atol=_FLOW_RTOL * size,
+    )
+    if not run.success:
+        raise InputError(
+            f"times: must end before the flow along z leaves the double range, got {at[-1]:g} "
+            f"({run.message}). Take a shorter time or a smaller z."
+        )
+    path = np.ascontiguousarray(run.y[:-1].T)
+    predictors = np.array([model.predictor_at(point) for point in path])
+    return WarpedFlow(field_z, at, path, predictors, np.array(run.y[-1]))
+
+
+def warp_field(model: Parametrization, theta: FloatArray) -> FloatArray:
+    """phi at a point: the least-squares solution, (d,)."""
+    return _jacobian_and_field(model, theta)[1]
+
+
+def warp_residual(model: Parametrization, theta: FloatArray) -> float:
+    """What phi leaves of T_ijk - T_ikj, relative to T."""
+    _, T, terms = lifted_derivative(model, model.tensor(theta))
+    D = T - T.transpose(1, 2)
+    left = D - _explained(_trace(D))
+    return relative(np.array(left.detach().numpy()), float(T.norm()), float(terms))
+
+
+def warp_curl(model: Parametrization, theta: FloatArray) -> float:
+    """||d_k phi_j - d_j phi_k|| / (||d phi|| + ||phi||^2), in the frame of the metric."""
+    torch = require_torch()
+    point = model.tensor(theta)
+    at, T, terms = lifted_derivative(model, point)
+
+    def along(lift: Any) -> Any:
+        return torch.func.jvp(lambda th: _field(model, th)[1], (point,), (lift,))[1]
+
+    slopes = (torch.func.vmap(along)(at.lifts) @ at.root).detach().numpy()
+    phi = float((at.root.T @ _field(model, point)[1]).norm())
+    size = float(np.linalg.norm(slopes)) + phi**2
+    # phi is a sum of terms of the size of T's; its derivative has the square of their unit.
+    return relative(slopes - slopes.T, size, max(float(terms), float(T.norm())) ** 2)
+
+
+def _jacobian_and_field(model: Parametrization, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
+    J, phi = _field(model, model.tensor(theta))
+    return np.array(J.detach().numpy()), np.array(phi.detach().numpy())
+
+
+def _field(model: Parametrization, theta: Any) -> tuple[Any, Any]:
+    """J and phi at a tensor theta; differentiable."""
+    torch = require_torch()
+    at, T, _ = lifted_derivative(model, theta)
+    in_frame = _trace(T - T.transpose(1, 2))
+    phi = torch.linalg.solve_triangular(at.root.T, in_frame[:, None], upper=True)[:, 0]
+    return at.jacobian, phi
+
+
+def _trace(D: Any) -> Any:
+    """The least-squares phi in the frame; 0 for one predictor, where D vanishes."""
+    return D.diagonal(dim1=0, dim2=2).sum(-1) / max(1, D.shape[0] - 1)
+
+
+def _explained(phi: Any) -> Any:
+    """delta_ac phi_b - delta_ab phi_c."""
+    torch = require_torch()
+    identity = torch.eye(len(phi), dtype=phi.dtype)
+    first = identity[:, None, :] * phi[None, :, None]
+    return first - first.transpose(1, 2)

@@ -1,0 +1,205 @@
+"""The limit of a flow that is mirror flow after a change of time.
+
+    X w = P y,    grad Q(w) = X^T nu,    Hess Q = g (J J^T)^{-1},    g > 0 all the way
+
+Time that runs at another speed leads to the same place only while it runs at all: g must not fall
+to 0 before the limit. A solution of the equations cannot tell (one neuron whose outer weight
+changes sign has one on the branch it left), so the flow itself is followed first. Its end must be
+the point that the straight line in the predictor lifts to: then no zero of g lies between, and
+Newton's method takes it to the last digit.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from flowbias import _extended as extended
+from flowbias._typing import FloatArray
+from flowbias.certificates import Certificate
+from flowbias.derive.unit_time_flow import (
+    State,
+    along_dual,
+    along_predictor,
+    start_of,
+)
+from flowbias.derive.warped import WarpedPotential
+from flowbias.flows.integrate import flow
+from flowbias.limits.solve import check_tol
+from flowbias.problem import InputError, Regression, as_regression
+from flowbias.solution import Solution, SolveError, Stats, Status
+
+ROUTE = "time warp: flow, then Newton"
+# How far the flow is followed: near enough for Newton's method and for telling branches apart.
+_FLOW_RESIDUAL = 1e-6
+# Distance of the flow's end from the lifted line, relative to theta, that still is the same point:
+# the flow is followed to about 1e-7. Another branch is away by the size of theta.
+_SAME_POINT = 1e-3
+_RTOL_LIFT = 1e-12
+_SOLVED = 1e-14
+_MOST_STEPS = 40
+_HALVINGS = 20
+
+
+def warped_limit(
+    potential: WarpedPotential, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
+) -> Solution:
+    """The predictor that gradient flow of the potential's model converges to on (X, y).
+
+    Stationarity and the gap compare the end of Newton's path with a second integration, along the
+    straight line from the start: equal only if Q depends on no path. `details` has g at the limit
+    and how far from the flow's own end it is. Not verified: SolveError, or STALLED.
+    """
+    check_tol(tol)
+    problem = as_regression(X, y)
+    model = potential.model
+    if problem.X.shape[1] != model.d:
+        raise InputError(
+            f"X: must have one column per predictor ({model.d}), got {problem.X.shape[1]}. "
+            "Pass samples x features."
+        )
+    started = time.perf_counter()
+    trajectory = flow(model, problem, residual=_FLOW_RESIDUAL, throw=False)
+    ended_at = trajectory.parameters(float(trajectory.t[-1]))[0]
+    lifted = _lifted(potential, model.predictor_at(ended_at))
+    apart = _apart(lifted.theta, ended_at)
+    if not (trajectory.status.ok and apart <= _SAME_POINT):
+        why = (
+            f"the flow was only followed to residual {trajectory.residual[-1]:.1e}"
+            if not trajectory.status.ok
+            else f"the flow's end is {apart:.1e} of its size away from the point of the same "
+            "predictor that the start's branch has: g fell to 0 on the way"
+        )
+        return _refused(potential, problem, trajectory.w[-1], why, started, throw)
+    state, dual, steps = _newton(potential, problem, lifted)
+    w = model.predictor_at(state.theta)
+    again = _lifted(potential, w)
+    certificate = _certificate(problem, w, dual, state, again, potential.rounding, tol)
+    apart = _apart(state.theta, ended_at)
+    verified = certificate.ok and apart <= _SAME_POINT
+    projected = problem.constraint.distance > 0.0
+    solution = Solution(
+        w=w,
+        dual=dual,
+        status=(Status.PROJECTED if projected else Status.CERTIFIED)
+        if verified
+        else Status.STALLED,
+        route=ROUTE,
+        certificate=certificate,
+        stats=Stats(steps + problem.constraint.factorizations, steps, _since(started)),
+        potential=potential,
+        distance=problem.constraint.distance,
+        details={"warp": float(np.exp(state.log_g)), "from_flow": apart},
+    )
+    return solution.checked(throw)
+
+
+def _lifted(potential: WarpedPotential, w: FloatArray) -> State:
+    model = potential.model
+    return along_predictor(
+        model, potential.warp, start_of(model), w - model.initial, rtol=_RTOL_LIFT
+    )
+
+
+def _newton(
+    potential: WarpedPotential, problem: Regression, state: State
+) -> tuple[State, FloatArray, int]:
+    """Newton's method on the dual from a state near the limit; its end, nu of X's rows, steps."""
+    model, warp, constraint = potential.model, potential.warp, problem.constraint
+    A = constraint.row_scale[:, None] * constraint.rows
+    dual = np.asarray(scipy.linalg.lstsq(A.T, state.z)[0])
+    # From here on grad Q(w) = A^T dual by construction, and feasibility is what is left.
+    state = along_dual(model, warp, state, A.T @ dual - state.z)
+
+    def misfit(at: State) -> FloatArray:
+        return np.asarray(constraint.target - A @ model.predictor_at(at.theta))
+
+    size = extended.length(constraint.target) or 1.0
+    for taken in range(_MOST_STEPS):
+        gap = misfit(state)
+        missed = float(np.linalg.norm(gap)) / size
+        if not missed > _SOLVED:
+            return state, constraint.dual_of_data(dual), taken
+        hess = model.metric(state.theta) * np.exp(-state.log_g)
+        step = scipy.linalg.solve(A @ hess @ A.T, gap, assume_a="pos")
+        for halving in range(_HALVINGS):
+            reach = 0.5**halving
+            trial = along_dual(model, warp, state, A.T @ (reach * step))
+            if trial.inside and float(np.linalg.norm(misfit(trial))) / size < missed:
+                break
+        else:
+            return state, constraint.dual_of_data(dual), taken
+        state, dual = trial, dual + reach * step
+    return state, constraint.dual_of_data(dual), _MOST_STEPS
+
+
+def _certificate(
+    problem: Regression,
+    w: FloatArray,
+    dual: FloatArray,
+    state: State,
+    again: State,
+    rounding: float,
+    tol: float,
+) -> Certificate:
+    """Measures from the data and from `again`, the same w reached along another path."""
+    X, projected = problem.X, problem.constraint.projected
+    fit = problem.y if projected is None else projected
+    misfit, rise = X @ w - fit, X.T @ dual
+    size = extended.length(fit) + extended.length(extended.absolute_apply(X, w))
+    away = float(np.abs(again.z - rise).max())
+    pairing = float(rise @ w)
+    conjugate = float(state.z @ w) - state.potential
+    gap = abs(again.potential + conjugate - pairing + float(dual @ misfit))
+    terms = abs(again.potential) + abs(conjugate) + abs(pairing)
+    length = float(np.abs(rise).max())
+    return Certificate(
+        feasibility=extended.length(misfit) / (size or 1.0),
+        stationarity=away / max(1.0, length),
+        gap=gap / (1.0 + abs(again.potential)),
+        error_bound=np.inf,
+        tol=tol,
+        relative=(away / (length or 1.0), gap / (terms or 1.0)),
+        rounding=(rounding, rounding),
+    )
+
+
+def _refused(
+    potential: WarpedPotential,
+    problem: Regression,
+    w: FloatArray,
+    why: str,
+    started: float,
+    throw: bool,
+) -> Solution:
+    """Where the flow ended, with nothing proved about it."""
+    nan = np.nan
+    solution = Solution(
+        w=w,
+        dual=np.full(len(problem.y), nan),
+        status=Status.STALLED,
+        route=ROUTE,
+        certificate=Certificate(nan, nan, nan, np.inf, nan, (nan, nan)),
+        stats=Stats(0, 0, _since(started)),
+        potential=potential,
+    )
+    if throw:
+        raise SolveError(
+            f"not verified: {why}. The potential of the start says nothing about this limit; "
+            "follow the flow with fb.flow(model, X, y).",
+            solution,
+        )
+    return solution
+
+
+def _apart(theta: FloatArray, other: FloatArray) -> float:
+    """Largest difference relative to the larger of the two; infinite for NaN."""
+    apart = float(np.abs(theta - other).max() / (np.abs(other).max() or 1.0))
+    return apart if np.isfinite(apart) else np.inf
+
+
+def _since(started: float) -> float:
+    return time.perf_counter() - started

@@ -1,0 +1,204 @@
+"""What one neuron minimizes, by scale and shape of its start.  [azulay2021, Figure 7.2]
+
+Checked are the statements of section 7.2 that the six panels illustrate: s -> 1 gives the l2
+distance from the start, alpha -> 0 the l2 norm, alpha -> infinity the norm of
+
+    B = I - (1 - s)^2 / (2 (1 + s^2)) u u^T,    u the orientation of the start.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.experiments._base import Check, Experiment, Panel, Preset
+from flowbias.experiments.azulay.neuron_contours import (
+    BY_SCALE,
+    BY_SHAPE,
+    DIRECTION,
+    STARTS,
+    WINDOW,
+    Start,
+    contour,
+    contour_tasks,
+    draw_contours,
+    of_start,
+)
+from flowbias.experiments.table import Table
+from flowbias.theory import Reference
+
+# Grid points within this of the start measure the curvature there; its change over them is as much.
+NEAR = 0.35
+# Of the curvature's ratio: third derivatives over NEAR, at alpha >= 1.
+CURVATURE_ERROR = 0.1
+
+
+def _points(table: Table, start: Start) -> tuple[FloatArray, FloatArray]:
+    rows = of_start(table.part("contour"), start)
+    return np.stack([rows["first"], rows["second"]], axis=1), rows["value"]
+
+
+def _off_quadratic(table: Table, start: Start, metric: FloatArray, center: FloatArray) -> float:
+    """Relative misfit of D by its best multiple of (v - center)^T metric (v - center)."""
+    points, value = _points(table, start)
+    away = points - center
+    form = np.einsum("ij,jk,ik->i", away, metric, away)
+    best = float(form @ value / (form @ form))
+    return float(np.linalg.norm(value - best * form) / np.linalg.norm(value))
+
+
+def _kernel_metric(start: Start) -> FloatArray:
+    s = start.shape
+    along = (1.0 - s) ** 2 / (2.0 * (1.0 + s**2))
+    return np.eye(2) - along * np.outer(DIRECTION, DIRECTION)
+
+
+def _off_radial(table: Table, start: Start) -> float:
+    """What a parabola in ||v|| leaves of D on each ring around 0, relative; the worst ring."""
+    points, value = _points(table, start)
+    length = np.linalg.norm(points, axis=1)
+    spreads = []
+    for radius in (0.5 * WINDOW, 0.75 * WINDOW):
+        ring = np.abs(length - radius) < 0.05 * WINDOW
+        parabola = np.polynomial.Polynomial.fit(length[ring], value[ring], 2)
+        left = value[ring] - parabola(length[ring])
+        spreads.append(float(np.std(left) / np.mean(value[ring])))
+    return max(spreads)
+
+
+def _curvature_ratio(table: Table, start: Start) -> float:
+    """Curvature of D at the start along its orientation, over that across, by least squares."""
+    points, value = _points(table, start)
+    away = points - start.alpha * DIRECTION
+    near = np.linalg.norm(away, axis=1) < NEAR * start.alpha
+    along, across = away[near] @ DIRECTION, away[near] @ DIRECTION[::-1] * [1.0]
+    along = away[near] @ DIRECTION
+    across = away[near] @ np.array([-DIRECTION[1], DIRECTION[0]])
+    terms = np.stack([along**2, across**2, along**3, along * across**2], axis=1)
+    coefficients = np.linalg.lstsq(terms, value[near], rcond=None)[0]
+    return float(coefficients[0] / coefficients[1])
+
+
+def check(table: Table) -> list[Check]:
+    """What the caption and section 7.2 say."""
+    return [
+        _least_at_start(table),
+        _round_about_start(table),
+        _round_about_zero(table),
+        _kernel_near_start(table),
+        _bent_in_between(table),
+    ]
+
+
+def _least_at_start(table: Table) -> Check:
+    distances = []
+    for start in STARTS:
+        points, value = _points(table, start)
+        cell = 2.0 * WINDOW / (np.sqrt(len(value)) - 1.0)
+        lowest = points[np.argmin(value)]
+        distances.append(float(np.abs(lowest - start.alpha * DIRECTION).max()) / cell)
+        # A difference of values that are summed to 16 digits.
+        is_sound = np.isfinite(value).all() and value.min() >= -1e-14 * value.max()
+        distances[-1] += 0.0 if is_sound else np.inf
+    return Check(
+        "least-at-start",
+        "the start is the least point of its own potential",
+        f"lowest grid point at most {max(distances):.2f} cells from the start",
+        max(distances) <= 1.0,
+    )
+
+
+def _round_about_start(table: Table) -> Check:
+    misfits = [
+        _off_quadratic(table, start, np.eye(2), start.alpha * DIRECTION) for start in BY_SHAPE
+    ]
+    falls = all(later < 0.8 * earlier for earlier, later in pairwise(misfits))
+    return Check(
+        "shape-gives-distance",
+        "as s grows towards 1 the potential becomes the l2 distance from the start",
+        "misfit by a multiple of it: "
+        + ", ".join(
+            f"{misfit:.3f} at s = {start.shape:g}"
+            for start, misfit in zip(BY_SHAPE, misfits, strict=True)
+        ),
+        falls and misfits[-1] < 0.02,
+    )
+
+
+def _round_about_zero(table: Table) -> Check:
+    spreads = [_off_radial(table, start) for start in BY_SCALE]
+    return Check(
+        "small-scale-gives-norm",
+        "as the scale vanishes the potential depends on the l2 norm alone",
+        "spread over circles around 0: "
+        + ", ".join(
+            f"{spread:.2f} at α = {start.alpha:g}"
+            for start, spread in zip(BY_SCALE, spreads, strict=True)
+        ),
+        # The linear term of D is 3/2 ||w(0)|| = 0.14 against ||v||^(1/2) >= 1.4 of its gradient.
+        spreads[0] < 0.1 and spreads[0] < 0.3 * min(spreads[1:]),
+    )
+
+
+def _kernel_near_start(table: Table) -> Check:
+    starts = [start for start in STARTS if start.alpha >= 1.0]
+    errors = []
+    for start in starts:
+        s = start.shape
+        predicted = 1.0 - (1.0 - s) ** 2 / (2.0 * (1.0 + s**2))
+        errors.append(abs(_curvature_ratio(table, start) / predicted - 1.0))
+    return Check(
+        "kernel-norm-near-start",
+        "near the start the level sets are ellipses of B: 1 - (1 - s)²/(2 (1 + s²)) along u",
+        f"curvature along u over that across, off by {max(errors):.3f} at most",
+        max(errors) < CURVATURE_ERROR,
+    )
+
+
+def _bent_in_between(table: Table) -> Check:
+    misfits = [
+        _off_quadratic(table, start, _kernel_metric(start), start.alpha * DIRECTION)
+        for start in BY_SCALE
+    ]
+    return Check(
+        "not-kernel-in-between",
+        "at intermediate scales the potential is not that of a kernel; it comes closer as α grows",
+        "misfit by a multiple of the B-norm from the start: "
+        + ", ".join(
+            f"{misfit:.3f} at α = {start.alpha:g}"
+            for start, misfit in zip(BY_SCALE, misfits, strict=True)
+        ),
+        misfits[1] > 0.05 and misfits[2] < misfits[1],
+    )
+
+
+EXPERIMENT = Experiment(
+    name="azulay-fig7-2",
+    title="What one neuron minimizes",
+    reference=Reference("azulay2021", "Figure 7.2"),
+    summary=(
+        "Level sets of the function of the predictor a w that gradient flow from one linear neuron "
+        "minimizes among the predictors that fit, for starts (red) of six scales and shapes. They "
+        "are equally spaced in the square root: circles at equal distances would be an l2 distance."
+    ),
+    paper_says=(
+        "As the shape tends to 1 the function becomes the l2 distance from the start; for a small "
+        "scale it is a function of the l2 norm; in between, and for intermediate scales, it is "
+        "neither of these nor the norm of any kernel."
+    ),
+    settings={
+        Preset.SMOKE: {"side": 41},
+        Preset.LAPTOP: {"side": 121},
+        Preset.PAPER: {"side": 241},
+    },
+    tasks=contour_tasks,
+    compute=contour,
+    panels=tuple(
+        Panel(name, start.title, partial(draw_contours, start=start))
+        for name, start in zip("abcdef", STARTS, strict=True)
+    ),
+    check=check,
+)

@@ -1,0 +1,252 @@
+"""What gradient flow of nineteen parametrizations minimizes, derived from their code alone.
+
+Each F is handed to `derive.implicit_bias`. Where it finds a potential its section along the first
+axis is drawn, with the papers' closed form on top where they have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flowbias.derive import EXAMPLES, DerivedPotential, Example, Verdict, implicit_bias
+from flowbias.derive.report_plot import sections
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.beyond.gallery_closed_forms import closed_form
+from flowbias.experiments.drawing import INK
+from flowbias.experiments.table import Columns, Table
+from flowbias.theory import Reference
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = {
+    Verdict.MIRROR_FLOW: "#1f6fb4",
+    Verdict.WARPED: "#d98200",
+    Verdict.NONE: "#8c1d40",
+    Verdict.INCONCLUSIVE: "#777777",
+}
+#: What a test measured, its marker and its name.
+EVIDENCE = (
+    ("bracket", "o", "brackets"),
+    ("hessian_defect", "s", "Hessian map"),
+    ("warp_residual", "^", "time warp"),
+)
+TOLERANCE = 1e-9
+# Zeros are drawn here: below any rounding error.
+FLOOR = 1e-18
+# Derived potentials are integrated to a relative 1e-10 or better, of the largest value.
+CLOSED_FORM_ERROR = 1e-8
+
+BY_KEY = {example.key: example for example in EXAMPLES}
+#: Panels exist before anything is computed: these are known to have a potential, a check says so.
+WITH_POTENTIAL = (
+    *("squares", "cubes", "fifth-powers", "product", "difference-of-products", "deep-diagonal"),
+    *("sigmoid", "exponential"),
+    *("neuron-positive", "neuron-balanced", "neuron-negative", "balanced-neurons", "chain"),
+    *("weight-normalization", "polar"),
+)
+WITHOUT = ("two-neurons", "matrix-factorization", "symmetric-factorization", "circular-convolution")
+
+
+def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
+    """One task an example."""
+    for key in str(settings["examples"]).split():
+        yield "example", {"example": key}
+
+
+def compute(task: Task) -> Columns:
+    """Verdict and numbers, repeated beside the section of the potential."""
+    example = BY_KEY[task.text("example")]
+    report = implicit_bias(example.parametrization())
+    found = report.findings
+    warp, hessian, orbit = found.time_warp, found.hessian_map, found.orbit
+    return {
+        "verdict": report.verdict.value,
+        "reason": report.reason,
+        "bracket": found.commuting.defect,
+        "hessian_defect": np.nan if hessian is None else hessian.defect,
+        "warp_residual": np.nan if warp is None else warp.residual,
+        "orbit": np.nan if orbit is None else orbit.dimension,
+        "predictors": report.parametrization.d,
+        "parameters": report.parametrization.p,
+        "laws": np.nan if report.laws is None else len(report.laws.laws),
+        **_section(example, report.potential),
+    }
+
+
+def _section(example: Example, potential: DerivedPotential | None) -> Columns:
+    """Q along the first axis, derived and in closed form."""
+    if potential is None:
+        return {"offset": [np.nan], "value": [np.nan], "closed_form": [np.nan]}
+    offset, value = sections(potential, axes=[0])[0]
+    start = example.parametrization().initial
+    form = closed_form(example)
+    closed = np.full(len(offset), np.nan)
+    if form is not None:
+        first = np.eye(len(start))[0]
+        closed = np.array([form(start + step * first) for step in offset])
+    return {"offset": offset, "value": value, "closed_form": closed}
+
+
+def first_rows(table: Table) -> Table:
+    """One row an example."""
+    _, first = np.unique(table["example"], return_index=True)
+    return table.rows(np.sort(first))
+
+
+def draw_evidence(axes: Axes, table: Table) -> None:
+    """What each test measured, example by example, coloured by the verdict."""
+    rows = first_rows(table)
+    count = len(rows)
+    height = -np.arange(count)
+    colours = [COLOURS[Verdict(verdict)] for verdict in rows["verdict"]]
+    for (name, marker, label), shift in zip(EVIDENCE, (0.2, 0.0, -0.2), strict=True):
+        at = np.maximum(rows[name], FLOOR)
+        axes.scatter(at, height + shift, c=colours, marker=marker, s=22, label=label, zorder=3)
+    axes.axvline(TOLERANCE, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
+    axes.set_yticks(height, [BY_KEY[key].title for key in rows["example"]], fontsize=7)
+    for tick, colour in zip(axes.get_yticklabels(), colours, strict=True):
+        tick.set_color(colour)
+    axes.set(xscale="log", xlim=(0.3 * FLOOR, 30.0), xlabel="relative defect (dotted: tolerance)")
+    axes.legend(loc="lower left", bbox_to_anchor=(0.1, 0.0), fontsize=8)
+
+
+def draw_section(axes: Axes, table: Table, example: Example) -> None:
+    """The potential along the first axis through the start."""
+    rows = table.where(example=example.key)
+    if not len(rows):
+        axes.text(0.5, 0.5, "not in this preset", transform=axes.transAxes, ha="center")
+        axes.set_axis_off()
+        return
+    colour = COLOURS[Verdict(rows["verdict"][0])]
+    start = example.parametrization().initial[0]
+    axes.plot(start + rows["offset"], rows["value"], color=colour)
+    axes.axvline(start, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
+    if "closed_form" in rows.columns:
+        shown = slice(None, None, 8)
+        circles: dict[str, Any] = {
+            "linestyle": "none",
+            "marker": "o",
+            "fillstyle": "none",
+            "color": INK,
+        }
+        axes.plot(start + rows["offset"][shown], rows["closed_form"][shown], **circles)
+        axes.text(
+            0.5, 0.95, "circles: closed form", transform=axes.transAxes, ha="center", va="top"
+        )
+    axes.set(xlabel="first predictor $w_1$", ylabel="potential $Q(w)$")
+
+
+def check(table: Table) -> list[Check]:
+    """Verdicts as known, reasons given, potentials as the papers have them."""
+    rows = first_rows(table)
+    return [_exist(rows), _refused(rows), _reasons(rows), _as_printed(table), _convex(table)]
+
+
+def _among(rows: Table, keys: tuple[str, ...]) -> Table:
+    return rows.rows(np.flatnonzero(np.isin(rows["example"], keys)))
+
+
+def _exist(rows: Table) -> Check:
+    known = _among(rows, WITH_POTENTIAL)
+    good = np.isin(known["verdict"], [Verdict.MIRROR_FLOW.value, Verdict.WARPED.value])
+    return Check(
+        "potentials-exist",
+        "diagonal networks have a potential, one neuron and balanced ones after a change of time",
+        f"{int(good.sum())} of {len(known)}",
+        bool(good.all()) and len(known) > 0,
+    )
+
+
+def _refused(rows: Table) -> Check:
+    known = _among(rows, WITHOUT)
+    refused = known["verdict"] == Verdict.NONE.value
+    margin = np.fmin.reduce(known["warp_residual"], initial=np.inf) / TOLERANCE
+    return Check(
+        "no-potential",
+        "generic neurons and matrix factorizations have no potential of the predictor alone",
+        f"{int(refused.sum())} of {len(known)}, residuals at least {margin:.0e} tolerances",
+        bool(refused.all()) and len(known) > 0 and bool(margin > 1e3),
+    )
+
+
+def _reasons(rows: Table) -> Check:
+    said = np.array([len(reason) > 0 and "\n" not in reason for reason in rows["reason"]])
+    decided = rows["verdict"] != Verdict.INCONCLUSIVE.value
+    return Check(
+        "reasons",
+        "every verdict is decided and has a reason in one line",
+        f"{int((said & decided).sum())} of {len(rows)}",
+        bool((said & decided).all()),
+    )
+
+
+def _as_printed(table: Table) -> Check:
+    errors = []
+    for key in np.unique(table["example"][np.isfinite(table["closed_form"])]):
+        rows = table.where(example=key)
+        difference = np.abs(rows["value"] - rows["closed_form"])
+        # Outside its domain neither has a value.
+        inside = np.isfinite(rows["closed_form"])
+        errors.append(float(difference[inside].max() / np.abs(rows["closed_form"][inside]).max()))
+    worst = max(errors, default=np.nan)
+    return Check(
+        "as-printed",
+        "derived potentials are those that the papers print",
+        f"{len(errors)} compared, relative difference at most {worst:.1e}",
+        bool(worst < CLOSED_FORM_ERROR),
+    )
+
+
+def _convex(table: Table) -> Check:
+    worst = -np.inf
+    for key in np.unique(_among(first_rows(table), WITH_POTENTIAL)["example"]):
+        value = table.where(example=key)["value"]
+        bend = np.diff(value[np.isfinite(value)], 2)
+        worst = max(worst, float(-bend.min() / np.abs(value[np.isfinite(value)]).max()))
+    return Check(
+        "convex",
+        "every potential is convex along the axis, and least at the start",
+        f"second differences above {-worst:.1e} of the largest value",
+        worst < CLOSED_FORM_ERROR,
+    )
+
+
+_ALL = " ".join(example.key for example in EXAMPLES)
+# Each verdict, and each kind of closed form.
+_FEW = "squares cubes neuron-positive neuron-balanced two-neurons symmetric-factorization"
+
+EXPERIMENT = Experiment(
+    name="derive-gallery",
+    title="The implicit bias of nineteen parametrizations",
+    reference=Reference("azulay2021", "section 5"),
+    summary=(
+        "Each parametrization w = F(theta) is given as code. Brackets of its gradient fields, the "
+        "Hessian test of its metric and the search for a change of time decide whether gradient "
+        "flow minimizes a potential of the predictor: blue, yes; orange, after a change of time; "
+        "red, no. The potentials are drawn along the first axis through the start (dotted)."
+    ),
+    paper_says=(
+        "Diagonal networks have a potential; the metric of one linear neuron is no Hessian, but "
+        "becomes one when time is changed. The other verdicts are not in the papers."
+    ),
+    settings={
+        Preset.SMOKE: {"examples": _FEW},
+        Preset.LAPTOP: {"examples": _ALL},
+        Preset.PAPER: {"examples": _ALL},
+    },
+    tasks=tasks,
+    compute=compute,
+    panels=(
+        Panel("a", "What the tests measured", draw_evidence),
+        *(
+            Panel(letter, BY_KEY[key].title, partial(draw_section, example=BY_KEY[key]))
+            for letter, key in zip("bcdefghijklmnop", WITH_POTENTIAL, strict=True)
+        ),
+    ),
+    check=check,
+)

@@ -1,0 +1,187 @@
+"""Where gradient flow from one neuron goes, drawn on what it minimizes.
+
+One equation <x, v> = y in two coordinates. The limit is the point of that line where the potential
+around the start is least [azulay2021, Theorem 2]; the flow gets there along a curve of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.azulay.neuron_contours import (
+    BY_SCALE,
+    BY_SHAPE,
+    DIRECTION,
+    ON_MAP,
+    STARTS,
+    WINDOW,
+    Start,
+    contour,
+    contour_tasks,
+    draw_contours,
+    of_start,
+    start_of,
+)
+from flowbias.experiments.table import Columns, Table
+from flowbias.flows import flow
+from flowbias.limits import limit, min_norm
+from flowbias.solution import Status
+from flowbias.theory import Reference
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+X, Y = np.array([[2.0, -1.0]]), np.array([3.5])
+PATH_COLOUR, LIMIT_COLOUR = "#d98200", "#117733"
+# The flow is followed to a relative residual of 1e-10, and its limit is certified to as much.
+ARRIVED = 1e-8
+# Points of the line on which the least is looked for.
+ON_LINE = 2001
+
+
+def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
+    """The level sets, and one path a panel."""
+    yield from contour_tasks(settings)
+    for start in STARTS:
+        yield "path", {"alpha": start.alpha, "shape": start.shape}
+
+
+def compute(task: Task) -> Columns:
+    """Level sets, or the flow's path with its limit."""
+    return contour(task) if task.part == "contour" else path(task)
+
+
+def path(task: Task) -> Columns:
+    """The predictor along the flow, its limit, and the least point of the line by search."""
+    start = start_of(task)
+    neuron = start.neuron
+    followed = flow(neuron, X, Y, residual=1e-10)
+    solution = limit(neuron, X, Y)
+    least = min_norm(X, Y).w
+    along = np.array([-X[0, 1], X[0, 0]]) / np.linalg.norm(X[0])
+    ticks = np.linspace(-2.0 * WINDOW, 2.0 * WINDOW, ON_LINE)
+    v0 = start.alpha * DIRECTION
+    values = [neuron.potential.bregman(least + tick * along, v0) for tick in ticks]
+    searched = least + ticks[int(np.argmin(values))] * along
+    return {
+        "first": followed.w[:, 0],
+        "second": followed.w[:, 1],
+        "limit_first": solution.w[0],
+        "limit_second": solution.w[1],
+        "searched_first": searched[0],
+        "searched_second": searched[1],
+        "least_first": least[0],
+        "least_second": least[1],
+        "certified": float(solution.status is Status.CERTIFIED),
+    }
+
+
+def _point(rows: Table, name: str) -> tuple[float, float]:
+    return float(rows[f"{name}_first"][0]), float(rows[f"{name}_second"][0])
+
+
+def _apart(one: tuple[float, float], other: tuple[float, float]) -> float:
+    return float(np.hypot(one[0] - other[0], one[1] - other[1]))
+
+
+def draw(axes: Axes, table: Table, start: Start) -> None:
+    """Level sets, the line of fits, the path, its limit, and the fit of least norm."""
+    draw_contours(axes, table, start)
+    rows = of_start(table.part("path"), start)
+    across = np.array([-WINDOW, WINDOW])
+    axes.plot(across, (X[0, 0] * across - Y[0]) / -X[0, 1], color=ON_MAP, linewidth=1.4)
+    axes.plot(rows["first"], rows["second"], color=PATH_COLOUR, linewidth=2.4)
+    least, limit_point = _point(rows, "least"), _point(rows, "limit")
+    axes.plot(*least, marker="D", color=ON_MAP, markersize=6, fillstyle="none", zorder=5)
+    axes.plot(*limit_point, marker="*", color=LIMIT_COLOUR, markersize=15, zorder=6)
+    axes.annotate("least norm", least, (8, -13), color=ON_MAP, textcoords="offset points")
+    axes.annotate("limit", limit_point, (10, 3), color=ON_MAP, textcoords="offset points")
+
+
+def check(table: Table) -> list[Check]:
+    """The flow ends at the least point of the line; which point that is, scale and shape decide."""
+    return [_arrives(table), _is_least(table), _certified(table), _moves(table)]
+
+
+def _off(table: Table, start: Start, other: str) -> float:
+    rows = of_start(table.part("path"), start)
+    return _apart(_point(rows, "limit"), _point(rows, other))
+
+
+def _arrives(table: Table) -> Check:
+    distances = []
+    for start in STARTS:
+        rows = of_start(table.part("path"), start)
+        end = float(rows["first"][-1]), float(rows["second"][-1])
+        distances.append(_apart(end, _point(rows, "limit")))
+    return Check(
+        "flow-reaches-limit",
+        "the flow ends where the limit says",
+        f"distance at most {max(distances):.1e}",
+        all(distance < ARRIVED for distance in distances),
+    )
+
+
+def _is_least(table: Table) -> Check:
+    spacing = 4.0 * WINDOW / (ON_LINE - 1)
+    distances = [_off(table, start, "searched") for start in STARTS]
+    return Check(
+        "limit-is-least",
+        "the limit is the point of the line where the potential around the start is least",
+        f"at most {max(distances):.1e} from the least of points {spacing:.1e} apart",
+        all(distance <= spacing for distance in distances),
+    )
+
+
+def _certified(table: Table) -> Check:
+    certified = table.part("path")["certified"]
+    return Check(
+        "certified",
+        "every limit is certified",
+        f"{np.mean(certified):.0%} of the rows",
+        bool(np.all(certified == 1.0)),
+    )
+
+
+def _moves(table: Table) -> Check:
+    nearest = _off(table, BY_SCALE[0], "least")
+    others = [_off(table, start, "least") for start in (*BY_SHAPE, *BY_SCALE[1:])]
+    return Check(
+        "scale-decides",
+        "from a small start the limit is nearly the fit of least norm; from large ones it is not",
+        f"distance {nearest:.3f} from α = 0.01, at least {min(others):.2f} from the others",
+        nearest < 0.2 * min(others),
+    )
+
+
+EXPERIMENT = Experiment(
+    name="neuron-paths",
+    title="The way of one neuron",
+    reference=Reference("azulay2021", "Theorem 2"),
+    summary=(
+        "Gradient flow (orange) from one linear neuron to the line of predictors that fit one "
+        "equation, on the level sets of what it minimizes. It ends (star) at the least point of "
+        "the line, which is near the fit of least norm (diamond) only from small starts."
+    ),
+    paper_says=(
+        "The limit minimizes the potential around the start among all predictors that fit; the "
+        "figure is not in the paper."
+    ),
+    settings={
+        Preset.SMOKE: {"side": 41},
+        Preset.LAPTOP: {"side": 121},
+        Preset.PAPER: {"side": 241},
+    },
+    tasks=tasks,
+    compute=compute,
+    panels=tuple(
+        Panel(name, start.title, partial(draw, start=start))
+        for name, start in zip("abcdef", STARTS, strict=True)
+    ),
+    check=check,
+)

@@ -1,0 +1,201 @@
+"""Descents of products with steps h, at the times t = h k at which the flow is known, too.
+
+Two starts: the network of [min2021, Figure 2] and a completion from a small start, of any width.
+All steps are halves of one another, so that every time of the longest is a time of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.datasets.low_rank import low_rank_completion
+from flowbias.experiments._base import Settings, Task
+from flowbias.experiments.beyond.modified_flow import ModifiedFlow
+from flowbias.experiments.table import Columns, Table
+from flowbias.flows import flow, gradient_descent
+from flowbias.flows.lifted_descent import LiftedDescent
+from flowbias.matrix_problem import MatrixCompletion, MatrixProblem, MatrixRegression
+from flowbias.models import LinearNet, MatrixFactorization
+from flowbias.models.lifted import LiftedModel
+
+NETWORK, COMPLETION = "network", "completion"
+STARTS = (NETWORK, COMPLETION)
+# Width, and α²k, of the completion: small, so that weights have to grow.
+WIDTH, LEVEL = 10**6, 0.1
+# Relative residual of the flow at the last time that is compared.
+END = 1e-4
+# Residuals between which rates are measured late: what is left of the curvature is of their size.
+LATE = (1e-4, 1e-6)
+# Modes that have died out to this share of the largest are lost in what is left of it.
+SEEN = 0.1
+# Steps on all weights, beside as many on the root.
+WEIGHT_STEPS = 100
+
+
+class Setup(NamedTuple):
+    """A start, its problem, the flow's time to END, and the longest step that is stable."""
+
+    model: LiftedModel
+    problem: MatrixProblem
+    time: float
+    stable: float
+
+
+def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
+    """Curves for one problem of each kind, orders and late rates for all."""
+    for start in STARTS:
+        which: Settings = {"start": start, "halvings": settings["halvings"]}
+        yield "curve", which
+        for replicate in range(int(settings["replicates"])):
+            yield "order", {**which, "replicate": replicate}
+            yield "late", {**which, "replicate": replicate}
+    yield "weights", {"start": NETWORK, "width": 1000}
+
+
+def compute(task: Task) -> Columns:
+    """What is compared between descent and flow."""
+    if task.part == "weights":
+        return _on_weights(task)
+    setup = _setup(task)
+    shares = 0.5 ** np.arange(1, task.integer("halvings") + 1)
+    measured = {"curve": _curve, "order": _order, "late": _late}[task.part]
+    return Table.stack(
+        Table.of({"share": share, **measured(setup, float(share))}) for share in shares
+    ).columns
+
+
+def _setup(task: Task) -> Setup:
+    rng = task.rng()
+    model, problem = _BY_START[task.text("start")](rng)
+    path = flow(model, problem, residual=END)
+    sharpness = max(_kernel_spectrum(problem, path.gram(i))[0][-1] for i in (0, -1))
+    return Setup(model, problem, float(path.t[-1]), 2.0 / sharpness)
+
+
+def _network(rng: np.random.Generator) -> tuple[LiftedModel, MatrixProblem]:
+    """[min2021, appendix A.1], with m = 5 and width 100."""
+    return _network_of(100, rng)
+
+
+def _network_of(width: int, rng: np.random.Generator) -> tuple[LinearNet, MatrixProblem]:
+    n, m = 20, 5
+    net = LinearNet.gaussian(n, m, width=width, scale=1.0, rng=rng)
+    Y = np.sqrt(0.1) * rng.standard_normal((n, m))
+    return net, MatrixRegression(np.eye(n) / np.sqrt(m * width), Y)
+
+
+def _completion(rng: np.random.Generator) -> tuple[LiftedModel, MatrixProblem]:
+    size = (10, 10)
+    data = low_rank_completion(size, 1, 60, rng=rng)
+    problem = MatrixCompletion(data.rows, data.cols, data.values, size)
+    scale = float(np.sqrt(LEVEL / WIDTH))
+    return MatrixFactorization.gaussian(size, width=WIDTH, scale=scale, rng=rng), problem
+
+
+_BY_START = {NETWORK: _network, COMPLETION: _completion}
+
+
+def _kernel_spectrum(problem: MatrixProblem, gram: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Eigenvalues and vectors of <X_i, U U^T X_j + X_j V V^T>: rates of the residual."""
+    d, X = problem.shape[0], problem.matrices
+    moved = gram[:d, :d] @ X + X @ gram[d:, d:]
+    flat = moved.reshape(len(X), -1) @ X.reshape(len(X), -1).T
+    values, vectors = np.linalg.eigh(0.5 * (flat + flat.T))
+    return values, vectors
+
+
+def _descent(setup: Setup, share: float, steps: int) -> LiftedDescent:
+    return gradient_descent(
+        setup.model,
+        setup.problem,
+        step_size=share * setup.stable,
+        max_steps=steps,
+        residual=1e-12,
+    )
+
+
+def _curve(setup: Setup, share: float) -> Columns:
+    """Every step of the longest, at most forty of the others."""
+    step = share * setup.stable
+    run = _descent(setup, share, int(np.ceil(setup.time / step)))
+    shown = np.unique(np.linspace(0, run.steps, min(run.steps, 40) + 1).astype(int))
+    losses = flow(setup.model, setup.problem, t=shown * step).loss
+    return {
+        # In units of the flow's time to a residual of END, so that both problems fit one axis.
+        "t": shown * step / setup.time,
+        "loss": losses / losses[0],
+        "descent_loss": run.loss_at(shown) / losses[0],
+    }
+
+
+def _order(setup: Setup, share: float) -> Columns:
+    """Largest distances over all times that every step meets, from the flow and the modified."""
+    per_time, longest = round(0.5 / share), 0.5 * setup.stable
+    count = int(np.ceil(setup.time / longest))
+    run = _descent(setup, share, count * per_time)
+    times: FloatArray = longest * np.arange(float(run.steps // per_time + 1))
+    steps = per_time * np.arange(len(times))
+    path = flow(setup.model, setup.problem, t=times)
+    roots = run.root_at(steps)
+    modified = ModifiedFlow(roots[0], setup.problem, run.step_size).roots_at(times)
+    d = setup.problem.shape[0]
+    M, D = _products(roots, d), _imbalances(roots, d)
+    size = float(np.linalg.norm(path.M[-1]))
+    weight = float(np.sum(roots[-1] ** 2))
+    return {
+        "distance": _largest(M - path.M) / size,
+        "modified_distance": _largest(M - _products(modified, d)) / size,
+        "drift": _largest(D - D[0]) / weight,
+        "modified_drift": _largest(D - _imbalances(modified, d)) / weight,
+        "flow_drift": path.imbalance_drift,
+        "steps": run.steps,
+    }
+
+
+def _products(roots: FloatArray, d: int) -> FloatArray:
+    return np.asarray(roots[:, :d] @ np.swapaxes(roots[:, d:], 1, 2))
+
+
+def _imbalances(roots: FloatArray, d: int) -> FloatArray:
+    upper, lower = roots[:, :d], roots[:, d:]
+    return np.asarray(np.swapaxes(upper, 1, 2) @ upper - np.swapaxes(lower, 1, 2) @ lower)
+
+
+def _largest(matrices: FloatArray) -> float:
+    return float(np.max(np.linalg.norm(matrices, axis=(1, 2))))
+
+
+def _late(setup: Setup, share: float) -> Columns:
+    """How fast each mode of the residual falls late, in the flow's time, and what was expected."""
+    step = share * setup.stable
+    run = gradient_descent(
+        setup.model, setup.problem, step_size=step, max_steps=10**6, residual=LATE[1]
+    )
+    begin = int(np.argmax(run.residual <= LATE[0]))
+    problem = setup.problem
+    rates, modes = _kernel_spectrum(problem, run.gram_at(run.steps))
+    before, after = (modes.T @ problem.residual(run.product_at(k)) for k in (begin, run.steps))
+    seen = np.abs(after) >= SEEN * np.max(np.abs(after))
+    falls = np.log(np.abs(before[seen] / after[seen])) / ((run.steps - begin) * step)
+    return {
+        "flow_rate": rates[seen],
+        "rate": falls,
+        "step_rate": -np.log1p(-step * rates[seen]) / step,
+    }
+
+
+def _on_weights(task: Task) -> Columns:
+    """The same descent on the root and on all weights: where it ends."""
+    net, problem = _network_of(task.integer("width"), task.rng())
+    step = 0.5 * gradient_descent(net, problem, step_size=1.0, max_steps=1).stable_step_size
+    run = gradient_descent(net, problem, step_size=step, max_steps=WEIGHT_STEPS, residual=1e-15)
+    U, V = (np.array(part) for part in net.factors or ())
+    for _ in range(run.steps):
+        R = problem.adjoint(problem.measure(U @ V.T) - problem.target)
+        U, V = U - step * R @ V, V - step * R.T @ U
+    apart = float(np.linalg.norm(run.M - U @ V.T) / np.linalg.norm(U @ V.T))
+    return {"apart": apart, "steps": run.steps}

@@ -1,0 +1,208 @@
+"""The flow of a leaky ReLU neuron on one side of every kink, and along the kinks that hold it.
+
+    f(x) = a sigma(<w, x>),   sigma(s) = s for s >= 0, slope s for s < 0    [azulay2021, appendix G]
+    da/dtau = -sum r_n sigma(s_n),   dw/dtau = -a sum r_n c_n x_n,   c_n in Clarke's d sigma(s_n),
+
+with s_n = <w, x_n>, r_n = a sigma(s_n) - y_n and tau = c t. All of w that moves lies in the row
+space of X: with an orthonormal basis V of it, w = w(0) + V p, and (a, p) are rank + 1 unknowns.
+Where each s_n has a side the field is a polynomial. A kink s_n = 0 that both sides point to is
+slid along (Filippov): c_n takes the one value between slope and 1 that keeps s_n at 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from flowbias._typing import FloatArray
+from flowbias.problem import row_lengths
+
+#: numbers of samples
+Indices = NDArray[np.integer[Any]]
+#: +1 and -1: the side of the kink that <w, x_n> is on; 0: it slides along the kink
+Sides = NDArray[np.int8]
+
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class LeakyStart:
+    """A neuron at its start on data: what every pattern of activations shares."""
+
+    a: float
+    w: FloatArray
+    slope: float
+    X: FloatArray
+    y: FloatArray
+    #: where parallel samples were merged: the misfit that no weights remove, for each sample of the
+    #: data the row of X that stands for it, and its length relative to that row's
+    lost: float = 0.0
+    group: Indices | None = None
+    share: FloatArray | None = None
+
+    @cached_property
+    def _decomposition(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        left, values, right = scipy.linalg.svd(self.X, full_matrices=False)
+        rank = int((values > max(self.X.shape) * EPS * values[0]).sum())
+        return left[:, :rank], values[:rank], np.ascontiguousarray(right[:rank].T)
+
+    @property
+    def singular_values(self) -> FloatArray:
+        """Those of X that are not zero, largest first."""
+        return self._decomposition[1]
+
+    @property
+    def basis(self) -> FloatArray:
+        """V, (d, rank): orthonormal in the row space of X."""
+        return self._decomposition[2]
+
+    @cached_property
+    def rows(self) -> FloatArray:
+        """X V, (n, rank)."""
+        left, values, _ = self._decomposition
+        return np.asarray(left * values)
+
+    @cached_property
+    def lengths(self) -> FloatArray:
+        """||x_n||, with 1 for a row of zeros, which no margin divides by."""
+        lengths = row_lengths(self.X)
+        return np.where(lengths > 0.0, lengths, 1.0)
+
+    @cached_property
+    def bends(self) -> NDArray[np.bool_]:
+        """Samples at whose kink the velocity jumps: elsewhere it does not matter which side."""
+        return np.asarray((self.y != 0.0) & (self.slope != 1.0) & (row_lengths(self.X) > 0.0))
+
+    @cached_property
+    def preactivations(self) -> FloatArray:
+        """X w(0)."""
+        return np.asarray(self.X @ self.w)
+
+    @cached_property
+    def resting(self) -> FloatArray:
+        """The part of w(0) outside the row space of X, which the flow never moves."""
+        return np.asarray(self.w - self.basis @ (self.basis.T @ self.w))
+
+    @property
+    def has_independent_rows(self) -> bool:
+        return len(self.singular_values) == len(self.y)
+
+    @cached_property
+    def misfit_scale(self) -> float:
+        """What residuals are relative to: ||y||, or where y = 0 the first residual."""
+        first = self.a * activation(self.preactivations, self.slope) - self.y
+        y = float(np.hypot(np.linalg.norm(self.y), self.lost))
+        return y or float(np.linalg.norm(first)) or 1.0
+
+    @property
+    def delta(self) -> float:
+        """a^2 - ||w||^2, conserved."""
+        size = float(np.linalg.norm(self.w))
+        return (abs(self.a) - size) * (abs(self.a) + size)
+
+    @property
+    def state(self) -> FloatArray:
+        """(a, p) at the start."""
+        return np.concatenate([[self.a], np.zeros(len(self.singular_values))])
+
+    def weights(self, states: FloatArray) -> FloatArray:
+        """w of one state, or of each row."""
+        return np.asarray(self.w + states[..., 1:] @ self.basis.T)
+
+    def sums(self, states: FloatArray) -> FloatArray:
+        """s = X w of one state, or of each row."""
+        return np.asarray(self.preactivations + states[..., 1:] @ self.rows.T)
+
+    def sides_of_data(self, sides: Sides) -> Sides:
+        """Of every sample of the data."""
+        return sides if self.group is None else np.asarray(sides[self.group])
+
+    def dual_of_data(self, dual: FloatArray) -> FloatArray:
+        """nu of the data's own rows with the same sum nu_n x_n."""
+        if self.group is None or self.share is None:
+            return dual
+        return np.asarray(self.share * dual[self.group])
+
+
+def activation(s: FloatArray, slope: float) -> FloatArray:
+    """sigma(s)."""
+    return np.where(s >= 0.0, s, slope * s)
+
+
+class PatternField:
+    """The velocity, its Jacobian and the margins to the end of one pattern of sides."""
+
+    def __init__(self, start: LeakyStart, sides: Sides) -> None:
+        self.start, self.sides = start, sides
+        free = sides != 0
+        self.free, self.held = free, np.flatnonzero(~free)
+        slopes = np.where(sides[free] > 0, 1.0, start.slope)
+        self.slope_rows = slopes[:, None] * start.rows[free]
+        self._offset = slopes * start.preactivations[free]
+        self._y = start.y[free]
+        held = start.rows[self.held]
+        # pinv, not inv: rows that meet in one kink may be dependent.
+        self._to_multipliers = scipy.linalg.pinv(held.T) if len(held) else held
+        self._along_normals = held.T @ self._to_multipliers if len(held) else None
+        self.range = min(1.0, start.slope), max(1.0, start.slope)
+
+    def outputs(self, state: FloatArray) -> FloatArray:
+        """f_n / a = sigma(s_n) of the samples that do not slide."""
+        return np.asarray(self._offset + self.slope_rows @ state[1:])
+
+    def residuals(self, state: FloatArray) -> FloatArray:
+        """r_n of all samples; -y_n where s_n = 0."""
+        residuals = -self.start.y
+        residuals[self.free] += state[0] * self.outputs(state)
+        return residuals
+
+    def velocity(self, _: float, state: FloatArray) -> FloatArray:
+        fitted = self.outputs(state)
+        misfit = state[0] * fitted - self._y
+        pull = self._tangent(-state[0] * (misfit @ self.slope_rows))
+        return np.concatenate([[-(misfit @ fitted)], pull])
+
+    def jacobian(self, _: float, state: FloatArray) -> FloatArray:
+        a, fitted = state[0], self.outputs(state)
+        misfit = a * fitted - self._y
+        matrix = np.empty((len(state), len(state)))
+        matrix[0, 0] = -(fitted @ fitted)
+        matrix[0, 1:] = -((a * fitted + misfit) @ self.slope_rows)
+        matrix[1:, 0] = self._tangent(-((misfit + a * fitted) @ self.slope_rows))
+        matrix[1:, 1:] = self._tangent(-(a * a) * (self.slope_rows.T @ self.slope_rows))
+        return matrix
+
+    def _tangent(self, direction: FloatArray) -> FloatArray:
+        """What is left of a direction along the kinks that are slid along."""
+        if self._along_normals is None:
+            return direction
+        return np.asarray(direction - self._along_normals @ direction)
+
+    def multipliers(self, state: FloatArray) -> FloatArray:
+        """c_n of the samples that slide: X_A^T (c y)_A = the pull of all others across the kinks.
+
+        The factor a has cancelled: when a changes its sign, c stays, but the kink begins to repel.
+        """
+        misfit = state[0] * self.outputs(state) - self._y
+        return np.asarray(
+            self._to_multipliers @ (misfit @ self.slope_rows) / self.start.y[self.held]
+        )
+
+    def margins(self, states: FloatArray) -> FloatArray:
+        """One row per state: what must stay >= 0 for the pattern to hold.
+
+        First distances |s_n| / ||x_n|| on the sample's side (1 where it slides), then c - slope and
+        1 - c (or the other way round, for slope > 1) of those that slide.
+        """
+        sums = self.start.sums(states) / self.start.lengths
+        distances = np.where(self.free, self.sides * sums, 1.0)
+        if not len(self.held):
+            return distances
+        multipliers = np.stack([self.multipliers(state) for state in states])
+        low, high = self.range
+        return np.hstack([distances, multipliers - low, high - multipliers])

@@ -1,0 +1,184 @@
+"""What `flow` returns for a leaky ReLU neuron: its weights over time, and where samples switch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.flows.leaky_neuron_convergence import is_sure_to_fit
+from flowbias.flows.leaky_neuron_field import LeakyStart, activation
+from flowbias.flows.leaky_neuron_march import LeakyCurve
+from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
+from flowbias.problem import InputError, Regression
+
+_STOPPED = (
+    "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Pass times t=[...], "
+    "change rtol, or start elsewhere"
+)
+
+
+class Switch(NamedTuple):
+    """Samples whose activation changes at time t; sides before and after, 0 for sliding."""
+
+    t: float
+    samples: tuple[int, ...]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LeakyTrajectory:
+    """Gradient flow of a sigma(<w, x>) at times t; w[i] is a times the inner weights at t[i]."""
+
+    t: FloatArray
+    status: FlowStatus
+    stats: FlowStats
+    model: Any
+    problem: Regression
+    loss_constant: float
+    _states: FloatArray = field(repr=False)
+    _start: LeakyStart = field(repr=False)
+    _curve: LeakyCurve = field(repr=False)
+
+    #: the unknowns (a, p) within one pattern of activations after the other
+    route = "patterns"
+
+    @property
+    def a(self) -> FloatArray:
+        """Outer weights, (len(t),)."""
+        return self._states[:, 0]
+
+    @cached_property
+    def inner(self) -> FloatArray:
+        """Inner weights of the neuron, (len(t), d)."""
+        return self._start.weights(self._states)
+
+    @cached_property
+    def w(self) -> FloatArray:
+        """a times the inner weights, (len(t), d): what the limit is stated for."""
+        return self.a[:, None] * self.inner
+
+    @cached_property
+    def residuals(self) -> FloatArray:
+        """r_n = a sigma(<w, x_n>) - y_n at each t, (len(t), n)."""
+        fitted = activation(self.inner @ self.problem.X.T, self._start.slope)
+        return np.asarray(self.a[:, None] * fitted - self.problem.y)
+
+    @cached_property
+    def loss(self) -> FloatArray:
+        """(c/2) ||r||^2 at each t."""
+        return np.asarray(0.5 * self.loss_constant * np.sum(np.square(self.residuals), axis=1))
+
+    @cached_property
+    def residual(self) -> FloatArray:
+        """||r|| / ||y|| at each t; where y = 0 relative to the first one."""
+        return np.asarray(np.linalg.norm(self.residuals, axis=1) / self._start.misfit_scale)
+
+    @cached_property
+    def segments(self) -> tuple[tuple[float, NDArray[np.int8]], ...]:
+        """Time from which on, and sides of all samples: +1, -1, or 0 where it slides."""
+        return tuple(
+            (part.start / self.loss_constant, self._start.sides_of_data(part.sides))
+            for part in self._curve.segments
+        )
+
+    @cached_property
+    def switches(self) -> tuple[Switch, ...]:
+        """Changes of the pattern, in order."""
+        pairs = zip(self.segments[:-1], self.segments[1:], strict=True)
+        return tuple(_switch(before, *after) for (_, before), after in pairs)
+
+    @property
+    def slides(self) -> bool:
+        """Whether the flow was held at a kink for some of the time."""
+        return any(bool((sides == 0).any()) for _, sides in self.segments)
+
+    def pattern(self, t: float) -> NDArray[np.int8]:
+        """Sides of all samples at one time, those after the switch at a time of one."""
+        self._states_at(np.array([t]))
+        starts = [start for start, _ in self.segments]
+        return self.segments[max(int(np.searchsorted(starts, t, side="right")) - 1, 0)][1]
+
+    @property
+    def t_end(self) -> float:
+        """How far the flow was followed; infinite where it has come to rest."""
+        return np.inf if self._curve.settled else self._curve.end / self.loss_constant
+
+    def at(self, t: ArrayLike) -> FloatArray:
+        """a w at any time up to t_end: (d,) for one time, else one row per time."""
+        times = np.asarray(t, dtype=np.float64)
+        states = self._states_at(np.atleast_1d(times))
+        w = states[:, :1] * self._start.weights(states)
+        return w if times.ndim else np.asarray(w[0])
+
+    def parameters(self, t: float) -> tuple[float, FloatArray]:
+        """(a, w): the outer and the inner weights at one time."""
+        state = self._states_at(np.array([t], dtype=np.float64))[0]
+        return float(state[0]), self._start.weights(state)
+
+    @cached_property
+    def conserved_drift(self) -> float:
+        """Largest change of a^2 - ||w||^2 over t, relative to the terms it is a difference of."""
+        inner = np.sum(np.square(self.inner), axis=1)
+        drift = np.abs(self.a**2 - inner - self._start.delta)
+        return float(np.max(drift / np.maximum(self.a**2 + inner, abs(self._start.delta))))
+
+    @property
+    def is_sure_to_fit(self) -> bool:
+        """Whether the flow through the last state is proved to converge to zero loss."""
+        return is_sure_to_fit(self._start, self._states[-1])
+
+    @property
+    def last_state(self) -> FloatArray:
+        """(a, p) at the last time, w = w(0) + V p."""
+        return np.asarray(self._states[-1])
+
+    @property
+    def failure(self) -> str | None:
+        """Why the flow was not followed to its end."""
+        return self._curve.failure
+
+    @property
+    def message(self) -> str:
+        """The status in words, with its numbers."""
+        words = _STOPPED if self.status is FlowStatus.STOPPED else self.status.value
+        reason = (self.failure or "").rstrip(".")
+        return words.format(t=self.t[-1], residual=float(self.residual[-1]), reason=reason)
+
+    def checked(self, throw: bool) -> LeakyTrajectory:
+        """Itself, or FlowError where the flow was not followed to its end and `throw` is set."""
+        if throw and not self.status.ok:
+            failed: Any = self
+            raise FlowError(self.message, failed)
+        return self
+
+    def _states_at(self, times: FloatArray) -> FloatArray:
+        # The last time itself, back from internal time, may round to just beyond the end.
+        bad = times[~((times >= 0.0) & (times <= self.t_end * (1.0 + 1e-12)))]
+        if bad.size:
+            raise InputError(
+                f"t: must lie in [0, {self.t_end:.6g}], got {bad[0]:.6g}. "
+                "Call flow(..., t=[...]) with a later last time."
+            )
+        return self._curve(times * self.loss_constant)
+
+    def __repr__(self) -> str:
+        slid = ", slides" if self.slides else ""
+        return (
+            f"LeakyTrajectory({self.message}\n"
+            f"                slope={self._start.slope:g}, unknowns={self._states.shape[1]}, "
+            f"{len(self.switches)} switches{slid}, {len(self.t)} times,\n"
+            f"                steps={self.stats.steps}, evaluations={self.stats.evaluations}, "
+            f"seconds={self.stats.seconds:.3g})"
+        )
+
+
+def _switch(before: NDArray[np.int8], t: float, after: NDArray[np.int8]) -> Switch:
+    changed = np.flatnonzero(before != after)
+    sides = (tuple(int(side) for side in part[changed]) for part in (before, after))
+    return Switch(t, tuple(int(n) for n in changed), *sides)

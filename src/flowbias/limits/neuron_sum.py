@@ -1,0 +1,82 @@
+"""Limits of sums of linear neurons.
+
+Copies of one neuron, strictly balanced ones among them, have its closed form and its certificate
+[azulay2021, Proposition 1]. Other sums are two-layer linear networks of one output, and are
+integrated as such; what is exact all the same is the part outside the row space of X,
+
+    P_null v(inf) = sum_i a_i(inf) P_null w_i(0),
+
+since no w_i moves there. The sum is followed once more in its own weights within the row space,
+and `details["null_space_defect"]` is what this identity is off by, relative to the limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from flowbias._spectrum import Spectrum
+from flowbias._typing import FloatArray
+from flowbias.flows.integrate import flow
+from flowbias.limits.lifted import lifted_limit
+from flowbias.limits.neuron import neuron_limit
+from flowbias.matrix_problem import MatrixRegression
+from flowbias.models.neuron_sum import NeuronSum
+from flowbias.problem import InputError, Regression, as_regression
+from flowbias.solution import LiftedSolution, Solution
+
+# Weights within the row space up to which they are followed a second time.
+_FOLLOWED = 2000
+# Residual of that flow: its weights are then known to about as much.
+_RESIDUAL = 1e-10
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NeuronSumSolution(LiftedSolution):
+    """A `LiftedSolution` of one output, so that w is a vector like that of any predictor."""
+
+    @property
+    def w(self) -> FloatArray:
+        """The limit, (d,)."""
+        return np.asarray(self.M[:, 0])
+
+
+def neuron_sum_limit(model: NeuronSum, X: Any, y: Any, tol: float) -> Solution | NeuronSumSolution:
+    """The limit of gradient flow from a sum of linear neurons."""
+    problem = as_regression(X, y)
+    neurons, d = model.W.shape
+    if problem.X.shape[1] != d:
+        raise InputError(
+            f"X: must have one column per column of W ({d}), got {problem.X.shape[1]}. "
+            "Pass samples x features."
+        )
+    one = model.as_one_neuron
+    if one is not None:
+        solution = neuron_limit(one, problem, None, tol)
+        kind = "strictly balanced neurons" if one.delta == 0.0 else "copies of one neuron"
+        return replace(solution, route=f"{neurons} {kind}: {solution.route}")
+    return _integrated(model, problem, tol)
+
+
+def _integrated(model: NeuronSum, problem: Regression, tol: float) -> NeuronSumSolution:
+    found = lifted_limit(model.network, MatrixRegression(problem.X, problem.y[:, None]), tol)
+    details = dict(found.details)
+    spectrum = Spectrum.of(problem.X)
+    if len(model.a) * (1 + spectrum.rank) <= _FOLLOWED:
+        resting = spectrum.off_range(model.W.T)
+        expected = resting @ _outer_weights(model, problem, spectrum)
+        away = spectrum.off_range(found.M)[:, 0] - expected
+        size = float(np.linalg.norm(found.M)) or 1.0
+        details["null_space_defect"] = float(np.linalg.norm(away)) / size
+    values = {field.name: getattr(found, field.name) for field in fields(LiftedSolution)}
+    return NeuronSumSolution(**{**values, "details": details})
+
+
+def _outer_weights(model: NeuronSum, problem: Regression, spectrum: Spectrum) -> FloatArray:
+    """a at the end of the flow, followed in the weights themselves within the row space."""
+    within = NeuronSum(model.a, model.W @ spectrum.P1)
+    target = spectrum.W.T @ problem.y
+    trajectory = flow(within, np.diag(spectrum.root), target, residual=_RESIDUAL, throw=False)
+    return np.asarray(trajectory.parameters(float(trajectory.t[-1]))[0])

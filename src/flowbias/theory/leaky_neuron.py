@@ -1,0 +1,198 @@
+"""Where gradient flow of one leaky ReLU neuron a sigma(<w, x>) ends.  [azulay2021, section 8]
+
+    a w -> argmin q(v) - <shift, v>   s.t.  <x_n, v> = y_n if a y_n > 0, else y_n / slope,
+
+q the potential of one linear neuron, shift = 3/2 sign(a) w(0), a of the sign that it ends with. All
+claims are about flows that reach zero loss: one that does not is refused, since they say nothing
+about it. Proofs in docs/theory/leaky_neuron.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flowbias.flows.journey import FlowRequest
+from flowbias.flows.leaky_neuron import ActivatedNeuron, follow_leaky, start_of
+from flowbias.flows.leaky_neuron_convergence import (
+    fits_from_start,
+    least_outer_square,
+    loss_rate,
+)
+from flowbias.flows.leaky_neuron_trajectory import LeakyTrajectory
+from flowbias.flows.trajectory import FlowStatus
+from flowbias.limits.leaky_neuron import AGREEMENT, leaky_limit
+from flowbias.limits.leaky_neuron_kkt import clarke_kkt
+from flowbias.problem import InputError, Regression
+from flowbias.theory.claim import Claim, Kind, Reference
+
+AZULAY = "azulay2021"
+_THEOREM = Reference(AZULAY, "Theorem 4")
+_PAGE = "docs/theory/leaky_neuron.md"
+
+# Local error per step, and the relative residual at which the flow counts as done.
+RTOL, RESIDUAL = 1e-12, 1e-9
+# Some hundred local errors up to a thousand, which nothing pulls back.
+DRIFT = 1e3 * RTOL
+DRIFT_ORIGIN = "flow at rtol 1e-12: up to a thousand local errors"
+# At the end what is left of the residual adds to them, through the multipliers by up to 1e2.
+END = 1e2 * RESIDUAL
+END_ORIGIN = "flow at rtol 1e-12 to a relative residual of 1e-9, magnified by up to 1e2"
+
+
+def leaky_neuron_limit(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
+    """The flow's limit is the global minimizer of a convex problem.  [azulay2021, Theorem 4]
+
+    The paper states its conditions of first order; that they single out one point is ours, and its
+    appendix G ends with the constraint X v = y, which is another for slope != 1.
+    """
+    problem = Regression(X, y)
+    end = _converged(model, problem).w[-1]
+    exact = leaky_limit(model, problem, None, 1e-10)
+    if not exact.status.ok:
+        raise InputError(
+            f"model: must have a certified limit on the data, got: {exact.message}. "
+            "Take data with independent rows."
+        )
+    return Claim(
+        "leaky neuron limit",
+        measured=float(np.linalg.norm(end - exact.w)) / (float(np.linalg.norm(exact.w)) or 1.0),
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=_THEOREM,
+        statement="a w converges to the minimizer of q, with y_n / slope where a y_n < 0",
+        tolerance_origin=END_ORIGIN + "; the distance to a limit once more by its conditioning",
+        atol=AGREEMENT,
+    )
+
+
+def leaky_neuron_kkt(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Claim, Claim, Claim]:
+    """KKT conditions in Clarke's sense at the end of the flow.  [azulay2021, Theorem 4, appendix G]
+
+    Feasibility, and stationarity in the inner and in the outer weights.
+    """
+    problem = Regression(X, y)
+    trajectory = _converged(model, problem)
+    kkt = clarke_kkt(model, problem, None, float(trajectory.a[-1]), trajectory.inner[-1])
+
+    def zero(name: str, measured: float) -> Claim:
+        return Claim(
+            f"Clarke KKT, {name}",
+            measured=measured,
+            predicted=0.0,
+            kind=Kind.EQUAL,
+            reference=Reference(AZULAY, "Theorem 4", "(31)"),
+            statement="the limit fulfils the conditions of first order of min q(a w)",
+            tolerance_origin=END_ORIGIN,
+            atol=END,
+        )
+
+    return (
+        zero("feasibility", kkt.feasibility),
+        zero("inner weights", kkt.stationarity),
+        zero("outer weight", kkt.outer),
+    )
+
+
+def leaky_neuron_signs(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
+    """At the end sign <w, x_n> = sign(a y_n) for every sample with y_n != 0."""
+    problem = Regression(X, y)
+    trajectory = _converged(model, problem)
+    last = trajectory.pattern(float(trajectory.t[-1]))
+    seen = problem.y != 0.0
+    wrong = last[seen] != np.sign(trajectory.a[-1] * problem.y[seen])
+    return Claim(
+        "signs at the end",
+        measured=float(wrong.sum()),
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=Reference("flowbias", _PAGE, "3 The limit"),
+        statement="the activation pattern at the end is that of the targets",
+        tolerance_origin="a count: none",
+    )
+
+
+def leaky_neuron_conserved(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Claim, Claim]:
+    """a^2 - ||w||^2 and the part of w outside the row space of X stay, across all switches.
+
+    [azulay2021, section 6] for the first; its use in appendix G.
+    """
+    problem = Regression(X, y)
+    trajectory = _converged(model, problem)
+    moved = trajectory.inner - trajectory.inner[0]
+    row_part = np.linalg.lstsq(problem.X.T, moved.T, rcond=None)[0]
+    outside = np.linalg.norm(moved.T - problem.X.T @ row_part, axis=0)
+    size = float(np.abs(trajectory.inner).max()) or 1.0
+
+    def zero(name: str, measured: float, reference: Reference) -> Claim:
+        return Claim(
+            name,
+            measured=measured,
+            predicted=0.0,
+            kind=Kind.EQUAL,
+            reference=reference,
+            statement="gradient flow conserves it, at kinks and along them as well",
+            tolerance_origin=DRIFT_ORIGIN,
+            atol=DRIFT,
+        )
+
+    return (
+        zero("a^2 - ||w||^2", trajectory.conserved_drift, Reference(AZULAY, "appendix G")),
+        zero(
+            "w outside the row space",
+            float(outside.max()) / size,
+            Reference("flowbias", _PAGE, "1 The flow"),
+        ),
+    )
+
+
+def leaky_neuron_converges(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Claim, Claim]:
+    """a^2 >= m and L(t) <= L(0) exp(-2 c m (lo sigma)^2 t), for independent rows and m > 0.
+
+    m = a(0)^2 - ||P_row w(0)||^2, lo = min(1, slope), sigma the least singular value of X. Ours.
+    """
+    problem = Regression(X, y)
+    start = start_of(model, problem)
+    if not fits_from_start(start):
+        raise InputError(
+            f"model: must have |a(0)| > ||P_row w(0)|| on independent rows, got "
+            f"a(0)^2 - ||P_row w(0)||^2 = {least_outer_square(start):.3g}. Raise |a(0)|."
+        )
+    trajectory = _converged(model, problem)
+    reference = Reference("flowbias", _PAGE, "2 When it reaches zero loss")
+    room = np.log(trajectory.loss / trajectory.loss[0]) + loss_rate(start) * trajectory.t
+    floor, least = least_outer_square(start), float(np.min(trajectory.a**2))
+    return (
+        Claim(
+            "outer weight stays away from zero",
+            measured=least / floor,
+            predicted=1.0,
+            kind=Kind.LOWER,
+            reference=reference,
+            statement="the part of w outside the row space rests, and with it a floor of a^2",
+            tolerance_origin=DRIFT_ORIGIN + ", relative to the larger a^2",
+            atol=DRIFT * float(np.max(trajectory.a**2)) / floor,
+        ),
+        Claim(
+            "loss falls exponentially",
+            measured=float(room.max()),
+            predicted=0.0,
+            kind=Kind.UPPER,
+            reference=reference,
+            statement="log L(t)/L(0) <= -2 c m (lo sigma)^2 t",
+            tolerance_origin="residuals down to 1e-9 known to 1e-12 of the data: 1e-3 of a log",
+            atol=2e-3,
+        ),
+    )
+
+
+def _converged(model: ActivatedNeuron, problem: Regression) -> LeakyTrajectory:
+    request = FlowRequest.of(None, "half", RESIDUAL, RTOL, None, None)
+    trajectory = follow_leaky(model, problem, None, request)
+    if trajectory.status is not FlowStatus.CONVERGED:
+        raise InputError(
+            f"model: must have a flow that reaches zero loss, got one that {trajectory.message}. "
+            "Nothing is claimed about its end: take data with independent rows."
+        )
+    return trajectory

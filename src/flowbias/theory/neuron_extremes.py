@@ -1,0 +1,221 @@
+"""One linear neuron near its start: kernel regimes of scale and shape.  [azulay2021, 7.2, app. F]
+
+q' = 0 at the start v(0), up to the linear term, and with alpha = ||v(0)||, u = w(0)/||w(0)||
+
+    Hess q(v(0)) = 3/2 sqrt((1-s)/(alpha (1+s))) B,    B = I - (1-s)^2/(2 (1+s^2)) u u^T.
+
+The paper's appendix F.2 has lost the factor 3/2. For delta >= 0 the third derivative of q at
+length x is at most 8 x/|a|^5 in any direction, a^2 = S + delta/2 (docs/theory/neurons.md), so that
+a step e leaves the quadratic by at most 4/3 ||e||^3 (alpha + ||e||)/|a|^5, with a at length
+alpha - ||e||: small against the quadratic itself when
+
+    ||e|| (1-s)^2/alpha << 1,
+
+which is the paper's condition (26) with the distance that it leaves out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.limits.neuron import neuron_limit
+from flowbias.models.neuron import Neuron
+from flowbias.potentials.neuron import NeuronPotential
+from flowbias.problem import InputError, Regression
+from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.initialization_shape import AZULAY
+from flowbias.theory.neuron_geometry import DIFFERENCE_ORIGIN, DIFFERENCE_TOLERANCE, STEP
+from flowbias.theory.regime_scales import SOLVER_TOLERANCE
+
+_TAYLOR = Reference(AZULAY, "appendix F.2")
+
+
+def kernel_matrix(model: Neuron) -> FloatArray:
+    """B, for which the tangent kernel is a^2 x^T B^{-1} x'.  [azulay2021, (27)]"""
+    s = model.shape
+    u = model.w / np.linalg.norm(model.w)
+    return np.asarray(np.eye(u.size) - (1.0 - s) ** 2 / (2.0 * (1.0 + s * s)) * np.outer(u, u))
+
+
+def hessian_at_start(model: Neuron) -> Claim:
+    """Hess q(v(0)) = 3/2 sqrt((1-s)/(alpha (1+s))) B, by differences of grad q.
+
+    [azulay2021, appendix F.2], with the 3/2 that it drops.
+    """
+    v, s = model.initial, model.shape
+    step = STEP * float(np.linalg.norm(v))
+    moves = step * np.eye(v.size)
+    grad = model.potential.grad
+    measured = np.stack([(grad(v + move) - grad(v - move)) / (2.0 * step) for move in moves])
+    factor = 1.5 * np.sqrt((1.0 - s) / (1.0 + s)) / model.scale
+    predicted = factor * kernel_matrix(model)
+    return Claim(
+        "Hessian of q at the start",
+        measured=float(np.linalg.norm(measured - predicted) / np.linalg.norm(predicted)),
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=_TAYLOR,
+        statement="the quadratic form around the start is the tangent kernel's",
+        tolerance_origin=DIFFERENCE_ORIGIN,
+        atol=DIFFERENCE_TOLERANCE,
+    )
+
+
+def third_order_at_start(model: Neuron) -> Claim:
+    """d/dx (qhat'(x)/x) = -3/4 (1-s)^(5/2)/(alpha^(3/2) (1+s^2) sqrt(1+s)) at x = alpha.
+
+    [azulay2021, appendix F.2], again with the factor 3/2.
+    """
+    alpha, s, potential = model.scale**2, model.shape, model.potential
+    step = STEP * alpha
+
+    def across(x: float) -> float:
+        return potential.curvatures(x)[1]
+
+    slope = (across(alpha + step) - across(alpha - step)) / (2.0 * step)
+    top = 0.75 * (1.0 - s) ** 2.5 / (model.scale**3 * (1.0 + s * s) * np.sqrt(1.0 + s))
+    return Claim(
+        "third order of q at the start",
+        measured=slope,
+        predicted=-float(top),
+        kind=Kind.EQUAL,
+        reference=_TAYLOR,
+        statement="what the quadratic form around the start leaves out",
+        tolerance_origin=DIFFERENCE_ORIGIN,
+        atol=DIFFERENCE_TOLERANCE * across(alpha) / alpha,
+    )
+
+
+def third_derivative_bound(potential: NeuronPotential, x: float, radius: float) -> float:
+    """8 (x + r)/|a|^5 with a at length x - r: bounds the third derivative of q that near x."""
+    if not (potential.delta >= 0.0 and radius < x):
+        return np.inf
+    a = potential.weights(x - radius)[0]
+    return 8.0 * (x + radius) / float(a**5)
+
+
+def taylor_remainder(model: Neuron, v: ArrayLike) -> Claim:
+    """|D_q(v, v(0)) - 1/2 e^T Hess q(v(0)) e| <= ||e||^3/6 times the third derivative's bound.
+
+    e = v - v(0), ||e|| < ||v(0)||, delta >= 0. [azulay2021, appendix F.2, (26)]
+    """
+    _unbalanced_towards_a(model)
+    point, start = np.asarray(v, dtype=np.float64), model.initial
+    e, alpha = point - start, float(np.linalg.norm(start))
+    distance = float(np.linalg.norm(e))
+    factor = 1.5 / abs(model.a)
+    quadratic = 0.5 * factor * float(e @ kernel_matrix(model) @ e)
+    potential = model.potential
+    value = potential.bregman(point, start)
+    size = abs(potential.value(point)) + abs(potential.value(start))
+    bound = third_derivative_bound(potential, alpha, distance) * distance**3 / 6.0
+    return Claim(
+        "quadratic form around the start",
+        measured=abs(value - quadratic),
+        predicted=bound,
+        kind=Kind.UPPER,
+        reference=Reference(AZULAY, "appendix F.2", "(26)"),
+        statement="q is its quadratic form up to the third order",
+        tolerance_origin="rounding of the two values of q",
+        atol=1e-14 * size,
+    )
+
+
+def shape_to_one(model: Neuron, X: Any, y: Any) -> Claim:
+    """||v(inf) - argmin ||v - v(0)|| || <= ||P_null w|| max(||P w||^2, ||m||^2/D)/|a|, s -> 1.
+
+    D = a^2 - ||P w||^2 > 0, all at the start: at a fixed scale the right side is of the order of
+    (1 - s)^2. [azulay2021, section 7.2 and appendix F.2.2]
+    """
+    problem = Regression(X, y)
+    inverse = np.linalg.pinv(problem.X)
+    shortest, moving = inverse @ problem.y, inverse @ (problem.X @ model.w)
+    resting = model.w - moving
+    D = model.a**2 - float(moving @ moving)
+    if not D > 0.0:
+        raise InputError(
+            f"model: must have |a| > ||P w||, got a^2 - ||P w||^2 = {D:.6g}. "
+            "The statement is about shapes near 1: use a larger shape."
+        )
+    nearest = shortest + model.a * resting
+    end = neuron_limit(model, problem, None, 1e-10).checked(True).w
+    reach = max(float(moving @ moving), float(shortest @ shortest) / D) / abs(model.a)
+    return Claim(
+        "shape near 1 stays near the start",
+        measured=float(np.linalg.norm(end - nearest)),
+        predicted=float(np.linalg.norm(resting)) * reach,
+        kind=Kind.UPPER,
+        reference=Reference(AZULAY, "section 7.2 and appendix F.2.2"),
+        statement="an outer weight that dominates does not move: l2 distance to the start",
+        tolerance_origin="a limit certified to 1e-10",
+        atol=SOLVER_TOLERANCE * float(np.linalg.norm(end)),
+    )
+
+
+def kernel_solution(model: Neuron, problem: Regression) -> FloatArray:
+    """argmin (v - v(0))^T B (v - v(0)) with X v = y: the tangent kernel's interpolant."""
+    moves = np.linalg.solve(kernel_matrix(model), problem.X.T)
+    misfit = problem.y - problem.X @ model.initial
+    return np.asarray(
+        model.initial + moves @ np.linalg.lstsq(problem.X @ moves, misfit, rcond=None)[0]
+    )
+
+
+def large_scale_is_kernel(model: Neuron, X: Any, y: Any) -> Claim:
+    """||v(inf) - v_kernel|| <= T ||e||^2/(2 mu), e = v(inf) - v(0), ||e|| < alpha, delta >= 0.
+
+    T bounds the third derivative of q within ||e|| of the start, and mu = 3 |a|/(4 S) its Hessian
+    from below there; T/mu is of the order of (1-s)^2/alpha. So alpha -> infinity gives the kernel's
+    interpolant if the residual at the start, hence e, is o(alpha) (o(sqrt(alpha)) for the distance
+    itself to vanish); the paper has no such condition. [azulay2021, appendix F.2.1]
+    """
+    _unbalanced_towards_a(model)
+    problem = Regression(X, y)
+    end = neuron_limit(model, problem, None, 1e-10).checked(True).w
+    alpha = float(np.linalg.norm(model.initial))
+    moved = float(np.linalg.norm(end - model.initial))
+    bound = third_derivative_bound(model.potential, alpha, moved)
+    least = model.potential.curvatures(alpha)[0]
+    return Claim(
+        "large scale is the kernel regime",
+        measured=float(np.linalg.norm(end - kernel_solution(model, problem))),
+        predicted=bound * moved**2 / (2.0 * least),
+        kind=Kind.UPPER,
+        reference=Reference(AZULAY, "section 7.2 and appendix F.2.1"),
+        statement="a start that the data moves by little has the tangent kernel's limit",
+        tolerance_origin="a limit certified to 1e-10, and a solve",
+        atol=SOLVER_TOLERANCE * alpha,
+    )
+
+
+def neuron_tangent_kernel(model: Neuron, X: ArrayLike) -> Claim:
+    """K(x, x') = a^2 x^T B^{-1} x', as the weights' gradients have it.
+
+    [azulay2021, section 7.2], which leaves out a^2; its appendix F has it.
+    """
+    data = np.asarray(X, dtype=np.float64)
+    weights = model.initial_parameters()
+    jacobian = np.stack([np.concatenate(model.parameter_gradient(weights, row)) for row in data])
+    measured = jacobian @ jacobian.T
+    predicted = model.a**2 * data @ np.linalg.solve(kernel_matrix(model), data.T)
+    return Claim(
+        "tangent kernel of one neuron",
+        measured=float(np.linalg.norm(measured - predicted) / np.linalg.norm(predicted)),
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=Reference(AZULAY, "section 7.2"),
+        statement="the matrix B is the inverse of the tangent kernel's, up to a^2",
+        tolerance_origin="a solve with a matrix of condition 2 at most, and its start's rounding",
+        atol=1e-12,
+    )
+
+
+def _unbalanced_towards_a(model: Neuron) -> None:
+    if model.delta < 0.0:
+        raise InputError(
+            f"model: must have delta >= 0 (shape >= 0), got {model.delta:.6g}. The bound on the "
+            "third derivative of q is proved there."
+        )

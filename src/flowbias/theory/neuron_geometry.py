@@ -1,0 +1,248 @@
+"""The metric of one linear neuron: no Hessian, until time is warped.  [azulay2021, 5, app. B]
+
+    H(v) = (a^2 I + w w^T)^{-1} = (I - v v^T/(2 a^2 S))/a^2,   a^2 = S + delta/2,
+    S = sqrt(||v||^2 + delta^2/4)
+
+For any H = h1(x) I - h2(x) v v^T, x = ||v||, the defect of the Hessian-map condition (6) is
+
+    d_k H_ij - d_j H_ik = (h1'(x)/x + h2(x)) (v_k I_ij - v_j I_ik),
+
+of Frobenius norm sqrt(2 (d - 1)) x |h1'/x + h2|: 1/(2 a^4 S) for H, 0 for |a| H, -1 for I + v v^T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.models.neuron import Neuron
+from flowbias.potentials.neuron import NeuronPotential
+from flowbias.problem import InputError
+from flowbias.theory.claim import Claim, Kind, Reference, between
+from flowbias.theory.conditions import positive
+from flowbias.theory.initialization_shape import AZULAY
+
+# Step of central differences relative to ||v||; their error is its square times a few, plus
+# rounding divided by it.
+STEP, DIFFERENCE_TOLERANCE = 1e-5, 1e-8
+DIFFERENCE_ORIGIN = "central differences with steps of 1e-5 ||v||"
+_ROUNDING = 1e-14
+_FEW_ROUNDINGS = "a few roundings of each term"
+
+
+def hessian_map_defect(metric: Callable[[FloatArray], FloatArray], v: ArrayLike) -> float:
+    """||d_k H_ij - d_j H_ik||_F at v, by central differences: 0 where H is a Hessian (and d > 1).
+
+    [azulay2021, (6)]
+    """
+    point = np.asarray(v, dtype=np.float64)
+    if point.size < 2 or not point.any():
+        raise InputError(
+            f"v: must be a nonzero vector of at least 2 entries, got {v!r}. With one entry every "
+            "positive function is a second derivative."
+        )
+    step = STEP * float(np.linalg.norm(point))
+    moves = step * np.eye(point.size)
+    slopes = [(metric(point + move) - metric(point - move)) / (2.0 * step) for move in moves]
+    derivative = np.stack(slopes, axis=2)  # d_k H_ij at [i, j, k]
+    return float(np.linalg.norm(derivative - derivative.transpose(0, 2, 1)))
+
+
+def neuron_metric(delta: float) -> Callable[[FloatArray], FloatArray]:
+    """v -> H(v), with H v' = -c X^T r along the flow.  [azulay2021, (23)]"""
+    potential = NeuronPotential(delta)
+
+    def metric(v: FloatArray) -> FloatArray:
+        x = float(np.linalg.norm(v))
+        a = potential.weights(x)[0]
+        w = v / a
+        return np.asarray(np.linalg.inv(a**2 * np.eye(v.size) + np.outer(w, w)))
+
+    return metric
+
+
+def time_warp(delta: float, x: float) -> float:
+    """g(x) = |a| of a neuron whose predictor has length x.  [azulay2021, appendix B.1]
+
+    The paper writes it as sqrt(S - delta/2) (S + delta/2)/x. With the 3/2 of qhat', which it drops
+    there, g H is the Hessian of q for g = 3/2 |a|.
+    """
+    return NeuronPotential(delta).weights(x)[0]
+
+
+def metric_is_no_hessian(delta: float, v: ArrayLike) -> Claim:
+    """The metric misses the Hessian-map condition by sqrt(2 (d-1)) ||v||/(2 a^4 S) > 0.
+
+    [azulay2021, appendix B.1], which shows that it does for delta = 0.
+    """
+    point = np.asarray(v, dtype=np.float64)
+    x = float(np.linalg.norm(point))
+    a, S = time_warp(delta, x), float(np.hypot(x, 0.5 * delta))
+    predicted = np.sqrt(2.0 * (point.size - 1)) * x / (2.0 * a**4 * S)
+    return _defect("metric of a neuron is no Hessian", neuron_metric(delta), point, predicted, a)
+
+
+def warped_metric_is_hessian(delta: float, v: ArrayLike) -> tuple[Claim, Claim]:
+    """|a| H meets the condition, and 3/2 |a| H is the Hessian of q.  [azulay2021, appendix B.1]"""
+    point = np.asarray(v, dtype=np.float64)
+    x, metric = float(np.linalg.norm(point)), neuron_metric(delta)
+    a = time_warp(delta, x)
+
+    def warped(at: FloatArray) -> FloatArray:
+        return time_warp(delta, float(np.linalg.norm(at))) * metric(at)
+
+    potential = NeuronPotential(delta)
+    inverse = np.linalg.inv(potential.hess_dual(potential.grad(point)))
+    away = float(np.linalg.norm(1.5 * warped(point) - inverse) / np.linalg.norm(inverse))
+    hessian = Claim(
+        "warped metric is the Hessian of q",
+        measured=away,
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=Reference(AZULAY, "appendix B", "(24)"),
+        statement="3/2 |a| (a^2 I + w w^T)^{-1} is the Hessian of the potential",
+        tolerance_origin="two inverses of matrices of condition 2 at most",
+        atol=100.0 * _ROUNDING,
+    )
+    condition = _defect("warped metric meets the condition", warped, point, 0.0, np.sqrt(a))
+    return condition, hessian
+
+
+def identity_plus_outer_is_no_hessian(v: ArrayLike) -> Claim:
+    """I + v v^T misses the condition by sqrt(2 (d-1)) ||v||: the test's negative control.
+
+    [azulay2021, section 3, footnote 3]
+    """
+    point = np.asarray(v, dtype=np.float64)
+    x = float(np.linalg.norm(point))
+    predicted = np.sqrt(2.0 * (point.size - 1)) * x
+    size = 1.0 / np.sqrt(1.0 + x * x)
+    return _defect(
+        "I + v v^T is no Hessian",
+        lambda at: np.eye(at.size) + np.outer(at, at),
+        point,
+        predicted,
+        size,
+    )
+
+
+def _defect(
+    name: str,
+    metric: Callable[[FloatArray], FloatArray],
+    v: FloatArray,
+    predicted: float,
+    weight: float,
+) -> Claim:
+    """The defect against its closed form; the metric is of size 1/weight^2."""
+    size = np.sqrt(float(v.size)) / (weight**2 * float(np.linalg.norm(v)))
+    return Claim(
+        name,
+        measured=hessian_map_defect(metric, v),
+        predicted=float(predicted),
+        kind=Kind.EQUAL,
+        reference=Reference(AZULAY, "section 3 and appendix B.1", "(6)"),
+        statement="the Hessian-map condition, differentiated numerically",
+        tolerance_origin=DIFFERENCE_ORIGIN,
+        atol=DIFFERENCE_TOLERANCE * float(size),
+    )
+
+
+def warp_is_positive_and_increasing(delta: float, x: float, y: float) -> tuple[Claim, ...]:
+    """sqrt(delta) <= g(x) <= g(y) <= sqrt(delta + y) for 0 < x <= y, and g > 0.
+
+    [azulay2021, appendix B.1]
+    """
+    if not 0.0 < x <= y:
+        raise InputError(f"x: must satisfy 0 < x <= y, got {x!r} and y = {y!r}. Swap the two.")
+    first, second = time_warp(delta, x), time_warp(delta, y)
+
+    def bound(label: str, measured: float, predicted: float) -> Claim:
+        return Claim(
+            f"time warp, {label}",
+            measured=measured,
+            predicted=predicted,
+            kind=Kind.LOWER,
+            reference=Reference(AZULAY, "appendix B.1"),
+            statement="the warp is positive, increasing, and bounded for bounded predictors",
+            tolerance_origin=_FEW_ROUNDINGS,
+            rtol=_ROUNDING,
+        )
+
+    return (
+        bound("positive", first, float(np.sqrt(max(delta, 0.0)))),
+        bound("increasing", second, first),
+        bound("bounded", float(np.sqrt(max(delta, 0.0) + y)), second),
+    )
+
+
+def warp_at_zero(delta: float, x: float) -> tuple[Claim, Claim]:
+    """sqrt(delta) <= g(x) <= sqrt(delta) + x^2/(2 delta^(3/2)): Lemma 3 with its limit put right.
+
+    The statement prints the limit 0; its own proof ends with sqrt(delta). [azulay2021, Lemma 3]
+    """
+    root = float(np.sqrt(positive("delta", delta, "At delta = 0 the limit is 0 indeed.")))
+    return between(
+        "time warp near zero",
+        time_warp(delta, positive("x", x, "Pass a length.")),
+        (root, root + x * x / (2.0 * root**3)),
+        reference=Reference(AZULAY, "appendix H", "Lemma 3"),
+        statement="the warp does not vanish at the zero predictor",
+        tolerance_origin=_FEW_ROUNDINGS,
+        atol=_ROUNDING * root,
+    )
+
+
+def scale_shape_identities(model: Neuron) -> tuple[Claim, ...]:
+    """delta = 4 alpha s/(1 - s^2) and the three roots that go with it.  [azulay2021, Lemmas 1, 2]
+
+    alpha = |a| ||w|| = scale^2, S = alpha (1 + s^2)/(1 - s^2), and
+    S -+ delta/2 = alpha (1 -+ s)/(1 +- s).
+    """
+    alpha, s, delta = model.scale**2, model.shape, model.delta
+    S = float(np.hypot(alpha, 0.5 * delta))
+    outer, inner = model.a**2, float(model.w @ model.w)
+    lemma_2 = {
+        "sqrt(alpha^2 + delta^2/4)": (S, alpha * (1.0 + s * s) / (1.0 - s * s)),
+        "... - delta/2 = ||w||^2": (inner, alpha * (1.0 - s) / (1.0 + s)),
+        "... + delta/2 = a^2": (outer, alpha * (1.0 + s) / (1.0 - s)),
+    }
+    stated = {"delta": ("Lemma 1", (delta, 4.0 * alpha * s / (1.0 - s * s)))}
+    stated |= {name: ("Lemma 2", pair) for name, pair in lemma_2.items()}
+    # 1 - |s| keeps only eps/(1 - |s|) of its digits, and delta is a difference of squares.
+    slack = _ROUNDING / (1.0 - abs(s)) * (outer + inner)
+    return tuple(
+        Claim(
+            f"scale and shape: {name}",
+            measured=float(pair[0]),
+            predicted=float(pair[1]),
+            kind=Kind.EQUAL,
+            reference=Reference(AZULAY, "appendix H", lemma),
+            statement="balance, scale and shape of one neuron",
+            tolerance_origin="a few roundings, magnified by the cancellation in 1 - |s|",
+            atol=slack,
+        )
+        for name, (lemma, pair) in stated.items()
+    )
+
+
+def kernel_norm(matrix: ArrayLike, w: ArrayLike) -> Claim:
+    """||f||_K^2 = w^T A^{-1} w for f = <w, .> and K(x, x') = x^T A x'.  [azulay2021, Lemma 4]
+
+    Measured as the least squared norm of theta with A^(1/2) theta = w, the definition of the norm.
+    """
+    A, vector = np.asarray(matrix, dtype=np.float64), np.asarray(w, dtype=np.float64)
+    values, vectors = np.linalg.eigh(A)
+    root = (vectors * np.sqrt(values)) @ vectors.T
+    theta = np.linalg.lstsq(root, vector, rcond=None)[0]
+    return Claim(
+        "norm of a linear kernel",
+        measured=float(theta @ theta),
+        predicted=float(vector @ np.linalg.solve(A, vector)),
+        kind=Kind.EQUAL,
+        reference=Reference(AZULAY, "appendix H", "Lemma 4"),
+        statement="the kernel norm of a linear predictor",
+        tolerance_origin="two solves with the condition of A",
+        rtol=100.0 * _ROUNDING * float(values[-1] / values[0]),
+    )

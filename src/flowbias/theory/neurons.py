@@ -1,0 +1,223 @@
+"""Linear neurons: what their flow conserves, and where it ends.  [azulay2021, section 6]
+
+One neuron a <w, x> has the predictor v = a w; several have v = sum_i a_i w_i. The paper's samples
+are columns, ours rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.flows import Trajectory, flow
+from flowbias.limits.neuron import neuron_limit
+from flowbias.limits.neuron_sum import neuron_sum_limit
+from flowbias.models.neuron import Neuron
+from flowbias.models.neuron_sum import NeuronSum
+from flowbias.problem import InputError, Regression
+from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.initialization_shape import AZULAY
+from flowbias.theory.regime_scales import SOLVER_TOLERANCE
+
+PAGE = "docs/theory/neurons.md"
+# Relative residual at which a flow counts as done, and the local error per step on the way.
+RESIDUAL, RTOL = 1e-10, 1e-11
+# The residual is magnified by the condition of X (below 1e2 in use) on the way to the predictor.
+FLOW_TOLERANCE = 1e-7
+FLOW_ORIGIN = "parameter-space flow at rtol 1e-11 to residual 1e-10, magnified by the data"
+
+
+def ours(section: str) -> Reference:
+    """A statement that no paper prints; it is proved in docs/theory/neurons.md."""
+    return Reference("flowbias", PAGE, section)
+
+
+def followed(model: Neuron | NeuronSum, problem: Regression) -> Trajectory:
+    """The flow in all weights, as the paper writes it, to its end."""
+    return flow(model, problem, route="parameter", rtol=RTOL, residual=RESIDUAL)
+
+
+def _weights(trajectory: Trajectory) -> tuple[FloatArray, FloatArray]:
+    """a and w, or W, where the flow was left."""
+    a, w = trajectory.parameters(float(trajectory.t[-1]))
+    return a, w
+
+
+def _meets(
+    name: str, end: FloatArray, limit: FloatArray, reference: Reference, statement: str
+) -> Claim:
+    size = float(np.linalg.norm(limit)) or 1.0
+    return Claim(
+        name,
+        measured=float(np.linalg.norm(end - limit)) / size,
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=reference,
+        statement=statement,
+        tolerance_origin=FLOW_ORIGIN,
+        atol=FLOW_TOLERANCE,
+    )
+
+
+def neuron_bias(model: Neuron, X: Any, y: Any) -> Claim:
+    """The flow of one neuron with delta >= 0 ends at argmin qhat(||v||) + <z, v> with X v = y.
+
+    z = -3/2 sign(a) w at the start, minus the library's shift. [azulay2021, Theorem 2]
+    """
+    if model.delta < 0.0:
+        raise InputError(
+            f"model: must have delta >= 0, got {model.delta:.6g}. Below 0 the outer weight may "
+            "change its sign: see sign_changes_once."
+        )
+    problem = Regression(X, y)
+    return _meets(
+        "one neuron minimizes q",
+        followed(model, problem).w[-1],
+        neuron_limit(model, problem, None, 1e-10).checked(True).w,
+        Reference(AZULAY, "Theorem 2"),
+        "the flow's end is the certified minimizer of the neuron's potential",
+    )
+
+
+def neuron_closed_form(model: Neuron, X: Any, y: Any) -> Claim:
+    """v(inf) = m + a k with a^2 = D/2 + sqrt(D^2/4 + ||m||^2), for any delta.
+
+    m = X^+ y, k = P_null w(0), D = a(0)^2 - ||P w(0)||^2, and a of the sign that it ends with.
+    Measured against the flow, with a pseudoinverse in place of the library's factorization.
+    """
+    problem = Regression(X, y)
+    trajectory = followed(model, problem)
+    outer, _ = _weights(trajectory)
+    inverse = np.linalg.pinv(problem.X)
+    shortest, moving = inverse @ problem.y, inverse @ (problem.X @ model.w)
+    half = 0.5 * (model.a**2 - float(moving @ moving))
+    size = np.sqrt(half + np.hypot(half, np.linalg.norm(shortest)))
+    predicted = shortest + np.sign(outer[0]) * size * (model.w - moving)
+    return _meets(
+        "closed form of one neuron",
+        trajectory.w[-1],
+        predicted,
+        ours("The limit in closed form"),
+        "one square root beyond the pseudoinverse gives the limit",
+    )
+
+
+def sign_changes_once(model: Neuron, X: Any, y: Any) -> tuple[Claim, Claim, Claim]:
+    """The outer weight changes its sign at most once, at the loss of the zero predictor.
+
+    So from any state of lower loss on it is settled; and `limit` is on the flow's branch.
+    """
+    problem = Regression(X, y)
+    trajectory = followed(model, problem)
+    outer = np.array([float(trajectory.parameters(float(t))[0][0]) for t in trajectory.t])
+    changes = np.flatnonzero(np.diff(np.sign(outer)) != 0.0)
+    zero = 0.5 * float(problem.y @ problem.y)
+    below = trajectory.loss < zero * (1.0 - FLOW_TOLERANCE)
+    late = int(np.count_nonzero(below[changes]))
+    solution = neuron_limit(model, problem, None, 1e-10).checked(True)
+    reference = ours("The sign of the outer weight")
+
+    def counted(name: str, measured: float, predicted: float, kind: Kind, statement: str) -> Claim:
+        return Claim(
+            name, measured, predicted, kind, reference, statement, "an integer, exactly known"
+        )
+
+    return (
+        counted(
+            "sign changes of a", float(changes.size), 1.0, Kind.UPPER, "a changes its sign once"
+        ),
+        counted(
+            "sign changes below the loss of zero",
+            float(late),
+            0.0,
+            Kind.EQUAL,
+            "no change begins below the loss of the zero predictor",
+        ),
+        counted(
+            "branch of the limit",
+            float(np.sign(solution.details["a"])),
+            float(np.sign(outer[-1])),
+            Kind.EQUAL,
+            "the limit has the sign of a with which the flow ends",
+        ),
+    )
+
+
+def balanced_neurons_bias(model: NeuronSum, X: Any, y: Any) -> Claim:
+    """Strictly balanced neurons end at argmin ||v||^(3/2) - 3/2 ||v(0)||^(-1/2) <v(0), v>.
+
+    All of a a^T - W W^T must vanish; |a_i| = ||w_i|| is not enough. [azulay2021, Proposition 1]
+    """
+    if not model.is_strictly_balanced:
+        raise InputError(
+            f"model: must be strictly balanced, a a^T = W W^T, got {model!r}. "
+            "Start from W = np.outer(a, e) with a unit vector e."
+        )
+    problem = Regression(X, y)
+    return _meets(
+        "balanced neurons minimize the 3/2-power",
+        followed(model, problem).w[-1],
+        neuron_sum_limit(model, problem, None, 1e-10).checked(True).w,
+        Reference(AZULAY, "Proposition 1"),
+        "strictly balanced neurons behave as one",
+    )
+
+
+def balance_is_conserved(model: NeuronSum, X: Any, y: Any) -> Claim:
+    """a a^T - W W^T stays what it is at the start.  [azulay2021, section 6, after Du et al.]"""
+    a, W = _weights(followed(model, Regression(X, y)))
+    drift = np.outer(a, a) - W @ W.T - model.balance
+    size = float(model.a @ model.a + np.sum(model.W**2))
+    return Claim(
+        "balance of the neurons",
+        measured=float(np.linalg.norm(drift)) / size,
+        predicted=0.0,
+        kind=Kind.EQUAL,
+        reference=Reference(AZULAY, "section 6", "Theorem 2.2 of Du et al. (2018)"),
+        statement="gradient flow conserves the whole matrix, not only its diagonal",
+        tolerance_origin=FLOW_ORIGIN,
+        atol=FLOW_TOLERANCE,
+    )
+
+
+def resting_part(model: NeuronSum, X: Any, y: Any) -> Claim:
+    """P_null v(inf) = sum_i a_i(inf) P_null w_i(0): the limit from the outer weights alone."""
+    problem = Regression(X, y)
+    trajectory = followed(model, problem)
+    a, _ = _weights(trajectory)
+    inverse = np.linalg.pinv(problem.X)
+    resting = model.W - (model.W @ problem.X.T) @ inverse.T
+    return _meets(
+        "what the data does not move",
+        trajectory.w[-1],
+        inverse @ problem.y + a @ resting,
+        ours("Many neurons"),
+        "the null-space part of a sum of neurons follows from the outer weights",
+    )
+
+
+def vanishing_start(model: NeuronSum, X: Any, y: Any) -> Claim:
+    """||v(inf) - m|| <= ||P_null W(0)|| sqrt(A/2 + sqrt(A^2/4 + ||m||^2)), A = ||a(0)||^2.
+
+    So the limit is the shortest predictor m if all ||w_i(0)|| go to 0 and a(0) stays bounded. The
+    printed hypothesis, a_i(0) w_i(0) -> 0, is too weak. [azulay2021, Theorem 3, mended]
+    """
+    problem = Regression(X, y)
+    inverse = np.linalg.pinv(problem.X)
+    shortest = inverse @ problem.y
+    resting = model.W - (model.W @ problem.X.T) @ inverse.T
+    half = 0.5 * float(model.a @ model.a)
+    outer = np.sqrt(half + np.hypot(half, np.linalg.norm(shortest)))
+    end = neuron_sum_limit(model, problem, None, 1e-10).checked(True).w
+    return Claim(
+        "a vanishing start leaves the shortest predictor",
+        measured=float(np.linalg.norm(end - shortest)),
+        predicted=float(np.linalg.norm(resting, 2)) * float(outer),
+        kind=Kind.UPPER,
+        reference=Reference(AZULAY, "Theorem 3"),
+        statement="what is left of the start is bounded by its inner weights",
+        tolerance_origin="limits known to 1e-10",
+        atol=SOLVER_TOLERANCE * (1.0 + float(np.linalg.norm(shortest))),
+    )

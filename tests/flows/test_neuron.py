@@ -1,0 +1,77 @@
+"""The flow of neurons: few unknowns against all weights."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from flowbias.flows.fit import fit_of
+from flowbias.flows.integrate import flow
+from flowbias.flows.neuron import NeuronCoordinates
+from flowbias.limits.neuron import neuron_limit
+from flowbias.models.neuron import Neuron
+from flowbias.models.neuron_sum import NeuronSum
+from flowbias.problem import Regression
+
+RNG = np.random.default_rng(11)
+X = RNG.standard_normal((3, 6))
+Y = RNG.standard_normal(3)
+W = RNG.standard_normal(6)
+TIMES = [0.01, 0.3, 2.0]
+STARTS = [Neuron(2.0, W), Neuron(-0.4, W), Neuron(0.0, W), Neuron(3.0, 0.0 * W)]
+
+
+def coordinates(model, data, target):
+    problem = Regression(data, target)
+    return NeuronCoordinates(model, fit_of(problem, model.initial, None), 1.0)
+
+
+@pytest.mark.parametrize("model", STARTS, ids=repr)
+@pytest.mark.parametrize("rows", [[0, 1, 2], [0, 1, 2, 2]], ids=["independent", "dependent"])
+def test_rank_plus_one_unknowns_move_as_all_weights_do(model, rows):
+    at = coordinates(model, X[rows], Y[rows])
+    assert at.start.size == 4
+    state = at.start + 0.1 * np.arange(4.0)
+    velocity = at.velocity(0.0, state)
+    weights = at.parameters(state)
+    pull = X[rows].T @ (Y[rows] - X[rows] @ at.predictor(state))
+    expected = model.parameter_gradient(weights, pull)
+    assert_allclose(velocity[0], expected.a[0])
+    assert_allclose(velocity[1:] @ at.fit.rows, expected.w)
+    assert_allclose(at.predictor(state), weights.a * weights.w)
+    assert_allclose(at.predictor(np.stack([state, state]))[1], at.predictor(state))
+
+
+@pytest.mark.parametrize("model", STARTS, ids=repr)
+def test_jacobian(model):
+    at = coordinates(model, X, Y)
+    state, h = at.start + 0.2, 1e-6
+    moves = h * np.eye(4)
+    by_difference = np.stack(
+        [(at.velocity(0, state + m) - at.velocity(0, state - m)) / (2 * h) for m in moves], axis=1
+    )
+    assert_allclose(at.jacobian(0.0, state), by_difference, atol=1e-7)
+
+
+def test_dual_is_the_certificates():
+    model = Neuron(2.0, W)
+    at = coordinates(model, X, Y)
+    dual = neuron_limit(model, X, Y, 1e-10).dual
+    limit = neuron_limit(model, X, Y, 1e-10)
+    state = np.concatenate([[limit.details["a"]], dual / 1.5])
+    assert_allclose(at.dual(state), dual)
+    assert_allclose(at.predictor(state), limit.w)
+    state[0] *= -1.0
+    assert np.isnan(at.dual(state)).all()
+
+
+@pytest.mark.parametrize("model", [Neuron(2.0, W), Neuron(-0.4, W)], ids=repr)
+def test_parameter_flow_ends_at_the_limit_and_conserves_delta(model):
+    trajectory = flow(model, X, Y, route="parameter", residual=1e-9)
+    limit = neuron_limit(model, X, Y, 1e-10)
+    assert_allclose(trajectory.w[-1], limit.w, atol=1e-7)
+    assert trajectory.conserved_drift < 1e-9
+
+
+def test_sum_conserves_its_balance():
+    model = NeuronSum(RNG.standard_normal(2), RNG.standard_normal((2, 6)))
+    assert flow(model, X, Y, t=TIMES, route="parameter").conserved_drift < 1e-9

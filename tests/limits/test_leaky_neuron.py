@@ -1,0 +1,183 @@
+"""Limits of leaky ReLU neurons: against their own flows and against a general minimizer."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from scipy.linalg import null_space
+from scipy.optimize import minimize
+
+from flowbias.flows.journey import FlowRequest
+from flowbias.flows.leaky_neuron import follow_leaky, start_of
+from flowbias.flows.leaky_neuron_convergence import is_trapped, settled_sign
+from flowbias.flows.trajectory import FlowStatus
+from flowbias.limits.leaky_neuron import AGREEMENT, exact_neuron, leaky_limit
+from flowbias.limits.leaky_neuron_kkt import clarke_kkt
+from flowbias.models.neuron import Neuron
+from flowbias.potentials.neuron import NeuronPotential
+from flowbias.problem import Regression
+from flowbias.solution import SolveError, Status
+from tests.flows.test_leaky_neuron import WIDTH, held, smoothed
+from tests.theory.leaky_neuron_instances import leaky
+
+
+def followed(model, X, y, residual=1e-9):
+    return follow_leaky(model, X, y, FlowRequest.of(None, "half", residual, 1e-11, None, None))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_flow_ends_at_the_minimizer(seed):
+    """Either agreement to 1e-6, or a status that says that the flow was not followed to its end."""
+    model, X, y = leaky(np.random.default_rng([10, seed]))
+    solution = leaky_limit(model, X, y, 1e-10)
+    assert solution.status is Status.CERTIFIED
+    assert solution.details["flow_residual"] <= 1e-9
+    assert solution.details["flow_distance"] <= AGREEMENT == 1e-6
+    kkt = clarke_kkt(model, X, y, solution.details["a"], solution.w / solution.details["a"])
+    assert kkt.worst <= 1e-12
+
+
+@pytest.mark.parametrize("slope", [0.1, 0.3, 1.8])
+def test_flow_that_slides_ends_at_the_minimizer(slope):
+    solution = leaky_limit(*held(slope), 1e-10)
+    assert solution.details["slides"] == 1.0
+    assert solution.details["flow_distance"] <= AGREEMENT
+    assert solution.status is Status.CERTIFIED
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_closed_form_against_a_general_minimizer(seed):
+    """q(v) - <shift, v> over v = v0 + null(X) u by BFGS; shares the value of q alone."""
+    model, X, y = leaky(np.random.default_rng([11, seed]))
+    sign = np.sign(model.a)
+    z = np.where(sign * y > 0.0, y, y / model.slope)
+    potential, shift = NeuronPotential(model.delta), 1.5 * sign * model.w
+    base, free = np.linalg.lstsq(X, z, rcond=None)[0], null_space(X)
+    found = minimize(
+        lambda u: potential.value(base + free @ u) - shift @ (base + free @ u),
+        np.zeros(free.shape[1]),
+        jac=lambda u: free.T @ (potential.grad(base + free @ u) - shift),
+        method="BFGS",
+        options={"gtol": 1e-10},
+    )
+    exact = exact_neuron(start_of(model, Regression(X, y)), sign)
+    # BFGS stops where values no longer differ: half of the digits, and some of them for curvature.
+    assert_allclose(exact.product, base + free @ found.x, atol=1e-6 * np.linalg.norm(base))
+    assert_allclose(exact.a**2 - exact.w @ exact.w, model.delta, atol=1e-12 * exact.a**2)
+
+
+def test_slope_one_is_the_linear_neuron():
+    model, X, y = leaky(np.random.default_rng(12), slope=1.0)
+    linear = leaky_limit(model, X, y, 1e-10)
+    assert_allclose(X @ linear.w, y, atol=1e-12)
+    assert linear.status is Status.CERTIFIED
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_negative_delta_takes_the_sign_of_the_flow(seed):
+    rng = np.random.default_rng([13, seed])
+    model, X, y = leaky(rng, delta=lambda size: -size * rng.uniform(0.5, 1.0))
+    solution = leaky_limit(model, X, y, 1e-10)
+    if not solution.status.ok:
+        pytest.skip(solution.route)
+    a, _ = smoothed(model, X, y, np.array([0.5, 20.0]), width=10 * WIDTH)
+    assert np.sign(solution.details["a"]) == np.sign(a[-1])
+    assert solution.details["flow_distance"] <= AGREEMENT
+
+
+def test_sign_change_is_found():
+    """A start whose outer weight is driven through zero: the limit is on the other branch."""
+    model, X, y = Neuron(0.1, [1.0, 0.5], 0.5), [[1.0, 0.0]], [-1.0]
+    solution = leaky_limit(model, X, y, 1e-10)
+    assert solution.status is Status.CERTIFIED
+    assert solution.details["a"] < 0.0
+    assert_allclose(solution.w[0], -1.0, rtol=1e-12)  # a y > 0: no division by the slope
+    assert solution.details["flow_distance"] <= AGREEMENT
+
+
+@pytest.mark.parametrize(
+    ("model", "X", "y"),
+    [
+        (Neuron(1.0, [0.4, 0.3], 0.5), [[1.0, 0.0], [1.0, 0.0]], [1.0, 2.0]),
+        (Neuron(1.0, [0.4, 0.3], 0.5), [[1.0, 0.0], [-1.0, 0.0]], [1.0, 1.0]),
+        (Neuron(1.0, [0.4, 0.3], 0.5), [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], [1.0, 1.0, -1.0]),
+        (Neuron(1.0, [1.0], 0.5), [[1.0]], [-1.0]),  # a saddle: delta = 0, nothing rests
+    ],
+)
+def test_flow_that_keeps_a_loss_is_never_certified(model, X, y):
+    solution = leaky_limit(model, X, y, 1e-10)
+    assert solution.status is Status.STALLED
+    assert "flow_distance" not in solution.details
+    assert "stationary" in solution.route or "saddle" in solution.route
+    with pytest.raises(SolveError):
+        solution.checked(throw=True)
+
+
+def test_dependent_rows_that_agree():
+    """More samples than features, from one neuron: zero loss is proved by the end of the flow."""
+    rng = np.random.default_rng(14)
+    X, teacher = rng.standard_normal((8, 3)), np.array([1.0, -2.0, 0.5])
+    s = X @ teacher
+    y = 1.5 * np.where(s > 0.0, s, 0.4 * s)
+    model = Neuron(2.0, teacher + 0.3 * rng.standard_normal(3), 0.4)
+    solution = leaky_limit(model, X, y, 1e-10)
+    assert solution.status is Status.CERTIFIED
+    assert_allclose(solution.w, 1.5 * teacher, rtol=1e-10)
+    start = start_of(model, Regression(X, y))
+    # At the start the rest of the path could be as long as anything.
+    assert not is_trapped(start, start.state, 1.0)
+
+
+def test_targets_of_zero():
+    model, X, y = leaky(np.random.default_rng(15), slope=0.3)
+    solution = leaky_limit(model, X, 0.0 * y, 1e-10)
+    assert solution.status is Status.CERTIFIED
+    assert_allclose(X @ solution.w, 0.0, atol=1e-12 * np.linalg.norm(X) * np.linalg.norm(model.w))
+
+
+@settings(max_examples=4)
+@given(seed=st.integers(0, 10**6))
+def test_limit_follows_the_data(seed):
+    """Permuted, rotated, with a sample twice, and in other units of x: the same limit."""
+    rng = np.random.default_rng(seed)
+    model, X, y = leaky(rng)
+    limit = leaky_limit(model, X, y, 1e-10).w
+    Q = np.linalg.qr(rng.standard_normal((X.shape[1],) * 2))[0]
+    order = np.append(rng.permutation(len(y)), 0)
+    turned = leaky_limit(Neuron(model.a, Q @ model.w, model.slope), X[order] @ Q.T, y[order], 1e-10)
+    assert turned.status is Status.CERTIFIED
+    assert_allclose(turned.w @ Q, limit, atol=1e-9 * np.linalg.norm(limit))
+    assert_allclose(
+        leaky_limit(model, 3.0 * X, 3.0 * y, 1e-10).w, limit, atol=1e-9 * np.linalg.norm(limit)
+    )
+
+
+def test_kkt_sees_what_is_wrong():
+    model, X, y = leaky(np.random.default_rng(16))
+    path = followed(model, X, y)
+    assert path.status is FlowStatus.CONVERGED
+    a, w = float(path.a[-1]), path.inner[-1]
+    assert clarke_kkt(model, X, y, a, w).worst <= 1e-7
+    # Another fit: along the null space, feasible but not stationary.
+    elsewhere = w + null_space(X)[:, 0]
+    assert clarke_kkt(model, X, y, a, elsewhere).feasibility <= 1e-7
+    assert clarke_kkt(model, X, y, a, elsewhere).stationarity >= 1e-2
+    # Stationary but no fit, and the wrong signs.
+    assert clarke_kkt(model, X, y, a, w + 0.1 * X[0]).feasibility >= 1e-3
+    assert clarke_kkt(model, X, y, -a, w).worst == np.inf
+
+
+def test_multipliers_are_those_of_the_convex_problem():
+    """nu_n c_n = dual_n: the certificate and Clarke's conditions say the same."""
+    model, X, y = leaky(np.random.default_rng(17))
+    solution = leaky_limit(model, X, y, 1e-10)
+    kkt = clarke_kkt(model, X, y, solution.details["a"], solution.w / solution.details["a"])
+    assert_allclose(kkt.multipliers * kkt.subgradients, solution.dual, rtol=1e-8, atol=1e-10)
+
+
+def test_sign_is_settled_once_the_loss_is_below_that_of_zero():
+    start = start_of(Neuron(0.1, [1.0, 0.5], 0.5), Regression([[1.0, 0.0]], [-1.0]))
+    assert settled_sign(start, start.state) is None
+    fitted = np.array([-1.0, 0.0])  # a = -1, w = w(0): f = -1
+    assert settled_sign(start, fitted * np.array([1.0, 0.0])) == -1.0

@@ -1,0 +1,196 @@
+"""Random instances of the claims on linear neurons, for the walk over all claims.
+
+Claims that follow a flow are drawn a few times each: tests/limits/test_neuron.py has more of them.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from flowbias.models.neuron import Neuron
+from flowbias.models.neuron_sum import NeuronSum
+from flowbias.theory import Claim
+from flowbias.theory.neuron_extremes import (
+    hessian_at_start,
+    large_scale_is_kernel,
+    neuron_tangent_kernel,
+    shape_to_one,
+    taylor_remainder,
+    third_order_at_start,
+)
+from flowbias.theory.neuron_geometry import (
+    identity_plus_outer_is_no_hessian,
+    kernel_norm,
+    metric_is_no_hessian,
+    scale_shape_identities,
+    warp_at_zero,
+    warp_is_positive_and_increasing,
+    warped_metric_is_hessian,
+)
+from flowbias.theory.neurons import (
+    balance_is_conserved,
+    balanced_neurons_bias,
+    neuron_bias,
+    neuron_closed_form,
+    resting_part,
+    sign_changes_once,
+    vanishing_start,
+)
+from tests.theory.starts import log_uniform
+
+
+class Instances(NamedTuple):
+    """How to draw one instance, and how many to draw."""
+
+    draw: Callable[[np.random.Generator], Claim | tuple[Claim, ...]]
+    count: int
+
+
+def data(rng, d=None):
+    """(X, y) with singular values in exp(-+0.6), so that flows end soon."""
+    n = int(rng.integers(1, 4))
+    d = n + int(rng.integers(1, 4)) if d is None else d
+    left, _, right = np.linalg.svd(rng.standard_normal((n, d)), full_matrices=False)
+    X = (left * np.exp(rng.uniform(-0.6, 0.6, min(n, d)))) @ right
+    return X, X @ rng.standard_normal(d)
+
+
+def vector(rng, least=2):
+    return log_uniform(rng, 0.1, 10.0) * rng.standard_normal(int(rng.integers(least, 6)))
+
+
+def neuron(rng, d, shape=(0.0, 0.9), scale=(0.5, 2.0)):
+    size, s = log_uniform(rng, *scale), rng.uniform(*shape)
+    return Neuron.from_scale_shape(size, s, rng.standard_normal(d), sign=int(rng.choice((-1, 1))))
+
+
+def neurons(rng, d, size=1.0):
+    count = int(rng.integers(2, 5))
+    return NeuronSum(
+        size * rng.standard_normal(count), size * rng.standard_normal((count, d)) / np.sqrt(d)
+    )
+
+
+def draw_neuron_bias(rng):
+    X, y = data(rng)
+    return neuron_bias(neuron(rng, X.shape[1]), X, y)
+
+
+def draw_neuron_closed_form(rng):
+    X, y = data(rng)
+    return neuron_closed_form(neuron(rng, X.shape[1], shape=(-0.8, 0.9)), X, y)
+
+
+def draw_sign_changes_once(rng):
+    """w pulls against a, so that about half of the outer weights turn around."""
+    X, y = data(rng)
+    w = rng.standard_normal(X.shape[1])
+    a = -np.sign(w @ X.T @ y) * rng.uniform(0.05, 0.6) * np.linalg.norm(w)
+    return sign_changes_once(Neuron(a, w), X, y)
+
+
+def draw_balanced_neurons_bias(rng):
+    X, y = data(rng)
+    a, e = rng.standard_normal(int(rng.integers(2, 5))), rng.standard_normal(X.shape[1])
+    return balanced_neurons_bias(NeuronSum(a, np.outer(a, e / np.linalg.norm(e))), X, y)
+
+
+def on_neurons(claim, size=1.0):
+    def draw(rng):
+        X, y = data(rng)
+        return claim(neurons(rng, X.shape[1], size), X, y)
+
+    return draw
+
+
+def draw_vanishing_start(rng):
+    X, y = data(rng)
+    return vanishing_start(neurons(rng, X.shape[1], log_uniform(rng, 1e-4, 1.0)), X, y)
+
+
+def draw_warp_is_positive(rng):
+    x = log_uniform(rng, 1e-12, 1e12)
+    delta = float(rng.choice((-1.0, 0.0, 1.0))) * log_uniform(rng, 1e-6, 1e6)
+    return warp_is_positive_and_increasing(delta, x, x * log_uniform(rng, 1.0, 1e3))
+
+
+def draw_warp_at_zero(rng):
+    delta = log_uniform(rng, 1e-6, 1e6)
+    return warp_at_zero(delta, delta * log_uniform(rng, 1e-8, 1e2))
+
+
+def at_delta(claim):
+    def draw(rng):
+        v = vector(rng)
+        # Differences with steps of 1e-5 ||v|| do not see a kink that is far from v.
+        delta = rng.uniform(-1.0, 4.0) * float(np.linalg.norm(v))
+        return claim(delta, v)
+
+    return draw
+
+
+def draw_kernel_norm(rng):
+    w = vector(rng)
+    root = rng.standard_normal((w.size, w.size + 3))
+    return kernel_norm(root @ root.T, w)
+
+
+def at_start(claim, shape):
+    return lambda rng: claim(neuron(rng, int(rng.integers(2, 6)), shape, (1e-3, 1e3)))
+
+
+def draw_taylor_remainder(rng):
+    model = neuron(rng, int(rng.integers(1, 6)), (0.0, 0.95), (1e-2, 1e2))
+    step = rng.standard_normal(model.w.size)
+    share = log_uniform(rng, 1e-2, 0.9) * np.linalg.norm(model.initial) / np.linalg.norm(step)
+    return taylor_remainder(model, model.initial + share * step)
+
+
+def draw_shape_to_one(rng):
+    X, y = data(rng)
+    model = Neuron.from_scale_shape(
+        log_uniform(rng, 0.3, 3.0),
+        1.0 - log_uniform(rng, 1e-4, 0.5),
+        rng.standard_normal(X.shape[1]),
+    )
+    return shape_to_one(model, X, y)
+
+
+def draw_large_scale_is_kernel(rng):
+    X, y = data(rng)
+    model = neuron(rng, X.shape[1], (0.0, 0.9), (3.0, 300.0))
+    change = rng.uniform(0.1, 0.9) * model.scale / np.linalg.norm(np.linalg.pinv(X) @ y)
+    return large_scale_is_kernel(model, X, X @ model.initial + change * y)
+
+
+def draw_tangent_kernel(rng):
+    d = int(rng.integers(1, 6))
+    X = rng.standard_normal((int(rng.integers(1, 6)), d))
+    return neuron_tangent_kernel(neuron(rng, d, (-0.9, 0.9), (1e-3, 1e3)), X)
+
+
+NEURON_CLAIMS = {
+    "balance_is_conserved": Instances(on_neurons(balance_is_conserved), 5),
+    "balanced_neurons_bias": Instances(draw_balanced_neurons_bias, 6),
+    "hessian_at_start": Instances(at_start(hessian_at_start, (-0.9, 0.9)), 100),
+    "identity_plus_outer_is_no_hessian": Instances(
+        lambda rng: identity_plus_outer_is_no_hessian(vector(rng)), 50
+    ),
+    "kernel_norm": Instances(draw_kernel_norm, 100),
+    "large_scale_is_kernel": Instances(draw_large_scale_is_kernel, 100),
+    "metric_is_no_hessian": Instances(at_delta(metric_is_no_hessian), 50),
+    "neuron_bias": Instances(draw_neuron_bias, 8),
+    "neuron_closed_form": Instances(draw_neuron_closed_form, 8),
+    "neuron_tangent_kernel": Instances(draw_tangent_kernel, 100),
+    "resting_part": Instances(on_neurons(resting_part), 5),
+    "scale_shape_identities": Instances(at_start(scale_shape_identities, (-0.999, 0.999)), 200),
+    "shape_to_one": Instances(draw_shape_to_one, 100),
+    "sign_changes_once": Instances(draw_sign_changes_once, 8),
+    "taylor_remainder": Instances(draw_taylor_remainder, 200),
+    "third_order_at_start": Instances(at_start(third_order_at_start, (-0.9, 0.9)), 100),
+    "vanishing_start": Instances(draw_vanishing_start, 4),
+    "warp_at_zero": Instances(draw_warp_at_zero, 200),
+    "warp_is_positive_and_increasing": Instances(draw_warp_is_positive, 200),
+    "warped_metric_is_hessian": Instances(at_delta(warped_metric_is_hessian), 50),
+}
