@@ -17,9 +17,13 @@ import scipy.linalg
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.potentials import JointPotential
+from flowbias.problem import row_lengths
 
 # Below this ratio of singular values of X its null space is not known.
 SMALLEST_RATIO = 1e-12
+# Least singular value of rows of length 1 down to which their Gram matrix may be factored: its
+# square is well above the rounding of the products.
+SAFE_SINGULAR_VALUE = 1e-5
 # Rounding of one evaluation of grad, in units of the potential's own accuracy.
 EVALUATION = 8.0
 # Radii tried, each ten times the last, before giving up.
@@ -37,22 +41,41 @@ def joint_bound(
     """Upper bound of ||w - w*||_2, or inf where the argument does not go through."""
     if not (np.isfinite(w).all() and potential.strong_convexity(w, 0.0) > 0.0):
         return np.inf
-    left, values, right = scipy.linalg.svd(X, full_matrices=False)
-    rank = int((values > SMALLEST_RATIO * values[0]).sum())
-    residual = y - extended.apply(X, w)
-    sums = extended.absolute_apply(X, w) + np.abs(y)
-    missing = np.asarray(left[:, :rank].T @ residual, dtype=np.float64) / values[:rank]
-    repaired = w + right[:rank].T @ missing
-    rounding = (len(w) + 2) * extended.EPS * extended.length(sums) / float(values[rank - 1])
-    moved = extended.length(repaired - w) + rounding
+    lengths = row_lengths(X)
+    lengths[lengths == 0.0] = 1.0
+    residual = (y - extended.apply(X, w)) / lengths
+    sums = (extended.absolute_apply(X, w) + np.abs(y)) / lengths
+    step, smallest = _shortest_fit(X / lengths[:, None], np.asarray(residual, dtype=np.float64))
+    repaired = w + step
+    rounding = (len(w) + 2) * extended.EPS * extended.length(sums) / smallest
+    moved = extended.length(step) + rounding
     away = _off_stationary(X, nu, potential, shift, repaired)
     radius = 2.0 * away / potential.strong_convexity(repaired, 0.0) + rounding
     for _ in range(TRIALS):
-        distance = away / potential.strong_convexity(repaired, radius + rounding)
-        if distance <= radius:
-            return moved + distance
+        # At a kink the curvature is 0, and no radius will do.
+        least = potential.strong_convexity(repaired, radius + rounding)
+        if away <= radius * least:
+            return moved + away / least
         radius *= 10.0
     return np.inf
+
+
+def _shortest_fit(A: FloatArray, residual: FloatArray) -> tuple[FloatArray, float]:
+    """A^+ residual for rows of length 1, and a lower bound of A's least singular value.
+
+    By a Cholesky factor where the rows are independent enough: a singular value decomposition of
+    A costs as much as a hundred products A A^T.
+    """
+    factor, info = scipy.linalg.lapack.dpotrf(A @ A.T, lower=1, clean=1)
+    if info == 0:
+        inverse, info = scipy.linalg.lapack.dtrtri(factor, lower=1)
+        smallest = 1.0 / float(np.linalg.norm(inverse))
+        if info == 0 and smallest > SAFE_SINGULAR_VALUE:
+            return A.T @ (inverse.T @ (inverse @ residual)), smallest
+    left, values, right = scipy.linalg.svd(A, full_matrices=False)
+    rank = int((values > SMALLEST_RATIO * values[0]).sum())
+    missing = (left[:, :rank].T @ residual) / values[:rank]
+    return right[:rank].T @ missing, float(values[rank - 1])
 
 
 def _off_stationary(

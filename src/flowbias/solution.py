@@ -89,13 +89,15 @@ class Solution:
     def message(self) -> str:
         """The status in words, with its numbers."""
         certificate = self.certificate
-        return self.status.value.format(
+        words = self.status.value.format(
             feasibility=certificate.feasibility,
             stationarity=certificate.stationarity,
             gap=certificate.gap,
             distance=self.distance,
             steps=self.stats.steps,
         )
+        # Where it stalled says why, on routes that follow a flow.
+        return words if self.status.ok else f"{words} ({self.route})"
 
     def sensitivity(self) -> Sensitivity:
         """Derivatives of the limit in y and in the log of the scale."""

@@ -47,6 +47,14 @@ def test_derivatives_of_a_neuron_are_those_of_a_times_v(theta):
     assert np.abs(brackets[0, 1]).max() > 0.1  # the sign of a bracket is part of the claim
 
 
+def test_jacobian_is_that_of_the_point_asked_for():
+    model = Parametrization(torch.exp, [0.0, 1.0])
+    for theta in (model.start, np.array([1.0, 2.0]), model.start):
+        J = model.jacobian(theta)
+        assert_allclose(J, np.diag(np.exp(theta)), rtol=1e-15)
+        J[:] = np.nan  # the caller's own
+
+
 def test_flow_along_fields_of_squares_is_exponential():
     model = Parametrization(squares, [0.5, 0.8, 0.4, 0.9])
     z = np.array([0.7, -1.1])

@@ -8,8 +8,8 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 from flowbias.flows.journey import FlowRequest
-from flowbias.flows.leaky_neuron import follow_leaky
-from flowbias.flows.leaky_neuron_field import LeakyStart, PatternField
+from flowbias.flows.leaky_neuron.field import LeakyStart, PatternField
+from flowbias.flows.leaky_neuron.follow import follow_leaky
 from flowbias.flows.trajectory import FlowError, FlowStatus
 from flowbias.models.neuron import Neuron
 from flowbias.problem import InputError

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+import flowbias as fb
 from flowbias.flows.fit import fit_of
 from flowbias.flows.integrate import flow
 from flowbias.flows.neuron import NeuronCoordinates
@@ -75,3 +76,22 @@ def test_parameter_flow_ends_at_the_limit_and_conserves_delta(model):
 def test_sum_conserves_its_balance():
     model = NeuronSum(RNG.standard_normal(2), RNG.standard_normal((2, 6)))
     assert flow(model, X, Y, t=TIMES, route="parameter").conserved_drift < 1e-9
+
+
+def test_flow_takes_the_short_way():
+    """`fb.flow` picks rank + 1 unknowns, and ends where the flow of all weights does."""
+    rng = np.random.default_rng(11)
+    X, y = rng.standard_normal((3, 8)), rng.standard_normal(3)
+    model = fb.Neuron(1.3, 0.4 * rng.standard_normal(8))
+    short = fb.flow(model, X, y, t=[0.1, 1.0, 10.0])
+    long = fb.flow(model, X, y, t=[0.1, 1.0, 10.0], route="parameter")
+    assert short.route == "neuron"
+    assert_allclose(short.w, long.w, atol=1e-9)
+    assert_allclose(fb.flow(model, X, y, residual=1e-11).w[-1], fb.limit(model, X, y).w, atol=1e-9)
+
+
+def test_vanishing_start_gives_the_shortest_fit():
+    rng = np.random.default_rng(12)
+    X, y = rng.standard_normal((3, 8)), rng.standard_normal(3)
+    for model in (fb.Neuron(1.3, np.ones(8)), fb.NeuronSum([1.0, 2.0], np.eye(8)[:2])):
+        assert_allclose(fb.rich_limit(model, X, y).w, fb.min_norm(X, y).w, atol=1e-12)

@@ -9,8 +9,8 @@ from scipy.linalg import null_space
 from scipy.optimize import minimize
 
 from flowbias.flows.journey import FlowRequest
-from flowbias.flows.leaky_neuron import follow_leaky, start_of
-from flowbias.flows.leaky_neuron_convergence import is_trapped, settled_sign
+from flowbias.flows.leaky_neuron.convergence import is_trapped, settled_sign
+from flowbias.flows.leaky_neuron.follow import follow_leaky, start_of
 from flowbias.flows.trajectory import FlowStatus
 from flowbias.limits.leaky_neuron import AGREEMENT, exact_neuron, leaky_limit
 from flowbias.limits.leaky_neuron_kkt import clarke_kkt

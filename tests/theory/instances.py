@@ -11,8 +11,10 @@ import numpy as np
 
 import flowbias as fb
 from flowbias import theory
+from tests.theory.leaky_neuron_instances import LEAKY_NEURON_CLAIMS
 from tests.theory.linear_network_instances import LINEAR_NETWORK_CLAIMS
 from tests.theory.matrix_factorization_instances import MATRIX_FACTORIZATION_CLAIMS
+from tests.theory.neuron_instances import NEURON_CLAIMS
 from tests.theory.starts import (
     any_model,
     any_tied,
@@ -282,3 +284,4 @@ CLAIMS = {
     ),
 }
 CLAIMS |= LINEAR_NETWORK_CLAIMS | MATRIX_FACTORIZATION_CLAIMS
+CLAIMS |= NEURON_CLAIMS | LEAKY_NEURON_CLAIMS

@@ -32,7 +32,7 @@ def test_claims_hold(name):
                 assert f"\n## {claim.reference.equation}\n" in page
 
 
-def test_printed_constraint_is_another_one():
+def test_a10_printed_constraint_is_another_one():
     """Appendix G ends with X v = y. For a > 0 > y it is v = y / slope."""
     model, X, y = Neuron(1.0, [0.3, 0.2], 0.25), [[1.0, 0.0]], [-1.0]
     assert leaky_neuron_limit(model, X, y).holds
@@ -40,7 +40,7 @@ def test_printed_constraint_is_another_one():
     assert_allclose(w[0], y[0] / 0.25, rtol=1e-12)  # not y[0]
 
 
-def test_printed_activation_is_another_one_for_slopes_above_one():
+def test_a11_printed_activation_is_another_one_for_slopes_above_one():
     """Section 8 has max(s, slope s): for slope 2 it doubles what is positive, not what is negative.
 
     Its limit is that of the mirrored data: max(s, 2 s) = -sigma(-s), sigma as in appendix G.

@@ -15,12 +15,13 @@ from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.dual import DualCoordinates
 from flowbias.flows.fit import Fit, fit_of, reached_by
 from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowJourney, FlowRequest, sampled
-from flowbias.flows.leaky_neuron import follow_leaky
-from flowbias.flows.leaky_neuron_trajectory import LeakyTrajectory
+from flowbias.flows.leaky_neuron.follow import follow_leaky
+from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.lifted import follow_lifted
 from flowbias.flows.lifted_trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.march import march
+from flowbias.flows.neuron import NeuronCoordinates
 from flowbias.flows.parameter import ParameterCoordinates, ParameterLayout
 from flowbias.flows.trajectory import FlowStats, Trajectory
 from flowbias.models.lifted import LiftedModel
@@ -44,6 +45,7 @@ class Route:
 #: Fewest unknowns first. On the way to the limit errors die out in the dual, whose flow contracts
 #: and whose steps are implicit; explicit steps keep the residual at about 100 rtol.
 ROUTES = (
+    Route(NeuronCoordinates.name, frozenset({Provides.NEURON}), NeuronCoordinates, 1e-3),
     Route(DualCoordinates.name, frozenset({Provides.POTENTIAL}), DualCoordinates, 1.0),
     Route(ParameterCoordinates.name, frozenset({Provides.PARAMETERS}), ParameterCoordinates, 1e-3),
 )
@@ -101,7 +103,7 @@ def flow(
     the constant c: "half" (1), "sum" (2), "half_mean" (1/n), "mean" (2/n), or is a number.
     Residuals below about 1e-13 are rounding, and the flow is then at rest.
     `rtol` and `atol` bound the local error of the integrator's state; `route` is "dual"
-    (models with a potential) or "parameter", by default the first that the model allows.
+    (models with a potential), "neuron" or "parameter", by default the first that the model allows.
     Where the flow cannot be followed to its end FlowError is raised, or with throw=False the
     status says so.
 

@@ -22,15 +22,15 @@ import numpy as np
 from flowbias._typing import FloatArray
 from flowbias.certificates import Certificate, certify
 from flowbias.flows.journey import FlowRequest
-from flowbias.flows.leaky_neuron import ActivatedNeuron, followed, start_of
-from flowbias.flows.leaky_neuron_convergence import (
+from flowbias.flows.leaky_neuron.convergence import (
     is_sure_to_fit,
     least_outer_square,
     settled_sign,
     targets,
 )
-from flowbias.flows.leaky_neuron_field import LeakyStart
-from flowbias.flows.leaky_neuron_trajectory import LeakyTrajectory
+from flowbias.flows.leaky_neuron.field import LeakyStart
+from flowbias.flows.leaky_neuron.follow import ActivatedNeuron, followed, start_of
+from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problem import Regression, as_regression
 from flowbias.solution import Solution, Stats, Status

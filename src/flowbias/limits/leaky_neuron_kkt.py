@@ -21,8 +21,8 @@ import scipy.linalg
 
 from flowbias import _extended as extended
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.flows.leaky_neuron import ActivatedNeuron, start_of
-from flowbias.flows.leaky_neuron_field import activation
+from flowbias.flows.leaky_neuron.field import activation
+from flowbias.flows.leaky_neuron.follow import ActivatedNeuron, start_of
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problem import as_regression
 

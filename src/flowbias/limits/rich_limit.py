@@ -16,6 +16,7 @@ import numpy as np
 
 from flowbias.certificates import certify
 from flowbias.limits.basis_pursuit import TIGHT, Sides, pursue
+from flowbias.limits.neuron_vanishing import neuron_rich_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.reachable import Reachable, reachable
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
@@ -43,14 +44,22 @@ class _Extreme:
     visible_below: Callable[[float, float], float]
 
 
+#: Models whose limit from a vanishing start is the shortest fit.
+VANISHING = frozenset({Provides.NEURON, Provides.NEURON_SUM})
+
+
 def rich_limit(
-    model: HasPotential, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
+    model: Any, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
 ) -> Solution:
     """The limit of the limits as the scale of `model`'s start goes to zero, its shape kept.
 
     `details["dual_margin"]` and `details["visible_log_scale"]`: below that log-scale the inactive
-    coordinates hold less than 1e-3 of the l1 norm.
+    coordinates hold less than 1e-3 of the l1 norm. For neurons it is the fit of least l2 norm, with
+    `details["visible_log_factor"]`.
     """
+    if provided_by(model) & VANISHING:
+        a, W = model.initial_parameters()
+        return neuron_rich_limit(a, W, X, y, tol=tol).checked(throw)
     build = _extreme_of(model)  # before the data, which may be of the model's own kind
     problem = as_regression(X, y)
     check_model(model, problem, tol)

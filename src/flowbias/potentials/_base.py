@@ -31,7 +31,7 @@ class Provides(Enum):
     PARAMETERS = "the weights behind the predictor"
     GRAM = "the Gram matrix [U; V][U; V]^T of a product U V^T: its flow at any width"
     FACTORS = "the factors U and V of a product themselves"
-    NEURON = "one linear neuron a <w, x>: its limit by one scalar root"
+    NEURON = "one linear neuron a <w, x>: its limit in closed form"
     NEURON_SUM = "a sum of linear neurons"
     OWN_LIMIT = "limit(X, y, tol=, throw=): a way to the limit of its own"
     ACTIVATED_NEURON = "one neuron a sigma(<w, x>) with a leaky ReLU"

@@ -132,8 +132,7 @@ class NeuronPotential(JointPotential):
         """The least radial curvature: it rises with x up to S = -delta and falls from there on."""
         x = _length(w)
         nearest, farthest = max(x - radius, 0.0), x + radius
-        # A NumPy number: divided by, the 0 at a kink then gives infinity.
-        return np.float64(min(self.curvatures(nearest)[0], self.curvatures(farthest)[0]))
+        return min(self.curvatures(nearest)[0], self.curvatures(farthest)[0])
 
 
 def _length(v: FloatArray) -> float:

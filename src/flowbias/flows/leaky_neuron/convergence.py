@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.flows.leaky_neuron_field import LeakyStart, activation
+from flowbias.flows.leaky_neuron.field import LeakyStart, activation
 
 # z counts as inside the range of X where the part outside is below this share of it.
 _IN_RANGE = 1e-10

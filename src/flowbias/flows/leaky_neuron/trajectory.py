@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.flows.leaky_neuron_convergence import is_sure_to_fit
-from flowbias.flows.leaky_neuron_field import LeakyStart, activation
-from flowbias.flows.leaky_neuron_march import LeakyCurve
+from flowbias.flows.leaky_neuron.convergence import is_sure_to_fit
+from flowbias.flows.leaky_neuron.field import LeakyStart, activation
+from flowbias.flows.leaky_neuron.march import LeakyCurve
 from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
 from flowbias.problem import InputError, Regression
 

@@ -17,10 +17,10 @@ import numpy as np
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
 from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowRequest
-from flowbias.flows.leaky_neuron_field import LeakyStart
-from flowbias.flows.leaky_neuron_march import MAX_STEPS, Goal, LeakyCurve, follow_patterns
-from flowbias.flows.leaky_neuron_merge import merged_start
-from flowbias.flows.leaky_neuron_trajectory import LeakyTrajectory
+from flowbias.flows.leaky_neuron.field import LeakyStart
+from flowbias.flows.leaky_neuron.march import MAX_STEPS, Goal, LeakyCurve, follow_patterns
+from flowbias.flows.leaky_neuron.merge import merged_start
+from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.trajectory import FlowStats, FlowStatus
 from flowbias.problem import InputError, Regression, as_regression

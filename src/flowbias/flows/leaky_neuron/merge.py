@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import FloatArray
-from flowbias.flows.leaky_neuron_field import EPS, Indices, LeakyStart
+from flowbias.flows.leaky_neuron.field import EPS, Indices, LeakyStart
 from flowbias.problem import row_lengths
 
 # Distance of unit vectors, in roundings of their entries, within which they are one.
