@@ -86,9 +86,10 @@ def test_limits_through_a_report(reports):
     assert_allclose(fb.limit(reports["cubes"].model, X, y).w, known, rtol=1e-9, atol=1e-10)
     with pytest.raises(InputError, match=r"Follow the flow: fb\.flow"):
         reports["two-neurons"].limit(X, y)
-    # A warped model is no argument for a solver that does not look at the flow.
-    with pytest.raises(InputError, match="must provide"):
-        fb.limit(reports["neuron-negative"].model, X, y)
+    # A warped model finds its limit itself: along the flow.
+    warped = fb.limit(reports["neuron-negative"].model, X, y)
+    neuron = fb.Neuron(0.4, [0.6, -0.3, 0.5])
+    assert_allclose(warped.w, fb.limit(neuron, X, y).w, rtol=1e-9, atol=1e-10)
 
 
 def test_a_report_reads(reports):

@@ -170,3 +170,13 @@ def test_limit_with_more_samples_than_features_is_least_squares():
 def test_data_of_another_size():
     with pytest.raises(InputError, match=r"one column per predictor \(3\), got 2"):
         warped_limit(WarpedPotential(neuron(1.1, V[3])), np.eye(2), np.ones(2))
+
+
+def test_value_where_the_straight_line_in_the_dual_leaves_the_domain():
+    """delta < 0: rays of the dual run into the ball of the kink, straight lines in w need not."""
+    inner = np.array([0.6, -0.3, 0.5])
+    neuron = fb.Neuron(0.4, inner)
+    model = Parametrization(lambda th: th[0] * th[1:], np.array([0.4, *inner]))
+    far = neuron.initial - np.array([0.37, 0.0, 0.0])
+    expected = neuron.potential.bregman(far, neuron.initial) / (1.5 * 0.4)
+    assert_allclose(WarpedPotential(model).value(far), expected, rtol=1e-9)

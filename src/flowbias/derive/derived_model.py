@@ -73,13 +73,17 @@ class DerivedModel(_OfParametrization):
 class WarpedModel(_OfParametrization):
     """Gradient flow is mirror flow in `potential` after a change of time.
 
-    It does not offer the potential to `fb.limit` as a model: that solves for a stationary point,
-    and whether the flow gets there is known only by following it (`warped_limit`).
+    It does not offer the potential to `fb.limit`: a stationary point of that may be on a branch
+    that the flow leaves. It finds its limit itself, by following the flow (`warped_limit`).
     """
 
     def __init__(self, parametrization: Parametrization) -> None:
         super().__init__(parametrization)
         self.potential = WarpedPotential(parametrization)
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        return frozenset({Provides.PARAMETERS, Provides.OWN_LIMIT})
 
     def limit(self, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True) -> Solution:
         """The flow's limit, verified against the flow and for stationarity."""

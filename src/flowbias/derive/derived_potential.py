@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -39,6 +40,8 @@ _NEWTON_STEPS = 30
 _HALVINGS = 12
 # w(z) = w to this relative accuracy ends Newton's method; what integration at 1e-12 can give.
 _SOLVED = 1e-13
+# As accurate as the flow along the dual, where the line in w has to replace it.
+_RTOL_LINE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,8 +121,14 @@ class DerivedPotential(JointPotential):
         outside = nowhere(self.model)
         if not np.isfinite(w).all():
             return outside
-        near = along_predictor(self.model, self.warp, start_of(self.model), w - self.model.initial)
+        line = partial(
+            along_predictor, self.model, self.warp, start_of(self.model), w - self.model.initial
+        )
+        near = line()
         state = self.state_at(near.z)
+        if near.inside and not state.inside:
+            # The straight line in the dual leaves the domain, where the one in w does not.
+            state = line(rtol=_RTOL_LINE)
         miss = self._miss(state, w)
         for _ in range(_NEWTON_STEPS):
             if not state.inside or miss <= _SOLVED:

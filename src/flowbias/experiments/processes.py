@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -24,6 +25,9 @@ def spread(
     """Results as they come. Raises joblib's TerminatedWorkerError where a process dies."""
     from joblib import Parallel, delayed
 
+    # A process that has loaded torch has grown so much that the pool takes it for a leak and puts
+    # another in its place, at no loss; it says so from a thread, out of reach of a context.
+    warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
     # At least two, or joblib would not use processes; one at a time, so that each result is here
     # as soon as it is there.
     count = max(2, min(workers, len(things)))
