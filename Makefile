@@ -35,8 +35,8 @@ clean:  ## Remove the environment, caches and build output
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests -type d -name __pycache__ -prune -exec rm -rf {} +
 
-$(RUN_READY): EXTRAS := [nets]
-$(TEST_READY): EXTRAS := [test,dev,cluster,nets]
+$(RUN_READY): EXTRAS := [nets,data]
+$(TEST_READY): EXTRAS := [test,dev,cluster,nets,data]
 
 $(RUN_READY) $(TEST_READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

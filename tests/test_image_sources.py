@@ -3,6 +3,7 @@
 import gzip
 import http.server
 import io
+import logging
 import sys
 import threading
 from pathlib import Path
@@ -143,8 +144,8 @@ def test_an_installed_folder(tmp_path):
 
 
 def test_a_failing_program_is_quoted(tmp_path, programs):
-    programs("npm", "echo a warning >&2; echo no such package >&2; exit 3")
-    with pytest.raises(SourceError, match="npm ended with 3: no such package"):
+    programs("npm", "echo no such package >&2; yes and so on | head -n 1000 >&2; exit 3")
+    with pytest.raises(SourceError, match=r"^npm ended with 3: no such package .{,300} \.\.\.$"):
         dict(files_of(NpmPackage("name@1.0", tar_members), tmp_path))
 
 
@@ -197,14 +198,21 @@ def archives(root: Path) -> dict[str, str]:
     return {path.name: tiny.sha256(path.read_bytes()) for path in sorted(root.iterdir())}
 
 
-def test_compressed_files_from_an_address(tmp_path, server, capfd):
+def test_compressed_files_from_an_address(tmp_path, server, capfd, monkeypatch):
     address, root = server
+    import pooch
+
+    announced = logging.StreamHandler(io.StringIO())
+    monkeypatch.setattr(pooch.get_logger(), "handlers", [announced])
+    level = pooch.get_logger().level
     tiny.put(root, suffix=".gz")
     source = tiny_from(PublicAddress(address, archives(root), gunzip))
     assert fetch_images(source, tmp_path / "data").sources == (address,)
     assert kept(tmp_path / "data") == CONTENT
     # Nobody looks at a terminal: no bar, and pooch keeps quiet.
     assert capfd.readouterr() == ("", "")
+    assert announced.stream.getvalue() == ""
+    assert pooch.get_logger().level == level
 
 
 def test_an_archive_from_an_address(tmp_path, server):

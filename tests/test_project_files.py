@@ -49,7 +49,7 @@ def test_extra_exists(extra):
     assert EXTRAS[extra]
 
 
-@pytest.mark.parametrize("group", ["core", "nets", "cluster", "sdp", "test", "dev"])
+@pytest.mark.parametrize("group", ["core", "nets", "cluster", "sdp", "data", "test", "dev"])
 def test_what_ci_installs_is_pinned(group):
     requirements = PROJECT["dependencies"] if group == "core" else EXTRAS[group]
     assert {canonical(r) for r in requirements} <= pinned().keys()

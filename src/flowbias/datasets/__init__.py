@@ -1,5 +1,16 @@
 """Problems to try things on. Stands alone: nothing here knows about models or solvers."""
 
+from flowbias.datasets.images import Images, cifar10, fashion_mnist, mnist
+from flowbias.datasets.low_rank import LowRankCompletion, low_rank_completion
 from flowbias.datasets.sparse_regression import SparseRegression, sparse_regression
 
-__all__ = ["SparseRegression", "sparse_regression"]
+__all__ = [
+    "Images",
+    "LowRankCompletion",
+    "SparseRegression",
+    "cifar10",
+    "fashion_mnist",
+    "low_rank_completion",
+    "mnist",
+    "sparse_regression",
+]

