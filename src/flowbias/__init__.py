@@ -1,6 +1,6 @@
 """flowbias: which of the many zero-error solutions gradient flow picks, exactly, with proof."""
 
-from flowbias import datasets, derive, experiments, theory
+from flowbias import datasets, derive, experiments, kernels, theory
 from flowbias._version import __version__ as __version__
 from flowbias.certificates import Certificate, certify
 from flowbias.flows import Trajectory, flow, gradient_descent
@@ -64,6 +64,7 @@ __all__ = [
     "flow",
     "frobenius_norm",
     "gradient_descent",
+    "kernels",
     "limit",
     "limit_path",
     "min_norm",

@@ -65,10 +65,18 @@ class MatrixProblem(ABC):
 
         Equal to `target` where the distance is rounding (below `IN_RANGE` of it).
         """
+        basis = self.range_basis
+        if basis is None:
+            return self.target
+        return _projected(self.target, basis @ (basis.T @ self.target))
+
+    @cached_property
+    def range_basis(self) -> FloatArray | None:
+        """Orthonormal columns that span what `measure` can be; None where that is everything."""
         rows = self.matrices.reshape(len(self.target), -1)
         left, values, _ = scipy.linalg.svd(rows, full_matrices=False)
-        left = left[:, : numerical_rank(values, rows.shape)]
-        return _projected(self.target, left @ (left.T @ self.target))
+        rank = numerical_rank(values, rows.shape)
+        return left[:, :rank] if rank < len(rows) else None
 
     @cached_property
     def matrices(self) -> FloatArray:
@@ -242,9 +250,9 @@ class MatrixCompletion(MatrixProblem):
         return observed
 
     @cached_property
-    def reachable(self) -> FloatArray:
-        """All of the target: different entries can take any values."""
-        return self.target
+    def range_basis(self) -> None:
+        """None: different entries can take any values."""
+        return
 
     def measure(self, M: FloatArray) -> FloatArray:
         return np.asarray(M)[self.rows, self.cols]

@@ -196,3 +196,19 @@ def test_units_below_rounding_of_others_are_not_lost_by_the_closed_form():
     solution = limit(LinearNet(U, np.diag([1.0, 1e-20])), X, Y)
     assert solution.status is Status.CERTIFIED or solution.status is Status.INTEGRATED
     assert_allclose(X @ solution.M, Y, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("is_consistent", [True, False])
+def test_more_measurements_than_entries_have_one_limit(is_consistent):
+    rng = np.random.default_rng(0)
+    A, truth = rng.standard_normal((7, 2, 2)), rng.standard_normal((2, 2))
+    y = np.einsum("nij,ij->n", A, truth) if is_consistent else rng.standard_normal(7)
+    model = MatrixFactorization.gaussian((2, 2), width=3, scale=0.7, rng=0)
+    solution = limit(model, MatrixSensing(A, y))
+    least_squares = np.linalg.lstsq(A.reshape(7, 4), y, rcond=None)[0].reshape(2, 2)
+    assert_allclose(solution.M, least_squares, atol=1e-9)
+    assert solution.unique
+    assert (solution.distance == 0.0) == is_consistent
+    trajectory = flow(model, MatrixSensing(A, y), residual=1e-10)
+    misfit = A.reshape(7, 4) @ least_squares.ravel() - y
+    assert_allclose(trajectory.loss[-1], 0.5 * misfit @ misfit, atol=1e-12)

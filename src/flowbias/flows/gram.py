@@ -21,7 +21,7 @@ For Y ~ X U V^T only U1 = P1^T U moves, P1 the row space of X; U2 stays [min2021
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -87,7 +87,7 @@ class LiftedFit:
 
 
 def lifted_fit(model: LiftedModel, problem: MatrixProblem) -> LiftedFit:
-    """All rows of both factors, as they are."""
+    """All rows of both factors, as they are; of dependent measurements as many as their rank."""
     lifted = model.lifted_problem(problem)
     reachable = lifted.reachable
     if isinstance(lifted, MatrixRegression):
@@ -96,7 +96,20 @@ def lifted_fit(model: LiftedModel, problem: MatrixProblem) -> LiftedFit:
         best = _of_rank(scores, model.width)
         reachable = reachable if best is scores else np.ravel(W @ best)
     size = _size(reachable, lifted.target - lifted.measure(model.product))
-    return LiftedFit(lifted.measure, lifted.adjoint, lifted.target, reachable, size, lifted.shape)
+    fit = LiftedFit(lifted.measure, lifted.adjoint, lifted.target, reachable, size, lifted.shape)
+    basis = None if isinstance(lifted, MatrixRegression) else lifted.range_basis
+    return fit if basis is None else _of_full_rank(fit, basis)
+
+
+def _of_full_rank(fit: LiftedFit, basis: FloatArray) -> LiftedFit:
+    """The same flow from independent measurements: adjoint(r) = adjoint(B B^T r)."""
+    return replace(
+        fit,
+        measure=lambda M: basis.T @ fit.measure(M),
+        adjoint=lambda q: fit.adjoint(basis @ q),
+        target=basis.T @ fit.target,
+        reachable=basis.T @ fit.reachable,
+    )
 
 
 def regression_fit(model: LiftedModel, problem: MatrixRegression) -> LiftedFit:

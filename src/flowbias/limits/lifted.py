@@ -72,7 +72,7 @@ def lifted_limit(model: LiftedModel, problem: MatrixProblem, tol: float) -> Lift
 
 
 def _solution(setting: Setting, ending: Ending, tol: float, seconds: float) -> LiftedSolution:
-    problem, M = setting.problem, ending.M
+    M = ending.M
     feasibility = ending.feasibility
     if feasibility is None:
         feasibility = _feasibility(setting, M)
@@ -86,7 +86,7 @@ def _solution(setting: Setting, ending: Ending, tol: float, seconds: float) -> L
         status = Status.STALLED
     elif status is Status.CERTIFIED and distance > 0.0:
         status = Status.PROJECTED
-    unique = setting.root is not None and len(setting.root) == problem.shape[0]
+    unique = _is_unique(setting)
     gram = ending.gram
     if gram is None and ending.weights is not None:
         gram = setting.compression.gram(ending.weights)
@@ -101,6 +101,14 @@ def _solution(setting: Setting, ending: Ending, tol: float, seconds: float) -> L
         unique=unique,
         gram=gram,
     )
+
+
+def _is_unique(setting: Setting) -> bool:
+    """Whether one matrix alone has the measurements that the data ask for."""
+    d, m = setting.problem.shape
+    if setting.root is not None:
+        return len(setting.root) == d
+    return setting.fit.target.size == d * m
 
 
 def _moving(setting: Setting, M: FloatArray) -> FloatArray:

@@ -1,0 +1,202 @@
+"""How far tangent features have turned between two points in parameter space.
+
+"Grad distance" [woodworth2020, appendix B] is the cosine distance between the tangent feature maps
+phi(x) = df(x)/dtheta at two points. Near the kernel regime 1 - cos would be nothing but rounding,
+so it is put together from the difference D = phi' - phi itself:
+
+    1 - cos(phi, phi') = (||D||^2 - (||phi'|| - ||phi||)^2) / (2 ||phi|| ||phi'||)
+
+A layer's features are sums of g_p v_p^T, and theirs differ by sums of (g'_p - g_p) v'_p^T and
+g_p (v'_p - v_p)^T: again a layer, with twice the positions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.kernels.cells import Cell, Factors, make_cell
+from flowbias.kernels.closed_form import feature_route
+from flowbias.kernels.extra import require_torch
+from flowbias.kernels.layout import as_array
+from flowbias.kernels.memory import choose_blocks, read_bytes
+from flowbias.kernels.module_input import Network, Tensor, gradients
+from flowbias.kernels.movement import require_same_parameters
+from flowbias.kernels.plan import Misfit, Plan, make_plan
+from flowbias.kernels.tangent import declared_by
+from flowbias.problem import InputError
+
+
+@dataclass(frozen=True)
+class GradDistance:
+    """Cosine distance of tangent features (all outputs): per sample, and of all samples as one.
+
+    0 where a sample's features vanish at both points, 1 where they do at one of them.
+    """
+
+    per_sample: FloatArray
+    overall: float
+
+
+def grad_distance(
+    before: Any, after: Any, x: Any, *, max_memory: int | str = "1GiB"
+) -> GradDistance:
+    """1 - cos(phi_before(x), phi_after(x)), phi the tangent features.  [woodworth2020, appendix B]
+
+    Two modules of one architecture at two parameter points (copy.deepcopy before training), or two
+    models of the library. Exact also where hardly anything moved.
+
+    >>> import copy, torch
+    >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
+    >>> grad_distance(net, copy.deepcopy(net), torch.ones(1, 2)).overall
+    0.0
+    """
+    if declared_by(before):
+        features = [feature_route(model).features(model, "x", x) for model in (before, after)]
+        return _distance(*_numpy_products(*features))
+    networks = Network.read(before), Network.read(after)
+    require_same_parameters(*networks)
+    parts = [as_array(part) for part in _module_products(networks, x, max_memory)]
+    return _distance(*(part.astype(np.float64) for part in parts))
+
+
+class _Products(NamedTuple):
+    """Per sample: ||phi||^2, <phi, D> and ||D||^2."""
+
+    own: Any
+    cross: Any
+    change: Any
+
+
+def _numpy_products(first: FloatArray, second: FloatArray) -> _Products:
+    if first.shape != second.shape:
+        raise InputError(
+            f"after: must have as many parameters as before, got features of shape {second.shape} "
+            f"and {first.shape}. Pass one architecture at two points."
+        )
+    change = second - first
+    return _Products(
+        *(
+            np.einsum("ip,ip->i", a, b)
+            for a, b in ((first, first), (first, change), (change, change))
+        )
+    )
+
+
+def _distance(own: FloatArray, cross: FloatArray, change: FloatArray) -> GradDistance:
+    per_sample = _from_products(own, cross, change)
+    overall = _from_products(*(np.array([part.sum()]) for part in (own, cross, change)))
+    return GradDistance(per_sample, float(overall[0]))
+
+
+def _from_products(own: FloatArray, cross: FloatArray, change: FloatArray) -> FloatArray:
+    growth = 2.0 * cross + change  # ||phi'||^2 - ||phi||^2
+    first = np.sqrt(own)
+    second = np.sqrt(np.maximum(own + growth, 0.0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        longer = growth / (first + second)  # ||phi'|| - ||phi||
+        distance = (change - longer**2) / (2.0 * first * second)
+    one_vanishes = np.where((first == 0.0) & (second == 0.0), 0.0, 1.0)
+    regular = (first > 0.0) & (second > 0.0)
+    return np.where(regular, np.clip(distance, 0.0, 2.0), one_vanishes)
+
+
+def _module_products(networks: tuple[Network, Network], x: Any, max_memory: Any) -> _Products:
+    budget = read_bytes(max_memory)
+    inputs = networks[0].read_inputs("x", x)
+    excluded: frozenset[str] = frozenset()
+    with gradients():
+        while True:
+            plans = [make_plan(network, "x", inputs, excluded) for network in networks]
+            missed = frozenset(plans[0].rest) ^ frozenset(plans[1].rest)
+            try:
+                if missed:
+                    raise Misfit(missed)
+                return _accumulated((plans[0], plans[1]), inputs, budget)
+            except Misfit as misfit:
+                excluded |= misfit.names
+
+
+def _accumulated(plans: tuple[Plan, Plan], inputs: Any, budget: int) -> _Products:
+    torch = require_torch()
+    plan, samples = plans[0], len(inputs[0])
+    blocks = choose_blocks(
+        plan.footprint,
+        (samples, samples),
+        plan.outputs,
+        paired=True,
+        symmetric=False,
+        budget=budget,
+    )
+    eye = torch.eye(plan.outputs, dtype=plan.network.dtype, device=plan.network.device)
+    total = _Products(*(eye.new_zeros(samples) for _ in range(3)))
+    for start in range(0, samples, blocks.samples):
+        part = slice(start, min(start + blocks.samples, samples))
+        for output in range(0, plan.outputs, blocks.outputs):
+            rows = eye[output : output + blocks.outputs]
+            first, second = (make_cell(p, "x", inputs, part, rows) for p in plans)
+            with torch.no_grad():
+                found = _cell_products(first, second, blocks.room)
+                for sums, more in zip(total, found, strict=True):
+                    sums[part] += more
+    return total
+
+
+def _cell_products(first: Cell, second: Cell, room: int) -> _Products:
+    sums: list[Any] = [0.0, 0.0, 0.0]
+    for names, factors in first.factors.items():
+        for group in range(len(factors.g)):
+            ours = _positions(factors, group)
+            theirs = _positions(second.factors[names], group)
+            change = _difference(ours, theirs)
+            for index, (a, b) in enumerate(((ours, ours), (ours, change), (change, change))):
+                sums[index] = sums[index] + matched_products(a, b, room)
+    if first.jacobian is not None and second.jacobian is not None:
+        ours, change = first.jacobian, second.jacobian - first.jacobian
+        for index, (a, b) in enumerate(((ours, ours), (ours, change), (change, change))):
+            sums[index] = sums[index] + (a * b).sum((1, 2))
+    return _Products(*sums)
+
+
+class _Layer(NamedTuple):
+    """v (samples, positions, inputs) and g (samples, positions, outputs * units) of one group."""
+
+    v: Tensor
+    g: Tensor
+
+
+def _positions(factors: Factors, group: int) -> _Layer:
+    return _Layer(factors.v()[group], factors.g[group].flatten(2))
+
+
+def _difference(before: _Layer, after: _Layer) -> _Layer:
+    torch = require_torch()
+    return _Layer(
+        torch.cat([after.v, after.v - before.v], dim=1),
+        torch.cat([after.g - before.g, before.g], dim=1),
+    )
+
+
+def matched_products(first: _Layer, second: _Layer, room: int) -> Tensor:
+    """<phi, phi'> of each sample with itself, the cheaper way round as in contraction.py."""
+    torch = require_torch()
+    (samples, t1, inputs), t2, units = first.v.shape, second.v.shape[1], first.g.shape[2]
+    number = first.v.element_size()
+    by_position = t1 * t2 * (inputs + units) <= (t1 + t2 + 1) * inputs * units
+    per_sample = number * (2 * t1 * t2 if by_position else 2 * inputs * units)
+    step = max(1, room // per_sample)
+    parts = []
+    for start in range(0, samples, step):
+        (v1, g1), (v2, g2) = (
+            (layer.v[start : start + step], layer.g[start : start + step])
+            for layer in (first, second)
+        )
+        if by_position:
+            product = (v1 @ v2.transpose(1, 2)) * (g1 @ g2.transpose(1, 2))
+        else:
+            product = (g1.transpose(1, 2) @ v1) * (g2.transpose(1, 2) @ v2)
+        parts.append(product.sum((1, 2)))
+    return torch.cat(parts)

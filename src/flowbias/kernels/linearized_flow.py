@@ -1,0 +1,211 @@
+"""The whole training of the linearized twin under squared loss, without training.
+
+Gradient flow on (c/2) ||f_lin(X) - y||^2 from the module's own parameters is linear:
+
+    f_lin(x, t) = f_0(x) + K(x, X) K^+ (I - exp(-c K t)) (y - f_0(X)),    K = K(X, X)
+
+by the eigenvectors of K. Directions whose eigenvalue is zero up to rounding cannot be learned and
+stay at their start; they are never divided by. As K(x, X) = J(x) J(X)^T, new inputs only take one
+product with each of the two maps, and the parameters are theta_0 + J(X)^T K^+ (...).
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.flows.loss import loss_constant
+from flowbias.kernels.extra import require_torch
+from flowbias.kernels.layout import as_array, kernel_matrix
+from flowbias.kernels.linearize import linearize
+from flowbias.kernels.maps import TangentMap
+from flowbias.kernels.module_input import Network
+from flowbias.kernels.tangent import tangent_kernel
+from flowbias.problem import InputError
+
+
+def linearized_flow(
+    module: Any,
+    x: Any,
+    y: Any,
+    *,
+    loss: str | float = "half",
+    double: bool = True,
+    max_memory: int | str = "1GiB",
+) -> LinearizedFlow:
+    """Gradient flow of the linearized module on (c/2) ||f_lin(x) - y||^2, at all times at once.
+
+    y has one entry per sample and output. `loss` as in `flow`: "half" (c = 1), "sum" (2),
+    "half_mean" (1/n), "mean" (2/n), or c. The n c x n c kernel is formed and diagonalized, in
+    double precision by a copy of the module unless double=False.
+
+    >>> import torch
+    >>> net = torch.nn.Linear(2, 1)
+    >>> x, y = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0], [2.0]])
+    >>> flow = linearized_flow(net, x, y)
+    >>> bool(np.allclose(flow.predict(x), y))  # t = infinity: interpolates
+    True
+    """
+    network = Network.read(_doubled(module) if double else module)
+    inputs = _cast(network.read_inputs("x", x), network.dtype) if double else x
+    tangent = TangentMap.of(network, "x", inputs, max_memory)
+    constant = loss_constant(loss, tangent.samples)
+    start = as_array(tangent.values()).astype(np.float64)
+    target = _read_targets(y, start.shape)
+    kernel = kernel_matrix(tangent_kernel(network.module, inputs, max_memory=max_memory))
+    precision = float(np.finfo(kernel.dtype).eps)
+    values, vectors = np.linalg.eigh(kernel.astype(np.float64))
+    return LinearizedFlow(
+        tangent=tangent,
+        start=start,
+        target=target,
+        constant=constant,
+        eigenvalues=values,
+        eigenvectors=vectors,
+        # Rounding of K moves eigenvalues by up to its norm times the precision of its entries.
+        learnable=values > len(values) * precision * max(float(values[-1]), 0.0),
+        max_memory=max_memory,
+    )
+
+
+@dataclass(frozen=True)
+class LinearizedFlow:
+    """Training of the linearized twin, solved: `predict(x, t)` at any time, infinity included."""
+
+    tangent: TangentMap
+    start: FloatArray
+    target: FloatArray
+    constant: float
+    eigenvalues: FloatArray
+    eigenvectors: FloatArray
+    #: directions that the kernel can learn at all
+    learnable: Any
+    max_memory: int | str
+
+    def outputs(self, t: float = np.inf) -> FloatArray:
+        """f_lin on the training inputs at time t: (n, c)."""
+        return self.start + self._along(self._fitted(t))
+
+    def loss(self, t: float = np.inf) -> float:
+        """(c/2) ||f_lin - y||^2 at time t; what is left at infinity cannot be learned."""
+        return 0.5 * self.constant * float(np.sum((self.outputs(t) - self.target) ** 2))
+
+    def predict(self, x: Any, t: float = np.inf) -> FloatArray:
+        """f_lin(x, t) on any inputs: (samples, c)."""
+        network = self.tangent.network
+        inputs = _cast(network.read_inputs("x", x), network.dtype)
+        new = TangentMap.of(network, "x", inputs, self.max_memory)
+        change = new.push_forward(self._movement(t))
+        return as_array(new.values() + change).astype(np.float64)
+
+    def parameters(self, t: float = np.inf) -> dict[str, Any]:
+        """theta(t) by name."""
+        at = self.tangent.network.parameters
+        return {name: at[name].detach() + move for name, move in self._movement(t).items()}
+
+    def module(self, t: float = np.inf) -> Any:
+        """The linearized module (`linearize`) at its parameters at time t."""
+        torch = require_torch()
+        twin = linearize(self.tangent.network.module)
+        with torch.no_grad():
+            for name, value in self.parameters(t).items():
+                twin.named_point()[name].copy_(value)
+        return twin
+
+    def lazy_gap(self, trained: Any, x: Any = None, t: float = np.inf) -> float:
+        """||f - f_lin|| / ||f_lin - f_0|| on x (default: training inputs), f the trained module.
+
+        0 where training was as lazy as its twin; about 1 and more where features were learned.
+        """
+        network = Network.read(_doubled(trained))
+        given = self.tangent.inputs if x is None else network.read_inputs("x", x)
+        inputs = _cast(given, network.dtype)
+        after = TangentMap.of(network, "x", inputs, self.max_memory)
+        before = TangentMap.of(
+            self.tangent.network, "x", _cast(inputs, self.tangent.network.dtype), self.max_memory
+        )
+        return lazy_gap(after.values(), self.predict(inputs, t), before.values())
+
+    @property
+    def _rates(self) -> FloatArray:
+        """Eigenvalues; 1 where they are zero, as 0 times an infinite time is nothing."""
+        return np.where(self.learnable, self.eigenvalues, 1.0)
+
+    def _fitted(self, t: float) -> FloatArray:
+        """1 - exp(-c eigenvalue t): which part of each direction is learned by time t."""
+        learned = -np.expm1(-self.constant * self._rates * _read_time(t))
+        return np.where(self.learnable, learned, 0.0)
+
+    def _along(self, weights: FloatArray) -> FloatArray:
+        """U diag(weights) U^T (y - f_0)."""
+        residual = (self.target - self.start).reshape(-1)
+        moved = self.eigenvectors @ (weights * (self.eigenvectors.T @ residual))
+        return moved.reshape(self.start.shape)
+
+    def _movement(self, t: float) -> dict[str, Any]:
+        torch = require_torch()
+        dual = torch.as_tensor(self._along(self._fitted(t) / self._rates))
+        return self.tangent.pull_back(
+            dual.to(self.tangent.network.device, self.tangent.network.dtype)
+        )
+
+
+def lazy_gap(network: Any, twin: Any, start: Any) -> float:
+    """||f - f_lin||_F / ||f_lin - f_0||_F from outputs on the same inputs.
+
+    The distance in function space between a trained network and its linearized twin, measured by
+    how far the twin went.
+
+    >>> lazy_gap([[1.0]], [[2.0]], [[0.0]])
+    0.5
+    """
+    f, f_lin, f_0 = (
+        np.asarray(as_array(part), dtype=np.float64) for part in (network, twin, start)
+    )
+    if not f.shape == f_lin.shape == f_0.shape:
+        raise InputError(
+            f"network, twin, start: must be outputs of one shape, got {f.shape}, {f_lin.shape} and "
+            f"{f_0.shape}. Compute all on the same inputs."
+        )
+    moved = float(np.linalg.norm(f_lin - f_0))
+    if moved == 0.0:
+        raise InputError(
+            "twin: must have moved from the start, got equal outputs. There is nothing to measure "
+            "the gap by: train on labels that differ from the outputs at the start."
+        )
+    return float(np.linalg.norm(f - f_lin)) / moved
+
+
+def _doubled(module: Any) -> Any:
+    torch = require_torch()
+    if not isinstance(module, torch.nn.Module):
+        Network.read(module)  # says what a module is
+    return copy.deepcopy(module).to(torch.float64)
+
+
+def _cast(inputs: Any, dtype: Any) -> Any:
+    """Floating inputs in the module's precision; indices as they are."""
+    return tuple(part.to(dtype) if part.is_floating_point() else part for part in inputs)
+
+
+def _read_time(t: Any) -> float:
+    time = float(t)
+    if not time >= 0.0:
+        raise InputError(f"t: must be a time >= 0, got {t!r}. math.inf is the end of training.")
+    return time
+
+
+def _read_targets(y: Any, shape: tuple[int, ...]) -> FloatArray:
+    target = np.asarray(as_array(y), dtype=np.float64)
+    if target.size != np.prod(shape) or len(target) != shape[0]:
+        raise InputError(
+            f"y: must have one entry per sample and output, shape {shape}, got {target.shape}. "
+            "Pass classes one-hot."
+        )
+    if not np.isfinite(target).all():
+        raise InputError("y: must be finite, got NaN or infinity. Drop or impute such entries.")
+    return target.reshape(shape)

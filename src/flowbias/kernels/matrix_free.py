@@ -1,0 +1,117 @@
+"""The tangent kernel as an operator: products and top eigenpairs without the matrix.
+
+A product costs one pass back and one forward over the inputs. Vectors have one entry per sample
+and output, outputs fastest: the order of `kernel_matrix`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse.linalg
+from numpy.typing import NDArray
+
+from flowbias.kernels.closed_form import CLOSED_FORMS
+from flowbias.kernels.extra import require_torch
+from flowbias.kernels.layout import as_array, kernel_matrix
+from flowbias.kernels.maps import TangentMap
+from flowbias.kernels.module_input import Network, Tensor
+from flowbias.kernels.tangent import declared_by
+from flowbias.problem import InputError
+from flowbias.routing import first_fitting
+
+
+class Eigenpairs(NamedTuple):
+    """Eigenvalues, largest first, and eigenvectors of shape (samples, outputs, how many)."""
+
+    values: NDArray[Any]
+    vectors: NDArray[Any]
+
+
+def tangent_vector_product(
+    module: Any, x1: Any, vector: Any, x2: Any = None, *, max_memory: int | str = "1GiB"
+) -> Any:
+    """K(x1, x2) vector for a vector of shape (n2, c), as (n1, c); x2 defaults to x1.
+
+    Costs two passes over the inputs, whatever the number of parameters or samples.
+
+    >>> import torch
+    >>> net, x = torch.nn.Linear(2, 1), torch.tensor([[1.0, 2.0]])
+    >>> tangent_vector_product(net, x, torch.ones(1, 1))  # <x, x> + 1
+    tensor([[6.]])
+    """
+    if declared_by(module):
+        kernel = first_fitting(module, CLOSED_FORMS).kernel(module, x1, x2)
+        return np.einsum("ijab,jb->ia", kernel, np.reshape(vector, kernel.shape[1::2]))
+    network = Network.read(module)
+    first = TangentMap.of(network, "x1", x1, max_memory)
+    second = first if x2 is None else TangentMap.of(network, "x2", x2, max_memory)
+    return first.push_forward(second.pull_back(_read_vector(second, vector)))
+
+
+def tangent_operator(
+    module: Any, x1: Any, x2: Any = None, *, max_memory: int | str = "1GiB"
+) -> Any:
+    """K(x1, x2) as a scipy LinearOperator of shape (n1 c, n2 c), for any iterative method."""
+    if declared_by(module):
+        kernel = first_fitting(module, CLOSED_FORMS).kernel(module, x1, x2)
+        return scipy.sparse.linalg.aslinearoperator(kernel_matrix(kernel))
+    torch = require_torch()
+    network = Network.read(module)
+    first = TangentMap.of(network, "x1", x1, max_memory)
+    second = first if x2 is None else TangentMap.of(network, "x2", x2, max_memory)
+
+    def product(left: TangentMap, right: TangentMap, vector: NDArray[Any]) -> NDArray[Any]:
+        given = torch.as_tensor(np.ascontiguousarray(vector).reshape(right.samples, -1))
+        moved = left.push_forward(right.pull_back(given.to(network.device, network.dtype)))
+        return as_array(moved).reshape(-1)
+
+    return scipy.sparse.linalg.LinearOperator(
+        shape=(first.samples * first.outputs, second.samples * second.outputs),
+        matvec=lambda vector: product(first, second, vector),
+        rmatvec=lambda vector: product(second, first, vector),
+        dtype=as_array(torch.zeros((), dtype=network.dtype)).dtype,
+    )
+
+
+def top_eigenpairs(
+    module: Any, x: Any, count: int = 6, *, tol: float = 0.0, max_memory: int | str = "1GiB"
+) -> Eigenpairs:
+    """The largest eigenvalues of K(x, x) and their eigenvectors, by Lanczos' method (ARPACK).
+
+    `tol` is ARPACK's relative accuracy, 0 for that of the module's dtype.
+
+    >>> import torch
+    >>> pairs = top_eigenpairs(torch.nn.Linear(3, 1), torch.eye(3), count=1)
+    >>> round(float(pairs.values[0]), 5)  # I + 1 1^T
+    4.0
+    """
+    operator = tangent_operator(module, x, max_memory=max_memory)
+    size = operator.shape[0]
+    if not 1 <= count < size:
+        raise InputError(
+            f"count: must be at least 1 and below samples * outputs = {size}, got {count!r}. For "
+            "all of them use numpy.linalg.eigh(kernel_matrix(tangent_kernel(module, x)))."
+        )
+    # A fixed start, so that the same call gives the same last digits.
+    start = np.random.default_rng(0).standard_normal(size).astype(operator.dtype)
+    values, vectors = scipy.sparse.linalg.eigsh(operator, k=count, which="LM", v0=start, tol=tol)
+    order = np.argsort(values)[::-1]
+    return Eigenpairs(values[order], vectors[:, order].reshape(_samples(x), -1, count))
+
+
+def _samples(x: Any) -> int:
+    return len(x[0]) if isinstance(x, tuple | list) else len(x)
+
+
+def _read_vector(target: TangentMap, vector: Any) -> Tensor:
+    torch = require_torch()
+    given = torch.as_tensor(vector, dtype=target.network.dtype, device=target.network.device)
+    if given.numel() != target.samples * target.outputs:
+        raise InputError(
+            f"vector: must have one entry per sample and output, shape "
+            f"({target.samples}, {target.outputs}), got {tuple(given.shape)}. Its samples are "
+            f"those of {target.name}."
+        )
+    return given.reshape(target.samples, target.outputs)

@@ -1,0 +1,111 @@
+"""How much a kernel may hold at once, and the blocks of samples and outputs that follow from it.
+
+A tile of the kernel belongs to two cells, each a block of samples and a block of outputs. What a
+cell holds grows linearly in both; the amounts are measured on one sample of the module at hand.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from flowbias.problem import InputError
+
+_UNITS = {
+    "": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
+    "b": 1,
+}
+_SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]*)\s*")
+# The rest is for products on their way into the result.
+_SHARE_OF_CELLS = 0.7
+
+
+def read_bytes(max_memory: Any) -> int:
+    """Bytes meant by 2**30, "1GiB", "500MB", "1.5 GiB"."""
+    text = str(max_memory).lower()
+    match = None if isinstance(max_memory, bool) else _SIZE.fullmatch(text)
+    if match is None or match[2] not in _UNITS or float(match[1]) <= 0.0:
+        raise InputError(
+            f"max_memory: must be a positive size, got {max_memory!r}. "
+            'Pass bytes such as 2**30, or text such as "1GiB" or "500MB".'
+        )
+    return int(float(match[1]) * _UNITS[match[2]])
+
+
+def shown_bytes(size: float) -> str:
+    """In the largest unit that leaves a number of at least one: 3.2 MiB."""
+    for power, unit in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if size >= 1024**power:
+            return f"{size / 1024**power:.4g} {unit}"
+    return f"{size:.0f} bytes"
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that one sample takes: whatever the outputs, and for each output."""
+
+    per_sample: int
+    per_output: int
+
+    def cell(self, samples: int, outputs: int) -> int:
+        return samples * (self.per_sample + outputs * self.per_output)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Samples and outputs of a cell, and the bytes that are left for products."""
+
+    samples: int
+    outputs: int
+    room: int
+
+
+def row_bytes(footprint: Footprint) -> int:
+    """What one row of the kernel (one sample, one output against another) needs."""
+    return ceil(2 * footprint.cell(1, 1) / _SHARE_OF_CELLS)
+
+
+def choose_blocks(
+    footprint: Footprint,
+    counts: tuple[int, int],
+    outputs: int,
+    *,
+    paired: bool,
+    symmetric: bool,
+    budget: int,
+) -> Blocks:
+    """The blocks that repeat the least work; refused where one row does not fit.
+
+    `paired`: the reduction asks for products of equal outputs only.
+    """
+    needed = row_bytes(footprint)
+    if budget < needed:
+        raise InputError(
+            f"max_memory: must be at least what one row of the kernel needs, "
+            f"{shown_bytes(needed)} for this module and these inputs, got {shown_bytes(budget)}. "
+            f"Raise it to {needed} bytes or more."
+        )
+    cells = int(_SHARE_OF_CELLS * budget)
+    most = max(counts)
+    if symmetric and footprint.cell(most, outputs) <= cells:
+        # One cell against itself: nothing is computed twice.
+        return Blocks(most, outputs, budget - footprint.cell(most, outputs))
+
+    def at(block: int) -> Blocks:
+        samples = min(most, cells // (2 * footprint.cell(1, block)))
+        return Blocks(samples, block, budget - 2 * footprint.cell(max(samples, 1), block))
+
+    def cost(blocks: Blocks) -> float:
+        # A pass forward is one unit of work per sample, a pass back two per sample and output.
+        rows, columns = (ceil(count / blocks.samples) for count in counts)
+        parts = ceil(outputs / blocks.outputs)
+        tiles = rows * columns * parts * (1 if paired else parts)
+        return (rows * parts + tiles) * blocks.samples * (1.0 + 2.0 * blocks.outputs)
+
+    halvings = range(outputs.bit_length())
+    candidates = [at(ceil(outputs / 2**halving)) for halving in halvings] + [at(1)]
+    return min((blocks for blocks in candidates if blocks.samples), key=cost)

@@ -1,0 +1,201 @@
+"""A module and its inputs, checked once: what every kernel routine starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from flowbias.kernels.extra import require_torch
+from flowbias.problem import InputError
+
+if TYPE_CHECKING:
+    import torch
+
+Tensor: TypeAlias = "torch.Tensor"
+#: Tensors whose first dimension counts samples; the module is called with all of them.
+Inputs: TypeAlias = "tuple[torch.Tensor, ...]"
+
+
+@dataclass(frozen=True)
+class Network:
+    """A module as a function of its trainable parameters, at where they are now."""
+
+    module: Any
+    #: trainable parameters by name, each once even where modules share it
+    parameters: dict[str, Any]
+
+    @classmethod
+    def read(cls, module: Any) -> Network:
+        torch = require_torch()
+        if not isinstance(module, torch.nn.Module):
+            raise InputError(
+                f"module: must be a torch.nn.Module or a model of this library, got "
+                f"{type(module).__name__}. Wrap a function into a module whose forward calls it."
+            )
+        refuse_mixing_layers(module)
+        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        if not trainable:
+            frozen = sum(1 for _ in module.parameters())
+            raise InputError(
+                f"module: must have a trainable parameter, got {frozen} parameters and all of them "
+                "frozen. Set requires_grad_(True) on those that training moves."
+            )
+        _check_kinds(torch, trainable)
+        return cls(module, trainable)
+
+    @cached_property
+    def device(self) -> Any:
+        return next(iter(self.parameters.values())).device
+
+    @cached_property
+    def dtype(self) -> Any:
+        return next(iter(self.parameters.values())).dtype
+
+    @cached_property
+    def size(self) -> int:
+        """The number of trainable parameters."""
+        return sum(p.numel() for p in self.parameters.values())
+
+    def outputs(self, inputs: Inputs) -> Tensor:
+        """f(x) as (samples, outputs), differentiable where gradients are on."""
+        return flat_outputs(self.module(*inputs), len(inputs[0]))
+
+    def read_inputs(self, name: str, x: Any) -> Inputs:
+        """x as a tuple of tensors with one and the same number of samples, on our device."""
+        torch = require_torch()
+        parts = tuple(x) if isinstance(x, tuple | list) else (x,)
+        for part in parts:
+            if not isinstance(part, torch.Tensor):
+                raise InputError(
+                    f"{name}: must be a tensor (or a tuple of tensors for a module of several "
+                    f"arguments), got {type(part).__name__}. Convert it, for instance "
+                    f"torch.as_tensor({name}, dtype={self.dtype})."
+                )
+            if part.device != self.device:
+                raise InputError(
+                    f"{name}: must be on the module's device, {self.device}, got {part.device}. "
+                    f"Pass {name}.to({str(self.device)!r})."
+                )
+        counts = {len(part) if part.ndim else 0 for part in parts}
+        if len(counts) != 1 or 0 in counts:
+            shapes = ", ".join(str(tuple(part.shape)) for part in parts) or "nothing"
+            raise InputError(
+                f"{name}: must have one sample or more along the first dimension, the same number "
+                f"in each tensor, got {shapes}. For a single sample pass {name}[None]."
+            )
+        # A tensor made in inference mode cannot take part in differentiation; its copy can.
+        with torch.inference_mode(False):
+            return tuple(p.clone() if p.is_inference() else p.detach() for p in parts)
+
+
+def _check_kinds(torch: Any, parameters: dict[str, Any]) -> None:
+    for name, parameter in parameters.items():
+        if parameter.dtype not in (torch.float32, torch.float64):
+            raise InputError(
+                f"module: must have float32 or float64 parameters, got {parameter.dtype} in "
+                f"{name!r}. Convert a copy: copy.deepcopy(module).float()."
+            )
+    for kind, values in (
+        ("dtype", {p.dtype for p in parameters.values()}),
+        ("device", {p.device for p in parameters.values()}),
+    ):
+        if len(values) > 1:
+            raise InputError(
+                f"module: must have all trainable parameters of one {kind}, got "
+                f"{', '.join(sorted(map(str, values)))}. Convert it with module.to(...)."
+            )
+
+
+def refuse_mixing_layers(module: Any) -> None:
+    """Refuse layers that are random or mix samples, most of them in training mode only.
+
+    Decided before any call, since in training mode a call would change running statistics.
+    """
+    nn = require_torch().nn
+    unfit: tuple[tuple[Any, Any, str], ...] = (
+        (nn.modules.dropout._DropoutNd, lambda m: m.p > 0.0, "drops units at random"),
+        (nn.modules.batchnorm._BatchNorm, lambda m: True, "uses the statistics of the batch"),
+        (
+            nn.modules.instancenorm._InstanceNorm,
+            lambda m: m.track_running_stats,
+            "updates its running statistics",
+        ),
+        (nn.RNNBase, lambda m: m.dropout > 0.0, "drops units at random"),
+        (nn.MultiheadAttention, lambda m: m.dropout > 0.0, "drops units at random"),
+        (nn.RReLU, lambda m: True, "draws its slopes at random"),
+    )
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
+            raise InputError(
+                f"module: must have running statistics in {type(part).__name__} "
+                f"({name or 'the module itself'}), got one without: it uses the statistics of the "
+                "batch in eval mode too. Build it with track_running_stats=True."
+            )
+        for kind, applies, reason in unfit:
+            if part.training and isinstance(part, kind) and applies(part):
+                raise InputError(
+                    f"module: must not be in training mode with {type(part).__name__} "
+                    f"({name or 'the module itself'}), got one that {reason}: f(x) is then no "
+                    "function of x and the parameters. Call module.eval() first."
+                )
+
+
+def flat_outputs(outputs: Any, samples: int) -> Tensor:
+    """The module's output as (samples, outputs), or an error that says what is wrong with it."""
+    torch = require_torch()
+    if not isinstance(outputs, torch.Tensor):
+        raise InputError(
+            f"module: must return one tensor, got {type(outputs).__name__}. Wrap it in a module "
+            "whose forward picks the tensor to differentiate, for instance outputs[0]."
+        )
+    if outputs.ndim == 0 or len(outputs) != samples:
+        raise InputError(
+            f"module: must return one output per sample, of shape ({samples}, ...), got "
+            f"{tuple(outputs.shape)}. Keep the samples along the first dimension, unreduced."
+        )
+    if not outputs.is_floating_point():
+        raise InputError(
+            f"module: must return real numbers, got {outputs.dtype}. Differentiate what comes "
+            "before rounding or argmax."
+        )
+    return outputs.reshape(samples, -1)
+
+
+def check_finite(outputs: Tensor, name: str, first: int) -> None:
+    """Refuse NaN and infinity, naming the sample (`first` is the index of the first one)."""
+    torch = require_torch()
+    finite = torch.isfinite(outputs).all(dim=1)
+    if not bool(finite.all()):
+        bad = int((~finite).nonzero()[0, 0])
+        values = outputs[bad]
+        value = float(values[~torch.isfinite(values)][0])
+        raise InputError(
+            f"{name}: the module's outputs must be finite, got {value} at sample {first + bad}. "
+            "Check the inputs and the parameters for overflow or NaN."
+        )
+
+
+@contextmanager
+def gradients(on: bool = True) -> Iterator[None]:
+    """Graphs of derivatives on (or off), whatever the caller's mode."""
+    torch = require_torch()
+    with torch.inference_mode(False), torch.set_grad_enabled(on):
+        yield
+
+
+def first_call(network: Network, name: str, inputs: Inputs) -> Tensor:
+    """Outputs on a few samples; where the module refuses their dtype, say so in our words."""
+    try:
+        return network.outputs(inputs)
+    except (RuntimeError, TypeError) as error:
+        foreign = [part.dtype for part in inputs if part.dtype != network.dtype]
+        if isinstance(error, InputError) or not foreign:
+            raise
+        raise InputError(
+            f"{name}: must have the dtype that the module wants (its parameters are "
+            f"{network.dtype}), got {foreign[0]}: {str(error).splitlines()[0]} "
+            f"Pass {name}.to({network.dtype}), or integer indices to an embedding."
+        ) from error

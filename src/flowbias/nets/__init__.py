@@ -1,0 +1,57 @@
+"""Networks and their training: what the papers do with ReLU networks, on any torch module.
+
+    mlp(widths, scale=...), univariate(width), vgg11_like(...)    networks at scale times He's rule
+    unbiased(module)                                    zero output at the start, by doubling
+    scaled(module, scale), relative_layer_scales(module, factors)
+    train(module, x, y, step_size=...)                  descent or SGD to a target, resumable
+    train_copies(modules, x, y, step_size=...)          many small networks in one loop
+    flow_copies(modules, x, y)                          their gradient flow, without small steps
+    train_last_layer(module, x, y, step_size=...)       a linear model over random features
+    stable_step_size(module, x)                         from the tangent kernel
+    linear_spline, natural_cubic_spline, tangent_kernel_interpolant     limits in one variable
+
+Torch (extra `nets`) is loaded by the first call that needs it, not by importing this.
+"""
+
+from flowbias.nets.copies import TrainedCopies, train_copies
+from flowbias.nets.copies_flow import flow_copies
+from flowbias.nets.last_layer import train_last_layer
+from flowbias.nets.layer_scales import relative_layer_scales, scaled
+from flowbias.nets.mlp import mlp
+from flowbias.nets.splines import (
+    Spline,
+    linear_spline,
+    natural_cubic_spline,
+    tangent_kernel_interpolant,
+)
+from flowbias.nets.start import Start
+from flowbias.nets.step_size import stable_step_size
+from flowbias.nets.train import Moment, train
+from flowbias.nets.training import Training, TrainingStatus
+from flowbias.nets.unbiased import unbiased
+from flowbias.nets.univariate import univariate
+from flowbias.nets.vgg import Version, vgg11_like
+
+__all__ = [
+    "Moment",
+    "Spline",
+    "Start",
+    "TrainedCopies",
+    "Training",
+    "TrainingStatus",
+    "Version",
+    "flow_copies",
+    "linear_spline",
+    "mlp",
+    "natural_cubic_spline",
+    "relative_layer_scales",
+    "scaled",
+    "stable_step_size",
+    "tangent_kernel_interpolant",
+    "train",
+    "train_copies",
+    "train_last_layer",
+    "unbiased",
+    "univariate",
+    "vgg11_like",
+]

@@ -1,0 +1,131 @@
+"""Training that survives being killed: written whole or not at all, safe to load, and its own.
+
+A checkpoint holds tensors, numbers and text alone and is read with weights_only=True, so that one
+from a stranger cannot run code. It names the run that it belongs to; another run refuses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flowbias._atomic import write_atomically
+from flowbias.nets.extra import require_torch
+from flowbias.problem import InputError
+
+_FORMAT = "flowbias training, version 1"
+_FIELDS = (
+    "run",
+    "start",
+    "epoch",
+    "module",
+    "optimizer",
+    "recorded",
+    "losses",
+    "accuracies",
+    "seconds",
+)
+
+
+@dataclass(frozen=True)
+class Progressed:
+    """How far a training is: all that its continuation needs."""
+
+    #: fingerprint of the module before the first step
+    start: str
+    epoch: int
+    module: dict[str, Any]
+    optimizer: dict[str, Any]
+    recorded: list[int]
+    losses: list[float]
+    accuracies: list[float]
+    seconds: float
+
+
+def fingerprint(tensors: Mapping[str, Any]) -> str:
+    """SHA-256 of names, shapes, dtypes and bytes."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        values = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {tuple(values.shape)} {values.dtype};".encode())
+        digest.update(values.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def read_path(checkpoint: Any) -> Path:
+    """Where the checkpoint is kept."""
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise InputError(
+            f"checkpoint: must be a path, got {type(checkpoint).__name__}. "
+            "Pass for instance 'run.pt'."
+        )
+    return Path(checkpoint)
+
+
+def save(file: Path, run: Mapping[str, Any], progressed: Progressed) -> None:
+    """Write a checkpoint; whatever was there stays until the new one is complete."""
+    stream = io.BytesIO()
+    require_torch().save({"format": _FORMAT, "run": dict(run), **vars(progressed)}, stream)
+    write_atomically(file, stream.getvalue())
+
+
+def load(file: Path, run: Mapping[str, Any], device: Any) -> Progressed:
+    """The checkpoint of this very run; an InputError that says why where it is not."""
+    content = _read(file, device)
+    for name, mine in run.items():
+        theirs = content["run"].get(name)
+        if theirs != mine and name != "start":
+            raise InputError(
+                f"checkpoint: must belong to this run, got {file} of a run with another {name} "
+                f"({_short(theirs)}, here {_short(mine)}). Pass resume=False to start anew, or "
+                "another file."
+            )
+    # A module that was trained in this session is where its checkpoint is, not where it started.
+    at = run["start"]
+    if at != content["start"] and at != fingerprint(content["module"]):
+        raise InputError(
+            f"checkpoint: must belong to this run, got {file} of a run that started from other "
+            "parameters. Make the module with the same seed and scale, or pass resume=False."
+        )
+    return Progressed(**{name: content[name] for name in _FIELDS if name != "run"})
+
+
+def _read(file: Path, device: Any) -> dict[str, Any]:
+    torch = require_torch()
+    stream = io.BytesIO(file.read_bytes())
+    try:
+        content = torch.load(stream, map_location=device, weights_only=True)
+    # All that torch raises for what is no file of its own; the disk has been read before.
+    except (RuntimeError, OSError, EOFError, LookupError, ValueError, pickle.PickleError) as error:
+        raise InputError(
+            f"checkpoint: must be a file written by training, got {file}, which cannot be read "
+            f"safely ({_first_line(error)}). Delete it, or pass resume=False."
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise InputError(
+            f"checkpoint: must be a file of {_FORMAT!r}, got {file} of another kind. "
+            "Pass another file, or resume=False to overwrite it."
+        )
+    missing = [name for name in _FIELDS if name not in content]
+    if missing:
+        raise InputError(
+            f"checkpoint: must hold {', '.join(_FIELDS)}, got {file} without {missing[0]}. "
+            "Delete it, or pass resume=False."
+        )
+    return content
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(". ")
+
+
+def _short(value: Any) -> str:
+    """Values as a message quotes them; of a hash the beginning tells enough."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:12]}...'"

@@ -1,0 +1,268 @@
+"""Many copies of a small network, each at its own scale, seed and step size, trained in one loop.
+
+Full-batch descent on squared loss, the same steps as `train` takes with each copy alone. A copy
+that has reached its target, or diverged, leaves the batch; the others go on.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowbias._typing import FloatArray
+from flowbias.nets.copies_batch import Batch, Shape
+from flowbias.nets.extra import require_torch
+from flowbias.nets.losses import SquaredLoss, as_tensor, read_loss
+from flowbias.nets.progress import epochs_shown
+from flowbias.nets.settings import read_count, read_module, read_positive
+from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus
+from flowbias.problem import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedCopies:
+    """The copies before and after, in the order given; `trainings[i]` is the course of copy i."""
+
+    before: tuple[Any, ...]
+    modules: tuple[Any, ...]
+    trainings: tuple[Training, ...]
+    #: outputs on x_test, (copies, samples, outputs); None where there was none
+    predictions: FloatArray | None
+    seconds: float
+
+    @property
+    def losses(self) -> FloatArray:
+        """The loss of each copy at its end."""
+        return np.array([training.loss for training in self.trainings])
+
+    @property
+    def epochs(self) -> NDArray[np.int64]:
+        """The steps that each copy took."""
+        return np.array([training.epochs for training in self.trainings], dtype=np.int64)
+
+    @property
+    def statuses(self) -> tuple[TrainingStatus, ...]:
+        """How each copy ended."""
+        return tuple(training.status for training in self.trainings)
+
+    def __repr__(self) -> str:
+        counts = {s: self.statuses.count(s) for s in TrainingStatus}
+        ends = ", ".join(f"{count} {s.name}" for s, count in counts.items() if count)
+        return (
+            f"TrainedCopies({ends}; at most {self.epochs.max()} steps, "
+            f"loss at most {np.nanmax(self.losses):.3e}, {self.seconds:.1f} s)"
+        )
+
+
+def train_copies(
+    modules: Sequence[Any],
+    x: Any,
+    y: Any,
+    *,
+    step_size: float | Sequence[float] | FloatArray,
+    loss: str | float = "squared",
+    max_epochs: int = 1000,
+    stop_at_loss: float | None = None,
+    record_every: int = 100,
+    x_test: Any = None,
+    progress: bool | None = None,
+) -> TrainedCopies:
+    """Train copies of networks from `mlp` or `univariate`, plain or `unbiased`, together.
+
+    x is (n, features) for all, or (copies, n, features) for data of their own; y follows:
+    (n,) or (n, outputs), or (copies, n, outputs). `step_size` is one number, or one per copy. The
+    modules given stay as they are: the trained ones are new. Losses are recorded every
+    `record_every` steps, and at the end of each copy.
+
+    >>> from flowbias.nets import mlp
+    >>> nets = [mlp((1, 20, 1), scale=s, rng=seed) for s in (0.5, 2.0) for seed in (0, 1)]
+    >>> done = train_copies(nets, [[1.0], [-1.0]], [1.0, 2.0], step_size=[0.02, 0.02, 1e-3, 1e-3],
+    ...                     stop_at_loss=1e-6, max_epochs=5000)
+    >>> [status.name for status in done.statuses]
+    ['CONVERGED', 'CONVERGED', 'CONVERGED', 'CONVERGED']
+    """
+    started = time.perf_counter()
+    before = read_modules(modules)
+    batch, count = Batch.of(before), len(before)
+    cost = read_loss(loss)
+    if not isinstance(cost, SquaredLoss):
+        raise InputError(
+            f"loss: must be squared loss for copies in one batch, got {cost.name}. "
+            "Train one by one with train(module, ..., loss=...)."
+        )
+    inputs = read_inputs("x", x, batch.shape, count)
+    targets = read_targets(y, batch.shape, count, inputs)
+    rates = _read_rates(step_size, batch.shape, count)
+    loop = _Loop(
+        # One by one: a tuple is copied with what its entries share.
+        modules=tuple(copy.deepcopy(module) for module in before),
+        batch=batch,
+        inputs=inputs,
+        targets=targets,
+        rates=rates,
+        constant=cost.constant(inputs.shape[1]),
+        goal=None if stop_at_loss is None else read_positive("stop_at_loss", stop_at_loss, "Loss."),
+        last=read_count("max_epochs", max_epochs, "Steps to take at most.", at_least=0),
+        every=read_count("record_every", record_every, "Steps between two records."),
+    )
+    test = None if x_test is None else read_inputs("x_test", x_test, batch.shape, count)
+    torch = require_torch()
+    with torch.no_grad(), epochs_shown(loop.last, progress) as show:
+        loop.prepare()
+        while len(loop.alive):
+            loop.advance()
+            show(loop.epoch, f"{len(loop.alive)} of {count} copies left")
+        predictions = None if test is None else Batch.of(loop.modules).forward(test)[0]
+    return TrainedCopies(
+        before=before,
+        modules=loop.modules,
+        trainings=tuple(loop.trainings[i] for i in range(count)),
+        predictions=None if predictions is None else predictions.double().cpu().numpy(),
+        seconds=time.perf_counter() - started,
+    )
+
+
+@dataclass
+class _Loop:
+    """The copies that still train; `alive` holds their places among all copies."""
+
+    modules: tuple[Any, ...]
+    batch: Batch
+    inputs: Any
+    targets: Any
+    rates: Any
+    constant: float
+    goal: float | None
+    last: int
+    every: int
+    epoch: int = 0
+    alive: Any = None
+    limits: Any = None
+    trainings: dict[int, Training] = field(default_factory=dict)
+    records: dict[int, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    started: float = field(default_factory=time.perf_counter)
+
+    def prepare(self) -> None:
+        """All copies alive; the losses beyond which one has diverged, as `train` has them."""
+        torch = require_torch()
+        self.alive = torch.arange(len(self.modules), device=self.rates.device)
+        first = self._losses(self.batch.forward(self.inputs)[0] - self.targets)
+        if not bool(torch.isfinite(first).all()):
+            bad = int((~torch.isfinite(first)).nonzero()[0, 0])
+            raise InputError(
+                f"modules: must have a finite loss at the start, got {float(first[bad])} at index "
+                f"{bad}. Check parameters and x for overflow or NaN; a smaller scale may do."
+            )
+        self.limits = DIVERGED_ABOVE * torch.maximum(first, self._losses(self.targets))
+
+    def advance(self) -> None:
+        """Let go whoever is done, and move the others by one step."""
+        outputs, inputs = self.batch.forward(self.inputs)
+        residual = outputs - self.targets
+        losses = self._losses(residual)
+        # False for NaN too: such a copy does not go on.
+        going = losses <= self.limits
+        if self.goal is not None:
+            going &= losses > self.goal
+        if self.epoch == self.last or not bool(going.all()):
+            self._release(losses, going)
+            return
+        if self.epoch % self.every == 0:
+            for i, value in zip(self.alive.tolist(), losses.tolist(), strict=True):
+                self.records[i].append((self.epoch, value))
+        self.batch.descend(inputs, self.constant * self.rates * residual)
+        self.epoch += 1
+
+    def _losses(self, residual: Any) -> Any:
+        return 0.5 * self.constant * residual.square().sum((1, 2))
+
+    def _release(self, losses: Any, going: Any) -> None:
+        """End the copies that do not go on; the next call moves those that do."""
+        torch = require_torch()
+        stay = going if self.epoch < self.last else torch.zeros_like(going)
+        for place in (~stay).nonzero()[:, 0].tolist():
+            i, loss = int(self.alive[place]), float(losses[place])
+            self.batch.write(place, self.modules[i])
+            self.records[i].append((self.epoch, loss))
+            self.trainings[i] = self._training(i, self._status(loss, float(self.limits[place])))
+        keep = stay.nonzero()[:, 0]
+        rows = self.batch.rows(keep)
+        self.batch = self.batch.kept(rows)
+        self.inputs, self.targets = self.inputs[rows], self.targets[keep]
+        self.rates, self.limits, self.alive = self.rates[keep], self.limits[keep], self.alive[keep]
+
+    def _status(self, loss: float, limit: float) -> TrainingStatus:
+        if not loss <= limit:
+            return TrainingStatus.DIVERGED
+        if self.goal is None:
+            return TrainingStatus.COMPLETED
+        return TrainingStatus.CONVERGED if loss <= self.goal else TrainingStatus.STOPPED
+
+    def _training(self, i: int, status: TrainingStatus) -> Training:
+        epochs, losses = zip(*self.records[i], strict=True)
+        return Training(
+            recorded=np.array(epochs, dtype=np.int64),
+            losses=np.array(losses),
+            accuracies=None,
+            status=status,
+            seconds=time.perf_counter() - self.started,
+        )
+
+
+def read_modules(modules: Any) -> tuple[Any, ...]:
+    if not isinstance(modules, Sequence) or not len(modules):
+        raise InputError(
+            f"modules: must list one network or more, got {type(modules).__name__}. "
+            "Pass for instance [mlp((2, 30, 1), scale=s) for s in scales]."
+        )
+    return tuple(read_module(module) for module in modules)
+
+
+def read_inputs(name: str, x: Any, shape: Shape, count: int) -> Any:
+    """x as (copies * halves, n, features), one tensor seen by all where it is shared."""
+    like = require_torch().empty(0, dtype=shape.dtype, device=shape.device)
+    samples = as_tensor(name, x, like)
+    own = samples.ndim == 3 and len(samples) == count
+    if not (samples.ndim == 2 or own) or samples.shape[-1] != shape.widths[0] or 0 in samples.shape:
+        raise InputError(
+            f"{name}: must be (n, {shape.widths[0]}), or ({count}, n, {shape.widths[0]}) for data "
+            f"of each copy's own, got {tuple(samples.shape)}. Reshape it."
+        )
+    if own:
+        return samples.repeat_interleave(shape.halves, dim=0)
+    return samples.expand(count * shape.halves, -1, -1)
+
+
+def read_targets(y: Any, shape: Shape, count: int, inputs: Any) -> Any:
+    """y as (copies, n, outputs)."""
+    targets = as_tensor("y", y, inputs)
+    n, outputs = inputs.shape[1], shape.widths[-1]
+    if targets.shape == (n,) and outputs == 1:
+        targets = targets[:, None]
+    if targets.shape not in ((n, outputs), (count, n, outputs)):
+        raise InputError(
+            f"y: must be ({n}, {outputs}), or ({count}, {n}, {outputs}) for targets of each "
+            f"copy's own, got {tuple(targets.shape)}. Reshape it."
+        )
+    return targets.expand(count, n, outputs)
+
+
+def _read_rates(step_size: Any, shape: Shape, count: int) -> Any:
+    """Step sizes as (copies, 1, 1)."""
+    torch = require_torch()
+    many = isinstance(step_size, Sequence | np.ndarray) and np.ndim(step_size) == 1
+    given = list(step_size) if many else [step_size] * count
+    if len(given) != count:
+        raise InputError(
+            f"step_size: must be one number or one per copy ({count}), got {len(given)}. "
+            "Pass them in the order of the modules."
+        )
+    rates = [read_positive("step_size", rate, "It multiplies the gradient.") for rate in given]
+    return torch.tensor(rates, dtype=shape.dtype, device=shape.device)[:, None, None]

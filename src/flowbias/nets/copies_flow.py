@@ -1,0 +1,237 @@
+"""Gradient flow of many small networks at once, by steps that follow the kernel instead of time.
+
+Where J is frozen, gradient flow on (1/2) ||f - y||^2 is linear and solved exactly,
+
+    r(t + h) = exp(-K h) r(t),   theta(t + h) = theta(t) - J^T K^+ (I - exp(-K h)) r(t),  K = J J^T,
+
+with J taken at half the step (the exponential midpoint rule, of second order). h is limited by how
+much the kernel changes over a step and not by its largest eigenvalue: tens to hundreds of steps
+where descent needs thousands or more. A step is shortened while over it
+
+- the kernel changes by more than `tol`, the units that are on staying on;
+- the loss falls by less than half of what the frozen kernel promises.
+
+Units that switch are only held by the second rule. Gradient flow of ReLU networks slides along
+such switches, which no method with a finite step resolves; there the path is followed to first
+order in h and `tol` bounds nothing. Read the result as the end of a fast descent that is close to
+gradient flow, and compare two values of `tol`, or `train_copies`, where the difference matters.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flowbias.nets.copies import TrainedCopies, read_inputs, read_modules, read_targets
+from flowbias.nets.copies_batch import Batch
+from flowbias.nets.extra import require_torch
+from flowbias.nets.losses import SquaredLoss, read_loss
+from flowbias.nets.progress import epochs_shown
+from flowbias.nets.settings import read_count, read_fraction, read_positive
+from flowbias.nets.training import Training, TrainingStatus
+from flowbias.problem import InputError
+
+# Eigenvalues of K below this fraction of the largest are rounding and never divided by.
+_NOISE = 1e-13
+# Growth of a step at most, after one that was accepted.
+_GROWTH = 4.0
+# Where a unit switches, the kernel jumps however short the step: after a step has been shortened
+# this often in a row, it is taken as it is.
+_PATIENCE = 3
+# Share of the loss that the frozen kernel says will go which has to go.
+_LEAST_DROP = 0.5
+# A fault that halves the step.
+_HALVED = 1.6
+# First step in units of 1 / (largest eigenvalue of K).
+_FIRST = 0.01
+
+
+def flow_copies(
+    modules: Sequence[Any],
+    x: Any,
+    y: Any,
+    *,
+    loss: str | float = "squared",
+    stop_at_loss: float = 1e-9,
+    tol: float = 0.05,
+    max_steps: int = 10_000,
+    x_test: Any = None,
+    progress: bool | None = None,
+) -> TrainedCopies:
+    """Gradient flow (step size to zero) of networks with one output until the loss is reached.
+
+    Networks and data as for `train_copies`; computed in double precision, and the networks in the
+    result, before and after, are too. `epochs` counts the steps taken. `loss` says what
+    `stop_at_loss` means and nothing else: its constant only sets the clock. Not a certified limit:
+    the text of this module says where the path is approximate, and a copy that did not reach its
+    loss has the status STOPPED.
+
+    >>> from flowbias.nets import mlp
+    >>> nets = [mlp((1, 20, 1), scale=scale) for scale in (0.01, 1.0, 100.0)]
+    >>> done = flow_copies(nets, [[1.0], [-1.0]], [1.0, 2.0])
+    >>> [status.name for status in done.statuses]
+    ['CONVERGED', 'CONVERGED', 'CONVERGED']
+    """
+    started = time.perf_counter()
+    before = tuple(copy.deepcopy(module).double() for module in read_modules(modules))
+    batch, count = Batch.of(before), len(before)
+    cost = read_loss(loss)
+    if not isinstance(cost, SquaredLoss) or batch.shape.widths[-1] != 1:
+        raise InputError(
+            "modules: must have one output, and the loss must be squared loss, got "
+            f"{batch.shape.widths[-1]} outputs and {cost.name}. Use train_copies, or train."
+        )
+    inputs = read_inputs("x", x, batch.shape, count)
+    level = read_positive("stop_at_loss", stop_at_loss, "Loss to reach.")
+    path = _Paths(
+        modules=tuple(copy.deepcopy(module) for module in before),
+        batch=batch,
+        inputs=inputs,
+        targets=read_targets(y, batch.shape, count, inputs),
+        constant=cost.constant(inputs.shape[1]),
+        goal=level,
+        tol=_read_tol(tol),
+        last=read_count("max_steps", max_steps, "Steps to take at most.", at_least=0),
+    )
+    test = None if x_test is None else read_inputs("x_test", x_test, batch.shape, count)
+    with require_torch().no_grad(), epochs_shown(path.last, progress) as show:
+        path.prepare()
+        while len(path.alive):
+            path.advance()
+            show(path.steps, f"{len(path.alive)} of {count} copies left")
+        predictions = None if test is None else Batch.of(path.modules).forward(test)[0]
+    return TrainedCopies(
+        before=before,
+        modules=path.modules,
+        trainings=tuple(path.trainings[i] for i in range(count)),
+        predictions=None if predictions is None else predictions.cpu().numpy(),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _read_tol(tol: Any) -> float:
+    number = read_positive("tol", tol, "It bounds the change of the kernel over one step.")
+    return read_fraction("tol", number, "At 1 the kernel could change altogether.", one=False)
+
+
+@dataclass
+class _Paths:
+    """The copies that still flow; each has its own step."""
+
+    modules: tuple[Any, ...]
+    batch: Batch
+    inputs: Any
+    targets: Any
+    constant: float
+    goal: float
+    tol: float
+    last: int
+    steps: int = 0
+    alive: Any = None
+    #: length of the next step, and how often it was shortened in a row
+    length: Any = None
+    shortened: Any = None
+    trainings: dict[int, Training] = field(default_factory=dict)
+    records: dict[int, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    started: float = field(default_factory=time.perf_counter)
+
+    def prepare(self) -> None:
+        torch = require_torch()
+        self.alive = torch.arange(len(self.modules), device=self.inputs.device)
+        outputs, inputs = self.batch.forward(self.inputs)
+        if not bool(torch.isfinite(outputs).all()):
+            raise InputError(
+                "modules: must have finite outputs at the start, got infinity or NaN. Check "
+                "parameters and x for overflow; a smaller scale may do."
+            )
+        largest = torch.linalg.eigvalsh(self.batch.kernel(inputs))[:, -1]
+        self.length = _FIRST / largest.clamp_min(torch.finfo(largest.dtype).tiny)
+        self.shortened = torch.zeros_like(self.alive)
+
+    def advance(self) -> None:
+        """Let go whoever is done, and move the others by one step, or shorten it."""
+        outputs, inputs = self.batch.forward(self.inputs)
+        residual = outputs - self.targets
+        losses = 0.5 * self.constant * residual.square().sum((1, 2))
+        done = losses <= self.goal
+        if self.steps == self.last or bool(done.any()):
+            self._release(losses, done if self.steps < self.last else done | True)
+            return
+        for i, value in zip(self.alive.tolist(), losses.tolist(), strict=True):
+            self.records[i].append((self.steps, value))
+        self._move(inputs, residual)
+        self.steps += 1
+
+    def _move(self, inputs: list[Any], residual: Any) -> None:
+        """The exponential midpoint rule for all copies; taken where the kernel allows it."""
+        torch = require_torch()
+        kernel = self.batch.kernel(inputs)
+        half, new = self.batch.copied(), self.batch.copied()
+        half.descend(inputs, _solved(kernel, 0.5 * self.length) @ residual)
+        _, inputs_half = half.forward(self.inputs)
+        kernel_half = half.kernel(inputs_half)
+        change = _solved(kernel_half, self.length) @ residual
+        half.descend(inputs_half, change, into=new)
+        moved = new.forward(self.inputs)[0] - self.targets - residual
+        expected = -kernel_half @ change
+        held = half.kernel(half.held_inputs(self.inputs, inputs), inputs)
+        bend = 2.0 * _size(held - kernel) / _size(kernel)
+        promised = _drop(residual, expected)
+        fell = _drop(residual, moved) >= _LEAST_DROP * promised
+        fault = torch.where(fell, bend / self.tol, (bend / self.tol).clamp_min(_HALVED))
+        # A trial that overflowed is as wrong as can be.
+        fault = fault.nan_to_num(nan=torch.inf)
+        taken = (fault <= 1.0) | ((self.shortened >= _PATIENCE) & fault.isfinite())
+        self.batch.replace(new, taken)
+        factor = torch.where(
+            fault <= 1.0, (0.8 / fault).clamp(max=_GROWTH), (0.8 / fault).clamp(0.2, 0.5)
+        )
+        self.length = self.length * torch.where(taken & (fault > 1.0), _GROWTH, factor)
+        self.shortened = torch.where(taken, 0, self.shortened + 1)
+
+    def _release(self, losses: Any, done: Any) -> None:
+        for place in done.nonzero()[:, 0].tolist():
+            i, loss = int(self.alive[place]), float(losses[place])
+            self.batch.write(place, self.modules[i])
+            self.records[i].append((self.steps, loss))
+            ended = TrainingStatus.CONVERGED if loss <= self.goal else TrainingStatus.STOPPED
+            steps, course = zip(*self.records[i], strict=True)
+            self.trainings[i] = Training(
+                recorded=np.array(steps, dtype=np.int64),
+                losses=np.array(course),
+                accuracies=None,
+                status=ended,
+                seconds=time.perf_counter() - self.started,
+            )
+        keep = (~done).nonzero()[:, 0]
+        rows = self.batch.rows(keep)
+        self.batch, self.inputs = self.batch.kept(rows), self.inputs[rows]
+        self.targets, self.alive = self.targets[keep], self.alive[keep]
+        self.length, self.shortened = self.length[keep], self.shortened[keep]
+
+
+def _solved(kernel: Any, length: Any) -> Any:
+    """K^+ (I - exp(-K h)); directions whose eigenvalue is zero up to rounding do not move."""
+    torch = require_torch()
+    values, vectors = torch.linalg.eigh(kernel)
+    usable = values > _NOISE * values[:, -1:]
+    safe = torch.where(usable, values, 1.0)
+    weights = torch.where(usable, -torch.expm1(-safe * length[:, None]) / safe, 0.0)
+    return (vectors * weights[:, None, :]) @ vectors.transpose(1, 2)
+
+
+def _drop(residual: Any, change: Any) -> Any:
+    """||r||^2 - ||r + change||^2 for each copy, without cancellation."""
+    return -(change * (2.0 * residual + change)).sum((1, 2))
+
+
+def _size(tensors: Any) -> Any:
+    """The Euclidean size of each copy's tensor, never zero."""
+    torch = require_torch()
+    return tensors.flatten(1).norm(dim=1).clamp_min(torch.finfo(tensors.dtype).tiny)

@@ -1,0 +1,190 @@
+"""Gradient descent and SGD to a target, with divergence seen, and resumed where it was killed.
+
+    theta <- theta - step_size * v,    v <- momentum * v + grad L(theta)
+
+Full batch: one epoch is one step, the discretization of gradient flow that the papers use. In
+batches: an order drawn anew for each epoch from the seed and the number of the epoch alone, so
+that a resumed run takes the same steps as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias.models.lifted_input import read_rng
+from flowbias.nets.descent import Descent
+from flowbias.nets.keeper import Keeper
+from flowbias.nets.losses import Loss, OwnLoss, read_loss
+from flowbias.nets.progress import epochs_shown
+from flowbias.nets.settings import read_count, read_fraction, read_positive
+from flowbias.nets.training import Training, TrainingStatus
+from flowbias.nets.training_data import evaluate, read_data
+from flowbias.problem import InputError
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What a callback is told: how far training is. The module is the one being trained."""
+
+    epoch: int
+    loss: float
+    accuracy: float | None
+    module: Any
+
+
+#: Called at each recorded epoch; True ends the training there.
+Callback = Callable[[Moment], Any]
+
+
+def train(
+    module: Any,
+    x: Any,
+    y: Any,
+    *,
+    step_size: float,
+    loss: str | float | OwnLoss = "squared",
+    batch_size: int | None = None,
+    max_epochs: int = 1000,
+    stop_at_loss: float | None = None,
+    stop_at_accuracy: float | None = None,
+    momentum: float = 0.0,
+    rng: int | np.random.Generator = 0,
+    evaluate_every: int = 1,
+    callback: Callback | None = None,
+    checkpoint: Any = None,
+    checkpoint_every: float = 30.0,
+    resume: bool = False,
+    progress: bool | None = None,
+) -> Training:
+    """Train `module` in place on its own device, by full-batch descent unless `batch_size` is set.
+
+    Ends when all targets that are given (`stop_at_loss`, `stop_at_accuracy` from 0 to 1) hold for
+    all of the data, after `max_epochs`, or when the loss diverges; `status` says which. The loss is
+    evaluated every `evaluate_every` epochs, which costs a forward pass in batches and nothing else
+    otherwise. `checkpoint` names a file that is written every `checkpoint_every` seconds and at the
+    end; with resume=True training continues from it if it is there, to the same numbers as
+    without the stop. A module in training mode with dropout or batch statistics is refused.
+
+    >>> from flowbias.nets import mlp
+    >>> net = mlp((1, 20, 1), rng=0)
+    >>> result = train(net, [[1.0], [-1.0]], [1.0, 2.0], step_size=0.02, stop_at_loss=1e-6)
+    >>> result.status.name, result.loss < 1e-6
+    ('CONVERGED', True)
+    """
+    cost = read_loss(loss)
+    data = read_data(module, x, y, cost)
+    goal = _Goal.read(cost, stop_at_loss, stop_at_accuracy)
+    batch = None if batch_size is None else read_count("batch_size", batch_size, "Samples a step.")
+    run = Descent(
+        module=module,
+        data=data,
+        loss=cost,
+        # All samples in one batch are the full batch: no order to draw.
+        batch=None if batch is None or batch >= len(data) else batch,
+        step_size=read_positive("step_size", step_size, "It multiplies the gradient."),
+        momentum=read_fraction("momentum", momentum, "0 is plain descent.", one=False),
+        seed=_read_seed(rng),
+    )
+    last = read_count("max_epochs", max_epochs, "Passes over the data.", at_least=0)
+    every = read_count("evaluate_every", evaluate_every, "Epochs between two evaluations.")
+    keeper = Keeper.read(run, checkpoint, checkpoint_every, resume)
+    with epochs_shown(last, progress) as show:
+        status = _loop(run, goal, last, every, callback, keeper, show)
+    keeper.write(run)
+    return run.result(status)
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """What has to hold for training to have converged."""
+
+    loss: float | None
+    accuracy: float | None
+
+    @classmethod
+    def read(cls, cost: Loss, loss: Any, accuracy: Any) -> _Goal:
+        if accuracy is not None and not cost.labels:
+            raise InputError(
+                f"stop_at_accuracy: must be None for a loss without classes ({cost.name}), got "
+                f"{accuracy!r}. Use loss='cross_entropy', or stop_at_loss."
+            )
+        return cls(
+            None if loss is None else read_positive("stop_at_loss", loss, "Loss to reach."),
+            None
+            if accuracy is None
+            else read_fraction("stop_at_accuracy", accuracy, "Share of right labels.", one=True),
+        )
+
+    @property
+    def given(self) -> bool:
+        return self.loss is not None or self.accuracy is not None
+
+    def reached(self, loss: float, accuracy: float) -> bool:
+        low = self.loss is None or loss <= self.loss
+        return self.given and low and (self.accuracy is None or accuracy >= self.accuracy)
+
+
+def _loop(
+    run: Descent,
+    goal: _Goal,
+    last: int,
+    every: int,
+    callback: Callback | None,
+    keeper: Keeper,
+    show: Callable[[int, str], None],
+) -> TrainingStatus:
+    while True:
+        value: Any = None
+        # A resumed run stands where it was recorded last, and has been judged there.
+        if run.epoch % every == 0 or run.epoch == last:
+            if run.batch is None:
+                value, accuracy = run.forward()
+                loss = float(value.detach())
+            else:
+                loss, accuracy = evaluate(run.module, run.data, run.loss)
+            status = _judge(run, goal, loss, accuracy, callback)
+            if status is not None:
+                return status
+        if run.epoch >= last:
+            return TrainingStatus.STOPPED if goal.given else TrainingStatus.COMPLETED
+        keeper.write_if_due(run)
+        show(run.epoch, f"loss {run.losses[-1]:.2e}")
+        if run.batch is None:
+            run.step(run.forward()[0] if value is None else value)
+            run.epoch += 1
+        else:
+            total = run.batches()
+            run.epoch += 1
+            if not math.isfinite(total):
+                run.record(total, math.nan)
+                return TrainingStatus.DIVERGED
+
+
+def _judge(
+    run: Descent, goal: _Goal, loss: float, accuracy: float, callback: Callback | None
+) -> TrainingStatus | None:
+    """Record this epoch, unless a resumed run has done so, and say whether training ends here."""
+    if not run.recorded and not math.isfinite(loss):
+        raise InputError(
+            f"module: must have a finite loss at the start, got {loss}. Check its parameters and "
+            "its outputs on x for overflow or NaN; a smaller scale may do."
+        )
+    if run.recorded[-1:] != [run.epoch]:
+        run.record(loss, accuracy)
+        shown = accuracy if run.loss.labels else None
+        if callback is not None and callback(Moment(run.epoch, loss, shown, run.module)) is True:
+            return TrainingStatus.HALTED
+    if run.diverged(loss):
+        return TrainingStatus.DIVERGED
+    return TrainingStatus.CONVERGED if goal.reached(loss, accuracy) else None
+
+
+def _read_seed(rng: Any) -> int:
+    """One number that all orders come from; of a generator, its next draw."""
+    generator = read_rng(rng)
+    return int(generator.integers(2**62)) if generator is rng else int(rng)

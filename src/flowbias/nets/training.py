@@ -1,0 +1,77 @@
+"""What training returns: its course, how it ended, and what to try if that is not the wish."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowbias._typing import FloatArray
+
+# Above this many times the larger of the loss at the start and that of the zero predictor,
+# training has left for good: a stable step never multiplies the loss by so much.
+DIVERGED_ABOVE = 1e6
+
+
+class TrainingStatus(Enum):
+    """How training ended; each failure carries its remedy."""
+
+    CONVERGED = "converged: the target was reached after {epochs} epochs, loss {loss:.3e}"
+    STOPPED = (
+        "stopped after {epochs} epochs at loss {loss:.3e} with the target not reached; raise "
+        "max_epochs, or step_size as long as it is stable"
+    )
+    COMPLETED = "completed: {epochs} epochs as asked, with no target to reach, loss {loss:.3e}"
+    HALTED = "halted by the callback after {epochs} epochs at loss {loss:.3e}"
+    DIVERGED = (
+        "diverged after {epochs} epochs: loss {loss:.3e} from {first:.3e} at the start; lower "
+        "step_size (stable below 2 / (c lambda), lambda the largest eigenvalue of the tangent "
+        "kernel, c the constant of the loss), or start at a smaller scale"
+    )
+
+    @property
+    def ok(self) -> bool:
+        return self in (TrainingStatus.CONVERGED, TrainingStatus.COMPLETED)
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """The course of a training: the loss of all samples after `recorded` epochs.
+
+    Entry 0 belongs to the start, before any step. `accuracies` is None where targets are no
+    classes.
+    """
+
+    recorded: NDArray[np.int64]
+    losses: FloatArray
+    accuracies: FloatArray | None
+    status: TrainingStatus
+    seconds: float
+
+    @property
+    def epochs(self) -> int:
+        """Epochs done: passes over the data, which are steps where the batch is all of it."""
+        return int(self.recorded[-1])
+
+    @property
+    def loss(self) -> float:
+        """The loss at the end."""
+        return float(self.losses[-1])
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of samples classified rightly at the end."""
+        return None if self.accuracies is None else float(self.accuracies[-1])
+
+    @property
+    def message(self) -> str:
+        """How it ended, in words."""
+        return self.status.value.format(
+            epochs=self.epochs, loss=self.loss, first=float(self.losses[0])
+        )
+
+    def __repr__(self) -> str:
+        share = "" if self.accuracy is None else f", accuracy {self.accuracy:.4f}"
+        return f"Training({self.message}{share}, {self.seconds:.1f} s)"

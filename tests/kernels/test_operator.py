@@ -1,0 +1,71 @@
+"""Products and eigenpairs without the matrix agree with the matrix."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from flowbias import DiagonalNet
+from flowbias.kernels import (
+    kernel_matrix,
+    tangent_kernel,
+    tangent_operator,
+    tangent_vector_product,
+    top_eigenpairs,
+)
+from tests.kernels.architectures import ARCHITECTURES, build, torch
+
+# A sum over all parameters, once as products of maps and once as a matrix: rounding only.
+EXACT = 1e-10
+
+
+@pytest.mark.filterwarnings("ignore:torch.vmap cannot run")
+@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name != "branches"])
+def test_product_is_that_of_the_matrix(name):
+    module, x = build(name, 5)
+    first = tuple(part[:3] for part in x) if isinstance(x, tuple) else x[:3]
+    matrix = kernel_matrix(tangent_kernel(module, first, x))
+    vector = torch.randn(matrix.shape[1], dtype=torch.float64)
+    found = tangent_vector_product(module, first, vector, x)
+    assert_allclose(found.reshape(-1), matrix @ vector.numpy(), atol=EXACT * abs(matrix).max())
+
+
+def test_blocks_change_nothing():
+    module, x = build("convolutions", 6)
+    vector = torch.randn(6, 3, dtype=torch.float64)
+    whole = tangent_vector_product(module, x, vector)
+    assert_allclose(tangent_vector_product(module, x, vector, max_memory="60kB"), whole, rtol=1e-12)
+
+
+def test_operator_has_both_products():
+    module, x = build("mlp", 7)
+    operator = tangent_operator(module, x[:2], x)
+    matrix = kernel_matrix(tangent_kernel(module, x[:2], x))
+    assert operator.shape == matrix.shape
+    assert_allclose(operator @ np.eye(matrix.shape[1]), matrix, atol=EXACT)
+    assert_allclose(operator.H @ np.eye(matrix.shape[0]), matrix.T, atol=EXACT)
+
+
+def test_top_eigenpairs():
+    module, x = build("convolutions", 8)
+    kernel = tangent_kernel(module, x)
+    pairs = top_eigenpairs(module, x, 4)
+    assert_allclose(pairs.values, np.linalg.eigvalsh(kernel_matrix(kernel))[:-5:-1], rtol=1e-10)
+    assert pairs.vectors.shape == (8, 3, 4)
+    moved = np.einsum("ijab,jbk->iak", kernel, pairs.vectors)
+    assert_allclose(moved, pairs.values * pairs.vectors, atol=1e-9 * pairs.values[0])
+
+
+def test_single_precision():
+    module, x = build("mlp", 8)
+    pairs = top_eigenpairs(module.float(), x.float(), 2)
+    expected = np.linalg.eigvalsh(kernel_matrix(tangent_kernel(module.double(), x)))[:-3:-1]
+    assert pairs.values.dtype == np.float32
+    assert_allclose(pairs.values, expected, rtol=1e-4)
+
+
+def test_models_of_the_library():
+    X = np.random.default_rng(0).standard_normal((5, 8))
+    model = DiagonalNet(depth=3, scale=0.7)
+    matrix = model.tangent_kernel(X)
+    assert_allclose(tangent_vector_product(model, X, np.ones(5)), matrix.sum(1)[:, None])
+    assert_allclose(top_eigenpairs(model, X, 2).values, np.linalg.eigvalsh(matrix)[:-3:-1])
