@@ -1,6 +1,6 @@
 """flowbias: which of the many zero-error solutions gradient flow picks, exactly, with proof."""
 
-from flowbias import datasets, derive, experiments, kernels, theory
+from flowbias import datasets, derive, experiments, kernels, nets, regime, theory
 from flowbias._version import __version__ as __version__
 from flowbias.certificates import Certificate, certify
 from flowbias.flows import Trajectory, flow, gradient_descent
@@ -68,7 +68,9 @@ __all__ = [
     "limit",
     "limit_path",
     "min_norm",
+    "nets",
     "nuclear_norm",
+    "regime",
     "rich_limit",
     "theory",
 ]

@@ -50,7 +50,11 @@ def joint_bound(
     rounding = (len(w) + 2) * extended.EPS * extended.length(sums) / smallest
     moved = extended.length(step) + rounding
     away = _off_stationary(X, nu, potential, shift, repaired)
-    radius = 2.0 * away / potential.strong_convexity(repaired, 0.0) + rounding
+    curvature = potential.strong_convexity(repaired, 0.0)
+    if not curvature > 0.0:
+        # w is off a kink by its rounding alone, and the repair has ended on it.
+        return np.inf
+    radius = 2.0 * away / curvature + rounding
     for _ in range(TRIALS):
         # At a kink the curvature is 0, and no radius will do.
         least = potential.strong_convexity(repaired, radius + rounding)

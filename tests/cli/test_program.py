@@ -17,7 +17,7 @@ from flowbias.problem import InputError
 from tests.cli.program import SOURCE, environment, invoke, only_line, spawn
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("list", "run", "reproduce", "limit", "path", "cite", "data")
+COMMANDS = ("list", "run", "reproduce", "limit", "path", "cite", "data", "regime")
 
 
 def test_version():

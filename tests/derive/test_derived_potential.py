@@ -2,16 +2,20 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import flowbias as fb
+from flowbias.derive import derived_model
 from flowbias.derive.derived_model import DerivedModel
 from flowbias.derive.derived_potential import DerivedPotential
 from flowbias.derive.parametrization import Parametrization
+from flowbias.derive.unit_time_flow import Evaluations
 from flowbias.potentials import check_potential
 from flowbias.problem import InputError
+from flowbias.solution import SolveError
 
 # Asked for: 1e-8 of the closed forms. What integration at 1e-12 per step gives: about 1e-12.
 CLOSED_FORM = 1e-11
@@ -88,6 +92,57 @@ def test_limit_of_an_untied_start():
     weights = rng.uniform(0.2, 1.2, (4, 3))
     known = fb.limit(fb.UntiedDiagonalNet.from_weights(*weights), X, y)
     assert_allclose(fb.limit(untied(weights), X, y).w, known.w, rtol=LIMIT, atol=LIMIT)
+
+
+# The last step of a flow may overdraw, and the smoothness test has a few calls of its own.
+SLACK = 500
+
+
+class Counted(Parametrization):
+    """How often J^T z was evaluated."""
+
+    calls = 0
+
+    def pulled_back(self, theta, z):
+        self.calls += 1
+        return super().pulled_back(theta, z)
+
+
+BEYOND = {
+    "above the range": (torch.sigmoid, 3.2),
+    "below the range": (torch.square, -1.0),
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_targets_that_cannot_be_reached_are_given_up_soon(name):
+    F, target = BEYOND[name]
+    counted = Counted(F, [0.5, 0.8, 0.3])
+    with pytest.raises(SolveError, match="y seems out of what F can reach"):
+        fb.limit(DerivedModel(counted), [[1.0, 1.0, 1.0]], [target])
+    assert counted.calls <= derived_model.MOST_EVALUATIONS + SLACK
+
+
+def test_a_far_target_is_met_but_not_certified():
+    """w = theta^2 keeps its proportions; the straight line back from 1e20 has no double steps."""
+    start = np.array([0.5, 0.8, 0.3])
+    counted = Counted(torch.square, start)
+    found = DerivedModel(counted).limit([[1.0, 1.0, 1.0]], [1e20], throw=False)
+    assert_allclose(found.w, 1e20 * start**2 / np.sum(start**2), rtol=1e-9)
+    assert "w is too far from w(0)" in found.message
+    assert counted.calls <= derived_model.MOST_EVALUATIONS + SLACK
+
+
+def test_a_spent_budget_ends_a_solve_and_is_not_remembered(monkeypatch):
+    model = DerivedModel(tied(3).model)
+    X, y = np.array([[1.0, 0.5, -0.3]]), np.array([0.8])
+    monkeypatch.setattr(derived_model, "MOST_EVALUATIONS", 100)
+    with pytest.raises(SolveError, match=r"\(100 evaluations spent"):
+        model.limit(X, y)
+    monkeypatch.undo()
+    assert model.limit(X, y).certificate.ok
+    spent = DerivedPotential(model.parametrization, evaluations=Evaluations(0))
+    assert np.isnan(spent.grad_dual(np.array([0.1, 0.0, 0.0]))).all()
 
 
 def test_conformance():

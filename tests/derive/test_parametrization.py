@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import flowbias as fb
+from flowbias.derive import implicit_bias
 from flowbias.derive import parametrization as module
 from flowbias.derive.parametrization import Parametrization, combination
 from flowbias.problem import InputError
@@ -105,10 +106,18 @@ def _grows(th):
     return th if th[0] <= 1.0 else torch.cat([th, th])
 
 
+def _grows_later(th):
+    return torch.cat([th**2, th[:1]]) if th[0] > 1.00001 else th**2
+
+
 BAD_FUNCTIONS = {
     "scalar": (lambda th: (th**2).sum(), [1.0, 2.0], r"vector of predictors.*got shape \(\)"),
     "matrix": (lambda th: th[:, None] * th, [1.0, 2.0], r"got shape \(2, 2\)"),
     "changes shape": (_grows, [1.0, 2.0], "must return 2 numbers everywhere"),
+    "changes shape later": (_grows_later, [1.0, 2.0], "must return 2 numbers everywhere"),
+    "raises": (lambda th: {}["weights"] * th, [1.0, 2.0], "got KeyError: 'weights'"),
+    "divides by 0": (lambda th: th * (1 / 0), [1.0, 2.0], "got ZeroDivisionError"),
+    "second derivative jumps": (lambda th: th * th.abs(), [1.0, 0.0], "twice differentiable"),
     "NaN": (torch.log, [1.0, -1.0], "finite at theta0, got nan for w2"),
     "infinite slope": (lambda th: th.abs().sqrt(), [1.0, 0.0], "derivative of w. in th2 = 0"),
     "absolute value": (lambda th: th * th.abs().sum(), [1.0, 0.0], "-1 and 1 of w1 along th2 = 0"),
@@ -134,12 +143,36 @@ def test_bad_function(name):
     assert str(refusal.value).startswith("F: must")
 
 
+@pytest.mark.parametrize("ask", ["predictor_at", "jacobian", "hessians"])
+def test_shape_is_checked_wherever_the_function_is_called(ask):
+    model = Parametrization(
+        lambda th: torch.cat([th**2, th[:1]]) if th[0] > 1.05 else th**2, [1.0, 2.0]
+    )
+    with pytest.raises(InputError, match=r"F: must return 2 numbers everywhere.*got shape \(3,\)"):
+        getattr(model, ask)(np.array([1.1, 2.0]))
+    with pytest.raises(InputError, match=r"F: must return 2 numbers everywhere"):
+        model.pulled_back(np.array([1.1, 2.0]), np.ones(2))
+
+
+def test_price_is_said_before_anything_is_differentiated():
+    calls = []
+
+    def squares_counted(th):
+        calls.append(1)
+        return th**2
+
+    with pytest.raises(InputError, match=r"2000\^2 pairs x 2000 parameters = 8\.0e\+09 numbers"):
+        implicit_bias(squares_counted, np.ones(2000))
+    assert len(calls) == 1
+
+
 @pytest.mark.parametrize(
     ("theta0", "message"),
     [
         (["a"], "real numbers"),
         (None, "real numbers"),
         ([1j, 2.0], "complex ones as real"),
+        ([[1.0], [1.0, 2.0]], "regular array"),
         ([], "must not be empty"),
         ([1.0, np.inf], "must be finite, got inf at position 1"),
     ],

@@ -55,7 +55,7 @@ def test_neuron_in_closed_form(d, a):
     assert_allclose(potential.hess_dual(z), hess, rtol=CLOSED_FORM, atol=CLOSED_FORM)
     assert_allclose(potential.value(w), closed.bregman(w, a * v) / unit, rtol=1e-9)
     outer, _ = closed.weights(float(np.linalg.norm(w)))
-    assert_allclose(potential.warp_at(z), outer / abs(a), rtol=CLOSED_FORM)
+    assert_allclose(np.exp(potential.state_at(z).log_g), outer / abs(a), rtol=CLOSED_FORM)
 
 
 @settings(max_examples=5)
@@ -153,6 +153,30 @@ def test_limit_is_refused_where_the_outer_weight_changes_sign():
     assert solution.status is Status.STALLED
     assert not solution.certificate.ok
     assert_allclose(solution.w, fb.limit(fb.Neuron(a=0.15, w=v), X, y).w, atol=1e-4)
+
+
+def test_refusal_of_a_warped_model_says_why_in_the_solution():
+    model = WarpedModel(neuron(0.15, V[3]))
+    X, y = np.array([[1.0, 0.2, 0.1]]), np.array([-1.5])
+    with pytest.raises(SolveError, match="g fell to 0 on the way"):
+        fb.limit(model, X, y)
+    assert "g fell to 0 on the way" in fb.limit(model, X, y, throw=False).message
+
+
+def test_limit_where_theta_moves_at_fixed_predictor():
+    """Hopf map: g H = I / (4 |w(0)|), so the limit is the nearest solution to w(0)."""
+    model = WarpedModel(hopf())
+    w0 = model.initial
+    X, y = _data(model.parametrization, 0, 1.0)
+    found = fb.limit(model, X, y)
+    assert found.status is Status.CERTIFIED
+    assert_allclose(found.w, w0 + np.linalg.lstsq(X, y - X @ w0)[0], atol=1e-10)
+    # The reason for the rule: the flow's own parameters are not those of the straight line.
+    trajectory = fb.flow(model.parametrization, X, y, residual=1e-6)
+    ended = trajectory.parameters(float(trajectory.t[-1]))[0]
+    start, warp = start_of(model.parametrization), model.potential.warp
+    line = along_predictor(model.parametrization, warp, start, found.w - w0, rtol=1e-12)
+    assert np.abs(line.theta - ended).max() > 1e-3
 
 
 def test_limit_with_more_samples_than_features_is_least_squares():

@@ -29,7 +29,10 @@ X, Y = np.array([[1.0, 2.0, -1.0], [0.0, 1.0, 1.0]]), np.array([1.0, -1.0])
         ({"residual": 0.0}, r"residual: must lie in \(0, 1\), got 0.0"),
         ({"rtol": -1e-8}, r"rtol: must lie in \(0, 1\), got -1e-08"),
         ({"atol": "tight"}, r"atol: must lie in \(0, 1\), got 'tight'"),
-        ({"route": "straight"}, "route: must be one of 'dual', 'parameter', got 'straight'"),
+        (
+            {"route": "straight"},
+            "route: must be one of 'neuron', 'dual', 'parameter', got 'straight'",
+        ),
     ],
 )
 def test_message(arguments, message):

@@ -11,7 +11,7 @@ from flowbias.flows.neuron import NeuronCoordinates
 from flowbias.limits.neuron import neuron_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
-from flowbias.problem import Regression
+from flowbias.problem import InputError, Regression
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((3, 6))
@@ -95,3 +95,30 @@ def test_vanishing_start_gives_the_shortest_fit():
     X, y = rng.standard_normal((3, 8)), rng.standard_normal(3)
     for model in (fb.Neuron(1.3, np.ones(8)), fb.NeuronSum([1.0, 2.0], np.eye(8)[:2])):
         assert_allclose(fb.rich_limit(model, X, y).w, fb.min_norm(X, y).w, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "weights", "name"),
+    [
+        (1e150, 1.0, 1.0, "X"),
+        (1e-150, 1.0, 1.0, "X"),
+        (1.0, 1e150, 1.0, "y"),
+        (1.0, 1.0, 1e-90, "a, w"),
+    ],
+)
+def test_sizes_whose_products_leave_the_double_range_are_refused(data, target, weights, name):
+    with pytest.raises(InputError, match=rf"^{name}: must have a largest entry between 1e-70 and"):
+        fb.flow(Neuron(weights, weights * W), data * X, target * Y)
+
+
+def test_sizes_within_it_are_not():
+    trajectory = fb.flow(Neuron(1.0, W), 1e60 * X, 1e60 * Y)
+    limit = neuron_limit(Neuron(1.0, W), X, Y, 1e-10)
+    assert_allclose(trajectory.w[-1], limit.w, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e100, 1e150, 1e200])
+def test_a_speed_out_of_the_double_range_is_refused(size):
+    model = NeuronSum([1.0, 0.5], np.stack([W, 1.0 - 2.0 * W]))
+    with pytest.raises(InputError, match=r"X, y: must leave the flow's speed .* Rescale X, y"):
+        fb.flow(model, size * X, Y)

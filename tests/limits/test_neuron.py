@@ -254,6 +254,57 @@ def test_saddles_are_no_limits():
     assert limit(-0.9, [1.0], [[2.0]], [1.0]).details["sign_change"] == 1.0
 
 
+def test_a_saddle_has_no_outer_weight():
+    """a tends to 0 there, whatever the closed form would say of a fit."""
+    assert limit(0.0, [0.0, 1.29], [[2.0, 0.0]], [1.0]).details["a"] == 0.0
+    assert limit(-1.29, [1.29], [[2.0]], [1.0]).details["a"] == 0.0
+
+
+def test_resting_at_zero_loss_is_no_saddle():
+    """a = 0 and y = 0: the start is a global minimum."""
+    rng = np.random.default_rng(10)
+    X, w = rng.standard_normal((2, 5)), rng.standard_normal(5)
+    for inner in (w, w - np.linalg.pinv(X) @ X @ w):
+        solution = limit(0.0, inner, X, np.zeros(2))
+        assert solution.status is Status.CERTIFIED
+        assert not solution.w.any()
+        assert fb.flow(Neuron(0.0, inner), X, np.zeros(2)).status.ok
+
+
+def test_no_derivative_at_the_kink():
+    solution = limit(0.3, [1.0, 0.5], [[1.0, 0.0]], [0.0])
+    assert solution.details["a"] == 0.0
+    with pytest.raises(NotImplementedError, match="no derivative"):
+        solution.sensitivity()
+
+
+@pytest.mark.parametrize("stretch", [1.0, 1e3, 1e-120, 1e120])
+@pytest.mark.parametrize("a", [1.0, 0.1, 0.0, -0.1])
+def test_targets_that_cancel_are_targets_of_zero(a, stretch):
+    """All of y is outside the range of X: what rounding leaves of its projection is no target."""
+    rng = np.random.default_rng(13)
+    X, y, w = rng.standard_normal((3, 6)), rng.standard_normal(3), rng.standard_normal(6)
+    X[0] *= 1e3
+    twice, against = np.vstack([X, X]), stretch * np.concatenate([y, -y])
+    for inner in (w, 0.0 * w) if a else (w,):
+        solution, zero = limit(a, inner, twice, against), limit(a, inner, X, np.zeros(3))
+        assert solution.status is Status.PROJECTED
+        assert solution.distance == 1.0
+        assert_allclose(solution.w, zero.w, atol=1e-12)
+        rich = fb.rich_limit(Neuron(a, inner), twice, against)
+        assert rich.status is Status.PROJECTED
+        assert not rich.w.any()
+
+
+def test_a_small_projection_is_still_a_target():
+    rng = np.random.default_rng(14)
+    X, y, w = rng.standard_normal((3, 6)), rng.standard_normal(3), rng.standard_normal(6)
+    twice, nearly = np.vstack([X, X]), np.concatenate([y + 1e-4 * y, -y])
+    solution = limit(-1e-3, 1e-3 * w, twice, nearly)
+    assert solution.status is Status.PROJECTED
+    assert_allclose(X @ solution.w, 0.5e-4 * y, atol=1e-12)
+
+
 def test_settled_states_stay_settled():
     """The criterion is one of the loss: true from some time on, and never before a sign change."""
     rng = np.random.default_rng(6)
@@ -326,6 +377,9 @@ def test_wrong_size():
         limit(1.0, [1.0, 2.0, 3.0], np.eye(2), [1.0, 1.0])
     with pytest.raises(InputError, match=r"X: must have one column per column of W \(3\), got 2"):
         neuron_sum_limit(NeuronSum([1.0], [[1.0, 2.0, 3.0]]), np.eye(2), [1.0, 1.0], TOL)
+    for model in (Neuron(1.0, [0.4, 0.3, 0.2]), NeuronSum([1.0], [[1.0, 2.0, 3.0]])):
+        with pytest.raises(InputError, match=r"X: must have .* per inner weight .*\(3\), got 2"):
+            fb.rich_limit(model, np.eye(2), [1.0, 1.0])
 
 
 # --- many neurons ----------------------------------------------------------------------------
@@ -382,3 +436,75 @@ def test_vanishing_start_is_the_shortest_fit():
     # And it says when, not only that: a hundred times larger is visible.
     larger = limit(100 * factor * a, 100 * factor * w, X, y)
     assert np.linalg.norm(larger.w - rich.w) > 1e-3 * np.linalg.norm(rich.w)
+
+
+SADDLES = [
+    (Neuron(1.0, [1.0]), [[1.0]], [-1.0]),
+    (Neuron(0.0, [0.0, 1.0]), [[1.0, 0.0]], [1.0]),
+    (Neuron(-1.0, [1.0, 0.0]), np.diag([2.0, 1.0]), [1.0, 0.0]),
+    (Neuron(-5.0, [3.0, 4.0, 7.0]), 1e120 * np.eye(2, 3), [0.3, 0.4]),
+    (NeuronSum([0.6, 0.8], [[0.6], [0.8]]), [[1.0]], [-1.0]),
+    (NeuronSum([0.0, 0.0], [[0.0, 1.0], [0.0, 2.0]]), [[1.0, 0.0]], [1.0]),
+    (NeuronSum([0.0, 0.0], [[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]), [[1.0, 0.0, 0.0]], [1.0]),
+    (NeuronSum([1.0, 2.0], [[-1.0, 3.0], [-2.0, 1.0]]), [[1.0, 0.0]], [1.0]),
+]
+
+
+@pytest.mark.parametrize(("model", "X", "y"), SADDLES)
+def test_vanishing_start_that_never_leaves_a_saddle_has_no_limit(model, X, y):
+    rich = fb.rich_limit(model, X, y, throw=False)
+    assert rich.status is Status.STALLED
+    assert "saddle" in rich.route
+    assert not rich.w.any()
+    a, W = model.initial_parameters()
+    smaller = type(model)(*(1e-6 * np.asarray(part) for part in (np.squeeze(a), W)))
+    if np.abs(X).max() < 1e70:  # beyond it sums are refused
+        assert not fb.limit(smaller, X, y, throw=False).status.ok
+    # Off that set by a little, in a or in W, the same start has one.
+    moved = type(model)(np.squeeze(a) + 1e-6, W)
+    assert_allclose(fb.rich_limit(moved, X, y).w, np.linalg.lstsq(X, y)[0])
+
+
+def test_limit_of_a_sum_that_nothing_moves_says_so():
+    model, X, y = SADDLES[6]
+    assert "saddle" in fb.limit(model, X, y, throw=False).message
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_vanishing_sums_reach_the_shortest_fit(seed):
+    """Followed by an integrator that shares nothing with the library, against what grows near 0."""
+    rng = np.random.default_rng([15, seed])
+    X, y = rng.standard_normal((2, 4)), rng.standard_normal(2)
+    a, W = 1e-3 * rng.standard_normal(3), 1e-3 * rng.standard_normal((3, 4))
+    u = X.T @ y / np.linalg.norm(X.T @ y)
+    a = -W @ u + 1e-3 * (seed + 1) * a  # little of it grows
+
+    def velocity(_, state):
+        outer, inner = state[:3], state[3:].reshape(3, 4)
+        pull = X.T @ (y - X @ (outer @ inner))
+        return np.concatenate([inner @ pull, np.outer(outer, pull).ravel()])
+
+    start = np.concatenate([a, W.ravel()])
+    end = solve_ivp(velocity, (0.0, 2000.0), start, method="LSODA", rtol=1e-10, atol=1e-14).y[:, -1]
+    rich = fb.rich_limit(NeuronSum(a, W), X, y)
+    assert rich.status is Status.CERTIFIED
+    # What is left of the start: ||K|| ||a(inf)||, both known from above.
+    length = np.linalg.norm(rich.w)
+    left = np.linalg.norm(W) * np.sqrt(a @ a + length)
+    assert np.linalg.norm(end[:3] @ end[3:].reshape(3, 4) - rich.w) <= left + 1e-6 * length
+
+
+@pytest.mark.parametrize("a", [0.0, 1.0])
+def test_nothing_is_a_small_share_of_a_limit_of_zero(a):
+    rich = fb.rich_limit(Neuron(a, [1.0, 2.0]), [[1.0, 0.0]], [0.0])
+    assert rich.details["visible_log_factor"] == -np.inf
+    within = fb.rich_limit(Neuron(a, [1.0, 0.0]), [[1.0, 0.0]], [0.0])
+    assert within.details["visible_log_factor"] == np.inf
+
+
+@pytest.mark.parametrize(
+    "model", [Neuron(1.0, [1.0, 2.0], 0.3), fb.LinearNet(np.eye(2), np.eye(2))], ids=repr
+)
+def test_models_without_a_known_rich_limit_hear_of_those_that_have_one(model):
+    with pytest.raises(InputError, match="POWER_DUAL or NEURON or NEURON_SUM"):
+        fb.rich_limit(model, np.eye(2), [1.0, 1.0])

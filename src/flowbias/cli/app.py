@@ -15,6 +15,7 @@ from flowbias.cli.image_data import image_data
 from flowbias.cli.limit import limit
 from flowbias.cli.path import path
 from flowbias.cli.program import DEBUG, NAME, Program
+from flowbias.cli.regime import regime
 from flowbias.cli.run import reproduce, run
 
 app = typer.Typer(
@@ -46,7 +47,7 @@ def flowbias(
 
 
 app.command("list")(list_experiments)
-for command in (run, reproduce, limit, path, cite):
+for command in (run, reproduce, limit, path, regime, cite):
     app.command()(command)
 app.add_typer(image_data)
 

@@ -71,4 +71,4 @@ def _console(stream: TextIO | None) -> Console:
     if stream is None:  # the program was started without it
         return Console(quiet=True)
     width = None if stream.isatty() else _UNBROKEN
-    return Console(file=stream, width=width, highlight=False, markup=False)
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)

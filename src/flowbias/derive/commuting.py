@@ -74,8 +74,7 @@ def commuting(
     tolerance: float = TOLERANCE,
 ) -> Commuting:
     """All Lie brackets of the gradient fields, at theta and along random flows from it."""
-    model = as_parametrization(F, theta)
-    _require_room(model)
+    model = as_parametrization(F, theta, afford=require_room)
     visited = reachable_points(model, points, np.random.default_rng(rng))
     each = np.stack([relative_brackets(model, point, tolerance) for point in visited])
     worst = each.max(axis=0)
@@ -129,7 +128,8 @@ def moved_gradients(
     return np.array(J.detach().numpy()), moved[: model.d], curvature
 
 
-def _require_room(model: Parametrization) -> None:
+def require_room(model: Parametrization) -> None:
+    """Refuse more brackets than memory holds, with their number."""
     cost = model.d * model.d * model.p
     if cost > LARGEST_HESSIANS:
         raise InputError(

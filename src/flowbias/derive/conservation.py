@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -108,8 +109,8 @@ def conservation_laws(
     max_cost: float = MAX_COST,
 ) -> ConservationLaws:
     """All polynomials up to `degree` that gradient flow of w = F(theta) leaves constant."""
-    model = as_parametrization(F, theta, names)
-    _require_affordable(model, degree, max_cost)
+    afford = partial(_require_affordable, degree=degree, max_cost=max_cost)
+    model = as_parametrization(F, theta, names, afford)
     random = np.random.default_rng(rng)
     monomials = Monomials.up_to(degree, model.p)
     unit = parameter_unit(model)
@@ -193,8 +194,11 @@ def _drift(law: Polynomial, visited: list[FloatArray]) -> float:
 
 
 def _require_affordable(model: Parametrization, degree: int, max_cost: float) -> None:
-    if degree < 1:
-        raise InputError(f"degree: must be >= 1, got {degree}. Most known laws have degree 2.")
+    given: Any = degree
+    if not isinstance(given, (int, np.integer)) or given < 1:
+        raise InputError(
+            f"degree: must be a whole number >= 1, got {degree!r}. Most known laws have degree 2."
+        )
     unknowns = count_monomials(model.p, degree)
     cost = 20.0 * _OVERSAMPLING * float(unknowns) ** 3
     if cost > max_cost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,17 @@ import numpy as np
 from flowbias._typing import FloatArray
 from flowbias.derive.derived_potential import DerivedPotential
 from flowbias.derive.parametrization import Parametrization
+from flowbias.derive.unit_time_flow import Evaluations
 from flowbias.derive.warped import WarpedPotential
 from flowbias.derive.warped_limit import warped_limit
-from flowbias.limits.solve import limit
+from flowbias.limits.solve import limit_with_state
 from flowbias.models._base import Model, Parameters
 from flowbias.potentials import Provides
-from flowbias.problem import InputError
+from flowbias.problem import InputError, as_regression
 from flowbias.solution import Solution
+
+# Evaluations of J^T z that one limit may take, several times what a usual one takes: seconds.
+MOST_EVALUATIONS = 30_000
 
 
 class _OfParametrization(Model):
@@ -51,7 +56,7 @@ class DerivedModel(_OfParametrization):
 
     @property
     def provides(self) -> frozenset[Provides]:
-        return self.potential.provides | {Provides.PARAMETERS}
+        return self.potential.provides | {Provides.PARAMETERS, Provides.OWN_LIMIT}
 
     @property
     def shift(self) -> FloatArray:
@@ -64,10 +69,35 @@ class DerivedModel(_OfParametrization):
         return 1.0
 
     def limit(self, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True) -> Solution:
-        """`fb.limit` of this model."""
-        model: Any = self
-        solution: Solution = limit(model, X, y, tol=tol, throw=throw)
-        return solution
+        """The flow's limit from the dual, certified, within `MOST_EVALUATIONS`."""
+        bounded = DerivedModel(self.parametrization)
+        # A potential of its own: what this solve cannot pay for is not outside for the next one.
+        bounded.potential = DerivedPotential(
+            self.parametrization, evaluations=Evaluations(MOST_EVALUATIONS)
+        )
+        model: Any = bounded
+        found, _ = limit_with_state(model, as_regression(X, y), tol=tol, warm=None)
+        route = found.route + _why_stalled(found, bounded.potential.evaluations)
+        return replace(found, route=route, potential=self.potential).checked(throw)
+
+
+def _why_stalled(found: Solution, evaluations: Evaluations) -> str:
+    """What the numbers of a solve that is not certified suggest; nothing for one that is."""
+    missed = found.certificate.feasibility
+    if found.status.ok:
+        return ""
+    if missed <= found.certificate.tol:
+        lost = np.isnan(found.certificate.stationarity)
+        return ": w is too far from w(0) for the way back to be integrated" if lost else ""
+    spent = (
+        f" ({MOST_EVALUATIONS} evaluations spent: it may also just be far)"
+        if evaluations.spent
+        else ""
+    )
+    return (
+        f": y seems out of what F can reach from theta0, X w stayed {missed:.1e} away from it "
+        f"(relative) at a dual of size {np.abs(found.dual).max():.1e}{spent}"
+    )
 
 
 class WarpedModel(_OfParametrization):

@@ -20,6 +20,7 @@ import numpy as np
 from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time_flow import (
+    Evaluations,
     NoWarp,
     State,
     Warp,
@@ -53,6 +54,8 @@ class DerivedPotential(JointPotential):
 
     model: Parametrization
     warp: Warp = field(default_factory=NoWarp)
+    #: what is left to spend; points that were not reached for want of it count as outside
+    evaluations: Evaluations = field(default_factory=Evaluations, repr=False)
     _states: OrderedDict[bytes, State] = field(default_factory=OrderedDict, repr=False)
     _inverses: OrderedDict[bytes, State] = field(default_factory=OrderedDict, repr=False)
 
@@ -91,10 +94,6 @@ class DerivedPotential(JointPotential):
             return np.inf
         return float(state.z @ self.model.predictor_at(state.theta)) - state.potential
 
-    def warp_at(self, z: FloatArray) -> float:
-        """g at a dual point, 1 at the start; how much faster the mirror flow's clock runs."""
-        return float(np.exp(self.state_at(z).log_g))
-
     def state_at(self, z: FloatArray) -> State:
         """The parameters (and log g, and Q) from which grad_dual(z) is read off."""
         z = self._vector("z", z)
@@ -102,7 +101,7 @@ class DerivedPotential(JointPotential):
         if key not in self._states:
             found = nowhere(self.model)
             if np.isfinite(z).all():
-                found = along_dual(self.model, self.warp, start_of(self.model), z)
+                found = self._along_dual(start_of(self.model), z)
             _remember(self._states, key, found)
         return self._states[key]
 
@@ -122,7 +121,9 @@ class DerivedPotential(JointPotential):
         if not np.isfinite(w).all():
             return outside
         line = partial(
-            along_predictor, self.model, self.warp, start_of(self.model), w - self.model.initial
+            along_predictor,
+            *(self.model, self.warp, start_of(self.model), w - self.model.initial),
+            evaluations=self.evaluations,
         )
         near = line()
         state = self.state_at(near.z)
@@ -135,7 +136,7 @@ class DerivedPotential(JointPotential):
                 return state
             step = self._newton_step(state, w)
             for halving in range(_HALVINGS):
-                trial = along_dual(self.model, self.warp, state, 0.5**halving * step)
+                trial = self._along_dual(state, 0.5**halving * step)
                 missed = self._miss(trial, w)
                 if missed < miss:
                     break
@@ -144,6 +145,9 @@ class DerivedPotential(JointPotential):
                 break
             state, miss = trial, missed
         return state if miss <= self.rounding else outside
+
+    def _along_dual(self, start: State, dz: FloatArray) -> State:
+        return along_dual(self.model, self.warp, start, dz, self.evaluations)
 
     def _newton_step(self, state: State, w: FloatArray) -> FloatArray:
         change = w - self.model.predictor_at(state.theta)

@@ -16,6 +16,7 @@ from scipy.integrate import solve_ivp
 
 from flowbias._typing import FloatArray
 from flowbias.derive.smoothness import require_smooth
+from flowbias.derive.start import read_names, read_start
 from flowbias.models._base import Model, Parameters
 from flowbias.problem import InputError
 
@@ -50,11 +51,17 @@ class Parametrization(Model):
     """w = F(theta) started at theta0.
 
     F takes a torch tensor of theta0's shape and returns one of shape (d,), both float64. `names`
-    has one name per parameter, in the order of theta0.ravel(), for readable output.
+    has one name per parameter, in the order of theta0.ravel(), for readable output. `afford` is
+    asked before F is differentiated at all, once p and d are known, and raises if it is too large.
     """
 
     def __init__(
-        self, F: Callable[[Any], Any], theta0: Any, names: Sequence[str] | None = None
+        self,
+        F: Callable[[Any], Any],
+        theta0: Any,
+        names: Sequence[str] | None = None,
+        *,
+        afford: Callable[[Parametrization], None] | None = None,
     ) -> None:
         if not callable(F):
             raise InputError(
@@ -62,17 +69,21 @@ class Parametrization(Model):
                 "Pass e.g. lambda theta: theta[:3] ** 2 - theta[3:] ** 2."
             )
         self._torch = require_torch()
-        start, self._shape = _read_start(self._torch, theta0)
+        start, self._shape = read_start(self._torch, theta0)
         self._F = F
         self._last: tuple[FloatArray, FloatArray] | None = None
         #: theta0 as one vector
         self.start: FloatArray = start
         self.start.setflags(write=False)
         self.p = int(start.size)
-        self.names: tuple[str, ...] = _read_names(names, self.p)
+        self.names: tuple[str, ...] = read_names(names, self.p)
+        #: predictors; 0 until F has been called once
+        self.d = 0
         #: F(theta0)
         self.initial: FloatArray = self._first_call()
         self.d = int(self.initial.size)
+        if afford is not None:
+            afford(self)
         require_smooth(self)
 
     def __repr__(self) -> str:
@@ -83,7 +94,20 @@ class Parametrization(Model):
 
     def torch_function(self, flat: Any) -> Any:
         """F as a function of one flat tensor: what torch.func transforms."""
-        return self._F(flat.reshape(self._shape))
+        try:
+            w = self._F(flat.reshape(self._shape))
+        except Exception as error:  # F is anybody's code: whatever it raises is about F
+            raise InputError(
+                f"F: must take a torch tensor of shape {self._shape} and return one, got "
+                f"{type(error).__name__}: {error}. Write it with torch functions only (NumPy "
+                "functions cannot be differentiated), and branch on no values."
+            ) from error
+        if self.d and tuple(w.shape) != (self.d,):
+            raise InputError(
+                f"F: must return {self.d} numbers everywhere, as at theta0, got shape "
+                f"{tuple(w.shape)} elsewhere. Let the shape depend on no value."
+            )
+        return w
 
     def tensor(self, theta: FloatArray) -> Any:
         """A parameter vector as a float64 tensor of its own."""
@@ -92,13 +116,7 @@ class Parametrization(Model):
     def predictor_at(self, theta: FloatArray) -> FloatArray:
         """F(theta), (d,)."""
         with self._torch.no_grad():
-            w = self.torch_function(self.tensor(theta))
-        if tuple(w.shape) != (self.d,):
-            raise InputError(
-                f"F: must return {self.d} numbers everywhere, as at theta0, got shape "
-                f"{tuple(w.shape)} at theta = {theta}. Let the shape depend on no value."
-            )
-        return np.array(w.numpy())
+            return np.array(self.torch_function(self.tensor(theta)).numpy())
 
     def pulled_back(self, theta: FloatArray, z: FloatArray) -> FloatArray:
         """J(theta)^T z = sum_i z_i grad F_i(theta), (p,): one backward pass."""
@@ -196,14 +214,7 @@ class Parametrization(Model):
         """F(theta0), if it is a differentiable float64 vector of finite numbers."""
         torch = self._torch
         point = self.tensor(self.start).requires_grad_()
-        try:
-            w = self.torch_function(point)
-        except (RuntimeError, TypeError, IndexError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"F: must take a torch tensor of shape {self._shape} and return one, got "
-                f"{type(error).__name__}: {error}. Write it with torch functions only (NumPy "
-                "functions cannot be differentiated)."
-            ) from error
+        w = self.torch_function(point)
         if not isinstance(w, torch.Tensor):
             raise InputError(
                 f"F: must return a torch tensor, got {type(w).__name__}. Write it with torch "
@@ -279,34 +290,3 @@ def combination(coefficients: FloatArray, names: Sequence[str]) -> str:
         sign = (" - " if text else "-") if c < 0 else (" + " if text else "")
         text += sign + (name if abs(abs(c) - 1.0) < 1e-8 else f"{abs(c):.4g}*{name}")
     return text
-
-
-def _read_start(torch: Any, theta0: Any) -> tuple[FloatArray, tuple[int, ...]]:
-    # A tensor that wants gradients refuses to become an array; lists must not become float32.
-    given = np.asarray(theta0.detach().cpu() if isinstance(theta0, torch.Tensor) else theta0)
-    if given.dtype.kind not in "buif":
-        raise InputError(
-            f"theta0: must be an array of real numbers, got dtype {given.dtype}. Pass one flat "
-            "vector of all parameters (complex ones as real and imaginary parts)."
-        )
-    start = np.array(given, dtype=np.float64)
-    if start.size == 0:
-        raise InputError("theta0: must not be empty, got no parameters. Pass where F starts.")
-    if not np.isfinite(start).all():
-        i = int(np.flatnonzero(~np.isfinite(start.ravel()))[0])
-        raise InputError(
-            f"theta0: must be finite, got {start.ravel()[i]} at position {i}. Start elsewhere."
-        )
-    return start.ravel(), tuple(given.shape)
-
-
-def _read_names(names: Sequence[str] | None, p: int) -> tuple[str, ...]:
-    if names is None:
-        return tuple(f"th{i + 1}" for i in range(p))
-    given = tuple(map(str, names))
-    if len(given) != p or len(set(given)) != p:
-        raise InputError(
-            f"names: must be {p} different names, one per entry of theta0, got {list(given)}. "
-            "Leave it out for th1, th2, ..."
-        )
-    return given

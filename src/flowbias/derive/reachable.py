@@ -26,20 +26,29 @@ _MOST_HALVINGS = 40
 
 
 def as_parametrization(
-    F: Callable[[Any], Any] | Parametrization, theta: Any = None, names: Any = None
+    F: Callable[[Any], Any] | Parametrization,
+    theta: Any = None,
+    names: Any = None,
+    afford: Callable[[Parametrization], None] | None = None,
 ) -> Parametrization:
-    """What the functions of this package work on, from F and theta or as it is."""
+    """What the functions of this package work on, from F and theta or as it is.
+
+    `afford` refuses a size that is too large, before anything is paid for.
+    """
     if not isinstance(F, Parametrization):
         if theta is None:
             raise InputError(
                 "theta: must be given with a function F, got None. "
                 "Pass the start, or a Parametrization(F, theta0) in place of F."
             )
-        return Parametrization(F, theta, names)
+        return Parametrization(F, theta, names, afford=afford)
     if theta is None and names is None:
+        if afford is not None:
+            afford(F)
         return F
     start = F.start if theta is None else theta
-    return Parametrization(F.torch_function, np.ravel(start), F.names if names is None else names)
+    names = F.names if names is None else names
+    return Parametrization(F.torch_function, np.ravel(start), names, afford=afford)
 
 
 def reachable_points(

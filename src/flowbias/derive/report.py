@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from flowbias.derive.commuting import commuting
+from flowbias.derive.commuting import commuting, require_room
 from flowbias.derive.conservation import ConservationLaws, conservation_laws
 from flowbias.derive.derived_model import DerivedModel, UnderivedModel, WarpedModel
 from flowbias.derive.derived_potential import DerivedPotential
@@ -68,7 +68,7 @@ class Report:
 
     @cached_property
     def model(self) -> Found:
-        """The parametrization with its potential, for `fb.flow` and (mirror flow) `fb.limit`."""
+        """The parametrization with its potential, for `fb.flow` and (if any) `fb.limit`."""
         return _MODELS[self.verdict](self.parametrization)
 
     @property
@@ -118,7 +118,7 @@ def implicit_bias(
     gradient fields, dimension of the orbit, Hessian map, time warp, conserved polynomials. One that
     F makes impossible or too costly is reported as not run, with the reason.
     """
-    model = as_parametrization(F, theta0, names)
+    model = as_parametrization(F, theta0, names, require_room)
     model.require_regular()
     bracket = commuting(model, rng=rng)
     evidence = [Evidence("commuting", bracket.holds, bracket.summary, bracket)]

@@ -34,7 +34,11 @@ _RTOL_BACK = 1e-4
 # the domain (or so near its end that w is beyond use: distance 1e-9 of the way).
 _SHORTEST = 1e-10
 # Growth by a factor 1e300 takes about 300 steps.
-_MOST_STEPS = 2_000
+_MOST_STEPS = 600
+# Each time after this many steps the rest is estimated, and given up if it does not fit into the
+# steps left: where steps keep their length (within this factor; a fast start that settles makes
+# them longer, a singularity that is passed by shorter for a while), or are as short as that.
+_LOOK_EVERY, _KEEPS_LENGTH, _SHORT = 16, 2.0, 1e-6
 
 
 class Warp(Protocol):
@@ -55,6 +59,17 @@ class NoWarp:
 
     def stretch(self, theta: FloatArray, c: FloatArray) -> float:
         return 0.0
+
+
+class Evaluations:
+    """How often a solve may still evaluate its field; flows end, short of their goal, at 0."""
+
+    def __init__(self, left: float = np.inf) -> None:
+        self.left = left
+
+    @property
+    def spent(self) -> bool:
+        return self.left <= 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +98,13 @@ def nowhere(model: Parametrization) -> State:
     return State(np.full(model.p, np.nan), np.nan, nan, np.nan)
 
 
-def along_dual(model: Parametrization, warp: Warp, start: State, dz: FloatArray) -> State:
+def along_dual(
+    model: Parametrization,
+    warp: Warp,
+    start: State,
+    dz: FloatArray,
+    evaluations: Evaluations | None = None,
+) -> State:
     """From a state to the dual point dz further, on the straight line in the dual."""
     if not dz.any():
         return start
@@ -100,7 +121,7 @@ def along_dual(model: Parametrization, warp: Warp, start: State, dz: FloatArray)
         gain = (pull @ pull) * slowed * s
         return np.concatenate([pull * slowed, [warp.stretch(state[:-2], dz) * slowed, gain]])
 
-    end = _integrate(field, np.concatenate([start.theta, [0.0, 0.0]]), _RTOL)
+    end = _integrate(field, np.concatenate([start.theta, [0.0, 0.0]]), _RTOL, evaluations)
     if end is None:
         return nowhere(model)
     theta = end[:-2]
@@ -110,13 +131,18 @@ def along_dual(model: Parametrization, warp: Warp, start: State, dz: FloatArray)
 
 
 def along_predictor(
-    model: Parametrization, warp: Warp, start: State, dw: FloatArray, rtol: float = _RTOL_BACK
+    model: Parametrization,
+    warp: Warp,
+    start: State,
+    dw: FloatArray,
+    rtol: float = _RTOL_BACK,
+    evaluations: Evaluations | None = None,
 ) -> State:
     """From a state to the predictor dw further, on the straight line in the predictor."""
     if not dw.any():
         return start
     line = _PredictorLine(model, warp, start, dw)
-    end = _integrate(line.field, line.first, rtol)
+    end = _integrate(line.field, line.first, rtol, evaluations)
     return nowhere(model) if end is None else line.state(end)
 
 
@@ -126,7 +152,7 @@ def potential_along_predictor(
     """Q(w(0) + share dw) for increasing shares in (0, 1], to drawing accuracy; NaN outside."""
     line = _PredictorLine(model, warp, start_of(model), dw)
     values = np.full(len(shares), np.nan)
-    for solver in _steps(line.field, line.first, _RTOL_BACK):
+    for solver in _steps(line.field, line.first, _RTOL_BACK, Evaluations()):
         passed = (shares > solver.t_old) & (shares <= solver.t)
         if passed.any():
             values[passed] = solver.dense_output()(shares[passed])[-1]
@@ -173,24 +199,40 @@ def metric_solve(M: FloatArray, b: FloatArray) -> FloatArray:
     return np.asarray(scale * scipy.linalg.cho_solve(factor, scale * b))
 
 
-def _integrate(field: _Field, first: FloatArray, rtol: float) -> FloatArray | None:
+def _integrate(
+    field: _Field, first: FloatArray, rtol: float, evaluations: Evaluations | None = None
+) -> FloatArray | None:
     """The unknowns at time 1; None where they do not get there."""
-    for solver in _steps(field, first, rtol):
+    for solver in _steps(field, first, rtol, evaluations or Evaluations()):
         if solver.status == "finished" and np.isfinite(solver.y).all():
             return np.asarray(solver.y)
     return None
 
 
-def _steps(field: _Field, first: FloatArray, rtol: float) -> Iterator[Any]:
+def _steps(
+    field: _Field, first: FloatArray, rtol: float, evaluations: Evaluations
+) -> Iterator[Any]:
     """The integrator after each step to time 1, as far as it gets."""
+    if evaluations.spent:
+        return
     size = float(np.abs(first).max()) or 1.0
     # A trial step beyond the domain may overflow; it is retried shorter.
     with np.errstate(all="ignore"):
         solver = DOP853(field, 0.0, first, 1.0, rtol=rtol, atol=1e-3 * rtol * size)
-        for _ in range(_MOST_STEPS):
+        counted, length_before = 0, 0.0
+        for taken in range(1, _MOST_STEPS + 1):
             solver.step()
-            if solver.status == "failed" or solver.h_abs < _SHORTEST:
+            evaluations.left -= solver.nfev - counted
+            counted = solver.nfev
+            if solver.status == "failed" or solver.h_abs < _SHORTEST or evaluations.spent:
                 return
             yield solver
             if solver.status == "finished":
                 return
+            if taken % _LOOK_EVERY == 0:
+                length, steps_left = solver.h_abs, _MOST_STEPS - taken
+                grows = length > _KEEPS_LENGTH * length_before
+                shrinks = length < length_before / _KEEPS_LENGTH and length > _SHORT
+                if 1.0 - solver.t > steps_left * length and not (grows or shrinks):
+                    return
+                length_before = length

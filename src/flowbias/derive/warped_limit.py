@@ -4,9 +4,10 @@
 
 Time that runs at another speed leads to the same place only while it runs at all: g must not fall
 to 0 before the limit. A solution of the equations cannot tell (one neuron whose outer weight
-changes sign has one on the branch it left), so the flow itself is followed first. Its end must be
-the point that the straight line in the predictor lifts to: then no zero of g lies between, and
-Newton's method takes it to the last digit.
+changes sign has one on the branch it left), so the flow itself is followed first. Either its end is
+the point that the straight line in the predictor lifts to, or, where theta moves at fixed w as
+well, J keeps its rank all along the flow (`kept_rank`): g is finite and positive where J has full
+rank. Then Newton's method takes it to the last digit.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import scipy.linalg
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.certificates import Certificate
+from flowbias.derive.kept_rank import lowest_rank_share
 from flowbias.derive.unit_time_flow import (
     State,
     along_dual,
@@ -28,6 +30,7 @@ from flowbias.derive.unit_time_flow import (
 )
 from flowbias.derive.warped import WarpedPotential
 from flowbias.flows.integrate import flow
+from flowbias.flows.trajectory import Trajectory
 from flowbias.limits.solve import check_tol
 from flowbias.problem import InputError, Regression, as_regression
 from flowbias.solution import Solution, SolveError, Stats, Status
@@ -35,10 +38,13 @@ from flowbias.solution import Solution, SolveError, Stats, Status
 ROUTE = "time warp: flow, then Newton"
 # How far the flow is followed: near enough for Newton's method and for telling branches apart.
 _FLOW_RESIDUAL = 1e-6
-# Distance of the flow's end from the lifted line, relative to theta, that still is the same point:
-# the flow is followed to about 1e-7. Another branch is away by the size of theta.
+# Distance of the flow's end from the lifted line (theta) and from the limit (w), relative, that
+# still is the same point: the flow is followed to about 1e-6. Another branch is away by its size.
 _SAME_POINT = 1e-3
 _RTOL_LIFT = 1e-12
+# Smallest singular value of J, relative to the largest, that is no zero: the flow is known to about
+# 1e-7, and its minimum in time is searched to that.
+_FULL_RANK = 1e-4
 _SOLVED = 1e-14
 _MOST_STEPS = 40
 _HALVINGS = 20
@@ -65,20 +71,18 @@ def warped_limit(
     trajectory = flow(model, problem, residual=_FLOW_RESIDUAL, throw=False)
     ended_at = trajectory.parameters(float(trajectory.t[-1]))[0]
     lifted = _lifted(potential, model.predictor_at(ended_at))
-    apart = _apart(lifted.theta, ended_at)
-    if not (trajectory.status.ok and apart <= _SAME_POINT):
-        why = (
-            f"the flow was only followed to residual {trajectory.residual[-1]:.1e}"
-            if not trajectory.status.ok
-            else f"the flow's end is {apart:.1e} of its size away from the point of the same "
-            "predictor that the start's branch has: g fell to 0 on the way"
-        )
+    why = ""
+    if not trajectory.status.ok:
+        why = f"the flow was only followed to residual {trajectory.residual[-1]:.1e}"
+    elif _apart(lifted.theta, ended_at) > _SAME_POINT:
+        why = _why_another_branch(potential, lifted, trajectory)
+    if why:
         return _refused(potential, problem, trajectory.w[-1], why, started, throw)
     state, dual, steps = _newton(potential, problem, lifted)
     w = model.predictor_at(state.theta)
     again = _lifted(potential, w)
     certificate = _certificate(problem, w, dual, state, again, potential.rounding, tol)
-    apart = _apart(state.theta, ended_at)
+    apart = _apart(w, trajectory.w[-1])
     verified = certificate.ok and apart <= _SAME_POINT
     projected = problem.constraint.distance > 0.0
     solution = Solution(
@@ -101,6 +105,20 @@ def _lifted(potential: WarpedPotential, w: FloatArray) -> State:
     model = potential.model
     return along_predictor(
         model, potential.warp, start_of(model), w - model.initial, rtol=_RTOL_LIFT
+    )
+
+
+def _why_another_branch(potential: WarpedPotential, lifted: State, trajectory: Trajectory) -> str:
+    """Why the flow's end is not on the start's branch; empty if theta only moved at fixed w."""
+    if not lifted.inside:
+        return "the straight line from w(0) to the flow's end leaves the domain of the potential"
+    share = lowest_rank_share(potential.model, trajectory)
+    if share > _FULL_RANK:
+        return ""
+    return (
+        "the flow's end is not the point of the same predictor that the start's branch has, and "
+        f"dF/dtheta lost its rank (singular values {share:.0e} of the largest): g fell to 0 on the "
+        "way"
     )
 
 
@@ -181,7 +199,7 @@ def _refused(
         w=w,
         dual=np.full(len(problem.y), nan),
         status=Status.STALLED,
-        route=ROUTE,
+        route=f"{ROUTE}: {why}",
         certificate=Certificate(nan, nan, nan, np.inf, nan, (nan, nan)),
         stats=Stats(0, 0, _since(started)),
         potential=potential,

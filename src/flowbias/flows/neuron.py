@@ -15,6 +15,7 @@ from scipy.integrate import LSODA, OdeSolver
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.double_range import check_sizes
 from flowbias.flows.fit import Fit
 from flowbias.models._base import Parameters
 from flowbias.models.neuron import Neuron, NeuronWeights
@@ -26,6 +27,13 @@ class NeuronCoordinates(Coordinates):
     name = "neuron"
 
     def __init__(self, model: Neuron, fit: Fit, c: float) -> None:
+        check_sizes(
+            {
+                "X": float(np.abs(fit.rows).max()),
+                "y": float(np.abs(fit.target).max()),
+                "a, w": max(abs(model.a), float(np.abs(model.w).max())),
+            }
+        )
         self.model, self.fit, self.time_rate = model, fit, c
         self.start = np.concatenate([[model.a], np.zeros(len(fit.rows))])
         self._first = fit.rows @ model.w

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from scipy.integrate import DOP853, LSODA, OdeSolver
 
+from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.fit import Fit
 from flowbias.models._base import Parameters
+from flowbias.problem import InputError
 
 # Up to here implicit steps pay: their Jacobian, by differences, takes one evaluation per parameter.
 _IMPLICIT_UP_TO = 400
@@ -89,13 +91,20 @@ class ParameterCoordinates(Coordinates):
     def _natural_time(self) -> float:
         """Time in which either the weights or their velocity change by about their own size."""
         speed = self.velocity(0.0, self.start)
-        size, pace = float(np.linalg.norm(self.start)), float(np.linalg.norm(speed))
+        size, pace = extended.length(self.start), extended.length(speed)
         if size == 0.0 or pace == 0.0:
             return 1.0
         probe = 1e-6 * size / pace
         ahead = self.velocity(0.0, self.start + probe * speed)
-        change = float(np.linalg.norm(ahead - speed)) / probe
-        return size / pace if change == 0.0 else min(size / pace, pace / change)
+        change = extended.length(ahead - speed) / probe if probe > 0.0 else np.inf
+        natural = size / pace if change == 0.0 else min(size / pace, pace / change)
+        if not 0.0 < natural < np.inf:
+            raise InputError(
+                "X, y: must leave the flow's speed and its change in the double range, got "
+                f"{pace:.1e} and {change:.1e}. Rescale X, y and the start: it multiplies them by "
+                "themselves and by each other."
+            )
+        return natural
 
     def feature_jacobian(self, state: FloatArray) -> FloatArray:
         """Derivative of A F(theta), one row per row of A."""

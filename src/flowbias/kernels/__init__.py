@@ -15,13 +15,13 @@ from flowbias.kernels.feature_distance import GradDistance, grad_distance
 from flowbias.kernels.layout import kernel_matrix
 from flowbias.kernels.linearize import linearize
 from flowbias.kernels.linearized_flow import LinearizedFlow, lazy_gap, linearized_flow
-from flowbias.kernels.movement import ParameterMovement, parameter_movement
 from flowbias.kernels.matrix_free import (
     Eigenpairs,
     tangent_operator,
     tangent_vector_product,
     top_eigenpairs,
 )
+from flowbias.kernels.movement import ParameterMovement, parameter_movement
 from flowbias.kernels.tangent import tangent_kernel
 
 __all__ = [

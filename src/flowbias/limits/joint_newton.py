@@ -20,8 +20,18 @@ from flowbias.problem import Constraint
 # Residual at which iterations stop, unless the potential has fewer digits.
 RESIDUAL = 1e-13
 MAX_STEPS = 200
+# Points that one solve may look at. Forty are many: the rest is for steps along the end of the
+# dual domain, where each of them is searched.
+MAX_TRIALS = 400
+# A dual that grows so much in so many steps, while the residual neither rises nor loses a tenth,
+# runs off: the target is beyond what the potential can reach. (Newton's method on exponentials may
+# overshoot: the residual then rises, and falls again.)
+RUNS_OFF_STEPS, RUNS_OFF_GROWTH, RUNS_OFF_RESIDUAL = 4, 1e4, 0.9
 # Sufficient decrease of phi (Armijo), and the shortest step tried.
 ARMIJO, SHORTEST = 1e-4, 2.0**-60
+# How much shorter the next trial is after one that was too long, after one outside the domain, and
+# after one outside that was this many times longer than the dual is.
+SHORTER, BACK_INSIDE, BACK_FROM_AFAR, AFAR = 0.5, 0.25, 1.0 / 16.0, 1e3
 
 
 class JointNewton:
@@ -37,9 +47,11 @@ class JointNewton:
         self.constraint, self.potential, self.effort = constraint, potential, effort
         self.shift = np.broadcast_to(np.asarray(shift, float), constraint.rows.shape[1:])
         self.size = extended.length(constraint.target) or 1.0
+        self.trials = 0
         self.move_to(np.zeros(len(constraint.target)))
 
     def move_to(self, dual: FloatArray) -> None:
+        self.trials += 1
         self.dual = dual
         self.z = self.shift + self.constraint.adjoint(dual)
         self.w = self.potential.grad_dual(self.z)
@@ -49,8 +61,10 @@ class JointNewton:
     def run(self) -> None:
         """To the last digit of the potential, or to where no step helps."""
         tol = max(RESIDUAL, 0.1 * self.potential.rounding)
+        passed: list[tuple[float, float]] = []
         for _ in range(MAX_STEPS):
-            if self.residual <= tol or not self._step():
+            passed.append((self.residual, extended.length(self.dual)))
+            if self.residual <= tol or _runs_off(passed) or not self._step():
                 break
 
     def _step(self) -> bool:
@@ -66,8 +80,10 @@ class JointNewton:
         before, residual = self.dual, self.residual
         start, slope = self._phi(), -float(self.gap @ step)
         noise = 10.0 * self.potential.rounding * (1.0 + abs(start))
-        reach = 1.0
-        while reach > SHORTEST:
+        # A Newton step may be longer than the dual by any number of digits: those come on top.
+        times_dual = extended.length(step) / max(1.0, extended.length(before))
+        reach, shortest = 1.0, SHORTEST / max(1.0, times_dual)
+        while reach > shortest and self.trials < MAX_TRIALS:
             self.move_to(before + reach * step)
             # NaN, outside the dual domain, compares false.
             if self.residual < 0.5 * residual:
@@ -76,9 +92,21 @@ class JointNewton:
                 return True
             if self.residual < residual and -reach * slope <= noise:
                 return True
-            reach *= 0.5
+            if np.isfinite(self.residual):
+                reach *= SHORTER
+            else:
+                reach *= BACK_FROM_AFAR if reach * times_dual > AFAR else BACK_INSIDE
         self.move_to(before)
         return False
 
     def _phi(self) -> float:
         return self.potential.conjugate(self.z) - float(self.dual @ self.constraint.target)
+
+
+def _runs_off(passed: list[tuple[float, float]]) -> bool:
+    """Whether the last steps only made the dual longer; residuals and lengths, oldest first."""
+    if len(passed) <= RUNS_OFF_STEPS:
+        return False
+    (residual_before, length_before), (residual, length) = passed[-1 - RUNS_OFF_STEPS], passed[-1]
+    stalls = RUNS_OFF_RESIDUAL * residual_before < residual <= residual_before
+    return stalls and length > RUNS_OFF_GROWTH * length_before > 0.0

@@ -63,7 +63,8 @@ class ExactNeuron:
 def exact_neuron(start: LeakyStart, sign: float) -> ExactNeuron:
     """The only neuron with an outer weight of this sign that fits and that the start's flow allows.
 
-    That is: zero loss, w - w(0) in the row space of X, and a^2 - ||w||^2 as at the start.
+    That is: zero loss, w - w(0) in the row space of X, and a^2 - ||w||^2 as at the start. Where it
+    has a = 0 (y = 0 and a start with m <= 0) many w do, and w is the one that the dual belongs to.
     """
     values, left = start.singular_values, start.rows / start.singular_values
     shortest = left.T @ targets(sign, start.y, start.slope) / values
@@ -87,7 +88,8 @@ def leaky_limit(model: ActivatedNeuron, X: Any, y: Any, tol: float) -> Solution:
     Certified where the flow is proved to reach zero loss and the minimizer's certificate holds.
     Otherwise STALLED, with what the flow has reached; `route` then has the reason. `details` holds
     a, the outer weight at the limit, and the flow's own end against it: flow_residual,
-    flow_distance (||a w - limit|| / ||limit||), switches, and slides (1 or 0).
+    flow_distance (||a w - limit|| / ||limit||, or / ||a(0) w(0)|| if the limit is 0), switches, and
+    slides (1 or 0).
     """
     problem = as_regression(X, y)
     start, begun = start_of(model, problem), time.perf_counter()
@@ -99,9 +101,9 @@ def leaky_limit(model: ActivatedNeuron, X: Any, y: Any, tol: float) -> Solution:
         return _stalled(start, trajectory, tol, begun)
     exact = exact_neuron(start, sign)
     certificate = _certificate(problem, start, sign, exact.product, exact.dual, tol)
-    distance = _distance(trajectory.w[-1], exact.product)
+    distance = _distance(start, trajectory.w[-1], exact.product)
     # A flow that has come to its end elsewhere is evidence against all of this.
-    agrees = not trajectory.status.ok or distance <= AGREEMENT
+    agrees = not trajectory.status.ok or distance <= AGREEMENT + _unfinished(trajectory, start)
     return Solution(
         w=exact.product,
         dual=exact.dual,
@@ -151,6 +153,25 @@ def _details(trajectory: LeakyTrajectory, a: float) -> dict[str, float]:
     }
 
 
-def _distance(reached: FloatArray, limit: FloatArray) -> float:
-    size = float(np.linalg.norm(limit)) or 1.0
-    return float(np.linalg.norm(reached - limit)) / size
+def _unfinished(trajectory: LeakyTrajectory, start: LeakyStart) -> float:
+    """What the residual left explains of the distance from a limit of 0: y = 0 and m <= 0.
+
+    There |a| ||P w|| lo sigma_k <= ||r|| and ||P w||^2 = a^2 - m: near m = 0 a residual tells of
+    a's square alone.
+    """
+    half = 0.5 * least_outer_square(start)
+    strength = min(1.0, start.slope) * float(start.singular_values[-1])
+    excess = float(trajectory.residual[-1]) * start.misfit_scale / strength
+    if start.y.any() or half > 0.0 or excess == 0.0:
+        return 0.0
+    outer = excess / float(np.sqrt(np.hypot(half, excess) - half))
+    return outer * float(np.linalg.norm(trajectory.inner[-1])) / _unit(start, 0.0 * start.w)
+
+
+def _distance(start: LeakyStart, reached: FloatArray, limit: FloatArray) -> float:
+    return float(np.linalg.norm(reached - limit)) / _unit(start, limit)
+
+
+def _unit(start: LeakyStart, limit: FloatArray) -> float:
+    """Size of the limit; where that is 0, of the predictor at the start."""
+    return float(np.linalg.norm(limit)) or abs(start.a) * float(np.linalg.norm(start.w)) or 1.0

@@ -15,8 +15,8 @@ import numpy as np
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
 from flowbias.certificates import certify
-from flowbias.limits.neuron_parts import NeuronParts
-from flowbias.limits.neuron_sign import Branch, Reason, settle
+from flowbias.limits.neuron_parts import NeuronParts, within_reach
+from flowbias.limits.neuron_sign import Branch, settle
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problem import as_regression
 from flowbias.solution import Sensitivity, Solution, Stats, Status
@@ -40,9 +40,10 @@ def neuron_limit(model: LinearNeuron, X: Any, y: Any, tol: float) -> Solution:
     `details["a"]` is the outer weight there, and `details["sign_change"]` is 1.0 where it is not
     of the sign that it started with.
     """
-    problem = as_regression(X, y)
+    data = as_regression(X, y)
     started = time.perf_counter()
-    with threads_for(problem.X), np.errstate(over="ignore", under="ignore"):
+    with threads_for(data.X), np.errstate(over="ignore", under="ignore"):
+        problem, distance = within_reach(data)
         parts = NeuronParts.of(model.a, model.w, problem)
         branch = settle(parts)
         w, dual = ending(parts, branch)
@@ -51,7 +52,8 @@ def neuron_limit(model: LinearNeuron, X: Any, y: Any, tol: float) -> Solution:
         certificate = certify(problem.X, problem.y, w, dual, potential, shift, tol=tol)
     status = Status.STALLED
     if certificate.ok and branch.reason.decided:
-        status = Status.PROJECTED if parts.constraint.distance > 0.0 else Status.CERTIFIED
+        status = Status.PROJECTED if distance > 0.0 else Status.CERTIFIED
+    a = 0.0 if branch.reason.is_saddle else branch.sign * parts.outer_weight
     return Solution(
         w=w,
         dual=dual,
@@ -61,19 +63,20 @@ def neuron_limit(model: LinearNeuron, X: Any, y: Any, tol: float) -> Solution:
         stats=Stats(parts.constraint.factorizations, branch.steps, seconds),
         potential=potential,
         shift=shift,
-        distance=parts.constraint.distance,
+        distance=distance,
         details={
-            "a": branch.sign * parts.outer_weight,
+            "a": a,
             "sign_change": float(branch.sign * model.a < 0.0),
         },
-        _sensitivity=lambda: derivatives(parts, branch),
+        # Where a = 0 the predictor is at the kink of the potential.
+        _sensitivity=(lambda: derivatives(parts, branch)) if a != 0.0 else None,
     )
 
 
 def ending(parts: NeuronParts, branch: Branch) -> tuple[FloatArray, FloatArray]:
     """The predictor where the flow ends, and its dual."""
     dual = parts.dual(branch.sign)
-    if branch.reason in (Reason.SADDLE, Reason.TRAPPED):
+    if branch.reason.is_saddle:
         return np.zeros_like(parts.w), dual
     return parts.limit(branch.sign), dual
 

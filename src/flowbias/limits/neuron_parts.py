@@ -21,6 +21,44 @@ from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.problem import Constraint, InputError, Regression
 
+# Share of y above which a projection is never taken for rounding, however X is conditioned.
+_LARGEST_ROUNDING = 1e-10
+
+
+def check_columns(per: str, wanted: int, problem: Regression) -> None:
+    """Refuse data of another number of features than the neurons have."""
+    d = problem.X.shape[1]
+    if d != wanted:
+        raise InputError(
+            f"X: must have one column per {per} ({wanted}), got {d}. Pass samples x features."
+        )
+
+
+def within_reach(problem: Regression) -> tuple[Regression, float]:
+    """The problem, with y = 0 where the projection P y is nothing but rounding; and the distance.
+
+    A rounding of X turns its range by the condition number of X times as much. The digits of a P y
+    below that are noise, and no measure that is relative to it could be met.
+    """
+    constraint = problem.constraint
+    if constraint.projected is None:
+        return problem, constraint.distance
+    unit = float(np.abs(problem.y).max())
+    reached = np.linalg.norm(constraint.projected / unit) / np.linalg.norm(problem.y / unit)
+    if reached > _LARGEST_ROUNDING or reached > _projection_rounding(problem):
+        return problem, constraint.distance
+    return Regression(problem.X, np.zeros_like(problem.y)), 1.0
+
+
+def _projection_rounding(problem: Regression) -> float:
+    """max(n, d) eps ||X|| ||X^+||."""
+    n, d = problem.X.shape
+    unit = max(float(problem.X.max()), -float(problem.X.min()))
+    inverse = problem.constraint.target_derivative() * unit
+    condition = float(np.linalg.norm(problem.X / unit, 2) * np.linalg.norm(inverse, 2))
+    eps = float(np.finfo(float).eps)
+    return eps * condition * float(max(n, d))
+
 
 @dataclass(frozen=True, eq=False)
 class NeuronParts:
@@ -32,12 +70,7 @@ class NeuronParts:
 
     @classmethod
     def of(cls, a: float, w: FloatArray, problem: Regression) -> NeuronParts:
-        d = problem.X.shape[1]
-        if w.size != d:
-            raise InputError(
-                f"X: must have one column per inner weight of the neuron ({w.size}), got {d}. "
-                "Pass samples x features."
-            )
+        check_columns("inner weight of the neuron", w.size, problem)
         return cls(a, w, problem)
 
     @property

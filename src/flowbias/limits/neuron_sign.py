@@ -50,6 +50,7 @@ class Reason(Enum):
     LEFT_ZERO = "closed form; a leaves 0 at once, with the sign of <w, X^T y>"
     FOLLOWED_KEPT = "closed form; a keeps its sign, as the flow in rank + 1 unknowns shows"
     FOLLOWED_CHANGED = "closed form; a changes its sign, as the flow in rank + 1 unknowns shows"
+    NO_PULL = "closed form; P y = 0: a keeps its sign, and the flow ends at zero error"
     SADDLE = "the start is a saddle on these data: a = 0 and <w, X^T y> = 0"
     TRAPPED = "the flow ends in the saddle a = 0, P w = 0"
     UNDECIDED = (
@@ -59,7 +60,12 @@ class Reason(Enum):
 
     @property
     def decided(self) -> bool:
-        return self not in (Reason.SADDLE, Reason.TRAPPED, Reason.UNDECIDED)
+        return not self.is_saddle and self is not Reason.UNDECIDED
+
+    @property
+    def is_saddle(self) -> bool:
+        """Whether the flow ends at a = 0 with an error left."""
+        return self in (Reason.SADDLE, Reason.TRAPPED)
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,9 @@ def settle(parts: NeuronParts) -> Branch:
     kept, inner = float(np.sign(parts.a)), extended.length(parts.moving)
     if abs(parts.a) - inner > _POSITIVE * abs(parts.a):
         return Branch(kept, Reason.KEPT)
-    if kept and parts.fit_length == 0.0:
+    if parts.fit_length == 0.0:
         # No loss is below that of the zero predictor, and where it is reached the flow is at rest.
-        return Branch(kept, Reason.KEPT)
+        return Branch(kept or 1.0, Reason.NO_PULL)
     flow = InputFlow.of(parts)
     if kept == 0.0:
         is_moving = inner > _POSITIVE * extended.length(parts.w) and flow.slope() != 0.0

@@ -22,9 +22,10 @@ from flowbias._typing import FloatArray
 from flowbias.flows.integrate import flow
 from flowbias.limits.lifted import lifted_limit
 from flowbias.limits.neuron import neuron_limit
+from flowbias.limits.neuron_parts import check_columns
 from flowbias.matrix_problem import MatrixRegression
 from flowbias.models.neuron_sum import NeuronSum
-from flowbias.problem import InputError, Regression, as_regression
+from flowbias.problem import Regression, as_regression
 from flowbias.solution import LiftedSolution, Solution
 
 # Weights within the row space up to which they are followed a second time.
@@ -47,11 +48,7 @@ def neuron_sum_limit(model: NeuronSum, X: Any, y: Any, tol: float) -> Solution |
     """The limit of gradient flow from a sum of linear neurons."""
     problem = as_regression(X, y)
     neurons, d = model.W.shape
-    if problem.X.shape[1] != d:
-        raise InputError(
-            f"X: must have one column per column of W ({d}), got {problem.X.shape[1]}. "
-            "Pass samples x features."
-        )
+    check_columns("column of W", d, problem)
     one = model.as_one_neuron
     if one is not None:
         solution = neuron_limit(one, problem, None, tol)
@@ -76,7 +73,10 @@ def _integrated(model: NeuronSum, problem: Regression, tol: float) -> NeuronSumS
 
 def _outer_weights(model: NeuronSum, problem: Regression, spectrum: Spectrum) -> FloatArray:
     """a at the end of the flow, followed in the weights themselves within the row space."""
-    within = NeuronSum(model.a, model.W @ spectrum.P1)
+    moving = model.W @ spectrum.P1
+    if not (model.a.any() or moving.any()):
+        return model.a  # a saddle: nothing that the data sees can move
+    within = NeuronSum(model.a, moving)
     target = spectrum.W.T @ problem.y
     trajectory = flow(within, np.diag(spectrum.root), target, residual=_RESIDUAL, throw=False)
     return np.asarray(trajectory.parameters(float(trajectory.t[-1]))[0])

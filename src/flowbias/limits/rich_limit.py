@@ -54,8 +54,8 @@ def rich_limit(
     """The limit of the limits as the scale of `model`'s start goes to zero, its shape kept.
 
     `details["dual_margin"]` and `details["visible_log_scale"]`: below that log-scale the inactive
-    coordinates hold less than 1e-3 of the l1 norm. For neurons it is the fit of least l2 norm, with
-    `details["visible_log_factor"]`.
+    coordinates hold less than 1e-3 of the l1 norm. For linear neurons it is the fit of least l2
+    norm, with `details["visible_log_factor"]`; STALLED where their flow may never leave a saddle.
     """
     if provided_by(model) & VANISHING:
         a, W = model.initial_parameters()
@@ -105,9 +105,10 @@ def _extreme_of(model: HasPotential) -> Callable[[HasPotential, int], _Extreme]:
     for needed, build in _EXTREMES.items():
         if needed in declared:
             return build
+    known = [*_EXTREMES, *sorted(VANISHING, key=lambda need: need.name)]
     raise unfitting(
         model,
-        f"provide {' or '.join(need.name for need in _EXTREMES)} to have a known rich limit",
+        f"provide {' or '.join(need.name for need in known)} to have a known rich limit",
         "Take fb.limit of starts of smaller and smaller scale; for matrices the rich extreme to "
         "compare with is fb.nuclear_norm(problem).",
     )

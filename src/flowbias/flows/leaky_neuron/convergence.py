@@ -7,6 +7,9 @@ rows of X are independent. So the loss falls exponentially as long as |a| stays 
 * a^2 >= a(0)^2 - ||P_row w(0)||^2 =: m, since the part of w outside the row space rests;
 * once ||r|| < ||y||, the loss is below that of a = 0, and a can never vanish again.
 
+Where y = 0, (a^2)' = -2 ||r||^2 makes ||r||^2 integrable, and as it never rises it goes to 0: for
+all rows and all starts, with a of its own sign or, where m <= 0, tending to 0.
+
 Where rows are dependent, a residual so small that what is left of the path can reach neither a kink
 nor a = 0 proves it as well.
 """
@@ -62,6 +65,8 @@ def can_fit(start: LeakyStart, sign: float) -> bool:
 
 def settled_sign(start: LeakyStart, state: FloatArray) -> float | None:
     """The sign that a has for ever from this state of the flow on; None where it may change."""
+    if not start.y.any():
+        return float(np.sign(start.a)) or 1.0  # a = 0 rests, and either branch says so
     if keeps_outer_weight(start):
         return float(np.sign(start.a))
     misfit = float(np.linalg.norm(_residuals(start, state)))
@@ -76,7 +81,7 @@ def is_sure_to_fit(start: LeakyStart, state: FloatArray) -> bool:
     sign = settled_sign(start, state)
     if sign is None or start.lost > 0.0:
         return False
-    return start.has_independent_rows or is_trapped(start, state, sign)
+    return start.has_independent_rows or not start.y.any() or is_trapped(start, state, sign)
 
 
 def is_trapped(start: LeakyStart, state: FloatArray, sign: float) -> bool:

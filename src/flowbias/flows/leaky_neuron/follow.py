@@ -16,6 +16,7 @@ import numpy as np
 
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
+from flowbias.flows.double_range import check_sizes
 from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowRequest
 from flowbias.flows.leaky_neuron.field import LeakyStart
 from flowbias.flows.leaky_neuron.march import MAX_STEPS, Goal, LeakyCurve, follow_patterns
@@ -29,8 +30,6 @@ from flowbias.problem import InputError, Regression, as_regression
 _RTOL_TO_RESIDUAL = 1e-3
 # Internal times end here, far beyond rest and before overflow.
 _FOREVER = 1e300
-# Products of four sizes must stay in the double range.
-_SMALLEST = 1e-70
 
 
 class ActivatedNeuron(Protocol):
@@ -107,12 +106,7 @@ def start_of(model: ActivatedNeuron, problem: Regression) -> LeakyStart:
         "y": float(np.abs(problem.y).max()),
         "a, w": max(abs(a), float(np.abs(w).max())),
     }
-    for name, size in sizes.items():
-        if size != 0.0 and not _SMALLEST <= size <= 1.0 / _SMALLEST:
-            raise InputError(
-                f"{name}: must have a largest entry between {_SMALLEST:g} and {1.0 / _SMALLEST:g}, "
-                f"got {size:.1e}. Rescale it: the flow multiplies it by itself and by the others."
-            )
+    check_sizes(sizes)
     return merged_start(a, w, slope, problem.X, problem.y)
 
 

@@ -1,0 +1,42 @@
+"""Is a network training as a kernel method, or learning features?
+
+    diagnose(before, after, x, y)          after training: measures and a verdict, in words
+    predict(module, x, y)                  before any: what to expect, and how to rescale
+    with Monitor(module, x) as monitor:    while it trains, at bounded cost
+    sweep(make_model, (x, y), scales)      the whole transition, and the largest scale still rich
+
+Torch (extra `nets`) is loaded by the first call that needs it, not by importing this.
+"""
+
+from flowbias.regime.diagnose import diagnose
+from flowbias.regime.diagnosis import Diagnosis, Gaps
+from flowbias.regime.fitting import Fit, fit
+from flowbias.regime.history import History, Record
+from flowbias.regime.monitor import Monitor
+from flowbias.regime.predict import Prediction, Rescaling, predict
+from flowbias.regime.schedule import Every, Geometric, Schedule
+from flowbias.regime.sweep import Sweep, SweepPoint, sweep
+from flowbias.regime.thresholds import THRESHOLDS, Thresholds, Verdict
+
+__all__ = [
+    "THRESHOLDS",
+    "Diagnosis",
+    "Every",
+    "Fit",
+    "Gaps",
+    "Geometric",
+    "History",
+    "Monitor",
+    "Prediction",
+    "Record",
+    "Rescaling",
+    "Schedule",
+    "Sweep",
+    "SweepPoint",
+    "Thresholds",
+    "Verdict",
+    "diagnose",
+    "fit",
+    "predict",
+    "sweep",
+]

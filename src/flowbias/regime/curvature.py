@@ -1,0 +1,183 @@
+"""First and second derivatives of a module by its parameters, on given inputs, as norms.
+
+    ||Df||         largest singular value of J, by power iteration on J^T J
+    ||D^2 f||      sup of ||D^2 f[u, u]|| over unit u, by power iteration
+    ||D^2 f[d]||   Frobenius norm of the change of J along d, by random combinations of outputs
+
+Second derivatives come as gradients of the gradient along a direction; nothing of the size of a
+Hessian is formed. Where a ReLU switches there is none: the activations are taken as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias.kernels.extra import require_torch
+from flowbias.kernels.maps import plain_attention
+from flowbias.kernels.module_input import Inputs, Network, Tensor, gradients
+from flowbias.problem import InputError
+
+# Power iterations: the norms enter through their logarithm, a percent is plenty.
+MOST_ITERATIONS = 100
+SETTLED = 1e-4
+# Starts of the iteration for ||D^2 f||, which may rest at a smaller critical value.
+STARTS = 2
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """A module on inputs, whose derivatives are asked for along directions in parameter space."""
+
+    network: Network
+    inputs: Inputs
+
+    @property
+    def parameters(self) -> list[Any]:
+        return list(self.network.parameters.values())
+
+    def values(self) -> Tensor:
+        """f: (samples, outputs)."""
+        with gradients(on=False):
+            return self.network.outputs(self.inputs)
+
+    def random_direction(self, seed: int) -> list[Tensor]:
+        """A random unit vector of parameters, the same on every device."""
+        torch = require_torch()
+        generator = torch.Generator().manual_seed(seed)
+        parts = [
+            torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p)
+            for p in self.parameters
+        ]
+        return _scaled(parts, 1.0 / _norm(parts))
+
+    def pull_back(self, vector: Tensor) -> list[Tensor]:
+        """J^T vector."""
+        with gradients():
+            return self._gradient(self.network.outputs(self.inputs), vector)
+
+    def push_forward(self, direction: list[Tensor]) -> Tensor:
+        """J direction."""
+        with gradients(), plain_attention():
+            return self._along(direction).detach()
+
+    def change_of_features(self, direction: list[Tensor], vector: Tensor) -> list[Tensor]:
+        """d/ds J(theta + s direction)^T vector at s = 0: D^2 f[direction] against outputs."""
+        with gradients(), plain_attention():
+            return self._gradient(self._along(direction), vector)
+
+    def bend(self, direction: list[Tensor]) -> Tensor:
+        """D^2 f[direction, direction]: (samples, outputs)."""
+        torch = require_torch()
+        with gradients(), plain_attention():
+            along = self._along(direction)
+            if not along.requires_grad:  # linear in all parameters
+                return torch.zeros_like(along)
+            # Linear in w again, as in _along: the derivative by w is what is wanted.
+            w = torch.zeros_like(along, requires_grad=True)
+            found = self._gradient(along, w, graph=True)
+            (bent,) = torch.autograd.grad(
+                _product(found, direction), w, allow_unused=True, materialize_grads=True
+            )
+        return bent
+
+    def _along(self, direction: list[Tensor]) -> Tensor:
+        """J direction, differentiable: d/dw <J^T w, direction>."""
+        torch = require_torch()
+        outputs = self.network.outputs(self.inputs)
+        w = torch.zeros_like(outputs, requires_grad=True)
+        pulled = self._gradient(outputs, w, graph=True)
+        (along,) = torch.autograd.grad(
+            _product(pulled, direction), w, create_graph=True, materialize_grads=True
+        )
+        return along
+
+    def _gradient(self, outputs: Tensor, vector: Tensor, graph: bool = False) -> list[Tensor]:
+        torch = require_torch()
+        if not outputs.requires_grad:  # linear in all parameters: no second derivative
+            return [torch.zeros_like(p) for p in self.parameters]
+        return list(
+            torch.autograd.grad(
+                outputs,
+                self.parameters,
+                vector,
+                create_graph=graph,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+        )
+
+    def first_norm(self) -> float:
+        """||Df||, the largest singular value of J."""
+
+        def step(u: list[Tensor]) -> tuple[float, list[Tensor]]:
+            image = self.push_forward(u)
+            return float(image.norm()), self.pull_back(image)
+
+        return _iterated(step, self.random_direction(0))
+
+    def second_norm(self) -> float:
+        """||D^2 f|| = max ||D^2 f[u, u]|| over unit u, from a few random starts: a lower bound."""
+
+        def step(u: list[Tensor]) -> tuple[float, list[Tensor]]:
+            bent = self.bend(u)
+            size = float(bent.norm())
+            # Ascent of ||D^2 f[u, u]||; shifted, since the plain iteration may alternate in sign.
+            ahead = self.change_of_features(u, bent)
+            shift = 0.5 * size**2
+            return size, [a + shift * b for a, b in zip(ahead, u, strict=True)]
+
+        return max(_iterated(step, self.random_direction(1 + i)) for i in range(STARTS))
+
+    def change_along(self, direction: list[Tensor], draws: int = 16) -> float:
+        """||D^2 f[direction]||_F: E ||D^2 f[direction]^T z||^2 over normal z is its square."""
+        torch = require_torch()
+        generator = torch.Generator().manual_seed(0)
+        shape = self.values().shape
+        total = 0.0
+        for _ in range(draws):
+            z = torch.randn(shape, generator=generator, dtype=torch.float64)
+            found = self.change_of_features(direction, z.to(self.parameters[0]))
+            total += _norm(found) ** 2
+        return math.sqrt(total / draws)
+
+
+def _iterated(
+    step: Callable[[list[Tensor]], tuple[float, list[Tensor]]], start: list[Tensor]
+) -> float:
+    """The value that a power iteration settles at; 0 where its vector vanishes."""
+    value, direction = 0.0, start
+    for _ in range(MOST_ITERATIONS):
+        last = value
+        value, ahead = step(direction)
+        size = _norm(ahead)
+        if not (math.isfinite(value) and math.isfinite(size)):
+            raise InputError(
+                "module: must have finite derivatives, got NaN or infinity. Look for overflow, or "
+                "a square root or logarithm at zero."
+            )
+        if size == 0.0 or abs(value - last) <= SETTLED * value:
+            break
+        direction = _scaled(ahead, 1.0 / size)
+    return value
+
+
+def as_parts(theta: dict[str, Tensor], network: Network) -> list[Tensor]:
+    """A direction by name as a list in the order of the parameters."""
+    return [theta[name] for name in network.parameters]
+
+
+def _norm(parts: list[Tensor]) -> float:
+    return float(np.linalg.norm([float(part.norm()) for part in parts]))
+
+
+def _scaled(parts: list[Tensor], factor: float) -> list[Tensor]:
+    return [factor * part for part in parts]
+
+
+def _product(first: list[Tensor], second: list[Tensor]) -> Tensor:
+    return sum((a * b).sum() for a, b in zip(first, second, strict=True))  # type: ignore[return-value, unused-ignore]

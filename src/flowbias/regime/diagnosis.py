@@ -1,0 +1,166 @@
+"""What `diagnose` returns: the measures, the verdict, and both in words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flowbias.kernels.feature_distance import GradDistance
+from flowbias.regime.thresholds import Thresholds, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+# Below this share of the function both extremes are one, up to how well they are known.
+INDISTINCT = 0.03
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Distances in function space, relative to the function and to how far it moved (the smaller).
+
+    lazy     to the linearized twin with the same outputs on the training inputs
+    lean     to the leanest network nearby with the same outputs
+    at_rest  whether that network was reached; if not, it is at least `lean` away
+    labels   to the linearized twin trained on the labels for ever; None without labels
+    """
+
+    lazy: float
+    lean: float
+    at_rest: bool
+    labels: float | None
+
+    @property
+    def distinct(self) -> bool:
+        """Whether the two extremes are known to differ, so that a position means something."""
+        return self.lazy > INDISTINCT or (self.at_rest and self.lazy + self.lean > INDISTINCT)
+
+    @property
+    def position(self) -> float:
+        """lazy / (lazy + lean): 0 is the linearized twin, 1 the leanest network."""
+        total = self.lazy + self.lean
+        return self.lazy / total if total > 0.0 else 0.0
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis:
+    """Measures of how far training took a network from its tangent kernel.
+
+    kernel_change        ||K_T - K_0||_F / ||K_0||_F
+    kernel_alignment     centered alignment of K_0 and K_T; None for one sample
+    grad_distance        cosine distance of tangent features, per sample and overall
+    parameter_movement   ||theta_T - theta_0|| / ||theta_0||
+    label_alignment      centered alignment of the kernel with the labels, before and after
+    gaps                 distances in function space; None where they were left out
+    grad_distance and parameter_movement are None where weights were never drawn.
+    """
+
+    samples: int
+    outputs: int
+    kernel_change: float
+    kernel_alignment: float | None
+    grad_distance: GradDistance | None
+    parameter_movement: float | None
+    label_alignment: tuple[float, float] | None
+    gaps: Gaps | None
+    thresholds: Thresholds
+
+    @property
+    def verdict(self) -> Verdict:
+        """By the position where both extremes are known and differ, else by the kernel's change."""
+        if self.gaps is None or not self.gaps.distinct:
+            return self.thresholds.by_kernel_change(self.kernel_change)
+        found = self.thresholds.by_position(self.gaps.position)
+        # The leanest network may be farther than it was followed: never called rich on that.
+        unsure = found is Verdict.RICH and not self.gaps.at_rest
+        return Verdict.IN_BETWEEN if unsure else found
+
+    @property
+    def explanation(self) -> str:
+        """The verdict, and the numbers that it rests on against their thresholds."""
+        return f"{self.verdict.value}. {self._reason()}"
+
+    def _reason(self) -> str:
+        lines, gaps = self.thresholds, self.gaps
+        change = (
+            f"the kernel changed by {self.kernel_change:.3g} of its size (kernel up to "
+            f"{lines.kernel_change:g}, rich from {lines.rich_change:g} on; rough on the rich side)."
+        )
+        if gaps is None:
+            return f"Functions were not compared; by the kernel alone: {change}"
+        if not gaps.distinct:
+            other = "and so is" if gaps.at_rest else "and nothing farther was found towards"
+            return (
+                f"On new inputs its linearized twin is within {INDISTINCT:.0%} of it, {other} the "
+                f"leanest network with its outputs; by the kernel: {change}"
+            )
+        followed = "" if gaps.at_rest else " or more (it was not reached)"
+        return (
+            f"On new inputs its linearized twin is {gaps.lazy:.1%} away from it and the leanest "
+            f"network with its outputs {gaps.lean:.1%}{followed}: position {gaps.position:.3f} "
+            f"from the one to the other (kernel up to {lines.kernel_position:g}, rich from "
+            f"{lines.rich_position:g} on). Its kernel changed by {self.kernel_change:.3g} of its "
+            "size."
+        )
+
+    def measures(self) -> dict[str, float | None]:
+        """All numbers by name."""
+        gaps, aligned = self.gaps, self.label_alignment
+        return {
+            "kernel_change": self.kernel_change,
+            "kernel_alignment": self.kernel_alignment,
+            "grad_distance": None if self.grad_distance is None else self.grad_distance.overall,
+            "parameter_movement": self.parameter_movement,
+            "label_alignment_before": None if aligned is None else aligned[0],
+            "label_alignment_after": None if aligned is None else aligned[1],
+            "lazy_gap": None if gaps is None else gaps.lazy,
+            "lean_gap": None if gaps is None else gaps.lean,
+            "position": gaps.position if gaps is not None and gaps.distinct else None,
+            "lazy_gap_to_labels": None if gaps is None else gaps.labels,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        per_sample = None if self.grad_distance is None else self.grad_distance.per_sample.tolist()
+        return {
+            "verdict": self.verdict.name,
+            "explanation": self.explanation,
+            "samples": self.samples,
+            "outputs": self.outputs,
+            **self.measures(),
+            "grad_distance_per_sample": per_sample,
+            "thresholds": vars(self.thresholds),
+        }
+
+    def to_json(self) -> str:
+        """The document as JSON; infinities (of a parameter that started at 0) become null."""
+        return json.dumps(finite(self.document()), indent=2, allow_nan=False)
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Each measure on its scale from kernel to rich; written to `path` where given."""
+        from flowbias.regime.drawing import draw_diagnosis, finished
+
+        return finished(draw_diagnosis(self), path)
+
+    def __repr__(self) -> str:
+        lines = [f"Diagnosis: {self.verdict.name} ({self.samples} samples, {self.outputs} outputs)"]
+        lines += [
+            f"  {name.replace('_', ' '):<24}{value:.4g}"
+            for name, value in self.measures().items()
+            if value is not None
+        ]
+        return "\n".join([*lines, f"  {self.explanation}"])
+
+
+def finite(value: Any) -> Any:
+    """JSON has neither infinity nor NaN: both become null."""
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return None
+    return value

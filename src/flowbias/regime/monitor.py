@@ -1,0 +1,188 @@
+"""While a network trains: how far it is from its start, at bounded cost.
+
+    with Monitor(module, x) as monitor:
+        for batch in batches:
+            ...                       # any optimizer, any loss
+            monitor.step(loss)
+    monitor.history.plot("regime.png")
+
+It looks at steps of a schedule, on a fixed probe of a few inputs, and only when the time it has
+used stays within a share of the time that training took: a look that is due waits until it does.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from flowbias.kernels.compare import label_alignment, relative_kernel_change
+from flowbias.kernels.extra import require_torch
+from flowbias.kernels.feature_distance import grad_distance
+from flowbias.kernels.layout import as_array
+from flowbias.kernels.module_input import Network, gradients
+from flowbias.kernels.movement import parameter_movement
+from flowbias.kernels.tangent import tangent_kernel
+from flowbias.problem import InputError
+from flowbias.regime.history import History, Record, as_loss
+from flowbias.regime.schedule import Geometric, Schedule
+
+# The first look costs a kernel of the start as well, and nothing is known of either: so many calls
+# of the module on the probe.
+FIRST_GUESS = 50
+# A look is taken to cost this much more than the last one.
+SAFETY = 1.2
+
+
+class Monitor:
+    """Follows a module that somebody else trains.
+
+    `x` are inputs, of which at most `most_inputs`, evenly spread, are the probe; `y` their labels
+    (classes one-hot), for the alignment of the kernel with them. `schedule` says at which steps to
+    look (`Geometric(1.25)` by default, or `Every(100)`); `budget` bounds the time as a share of the
+    training's, None for no bound. The module is measured in eval mode by a copy: dropout and
+    normalization may stay in training mode, and neither it nor torch's random state is touched.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        x: Any,
+        y: Any = None,
+        *,
+        schedule: Schedule | None = None,
+        budget: float | None = 0.1,
+        most_inputs: int = 32,
+        max_memory: int | str = "1GiB",
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        if budget is not None and not budget > 0.0:
+            raise InputError(
+                f"budget: must be > 0, a share of the training time, got {budget!r}. "
+                "Pass None for no bound."
+            )
+        if not most_inputs >= 1:
+            raise InputError(
+                f"most_inputs: must be >= 1, got {most_inputs!r}. It is the size of the probe."
+            )
+        self.module = module
+        self.schedule: Schedule = Geometric() if schedule is None else schedule
+        self.budget, self.max_memory, self._clock = budget, max_memory, clock
+        self._start = copy.deepcopy(module).eval()
+        self._now = copy.deepcopy(self._start)
+        inputs = Network.read(self._start).read_inputs("x", x)
+        rows = np.unique(np.linspace(0, len(inputs[0]) - 1, most_inputs).round().astype(int))
+        self._probe = tuple(part[rows.tolist()] for part in inputs)
+        self._labels = None if y is None else _labels(y, len(inputs[0]))[rows]
+        self._kernel: Any = None
+        self._last_cost = self._guess()
+        self.history = History(inputs=len(rows))
+        self._due = self.schedule.following(0)
+        self._entered: float | None = None
+
+    def __enter__(self) -> Self:
+        self._entered = self._clock()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """A last look where the budget has room for it and training came to its end."""
+        seen = self.history.records[-1].step if self.history.records else 0
+        if kind is None and self.history.steps > seen and self._affordable():
+            self._look(None)
+        self._elapse()
+
+    def step(self, loss: Any = None) -> None:
+        """To be called after each step of the optimizer; `loss` is kept with the record."""
+        if self._entered is None:
+            self._entered = self._clock()
+        self.history.steps += 1
+        if self.history.steps < self._due or self.history.failure is not None:
+            return
+        if self._affordable():
+            self._look(as_loss(loss))
+            self._due = self.schedule.following(self.history.steps)
+
+    def save(self, path: str | Path) -> None:
+        """The history as JSON; `History.load` reads it."""
+        self._elapse()
+        self.history.save(path)
+
+    def plot(self, path: str | Path | None = None) -> Any:
+        return self.history.plot(path)
+
+    def _elapse(self) -> float:
+        """Seconds of training so far, the monitor's own left out."""
+        if self._entered is not None:
+            self.history.elapsed = self._clock() - self._entered - self.history.spent
+        return self.history.elapsed
+
+    def _affordable(self) -> bool:
+        if self.budget is None:
+            return True
+        return self.history.spent + SAFETY * self._last_cost <= self.budget * self._elapse()
+
+    def _look(self, loss: float | None) -> None:
+        """Record where the module is now; what cannot be measured ends the recording, aloud."""
+        seconds, began = self._elapse(), self._clock()
+        try:
+            record = self._measure(loss, seconds)
+        except InputError as error:
+            self.history.failure = f"step {self.history.steps}: {error}"
+            warnings.warn(f"the monitor stopped at {self.history.failure}", stacklevel=3)
+        else:
+            self.history.records.append(record)
+        self._last_cost = self._clock() - began
+        self.history.spent += self._last_cost
+
+    def _measure(self, loss: float | None, seconds: float) -> Record:
+        torch = require_torch()
+        with torch.no_grad():
+            for ours, theirs in (
+                (self._now.parameters(), self.module.parameters()),
+                (self._now.buffers(), self.module.buffers()),
+            ):
+                for target, source in zip(ours, theirs, strict=True):
+                    target.copy_(source)
+        if self._kernel is None:
+            self._kernel = self._trace_kernel(self._start)
+        kernel = self._trace_kernel(self._now)
+        turned = grad_distance(self._start, self._now, self._probe, max_memory=self.max_memory)
+        return Record(
+            step=self.history.steps,
+            seconds=seconds,
+            loss=loss,
+            kernel_change=relative_kernel_change(self._kernel, kernel),
+            grad_distance=turned.overall,
+            parameter_movement=parameter_movement(self._start, self._now).overall,
+            label_alignment=None if self._labels is None else label_alignment(kernel, self._labels),
+        )
+
+    def _trace_kernel(self, module: Any) -> Any:
+        return tangent_kernel(module, self._probe, reduce="trace", max_memory=self.max_memory)
+
+    def _guess(self) -> float:
+        began = self._clock()
+        with gradients(on=False):
+            self._start(*self._probe)
+        return FIRST_GUESS * (self._clock() - began)
+
+
+def _labels(y: Any, samples: int) -> Any:
+    labels = np.asarray(as_array(y), dtype=np.float64)
+    if labels.ndim == 0 or len(labels) != samples:
+        raise InputError(
+            f"y: must have one row per input ({samples}), got shape {labels.shape}. "
+            "Pass classes one-hot."
+        )
+    return labels.reshape(samples, -1)

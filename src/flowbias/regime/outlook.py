@@ -1,0 +1,131 @@
+"""How much the features of a module are going to change, before it is trained.
+
+Linearized, training moves the parameters by delta = J^T K^+ (y - f_0) (least norm). On the way the
+features change by D^2 f[delta], relatively
+
+    feature change = ||D^2 f[delta]||_F / ||D f||_F.
+
+Chizat, Oyallon and Bach (2019) bound it by operator norms, whatever the residual's direction:
+
+    kappa = ||f_0 - y|| ||D^2 f|| / ||D f||^2.
+
+Small: the linearization holds until the data are fitted (kernel regime). For a D-homogeneous
+module that starts at output 0 both go as scale^(-D).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias.kernels.extra import require_torch
+from flowbias.kernels.layout import as_array
+from flowbias.kernels.matrix_free import tangent_operator
+from flowbias.kernels.module_input import Network, Tensor, check_finite
+from flowbias.problem import InputError
+from flowbias.regime.curvature import Curvature
+
+# Conjugate gradients on K nu = y - f_0 end at this share of the residual, or after so many
+# products. Directions that are slower to learn than that are hardly learned in training either.
+LEFT = 1e-2
+MOST_PRODUCTS = 200
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is expected of a module at one scale of its parameters."""
+
+    feature_change: float
+    #: ||delta|| / ||theta_0||
+    parameter_movement: float
+    #: ||f_0 - y||, and ||f_0|| beside it
+    residual: float
+    output: float
+
+
+def outlook(module: Any, x: Any, y: Any, max_memory: int | str = "1GiB") -> Outlook:
+    """The expected relative change of features of a module (in double precision)."""
+    curvature = read_curvature(module, x)
+    start = curvature.values()
+    check_finite(start, "x", 0)
+    missing = read_targets(y, start) - start
+    if not float(missing.norm()) > 0.0:
+        raise InputError(
+            "y: must differ from the module's outputs at the start, got the same. "
+            "Nothing would be trained."
+        )
+    network = curvature.network
+    dual = _solve(tangent_operator(network.module, x, max_memory=max_memory), missing)
+    delta = curvature.pull_back(dual)
+    features = _frobenius(curvature)
+    if not features > 0.0:
+        raise InputError(
+            "module: must have outputs that react to its parameters, got derivatives of zero on "
+            "x. Start from other parameters than zero."
+        )
+    size = math.sqrt(sum(float(p.detach().norm()) ** 2 for p in curvature.parameters))
+    moved = math.sqrt(sum(float(part.norm()) ** 2 for part in delta))
+    return Outlook(
+        feature_change=curvature.change_along(delta) / features,
+        parameter_movement=moved / size if size > 0.0 else math.inf,
+        residual=float(missing.norm()),
+        output=float(start.norm()),
+    )
+
+
+def read_curvature(module: Any, x: Any) -> Curvature:
+    """The module in double precision on x; parameters of the caller's module stay as they are."""
+    torch = require_torch()
+    Network.read(module)
+    network = Network.read(copy.deepcopy(module).to(torch.float64))
+    parts = network.read_inputs("x", x)
+    return Curvature(network, tuple(p.double() if p.is_floating_point() else p for p in parts))
+
+
+def read_targets(y: Any, outputs: Tensor) -> Tensor:
+    """Labels as a tensor of the shape of the outputs."""
+    torch = require_torch()
+    array = np.asarray(as_array(y), dtype=np.float64)
+    if array.size != outputs.numel() or not np.isfinite(array).all():
+        wrong = array.size != outputs.numel()
+        raise InputError(
+            f"y: must have one finite number per sample and output, shape {tuple(outputs.shape)}, "
+            f"got {f'shape {array.shape}' if wrong else 'NaN or infinity'}. Pass classes one-hot."
+        )
+    return torch.as_tensor(array).to(outputs).reshape(outputs.shape)
+
+
+def _frobenius(curvature: Curvature, draws: int = 16) -> float:
+    """||J||_F, by the same random combinations of outputs as the change of J."""
+    torch = require_torch()
+    generator = torch.Generator().manual_seed(0)
+    shape = curvature.values().shape
+    total = 0.0
+    for _ in range(draws):
+        z = torch.randn(shape, generator=generator, dtype=torch.float64)
+        found = curvature.pull_back(z.to(curvature.parameters[0]))
+        total += sum(float(part.norm()) ** 2 for part in found)
+    return math.sqrt(total / draws)
+
+
+def _solve(operator: Any, missing: Tensor) -> Tensor:
+    """nu with K nu = missing, up to the share LEFT, by conjugate gradients from 0."""
+    torch = require_torch()
+    residual = as_array(missing).reshape(-1).copy()
+    solution, goal = np.zeros_like(residual), LEFT * float(np.linalg.norm(residual))
+    way, size = residual.copy(), float(residual @ residual)
+    for _ in range(MOST_PRODUCTS):
+        image = operator.matvec(way)
+        along = float(way @ image)
+        if math.sqrt(size) <= goal or not along > 0.0:
+            break
+        step = size / along
+        solution += step * way
+        residual -= step * image
+        last, size = size, float(residual @ residual)
+        way = residual + (size / last) * way
+    return torch.as_tensor(solution).to(missing).reshape(missing.shape)

@@ -1,0 +1,181 @@
+"""The whole transition from rich to kernel, over the scale of the start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.problem import InputError
+from flowbias.regime.diagnose import diagnose
+from flowbias.regime.diagnosis import Diagnosis, finite
+from flowbias.regime.fitting import Fit, fit
+from flowbias.regime.thresholds import Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Trains a model on (x, y) and says where it ended.
+Trainer = Callable[[Any, Any, Any], Fit]
+
+
+@dataclass(frozen=True)
+class SweepPoint:
+    """One scale: what training made of it."""
+
+    scale: float
+    diagnosis: Diagnosis
+    fitted: bool
+    #: the loss at the end as a share of that at the start
+    loss_left: float
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """Points in the order of their scales, smallest first."""
+
+    points: tuple[SweepPoint, ...]
+
+    def __iter__(self) -> Iterator[SweepPoint]:
+        return iter(self.points)
+
+    @property
+    def scales(self) -> FloatArray:
+        return np.array([point.scale for point in self.points])
+
+    def curve(self, measure: str) -> FloatArray:
+        """One of `Diagnosis.measures` against the scale, NaN where it is not known."""
+        values = [point.diagnosis.measures() for point in self.points]
+        if measure not in values[0]:
+            names = ", ".join(repr(name) for name in values[0])
+            raise InputError(f"measure: must be one of {names}, got {measure!r}. Pass one of them.")
+        return np.array([np.nan if v[measure] is None else v[measure] for v in values])
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return tuple(point.diagnosis.verdict for point in self.points)
+
+    @property
+    def largest_rich(self) -> float | None:
+        """The largest scale that is rich, with all smaller ones; None where the smallest is not.
+
+        Scales whose data were not fitted do not count as rich: their training had not ended.
+        """
+        found = None
+        for point in self.points:
+            if point.diagnosis.verdict is not Verdict.RICH or not point.fitted:
+                break
+            found = point.scale
+        return found
+
+    @property
+    def smallest_kernel(self) -> float | None:
+        """The smallest scale that is kernel, with all larger ones, if the largest is."""
+        found = None
+        for point in reversed(self.points):
+            if point.diagnosis.verdict is not Verdict.KERNEL:
+                break
+            found = point.scale
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "largest_rich": self.largest_rich,
+            "smallest_kernel": self.smallest_kernel,
+            "points": [
+                {
+                    "scale": point.scale,
+                    "fitted": point.fitted,
+                    "loss_left": point.loss_left,
+                    "verdict": point.diagnosis.verdict.name,
+                    **point.diagnosis.measures(),
+                }
+                for point in self.points
+            ],
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(finite(self.document()), indent=2, allow_nan=False)
+
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """Position and kernel change against the scale; written to `path` where given."""
+        from flowbias.regime.drawing import draw_sweep, finished
+
+        return finished(draw_sweep(self), path)
+
+    def __repr__(self) -> str:
+        title = f"  {'scale':>10} {'position':>9} {'kernel change':>14} {'loss left':>10}  verdict"
+        rows = []
+        for point, position in zip(self.points, self.curve("position"), strict=True):
+            shown = "" if np.isnan(position) else f"{position:.3f}"
+            rows.append(
+                f"  {point.scale:>10.4g} {shown:>9} {point.diagnosis.kernel_change:>14.4g} "
+                f"{point.loss_left:>10.1e}  {point.diagnosis.verdict.name}"
+                f"{'' if point.fitted else ' (not fitted)'}"
+            )
+        ends = (
+            f"Sweep: rich up to {_shown(self.largest_rich)}, "
+            f"kernel from {_shown(self.smallest_kernel)} on"
+        )
+        return "\n".join([ends, title, *rows])
+
+
+def sweep(
+    make_model: Callable[[float], Any],
+    data: tuple[Any, Any],
+    scales: Sequence[float],
+    *,
+    train: Trainer = fit,
+    x_new: Any = None,
+    max_memory: int | str = "1GiB",
+) -> Sweep:
+    """Train make_model(scale) on data = (x, y) at each scale and diagnose it.
+
+    `make_model` returns a torch module, or a model of the library (whose flow is followed). Modules
+    are trained by full-batch descent on the squared loss until 1e-4 of it is left; pass another
+    `train(model, x, y) -> Fit` for anything else.
+
+    >>> import numpy as np, flowbias as fb
+    >>> X, y, _ = fb.datasets.sparse_regression(n=8, d=20, sparsity=2, noise_var=0.0, rng=0)
+    >>> found = sweep(lambda scale: fb.DiagonalNet(depth=2, scale=scale), (X, y), [1e-6, 0.1, 10.0])
+    >>> [verdict.name for verdict in found.verdicts]
+    ['RICH', 'IN_BETWEEN', 'KERNEL']
+    """
+    x, y = _read_data(data)
+    points = []
+    for scale in _read_scales(scales):
+        model = make_model(scale)
+        end = train(model, x, y)
+        diagnosis = diagnose(model, end.after, x, y, x_new=x_new, max_memory=max_memory)
+        points.append(SweepPoint(scale, diagnosis, end.fitted, end.left))
+    return Sweep(tuple(points))
+
+
+def _read_data(data: Any) -> tuple[Any, Any]:
+    try:
+        x, y = data
+    except (TypeError, ValueError):
+        raise InputError(
+            f"data: must be a pair (x, y), got {type(data).__name__}. Pass inputs and labels."
+        ) from None
+    return x, y
+
+
+def _read_scales(scales: Any) -> list[float]:
+    values = sorted(float(scale) for scale in np.atleast_1d(np.asarray(scales, dtype=np.float64)))
+    if not values or not values[0] > 0.0 or not values[-1] < np.inf:
+        raise InputError(
+            f"scales: must be one or more finite numbers > 0, got {scales!r}. "
+            "Pass for instance numpy.geomspace(0.01, 100, 9)."
+        )
+    return values
+
+
+def _shown(scale: float | None) -> str:
+    return "none of them" if scale is None else f"{scale:.4g}"

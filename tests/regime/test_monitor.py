@@ -1,0 +1,171 @@
+"""`Monitor` sees what is there, within its budget, and disturbs nothing."""
+
+import copy
+import itertools
+import json
+
+import pytest
+import torch
+
+from flowbias.kernels import parameter_movement
+from flowbias.nets import mlp
+from flowbias.problem import InputError
+from flowbias.regime import Every, Geometric, History, Monitor, diagnose
+from flowbias.regime.monitor import FIRST_GUESS
+
+
+def data():
+    generator = torch.Generator().manual_seed(0)
+    return (
+        torch.randn(10, 3, generator=generator, dtype=torch.float64),
+        torch.randn(10, 1, generator=generator, dtype=torch.float64),
+    )
+
+
+def descend(module, x, y, monitor, steps, step_size=0.01):
+    for _ in range(steps):
+        loss = 0.5 * ((module(x) - y) ** 2).sum()
+        module.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for p in module.parameters():
+                p -= step_size * p.grad
+        monitor.step(loss.detach())
+
+
+def test_records_are_what_diagnose_finds():
+    x, y = data()
+    net = mlp((3, 8, 1), rng=0, dtype=torch.float64)
+    start = copy.deepcopy(net)
+    with Monitor(net, x, y, budget=None, schedule=Every(5)) as monitor:
+        descend(net, x, y, monitor, 20)
+    records = monitor.history.records
+    assert [record.step for record in records] == [5, 10, 15, 20]
+    known, last = diagnose(start, net, x, y, functions=False), records[-1]
+    assert last.kernel_change == pytest.approx(known.kernel_change, rel=1e-9)
+    assert last.grad_distance == pytest.approx(known.grad_distance.overall, rel=1e-9)
+    assert last.parameter_movement == pytest.approx(parameter_movement(start, net).overall)
+    assert last.label_alignment == pytest.approx(known.label_alignment[1], rel=1e-9)
+    assert records[0].loss > records[-1].loss
+
+
+def test_training_is_not_disturbed():
+    """Dropout in training mode, its random state, and every bit of the result stay the same."""
+    x, y = data()
+    ends = []
+    for watched in (False, True):
+        torch.manual_seed(0)
+        net = torch.nn.Sequential(
+            mlp((3, 8, 4), rng=0, dtype=torch.float64),
+            torch.nn.BatchNorm1d(4, dtype=torch.float64),
+            torch.nn.Dropout(0.5),
+            torch.nn.Linear(4, 1, dtype=torch.float64),
+        )
+        with torch.no_grad():
+            net[3].weight.fill_(0.5)
+        monitor = Monitor(net, x, budget=None, schedule=Every(1 if watched else 10**6))
+        descend(net, x, y, monitor, 6)
+        ends.append(copy.deepcopy(net.state_dict()))
+        assert net.training
+        assert len(monitor.history.records) == (6 if watched else 0)
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+class Clock:
+    """Seconds that pass as told: `tick` at each reading."""
+
+    def __init__(self, tick):
+        self.now, self.tick = 0.0, tick
+
+    def __call__(self):
+        self.now += self.tick
+        return self.now
+
+
+@pytest.mark.parametrize("budget", [0.05, 0.2])
+def test_the_budget_is_kept_and_used(budget):
+    x, _ = data()
+    net, clock = mlp((3, 4, 1), rng=0, dtype=torch.float64), Clock(0.01)
+    with Monitor(net, x, schedule=Every(1), budget=budget, clock=clock) as monitor:
+        for _ in range(50):
+            clock.now += 0.4
+            monitor.step()
+    history = monitor.history
+    assert history.overhead <= budget
+    # A look costs a tick; the first one was guessed at FIRST_GUESS of them, and had to wait.
+    first = history.records[0]
+    assert first.seconds >= FIRST_GUESS * clock.tick / budget
+    assert history.overhead >= 0.2 * min(budget, clock.tick / 0.4)
+
+
+def test_a_short_training_is_not_looked_at():
+    x, y = data()
+    net = mlp((3, 4, 1), rng=0, dtype=torch.float64)
+    with Monitor(net, x, clock=Clock(1.0)) as monitor:
+        descend(net, x, y, monitor, 2)
+    assert monitor.history.records == []
+    assert monitor.history.verdict is None
+
+
+@pytest.mark.parametrize("schedule", [Geometric(1.3), Every(7)])
+def test_schedules_move_on(schedule):
+    steps = list(itertools.accumulate(range(20), lambda step, _: schedule.following(step)))
+    assert all(a < b for a, b in itertools.pairwise(steps))
+
+
+def test_saved_histories_come_back(tmp_path):
+    x, y = data()
+    net = mlp((3, 4, 1), rng=0, dtype=torch.float64)
+    with Monitor(net, x, y, budget=None) as monitor:
+        descend(net, x, y, monitor, 30)
+    monitor.save(tmp_path / "a" / "history.json")
+    assert History.load(tmp_path / "a" / "history.json") == monitor.history
+    assert json.loads(monitor.history.to_json())["steps"] == 30
+    monitor.plot(tmp_path / "history.png")
+    assert (tmp_path / "history.png").stat().st_size > 5000
+    assert "30 steps" in repr(monitor.history)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "another"}'])
+def test_other_files_are_refused(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(InputError, match="path: must be a history"):
+        History.load(tmp_path / "a.json")
+
+
+def test_a_training_that_diverges_is_not_stopped_by_its_monitor():
+    x, y = data()
+    net = mlp((3, 4, 1), rng=0, dtype=torch.float64)
+    monitor = Monitor(net, x, budget=None, schedule=Every(1))
+    descend(net, x, y, monitor, 1)
+    with torch.no_grad():
+        next(net.parameters()).fill_(float("nan"))
+    with pytest.warns(UserWarning, match="the monitor stopped at step 2"):
+        monitor.step()
+    monitor.step()
+    assert len(monitor.history.records) == 1
+    assert "step 2" in monitor.history.failure
+
+
+def test_the_probe_is_bounded():
+    x, y = data()
+    net = mlp((3, 4, 1), rng=0, dtype=torch.float64)
+    assert Monitor(net, x, y, most_inputs=4).history.inputs == 4
+    assert Monitor(net, x, y).history.inputs == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"budget": 0.0}, "budget: must be > 0"),
+        ({"most_inputs": 0}, "most_inputs: must be >= 1"),
+        ({"y": torch.ones(3)}, "y: must have one row per input"),
+    ],
+)
+def test_bad_settings_are_named(options, words):
+    with pytest.raises(InputError, match=words):
+        Monitor(mlp((3, 4, 1), dtype=torch.float64), data()[0], **options)
+    with pytest.raises(InputError, match="ratio: must be > 1"):
+        Geometric(1.0)
+    with pytest.raises(InputError, match="steps: must be >= 1"):
+        Every(0)
