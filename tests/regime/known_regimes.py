@@ -1,9 +1,10 @@
-"""Models whose regime is known: the limit of their flow and both of its extremes, exactly.
+"""Models whose regime is known: the limit of their flow and both of its extremes.
 
     position = ||w - w_k|| / (||w - w_k|| + ||w - w_r||)
 
-w_k is the limit of the model linearized at its start, w_r that of starts of vanishing scale, both
-by linear algebra of their own. Diagonal networks set the thresholds; the others only judge them.
+w_k is the limit of the model linearized at its start, w_r that of starts of vanishing scale: by
+linear algebra, but for w_r of matrix factorization, for which the flow from scale 1e-8 stands in.
+Diagonal networks set the thresholds; the others only judge them.
 """
 
 from __future__ import annotations

@@ -20,7 +20,17 @@ from flowbias.experiments.min import fig02 as min_fig02
 from flowbias.experiments.min import fig03 as min_fig03
 from flowbias.experiments.min import fig05 as min_fig05
 from flowbias.experiments.min import fig07 as min_fig07
-from flowbias.experiments.woodworth import fig01, fig02, fig03, fig05, iclr_fig03, iclr_fig05
+from flowbias.experiments.woodworth import (
+    fig01,
+    fig02,
+    fig03,
+    fig05,
+    fig06ab,
+    fig07,
+    iclr_fig03,
+    iclr_fig04cd,
+    iclr_fig05,
+)
 from flowbias.problem import InputError
 
 #: In the order of the page.
@@ -29,7 +39,10 @@ EXPERIMENTS: tuple[Experiment, ...] = (
     fig02.EXPERIMENT,
     fig03.EXPERIMENT,
     fig05.EXPERIMENT,
+    fig06ab.EXPERIMENT,
+    fig07.EXPERIMENT,
     iclr_fig03.EXPERIMENT,
+    iclr_fig04cd.EXPERIMENT,
     iclr_fig05.EXPERIMENT,
     fig07_1.EXPERIMENT,
     fig07_2.EXPERIMENT,

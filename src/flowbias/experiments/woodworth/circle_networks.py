@@ -1,0 +1,206 @@
+"""ReLU networks that learn a small teacher on the circle.  [woodworth2020, B.2, Figure 6 (a, b)]
+
+Ten points of the unit circle, labelled by a teacher of three hidden units; depth D, 30 units a
+layer, squared loss sum r^2. Every network is doubled, f(x; th1) - f(x; th2), so that it is zero at
+the start at every scale: without it the output at the start, of the size of alpha^D, stays in the
+predictor where no point is near, and features turn no less at scale 100 than at 1.
+
+Labels are divided by the root mean square of the teacher's on the test points: predicting zero has
+a test RMSE of 1 on every data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.datasets.circle_teacher import circle_teacher
+from flowbias.kernels import grad_distance
+from flowbias.nets import TrainedCopies, flow_copies, mlp, stable_step_size, train_copies, unbiased
+from flowbias.nets.extra import require_torch
+
+UNITS = 30
+TEST_POINTS = 400
+# Of the sum of squared residuals; the paper's.
+TARGET = 1e-9
+# The kernel may change by this much over one step of the flow.
+FLOW_TOL = 0.2
+# Loss of a network that has found its place, a tenth of the labels' size; steps to finish it.
+SETTLED, FINISHING = 0.1, 60
+# Share of the largest stable step at the kernel of the moment.
+STABLE = 0.5
+
+
+class Circle(NamedTuple):
+    """One data set, and the seed of the network's start."""
+
+    X: FloatArray
+    y: FloatArray
+    X_test: FloatArray
+    y_test: FloatArray
+    seed: int
+
+
+class Trained(NamedTuple):
+    """What became of each network."""
+
+    rmse: FloatArray
+    grad_distance: FloatArray
+    train_rmse: FloatArray
+    steps: FloatArray
+
+
+def draw_circles(rng: np.random.Generator, count: int) -> list[Circle]:
+    """Data sets with labels of root mean square 1 on their test points."""
+    drawn = []
+    for stream in rng.spawn(count):
+        data_stream, seed_stream = stream.spawn(2)
+        data = circle_teacher(n_test=TEST_POINTS, rng=data_stream)
+        size = float(np.sqrt(np.mean(data.y_test**2)))
+        seed = int(seed_stream.integers(2**31))
+        drawn.append(Circle(data.X, data.y / size, data.X_test, data.y_test / size, seed))
+    return drawn
+
+
+@contextmanager
+def torch_device() -> Iterator[Any]:
+    """The GPU where there is one; one thread otherwise, as tasks run side by side."""
+    torch = require_torch()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    finally:
+        torch.set_num_threads(before)
+
+
+def network(depth: int, log10_level: float, seed: int, device: Any) -> Any:
+    """The doubled network whose scale alpha has alpha^depth = 10^log10_level."""
+    widths = (2, *(UNITS,) * (depth - 1), 1)
+    scale = 10.0 ** (log10_level / depth)
+    double = require_torch().float64
+    return unbiased(mlp(widths, scale=scale, rng=seed, dtype=double).to(device))
+
+
+def by_flow_and_descent(
+    starts: Sequence[Any],
+    circles: Sequence[Circle],
+    *,
+    rounds: int,
+    flow_steps: int,
+    step_size: float,
+    descent_steps: int,
+) -> Trained:
+    """Gradient flow, and descent where it slides along switching units, in turn.
+
+    With no flow steps: descent from the start, at `step_size` or, where that is unstable, at half
+    of the largest stable step.
+    """
+    state = _State.of(starts, circles)
+    for _ in range(rounds):
+        if flow_steps:
+            todo = state.unfinished()
+            networks, data = state.chosen(todo)
+            state.take(todo, flow_copies(networks, **data, tol=FLOW_TOL, max_steps=flow_steps))
+        todo = state.unfinished()
+        if descent_steps and todo:
+            networks, data = state.chosen(todo)
+            rates = [
+                min(step_size, STABLE * largest_stable_step(net, state.circles[place]))
+                for net, place in zip(networks, todo, strict=True)
+            ]
+            state.take(
+                todo, train_copies(networks, **data, step_size=rates, max_epochs=descent_steps)
+            )
+    return state.judged(starts)
+
+
+def by_descent(
+    starts: Sequence[Any], circles: Sequence[Circle], step_sizes: Sequence[float], steps: int
+) -> Trained:
+    """Descent at the given step sizes, come what may; gradient flow finishes what has settled.
+
+    Directions with small eigenvalues are learned last, at any step size: where descent stops they
+    would be most of the difference between test errors.
+    """
+    state = _State.of(starts, circles)
+    todo = list(range(len(starts)))
+    networks, data = state.chosen(todo)
+    state.take(todo, train_copies(networks, **data, step_size=step_sizes, max_epochs=steps))
+    settled = [i for i in state.unfinished() if state.losses[i] <= SETTLED]
+    if settled:
+        networks, data = state.chosen(settled)
+        state.take(settled, flow_copies(networks, **data, tol=FLOW_TOL, max_steps=FINISHING))
+    return state.judged(starts)
+
+
+def largest_stable_step(net: Any, circle: Circle) -> float:
+    """Of descent on sum r^2, as long as the kernel is what it is now."""
+    return stable_step_size(net, circle.X, loss="sum", fraction=1.0)
+
+
+@dataclass
+class _State:
+    """The networks as they are now, with their data."""
+
+    networks: list[Any]
+    circles: Sequence[Circle]
+    losses: FloatArray
+    steps: FloatArray
+    predictions: FloatArray
+
+    @classmethod
+    def of(cls, starts: Sequence[Any], circles: Sequence[Circle]) -> _State:
+        count = len(starts)
+        unknown = np.full((count, TEST_POINTS), np.nan)
+        return cls(list(starts), circles, np.full(count, np.inf), np.zeros(count), unknown)
+
+    def unfinished(self) -> list[int]:
+        return [int(i) for i in np.flatnonzero(~(self.losses <= TARGET))]
+
+    def chosen(self, places: Sequence[int]) -> tuple[list[Any], dict[str, Any]]:
+        """Some of the networks, and what the two trainers want to know about them."""
+        chosen = [self.circles[i] for i in places]
+        data = {
+            "x": np.array([circle.X for circle in chosen]),
+            "y": np.array([circle.y[:, None] for circle in chosen]),
+            "x_test": np.array([circle.X_test for circle in chosen]),
+            "loss": "sum",
+            "stop_at_loss": TARGET,
+            "progress": False,
+        }
+        return [self.networks[i] for i in places], data
+
+    def take(self, places: Sequence[int], done: TrainedCopies) -> None:
+        for place, module, training in zip(places, done.modules, done.trainings, strict=True):
+            self.networks[place] = module
+            self.losses[place] = training.loss
+            self.steps[place] += training.epochs
+        if done.predictions is not None:
+            self.predictions[list(places)] = done.predictions[:, :, 0]
+
+    def judged(self, starts: Sequence[Any]) -> Trained:
+        wanted = np.array([circle.y_test for circle in self.circles])
+        turned = [
+            _turned(start, net, circle.X)
+            for start, net, circle in zip(starts, self.networks, self.circles, strict=True)
+        ]
+        samples = len(self.circles[0].y)
+        # Overflow is what a diverged network has to show.
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = np.sqrt(np.mean((self.predictions - wanted) ** 2, axis=1))
+        return Trained(error, np.array(turned), np.sqrt(self.losses / samples), self.steps)
+
+
+def _turned(start: Any, end: Any, X: FloatArray) -> float:
+    """Grad distance over the training points; NaN where training diverged."""
+    torch = require_torch()
+    first = next(start.parameters())
+    if not all(bool(torch.isfinite(p).all()) for p in end.parameters()):
+        return float("nan")
+    return grad_distance(start, end, torch.as_tensor(X, device=first.device)).overall

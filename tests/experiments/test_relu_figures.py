@@ -1,0 +1,276 @@
+"""ReLU networks on the circle and on the line: each check notices what it is there for."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from flowbias.experiments.woodworth import fig06ab, fig07, iclr_fig04cd
+from flowbias.experiments.woodworth.circle_networks import (
+    TEST_POINTS,
+    by_descent,
+    by_flow_and_descent,
+    draw_circles,
+    largest_stable_step,
+    network,
+    torch_device,
+)
+from flowbias.experiments.woodworth.fig06ab_checks import default_level
+from flowbias.experiments.woodworth.relu_univariate import GRID, POINTS, RANGE, VALUES
+from tests.experiments.judging import (
+    alone_in,
+    failing,
+    named,
+    names_of,
+    passes_without,
+    smoke_table,
+)
+
+
+def _changed(column, change, **where):
+    """Other values in the rows with these settings: change(values, rows)."""
+
+    def corrupt(table):
+        rows = np.full(len(table), True)
+        for key, value in where.items():
+            rows &= np.isclose(table[key], value)
+        values = table[column].copy()
+        values[rows] = change(values[rows])
+        return table.replaced(**{column: values})
+
+    return corrupt
+
+
+def _in_turn(*corruptions):
+    def corrupt(table):
+        for change in corruptions:
+            table = change(table)
+        return table
+
+    return corrupt
+
+
+# --- circle: scale ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def scales():
+    return smoke_table(fig06ab.EXPERIMENT)
+
+
+SCALES = [
+    ({"trained-to-zero"}, _changed("train_rmse", lambda v: v + 0.02, depth=3)),
+    (
+        {"small-starts-generalize"},
+        _changed("rmse", lambda v: 10.0 * v, depth=2, log10_level=-3.0),
+    ),
+    (
+        {"error-plateau-in-the-kernel-regime"},
+        _changed("rmse", lambda v: 1.2 * v, depth=3, log10_level=1.5),
+    ),
+    ({"better-than-zero"}, _changed("zero_rmse", lambda v: 0.1 * v)),
+    (
+        {"kernel-regime-at-large-scales"},
+        lambda table: table.replaced(grad_distance=table["grad_distance"] + 2e-3),
+    ),
+    (
+        {"grad-distance-monotone"},
+        _changed("grad_distance", lambda v: v + 0.3, depth=5, log10_level=1.5),
+    ),
+    (
+        {"transition"},
+        _changed("grad_distance", lambda v: np.minimum(v, 0.35), depth=2),
+    ),
+    (
+        {"default-start-outside"},
+        _changed("rmse", lambda v: 4.0 * v, depth=5, log10_level=default_level(5)),
+    ),
+    (
+        {"he-start-at-the-edge"},
+        _in_turn(
+            _changed("grad_distance", lambda v: 0.0 * v + 0.06, depth=2, log10_level=-2.0),
+            _changed("grad_distance", lambda v: 0.0 * v + 0.055, depth=2, log10_level=-1.0),
+        ),
+    ),
+]
+
+
+def test_the_sound_scales_pass(scales):
+    assert not failing(fig06ab.EXPERIMENT, scales)
+
+
+@pytest.mark.parametrize(("names", "corrupt"), SCALES, ids=named)
+def test_scale_checks_notice(scales, names, corrupt):
+    assert failing(fig06ab.EXPERIMENT, corrupt(scales)) == names
+
+
+def test_every_scale_check_fails_alone_somewhere(scales):
+    assert alone_in(SCALES) == names_of(fig06ab.EXPERIMENT, scales)
+
+
+@pytest.mark.parametrize("column", ["rmse", "grad_distance", "train_rmse", "zero_rmse"])
+def test_no_scale_passes_without(scales, column):
+    assert not passes_without(fig06ab.EXPERIMENT, scales, column)
+
+
+# --- circle: the networks -----------------------------------------------------------------------
+
+
+def test_labels_have_size_one_and_starts_are_zero():
+    import torch
+
+    circles = draw_circles(np.random.default_rng(3), 2)
+    for circle in circles:
+        assert np.mean(circle.y_test**2) == pytest.approx(1.0)
+        assert circle.X_test.shape == (TEST_POINTS, 2)
+        with torch_device() as device:
+            net = network(3, 1.0, circle.seed, device)
+        assert not net(torch.as_tensor(circle.X, device=device)).detach().cpu().any()
+
+
+def test_flow_and_small_steps_of_descent_end_alike():
+    """Two ways to the same limit, in the kernel regime and on its edge."""
+    circles = draw_circles(np.random.default_rng(0), 1) * 2
+    with torch_device() as device:
+        starts = [network(2, level, circles[0].seed, device) for level in (0.0, 1.0)]
+        flow = by_flow_and_descent(
+            starts, circles, rounds=1, flow_steps=80, step_size=0.01, descent_steps=0
+        )
+        sizes = [0.2 * largest_stable_step(net, circles[0]) for net in starts]
+        descent = by_descent(starts, circles, sizes, 800)
+    assert max(flow.train_rmse.max(), descent.train_rmse.max()) < 1e-4
+    assert np.abs(flow.rmse - descent.rmse).max() < 0.01
+    assert np.allclose(flow.grad_distance, descent.grad_distance, rtol=0.2)
+
+
+def test_descent_that_diverges_is_no_result():
+    circles = draw_circles(np.random.default_rng(0), 1)
+    with torch_device() as device:
+        start = network(2, 1.0, circles[0].seed, device)
+        trained = by_descent([start], circles, [1.0], 200)
+    assert not trained.train_rmse[0] < 1.0
+
+
+# --- circle: step size --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def steps():
+    return smoke_table(iclr_fig04cd.EXPERIMENT)
+
+
+def _set(column, value, **where):
+    return _changed(column, lambda v: np.full_like(v, value), **where)
+
+
+def _errors_of_the_smallest_step(table):
+    values = table["rmse"].copy()
+    for replicate in table.levels("replicate"):
+        rows = (table["depth"] == 2) & (table["replicate"] == replicate)
+        values[rows] = values[rows & (table["fraction"] == 0.3)][0]
+    return table.replaced(rmse=values)
+
+
+STEPS = [
+    (
+        {"small-steps-stay"},
+        _in_turn(
+            _set("grad_distance", 0.055, depth=5, fraction=0.3),
+            _set("grad_distance", 0.105, depth=5, fraction=0.5),
+        ),
+    ),
+    ({"large-steps-leave"}, _set("grad_distance", 0.05, depth=3, fraction=2.0)),
+    ({"the-edge-is-stability"}, _set("grad_distance", 0.01, depth=3, fraction=1.5)),
+    ({"step-size-matters"}, _errors_of_the_smallest_step),
+    (
+        {"too-large-diverges"},
+        _in_turn(
+            _set("train_rmse", 1e-4, fraction=10.0),
+            _set("grad_distance", 0.9, fraction=10.0),
+            _set("rmse", 1.0, fraction=10.0),
+        ),
+    ),
+]
+
+
+def test_the_sound_steps_pass(steps):
+    assert not failing(iclr_fig04cd.EXPERIMENT, steps)
+
+
+@pytest.mark.parametrize(("names", "corrupt"), STEPS, ids=named)
+def test_step_checks_notice(steps, names, corrupt):
+    assert failing(iclr_fig04cd.EXPERIMENT, corrupt(steps)) == names
+
+
+def test_every_step_check_fails_alone_somewhere(steps):
+    assert alone_in(STEPS) == names_of(iclr_fig04cd.EXPERIMENT, steps)
+
+
+@pytest.mark.parametrize("column", ["rmse", "grad_distance", "train_rmse"])
+def test_no_step_passes_without(steps, column):
+    assert not passes_without(iclr_fig04cd.EXPERIMENT, steps, column)
+
+
+# --- line ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def curves():
+    return smoke_table(fig07.EXPERIMENT)
+
+
+def _bent(column, by, **where):
+    """A bump between the second and the third point, in units of the range."""
+    bump = by * RANGE * np.exp(-(((GRID + 0.35) / 0.1) ** 2))
+    return _changed(column, lambda v: v + np.tile(bump, len(v) // len(GRID)), **where)
+
+
+def test_the_values_go_up_and_down():
+    assert (np.diff(np.sign(np.diff(VALUES))) != 0).all()
+    assert len(POINTS) == len(VALUES)
+
+
+def test_the_sound_curves_pass(curves):
+    assert not failing(fig07.EXPERIMENT, curves)
+
+
+def _as_in_the_first_panel(table):
+    """The kernel limit of the usual layers in all panels."""
+    columns = {name: table[name].copy() for name in ("learned", "kernel")}
+    for values in columns.values():
+        large = table["scale"] == 30.0
+        usual = values[large & (table["relative"] == 1.0)]
+        for relative in fig07.RELATIVE[1:]:
+            values[large & (table["relative"] == relative)] = usual
+    return table.replaced(**columns)
+
+
+CURVES = [
+    ({"trained-to-zero"}, _changed("train_rmse", lambda v: v + 0.02, relative=0.4, scale=3.0)),
+    ({"small-start-is-the-linear-spline"}, _bent("learned", 0.07, scale=0.03)),
+    (
+        {"small-starts-agree"},
+        _in_turn(
+            _bent("learned", 0.04, scale=0.03, relative=1.0),
+            _bent("learned", -0.04, scale=0.03, relative=0.1),
+        ),
+    ),
+    ({"large-start-is-the-kernel-interpolant"}, _bent("kernel", 0.05, scale=30.0, relative=0.4)),
+    ({"large-starts-differ"}, _as_in_the_first_panel),
+    ({"large-start-resembles-a-cubic-spline"}, _changed("cubic", lambda v: v + 0.5)),
+    ({"straight-lines-bend-with-the-scale"}, _bent("learned", 0.5, scale=3.0, relative=0.1)),
+]
+
+
+@pytest.mark.parametrize(("names", "corrupt"), CURVES, ids=named)
+def test_curve_checks_notice(curves, names, corrupt):
+    assert failing(fig07.EXPERIMENT, corrupt(curves)) == names
+
+
+def test_every_curve_check_fails_alone_somewhere(curves):
+    assert alone_in(CURVES) == names_of(fig07.EXPERIMENT, curves)
+
+
+@pytest.mark.parametrize("column", ["learned", "linear", "cubic", "kernel", "train_rmse"])
+def test_no_curve_passes_without(curves, column):
+    assert not passes_without(fig07.EXPERIMENT, curves, column)
