@@ -1,0 +1,260 @@
+"""Networks trained on pictures from starts of many scales: data, training, what is recorded.
+
+    w(0) = scale * w_0,    the same w_0 and the same pictures at every scale
+
+Common to Figures 6(c), 6(d) and 8.  [woodworth2020, B.2]
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowbias.datasets.images import Images, cifar10, mnist
+from flowbias.experiments._base import Settings, Task
+from flowbias.experiments.drawing import BLUE, draw_band
+from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.woodworth.image_stand_ins import made_up_digits, made_up_objects
+from flowbias.kernels import parameter_movement
+from flowbias.nets import Moment, Training, train, train_last_layer, vgg11_like
+from flowbias.nets.extra import require_torch
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Pictures whose outputs are computed at once: bounds the memory of convolutions.
+_AT_ONCE = 500
+_MADE_UP = 2000
+
+Pictures = tuple[Images, Images]
+
+
+@lru_cache(maxsize=1)
+def _genuine(load: Callable[..., Images]) -> Pictures:
+    """Train and test pictures from the data folder; a task never fetches, it says what would."""
+    return load(fetch=False), load(split="test", fetch=False)
+
+
+@lru_cache(maxsize=1)
+def _made_up(make: Callable[[int, int], Images]) -> Pictures:
+    return make(_MADE_UP, 0), make(_MADE_UP, 1)
+
+
+SOURCES: dict[str, Callable[[], Pictures]] = {
+    "MNIST": lambda: _genuine(mnist),
+    "CIFAR-10": lambda: _genuine(cifar10),
+    "made-up digits": lambda: _made_up(made_up_digits),
+    "made-up objects": lambda: _made_up(made_up_objects),
+}
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Inputs of a network with their labels."""
+
+    x: NDArray[np.float32]
+    y: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Pictures to train on, to choose the step size by, and to report the error of."""
+
+    train: Labelled
+    choose: Labelled
+    test: Labelled
+
+
+def split_of(task: Task, *, planes: bool = False) -> Split:
+    """The pictures of a replicate, centred at the mean picture of those trained on.
+
+    As rows of pixels, or as planes divided by their standard deviation. Pictures to choose by
+    are the next ones after those trained on, which are test pictures where all others are taken;
+    those are not reported on.
+    """
+    train_set, test_set = SOURCES[task.text("data")]()
+    rng = np.random.default_rng(task.integer("replicate"))
+    everything = Images(
+        np.concatenate([train_set.images, test_set.images]),
+        np.concatenate([train_set.labels, test_set.labels]),
+        train_set.name,
+    )
+    order = np.concatenate(
+        [rng.permutation(len(train_set)), len(train_set) + rng.permutation(len(test_set))]
+    )
+    trained, chosen = task.integer("images"), task.integer("choosing_images")
+    reported = max(trained + chosen, len(train_set))
+    parts = (
+        everything.take(order[:trained]),
+        everything.take(order[trained : trained + chosen]),
+        everything.take(order[reported : reported + task.integer("test_images")]),
+    )
+    centre = parts[0].mean()
+    if not planes:
+        return Split(*(Labelled(part.flat(np.float32, centre), part.labels) for part in parts))
+    x = [part.planes(np.float32, centre) for part in parts]
+    spread = x[0].std()
+    return Split(*(Labelled(a / spread, part.labels) for a, part in zip(x, parts, strict=True)))
+
+
+@contextmanager
+def computing() -> Iterator[str]:
+    """The device to compute on, with one thread: tasks run side by side already."""
+    torch = require_torch()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield "cuda" if torch.cuda.is_available() else "cpu"
+    finally:
+        torch.set_num_threads(before)
+
+
+def error_of(net: Any, pictures: Labelled) -> float:
+    """The share of pictures with the wrong label; NaN without any pictures."""
+    torch = require_torch()
+    if not len(pictures.y):
+        return float("nan")
+    device = next(net.parameters()).device
+    with torch.no_grad():
+        parts = torch.from_numpy(pictures.x).split(_AT_ONCE)
+        labels = torch.cat([net(part.to(device)).argmax(1).cpu() for part in parts])
+    return float((labels.numpy() != pictures.y).mean())
+
+
+def outcome_columns(training: Training, start: Any, net: Any, split: Split) -> Columns:
+    """How a training ended, and how its network does on other pictures."""
+    return {
+        "epochs_done": training.epochs,
+        "loss": training.loss,
+        "accuracy": float("nan") if training.accuracy is None else training.accuracy,
+        "converged": training.status.ok,
+        "choosing_error": error_of(net, split.choose),
+        "error": error_of(net, split.test),
+        "movement": parameter_movement(start, net).overall,
+        "device": next(net.parameters()).device.type,
+    }
+
+
+def vgg_curve(task: Task) -> Columns:
+    """Loss and both errors along the training of a VGG11-like network.
+
+    The step size is step_size * min(1, scale^-(D-2)), D = 8 layers: at fixed step size, gradients
+    that grow as scale^(D-1) would move large weights, relative to their size, by scale^(D-2) more.
+    A power of zero keeps it fixed, as the paper does.
+    """
+    scale, split = task.number("scale"), split_of(task, planes=True)
+    with computing() as device:
+        net = vgg11_like(width=task.integer("width"), scale=scale, rng=task.integer("replicate"))
+        net = net.to(device)
+        start = copy_of(net)
+        errors: list[float] = []
+
+        def note(moment: Moment) -> None:
+            errors.append(error_of(moment.module, split.test))
+
+        training = train(
+            net,
+            split.train.x,
+            split.train.y,
+            step_size=task.number("step_size") * min(1.0, scale ** -task.number("step_power")),
+            loss="cross_entropy",
+            batch_size=task.integer("batch_size"),
+            max_epochs=task.integer("epochs"),
+            stop_at_accuracy=1.0,
+            stop_at_loss=task.number("loss_target"),
+            rng=task.integer("replicate"),
+            evaluate_every=task.integer("evaluate_every"),
+            callback=note,
+            progress=False,
+        )
+        movement = parameter_movement(start, net).overall
+    shares = training.accuracies if training.accuracies is not None else np.array([np.nan])
+    return {
+        "epoch": training.recorded,
+        "loss": training.losses,
+        "train_error": 1.0 - shares,
+        "error": errors[: len(shares)] + [float("nan")] * (len(shares) - len(errors)),
+        "converged": training.status.ok,
+        "movement": movement,
+        "device": device,
+    }
+
+
+def last_layer_columns(task: Task) -> Columns:
+    """The last layer of a VGG11-like network trained alone, from He's own start."""
+    split = split_of(task, planes=True)
+    with computing() as device:
+        net = vgg11_like(width=task.integer("width"), rng=task.integer("replicate")).to(device)
+        training = train_last_layer(
+            net,
+            split.train.x,
+            split.train.y,
+            step_size=task.number("step_size"),
+            loss="cross_entropy",
+            batch_size=task.integer("batch_size"),
+            max_epochs=task.integer("epochs"),
+            rng=task.integer("replicate"),
+            evaluate_every=task.integer("epochs"),
+            progress=False,
+        )
+        error = error_of(net, split.test)
+    share = float("nan") if training.accuracy is None else training.accuracy
+    return {
+        "epoch": training.epochs,
+        "loss": training.loss,
+        "train_error": 1.0 - share,
+        "error": error,
+        "converged": training.status.ok,
+        "device": device,
+    }
+
+
+def copy_of(net: Any) -> Any:
+    """The network as it is now, to compare with later."""
+    return copy.deepcopy(net)
+
+
+def numbers(settings: Settings, key: str) -> list[float]:
+    """A list of numbers that is written as words."""
+    return [float(word) for word in str(settings[key]).split()]
+
+
+def picked(settings: Settings, *keys: str) -> Settings:
+    """Some of the settings."""
+    return {key: settings[key] for key in keys}
+
+
+def say_scaling(axes: Axes, rows: Table, network: str, *, top: bool = False) -> None:
+    """What was trained on what, so that nobody takes a small run for the paper's."""
+    axes.annotate(
+        f"{rows['data'][0]}, {rows['images'][0]:.0f} images, {network}",
+        (0.98, 0.97 if top else 0.02),
+        xycoords="axes fraction",
+        ha="right",
+        va="top" if top else "bottom",
+        fontsize=9,
+    )
+
+
+def draw_movement(axes: Axes, rows: Table, network: str) -> None:
+    """How far the weights moved, against the scale of the start."""
+    curve = rows.summary("movement", by="scale")
+    axes.set(xscale="log", yscale="log")
+    draw_band(axes, curve.x, curve, color=BLUE, marker="o", markersize=5)
+    axes.set_xlabel("scale of the start α")
+    axes.set_ylabel("movement ‖w − w(0)‖ / ‖w(0)‖")
+    say_scaling(axes, rows, network, top=True)
+
+
+def as_percent(axes: Axes) -> None:
+    """Shares on the vertical axis, as percentages."""
+    from matplotlib.ticker import PercentFormatter
+
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, decimals=None))

@@ -1,0 +1,235 @@
+"""woodworth2020, Figures 6(c), 6(d) and 8: each check notices what it is there for."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra `nets`")
+
+from flowbias.datasets.image_store import AbsentFileError  # noqa: E402
+from flowbias.experiments._base import Preset, Task  # noqa: E402
+from flowbias.experiments.attempt import rows_of  # noqa: E402
+from flowbias.experiments.table import Table  # noqa: E402
+from flowbias.experiments.woodworth import fig06c, fig06c_twin, fig06d, fig08  # noqa: E402
+from flowbias.experiments.woodworth.image_stand_ins import (  # noqa: E402
+    made_up_digits,
+    made_up_objects,
+)
+from flowbias.experiments.woodworth.image_training import SOURCES, split_of  # noqa: E402
+from flowbias.kernels import linearized_flow  # noqa: E402
+from flowbias.nets import mlp  # noqa: E402
+from tests.experiments.judging import (  # noqa: E402
+    alone_in,
+    failing,
+    mostly_nan,
+    named,
+    names_of,
+    passes_without,
+)
+
+FIGURES = {"6c": fig06c.EXPERIMENT, "6d": fig06d.EXPERIMENT, "8": fig08.EXPERIMENT}
+
+
+@pytest.fixture(scope="module")
+def tables():
+    return {key: _smoke(experiment) for key, experiment in FIGURES.items()}
+
+
+def _smoke(experiment):
+    # As the runner does, which refuses columns that are named as settings.
+    tasks = experiment.task_list(Preset.SMOKE)
+    return Table.stack(rows_of(task, experiment.compute(task)) for task in tasks)
+
+
+def _changed(column, change, part, **where):
+    """The table with change(values) in the rows of a part where (column: predicate) hold."""
+
+    def corrupt(table):
+        rows = table["part"] == part
+        for key, holds in where.items():
+            rows &= holds(table[key])
+        assert rows.any()
+        values = table[column].copy()
+        values[rows] = change(values[rows])
+        return table.replaced(**{column: values})
+
+    return corrupt
+
+
+def _is(value):
+    return lambda column: column == value
+
+
+def _small(column):
+    return column <= 2.0
+
+
+def _large(column):
+    return column >= 50.0
+
+
+def _every(*corruptions):
+    def corrupt(table):
+        for one in corruptions:
+            table = one(table)
+        return table
+
+    return corrupt
+
+
+def _set(value):
+    return lambda values: np.full(len(values), value)
+
+
+def _levels(small, middle, large):
+    """Errors of Figure 6(c) as a step; the last layer as good as large starts."""
+    return _every(
+        _changed("error", _set(small), "network", scale=_small),
+        _changed("error", _set(middle), "network", scale=lambda a: (a > 2.0) & (a < 50.0)),
+        _changed("error", _set(large), "network", scale=_large),
+        _changed("error", _set(large), "last-layer"),
+    )
+
+
+CORRUPTIONS = {
+    "6c": [
+        ({"all-fit"}, _changed("accuracy", _set(0.999), "network", scale=_is(2.0))),
+        ({"all-fit"}, _changed("loss", _set(0.06), "network", scale=_is(2.0))),
+        (
+            {"plateau-small"},
+            _every(
+                _levels(0.1, 0.2, 0.2), _changed("error", _set(0.14), "network", scale=_is(0.3))
+            ),
+        ),
+        (
+            {"plateau-large"},
+            _every(
+                _levels(0.1, 0.2, 0.2), _changed("error", _set(0.3), "network", scale=_is(100.0))
+            ),
+        ),
+        ({"large-starts-generalize-worse"}, _levels(0.10, 0.14, 0.14)),
+        ({"large-starts-are-random-features"}, _changed("error", _set(0.6), "last-layer")),
+        (
+            {"transition"},
+            _every(
+                _levels(0.1, 0.11, 0.2), _changed("error", _set(0.19), "network", scale=_is(4.0))
+            ),
+        ),
+        ({"standard-start-is-outside"}, _levels(0.1, 0.11, 0.2)),
+        ({"large-starts-hardly-move"}, _changed("movement", _set(0.5), "network", scale=_large)),
+        ({"twin-interpolates"}, _changed("residual", _set(1e-3), "twin")),
+        (
+            {"twin-learns-from-small-starts"},
+            _changed("error", lambda e: 1.2 * e, "twin", scale=_is(0.3)),
+        ),
+        (
+            {"twin-drowns-in-large-starts"},
+            _changed("error", _set(0.75), "twin", scale=_is(100.0)),
+        ),
+    ],
+    "6d": [
+        ({"all-fit"}, _changed("train_error", _set(0.01), "network", scale=_is(2.0))),
+        ({"all-fit"}, _changed("train_error", _set(0.0), "last-layer")),
+        ({"transition"}, _changed("error", lambda e: e + 0.4, "network", scale=_is(0.8))),
+        ({"standard-start-is-outside"}, _changed("error", _set(0.3), "network", scale=_is(1.0))),
+        ({"last-layer-is-worse"}, _changed("error", _set(0.0), "last-layer")),
+        ({"large-starts-hardly-move"}, _changed("movement", _set(9.0), "network", scale=_is(2.0))),
+    ],
+    "8": [
+        ({"all-fit"}, _changed("train_error", lambda e: np.maximum(e, 0.01), "curve")),
+        ({"small-starts-are-slow"}, _changed("epoch", lambda e: e / 8, "curve", scale=_is(0.8))),
+        ({"large-starts-end-higher"}, _changed("error", _set(0.0), "curve", scale=_is(2.0))),
+        ({"start-knows-nothing"}, _changed("train_error", _set(0.55), "curve", epoch=_is(0.0))),
+    ],
+}
+CASES = [(key, names, corrupt) for key, rows in CORRUPTIONS.items() for names, corrupt in rows]
+
+
+@pytest.mark.parametrize("key", FIGURES)
+def test_the_sound_table_passes(tables, key):
+    assert not failing(FIGURES[key], tables[key])
+
+
+@pytest.mark.parametrize(("key", "names", "corrupt"), CASES, ids=named)
+def test_checks_notice(tables, key, names, corrupt):
+    assert failing(FIGURES[key], corrupt(tables[key])) == names
+
+
+@pytest.mark.parametrize("key", FIGURES)
+def test_every_check_fails_alone_somewhere(tables, key):
+    assert alone_in(CORRUPTIONS[key]) == names_of(FIGURES[key], tables[key])
+
+
+VALUES = {
+    "6c": ["error", "accuracy", "loss", "movement", "residual", "limit_error"],
+    "6d": ["error", "train_error", "movement"],
+    "8": ["error", "train_error"],
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "column"), [(k, c) for k, columns in VALUES.items() for c in columns]
+)
+def test_nothing_passes_without(tables, key, column):
+    assert not passes_without(FIGURES[key], tables[key], column)
+    assert failing(FIGURES[key], mostly_nan(tables[key], column))
+
+
+@pytest.mark.parametrize("key", FIGURES)
+def test_figures_say_what_was_trained_on(tables, key):
+    figure = FIGURES[key].plot(tables[key])
+    for axes in figure.axes:
+        assert any("made-up" in text.get_text() for text in axes.texts)
+
+
+def _task(**settings):
+    fixed = {"data": "made-up digits", "replicate": 0, "images": 30, "choosing_images": 7}
+    return Task("x", "twin", tuple({**fixed, "test_images": 20, "width": 60, **settings}.items()))
+
+
+def test_the_twin_is_the_linearized_flow_at_infinity():
+    task = _task(scales="0.5 3.0")
+    split = split_of(task)
+    columns = fig06c_twin.twin_columns(task)
+    for place, scale in enumerate((0.5, 3.0)):
+        net = mlp((784, 60, 10), scale=scale, start="normal", rng=0, dtype=torch.float64)
+        flow = linearized_flow(net, torch.from_numpy(split.train.x), np.eye(10)[split.train.y])
+        wrong = flow.predict(torch.from_numpy(split.test.x)).argmax(1) != split.test.y
+        assert columns["error"][place] == wrong.mean()
+
+
+def test_a_split_shares_no_picture_and_depends_on_the_replicate():
+    parts = split_of(_task(images=1990, choosing_images=20, test_images=9000))
+    sizes = [len(part.y) for part in (parts.train, parts.choose, parts.test)]
+    # Ten pictures to choose by were test pictures, which are not reported on.
+    assert sizes == [1990, 20, 1990]
+    rows = np.concatenate([parts.train.x, parts.choose.x, parts.test.x])
+    assert len(np.unique(rows, axis=0)) == sum(sizes)
+    assert not np.array_equal(split_of(_task(replicate=1)).train.y, split_of(_task()).train.y)
+
+
+@pytest.mark.parametrize("key", FIGURES)
+def test_presets_but_smoke_use_genuine_images_and_never_fetch(tmp_path, monkeypatch, key):
+    monkeypatch.setenv("FLOWBIAS_DATA", str(tmp_path))
+    task = FIGURES[key].task_list(Preset.LAPTOP)[0]
+    command = f"flowbias data fetch {task.text('data').lower().replace('-', '')}"
+    _forget_images()
+    with pytest.raises(AbsentFileError, match=command):
+        FIGURES[key].compute(task)
+    assert not any(tmp_path.iterdir())
+
+
+def _forget_images():
+    from flowbias.experiments.woodworth import image_training
+
+    image_training._genuine.cache_clear()
+
+
+@pytest.mark.parametrize("source", ["MNIST", "CIFAR-10"])
+def test_genuine_images_have_the_shape_of_the_made_up_ones(source):
+    try:
+        train, test = SOURCES[source]()
+    except AbsentFileError as error:
+        pytest.skip(str(error))
+    made = {"MNIST": made_up_digits, "CIFAR-10": made_up_objects}[source](5, 0)
+    assert train.images.shape[1:] == test.images.shape[1:] == made.images.shape[1:]
+    assert train.labels.max() == 9 > made.labels.max()
