@@ -4,16 +4,21 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flowbias.experiments._base import Experiment, Preset
+from flowbias.experiments._base import Experiment, Preset, Task
 from flowbias.experiments.table import Table
 
 Corruption = Callable[[Table], Table]
 
 
 def smoke_table(experiment: Experiment) -> Table:
-    tasks = experiment.task_list(Preset.SMOKE)
-    rows = [{"part": t.part, **dict(t.settings), **experiment.compute(t)} for t in tasks]
-    return Table.stack(Table.of(columns) for columns in rows)
+    return Table.stack(_rows(experiment, task) for task in experiment.task_list(Preset.SMOKE))
+
+
+def _rows(experiment: Experiment, task: Task) -> Table:
+    settings, columns = dict(task.settings), experiment.compute(task)
+    # The runner refuses what would overwrite a setting.
+    assert not set(columns) & {"part", *settings}
+    return Table.of({"part": task.part, **settings, **columns})
 
 
 def failing(experiment: Experiment, table: Table) -> set[str]:

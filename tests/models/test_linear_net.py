@@ -457,9 +457,7 @@ def test_numbers_of_any_kind_are_losses(loss):
 )
 def test_calls_that_do_not_fit_a_network_name_those_that_do(call):
     wide = LinearNet.gaussian(D, M, width=10**7, scale=1e-3, rng=0)
-    with pytest.raises(
-        InputError, match=r"LinearNet, which provides GRAM\..*fb\.limit, fb\.flow"
-    ):
+    with pytest.raises(InputError, match=r"LinearNet, which provides GRAM\..*fb\.limit, fb\.flow"):
         call(wide)
 
 

@@ -72,12 +72,15 @@ def _at_depth(task: Task, depth: int, circles: list[Circle], device: object) -> 
         [starts[i] for i, _ in pairs], [circles[i] for i, _ in pairs], sizes, task.integer("steps")
     )
     first = task.integer("group") * len(circles)
+    results = trained._asdict()
+    # The setting of this name is how many there may be.
+    results["steps_taken"] = results.pop("steps")
     return {
         "depth": depth,
         "replicate": [first + i for i, _ in pairs],
         "fraction": [part for _, part in pairs],
         "step_size": sizes,
-        **trained._asdict(),
+        **results,
         "device": str(device),
     }
 
@@ -88,7 +91,7 @@ def _at_depth(task: Task, depth: int, circles: list[Circle], device: object) -> 
 def draw_error(axes: Axes, table: Table) -> None:
     axes.set(yscale="log")
     _draw_depths(axes, table, "rmse")
-    sets, steps = table.levels("replicate").size, table["steps"].max()
+    sets, steps = table.levels("replicate").size, table["steps_taken"].max()
     axes.annotate(
         f"{sets} data sets, doubled networks, at most {steps:.0f} steps",
         (0.98, 0.02),
@@ -240,7 +243,7 @@ def _typical(ratios: FloatArray) -> float:
 def _too_large(table: Table) -> Check:
     largest = table["fraction"] == table.levels("fraction")[-1]
     share = float(np.mean(table["train_rmse"][largest] <= TRAINED))
-    known = bool(np.isfinite(table["fraction"]).all() and not np.isnan(table["steps"]).any())
+    known = bool(np.isfinite(table["fraction"]).all() and not np.isnan(table["steps_taken"]).any())
     return Check(
         "too-large-diverges",
         "beyond a few times the stable step descent no longer trains (ours)",
