@@ -2,7 +2,7 @@
 
 PYTHON ?= $(shell python3.11 -c pass 2>/dev/null && echo python3.11 || echo python3)
 VENV := .venv
-# How much `make run` computes: smoke (two minutes), laptop (ten minutes) or paper (an hour).
+# How much `make run` computes: smoke (two minutes), laptop (twenty minutes) or paper (an hour).
 PRESET ?= smoke
 BIN := $(VENV)/bin
 BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
