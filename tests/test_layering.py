@@ -37,7 +37,7 @@ MAY_USE_DATASETS = {"datasets", "experiments", "cli"}
 # Entry points: they gather the public names, and nothing inside may import from them.
 ENTRY_POINTS = {"__init__", "__main__"}
 
-TORCH_HOMES = {"derive", "kernels", "nets", "regime"}
+TORCH_HOMES = {"_torch", "derive", "kernels", "nets", "regime"}
 # Slow to load or optional: imported by the function that needs them, never by a module.
 ONLY_INSIDE_FUNCTIONS = {
     *("matplotlib", "dask", "distributed", "joblib", "jinja2", "cvxpy", "clarabel", "pooch", "PIL"),

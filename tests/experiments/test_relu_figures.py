@@ -5,6 +5,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth import fig06ab, fig07, iclr_fig04cd
 from flowbias.experiments.woodworth.circle_networks import (
     TEST_POINTS,
@@ -13,7 +14,6 @@ from flowbias.experiments.woodworth.circle_networks import (
     draw_circles,
     largest_stable_step,
     network,
-    torch_device,
 )
 from flowbias.experiments.woodworth.fig06ab_checks import default_level
 from flowbias.experiments.woodworth.relu_univariate import GRID, POINTS, RANGE, VALUES

@@ -149,6 +149,11 @@ def test_a_bound_covers_a_perturbed_solution():
         off = solution.w + size * rng.standard_normal(4)
         certificate = fb.certify(X, y, off, solution.dual, potential)
         assert np.linalg.norm(off - solution.w) <= certificate.error_bound <= 1e3 * size
+        # Off the fit alone: nothing is wrong with the stationarity of what repairs it.
+        unfit = solution.w + size * np.linalg.pinv(X) @ np.ones(2)
+        certificate = fb.certify(X, y, unfit, solution.dual, potential)
+        distance = np.linalg.norm(unfit - solution.w)
+        assert distance <= certificate.error_bound <= 2.0 * distance + 1e-12
 
 
 def test_a_wrong_size_is_refused():

@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
-from flowbias.derive.parametrization import Parametrization, require_torch
+from flowbias.derive.parametrization import Parametrization
 from flowbias.problem import InputError
 
 #: Gradients of F that one more bracket costs, as a factor: value, derivative along, derivative of.

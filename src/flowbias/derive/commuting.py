@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
-from flowbias.derive.parametrization import LARGEST_HESSIANS, Parametrization, require_torch
+from flowbias.derive.parametrization import LARGEST_HESSIANS, Parametrization
 from flowbias.derive.reachable import as_parametrization, reachable_points
 from flowbias.problem import InputError
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.derive.metric import lifted_derivative, require_frame
-from flowbias.derive.parametrization import Parametrization, require_torch
+from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.reachable import as_parametrization, reachable_points
 from flowbias.problem import InputError
 

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
-from flowbias.derive.parametrization import Parametrization, require_torch
+from flowbias.derive.parametrization import Parametrization
 from flowbias.problem import InputError
 
 # L L^T = M is trusted while the condition of J leaves this many times eps.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.integrate import solve_ivp
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.derive.smoothness import require_smooth
 from flowbias.derive.start import read_names, read_start
@@ -29,18 +30,6 @@ RANK_TOLERANCE = 1e-11
 _FLOW_RTOL = 1e-13
 # Evaluations of one flow; a field that needs more has left the double range or is stiff beyond use.
 _MOST_EVALUATIONS = 200_000
-
-
-def require_torch() -> Any:
-    """The torch module, or an error that says how to get it."""
-    try:
-        import torch
-    except ImportError:
-        raise ImportError(
-            "flowbias.derive differentiates your function with torch, which is not installed. "
-            "Install the extra: pip install 'flowbias[nets]'."
-        ) from None
-    return torch
 
 
 class TooLongError(RuntimeError):

@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 from scipy.integrate import solve_ivp
 
+from flowbias._torch import require_torch
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.derive.hessian_map import TOLERANCE_ORIGIN, metric_tolerance, relative
 from flowbias.derive.metric import lifted_derivative
-from flowbias.derive.parametrization import Parametrization, require_torch
+from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.reachable import as_parametrization, random_field, reachable_points
 from flowbias.problem import InputError
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.derive.derived_potential import DerivedPotential
-from flowbias.derive.parametrization import Parametrization, require_torch
+from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time_flow import Warp
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from flowbias._torch import require_torch
 from flowbias.kernels.capture import record
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.module_input import Inputs, Tensor, check_finite
 from flowbias.kernels.plan import Plan, require_use
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from math import isqrt
 
+from flowbias._torch import require_torch
 from flowbias.kernels.cells import Cell
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.module_input import Tensor
 from flowbias.kernels.reductions import Reduction
 

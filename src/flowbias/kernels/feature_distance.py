@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.kernels.cells import Cell, Factors, make_cell
 from flowbias.kernels.closed_form import feature_route
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.layout import as_array
 from flowbias.kernels.memory import choose_blocks, read_bytes
 from flowbias.kernels.module_input import Network, Tensor, gradients

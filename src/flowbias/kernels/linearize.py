@@ -11,7 +11,7 @@ import copy
 from functools import cache
 from typing import Any
 
-from flowbias.kernels.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.kernels.maps import value_and_change
 from flowbias.kernels.module_input import Network
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.flows.loss import loss_constant
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.layout import as_array, kernel_matrix
 from flowbias.kernels.linearize import linearize
 from flowbias.kernels.maps import TangentMap

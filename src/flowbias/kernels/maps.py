@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from flowbias.kernels.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.kernels.memory import read_bytes, shown_bytes
 from flowbias.kernels.module_input import Inputs, Network, Tensor, check_finite, gradients
 from flowbias.kernels.trial import Trial

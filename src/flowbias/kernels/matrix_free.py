@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
+from flowbias._torch import require_torch
 from flowbias.kernels.closed_form import CLOSED_FORMS
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.layout import as_array, kernel_matrix
 from flowbias.kernels.maps import TangentMap
 from flowbias.kernels.module_input import Network, Tensor

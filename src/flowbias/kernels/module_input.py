@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flowbias.kernels.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.problem import InputError
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from flowbias._torch import require_torch
 from flowbias.kernels.cells import Cell, make_cell
 from flowbias.kernels.contraction import add_products, mirror
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.memory import Blocks, choose_blocks, read_bytes
 from flowbias.kernels.module_input import Inputs, Network, Tensor, gradients
 from flowbias.kernels.plan import Misfit, Plan, make_plan

@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flowbias._torch import require_torch
 from flowbias.kernels.capture import Recording
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.jacobian import batched_jacobian, one_by_one_jacobian
 from flowbias.kernels.memory import Footprint
 from flowbias.kernels.module_input import Inputs, Network, Tensor

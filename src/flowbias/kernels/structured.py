@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from flowbias._torch import require_torch
 from flowbias.kernels.capture import Call
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.module_input import Network, Tensor
 
 

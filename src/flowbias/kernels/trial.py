@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from flowbias._torch import require_torch
 from flowbias.kernels.capture import Recording, record
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.memory import Footprint
 from flowbias.kernels.module_input import Inputs, Network, Tensor, check_finite, first_call
 from flowbias.kernels.structured import Shared, positions_of

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from flowbias._atomic import write_atomically
-from flowbias.nets.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.problem import InputError
 
 _FORMAT = "flowbias training, version 1"

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.nets.copies_batch import Batch, Shape
-from flowbias.nets.extra import require_torch
 from flowbias.nets.losses import SquaredLoss, as_tensor, read_loss
 from flowbias.nets.progress import epochs_shown
 from flowbias.nets.settings import read_count, read_module, read_positive

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowbias.nets.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.nets.unbiased import doubled_class
 from flowbias.problem import InputError
 

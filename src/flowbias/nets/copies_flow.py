@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias.nets.copies import TrainedCopies, read_inputs, read_modules, read_targets
 from flowbias.nets.copies_batch import Batch
-from flowbias.nets.extra import require_torch
 from flowbias.nets.losses import SquaredLoss, read_loss
 from flowbias.nets.progress import epochs_shown
 from flowbias.nets.settings import read_count, read_fraction, read_positive

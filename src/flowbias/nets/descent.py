@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.nets.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.nets.losses import Loss
 from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus
 from flowbias.nets.training_data import TrainingData, right_labels

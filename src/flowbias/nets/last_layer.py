@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowbias.nets.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.nets.losses import OwnLoss, read_loss
 from flowbias.nets.train import train
 from flowbias.nets.training import Training

@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from flowbias.nets.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.nets.settings import read_module, read_positive
 from flowbias.problem import InputError
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias.flows.loss import CONSTANTS, loss_constant
 from flowbias.models.lifted_input import as_float
-from flowbias.nets.extra import require_torch
 from flowbias.problem import InputError
 
 #: A function of (outputs, targets) that returns a scalar tensor.

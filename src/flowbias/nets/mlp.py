@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias.models.lifted_input import read_rng
-from flowbias.nets.extra import require_torch
 from flowbias.nets.settings import (
     read_choice,
     read_count,

@@ -7,8 +7,8 @@ from enum import Enum
 from numbers import Integral
 from typing import Any, TypeVar
 
+from flowbias._torch import require_torch
 from flowbias.models.lifted_input import as_float, shown
-from flowbias.nets.extra import require_torch
 from flowbias.problem import InputError
 
 Choice = TypeVar("Choice", bound=Enum)

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
-from flowbias.nets.extra import require_torch
 
 Draw = Callable[[np.random.Generator, float, tuple[int, ...]], FloatArray]
 

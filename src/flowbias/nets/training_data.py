@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from flowbias._torch import require_torch
 from flowbias.kernels.module_input import Network
-from flowbias.nets.extra import require_torch
 from flowbias.nets.losses import Loss, as_tensor
 from flowbias.problem import InputError
 

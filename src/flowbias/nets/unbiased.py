@@ -13,7 +13,7 @@ import copy
 from functools import cache
 from typing import Any
 
-from flowbias.nets.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.nets.settings import read_module
 
 

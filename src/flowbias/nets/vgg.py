@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias.models.lifted_input import read_rng
-from flowbias.nets.extra import require_torch
 from flowbias.nets.settings import read_choice, read_count, read_dtype, read_positive
 from flowbias.nets.start import Start, blank, draw_layer
 from flowbias.problem import InputError

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.flows.parameter import ParameterLayout
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.layout import as_array, kernel_matrix
 from flowbias.kernels.maps import TangentMap
 from flowbias.kernels.module_input import Network, gradients

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.kernels.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.kernels.maps import plain_attention
 from flowbias.kernels.module_input import Inputs, Network, Tensor, gradients
 from flowbias.problem import InputError

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.kernels.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.kernels.module_input import Network, flat_outputs, gradients
 from flowbias.problem import InputError
 

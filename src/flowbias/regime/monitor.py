@@ -22,8 +22,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias.kernels.compare import label_alignment, relative_kernel_change
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.feature_distance import grad_distance
 from flowbias.kernels.layout import as_array
 from flowbias.kernels.module_input import Network, gradients

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.kernels.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.kernels.layout import as_array
 from flowbias.kernels.matrix_free import tangent_operator
 from flowbias.kernels.module_input import Network, Tensor, check_finite

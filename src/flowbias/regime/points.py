@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.flows.parameter import ParameterLayout
-from flowbias.kernels.extra import require_torch
 from flowbias.kernels.layout import as_array, kernel_matrix
 from flowbias.kernels.module_input import Network, check_finite, gradients
 from flowbias.kernels.tangent import declared_by, tangent_kernel

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from flowbias.kernels.extra import require_torch
+from flowbias._torch import require_torch
 from flowbias.problem import InputError
 from flowbias.regime.diagnosis import finite
 from flowbias.regime.outlook import Outlook, outlook, read_curvature, read_targets

@@ -11,18 +11,17 @@ a test RMSE of 1 on every data set.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.datasets.circle_teacher import circle_teacher
 from flowbias.kernels import grad_distance
 from flowbias.nets import TrainedCopies, flow_copies, mlp, stable_step_size, train_copies, unbiased
-from flowbias.nets.extra import require_torch
 
 UNITS = 30
 TEST_POINTS = 400
@@ -65,18 +64,6 @@ def draw_circles(rng: np.random.Generator, count: int) -> list[Circle]:
         seed = int(seed_stream.integers(2**31))
         drawn.append(Circle(data.X, data.y / size, data.X_test, data.y_test / size, seed))
     return drawn
-
-
-@contextmanager
-def torch_device() -> Iterator[Any]:
-    """The GPU where there is one; one thread otherwise, as tasks run side by side."""
-    torch = require_torch()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    finally:
-        torch.set_num_threads(before)
 
 
 def network(depth: int, log10_level: float, seed: int, device: Any) -> Any:

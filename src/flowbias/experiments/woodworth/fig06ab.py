@@ -19,12 +19,12 @@ import numpy as np
 from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import DEPTH_COLOURS, draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
     by_flow_and_descent,
     draw_circles,
     network,
-    torch_device,
 )
 from flowbias.experiments.woodworth.fig06ab_checks import DEPTHS, check, default_level
 from flowbias.theory import Reference

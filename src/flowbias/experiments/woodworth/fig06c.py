@@ -19,10 +19,10 @@ from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import BLUE, RED, draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.fig06c_twin import twin_columns
 from flowbias.experiments.woodworth.image_training import (
     as_percent,
-    computing,
     copy_of,
     draw_movement,
     numbers,
@@ -75,7 +75,7 @@ def compute(task: Task) -> Columns:
 def _trained(task: Task, method: Any = train) -> Columns:
     split, scale = split_of(task), task.number("scale")
     sizes = (split.train.x.shape[1], task.integer("width"), 10)
-    with computing() as device:
+    with torch_device() as device:
         net = mlp(sizes, scale=scale, start="normal", rng=task.integer("replicate")).to(device)
         start = copy_of(net)
         training = method(

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Task
 from flowbias.experiments.table import Columns
-from flowbias.experiments.woodworth.image_training import computing, split_of
+from flowbias.experiments.torch_task import torch_device
+from flowbias.experiments.woodworth.image_training import split_of
 from flowbias.kernels import kernel_matrix, linearize, tangent_kernel
 from flowbias.nets import mlp
-from flowbias.nets.extra import require_torch
 
 # Test pictures whose outputs are computed at once.
 _AT_ONCE = 1000
@@ -30,7 +31,7 @@ def twin_columns(task: Task) -> Columns:
     torch = require_torch()
     split = split_of(task)
     scales = np.array([float(word) for word in task.text("scales").split()])
-    with computing():
+    with torch_device():
         sizes = (split.train.x.shape[1], task.integer("width"), CLASSES)
         net = mlp(sizes, start="normal", rng=task.integer("replicate"), dtype=torch.float64)
         x, test = (torch.from_numpy(part.x).double() for part in (split.train, split.test))

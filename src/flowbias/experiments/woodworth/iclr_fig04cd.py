@@ -22,13 +22,13 @@ from flowbias._typing import FloatArray, Mask
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import DEPTH_COLOURS, draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
     by_descent,
     draw_circles,
     largest_stable_step,
     network,
-    torch_device,
 )
 from flowbias.theory import Reference
 

@@ -8,8 +8,7 @@ Common to Figures 6(c), 6(d) and 8.  [woodworth2020, B.2]
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -17,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowbias._torch import require_torch
 from flowbias.datasets.images import Images, cifar10, mnist
 from flowbias.experiments._base import Settings, Task
 from flowbias.experiments.drawing import BLUE, draw_band
 from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.image_stand_ins import made_up_digits, made_up_objects
 from flowbias.kernels import parameter_movement
 from flowbias.nets import Moment, Training, train, train_last_layer, vgg11_like
-from flowbias.nets.extra import require_torch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,18 +104,6 @@ def split_of(task: Task, *, planes: bool = False) -> Split:
     return Split(*(Labelled(a / spread, part.labels) for a, part in zip(x, parts, strict=True)))
 
 
-@contextmanager
-def computing() -> Iterator[str]:
-    """The device to compute on, with one thread: tasks run side by side already."""
-    torch = require_torch()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield "cuda" if torch.cuda.is_available() else "cpu"
-    finally:
-        torch.set_num_threads(before)
-
-
 def error_of(net: Any, pictures: Labelled) -> float:
     """The share of pictures with the wrong label; NaN without any pictures."""
     torch = require_torch()
@@ -150,7 +138,7 @@ def vgg_curve(task: Task) -> Columns:
     A power of zero keeps it fixed, as the paper does.
     """
     scale, split = task.number("scale"), split_of(task, planes=True)
-    with computing() as device:
+    with torch_device() as device:
         net = vgg11_like(width=task.integer("width"), scale=scale, rng=task.integer("replicate"))
         net = net.to(device)
         start = copy_of(net)
@@ -190,7 +178,7 @@ def vgg_curve(task: Task) -> Columns:
 def last_layer_columns(task: Task) -> Columns:
     """The last layer of a VGG11-like network trained alone, from He's own start."""
     split = split_of(task, planes=True)
-    with computing() as device:
+    with torch_device() as device:
         net = vgg11_like(width=task.integer("width"), rng=task.integer("replicate")).to(device)
         training = train_last_layer(
             net,

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.experiments.table import Columns, Table
 from flowbias.nets import (
@@ -24,7 +25,6 @@ from flowbias.nets import (
     unbiased,
     univariate,
 )
-from flowbias.nets.extra import require_torch
 
 POINTS = np.array([-1.0, -0.6, -0.1, 0.35, 0.8])
 VALUES = np.array([0.3, -0.4, 0.5, -0.2, 0.4])

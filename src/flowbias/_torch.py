@@ -1,4 +1,4 @@
-"""The optional package behind this folder, loaded when it is first used."""
+"""The optional package behind derive, kernels, nets and regime, loaded when it is first used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def require_torch() -> Any:
         import torch
     except ImportError:
         raise ImportError(
-            "flowbias.nets builds and trains networks with torch, which is not installed. "
+            "flowbias computes with torch modules and functions here, and torch is not installed. "
             "Install the extra `nets`: pip install 'flowbias[nets]'."
         ) from None
     return torch
