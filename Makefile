@@ -12,7 +12,7 @@ RUN_READY := $(VENV)/.ready-run
 TEST_READY := $(VENV)/.ready-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench clean
+.PHONY: help run test lint fuzz bench clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ lint: $(TEST_READY)  ## Check style and types only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
+
+fuzz: $(TEST_READY)  ## Search for data that break the library: two thousand examples a function
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 -q tests/hardening
 
 bench: $(TEST_READY)  ## Print the comparisons with other solvers
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -11,6 +11,8 @@ from flowbias.datasets import SparseRegression, sparse_regression
 settings.register_profile("local", deadline=None)
 # The same examples on every run, so that a change, not luck, turns CI red.
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=40)
+# `make fuzz`: new examples on every run, and many of them.
+settings.register_profile("fuzz", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "local"))
 
 

@@ -169,3 +169,17 @@ def test_memory_beyond_x():
     # The figure is for n = 1000 (benchmarks/growth.py measures it there). At n = 200 the 40 or so
     # vectors of length 2 d that the two sides of every coordinate need are not small beside it.
     assert peak <= 0.2 * wide.nbytes + 8 * (5 * n * n + 40 * 2 * d)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0])
+def test_zero_outputs_from_a_biased_start(depth, size):
+    """The predictor at the start is not zero, so neither is the limit; the flow agrees."""
+    model = fb.DiagonalNet.from_weights(
+        size * np.array([1.0, 2.0, 3.0]), size * np.array([2.0, 0.1, 0.1]), depth=depth
+    )
+    solution = fb.limit(model, [[1.0, 2.0, -1.5]], [0.0])
+    assert solution.status is fb.Status.CERTIFIED
+    assert solution.stats.factorizations <= 20
+    reached = fb.flow(model, [[1.0, 2.0, -1.5]], [0.0]).w[-1]
+    assert_allclose(solution.w, reached, rtol=1e-6)

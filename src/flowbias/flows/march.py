@@ -173,5 +173,7 @@ def _step(solver: OdeSolver) -> str | None:
     with warnings.catch_warnings():
         # What went wrong comes back as a status; trial points are allowed to go wrong.
         warnings.filterwarnings("ignore", message="lsoda:")
-        message = solver.step()
-    return (message or "the integrator failed") if solver.status == "failed" else None
+        before, message = solver.t, solver.step()
+    if solver.status == "failed":
+        return message or "the integrator failed"
+    return "the step is below the spacing of numbers at that time" if solver.t == before else None

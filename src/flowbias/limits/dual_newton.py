@@ -52,6 +52,9 @@ class DualNewton:
         self.gap = self.constraint.target - self.constraint.apply(self.w)
         target = self.constraint.target
         size = max(extended.length(target), extended.length(target - self.gap))
+        if not target.any():
+            # Rows have unit length: A w = 0 is judged against what w could have made of it.
+            size = extended.length(self.w)
         self.residual = extended.length(self.gap) / size if size > 0 else 0.0
 
     def run(self, *, tol: float, max_steps: int, only_if_easy: bool) -> float:

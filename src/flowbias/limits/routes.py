@@ -110,6 +110,9 @@ def _by_branches(
         newton = _easily(model, reach, effort)
         if newton is not None:
             return Point(newton.w, constraint.dual_of_data(newton.dual), "dual Newton", reach)
+    if not constraint.target.any() and reach.kept is None:
+        # Without a target there is no size of w to normalize by; the start's own scale decides.
+        return _by_dual_newton(model, problem, effort, warm)
     rich = normalize(reach, effort)
     state, moving = rich.solve(effort, tol=RESIDUAL, warm=warm)
     misfit = extended.length(constraint.apply(moving) - constraint.target)

@@ -1,0 +1,36 @@
+"""Whatever the data: a trajectory that says how it ended, or one of the library's own errors."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+
+import flowbias as fb
+from flowbias.flows.trajectory import FlowError
+from tests.hardening.awkward import Data, regression_data
+
+FLOWS = {
+    "to a residual": lambda X, y: fb.flow(
+        fb.DiagonalNet(depth=2, scale=0.3), X, y, residual=1e-4, throw=True
+    ),
+    "at times": lambda X, y: fb.flow(
+        fb.UntiedDiagonalNet(scale=0.5, shape=0.3), X, y, t=[0.0, 0.1, 10.0]
+    ),
+    "in steps": lambda X, y: fb.gradient_descent(
+        fb.DiagonalNet(depth=2, scale=0.3), X, y, step_size=1e-2, max_steps=20
+    ),
+}
+# Outputs so large that the first step is shorter than the spacing of numbers at the time reached.
+_RNG = np.random.default_rng(0)
+VIOLENT = Data(_RNG.standard_normal((6, 4)), 1e100 * _RNG.standard_normal(6))
+
+
+@pytest.mark.parametrize("follow", FLOWS.values(), ids=FLOWS)
+@given(regression_data())
+@example(VIOLENT)
+def test_flow(follow, data):
+    try:
+        trajectory = follow(data.X, data.y)
+    except (fb.InputError, FlowError) as refusal:
+        assert ": " in str(refusal)
+    else:
+        assert np.isfinite(trajectory.w).all() or not trajectory.status.ok

@@ -1,0 +1,69 @@
+"""Whatever the data: a certified result, or one of the library's own errors, and nothing else."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flowbias as fb
+from flowbias.certificates import certify
+from tests.hardening.awkward import Data, regression_data
+
+MODELS = (
+    fb.DiagonalNet(depth=2, scale=1.0),
+    fb.DiagonalNet(depth=2, scale=1e-3),
+    fb.DiagonalNet(depth=2, scale=1e3),
+    fb.DiagonalNet(depth=2, log_scale=-2000.0),
+    fb.DiagonalNet(depth=3, scale=0.1),
+    fb.DiagonalNet(depth=5, scale=0.5),
+    fb.UntiedDiagonalNet(scale=0.3, shape=0.7),
+    fb.DistancePotential(scale=0.2),
+)
+# Each returns a Solution of the regression problem.
+SOLVERS = {
+    "min_norm": fb.min_norm,
+    "basis_pursuit": fb.basis_pursuit,
+    "rich_limit": lambda X, y: fb.rich_limit(fb.DiagonalNet(depth=2, scale=1.0), X, y),
+    "rich_limit of depth 3": lambda X, y: fb.rich_limit(fb.DiagonalNet(depth=3, scale=1.0), X, y),
+}
+
+
+def dense(X: object) -> np.ndarray:
+    return np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
+
+
+def assert_proved(solution: fb.Solution, data: Data) -> None:
+    """The status is backed by a certificate that anybody can recompute."""
+    assert solution.status.ok
+    assert solution.certificate.ok
+    assert np.isfinite(solution.w).all()
+    again = certify(
+        dense(data.X), data.y, solution.w, solution.dual, solution.potential, solution.shift
+    )
+    assert again.ok
+
+
+def proved_or_refused(solve, data: Data) -> None:
+    try:
+        solution = solve(data.X, data.y)
+    except fb.InputError as refusal:
+        assert_names_its_argument(refusal)
+    except fb.SolveError as failure:
+        assert failure.solution.status is fb.Status.STALLED
+    else:
+        assert_proved(solution, data)
+
+
+def assert_names_its_argument(refusal: fb.InputError) -> None:
+    assert ": " in str(refusal)
+
+
+@given(regression_data(), st.sampled_from(MODELS))
+def test_limit(data, model):
+    proved_or_refused(lambda X, y: fb.limit(model, X, y), data)
+
+
+@pytest.mark.parametrize("solve", SOLVERS.values(), ids=SOLVERS)
+@given(regression_data())
+def test_extremes(solve, data):
+    proved_or_refused(solve, data)
