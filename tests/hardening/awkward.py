@@ -20,6 +20,13 @@ class Data(NamedTuple):
     y: Any
 
 
+def assert_explains_itself(refusal: Exception) -> None:
+    """It says of what it complains, and what is wrong with it."""
+    subject, _, complaint = str(refusal).partition(": ")
+    assert subject
+    assert complaint
+
+
 def _magnitudes(rng: np.random.Generator, spread: float, size: int) -> np.ndarray:
     """Powers of ten drawn between 10^-spread and 10^spread."""
     return 10.0 ** rng.uniform(-spread, spread, size)

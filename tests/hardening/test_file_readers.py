@@ -73,6 +73,11 @@ def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("files")
 
 
+def assert_one_line_about(file: Path, complaint: str) -> None:
+    assert str(file) in complaint
+    assert "\n" not in complaint
+
+
 @pytest.mark.parametrize(("suffix", "contents"), FILES.values(), ids=FILES)
 @given(data=st.data())
 def test_reading(suffix, contents, folder, data):
@@ -81,8 +86,7 @@ def test_reading(suffix, contents, folder, data):
     try:
         read = read_data(file)
     except InputError as refusal:
-        assert str(file) in str(refusal)
-        assert "\n" not in str(refusal)
+        assert_one_line_about(file, str(refusal))
     else:
         assert isinstance(read, Data)
         assert np.isfinite(read.problem.X).all()

@@ -6,7 +6,7 @@ from hypothesis import example, given
 
 import flowbias as fb
 from flowbias.flows.trajectory import FlowError
-from tests.hardening.awkward import Data, regression_data
+from tests.hardening.awkward import Data, assert_explains_itself, regression_data
 
 FLOWS = {
     "to a residual": lambda X, y: fb.flow(
@@ -31,6 +31,6 @@ def test_flow(follow, data):
     try:
         trajectory = follow(data.X, data.y)
     except (fb.InputError, FlowError) as refusal:
-        assert ": " in str(refusal)
+        assert_explains_itself(refusal)
     else:
         assert np.isfinite(trajectory.w).all() or not trajectory.status.ok
