@@ -130,10 +130,11 @@ class Solution:
 class LiftedSolution:
     """The limit M = U V^T of gradient flow from a product of two factors.
 
-    feasibility  ||measure(M) - reachable|| / ||reachable||
+    feasibility  ||measure(M) - reachable|| / (||reachable|| + ||measure|| ||M||_F)
     error        estimate of ||M - limit||_F; exact routes: a few roundings of the terms of M
     distance     of the target from what can be reached, relative to it
     unique       whether the data alone determine the limit
+    is_rest      whether the flow comes to rest with more of an error than the data force on it
     gram         [U; V][U; V]^T at the limit; None where no weights were followed to it
     """
 
@@ -145,6 +146,7 @@ class LiftedSolution:
     stats: Stats
     distance: float = 0.0
     unique: bool = False
+    is_rest: bool = False
     gram: FloatArray | None = None
     details: dict[str, float] = field(default_factory=dict)
 
@@ -167,10 +169,8 @@ class LiftedSolution:
         else:
             words = f"certified: feasibility {self.feasibility:.1e} ({self.route})"
         if self.distance > 0.0:
-            words += (
-                f"; the target cannot be reached (relative distance {self.distance:.1e}): "
-                "this is the least-squares limit"
-            )
+            words += f"; the target cannot be reached (relative distance {self.distance:.1e})"
+            words += "" if self.is_rest else ": this is the least-squares limit"
         is_known = self.unique and self.status.ok
         return f"{words}; the data alone determine it" if is_known else words
 

@@ -1,5 +1,7 @@
 """Starts whose hidden units or rows lie decades apart, against the equation of the weights."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -91,6 +93,31 @@ def test_a_narrower_root_keeps_each_unit():
     exact = np.linalg.slogdet(Z[:, :5]).logabsdet
     assert_allclose(np.linalg.slogdet(root).logabsdet, exact, rtol=0, atol=1e-3)
     assert_allclose(np.vstack(compression.factors(root)), Z, rtol=0, atol=1e-15)
+
+
+def exact_determinant(Z):
+    """Of Z Z^T, in rational numbers."""
+    rows = [[Fraction(float(x)) for x in row] for row in Z]
+    gram = [[sum(a * b for a, b in zip(x, y, strict=True)) for y in rows] for x in rows]
+    determinant = Fraction(1)
+    for i, pivot in enumerate(gram):
+        determinant *= pivot[i]
+        for row in gram[i + 1 :]:
+            share = row[i] / pivot[i]
+            row[:] = [a - share * b for a, b in zip(row, pivot, strict=True)]
+    return determinant
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_narrower_root_is_exact_in_whatever_order_units_come(seed):
+    # Two large units among small ones: all digits of the small ones, whose share in the
+    # determinant is the other three rows.
+    rng = np.random.default_rng(seed)
+    Z = rng.standard_normal((5, 9)) * rng.permutation([1.0] * 2 + [1e-10] * 7)
+    root = compress(MatrixFactorization(Z[:3], Z[3:]), None).weights
+    assert root.shape == (5, 5)
+    ratio = exact_determinant(root) / exact_determinant(Z)
+    assert abs(float(ratio - 1)) < 1e-13
 
 
 def test_rows_that_are_equal_stay_equal():

@@ -270,6 +270,20 @@ def test_a_start_that_fits_stays():
     assert_allclose(trajectory.M[-1], model.product, rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.1, 1e-3])
+def test_outputs_that_the_data_cannot_reach_are_a_target_of_zero(scale):
+    # Not of rounding, relative to which a flow would have no end.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((6, 3))
+    Y = np.linalg.qr(X, mode="complete")[0][:, 3:] @ rng.standard_normal((3, 2))
+    model = LinearNet(scale * rng.standard_normal((3, 8)), scale * rng.standard_normal((2, 8)))
+    trajectory, zero = (flow(model, X, outputs, route="gram") for outputs in (Y, 0.0 * Y))
+    assert trajectory.status is FlowStatus.CONVERGED
+    assert_allclose(trajectory.t_end, zero.t_end, rtol=1e-6)
+    # To the residual that flows end at by default.
+    assert np.linalg.norm(X @ trajectory.M[-1]) <= 1e-8 * np.linalg.norm(X @ model.product)
+
+
 def test_bad_input():
     model, problem = CASES["regression"]
     with pytest.raises(InputError, match="route: must be one of 'closed form', 'gram'"):

@@ -32,7 +32,7 @@ def test_stored_limits(problem):
     assert_allclose(solution.M, stored["UVt_inf"], rtol=0, atol=1e-11)
     assert solution.status is Status.INTEGRATED
     assert "two tolerances" in solution.message
-    assert "DOP853 and VODE" in solution.route
+    assert "DOP853 and extrapolated" in solution.route
     # The estimate covers the error, and is no excuse.
     true_error = np.linalg.norm(solution.M - stored["UVt_inf"])
     assert true_error <= solution.error + 1e-12  # the stored limits are good to 1e-12
@@ -231,7 +231,8 @@ def test_nearly_equal_measurements_are_not_called_diagonal():
     stack = np.array([first, second])
     values = np.einsum("nij,ij->n", stack, np.array([[1.0, 2.0], [-1.0, 0.5]]))
     model = MatrixFactorization.gaussian((2, 2), width=4, scale=1.0, rng=0)
-    solution = limit(model, MatrixSensing(stack, values), throw=False)
+    # 1e-5 in all: more than this tolerance allows.
+    solution = limit(model, MatrixSensing(stack, values), tol=1e-6, throw=False)
     assert solution.status is not Status.CERTIFIED
 
 

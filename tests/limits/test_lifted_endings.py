@@ -1,12 +1,15 @@
 """Where flows of products end if not at a fit, and whether the estimate of the error holds."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 from flowbias.flows import flow
-from flowbias.limits import limit
+from flowbias.flows.march import march
+from flowbias.limits import lifted_integration, limit
 from flowbias.limits.diagonal_measurements import diagonal_limit
 from flowbias.matrix_problem import MatrixCompletion, MatrixRegression, MatrixSensing
 from flowbias.models.factorization import MatrixFactorization
@@ -84,7 +87,7 @@ def test_two_integrators_from_a_tiny_start():
     model = MatrixFactorization.gaussian((5, 5), width=50, scale=1e-4, rng=0)
     solution = limit(model, problem)
     assert solution.status is Status.INTEGRATED
-    assert "LSODA and VODE and Radau" in solution.route
+    assert "DOP853, LSODA and extrapolated implicit Euler steps" in solution.route
     assert solution.error < 1e-8
 
 
@@ -172,10 +175,29 @@ def test_targets_far_smaller_than_the_start(size):
     solution = limit(net, X, size * Y)
     assert solution.status is Status.INTEGRATED
     assert np.abs(X @ solution.M - size * Y).max() < 1e-13
+    # Relative to the terms of the difference, not to a target that is below their rounding.
+    assert solution.feasibility < 1e-13
     if size < 1.0:
         # What the data does not see is that of a zero target, up to what the target moves.
         zero = limit(net, X, 0.0 * Y).M
         assert_allclose(solution.M, zero, rtol=0, atol=1e-10)
+
+
+def test_weights_that_vanish_with_their_target():
+    # Balanced: they fall like t^(-1/2), and the last step is as long as they are.
+    X = np.random.default_rng(0).standard_normal((6, 3))
+    net = LinearNet.balanced(np.random.default_rng(1).standard_normal((3, 2)), X, width=4, rng=0)
+    solution = limit(net, X, np.zeros((6, 2)))
+    assert solution.status is Status.INTEGRATED
+    assert np.abs(solution.M).max() < 1e-15
+
+
+def test_an_integrator_that_gives_up_half_way_has_no_limit(monkeypatch):
+    monkeypatch.setattr(lifted_integration, "march", partial(march, max_steps=5))
+    U, V, problem, cls = random_problem(1)
+    solution = limit(cls(U, V), problem, throw=False)
+    assert solution.status is Status.STALLED
+    assert "5 steps were not enough" in solution.message
 
 
 @pytest.mark.parametrize("scale", [1e3, 1e6])
@@ -212,3 +234,19 @@ def test_more_measurements_than_entries_have_one_limit(is_consistent):
     trajectory = flow(model, MatrixSensing(A, y), residual=1e-10)
     misfit = A.reshape(7, 4) @ least_squares.ravel() - y
     assert_allclose(trajectory.loss[-1], 0.5 * misfit @ misfit, atol=1e-12)
+
+
+def test_rest_beside_an_unreachable_target_is_not_called_the_least_squares_limit():
+    """A start of rank 1 keeps it, and rests above the error that the data force on it."""
+    rng = np.random.default_rng(0)
+    X = np.vstack([np.diag([1.0, 2.0, 3.0])] * 2)  # not whitened: no closed form
+    Y = np.vstack([np.diag([3.0, 2.0, 1.0])] * 2) + 0.1 * rng.standard_normal((6, 3))
+    alike = np.ones((1, 4))
+    net = LinearNet(rng.standard_normal((3, 1)) @ alike, rng.standard_normal((3, 1)) @ alike)
+    solution = limit(net, X, Y)
+    assert solution.is_rest
+    assert solution.distance > 0
+    assert "least-squares limit" not in solution.message
+    wide = limit(LinearNet(rng.standard_normal((3, 4)), rng.standard_normal((3, 4))), X, Y)
+    assert not wide.is_rest
+    assert "least-squares limit" in wide.message

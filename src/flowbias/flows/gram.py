@@ -120,7 +120,8 @@ def regression_fit(model: LiftedModel, problem: MatrixRegression) -> LiftedFit:
     """
     spectrum = problem.spectrum
     root = spectrum.root[:, None]
-    target = spectrum.W.T @ problem.Y
+    # Outputs that the data cannot reach leave nothing, not rounding, to be fitted.
+    target = product_without_noise(spectrum.W.T, problem.Y)
     reachable = _of_rank(target, model.width)
     start = root * (spectrum.P1.T @ model.product)
     return LiftedFit(

@@ -46,7 +46,7 @@ _SAMPLES = 200
 _MAX_DOUBLINGS = 200
 
 # Speed relative to its terms below which a flow with an error left is at rest.
-_AT_REST = 1e-6
+AT_REST = 1e-6
 
 # Products of four sizes must stay in the double range.
 _SMALLEST = 1e-70
@@ -190,7 +190,7 @@ def _integrated(
 
 def _why(coordinates: LiftedCoordinates, curve: Curve) -> str:
     """Why a flow did not come to its residual."""
-    if coordinates.relative_speed(curve.states[-1]) <= _AT_REST:
+    if coordinates.relative_speed(curve.states[-1]) <= AT_REST:
         return "the loss is stationary there, at a minimum of nonzero error or at a saddle"
     return curve.failure or "the integrator came to its end"
 

@@ -91,7 +91,7 @@ class LiftedCoordinates(Coordinates):
 
         if self.is_implicit:
             return implicit(time, state, first_step)
-        longest = _STABLE / self._fastest_rate(state) if self.is_careful else np.inf
+        longest = _STABLE / self.fastest_rate(state) if self.is_careful else np.inf
         velocity: Any = self.velocity
         tolerances: Any = atol
         explicit = Dop853Replayed(
@@ -112,7 +112,7 @@ class LiftedCoordinates(Coordinates):
 
     def _is_held_back(self, state: FloatArray, step: float) -> bool:
         """Whether stability, not accuracy, keeps explicit steps this short."""
-        return step * self._fastest_rate(state) >= _HELD_BACK
+        return step * self.fastest_rate(state) >= _HELD_BACK
 
     @cached_property
     def jacobian(self) -> Callable[[float, FloatArray], FloatArray] | None:
@@ -131,7 +131,7 @@ class LiftedCoordinates(Coordinates):
 
         return jacobian
 
-    def _fastest_rate(self, state: FloatArray) -> float:
+    def fastest_rate(self, state: FloatArray) -> float:
         """Norm of the tangent kernel, by power iteration: how fast a residual can fall."""
         upper, lower = self.shaped(state)[: self._rows], self.shaped(state)[self._rows :]
         left, right, rate = upper @ upper.T, lower @ lower.T, 1.0

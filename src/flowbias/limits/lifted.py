@@ -23,6 +23,13 @@ from flowbias.flows.lifted import Setting, closed_form_of, rests_apart, setting_
 from flowbias.limits.common_basis import common_basis
 from flowbias.limits.diagonal_measurements import diagonal_limit
 from flowbias.limits.lifted_integration import IntegratedWeights, integrated_weights
+from flowbias.limits.product_fit import (
+    WORST_ROUNDING,
+    distance_of,
+    feasibility_of,
+    residual_of,
+    rounding_of,
+)
 from flowbias.limits.stable_manifold import out_of_reach
 from flowbias.matrix_problem import MatrixProblem, MatrixRegression
 from flowbias.models.imbalance import Imbalance
@@ -73,20 +80,19 @@ def lifted_limit(model: LiftedModel, problem: MatrixProblem, tol: float) -> Lift
 
 def _solution(setting: Setting, ending: Ending, tol: float, seconds: float) -> LiftedSolution:
     M = ending.M
-    feasibility = ending.feasibility
-    if feasibility is None:
-        feasibility = _feasibility(setting, M)
-    distance = _distance(setting) if ending.distance is None else ending.distance
+    residual = residual_of(setting, M) if ending.feasibility is None else ending.feasibility
+    feasibility = feasibility_of(setting, M) if ending.feasibility is None else ending.feasibility
+    distance = distance_of(setting) if ending.distance is None else ending.distance
     status = ending.status
-    undecided = _rounding(setting, M)
+    undecided = rounding_of(setting, M)
     if status is not Status.INTEGRATED:
-        undecided = min(undecided, _WORST_ROUNDING)
-    is_end = ending.is_rest or feasibility <= max(tol, undecided)
+        undecided = min(undecided, WORST_ROUNDING)
+    is_end = ending.is_rest or residual <= max(tol, undecided)
     if not (is_end and np.isfinite(M).all()):
         status = Status.STALLED
     elif status is Status.CERTIFIED and distance > 0.0:
         status = Status.PROJECTED
-    unique = _is_unique(setting)
+    unique = _is_unique(setting) and not ending.is_rest
     gram = ending.gram
     if gram is None and ending.weights is not None:
         gram = setting.compression.gram(ending.weights)
@@ -99,6 +105,7 @@ def _solution(setting: Setting, ending: Ending, tol: float, seconds: float) -> L
         stats=Stats(0, ending.steps, seconds),
         distance=distance,
         unique=unique,
+        is_rest=ending.is_rest,
         gram=gram,
     )
 
@@ -109,35 +116,6 @@ def _is_unique(setting: Setting) -> bool:
     if setting.root is not None:
         return len(setting.root) == d
     return setting.fit.target.size == d * m
-
-
-def _moving(setting: Setting, M: FloatArray) -> FloatArray:
-    basis = setting.compression.basis
-    return M if basis is None else basis.T @ M
-
-
-def _feasibility(setting: Setting, M: FloatArray) -> float:
-    return setting.fit.residual(_moving(setting, M))
-
-
-# Beyond it nothing is certified, however large the weights.
-_WORST_ROUNDING = 1e-6
-
-
-def _rounding(setting: Setting, M: FloatArray) -> float:
-    """What the digits of M leave undecided of the feasibility."""
-    # Of all of M: what rests is subtracted again to see what moved.
-    size = setting.fit.norm * float(np.linalg.norm(M))
-    return 100.0 * EPS * size / setting.fit.size
-
-
-def _distance(setting: Setting) -> float:
-    """Of the target from what can be reached, relative to the target."""
-    problem = setting.problem
-    outside = float(np.linalg.norm(problem.target - problem.reachable))
-    outside = float(np.hypot(outside, np.linalg.norm(setting.fit.target - setting.fit.reachable)))
-    size = float(np.linalg.norm(problem.target))
-    return outside / size if outside > 1e-10 * size else 0.0
 
 
 # --- exact routes ------------------------------------------------------------------------------
@@ -194,7 +172,7 @@ def _closed_form(setting: Setting, tol: float) -> Ending | None:
     weights = found[0].at(np.inf)
     M = setting.compression.product(weights)
     route = "closed form in time, at t = infinity"
-    if not _feasibility(setting, M) <= max(tol, min(_rounding(setting, M), _WORST_ROUNDING)):
+    if not residual_of(setting, M) <= max(tol, min(rounding_of(setting, M), WORST_ROUNDING)):
         # Next to it, however close, the flow leaves: an integration would, by its rounding.
         route += ", a saddle: up to rounding the start has no part in some direction of the target"
         return Ending(route, M, None, np.inf, Status.STALLED)
@@ -228,7 +206,7 @@ def _diagonal(setting: Setting, tol: float) -> Ending | None:
         solution.status,
         gram=solution.gram,
         feasibility=solution.certificate.feasibility,
-        distance=max(solution.distance, _distance(setting)),
+        distance=max(solution.distance, distance_of(setting)),
     )
 
 
@@ -254,13 +232,13 @@ def _product_rounding(setting: Setting, weights: FloatArray) -> float:
 def _integrated(setting: Setting, tol: float) -> Ending:
     found = integrated_weights(setting, tol)
     M = setting.compression.product(found.weights)
-    names = " and ".join(found.integrators)
+    names = found.integrators
     if found.failure is not None:
         route = f"integrated by {names}: {found.failure.rstrip('.')}"
         return Ending(route, M, found.weights, np.inf, Status.STALLED, found.steps)
-    if found.is_rest and _feasibility(setting, M) > _NEAR:
+    if found.is_rest and residual_of(setting, M) > _NEAR:
         route = (
-            f"integrated by {names}, to rest at a local minimum of the loss that is not a fit: "
+            f"integrated by {names}, to rest at {_kind_of_rest(setting)} that is not a fit: "
             "no result on limits of zero error applies"
         )
         end = [M, *(setting.compression.product(weights) for weights in found.others)]
@@ -274,6 +252,17 @@ def _integrated(setting: Setting, tol: float) -> Ending:
     return Ending(
         route, end[0], found.weights, error, Status.INTEGRATED, found.steps, is_rest=at_rest
     )
+
+
+def _kind_of_rest(setting: Setting) -> str:
+    rank = setting.compression.width
+    if rank < setting.model.width:
+        # A further hidden unit along the residual, however small, would grow.
+        return (
+            f"a saddle of the loss, a local minimum among products of rank {rank}, which is that "
+            "of the start and is kept,"
+        )
+    return "a local minimum of the loss"
 
 
 def _estimate(setting: Setting, end: list[FloatArray], found: IntegratedWeights) -> float:

@@ -13,10 +13,11 @@ import numpy as np
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
 from flowbias.flows.journey import TIGHTEST
-from flowbias.flows.lifted import Setting
+from flowbias.flows.lifted import AT_REST, Setting
 from flowbias.flows.lifted_coordinates import LiftedCoordinates, LiftedJourney
 from flowbias.flows.march import Curve, Progress, march
 from flowbias.limits.last_step import LastStep, step_to_fit, step_to_rest
+from flowbias.limits.near_saddle import LEFT_BY_ROUNDING, NUDGE, slowest_before, where_apart
 from flowbias.limits.second_integrator import by_another
 
 # Length of the last step relative to the weights: its square is below the rounding of a product.
@@ -26,6 +27,8 @@ _LAST_STEP = 1e-7
 _TRIED_FROM, _AGAIN = 1e-3, 0.3
 # Factor between the two tolerances.
 _COARSER = 100.0
+# Where the integrator gave up, a last step longer than this leads nowhere.
+_LONGEST_LAST_STEP = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +36,14 @@ class IntegratedWeights:
     """Weights at the limit, those of the other runs, and the square of the last step.
 
     is_rest   whether they are at rest with an error left, at a local minimum of the loss
+    integrators  their names; where there is only one, why
     failure   why there is no limit, where there is none; there are no other runs then
     """
 
     weights: FloatArray
     others: list[FloatArray]
     tail: float
-    integrators: list[str]
+    integrators: str
     steps: int
     is_rest: bool
     failure: str | None
@@ -48,22 +52,48 @@ class IntegratedWeights:
 def integrated_weights(setting: Setting, tol: float) -> IntegratedWeights:
     """To the limit at two tolerances, and once more by another integrator to the same time."""
     fine = min(max(1e-2 * tol, TIGHTEST), 1e-8)
-    with threads_for(setting.compression.weights), np.errstate(over="ignore", invalid="ignore"):
+    # Steps that are too long overflow, and kernels that see nothing divide by zero: both are seen.
+    quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    with threads_for(setting.compression.weights), quiet:
         run = _Run.of(setting, fine)
-        last, coordinates = run.last, run.coordinates
-        name = "DOP853 and LSODA" if coordinates.is_implicit else "DOP853"
-        is_rest, tail = run.journey.is_rest, last.length * last.length
-        if not np.isfinite(last.length):
-            failure = run.curve.failure or "the flow could not be followed to its end"
-            return IntegratedWeights(last.weights, [], np.inf, [name], run.steps, is_rest, failure)
-        coarse = _Run.of(setting, min(_COARSER * fine, 1e-6))
-        others, names = [coarse.last.weights], [name]
-        second = by_another(coordinates, run.curve, fine)
-        if second.state is not None:
-            names.append(second.name)
+        last, coordinates, is_rest = run.last, run.coordinates, run.journey.is_rest
+        names, tail = _integrators(coordinates), last.length * last.length
+        coarse = _Run.of(setting, min(_COARSER * fine, 1e-6), NUDGE)
+        steps = run.steps + coarse.steps
+        saddle = _saddle_left_by_rounding(run, coarse)
+        if saddle is not None:
+            return IntegratedWeights(saddle, [], np.inf, names, steps, is_rest, LEFT_BY_ROUNDING)
+        if run.is_lost:
+            end = coordinates.shaped(run.curve.states[-1])
+            return IntegratedWeights(end, [], np.inf, names, steps, is_rest, _why(run))
+        others = [coarse.last.weights]
+        second = by_another(setting, coordinates, run.curve, fine, is_rest)
+        if second.state is None:
+            names += f" alone ({second.name})"
+        else:
+            names += f" and {second.name}"
             others.append(run.journey.last_step(second.state).weights)
-    steps = run.steps + coarse.steps
     return IntegratedWeights(last.weights, others, tail, names, steps, is_rest, None)
+
+
+def _why(run: _Run) -> str:
+    """Why a run has no end."""
+    if run.coordinates.relative_speed(run.curve.states[-1]) <= AT_REST:
+        return "it comes to rest at a saddle of the loss, in a set that the flow does not leave"
+    return run.curve.failure or "the flow could not be followed to its end"
+
+
+def _saddle_left_by_rounding(run: _Run, nudged: _Run) -> FloatArray | None:
+    """The weights nearest to a saddle that only rounding makes the flow leave, if there is one."""
+    node = where_apart(run.curve, nudged.curve, run.coordinates)
+    return None if node is None else slowest_before(run.curve, run.coordinates, node)
+
+
+def _integrators(coordinates: LiftedCoordinates) -> str:
+    """Of the first run: explicit steps, implicit ones, or one after the other."""
+    if coordinates.implicit_from is None:
+        return "DOP853"
+    return "LSODA" if coordinates.implicit_from == 0.0 else "DOP853, LSODA"
 
 
 class _LimitJourney(LiftedJourney):
@@ -114,11 +144,20 @@ class _Run:
     last: LastStep
 
     @classmethod
-    def of(cls, setting: Setting, rtol: float) -> _Run:
+    def of(cls, setting: Setting, rtol: float, nudge: float = 0.0) -> _Run:
+        """From the start, or from next to it: weights off by `nudge`, relative to each."""
         coordinates = LiftedCoordinates(setting.compression, setting.fit, 1.0, setting.stiffness)
         journey = _LimitJourney(setting, coordinates, rtol)
-        curve = march(journey, coordinates.start)
+        start = coordinates.start
+        start = start * (1.0 + nudge * np.cos(np.arange(start.size)))
+        curve = march(journey, start)
         return cls(coordinates, journey, curve, journey.last_step(curve.states[-1]))
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether no end is known, or only one that is far from where the integrator gave up."""
+        has_failed = self.curve.failure is not None
+        return not self.last.length < (_LONGEST_LAST_STEP if has_failed else np.inf)
 
     @property
     def steps(self) -> int:

@@ -9,8 +9,8 @@ map to each other: D^2 S_U and D T S_V lie in S_U, T^T D S_U in S_V; or X_n S_V 
 in S_V for all n. Where no M with columns in S_U and rows in S_V fits, neither does the limit. Next
 to such a start, however close, the flow does leave: rounding takes an integration there, and what
 it then ends at is no limit of the flow that was asked for. Subspaces are found up to rounding. A
-start may also be on such a manifold without a subspace to tell, and no test here finds that: where
-the closed form in time applies, it does.
+start may also be on such a manifold without a subspace to tell: the closed form in time sees that
+where it applies, and elsewhere an integration from next to the start (`limits/near_saddle.py`).
 """
 
 from __future__ import annotations
