@@ -17,6 +17,7 @@ from flowbias.potentials import (
     HyperbolicPotential,
     UntiedPotential,
 )
+from flowbias.potentials.with_bias import WithBias
 
 ABSENT = -np.inf
 # A few dozen roundings in closed forms; more where logarithms of the start enter (biased depth).
@@ -53,6 +54,7 @@ POTENTIALS = [
         THROUGH_LOGS,
     ),
     ("l2", L2(weights=[1.0, 0.5]), CLOSED_FORM),
+    ("with-bias", WithBias(Hypentropy(scale=[0.1, 20.0]), weight=4.0, d=2), CLOSED_FORM),
 ]
 NONSMOOTH_POTENTIALS = [("l1", L1(weights=[1.0, 2.0]))]
 

@@ -1,5 +1,8 @@
 """flowbias: which of the many zero-error solutions gradient flow picks, exactly, with proof."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from flowbias import datasets, derive, experiments, kernels, nets, regime, theory
 from flowbias._version import __version__ as __version__
 from flowbias.certificates import Certificate, certify
@@ -33,6 +36,9 @@ from flowbias.potentials import (
 from flowbias.problem import InputError, Regression
 from flowbias.solution import Solution, SolveError, Status
 
+if TYPE_CHECKING:
+    from flowbias import estimators as estimators
+
 __all__ = [
     "L1",
     "L2",
@@ -60,6 +66,7 @@ __all__ = [
     "certify",
     "datasets",
     "derive",
+    "estimators",
     "experiments",
     "flow",
     "frobenius_norm",
@@ -74,3 +81,10 @@ __all__ = [
     "rich_limit",
     "theory",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # scikit-learn takes as long to load as all the rest: only for those who use it.
+    if name == "estimators":
+        return import_module("flowbias.estimators")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

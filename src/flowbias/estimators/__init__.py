@@ -1,0 +1,33 @@
+"""Limits of gradient flow as scikit-learn estimators."""
+
+from flowbias.estimators.cross_validation import ImplicitBiasRegressorCV
+from flowbias.estimators.early_stopping import EarlyStoppedRegressor, flow_time_path
+from flowbias.estimators.flow_response import FlowResponse, flow_response
+from flowbias.estimators.leave_one_out import leave_one_out
+from flowbias.estimators.path import implicit_bias_path
+from flowbias.estimators.refits import Refits, leave_one_out_refits
+from flowbias.estimators.regressors import (
+    ImplicitBiasRegressor,
+    MinNormRegressor,
+    RichRegressor,
+)
+from flowbias.estimators.stopping_time import EarlyStoppedRegressorCV
+from flowbias.estimators.uncertainty import Uncertainty, uncertainty
+
+__all__ = [
+    "EarlyStoppedRegressor",
+    "EarlyStoppedRegressorCV",
+    "FlowResponse",
+    "ImplicitBiasRegressor",
+    "ImplicitBiasRegressorCV",
+    "MinNormRegressor",
+    "Refits",
+    "RichRegressor",
+    "Uncertainty",
+    "flow_response",
+    "flow_time_path",
+    "implicit_bias_path",
+    "leave_one_out",
+    "leave_one_out_refits",
+    "uncertainty",
+]

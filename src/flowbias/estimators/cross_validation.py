@@ -1,0 +1,269 @@
+"""The scale, and the depth if asked, by cross-validation: one path of limits per fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import check_cv
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from flowbias._typing import FloatArray
+from flowbias.estimators.fitting import fit_outputs, outputs_at_scales, warn_of
+from flowbias.estimators.inference import LimitInference
+from flowbias.estimators.intercept import FRAMES, Frame, frame_of
+from flowbias.estimators.regressors import ImplicitBiasRegressor, LinearInterpolator
+from flowbias.estimators.samples import Samples, read_data
+from flowbias.estimators.start import log_scales_of, network
+from flowbias.limits.solve import check_tol, limit
+from flowbias.potentials.scale import read_real
+from flowbias.problem import InputError
+
+Scorer = Callable[..., float]
+
+
+class Linear(NamedTuple):
+    """Coefficients as far as an error needs them."""
+
+    coef: FloatArray
+    intercept: FloatArray
+
+    def predict(self, X: Any) -> FloatArray:
+        return np.asarray(X @ self.coef.T + self.intercept)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Data and one split of them."""
+
+    X: Any
+    y: FloatArray
+    weight: FloatArray | None
+    train: NDArray[np.intp]
+    test: NDArray[np.intp]
+
+    def __post_init__(self) -> None:
+        if not self.share > 0.0:
+            raise InputError(
+                "sample_weight: must be positive for some sample of every part left out, got "
+                f"{len(self.test)} zeros in one. Drop samples of weight 0 first, or shuffle them."
+            )
+
+    def samples(self) -> Samples:
+        """The training part."""
+        weight = None if self.weight is None else self.weight[self.train]
+        return Samples.of(self.X[self.train], self.y[self.train], weight)
+
+    @property
+    def test_weight(self) -> FloatArray | None:
+        return None if self.weight is None else self.weight[self.test]
+
+    @property
+    def share(self) -> float:
+        """Of the fold in an average: folds count alike unless samples have weights."""
+        return 1.0 if self.weight is None else float(self.weight[self.test].sum())
+
+    def mse(self, predictor: Any) -> float:
+        """Mean squared error of the test part, over samples and outputs."""
+        found = predictor.predict(self.X[self.test])
+        error = np.square(found - self.y[self.test]).reshape(len(found), -1).mean(axis=1)
+        return float(np.average(error, weights=self.test_weight))
+
+    def score(self, scorer: Scorer, predictor: Any) -> float:
+        given = {} if self.weight is None else {"sample_weight": self.test_weight}
+        return float(scorer(predictor, self.X[self.test], self.y[self.test], **given))
+
+
+@dataclass(frozen=True)
+class FoldPath:
+    """What the path of one fold is worth: NaN where a limit is not certified."""
+
+    mse: list[float]
+    score: list[float]
+    failures: list[str | None]
+
+
+class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
+    """`ImplicitBiasRegressor` whose scale, and depth if a list is given, cross-validation chooses.
+
+    Parameters
+    ----------
+    scales, log_scales : what to try; by default n_scales of them, see `implicit_bias_path`
+    n_scales, eps : number and range of the default scales, for each depth
+    depth : one, or a list to choose from
+    shape, fit_intercept, tol : as for ImplicitBiasRegressor
+    cv : number of folds (default 5), splitter, or list of splits
+    scoring : name or callable; default: negative mean squared error
+    n_jobs : folds at a time, as in joblib
+    """
+
+    _intercepts = tuple(FRAMES)
+
+    def __init__(
+        self,
+        *,
+        scales: Any = None,
+        log_scales: Any = None,
+        n_scales: int = 50,
+        eps: float = 1e-10,
+        depth: Any = 2,
+        shape: float = 0.0,
+        fit_intercept: bool | str = True,
+        cv: Any = None,
+        scoring: Any = None,
+        n_jobs: int | None = None,
+        tol: float = 1e-8,
+    ) -> None:
+        self.scales = scales
+        self.log_scales = log_scales
+        self.n_scales = n_scales
+        self.eps = eps
+        self.depth = depth
+        self.shape = shape
+        self.fit_intercept = fit_intercept
+        self.cv = cv
+        self.scoring = scoring
+        self.n_jobs = n_jobs
+        self.tol = tol
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> ImplicitBiasRegressorCV:
+        """Choose the scale, then find the limit at it on all data.
+
+        sample_weight counts in the fits, in the errors within a fold and in their average.
+        groups goes to the splitter. A limit that is not certified is warned of and never chosen.
+        """
+        check_tol(self.tol)
+        X, y, weight = read_data(self, X, y, sample_weight)
+        samples = Samples.of(X, y, weight)
+        frame = frame_of(samples, self.fit_intercept, self._intercepts)
+        networks = [network(depth, shape=self.shape) for depth in self._depths()]
+        grids = [self._log_scales(frame, net.depth) for net in networks]
+        splits = list(check_cv(self.cv).split(X, y, groups))
+        folds = [Fold(X, y, weight, train, test) for train, test in splits]
+        paths = self._paths(folds, networks, grids)
+        chosen, at = self._judged(folds, grids, paths)
+        self.depth_ = networks[chosen].depth
+        self.log_scale_ = float(grids[chosen][at])
+        self.scale_ = float(np.exp(self.log_scale_))
+        model = frame.model(self._network())
+        fit = fit_outputs(frame, lambda X, y: limit(model, X, y, tol=self.tol), self.tol)
+        self._keep(fit, samples.single)
+        return self
+
+    def _network(self) -> Any:
+        check_is_fitted(self, "log_scale_")
+        return network(self.depth_, log_scale=self.log_scale_, shape=self.shape)
+
+    def _depths(self) -> list[float]:
+        depths = np.atleast_1d(read_real("depth", self.depth, "Pass one depth or a list."))
+        if depths.ndim != 1 or depths.size == 0:
+            raise InputError(
+                f"depth: must be a number or a non-empty list of them, got {self.depth!r}. "
+                "Pass depth=2 or depth=[2, 3]."
+            )
+        return [float(depth) for depth in depths]
+
+    def _log_scales(self, frame: Frame, depth: float) -> FloatArray:
+        given = self.scales, self.log_scales
+        return log_scales_of(*given, frame, depth, self.shape, self.n_scales, self.eps)
+
+    def _paths(
+        self, folds: list[Fold], networks: list[Any], grids: list[FloatArray]
+    ) -> list[list[FoldPath]]:
+        """For each depth, the path of each fold."""
+        scorer = None if self.scoring is None else check_scoring(self, scoring=self.scoring)
+        frame_for = partial(frame_of, fit_intercept=self.fit_intercept, offered=self._intercepts)
+        jobs = (
+            delayed(_fold_path)(fold, frame_for, net, grid, self.tol, scorer)
+            for net, grid in zip(networks, grids, strict=True)
+            for fold in folds
+        )
+        with _one_thread_each(self.n_jobs):
+            done = Parallel(n_jobs=self.n_jobs, prefer="threads")(jobs)
+        return [done[start : start + len(folds)] for start in range(0, len(done), len(folds))]
+
+    def _judged(
+        self, folds: list[Fold], grids: list[FloatArray], paths: list[list[FoldPath]]
+    ) -> tuple[int, int]:
+        """Keep the errors, warn of what failed, and say which depth and scale did best."""
+        outcomes = [
+            (log_scale, failure)
+            for grid, parts in zip(grids, paths, strict=True)
+            for part in parts
+            for log_scale, failure in zip(grid, part.failures, strict=True)
+        ]
+        warn_of(outcomes, f"{type(self).__name__} (never chosen where so)")
+        # (depths, scales, folds)
+        mse = np.stack([np.stack([part.mse for part in parts], axis=-1) for parts in paths])
+        score = np.stack([np.stack([part.score for part in parts], axis=-1) for parts in paths])
+        self.mse_path_, self.score_path_ = (_without_depth(all_) for all_ in (mse, score))
+        self.log_scales_ = _without_depth(np.stack(grids))
+        average = np.average(score, axis=-1, weights=[fold.share for fold in folds])
+        if np.isnan(average).all():
+            raise InputError(
+                "log_scales: must include one whose limits are certified in every fold, got "
+                f"{average.size} without. Take larger scales, or a larger tol ({self.tol:g})."
+            )
+        # The first, so the largest scale, where several do equally well.
+        chosen, at = np.unravel_index(np.nanargmax(average), average.shape)
+        return int(chosen), int(at)
+
+
+def _one_thread_each(n_jobs: int | None) -> AbstractContextManager[Any]:
+    """One BLAS thread per job: set here once, because jobs in threads would undo each other."""
+    from joblib import effective_n_jobs
+
+    alone = effective_n_jobs(n_jobs) == 1
+    return nullcontext() if alone else threadpool_limits(limits=1, user_api="blas")
+
+
+def _without_depth(values: FloatArray) -> FloatArray:
+    """The first axis dropped where there is one depth only."""
+    return values[0] if len(values) == 1 else values
+
+
+def _fold_path(
+    fold: Fold,
+    frame_for: Callable[[Samples], Frame],
+    net: Any,
+    log_scales: FloatArray,
+    tol: float,
+    scorer: Scorer | None,
+) -> FoldPath:
+    """The errors and scores of every scale on the part left out."""
+    frame = frame_for(fold.samples())
+    steps = outputs_at_scales(frame, net, log_scales, tol)
+    failures = [next((step.failure for step in at if step.failure), None) for at in steps]
+    keep = 0 if frame.samples.single else slice(None)
+    limits = (frame.coefficients(np.stack([step.w for step in at])) for at in steps)
+    fits = [Linear(coef[keep], intercept[keep]) for coef, intercept in limits]
+    mse = [fold.mse(fit) for fit in fits]
+    score = [-error for error in mse]
+    if scorer is not None:
+        score = [fold.score(scorer, _estimator(fit)) for fit in fits]
+    mse, score = (
+        [
+            value if failure is None else np.nan
+            for value, failure in zip(part, failures, strict=True)
+        ]
+        for part in (mse, score)
+    )
+    return FoldPath(mse, score, failures)
+
+
+def _estimator(fit: Linear) -> ImplicitBiasRegressor:
+    """A fitted estimator with these coefficients, for scorers."""
+    estimator = ImplicitBiasRegressor()
+    estimator.n_features_in_ = fit.coef.shape[-1]
+    estimator.coef_, estimator.intercept_ = fit
+    return estimator

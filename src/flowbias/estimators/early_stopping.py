@@ -1,0 +1,225 @@
+"""The predictor at a finite time of the flow, as an estimator.
+
+    d theta/dt = -grad L,    L = (c/2) sum weight_i (<x_i, w> + b - y_i)^2
+
+Stopping early is a second kind of regularization beside the scale: at t = 0 the coefficients are 0,
+at t = inf they are the limit. The default loss "half_mean" divides by the number of samples (the
+sum of their weights), so that a time means the same in every fold. With centred data the intercept
+is at every time the one that fits best: the flow of w beside a bias that moves infinitely fast.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_X_y
+
+from flowbias._typing import FloatArray
+from flowbias.estimators.fitting import fit_outputs
+from flowbias.estimators.intercept import FRAMES, Frame, frame_of
+from flowbias.estimators.mirror_frame import MirrorFrame, mirror_frame, root_weights
+from flowbias.estimators.regressors import LinearInterpolator
+from flowbias.estimators.samples import Samples, read_data
+from flowbias.estimators.start import network
+from flowbias.flows.integrate import flow
+from flowbias.flows.loss import loss_constant
+from flowbias.limits.solve import limit
+from flowbias.models.lifted_input import as_float, shown
+from flowbias.potentials.scale import read_real
+from flowbias.problem import InputError
+
+# The relative residual at the first of the default times.
+FIRST_RESIDUAL = 0.98
+# Local error per step: coefficients to about as many digits, and rough times for a grid.
+RTOL, RTOL_FOR_GRID = 1e-9, 1e-6
+# Where nothing moves any time will do.
+AT_REST = 1.0
+
+
+class FlowTimes:
+    """The flows of one frame, one per output, read at times that may include infinity."""
+
+    def __init__(self, frame: Frame, fit_intercept: Any, net: Any, loss: Any, tol: float) -> None:
+        self.frame, self.net, self.tol = frame, net, tol
+        self.mirror: MirrorFrame = mirror_frame(frame, fit_intercept, net)
+        root: Any = root_weights(frame)
+        self.loss = loss_constant(loss, root @ root)
+        self.steps = 0
+
+    def coefficients(self, times: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """coef (n_times, k, d) and intercept (n_times, k)."""
+        finite = times[np.isfinite(times)]
+        found = []
+        if finite.size:
+            along = np.stack([self._along(y, finite) for y in self.frame.y.T], axis=1)
+            found = [self.frame.coefficients(w) for w in along]
+        if finite.size < times.size:
+            found.append(self._limit())
+        return np.stack([coef for coef, _ in found]), np.stack([b for _, b in found])
+
+    def _along(self, y: FloatArray, times: FloatArray) -> FloatArray:
+        if not self.frame.moves:
+            return np.zeros((len(times), self.mirror.X.shape[1]))
+        trajectory = flow(self.mirror.model, self.mirror.X, y, t=times, loss=self.loss, rtol=RTOL)
+        self.steps += trajectory.stats.steps
+        return np.asarray(trajectory.w)
+
+    def _limit(self) -> tuple[FloatArray, FloatArray]:
+        model = self.frame.model(self.net)
+        fit = fit_outputs(self.frame, lambda X, y: limit(model, X, y, tol=self.tol), self.tol)
+        self.steps += sum(solution.stats.steps for solution in fit.solutions)
+        return fit.coef, fit.intercept
+
+    def informative(self, n_times: int, eps: float) -> FloatArray:
+        """Times at which the residual of the slowest output passes n_times levels down to eps.
+
+        Evenly spaced in the logarithm of the residual: long before anything happens, and long
+        after, there is nothing to choose from.
+        """
+        levels = -np.log(np.geomspace(FIRST_RESIDUAL, eps, n_times))
+        times = np.zeros(n_times)
+        for y in self.frame.y.T if self.frame.moves else ():
+            trajectory = flow(
+                self.mirror.model,
+                self.mirror.X,
+                y,
+                loss=self.loss,
+                residual=eps,
+                rtol=RTOL_FOR_GRID,
+            )
+            with np.errstate(divide="ignore"):
+                passed = np.maximum.accumulate(-np.log(trajectory.residual))
+            times = np.maximum(times, np.interp(levels, passed, trajectory.t))
+        return np.unique(times[times > 0.0]) if times.any() else np.array([AT_REST])
+
+
+def flow_time_path(
+    X: Any,
+    y: Any,
+    times: Any = None,
+    *,
+    n_times: int = 50,
+    eps: float = 1e-3,
+    depth: float = 2,
+    scale: float = 1.0,
+    log_scale: float | None = None,
+    shape: float = 0.0,
+    loss: str | float = "half_mean",
+    tol: float = 1e-8,
+) -> tuple[FloatArray, FloatArray]:
+    """Coefficients along the flow of a diagonal network, in the style of `lasso_path`.
+
+    Returns times (n_times,), increasing, and coefs (n_features, n_times), or (n_targets,
+    n_features, n_times) for y of two dimensions. `times` may end with np.inf, the limit. By default
+    they are those at which the relative residual passes n_times levels down to `eps`. As
+    `lasso_path` it fits no intercept: centre X and y for one. One flow per output.
+    """
+    X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)
+    samples = Samples.of(X, y)
+    flows = FlowTimes(
+        frame_of(samples, False), False, network(depth, scale, log_scale, shape), loss, tol
+    )
+    chosen = times_of(times, flows, n_times, eps)
+    coefs = np.moveaxis(flows.coefficients(chosen)[0], 0, -1)
+    return chosen, coefs[0] if samples.single else coefs
+
+
+def times_of(times: Any, flows: FlowTimes, n_times: Any, eps: Any) -> FloatArray:
+    """The times asked for, or informative ones."""
+    if times is not None:
+        return _read_times(times)
+    count, share = as_float(n_times), as_float(eps)
+    if count is None or count < 1 or count % 1:
+        raise InputError(
+            f"n_times: must be a whole number >= 1, got {shown(n_times)}. Pass n_times=50."
+        )
+    if share is None or not 0.0 < share < FIRST_RESIDUAL:
+        raise InputError(
+            f"eps: must lie in (0, {FIRST_RESIDUAL}), got {shown(eps)}. It is the relative "
+            "residual at the last time: pass eps=1e-3."
+        )
+    return flows.informative(int(count), share)
+
+
+def _read_times(times: Any) -> FloatArray:
+    read = np.atleast_1d(read_real("times", times, "Pass increasing times, for instance [0.1, 1]."))
+    if read.ndim != 1 or read.size == 0 or not (read >= 0.0).all() or (np.diff(read) <= 0.0).any():
+        raise InputError(
+            f"times: must be non-negative and increasing, got {shown(times)}. "
+            "Sort them with np.unique(times); np.inf is the limit."
+        )
+    return read
+
+
+class StoppedFlow(LinearInterpolator):
+    """What estimators along a flow share: the start, the clock and the intercept."""
+
+    _intercepts = tuple(FRAMES)
+
+    depth: float
+    scale: float
+    log_scale: float | None
+    shape: float
+    loss: str | float
+
+    def _flows(self, samples: Samples) -> FlowTimes:
+        frame = frame_of(samples, self.fit_intercept, self._intercepts)
+        net = network(self.depth, self.scale, self.log_scale, self.shape)
+        return FlowTimes(frame, self.fit_intercept, net, self.loss, self.tol)
+
+    def _stop_at(self, samples: Samples, time: float) -> None:
+        """Set the attributes of the estimator fitted at this time."""
+        flows = self._flows(samples)
+        coef, intercept = (part[0] for part in flows.coefficients(np.array([time])))
+        self.coef_ = coef[0] if samples.single else coef
+        self.intercept_ = float(intercept[0]) if samples.single else intercept
+        self.n_iter_ = flows.steps
+
+
+class EarlyStoppedRegressor(StoppedFlow):
+    """The predictor of a diagonal network after training for a time.
+
+    Parameters
+    ----------
+    time : when to stop; np.inf is the limit, ImplicitBiasRegressor
+    depth, scale, log_scale, shape, fit_intercept : as for ImplicitBiasRegressor
+    loss : "half_mean", "half", "mean", "sum" or a number c in (c/2) ||.||^2: sets the clock
+    tol : of the certificate at time = np.inf
+    """
+
+    def __init__(
+        self,
+        time: float = 1.0,
+        *,
+        depth: float = 2,
+        scale: float = 1.0,
+        log_scale: float | None = None,
+        shape: float = 0.0,
+        loss: str | float = "half_mean",
+        fit_intercept: bool | str = True,
+        tol: float = 1e-8,
+    ) -> None:
+        self.time = time
+        self.depth = depth
+        self.scale = scale
+        self.log_scale = log_scale
+        self.shape = shape
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EarlyStoppedRegressor:
+        """Follow the flow on (X, y) up to `time`.
+
+        sample_weight multiplies the squared error of a sample in the loss; unlike in the limit it
+        changes the predictor even where the data can be interpolated.
+        """
+        stop = as_float(self.time)
+        if stop is None or not stop >= 0.0:
+            raise InputError(
+                f"time: must be a number >= 0, got {shown(self.time)}. Pass np.inf for the limit."
+            )
+        samples = Samples.of(*read_data(self, X, y, sample_weight))
+        self._stop_at(samples, stop)
+        return self

@@ -1,0 +1,103 @@
+"""From limits to the attributes of a fitted estimator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from flowbias._typing import FloatArray
+from flowbias.certificates import Certificate
+from flowbias.estimators.intercept import Frame
+from flowbias.estimators.scale_walk import Step
+from flowbias.potentials import L2
+from flowbias.solution import Solution, Stats, Status
+
+#: The limit on one X and one column of y.
+Solve = Callable[[Any, FloatArray], Solution]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """One limit per output."""
+
+    coef: FloatArray
+    intercept: FloatArray
+    dual: FloatArray
+    solutions: tuple[Solution, ...]
+
+    @property
+    def failure(self) -> str | None:
+        """What the first output that is not certified says about it."""
+        return next((s.message for s in self.solutions if not s.status.ok), None)
+
+
+def warn_of(failures: Sequence[tuple[float, str | None]], where: str) -> None:
+    """One ConvergenceWarning that names the log-scales whose limits are not certified."""
+    failed = [(log_scale, message) for log_scale, message in failures if message is not None]
+    if failed:
+        scales = ", ".join(f"{log_scale:.6g}" for log_scale in sorted({s for s, _ in failed}))
+        warnings.warn(
+            f"{where}: {len(failed)} of {len(failures)} limits are not certified, at log_scale "
+            f"{scales}. The first: {failed[0][1]}",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+
+
+def fit_outputs(frame: Frame, solve: Solve, tol: float) -> Fit:
+    """The limit for each column of y."""
+    if not frame.moves:
+        solve = _start(tol)
+    return _assembled(frame, [solve(frame.X, column) for column in frame.y.T])
+
+
+def fit_scales(frame: Frame, network: Any, log_scales: FloatArray, tol: float) -> list[Fit]:
+    """The limits for each column of y at every log-scale, each with a warm start from the last."""
+    if not frame.moves:
+        return [fit_outputs(frame, _start(tol), tol)] * len(log_scales)
+    paths = [frame.along(network, log_scales, column, tol) for column in frame.y.T]
+    return [_assembled(frame, solutions) for solutions in zip(*paths, strict=True)]
+
+
+def outputs_at_scales(
+    frame: Frame, network: Any, log_scales: FloatArray, tol: float
+) -> list[tuple[Step, ...]]:
+    """The limit for each column of y, at every log-scale."""
+    if not frame.moves:
+        still = Step(np.zeros(frame.X.shape[1]), None)
+        return [(still,) * frame.y.shape[1]] * len(log_scales)
+    walks = [frame.walk(network, log_scales, column, tol) for column in frame.y.T]
+    return list(zip(*walks, strict=True))
+
+
+def _assembled(frame: Frame, solutions: Sequence[Solution]) -> Fit:
+    """Limits in the frame as coefficients of the data given."""
+    coef, intercept = frame.coefficients(np.stack([solution.w for solution in solutions]))
+    dual = frame.samples.dual_of_given(np.stack([solution.dual for solution in solutions]))
+    return Fit(coef, intercept, dual, tuple(solutions))
+
+
+def _start(tol: float) -> Solve:
+    """Where X is 0 no predictor changes the loss, and gradient flow stays at its start.
+
+    With w = w(0) = 0, a dual of 0 and P y = 0 every measure of a certificate is 0 by definition.
+    """
+
+    def solve(X: Any, y: FloatArray) -> Solution:
+        return Solution(
+            w=np.zeros(X.shape[1]),
+            dual=np.zeros(X.shape[0]),
+            status=Status.PROJECTED if y.any() else Status.CERTIFIED,
+            route="nothing to learn: X is zero",
+            certificate=Certificate(0.0, 0.0, 0.0, 0.0, tol),
+            stats=Stats(0, 0, 0.0),
+            potential=L2(),
+            distance=float(y.any()),
+        )
+
+    return solve

@@ -1,0 +1,81 @@
+"""Leave-one-out errors and standard errors of a fitted limit, for the estimators.
+
+Estimators do not keep their training data, so these methods ask for them again and solve the limit
+once more; all samples are then left out with one factorization (or a few each, where exact).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.utils.extmath import safe_sparse_dot
+
+from flowbias._typing import FloatArray
+from flowbias.estimators.intercept import Frame, frame_of
+from flowbias.estimators.leave_one_out import residuals_of
+from flowbias.estimators.linear_response import LinearResponse, linear_response
+from flowbias.estimators.mirror_frame import mirror_frame, root_weights
+from flowbias.estimators.refits import refits_of
+from flowbias.estimators.samples import Samples, read_data
+from flowbias.estimators.uncertainty import Uncertainty, uncertainty_of
+from flowbias.estimators.weighted_rows import Rows
+from flowbias.problem import Regression
+
+
+class LimitInference:
+    """Adds inference to an estimator that is the limit of a model with a potential."""
+
+    fit_intercept: Any
+    tol: float
+    _intercepts: tuple[Any, ...]
+
+    @abstractmethod
+    def _network(self) -> Any:
+        """The model whose limit this is, without its intercept."""
+
+    def leave_one_out(
+        self, X: Any, y: Any, sample_weight: Any = None, *, exact: bool = False
+    ) -> FloatArray:
+        """y minus the prediction for each sample by the limit on all others, of y's shape.
+
+        To first order from one factorization, which is exact at the min-norm end; or by
+        warm-started refits (`exact`). A sample of weight 0 is left out anyway.
+        """
+        X, y, weight = read_data(self, X, y, sample_weight)
+        samples = Samples.of(X, y, weight)
+        frame = frame_of(samples, self.fit_intercept, self._intercepts)
+        responses = list(self._responses(frame))
+        coef, intercept = frame.coefficients(np.stack([r.solution.w for r in responses]))
+        left = y.reshape(len(y), -1) - safe_sparse_dot(X, coef.T) - intercept
+        kept = slice(None) if samples.kept is None else samples.kept
+        left[kept] = np.stack([_residuals(r, exact, self.tol) for r in responses], axis=1)
+        return np.asarray(left[:, 0] if samples.single else left)
+
+    def uncertainty(
+        self, X: Any, y: Any, sample_weight: Any = None, *, sigma: float | None = None
+    ) -> Uncertainty | list[Uncertainty]:
+        """Standard errors and degrees of freedom; a list of them for several outputs.
+
+        sigma is the standard deviation of the noise in y, by default estimated from the
+        leave-one-out residuals.
+        """
+        samples = Samples.of(*read_data(self, X, y, sample_weight))
+        frame = frame_of(samples, self.fit_intercept, self._intercepts)
+        found = [uncertainty_of(response, sigma) for response in self._responses(frame)]
+        return found[0] if samples.single else found
+
+    def _responses(self, frame: Frame) -> Iterator[LinearResponse]:
+        mirror = mirror_frame(frame, self.fit_intercept, self._network())
+        root = root_weights(frame)
+        for y in frame.y.T:
+            rows = Rows(
+                Regression(mirror.X, y), mirror.free, frame.X_mean, root, mirror.has_bias_column
+            )
+            yield linear_response(mirror.model, rows, self.tol)
+
+
+def _residuals(response: LinearResponse, exact: bool, tol: float) -> FloatArray:
+    return refits_of(response, tol).residuals if exact else residuals_of(response)

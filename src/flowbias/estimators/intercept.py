@@ -1,0 +1,205 @@
+"""What `fit_intercept` means: which problem is solved, and the way back to coefficients.
+
+False        X w = y.
+"centered"   (also True) X and y less their (weighted) means; the intercept is what makes the
+             residuals average to zero. A convention of statistics, not a gradient flow: it is the
+             limit with a bias that costs nothing.
+"trained"    a bias parameter that starts at 0 and is trained with the rest: see `trained_bias.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.designs import SMALL
+from flowbias.estimators.bias_elimination import CANCELLED
+from flowbias.estimators.centred_sparse import CentredSparseDesign
+from flowbias.estimators.samples import Samples, is_sparse
+from flowbias.estimators.scale_walk import Step, step_of, walk
+from flowbias.estimators.trained_bias import TrainedBias
+from flowbias.limits.scale_path import limit_path
+from flowbias.limits.solve import limit
+from flowbias.problem import InputError
+from flowbias.solution import Solution
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The problem that is solved, one column of y at a time, and where its origin lies."""
+
+    samples: Samples
+    X: Any
+    y: FloatArray
+    X_mean: FloatArray
+    y_mean: FloatArray
+
+    @property
+    def moves(self) -> bool:
+        """Whether gradient flow leaves its start: X has a nonzero entry."""
+        return bool(np.any(self.X.data if is_sparse(self.X) else self.X))
+
+    def model(self, network: Any) -> Any:
+        """What goes to the limit in place of the network."""
+        return network
+
+    def along(
+        self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
+    ) -> tuple[Solution, ...]:
+        """The limits on one output at each log-scale, certified or not."""
+        return limit_path(network, self.X, y, log_scales=log_scales, tol=tol, throw=False).solutions
+
+    def walk(
+        self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
+    ) -> Sequence[Step]:
+        """The same in less time, without certificates to keep: for cross-validation."""
+        return walk(network, self.X, y, log_scales, tol)
+
+    def coefficients(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """coef (k, d) and intercept (k,) of limits w, one per row."""
+        return w, self.y_mean - w @ self.X_mean
+
+
+@dataclass(frozen=True)
+class CentredFrame(Frame):
+    """The rows of X, times the roots of the weights, add up to zero."""
+
+    def walk(
+        self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
+    ) -> Sequence[Step]:
+        # One row less says the same, and independent rows need no singular value decomposition.
+        both = np.column_stack([self.X, y])
+        rest = _contrasts(both, self.samples.root_weight)
+        return walk(network, rest[:, :-1], rest[:, -1], log_scales, tol)
+
+
+def _contrasts(rows: FloatArray, root_weight: FloatArray | None) -> FloatArray:
+    """n - 1 orthonormal combinations of the rows that see no constant: a reflection less a row."""
+    e = np.ones(len(rows)) if root_weight is None else root_weight
+    axis = e / np.linalg.norm(e)
+    axis[0] += 1.0
+    return np.asarray(rows - np.outer(axis, (axis @ rows) / axis[0]))[1:]
+
+
+@dataclass(frozen=True)
+class LargeFrame(Frame):
+    """X is a design, centred without being filled."""
+
+    @property
+    def moves(self) -> bool:
+        return bool(np.any(self.samples.X.data))
+
+
+@dataclass(frozen=True)
+class TrainedFrame(Frame):
+    """The last entry of a limit is its bias."""
+
+    @property
+    def moves(self) -> bool:
+        return True  # the bias does
+
+    def model(self, network: Any) -> TrainedBias:
+        return TrainedBias(network, self.samples.root_weight)
+
+    def along(
+        self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
+    ) -> tuple[Solution, ...]:
+        models = (self.model(network.at_log_scale(float(log_scale))) for log_scale in log_scales)
+        return tuple(limit(model, self.X, y, tol=tol, throw=False) for model in models)
+
+    def walk(
+        self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
+    ) -> Sequence[Step]:
+        return [step_of(solution) for solution in self.along(network, log_scales, y, tol)]
+
+    def coefficients(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return w[:, :-1], w[:, -1]
+
+
+def plain(samples: Samples) -> Frame:
+    """Data as they are."""
+    return _at_origin(Frame, samples, samples.X)
+
+
+def trained(samples: Samples) -> Frame:
+    """Data as they are, for a model that has its own bias."""
+    refuse_large(samples.X, 'fit_intercept="trained"')
+    return _at_origin(TrainedFrame, samples, as_array(samples.X))
+
+
+def _at_origin(kind: type[Frame], samples: Samples, X: Any) -> Frame:
+    d, k = X.shape[1], samples.y.shape[1]
+    y = samples.weighted(samples.y)
+    return kind(samples, samples.weighted(X), y, np.zeros(d), np.zeros(k))
+
+
+def centred(samples: Samples) -> Frame:
+    """Data less their means."""
+    if is_large(samples.X):
+        return _centred_large(samples)
+    (X, X_mean), (y, y_mean) = (
+        _centred(part, samples.weight) for part in (as_array(samples.X), samples.y)
+    )
+    return CentredFrame(samples, samples.weighted(X), samples.weighted(y), X_mean, y_mean)
+
+
+def _centred_large(samples: Samples) -> Frame:
+    weight = np.ones(len(samples.y)) if samples.weight is None else samples.weight
+    mean = np.asarray(weight @ samples.X) / weight.sum()
+    y, y_mean = _centred(samples.y, samples.weight)
+    X = CentredSparseDesign(samples.weighted(samples.X), np.sqrt(weight), mean)
+    return LargeFrame(samples, X, samples.weighted(y), mean, y_mean)
+
+
+def _centred(values: FloatArray, weight: FloatArray | None) -> tuple[FloatArray, FloatArray]:
+    mean = np.average(values, axis=0, weights=weight)
+    rest = values - mean
+    # Else a constant column, or a sample at the mean, would be a constraint made of rounding.
+    rest[np.abs(rest) <= CANCELLED * np.abs(values).max(axis=0)] = 0.0
+    return rest, mean
+
+
+def is_large(X: Any) -> bool:
+    """Whether X is sparse and has too many entries, zeros counted, to be made dense."""
+    return is_sparse(X) and X.shape[0] * X.shape[1] > SMALL
+
+
+def as_array(X: Any) -> FloatArray:
+    """X as a dense array."""
+    return np.asarray(X.toarray() if is_sparse(X) else X)
+
+
+def refuse_large(X: Any, purpose: str) -> None:
+    """InputError where X would have to be made dense and is too large for it."""
+    if is_large(X):
+        raise InputError(
+            f"X: must have at most {SMALL} entries, zeros counted, for {purpose}, which makes it "
+            f"dense; got shape {X.shape}. ImplicitBiasRegressor and MinNormRegressor with "
+            "fit_intercept=True or False keep it sparse."
+        )
+
+
+FRAMES: dict[Hashable, Callable[[Samples], Frame]] = {
+    False: plain,
+    True: centred,
+    "centered": centred,
+    "trained": trained,
+}
+
+
+def frame_of(
+    samples: Samples, fit_intercept: Any, offered: tuple[Any, ...] = tuple(FRAMES)
+) -> Frame:
+    """The frame that `fit_intercept` asks for, among those offered."""
+    known = [choice for choice in offered if fit_intercept is not None and fit_intercept == choice]
+    if not known:
+        names = ", ".join(repr(choice) for choice in offered)
+        raise InputError(
+            f"fit_intercept: must be one of {names}, got {fit_intercept!r}. "
+            'True is "centered"; docs/estimators.md says what each of them means.'
+        )
+    return FRAMES[known[0]](samples)

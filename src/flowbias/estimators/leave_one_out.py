@@ -1,0 +1,61 @@
+"""Leave-one-out residuals of a limit from one fit.
+
+The limit without sample i is the one whose dual has nu_i = 0. To first order the others keep their
+targets while nu_i is taken away, H d nu = delta e_i with d nu_i = -nu_i, so that
+
+    y_i - (prediction without i) = nu_i / (H^-1)_ii
+
+exact where H is constant (the min-norm end), an approximation elsewhere: `leave_one_out_refits`
+has the exact ones. With an intercept H^-1 is the block of the bordered inverse of [[H, 1], [1, 0]].
+A sample whose row depends on the others is not interpolated but fitted by least squares, whatever
+the potential; there the classical (y - fit)_i / (1 - leverage_i) is exact at every scale.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray, Mask
+from flowbias.estimators.linear_response import LinearResponse, linear_response
+from flowbias.estimators.weighted_rows import weighted_rows
+from flowbias.limits.routes import HasPotential
+from flowbias.problem import InputError
+
+# Distance of a leverage from 1 below which half of the digits of y - fit are gone.
+INTERPOLATED = 1e-8
+
+
+def leave_one_out(
+    model: HasPotential,
+    X: Any,
+    y: Any = None,
+    *,
+    fit_intercept: bool = False,
+    sample_weight: Any = None,
+    tol: float = 1e-10,
+) -> FloatArray:
+    """Residual y_i minus the prediction for sample i by the limit on the others, first order.
+
+    One factorization beyond the fit. With `fit_intercept` the limit is that of the centred data.
+    """
+    rows = weighted_rows(X, y, fit_intercept, sample_weight)
+    return residuals_of(linear_response(model, rows, tol))
+
+
+def residuals_of(response: LinearResponse) -> FloatArray:
+    """The leave-one-out residuals that a linear response predicts, in the units of y."""
+    n = len(response.problem.y)
+    if n < 2:
+        raise InputError(
+            f"X: must have at least 2 samples to leave one out, got {n}. Pass more samples."
+        )
+    interpolated = is_interpolated(response)
+    diagonal = np.where(interpolated, np.diagonal(response.dual_dy), 1.0 - response.leverage)
+    return np.where(interpolated, response.dual, response.misfit) / diagonal / response.rows.root
+
+
+def is_interpolated(response: LinearResponse) -> Mask:
+    """Samples whose own target alone decides their fit."""
+    return np.asarray(response.leverage > 1.0 - INTERPOLATED)

@@ -1,0 +1,171 @@
+"""The limit without each sample in turn, started from what the full fit predicts for it.
+
+The linear response predicts the dual without sample i, which has nu_i = 0. From there one of the
+solver's own Newton methods finishes on the samples that remain:
+
+    on the dual alone         where w'(z) hardly changes on the way (the kernel side), and for any
+                              potential whose dual map has no known form
+    in weights and slacks     elsewhere at depth 2 and depth D
+    from scratch              where a sample changes so much that neither gets there
+
+Each refit is certified like any other limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray, Mask
+from flowbias.certificates import certify
+from flowbias.estimators.leave_one_out import is_interpolated, residuals_of
+from flowbias.estimators.linear_response import LinearResponse, linear_response
+from flowbias.estimators.warm_newton import FINISHES, Finish, Prediction
+from flowbias.estimators.weighted_rows import weighted_rows, without
+from flowbias.limits.normal_equations import Effort
+from flowbias.limits.routes import HasPotential
+from flowbias.limits.solve import limit
+from flowbias.problem import Constraint
+from flowbias.routing import first_fitting
+from flowbias.solution import Solution
+
+
+@dataclass(frozen=True)
+class Refits:
+    """Exact leave-one-out residuals, and what each of them cost.
+
+    factorizations  per sample: 0 where the prediction was exact, or least squares decides
+    from_scratch    samples for which the warm start was given up
+    """
+
+    residuals: FloatArray
+    factorizations: Any
+    from_scratch: Mask
+
+
+def leave_one_out_refits(
+    model: HasPotential,
+    X: Any,
+    y: Any = None,
+    *,
+    fit_intercept: bool = False,
+    sample_weight: Any = None,
+    tol: float = 1e-10,
+) -> Refits:
+    """Residual y_i minus the prediction for sample i by the limit on the others, exactly.
+
+    SolveError where one of the limits cannot be certified to `tol`. Samples whose row depends on
+    the others are fitted by least squares, whose leave-one-out residual needs no refit.
+    """
+    rows = weighted_rows(X, y, fit_intercept, sample_weight)
+    return refits_of(linear_response(model, rows, tol), tol)
+
+
+def refits_of(response: LinearResponse, tol: float) -> Refits:
+    """The refits that start from a linear response."""
+    residuals = residuals_of(response)
+    n = len(residuals)
+    factorizations, from_scratch = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool)
+    finish = first_fitting(response.model, FINISHES).prepare(response)
+    for i in np.flatnonzero(is_interpolated(response)):
+        refit = _Refit(response, int(i), tol)
+        with np.errstate(all="ignore"):
+            w = refit.warm(finish)
+        if w is None:
+            w, from_scratch[i] = refit.cold(), True
+        residuals[i], factorizations[i] = refit.residual(w), refit.effort.factorizations
+    return Refits(residuals, factorizations, from_scratch)
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """The constraint without one sample.
+
+    Leaving out sample i confines the basis duals to those orthogonal to t, row i of the lift. A
+    reflection that takes t to a multiple of a unit vector makes that a matter of deleting one row,
+    which is row i itself where the basis rows are the samples'.
+    """
+
+    normal: FloatArray  # of the reflection
+    pivot: int
+
+    @classmethod
+    def orthogonal_to(cls, t: FloatArray) -> Remaining:
+        pivot = int(np.abs(t).argmax())
+        normal = t / np.linalg.norm(t)
+        normal[pivot] += np.copysign(1.0, normal[pivot])
+        return cls(normal / np.linalg.norm(normal), pivot)
+
+    def restrict(self, values: FloatArray) -> FloatArray:
+        """Basis duals, targets or rows in the basis of what remains."""
+        return np.delete(self._reflected(values), self.pivot, axis=0)
+
+    def extend(self, dual: FloatArray) -> FloatArray:
+        """The dual of all basis rows."""
+        return self._reflected(np.insert(dual, self.pivot, 0.0))
+
+    def constraint(self, whole: Constraint) -> Constraint:
+        if np.count_nonzero(self.normal) == 1:
+            rows, scale = (
+                np.delete(whole.rows, self.pivot, 0),
+                np.delete(whole.row_scale, self.pivot),
+            )
+            return Constraint(rows, scale, np.delete(whole.target, self.pivot))
+        rows = self.restrict(whole.row_scale[:, None] * whole.rows)
+        return Constraint(rows, np.ones(len(rows)), self.restrict(whole.target))
+
+    def _reflected(self, values: FloatArray) -> FloatArray:
+        return values - 2.0 * np.multiply.outer(self.normal, self.normal @ values)
+
+
+class _Refit:
+    """One sample left out."""
+
+    def __init__(self, response: LinearResponse, i: int, tol: float) -> None:
+        self.response, self.i, self.tol, self.effort = response, i, tol, Effort()
+        problem, free = response.problem, response.rows.free
+        self.X, self.y = np.delete(problem.X, i, axis=0), np.delete(problem.y, i)
+        self.x, self.target = problem.X[i], float(problem.y[i])
+        if free is not None:
+            # The samples that remain have an intercept, or centre, of their own.
+            e = np.delete(free, i)
+            share = free[i] / float(e @ e)
+            self.x, self.target = self.x - share * (e @ self.X), self.target - share * (e @ self.y)
+            self.X, self.y = without(e, self.X), without(e, self.y)
+
+    def residual(self, w: FloatArray) -> float:
+        return float(self.target - self.x @ w) / float(self.response.rows.root[self.i])
+
+    def warm(self, finish: Finish) -> FloatArray | None:
+        """The limit from the prediction, if Newton's method gets there; certified."""
+        response, potential = self.response, self.response.model.potential
+        shift = response.model.shift
+        if len(response.constraint.target) == 1:
+            # Nothing is left to fit: the flow stays where it starts.
+            return potential.grad_dual(np.zeros_like(response.solution.w) + shift)
+        t = response.lift[self.i]
+        remaining = Remaining.orthogonal_to(t)
+        column, diagonal = response.inverse @ t, response.dual_dy[self.i, self.i]
+        predicted = response.basis_dual - response.dual[self.i] / diagonal * column
+
+        def solve(gap: FloatArray) -> FloatArray:
+            # H^-1 on what remains, by taking out one row and column of the whole inverse.
+            v = remaining.extend(gap)
+            return remaining.restrict(response.inverse @ v - column * (column @ v / diagonal))
+
+        constraint = remaining.constraint(response.constraint)
+        ahead = Prediction(constraint, remaining.restrict(predicted), solve)
+        finished = finish(ahead, self.effort)
+        if finished is None:
+            return None
+        w, dual = finished
+        nu = np.delete(response.lift @ remaining.extend(dual), self.i)
+        proof = certify(self.X, self.y, w, nu, potential, shift, tol=self.tol)
+        return w if proof.ok else None
+
+    def cold(self) -> FloatArray:
+        solution: Solution = limit(self.response.model, self.X, self.y, tol=self.tol)
+        self.effort.factorizations += solution.stats.factorizations
+        return solution.w

@@ -1,0 +1,154 @@
+"""Limits at many scales for cross-validation: about one factorization each, and no error bounds.
+
+Neighbouring scales have neighbouring duals. The next one is extrapolated from the last four, and
+Newton's method on the dual corrects it, with one factorization for as long as that helps (a chord
+method). Every limit passes a test of its feasibility and of its duality gap,
+
+    Q(w) + Q*(X^T nu) - <nu, y>  <=  tol (|Q| + |Q*| + 2 |<X^T nu, w>|),   summed by coordinates,
+
+recomputed from the data; one that does not is solved for from scratch, with the full certificate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flowbias import _extended as extended
+from flowbias._threads import threads_for
+from flowbias._typing import FloatArray
+from flowbias.designs import design_of
+from flowbias.limits.normal_equations import Effort, NormalEquations
+from flowbias.limits.scale_path import limit_path
+from flowbias.limits.solve import limit_with_state
+from flowbias.models import MirrorModel
+from flowbias.problem import Regression
+from flowbias.solution import Solution
+
+# Residual at which a limit is near enough to be tested, as a share of the tolerance of the test.
+NEAR = 1e-2
+# A step that leaves more than this share of the residual calls for a new factorization.
+SLOW = 0.3
+MAX_FACTORIZATIONS, MAX_STEPS = 3, 30
+# Duals of an extrapolation: four make a cubic.
+MEMORY = 4
+
+
+class Step(NamedTuple):
+    """The limit at one scale, and what it says where it is not certified."""
+
+    w: FloatArray
+    failure: str | None
+
+
+def walk(
+    network: MirrorModel, X: Any, y: FloatArray, log_scales: FloatArray, tol: float
+) -> list[Step]:
+    """The limits on (X, y) at each log-scale, in the order given."""
+    if design_of(X) is not None:
+        path = limit_path(network, X, y, log_scales=log_scales, tol=tol, throw=False)
+        return [step_of(solution) for solution in path]
+    problem = Regression(X, y)
+    if problem.constraint.distance > 0.0:
+        # The limit does not interpolate: the test would have to be told what it projects on.
+        return [step_of(_solved(network, problem, s, tol)) for s in log_scales]
+    walker = _Walker(network, problem, tol)
+    with threads_for(problem.X), np.errstate(all="ignore"):
+        return [walker.at(float(log_scale)) for log_scale in log_scales]
+
+
+def step_of(solution: Solution) -> Step:
+    return Step(solution.w, None if solution.status.ok else solution.message)
+
+
+def _solved(network: MirrorModel, problem: Regression, log_scale: float, tol: float) -> Solution:
+    model: Any = network.at_log_scale(log_scale)
+    return limit_with_state(model, problem, tol=tol, warm=None)[0]
+
+
+@dataclass
+class _Walker:
+    network: MirrorModel
+    problem: Regression
+    tol: float
+    #: log-scale and normalized dual of the constraint's rows, the last MEMORY of them
+    past: list[tuple[float, FloatArray]] = field(default_factory=list)
+
+    def at(self, log_scale: float) -> Step:
+        model = self.network.at_log_scale(log_scale)
+        unit = _dual_unit(model, log_scale)
+        dual = self._corrected(model, unit * self._predicted(log_scale))
+        if dual is not None:
+            nu = self.problem.constraint.dual_of_data(dual)
+            w = model.potential.grad_dual(self.problem.X.T @ nu)
+            if self._is_proved(model, w, nu):
+                self._remember(log_scale, dual / unit)
+                return Step(w, None)
+        solution = _solved(self.network, self.problem, log_scale, self.tol)
+        self.past = []
+        if solution.status.ok:
+            self._remember(log_scale, self._dual_of_rows(solution.dual) / unit)
+        return step_of(solution)
+
+    def _remember(self, log_scale: float, dual: FloatArray) -> None:
+        before = [entry for entry in self.past if entry[0] != log_scale]
+        self.past = [*before[1 - MEMORY :], (log_scale, dual)]
+
+    def _predicted(self, log_scale: float) -> FloatArray:
+        """The polynomial through the last duals, at the new log-scale; 0 where there are none."""
+        if not self.past:
+            return np.zeros(len(self.problem.constraint.target))
+        scales = [s for s, _ in self.past]
+        terms = [_lagrange(scales, s, log_scale) * dual for s, dual in self.past]
+        return np.asarray(np.sum(terms, axis=0))
+
+    def _corrected(self, model: MirrorModel, dual: FloatArray) -> FloatArray | None:
+        """The dual of a limit that is near, from one that is not far; None where it is."""
+        constraint, potential = self.problem.constraint, model.potential
+        size = extended.length(constraint.target)
+        system, before = None, np.inf
+        effort = Effort()
+        for _ in range(MAX_STEPS):
+            z = constraint.adjoint(dual)
+            gap = constraint.target - constraint.apply(potential.grad_dual(z))
+            residual = extended.length(gap)
+            if residual <= NEAR * self.tol * size:
+                return dual
+            if not residual < np.inf:
+                return None
+            if system is None or residual > SLOW * before:
+                if effort.factorizations == MAX_FACTORIZATIONS or residual > before:
+                    return None
+                system = NormalEquations(constraint, potential.hess_dual(z), effort)
+            before = residual
+            dual = dual + system.solve(gap, refine=False)
+        return None
+
+    def _is_proved(self, model: MirrorModel, w: FloatArray, nu: FloatArray) -> bool:
+        """The test of this module's head, on the data as they were given."""
+        X, y, potential = self.problem.X, self.problem.y, model.potential
+        z, misfit = X.T @ nu, X @ w - y
+        value, conjugate, product = potential.value_terms(w), potential.conjugate_terms(z), z * w
+        gap = abs(float(np.sum(value + conjugate - product)) + float(nu @ misfit))
+        unit = float(np.sum(np.abs(value) + np.abs(conjugate) + 2.0 * np.abs(product)))
+        # Against ||y|| alone, which is less than what a certificate compares with.
+        return extended.length(misfit) <= self.tol * extended.length(y) and gap <= self.tol * unit
+
+    def _dual_of_rows(self, nu: FloatArray) -> FloatArray:
+        """The dual of the constraint's rows that belongs to one of X's rows."""
+        constraint = self.problem.constraint
+        if constraint.to_data is None:
+            return nu / constraint.row_scale
+        return constraint.rows @ (self.problem.X.T @ nu)  # orthonormal rows
+
+
+def _dual_unit(model: Any, log_scale: float) -> float:
+    """scale^(2 - depth), the reach of the dual at depth D >= 3: 1 at depth 2."""
+    return float(np.exp((2.0 - model.depth) * log_scale - model.potential.log_unit))
+
+
+def _lagrange(nodes: list[float], node: float, at: float) -> float:
+    """The polynomial that is 1 at `node` and 0 at the other nodes."""
+    return float(np.prod([(at - other) / (node - other) for other in nodes if other != node]))

@@ -1,0 +1,119 @@
+"""The network that `depth`, `scale`, `log_scale` and `shape` describe, and scales to try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.designs import design_of
+from flowbias.estimators.intercept import Frame, as_array
+from flowbias.models import DiagonalNet, UntiedDiagonalNet
+from flowbias.potentials.scale import read_real, require
+from flowbias.problem import InputError
+
+# scale^depth over the l2 norm of the least-norm fit at the largest default scale. At depth 2 the
+# limit there exceeds the least l2 norm by a factor of at most 1 + e, (1 + e) / sqrt(48 e) = 10: a
+# fiftieth of a percent. [woodworth2020, Theorem 2, with the sharper constant]
+KERNEL_END = 10.0
+# Eigenvalues of a Gram matrix below this share of the largest are rounding.
+GRAM_ROUNDING = 1e-12
+
+
+def network(
+    depth: Any, scale: Any = 1.0, log_scale: Any = None, shape: Any = 0.0
+) -> DiagonalNet | UntiedDiagonalNet:
+    """The diagonal network at its start; log_scale, where given, stands in for the scale."""
+    start = {"scale": scale} if log_scale is None else {"log_scale": log_scale}
+    ratio = read_real("shape", shape, "Pass one number in (-1, 1).")
+    if ratio.ndim:
+        raise InputError(f"shape: must be a single number, got {shape!r}. Pass shape=0.5.")
+    tied = DiagonalNet(depth, **start)
+    if ratio == 0.0:
+        return tied
+    if tied.depth != 2.0:
+        raise InputError(
+            f"shape: must be 0 unless depth is 2, got {ratio:g} at depth {tied.depth:g}. "
+            "Layers of different size are known at depth 2 only."
+        )
+    return UntiedDiagonalNet(**start, shape=ratio)
+
+
+def log_scales_of(
+    scales: Any,
+    log_scales: Any,
+    frame: Frame,
+    depth: float,
+    shape: float,
+    n_scales: int,
+    eps: float,
+) -> FloatArray:
+    """The log-scales asked for, largest first; by default `n_scales` that suit the data."""
+    if scales is not None and log_scales is not None:
+        raise InputError(
+            "scales: must not be given together with log_scales, got both. Pass one of them."
+        )
+    if scales is not None:
+        sizes = read_real("scales", scales, "Pass a list of positive numbers.")
+        require("scales", sizes, (sizes > 0) & (sizes < np.inf), "must be > 0 and finite", _SCALES)
+        log_scales = np.log(sizes)
+    if log_scales is None:
+        return default_log_scales(frame, depth, shape, n_scales, eps)
+    logs = np.atleast_1d(read_real("log_scales", log_scales, "Pass natural logarithms."))
+    if logs.ndim != 1 or logs.size == 0 or not np.isfinite(logs).all():
+        raise InputError(
+            f"log_scales: must be a non-empty list of finite numbers, got {log_scales!r}. "
+            "Pass natural logarithms, for example np.linspace(2, -10, 50)."
+        )
+    return np.sort(logs)[::-1]
+
+
+_SCALES = "For scales too small for a float pass log_scales."
+
+
+def default_log_scales(
+    frame: Frame, depth: float, shape: float, n_scales: int, eps: float
+) -> FloatArray:
+    """From the kernel regime down, evenly spaced: scale^depth from 10 ||w|| to 10 eps ||w||.
+
+    w is the fit of least l2 norm (the largest one, for several outputs), so the grid follows a
+    change of units in X or y. An uneven start counts as alpha^2 (1 + s^2) / (1 - s^2).
+    [azulay2021, section 4]
+    """
+    _check_grid(n_scales, eps)
+    size = _least_norm(frame) or 1.0
+    unevenness = np.log((1.0 + shape**2) / (1.0 - shape**2))
+    top = (np.log(KERNEL_END * size) - unevenness) / depth
+    return np.linspace(top, top + np.log(eps) / depth, n_scales)
+
+
+def _least_norm(frame: Frame) -> float:
+    """||w||_2 of the least-norm fit, the largest over outputs; a rough one, for a grid."""
+    X, y = frame.X, frame.y
+    design = design_of(X)
+    wide = design is not None or X.shape[0] <= X.shape[1]
+    if design is not None:
+        one = np.ones(design.n)
+        product = sum(block.gram(np.ones(block.width), one) for block in design.blocks())
+    else:
+        product = as_array(X @ X.T if wide else X.T @ X)
+    values, vectors = np.linalg.eigh(product)
+    kept = values > GRAM_ROUNDING * values[-1]
+    # ||w||^2 = y^T (X X^T)^+ y; from the other side w = (X^T X)^+ X^T y.
+    shares = vectors[:, kept].T @ (y if wide else X.T @ y)
+    weights = values[kept, None] if wide else values[kept, None] ** 2
+    return float(np.sqrt((shares**2 / weights).sum(axis=0).max()))
+
+
+def _check_grid(n_scales: int, eps: float) -> None:
+    count = read_real("n_scales", n_scales, "Pass a whole number.")
+    require(
+        "n_scales", count, (count >= 1) & (count % 1 == 0), "must be a whole number >= 1", _COUNT
+    )
+    share = read_real("eps", eps, _SHARE)
+    require("eps", share, (share > 0) & (share < 1), "must lie in (0, 1)", _SHARE)
+
+
+_COUNT = "Pass n_scales=50."
+_SHARE = "It is the smallest scale^depth as a share of the largest: pass eps=1e-10."

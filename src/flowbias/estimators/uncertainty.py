@@ -1,0 +1,120 @@
+"""What noise in y does to a limit: degrees of freedom, noise level, standard errors.
+
+    degrees of freedom   trace d(fitted)/dy = rank of X (with the column of ones, if there is an
+                         intercept). For an interpolator that is n whatever the scale: its fit to
+                         the training data says nothing. What does change with the scale:
+    shares               p_j = w'(z_j) x_j^T H^-1 x_j in [0, 1], the part that coordinate j takes
+                         in the answer to a change of y; they sum to the rank
+    carriers             (sum p)^2 / sum p^2: how many coordinates carry the fit. d where all take
+                         the same part, rank where as many as there are samples do (rich end)
+    gain                 ||dw/dy||_F: noise of variance sigma^2 in y moves w by gain * sigma
+    standard errors      sigma times the lengths of the rows of dw/dy: the spread of the limit
+                         around its value at the noiseless y, to first order. Not its bias.
+
+The noise level comes from leave-one-out residuals nu_i / (H^-1)_ii. If y were noise alone their
+variance would be sigma^2 sum_j (H^-1)_ij^2 / (H^-1)_ii^2, hence
+
+    sigma^2 = mean of  nu_i^2 / sum_j (H^-1)_ij^2
+
+What the other samples cannot tell about sample i counts as noise: an upper estimate where y has
+signal. Samples fitted by least squares enter as misfit_i^2 / (1 - leverage_i), the usual estimate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.estimators.leave_one_out import is_interpolated
+from flowbias.estimators.linear_response import LinearResponse, linear_response
+from flowbias.estimators.weighted_rows import weighted_rows
+from flowbias.limits.routes import HasPotential
+from flowbias.models.lifted_input import as_float, shown
+from flowbias.problem import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """First-order effect of independent noise of standard deviation `sigma` in y.
+
+    w_error, intercept_error  standard errors of the coefficients and of the intercept
+    sigma                     as given, or estimated from the leave-one-out residuals
+    degrees_of_freedom        trace of d(fitted)/dy
+    carriers, gain            see the module
+    """
+
+    w_error: FloatArray
+    intercept_error: float
+    sigma: float
+    degrees_of_freedom: float
+    carriers: float
+    gain: float
+    _dw_dy: FloatArray
+    _db_dy: FloatArray
+
+    def prediction_error(self, X: Any) -> FloatArray:
+        """Standard error of X w + b, one per row of X; the noise of a new y is not part of it."""
+        moved = np.asarray(X) @ self._dw_dy + self._db_dy
+        return np.asarray(self.sigma * np.linalg.norm(moved, axis=1))
+
+
+def uncertainty(
+    model: HasPotential,
+    X: Any,
+    y: Any = None,
+    *,
+    sigma: float | None = None,
+    fit_intercept: bool = False,
+    sample_weight: Any = None,
+    tol: float = 1e-10,
+) -> Uncertainty:
+    """Standard errors and degrees of freedom of the limit of `model` on (X, y).
+
+    One factorization beyond the fit. `sigma` is estimated where it is not given; with
+    `sample_weight` it is the noise of a sample of weight 1, and the variance of the others goes
+    with 1 / weight. With `fit_intercept` the limit is that of the centred data.
+    """
+    rows = weighted_rows(X, y, fit_intercept, sample_weight)
+    return uncertainty_of(linear_response(model, rows, tol), sigma)
+
+
+def uncertainty_of(response: LinearResponse, sigma: float | None = None) -> Uncertainty:
+    """The uncertainty that follows from a linear response."""
+    level = noise_level(response) if sigma is None else _read_sigma(sigma)
+    shares = np.einsum("ij,ji->j", response.problem.X, response.dw_dy)
+    dw_dy, db_dy = response.rows.coefficients_and_intercept(response.dw_dy)
+    return Uncertainty(
+        w_error=level * np.linalg.norm(dw_dy, axis=1),
+        intercept_error=level * float(np.linalg.norm(db_dy)),
+        sigma=level,
+        degrees_of_freedom=float(response.leverage.sum()),
+        carriers=float(shares.sum() ** 2 / np.square(shares).sum()),
+        gain=float(np.linalg.norm(dw_dy)),
+        _dw_dy=dw_dy,
+        _db_dy=db_dy,
+    )
+
+
+def noise_level(response: LinearResponse) -> float:
+    """sigma from the leave-one-out residuals: right on average where y is noise alone."""
+    interpolated = is_interpolated(response)
+    gain = np.square(response.dual_dy).sum(axis=1)
+    variance = np.where(interpolated, gain, 1.0 - response.leverage)
+    return float(
+        np.sqrt(
+            np.mean(np.square(np.where(interpolated, response.dual, response.misfit)) / variance)
+        )
+    )
+
+
+def _read_sigma(sigma: Any) -> float:
+    value = as_float(sigma)
+    if value is None or not 0.0 <= value < np.inf:
+        raise InputError(
+            f"sigma: must be a finite number >= 0, got {shown(sigma)}. "
+            "Leave it out to estimate it from leave-one-out residuals."
+        )
+    return value

@@ -1,0 +1,81 @@
+"""The rows that are fitted, and what an unpenalized intercept does to them.
+
+Sample i enters as root_i (x_i, y_i), root_i the square root of its weight. An intercept is one more
+column, e = root, that costs nothing: minimize Q(w) subject to X w + b e = y. Its dual condition is
+<e, nu> = 0, and eliminating b projects e out of X and y, which is what centring does. The centre
+moves when a sample is dropped; the condition <e, nu> = 0 does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.problem import InputError, Regression, as_regression, checked_array
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Weighted rows with the free column projected out.
+
+    free             e, or None where no column is free
+    x_mean           (weighted) means of the columns of X, 0 without a free column
+    root             roots of the weights
+    has_bias_column  whether the last column of X is that of a trained bias
+    """
+
+    problem: Regression
+    free: FloatArray | None
+    x_mean: FloatArray
+    root: FloatArray
+    has_bias_column: bool = False
+
+    def projected(self, values: FloatArray) -> FloatArray:
+        """`values` (n, ...) less what the free column can do."""
+        return values if self.free is None else without(self.free, values)
+
+    def coefficients_and_intercept(self, dw_dy: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Derivatives of the coefficients (d, n) and of the intercept (n)."""
+        if self.has_bias_column:
+            return dw_dy[:-1], dw_dy[-1]
+        if self.free is None:
+            return dw_dy, np.zeros_like(self.root)
+        return dw_dy, self.free / float(self.free @ self.free) - self.x_mean @ dw_dy
+
+    @property
+    def free_leverage(self) -> FloatArray:
+        """What the free column adds to the diagonal of the hat matrix."""
+        if self.free is None:
+            return np.zeros_like(self.root)
+        return np.square(self.free) / float(self.free @ self.free)
+
+
+def weighted_rows(X: Any, y: Any, fit_intercept: bool, sample_weight: Any = None) -> Rows:
+    """Data as they are fitted."""
+    given = as_regression(X, y)
+    root = _root_of(sample_weight, len(given.y))
+    rows, targets = given.X * root[:, None], given.y * root
+    if not fit_intercept:
+        return Rows(Regression(rows, targets), None, np.zeros(rows.shape[1]), root)
+    x_mean = root @ rows / float(root @ root)
+    return Rows(Regression(without(root, rows), without(root, targets)), root, x_mean, root)
+
+
+def without(e: FloatArray, values: FloatArray) -> FloatArray:
+    """The part of `values` (n, ...) orthogonal to e."""
+    return np.asarray(values - np.multiply.outer(e, e @ values / float(e @ e)))
+
+
+def _root_of(sample_weight: Any, n: int) -> FloatArray:
+    if sample_weight is None:
+        return np.ones(n)
+    weight = checked_array("sample_weight", sample_weight, 1)
+    if len(weight) != n or not (weight > 0.0).all():
+        raise InputError(
+            f"sample_weight: must be {n} positive numbers, one per row of X, got shape "
+            f"{weight.shape} with smallest entry {weight.min():g}. Leave out samples of weight 0."
+        )
+    return np.sqrt(weight)

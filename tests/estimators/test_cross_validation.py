@@ -1,0 +1,277 @@
+"""The scale by cross-validation: the errors are those of honest fits, fold by fold."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.metrics import mean_absolute_error
+from sklearn.model_selection import GroupKFold, KFold
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import flowbias as fb
+from flowbias.estimators import ImplicitBiasRegressor, ImplicitBiasRegressorCV, scale_walk
+from flowbias.estimators.intercept import Step
+from flowbias.models import DiagonalNet
+from flowbias.problem import Regression
+
+RNG = np.random.default_rng(3)
+X = RNG.standard_normal((18, 30)) + 1.0
+Y = X[:, 0] - 2.0 * X[:, 3] + 0.3 * RNG.standard_normal(18)
+LOGS = np.linspace(1.0, -7.0, 6)
+WEIGHT = RNG.uniform(0.5, 2.0, 18)
+TALL, TALL_Y = RNG.standard_normal((40, 3)), RNG.standard_normal(40)
+
+
+def refitted(estimator, A, b, weight, log_scales):
+    """The mean squared errors again, by one fit per scale and fold."""
+    errors = np.empty((len(log_scales), 3))
+    for j, (train, test) in enumerate(KFold(3).split(A)):
+        for i, log_scale in enumerate(log_scales):
+            parameters = estimator.get_params()
+            shared = {name: parameters[name] for name in ("depth", "shape", "fit_intercept")}
+            one = ImplicitBiasRegressor(**shared, log_scale=log_scale)
+            one.fit(A[train], b[train], None if weight is None else weight[train])
+            square = np.square(one.predict(A[test]) - b[test]).reshape(len(test), -1).mean(axis=1)
+            errors[i, j] = np.average(square, weights=None if weight is None else weight[test])
+    return errors
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"depth": 3},
+        {"shape": 0.5},
+        {"fit_intercept": False},
+        {"fit_intercept": "trained"},
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["", "weighted"])
+def test_errors_are_those_of_refits(parameters, weight):
+    fitted = ImplicitBiasRegressorCV(log_scales=LOGS, cv=KFold(3), **parameters).fit(X, Y, weight)
+    errors = refitted(fitted, X, Y, weight, LOGS)
+    assert_allclose(fitted.mse_path_, errors, rtol=1e-6)
+    assert_array_equal(fitted.score_path_, -fitted.mse_path_)
+    share = None if weight is None else [weight[test].sum() for _, test in KFold(3).split(X)]
+    best = int(np.argmin(np.average(errors, axis=1, weights=share)))
+    assert fitted.log_scale_ == LOGS[best]
+    assert fitted.scale_ == np.exp(LOGS[best])
+    one = ImplicitBiasRegressor(log_scale=LOGS[best], **parameters).fit(X, Y, weight)
+    assert_array_equal(fitted.coef_, one.coef_)
+    assert fitted.intercept_ == one.intercept_
+    assert fitted.certificate_.ok
+
+
+def test_over_determined_folds():
+    fitted = ImplicitBiasRegressorCV(log_scales=LOGS[:2], cv=KFold(3)).fit(TALL, TALL_Y)
+    assert_allclose(fitted.mse_path_, refitted(fitted, TALL, TALL_Y, None, LOGS[:2]), rtol=1e-9)
+    assert fitted.log_scale_ == LOGS[0]  # all scales do equally well: the largest
+
+
+def test_nothing_to_learn():
+    """A training part in which nothing varies predicts its mean, whatever the part left out has."""
+    train, test = np.arange(6, 18), np.arange(6)
+    A = np.where(np.arange(18)[:, None] < 6, X[:, :2], 1.0)
+    fitted = ImplicitBiasRegressorCV(n_scales=2, cv=[(train, test)]).fit(A, Y)
+    error = np.mean((Y[test] - Y[train].mean()) ** 2)
+    assert_allclose(fitted.mse_path_, [[error], [error]], rtol=1e-12)
+
+
+def test_several_outputs():
+    both = np.column_stack([Y, Y**2])
+    fitted = ImplicitBiasRegressorCV(log_scales=LOGS[:3], cv=KFold(3)).fit(X, both)
+    assert_allclose(fitted.mse_path_, refitted(fitted, X, both, None, LOGS[:3]), rtol=1e-6)
+    assert fitted.coef_.shape == (2, 30)
+
+
+def test_depth_is_chosen_too():
+    depths = [2, 3, 5]
+    fitted = ImplicitBiasRegressorCV(n_scales=4, depth=depths, cv=3).fit(X, Y)
+    assert fitted.mse_path_.shape == (3, 4, 3)
+    assert fitted.log_scales_.shape == (3, 4)
+    i, j = np.unravel_index(fitted.mse_path_.mean(axis=2).argmin(), (3, 4))
+    assert (fitted.depth_, fitted.log_scale_) == (depths[i], fitted.log_scales_[i, j])
+    for i, depth in enumerate(depths):
+        alone = ImplicitBiasRegressorCV(n_scales=4, depth=depth, cv=3).fit(X, Y)
+        assert_array_equal(alone.mse_path_, fitted.mse_path_[i])
+
+
+def test_scoring():
+    fitted = ImplicitBiasRegressorCV(
+        log_scales=LOGS, cv=KFold(3), scoring="neg_mean_absolute_error"
+    ).fit(X, Y, WEIGHT)
+    train, test = next(KFold(3).split(X))
+    one = ImplicitBiasRegressor(log_scale=LOGS[2]).fit(X[train], Y[train], WEIGHT[train])
+    expected = mean_absolute_error(Y[test], one.predict(X[test]), sample_weight=WEIGHT[test])
+    assert_allclose(-fitted.score_path_[2, 0], expected, rtol=1e-6)
+    share = [WEIGHT[test].sum() for _, test in KFold(3).split(X)]
+    best = np.average(fitted.score_path_, axis=1, weights=share).argmax()
+    assert fitted.log_scale_ == LOGS[best]
+
+
+def test_groups_reach_the_splitter():
+    groups = np.repeat([0, 1, 2], 6)
+    fitted = ImplicitBiasRegressorCV(log_scales=LOGS[:2], cv=GroupKFold(3))
+    fitted.fit(X, Y, groups=groups)
+    train = groups != groups[0]
+    held = [test for _, test in GroupKFold(3).split(X, Y, groups)]
+    column = next(j for j, test in enumerate(held) if 0 in test)
+    one = ImplicitBiasRegressor(log_scale=LOGS[0]).fit(X[train], Y[train])
+    expected = np.mean((one.predict(X[~train]) - Y[~train]) ** 2)
+    assert_allclose(fitted.mse_path_[0, column], expected, rtol=1e-6)
+
+
+def blas_threads():
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+def test_jobs_do_not_change_the_answer_or_the_threads():
+    with threadpool_limits(2, user_api="blas"):
+        before = blas_threads()
+        one, two = (
+            ImplicitBiasRegressorCV(n_scales=3, cv=3, n_jobs=n).fit(X, Y) for n in (None, 2)
+        )
+        assert blas_threads() == before
+    assert_array_equal(one.mse_path_, two.mse_path_)
+
+
+# --- what is not certified ---------------------------------------------------------------------
+
+
+def test_what_is_not_certified_is_never_chosen(monkeypatch):
+    honest = ImplicitBiasRegressorCV(log_scales=LOGS, cv=KFold(3)).fit(X, Y)
+    best = int(np.flatnonzero(honest.log_scale_ == LOGS)[0])
+
+    def spoiled(network, A, b, log_scales, tol):
+        steps = scale_walk.walk(network, A, b, log_scales, tol)
+        steps[best] = Step(steps[best].w, "no luck")
+        return steps
+
+    monkeypatch.setattr("flowbias.estimators.intercept.walk", spoiled)
+    with pytest.warns(ConvergenceWarning, match=r"3 of 18 limits .* The first: no luck"):
+        fitted = ImplicitBiasRegressorCV(log_scales=LOGS, cv=KFold(3)).fit(X, Y)
+    assert np.isnan(fitted.mse_path_[best]).all()
+    others = np.delete(honest.mse_path_.mean(axis=1), best)
+    assert fitted.log_scale_ == np.delete(LOGS, best)[others.argmin()]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_nothing_certified_is_an_error():
+    with pytest.raises(fb.InputError, match="log_scales: must include one whose limits are cert"):
+        ImplicitBiasRegressorCV(log_scales=LOGS[:2], cv=2, tol=1e-30).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"depth": []}, "depth: must be a number or a non-empty list"),
+        ({"depth": [2, 1]}, "depth: must be >= 2"),
+        ({"depth": [2, 3], "shape": 0.5}, "shape: must be 0 unless depth is 2"),
+        ({"fit_intercept": "no"}, "fit_intercept: must be one of"),
+        ({"tol": 0.0}, "tol: must be a positive number"),
+    ],
+)
+def test_bad_input(parameters, message):
+    with pytest.raises(fb.InputError, match=message):
+        ImplicitBiasRegressorCV(**parameters).fit(X, Y)
+
+
+def test_a_fold_without_weight_is_refused():
+    weight = np.where(np.arange(18) < 9, 0.0, 1.0)
+    with pytest.raises(ValueError, match="sample_weight"):
+        ImplicitBiasRegressorCV(log_scales=LOGS[:2], cv=KFold(2)).fit(X, Y, weight)
+
+
+# --- the walk ----------------------------------------------------------------------------------
+
+
+@settings(max_examples=8)
+@given(
+    seed=st.integers(0, 10**6),
+    depth=st.sampled_from([2, 3, 5]),
+    bottom=st.sampled_from([-4.0, -12.0, -300.0]),
+    rows=st.sampled_from(["plain", "copied", "centred"]),
+)
+def test_the_walk_finds_the_limits(seed, depth, bottom, rows):
+    rng = np.random.default_rng(seed)
+    A, b = rng.standard_normal((7, 16)), rng.standard_normal(7)
+    if rows == "copied":
+        A, b = np.vstack([A, A]), np.append(b, b)
+    elif rows == "centred":
+        A, b = A - A.mean(axis=0), b - b.mean()
+    network, logs = DiagonalNet(depth, 1.0), np.linspace(1.0, 2.0 * bottom / depth, 9)
+    steps = scale_walk.walk(network, A, b, logs, 1e-8)
+    path = fb.limit_path(network, A, b, log_scales=logs)
+    for step, w in zip(steps, path.w, strict=True):
+        assert step.failure is None
+        # Certified to 1e-8, in the l2 norm of an l1 problem in the worst case.
+        assert_allclose(step.w, w, atol=1e-6 * np.abs(w).max())
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_the_walk_takes_one_factorization_per_scale(depth, monkeypatch):
+    """At the spacing of 50 scales over ten decades of scale^depth; that is what makes it quick."""
+    made = []
+    factor = scale_walk.NormalEquations
+
+    def counting(*arguments, **options):
+        made.append(1)
+        return factor(*arguments, **options)
+
+    def cold(*_):
+        pytest.fail("a limit was solved for from scratch")
+
+    monkeypatch.setattr(scale_walk, "NormalEquations", counting)
+    monkeypatch.setattr(scale_walk, "_solved", cold)
+    A, b, _ = fb.datasets.sparse_regression(n=40, d=300, sparsity=5, noise_var=0.01, rng=0)
+    logs = (2.4 - np.linspace(0.0, np.log(1e10), 50)) / depth
+    scale_walk.walk(DiagonalNet(depth, 1.0), A, b, logs, 1e-8)
+    assert len(made) <= 60
+
+
+@pytest.mark.parametrize("rows", [X, np.vstack([X, X])], ids=["plain", "copied"])
+def test_the_walk_goes_on_from_a_limit_solved_from_scratch(rows, monkeypatch):
+    solved, corrected, solve = [], scale_walk._Walker._corrected, scale_walk._solved
+
+    def reluctant(walker, model, dual):
+        return corrected(walker, model, dual) if solved else None
+
+    def counting(*arguments):
+        solved.append(1)
+        return solve(*arguments)
+
+    monkeypatch.setattr(scale_walk._Walker, "_corrected", reluctant)
+    monkeypatch.setattr(scale_walk, "_solved", counting)
+    outputs = np.resize(Y, len(rows))
+    # Rich enough that a dual of 0, or one in other units, is no place to start from.
+    logs = np.linspace(-8.0, -9.0, 5)
+    scale_walk.walk(DiagonalNet(2, 1.0), rows, outputs, logs, 1e-8)
+    assert len(solved) == 1
+
+
+def test_the_walk_tests_what_it_returns(monkeypatch):
+    model = DiagonalNet(2, 0.1)
+    good = fb.limit(model, X, Y)
+    walker = scale_walk._Walker(model, Regression(X, Y), 1e-8)
+    assert walker._is_proved(model, good.w, good.dual)
+    for w, dual in [
+        (good.w * (1.0 + 1e-6), good.dual),
+        (good.w, good.dual * (1.0 + 1e-3)),
+        (np.linalg.lstsq(X, Y)[0], good.dual),
+        (np.full_like(good.w, np.nan), good.dual),
+    ]:
+        assert not walker._is_proved(model, w, dual)
+    monkeypatch.setattr(scale_walk._Walker, "_is_proved", lambda *_: False)
+    steps = scale_walk.walk(model, X, Y, np.log([0.1]), 1e-8)
+    assert_array_equal(steps[0].w, fb.limit(model.at_log_scale(np.log(0.1)), X, Y, tol=1e-8).w)
+
+
+def test_inference_is_that_of_the_chosen_network():
+    found = ImplicitBiasRegressorCV(log_scales=LOGS, depth=[2, 3], cv=3).fit(X, Y)
+    direct = ImplicitBiasRegressor(found.depth_, log_scale=found.log_scale_).fit(X, Y)
+    assert_array_equal(found.leave_one_out(X, Y), direct.leave_one_out(X, Y))
+    with pytest.raises(NotFittedError):
+        ImplicitBiasRegressorCV().leave_one_out(X, Y)

@@ -1,0 +1,165 @@
+"""Leave-one-out residuals, from one fit and by warm-started refits, against the definition."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flowbias as fb
+from flowbias.estimators import ImplicitBiasRegressor, MinNormRegressor
+from flowbias.estimators.leave_one_out import leave_one_out
+from flowbias.estimators.refits import leave_one_out_refits
+
+KERNEL_END = [fb.L2(), fb.DiagonalNet(depth=2, scale=1e4), fb.DiagonalNet(depth=3, scale=1e4)]
+IN_BETWEEN = [
+    fb.DiagonalNet(depth=2, scale=0.3),
+    fb.DiagonalNet(depth=2, scale=0.01),
+    fb.DiagonalNet(depth=3, scale=0.2),
+    fb.UntiedDiagonalNet(scale=0.3, shape=0.5),
+    fb.DistancePotential(scale=0.1),
+]
+
+
+def data(n, d, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) + 0.5
+    return X, X[:, :2].sum(axis=1) + 1.0 + 0.3 * rng.standard_normal(n)
+
+
+def by_refitting(model, X, y, fit_intercept=False, weight=None):
+    """The definition: the limit on all samples but one, for each of them."""
+    weight = np.ones(len(y)) if weight is None else weight
+    residuals = []
+    for i in range(len(y)):
+        kept = np.arange(len(y)) != i
+        root = np.sqrt(weight[kept])
+        x_mean = np.average(X[kept], axis=0, weights=weight[kept]) if fit_intercept else 0.0
+        y_mean = np.average(y[kept], weights=weight[kept]) if fit_intercept else 0.0
+        rows, targets = root[:, None] * (X[kept] - x_mean), root * (y[kept] - y_mean)
+        # One sample and an intercept leave nothing to learn.
+        w = fb.limit(model, rows, targets).w if rows.any() else np.zeros(X.shape[1])
+        residuals.append(y[i] - y_mean - (X[i] - x_mean) @ w)
+    return np.array(residuals)
+
+
+@given(
+    model=st.sampled_from(KERNEL_END),
+    fit_intercept=st.booleans(),
+    seed=st.integers(0, 1000),
+    shape=st.sampled_from([(8, 20), (8, 9), (12, 4), (2, 3)]),
+)
+def test_exact_at_the_min_norm_end(model, fit_intercept, seed, shape):
+    X, y = data(*shape, seed)
+    expected = by_refitting(model, X, y, fit_intercept)
+    found = leave_one_out(model, X, y, fit_intercept=fit_intercept)
+    np.testing.assert_allclose(found, expected, atol=1e-8 * np.abs(y).max())
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("model", [fb.L2(), fb.DiagonalNet(depth=2, scale=0.3)], ids=repr)
+def test_least_squares_samples_are_exact_at_any_scale(model, fit_intercept):
+    # Three times the same features with different outputs, among more features than samples.
+    X, y = data(6, 20, 5)
+    X, y = np.vstack([X, X[:1], X[:1]]), np.append(y, [3.0, -1.0])
+    expected = by_refitting(model, X, y, fit_intercept)
+    found = leave_one_out(model, X, y, fit_intercept=fit_intercept)
+    repeated = [0, 6, 7]
+    np.testing.assert_allclose(found[repeated], expected[repeated], atol=1e-8)
+    refits = leave_one_out_refits(model, X, y, fit_intercept=fit_intercept)
+    np.testing.assert_allclose(refits.residuals, expected, atol=1e-8)
+    assert (refits.factorizations[repeated] == 0).all()
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("model", [fb.L2(), fb.DiagonalNet(depth=2, scale=0.1)], ids=repr)
+@pytest.mark.parametrize("shape", [(7, 15), (15, 4)])
+def test_weights(model, fit_intercept, shape):
+    X, y = data(*shape, 1)
+    weight = np.linspace(0.5, 4.0, len(y))
+    expected = by_refitting(model, X, y, fit_intercept, weight)
+    found = leave_one_out_refits(model, X, y, fit_intercept=fit_intercept, sample_weight=weight)
+    np.testing.assert_allclose(found.residuals, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("model", KERNEL_END + IN_BETWEEN, ids=repr)
+@pytest.mark.parametrize("shape", [(10, 40), (2, 5)])
+def test_refits_are_the_limits_without_a_sample(model, fit_intercept, shape):
+    X, y = data(*shape, 2)
+    expected = by_refitting(model, X, y, fit_intercept)
+    found = leave_one_out_refits(model, X, y, fit_intercept=fit_intercept)
+    np.testing.assert_allclose(found.residuals, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("model", [*KERNEL_END, *IN_BETWEEN[:3]], ids=repr)
+def test_refits_take_at_most_three_factorizations(model, fit_intercept):
+    X, y, _ = fb.datasets.sparse_regression(n=30, d=300, sparsity=5, noise_var=0.01, rng=0)
+    found = leave_one_out_refits(model, X, y, fit_intercept=fit_intercept)
+    assert found.factorizations.max() <= 3
+    assert not found.from_scratch.any()
+    # Most are corrected so well with the factorization of the full fit that one more will do.
+    if model in IN_BETWEEN[1:]:
+        assert np.mean(found.factorizations == 1) > 0.7
+
+
+@pytest.mark.parametrize("depth", [2, 5])
+def test_refits_from_scratch_where_the_prediction_leads_nowhere(depth):
+    X, y, _ = fb.datasets.sparse_regression(n=20, d=100, sparsity=5, noise_var=0.1, rng=0)
+    model = fb.DiagonalNet(depth=depth, scale=0.05 if depth > 2 else 1e-10)
+    found = leave_one_out_refits(model, X, y)
+    np.testing.assert_allclose(found.residuals, by_refitting(model, X, y), atol=1e-8)
+    assert found.from_scratch.any()
+    assert not (found.factorizations[found.from_scratch] == 0).any()
+
+
+def test_the_first_order_error_falls_with_the_scale():
+    X, y = data(10, 40, 3)
+    errors = []
+    for scale in (0.3, 1.0, 3.0):
+        model = fb.DiagonalNet(depth=2, scale=scale)
+        errors.append(np.abs(leave_one_out(model, X, y) - by_refitting(model, X, y)).max())
+    # The potential is even, so that it differs from l2 by a relative order scale^-4.
+    assert errors[1] < 0.05 * errors[0]
+    assert errors[2] < 0.05 * errors[1]
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("fit_intercept", [False, True, "trained"])
+def test_estimators(fit_intercept, exact):
+    X, y = data(8, 20, 4)
+    y = np.column_stack([y, y[::-1]])
+    weight = np.array([1.0, 2.0, 0.0, 1.0, 3.0, 1.0, 1.0, 0.5])
+    regressor = ImplicitBiasRegressor(scale=100.0, fit_intercept=fit_intercept)
+    found = regressor.leave_one_out(X, y, weight, exact=exact)
+    for i in range(len(y)):
+        others = weight.copy()
+        others[i] = 0.0
+        prediction = regressor.fit(X, y, others).predict(X[[i]])[0]
+        np.testing.assert_allclose(found[i], y[i] - prediction, atol=1e-6)
+
+
+def test_min_norm_estimator_against_the_hat_matrix():
+    X, y = data(8, 20, 5)
+    inverse = np.linalg.inv(X @ X.T)
+    found = MinNormRegressor(fit_intercept=False).leave_one_out(X, y)
+    np.testing.assert_allclose(found, (inverse @ y) / np.diag(inverse), rtol=1e-8)
+
+
+def test_refusals():
+    X, y = data(5, 10, 0)
+    with pytest.raises(fb.InputError, match="at least 2 samples"):
+        leave_one_out(fb.L2(), X[:1], y[:1])
+    with pytest.raises(fb.InputError, match="both signs"):
+        leave_one_out(fb.DiagonalNet.from_weights(np.ones(10), np.eye(10)[0]), X, y)
+    with pytest.raises(fb.InputError, match="POTENTIAL"):
+        leave_one_out(fb.L1(), X, y)
+    with pytest.raises(fb.InputError, match="sample_weight"):
+        leave_one_out(fb.L2(), X, y, sample_weight=[1, 1, 0, 1, 1])
+
+
+def test_what_doubles_do_not_resolve_is_refused():
+    # One coordinate fits everything; all other curvatures underflow at this scale.
+    X = np.random.default_rng(0).standard_normal((4, 12))
+    with pytest.raises(fb.SolveError, match="not resolved"):
+        leave_one_out(fb.DiagonalNet(depth=2, log_scale=-5000.0), X, X[:, 0])
