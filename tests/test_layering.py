@@ -20,8 +20,9 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "flowbias"
 # Lowest first. A module may import from its own layer and from those before it.
 LAYERS = (
     (
-        *("certificates", "error_bound", "joint_bound", "matrix_problem", "potentials", "problem"),
-        *("routing", "solution", "vertex_bound"),
+        *("block_certificate", "block_error_bound", "certificates", "designs", "error_bound"),
+        *("joint_bound", "matrix_problem", "potentials", "problem", "range_fit", "routing"),
+        *("solution", "vertex_bound"),
     ),
     ("models",),
     ("limits", "flows"),

@@ -13,6 +13,7 @@ the distance to the exact limit (docs/theory/error_bound.md has the proof).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 
 from flowbias import _extended as extended
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.designs import design_of, refuse_dense
 from flowbias.error_bound import error_bound
-from flowbias.potentials import SEEN, ConvexPotential
-from flowbias.problem import InputError
+from flowbias.potentials import SEEN, ConvexPotential, Potential, Provides
+from flowbias.problem import InputError, as_dense
 
 # Units in the last place by which X may be perturbed in the certificate's own evaluation: for
 # nearly dependent rows nu is so huge that no double nu does better.
@@ -69,7 +71,7 @@ class Certificate:
 
 
 def certify(
-    X: ArrayLike,
+    X: Any,
     y: ArrayLike,
     w: ArrayLike,
     nu: ArrayLike,
@@ -78,16 +80,32 @@ def certify(
     *,
     tol: float = 1e-10,
 ) -> Certificate:
-    """The certificate of (w, nu) as the limit on (X, y) under `potential` started at `shift`."""
-    X, y, w, nu = _read(X, y, w, nu)
+    """The certificate of (w, nu) as the limit on (X, y) under `potential` started at `shift`.
+
+    X may be big (docs/big_problems.md) where the potential separates.
+    """
+    separates = Provides.POTENTIAL in potential.provides
+    design = design_of(X) if separates else None
+    if design is not None:
+        from flowbias.block_certificate import certify_design  # builds on the measures here
+
+        check_shapes(design.shape, {"y": np.shape(y), "w": np.shape(w), "nu": np.shape(nu)})
+        y, nu = np.asarray(y, dtype=np.float64), np.asarray(nu, dtype=np.float64)
+        return certify_design(design, y, w, nu, cast(Potential, potential), shift, tol=tol)
+    if not separates:
+        refuse_dense("X", X)
+    X, y, w, nu = _read(as_dense(X), y, w, nu)
     with np.errstate(all="ignore"):
         misfit = X @ w - y
         spread = extended.absolute_apply(X, w)
         fit = y
         if extended.length(misfit) > tol * (extended.length(y) + extended.length(spread)):
             # Either w is wrong or y has a part outside the range of X, which no w can fit.
-            outside = _out_of_reach(X, w, misfit, potential)
+            outside, rounding_of_fit = _out_of_reach(X, w, misfit, potential)
             fit, misfit = y - outside, misfit + outside
+            if not w.any() and extended.length(fit) <= rounding_of_fit * extended.length(y):
+                # w says that nothing of y can be fitted, and what is left of it is rounding.
+                fit = misfit = np.zeros_like(y)
         rise = X.T @ nu
         z = np.asarray(shift + rise)
         values, conjugates = potential.value_terms(w), potential.conjugate_terms(z)
@@ -102,12 +120,12 @@ def certify(
         # Where w = 0 nothing is left to compare with, and the gap stands for itself.
         value_unit = float(sizes.sum()) if w.any() else 1.0
         units = max(dual_size, float(np.abs(z).max())), value_unit
-        relative = _ratio(away, units[0]), _ratio(gap, units[1])
+        relative = ratio(away, units[0]), ratio(gap, units[1])
         rounding = (0.0, 0.0)
         if max(relative) > tol:
             rounding = _rounding(X, rise, spread + np.abs(fit), units)
         return Certificate(
-            feasibility=_ratio(
+            feasibility=ratio(
                 extended.length(misfit), extended.length(fit) + extended.length(spread)
             ),
             stationarity=away / max(1.0, dual_size),
@@ -122,17 +140,22 @@ def certify(
 def _read(*arrays: ArrayLike) -> tuple[FloatArray, ...]:
     """X, y, w, nu as arrays of doubles whose shapes belong together."""
     X, y, w, nu = (np.asarray(array, dtype=np.float64) for array in arrays)
-    wanted = {"y": (y, X.shape[:1]), "w": (w, X.shape[1:]), "nu": (nu, X.shape[:1])}
-    for name, (array, shape) in wanted.items():
-        if X.ndim != 2 or array.shape != shape:
-            raise InputError(
-                f"{name}: must have shape {shape} for X of shape {X.shape}, got {array.shape}. "
-                "X is samples x features, w has one entry per feature, y and nu one per sample."
-            )
+    check_shapes(X.shape, {"y": y.shape, "w": w.shape, "nu": nu.shape})
     return X, y, w, nu
 
 
-def _ratio(measure: float, unit: float) -> float:
+def check_shapes(shape: tuple[int, ...], given: dict[str, tuple[int, ...]]) -> None:
+    """InputError where y, w or nu do not belong to an X of this shape."""
+    wanted = {"y": shape[:1], "w": shape[1:], "nu": shape[:1]}
+    for name, got in given.items():
+        if len(shape) != 2 or got != wanted[name]:
+            raise InputError(
+                f"{name}: must have shape {wanted[name]} for X of shape {shape}, got {got}. "
+                "X is samples x features, w has one entry per feature, y and nu one per sample."
+            )
+
+
+def ratio(measure: float, unit: float) -> float:
     """measure / unit, where 0 / 0 is a perfect score and NaN stays NaN."""
     return 0.0 if measure == 0.0 and unit == 0.0 else float(np.divide(measure, unit))
 
@@ -141,11 +164,16 @@ def _rounding(
     X: FloatArray, rise: FloatArray, spread: FloatArray, units: tuple[float, float]
 ) -> tuple[float, float]:
     """What ULPS of X are worth, through the shortest dual with the same X^T nu."""
-    shortest = np.abs(scipy.linalg.lstsq(X.T, rise)[0])
+    shortest = np.abs(scipy.linalg.lstsq(X.T, rise, cond=_dependent(X))[0])
     amplified = float(extended.absolute_adjoint(X, shortest).max()), float(shortest @ spread)
     ulps = ULPS * float(np.finfo(float).eps)
-    for_dual, for_value = map(_ratio, amplified, units)
+    for_dual, for_value = map(ratio, amplified, units)
     return min(WORST_ROUNDING, ulps * for_dual), min(WORST_ROUNDING, ulps * for_value)
+
+
+def _dependent(X: FloatArray) -> float:
+    """Singular values below this share of the largest are rounding: rows repeat each other."""
+    return float(max(X.shape) * np.finfo(float).eps)
 
 
 def _farthest(difference: FloatArray, counted: NDArray[np.bool_], w: FloatArray) -> float:
@@ -156,8 +184,8 @@ def _farthest(difference: FloatArray, counted: NDArray[np.bool_], w: FloatArray)
 
 def _out_of_reach(
     X: FloatArray, w: FloatArray, misfit: FloatArray, potential: ConvexPotential
-) -> FloatArray:
-    """The part of y - X w that no coordinate which is free to move can fit.
+) -> tuple[FloatArray, float]:
+    """The part of y - X w that no coordinate which is free to move can fit, and its rounding.
 
     That is all that is orthogonal to the range of X; and where a coordinate keeps one sign and has
     vanished, what only the other sign could fit.
@@ -170,5 +198,7 @@ def _out_of_reach(
     at_end = np.abs(w) <= SEEN * probe
     stuck = at_end & ((~upward & (pull > 0)) | (~downward & (pull < 0)))
     columns = X[:, ~stuck] / unit
-    coefficients = scipy.linalg.lstsq(columns, misfit / size)[0]
-    return -(misfit - columns @ coefficients * size)
+    cutoff = _dependent(X)
+    coefficients, _, rank, values = scipy.linalg.lstsq(columns, misfit / size, cond=cutoff)
+    rounding = float(ULPS * cutoff * (values[0] / values[rank - 1] if rank else 1.0))
+    return -(misfit - columns @ coefficients * size), rounding

@@ -17,33 +17,39 @@ import scipy.linalg
 import scipy.sparse
 
 from flowbias._typing import FloatArray
+from flowbias.range_fit import IN_RANGE as IN_RANGE
+from flowbias.range_fit import fit_to_range, row_units
 
 # Columns are handled in blocks of about this many numbers, so that no product needs a copy of X.
 BLOCK_NUMBERS = 2**19
 # Lengths of rows whose squares are safely inside the double range, weights included.
 ORDINARY_SCALE = 1e50
+# The largest w ~ y / X whose square is a double, with room for a condition number of 1e12, and the
+# smallest dual ~ y / X^2 that is one.
+LARGEST_PREDICTOR, SMALLEST_DUAL = 1e140, 1e-305
 # Squaring X in the Gram matrix costs half of the digits: below this reciprocal condition number
 # (condition of X above about 1e5) the rows are orthogonalized first instead.
 SAFE_GRAM_RCOND = 1e-10
-# y counts as inside the range of X when the part outside is below this fraction of it: well above
-# the rounding of a projection in an ill-conditioned basis, well below any real misfit.
-IN_RANGE = 1e-10
 
 
 class InputError(ValueError):
     """Input that cannot be used: names the argument, the constraint, the value and the fix."""
 
 
-def _dense(matrix: Any) -> Any:
-    return matrix.toarray()
+def as_dense(matrix: Any) -> Any:
+    """A sparse matrix as an array; anything else as it is."""
+    is_sparse: bool = scipy.sparse.issparse(matrix)
+    return matrix.toarray() if is_sparse else matrix
 
 
 def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
     """`value` as a finite float64 array of `ndim` dimensions, without a copy where possible."""
-    if scipy.sparse.issparse(value):
-        value = _dense(value)
+    # Designs know how to be big, not what a problem is: loaded here, so that neither comes first.
+    from flowbias.designs import refuse_dense
+
+    refuse_dense(name, value)
     try:
-        array = np.asarray(value)
+        array = np.asarray(as_dense(value))
     except ValueError:
         raise InputError(
             f"{name}: must be a rectangular array, got rows of different lengths. "
@@ -74,6 +80,25 @@ def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
     return array
 
 
+def checked_outputs(y: Any, n: int) -> FloatArray:
+    """y as n finite doubles."""
+    checked = checked_array("y", y, 1)
+    if len(checked) != n:
+        raise InputError(
+            f"y: must have one entry per row of X ({n}), "
+            f"got {len(checked)}. Check that X is samples x features."
+        )
+    return checked
+
+
+def all_zeros(shape: tuple[int, ...]) -> InputError:
+    """The error for an X that is zero."""
+    return InputError(
+        f"X: must have a nonzero entry, got all zeros of shape {shape}. "
+        "No predictor changes the loss; check how X was built."
+    )
+
+
 @dataclass(frozen=True)
 class Regression:
     """Linear regression data: n samples in the rows of X, and n real outputs y."""
@@ -83,17 +108,9 @@ class Regression:
 
     def __init__(self, X: Any, y: Any) -> None:
         checked_X = checked_array("X", X, 2)
-        checked_y = checked_array("y", y, 1)
-        if checked_X.shape[0] != checked_y.shape[0]:
-            raise InputError(
-                f"y: must have one entry per row of X ({checked_X.shape[0]}), "
-                f"got {checked_y.shape[0]}. Check that X is samples x features."
-            )
+        checked_y = checked_outputs(y, len(checked_X))
         if checked_X.max() == 0.0 == checked_X.min():
-            raise InputError(
-                f"X: must have a nonzero entry, got all zeros of shape {checked_X.shape}. "
-                "No predictor changes the loss; check how X was built."
-            )
+            raise all_zeros(checked_X.shape)
         object.__setattr__(self, "X", checked_X)
         object.__setattr__(self, "y", checked_y)
 
@@ -205,15 +222,37 @@ def constraint_of(X: FloatArray, y: FloatArray) -> Constraint:
     """Equilibrate the rows; orthogonalize them where they are (nearly) dependent."""
     n, d = X.shape
     lengths = row_lengths(X)
+    check_sizes(y, lengths)
     if n <= d and (lengths > 0).all():
         scale = 1.0 / lengths
-        factor, rcond = _cholesky_with_condition(gram(X, np.ones(d), scale))
+        factor, rcond = cholesky_with_condition(gram(X, np.ones(d), scale))
         if factor is not None and rcond > SAFE_GRAM_RCOND:
             return Constraint(X, scale, scale * y, gram_factor=factor)
     return _orthogonal_constraint(X, y, lengths)
 
 
-def _cholesky_with_condition(matrix: FloatArray) -> tuple[FloatArray | None, float]:
+def check_sizes(y: FloatArray, lengths: FloatArray) -> None:
+    """Refuse outputs so far from the rows in size that w or its dual leaves the double range."""
+    seen = (lengths > 0) & (y != 0)
+    if not seen.any():
+        return
+    decades = np.log10(lengths[seen])
+    predictor = np.log10(np.abs(y[seen])) - decades
+    if predictor.max() > np.log10(LARGEST_PREDICTOR):
+        raise InputError(
+            f"y: must be at most {LARGEST_PREDICTOR:.0e} times the length of its row of X, got "
+            f"1e{predictor.max():.0f} times. Divide y, and the scale of the start to match."
+        )
+    if (predictor - decades).max() < np.log10(SMALLEST_DUAL):
+        raise InputError(
+            f"y: must be at least {SMALLEST_DUAL:.0e} times the squared length of its row of X, "
+            f"got 1e{(predictor - decades).max():.0f} times. Divide X and y by a common factor, "
+            "which changes no limit."
+        )
+
+
+def cholesky_with_condition(matrix: FloatArray) -> tuple[FloatArray | None, float]:
+    """Lower factor and reciprocal condition number; None and 0 where there is no factor."""
     norm = np.abs(matrix).sum(axis=0).max()
     try:
         factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
@@ -229,29 +268,18 @@ def _orthogonal_constraint(X: FloatArray, y: FloatArray, lengths: FloatArray) ->
     With D^-1 X = U S V^T (D the row lengths), the constraint X w = P y reads V^T w = b. Singular
     values below max(n, d) eps are rounding, and their directions are dropped.
     """
-    unit = np.where(lengths > 0, lengths, 1.0)
+    unit = row_units(lengths)
     scaled = X / unit[:, None]
     left, values, basis = scipy.linalg.svd(scaled, full_matrices=False)
     rank = int((values > max(X.shape) * np.finfo(float).eps * values[0]).sum())
     left, values, basis = left[:, :rank], values[:rank], basis[:rank]
-    target = (left.T @ (y / unit)) / values
-    misfit = np.linalg.norm(y / unit - left @ (values * target))
-    distance = float(misfit / (np.linalg.norm(y / unit) or 1.0))
-    projected, from_data = None, ((left / values) / unit[:, None]).T
-    if distance > IN_RANGE:
-        # P y is the least-squares fit in the data's own units, where rows are not rescaled.
-        size = float(np.abs(y).max())
-        reduced = (unit[:, None] * left) * values / unit.max()
-        from_data = scipy.linalg.pinv(reduced) / unit.max()
-        target = size * (from_data @ (y / size))
-        projected = (unit[:, None] * left) @ (values * target)
-        distance = float(np.linalg.norm((y - projected) / size) / np.linalg.norm(y / size))
+    fit = fit_to_range(left, values, unit, y, rounding=max(X.shape) * np.finfo(float).eps)
     return Constraint(
         rows=np.ascontiguousarray(basis),
         row_scale=np.ones(rank),
-        target=target,
+        target=fit.target,
         to_data=(left / values) / unit[:, None],
-        from_data=from_data,
-        distance=distance if distance > IN_RANGE else 0.0,
-        projected=projected,
+        from_data=fit.from_data,
+        distance=fit.distance,
+        projected=fit.projected,
     )

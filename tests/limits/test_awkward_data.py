@@ -40,6 +40,49 @@ def test_contradicting_rows_give_the_least_squares_limit(model):
     assert_allclose(contradicting.w, fb.limit(model, X, average).w, **SAME)
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_repeated_with_other_outputs(seed):
+    """Rows twice, y at random: the singular values that should be 0 are any size below rounding."""
+    rng = np.random.default_rng(seed)
+    n, repeated, d = rng.integers(2, 15), rng.integers(1, 4), rng.integers(40, 100)
+    rows = rng.standard_normal((n, d))
+    copies = rng.integers(n, size=repeated)
+    y = rng.standard_normal(n + repeated)
+    solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), np.vstack([rows, rows[copies]]), y)
+    assert solution.status is fb.Status.PROJECTED
+    average = [np.mean([y[i], *y[n:][copies == i]]) for i in range(n)]
+    assert_allclose(solution.w, fb.limit(fb.DiagonalNet(2, 0.1), rows, average).w, **SAME)
+
+
+@pytest.mark.parametrize("model", [*MODELS, fb.L2()], ids=repr)
+def test_opposite_outputs_of_the_same_row_leave_nothing_to_fit(model):
+    nothing = fb.limit(model, np.vstack([X, X]), np.concatenate([Y, -Y]))
+    assert nothing.status is fb.Status.PROJECTED
+    assert nothing.distance == 1.0
+    assert not nothing.w.any()
+    assert not fb.min_norm(np.vstack([X, X]), np.concatenate([Y, -Y])).w.any()
+
+
+def test_zero_is_no_limit_where_something_can_be_fitted():
+    """A small part of y in the range of X, far above rounding: w = 0 is not certified for it."""
+    doubled = np.vstack([X, X])
+    y = np.concatenate([Y, -Y]) + 1e-4 * np.concatenate([Y, Y])
+    potential = fb.L2()
+    wrong = fb.certify(doubled, y, np.zeros(D), np.zeros(2 * N), potential)
+    assert wrong.feasibility == pytest.approx(1.0)
+    assert not wrong.ok
+    assert fb.limit(potential, doubled, y).certificate.ok
+
+
+def test_a_row_of_zeros_counts_whatever_the_size_of_the_others():
+    tiny = 1e-100 * X
+    hopeless = fb.limit(
+        fb.DiagonalNet(2, 0.1), np.vstack([tiny, np.zeros(D)]), 1e-100 * np.append(Y, 5.0)
+    )
+    assert hopeless.status is fb.Status.PROJECTED
+    assert_allclose(hopeless.w, fb.limit(fb.DiagonalNet(2, 0.1), X, Y).w, **SAME)
+
+
 @models
 def test_zero_row(model):
     plain = fb.limit(model, X, Y)
@@ -183,3 +226,15 @@ def test_zero_outputs_from_a_biased_start(depth, size):
     assert solution.stats.factorizations <= 20
     reached = fb.flow(model, [[1.0, 2.0, -1.5]], [0.0]).w[-1]
     assert_allclose(solution.w, reached, rtol=1e-6)
+
+
+@pytest.mark.parametrize("light", [1e-6, 1e-10])
+def test_weights_over_many_orders_of_magnitude(light):
+    """Fewer light features than samples: the rest is decided by what the heavy ones cost."""
+    weights = np.where(np.arange(10) < 7, 1.0, light)
+    solution = fb.min_norm(X[:5, :10], Y[:5], weights=weights)
+    assert solution.stats.factorizations <= 6
+    scaled = X[:5, :10] / np.sqrt(weights)
+    # An orthogonal method on the scaled features loses only their own condition number.
+    expected = np.linalg.lstsq(scaled, Y[:5], rcond=None)[0] / np.sqrt(weights)
+    assert_allclose(solution.w, expected, rtol=1e-8, atol=1e-10)

@@ -43,6 +43,8 @@ CANCELLED = 16.0 * np.finfo(np.float64).eps
 INNER_TOL = 1e-10
 # Share of the way to the end of the dual domain that a moved start may go.
 INSIDE = 1.0 - 1e-9
+# The lowest c / c(0) that a double tells from the end of the domain.
+EDGE = -1.0 + np.finfo(np.float64).eps
 # The root is wanted to the last digits that its function has.
 LAST_BIT, LAST_DIGIT = 1e-300, 1e-15
 # Share of the bracket tried first.
@@ -155,8 +157,13 @@ def _power_start(potential: Any, shift: FloatArray) -> Moved:
     """c+- = a^(2-D) -+ shift, as starts of the biased network of the same depth."""
     plus, minus = power_sides(Moved(potential, 0.0), len(shift))
     order = 2.0 - potential.depth
-    log_plus = potential.log_plus + np.log1p(-shift * np.exp(-plus)) / order
-    log_minus = potential.log_minus + np.log1p(shift * np.exp(-minus)) / order
+    # Rounding may put a trial on the edge of the domain, where a start would be infinite.
+    lowered, raised = (
+        np.maximum(-shift / np.exp(plus), EDGE),
+        np.maximum(shift / np.exp(minus), EDGE),
+    )
+    log_plus = potential.log_plus + np.log1p(lowered) / order
+    log_minus = potential.log_minus + np.log1p(raised) / order
     biased = BiasedDepthPotential(potential.depth, log_plus, log_minus)
     return Moved(biased, 0.0, float(np.exp(biased.log_unit - potential.log_unit)))
 

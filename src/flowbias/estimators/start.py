@@ -90,20 +90,25 @@ def default_log_scales(
 
 def _least_norm(frame: Frame) -> float:
     """||w||_2 of the least-norm fit, the largest over outputs; a rough one, for a grid."""
-    X, y = frame.X, frame.y
-    design = design_of(X)
-    wide = design is not None or X.shape[0] <= X.shape[1]
+    design = design_of(frame.X)
+    # In units of the largest entries: their squares may leave the double range.
+    unit = 1.0 if design is not None else float(abs(frame.X).max()) or 1.0
+    y_unit = float(np.abs(frame.y).max()) or 1.0
+    y, wide = frame.y / y_unit, True
     if design is not None:
         one = np.ones(design.n)
         product = sum(block.gram(np.ones(block.width), one) for block in design.blocks())
     else:
+        X = frame.X / unit
+        wide = X.shape[0] <= X.shape[1]
         product = as_array(X @ X.T if wide else X.T @ X)
+        y = y if wide else X.T @ y
     values, vectors = np.linalg.eigh(product)
     kept = values > GRAM_ROUNDING * values[-1]
     # ||w||^2 = y^T (X X^T)^+ y; from the other side w = (X^T X)^+ X^T y.
-    shares = vectors[:, kept].T @ (y if wide else X.T @ y)
-    weights = values[kept, None] if wide else values[kept, None] ** 2
-    return float(np.sqrt((shares**2 / weights).sum(axis=0).max()))
+    weights = values[kept, None] ** (1 if wide else 2)
+    norms = np.square(vectors[:, kept].T @ y) / weights
+    return float(np.sqrt(norms.sum(axis=0).max())) * y_unit / unit
 
 
 def _check_grid(n_scales: int, eps: float) -> None:

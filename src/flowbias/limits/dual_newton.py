@@ -21,6 +21,8 @@ from flowbias.problem import Constraint
 # Hessian growth along a step up to which Newton's method needs no line search: e^2 in the
 # exponential family is a step of 2 in z.
 TRUSTED_GROWTH = float(np.exp(2.0))
+# Growth along a step below which the next residual can only be larger by rounding.
+NEARLY_LINEAR = 1.1
 # Sufficient decrease of phi (Armijo), and the shortest step tried.
 ARMIJO = 1e-4
 SHORTEST = 2.0**-200
@@ -75,10 +77,11 @@ class DualNewton:
                 break
             else:
                 self.move_to(self.dual + self._searched(step, rise) * step)
-            if not self.residual < residual and (only_if_easy or residual < 1e3 * tol):
+            is_rounding = residual < 1e3 * tol or growth < NEARLY_LINEAR
+            if not self.residual < residual and (only_if_easy or is_rounding):
                 # Rounding reached, or too far off for Newton's method.
                 self.move_to(before)
-                if residual < NEARLY_SOLVED:
+                if residual < NEARLY_SOLVED or growth < NEARLY_LINEAR:
                     self.refine_predictor(tol)
                 break
         return self.residual

@@ -11,10 +11,16 @@ from flowbias.solution import Solution
 
 
 def min_norm(
-    X: Any, y: Any = None, *, weights: ArrayLike = 1.0, tol: float = 1e-10, throw: bool = True
+    X: Any,
+    y: Any = None,
+    *,
+    weights: ArrayLike = 1.0,
+    tol: float = 1e-10,
+    throw: bool = True,
+    progress: bool = False,
 ) -> Solution:
     """argmin sum weights w^2 / 2  s.t.  X w = P y: the limit as the scale goes to infinity.
 
     The kernel limit of a depth-D network started at w0 has weights |w0|^(2 - 2 D).
     """
-    return limit(L2(weights), X, y, tol=tol, throw=throw)
+    return limit(L2(weights), X, y, tol=tol, throw=throw, progress=progress)

@@ -63,7 +63,7 @@ class _CholeskyFactor:
         self.equilibrate = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
         matrix *= self.equilibrate
         matrix *= self.equilibrate[:, None]
-        self.lower = _cholesky(matrix)
+        self.lower = cholesky_with_ridge(matrix)
 
     def solve(self, b: FloatArray) -> FloatArray:
         x, _ = scipy.linalg.lapack.dpotrs(self.lower, self.equilibrate * b, lower=1)
@@ -98,7 +98,7 @@ class _OrthogonalFactor:
         return x
 
 
-def _cholesky(matrix: FloatArray) -> FloatArray:
+def cholesky_with_ridge(matrix: FloatArray) -> FloatArray:
     """Lower factor of a unit-diagonal matrix, with the smallest ridge that lets it succeed."""
     n = len(matrix)
     ridge = RIDGE

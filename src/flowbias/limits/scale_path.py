@@ -6,19 +6,21 @@ predict the next one well enough that Newton's method finishes it in a step or t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.designs import Design, design_of
+from flowbias.limits.block_limit import Warm, block_limit
 from flowbias.limits.interior_point import State
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import HasPotential
-from flowbias.limits.solve import limit_with_state
+from flowbias.limits.solve import check_size, limit_with_state
 from flowbias.potentials.scale import read_real
-from flowbias.problem import InputError, as_regression
+from flowbias.problem import InputError, Regression, as_regression
 from flowbias.routing import unfitting
 from flowbias.solution import Solution, Stats
 
@@ -100,27 +102,59 @@ def limit_path(
             "Take fb.limit of one model per scale, or pass a model such as "
             "fb.DiagonalNet(depth=2, scale=1.0).",
         ) from None
-    problem = as_regression(X, y)
     scales = read_real("log_scales", log_scales, "Pass natural logarithms.")
     if scales.ndim != 1 or scales.size == 0 or not np.isfinite(scales).all():
         raise InputError(
             f"log_scales: must be a non-empty list of finite numbers, got shape {scales.shape}. "
             "Pass natural logarithms, for example np.linspace(7, -690, 100)."
         )
-    solutions: list[Solution] = []
+    design = design_of(X)
+    solved = (
+        _in_memory(rescaled, as_regression(X, y), scales, tol)
+        if design is None
+        else _over_blocks(rescaled, design, y, scales, tol)
+    )
+    return LimitPath(scales, tuple(solution.checked(throw) for solution in solved))
+
+
+def _in_memory(
+    rescaled: Callable[[float], HasPotential], problem: Regression, scales: FloatArray, tol: float
+) -> Iterator[Solution]:
+    """The limits one after the other, each from a prediction of its normalized state."""
     history: list[tuple[float, State]] = []
-    for log_scale in scales:
+    for position, log_scale in enumerate(scales):
         warm = _predicted(history, float(log_scale))
         solution, state = limit_with_state(rescaled(float(log_scale)), problem, tol=tol, warm=warm)
-        if solutions:
-            # The data were factored once, for all scales.
-            spared = problem.constraint.factorizations
-            cost = solution.stats
-            spent = Stats(cost.factorizations - spared, cost.steps, cost.seconds)
-            solution = replace(solution, stats=spent)
-        solutions.append(solution.checked(throw))
+        # The data were factored once, for all scales.
+        spared = problem.constraint.factorizations if position else 0
+        cost = solution.stats
+        spent = Stats(cost.factorizations - spared, cost.steps, cost.seconds)
+        yield replace(solution, stats=spent)
         history = [*history[-1:], (float(log_scale), state)] if state is not None else []
-    return LimitPath(scales, tuple(solutions))
+
+
+def _over_blocks(
+    rescaled: Callable[[float], HasPotential],
+    design: Design,
+    y: Any,
+    scales: FloatArray,
+    tol: float,
+) -> Iterator[Solution]:
+    """The limits one after the other, each from the dual along the secant in log_scale."""
+    history: list[tuple[float, Warm]] = []
+    for log_scale in map(float, scales):
+        model = rescaled(log_scale)
+        check_size(model, design.d, tol)
+        warm = None
+        if history:
+            (before_scale, before), (last_scale, warm) = history[0], history[-1]
+            if last_scale != before_scale:
+                ahead = (log_scale - last_scale) / (last_scale - before_scale)
+                unit = np.exp(before.log_unit - warm.log_unit)
+                warm = replace(warm, m=warm.m + ahead * (warm.m - unit * before.m))
+        solution, state = block_limit(model, design, y, tol=tol, progress=False, warm=warm)
+        yield solution
+        history = [*history[-1:], (log_scale, state)]
 
 
 def _predicted(history: list[tuple[float, State]], log_scale: float) -> WarmStart | None:

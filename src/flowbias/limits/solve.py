@@ -11,6 +11,8 @@ import numpy as np
 
 from flowbias._threads import threads_for
 from flowbias.certificates import certify
+from flowbias.designs import design_of
+from flowbias.limits.block_limit import block_limit
 from flowbias.limits.interior_point import State
 from flowbias.limits.neuron import neuron_limit
 from flowbias.limits.normal_equations import Effort
@@ -26,18 +28,36 @@ from flowbias.solution import LiftedSolution, Sensitivity, Solution, Stats, Stat
 
 @overload
 def limit(
-    model: LiftedModel, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
+    model: LiftedModel,
+    X: Any,
+    y: Any = None,
+    *,
+    tol: float = 1e-10,
+    throw: bool = True,
+    progress: bool = False,
 ) -> LiftedSolution: ...
 
 
 @overload
 def limit(
-    model: Any, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
+    model: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    tol: float = 1e-10,
+    throw: bool = True,
+    progress: bool = False,
 ) -> Solution: ...
 
 
 def limit(
-    model: Any, X: Any, y: Any = None, *, tol: float = 1e-10, throw: bool = True
+    model: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    tol: float = 1e-10,
+    throw: bool = True,
+    progress: bool = False,
 ) -> Solution | LiftedSolution:
     """The predictor that gradient flow from `model` converges to on (X, y), with its certificate.
 
@@ -48,8 +68,16 @@ def limit(
     Products of two factors (`LinearNet`, `MatrixFactorization`) take outputs Y (n, m) or a matrix
     problem in place of X, and return a `LiftedSolution`: certified where the limit has a closed
     form, otherwise integrated, with an estimate of the error.
+
+    X may also be big: a scipy.sparse matrix, a LinearOperator, a memory map, a float32 array or a
+    dask array (docs/big_problems.md). Then `progress` shows a bar with the gap on a terminal.
     """
-    return first_fitting(model, FAMILIES).solve(model, X, y, tol).checked(throw)
+    family = first_fitting(model, FAMILIES)
+    design = design_of(X) if family.takes_designs else None
+    if design is None:
+        return family.solve(model, X, y, tol).checked(throw)
+    check_size(model, design.d, tol)
+    return block_limit(model, design, y, tol=tol, progress=progress)[0].checked(throw)
 
 
 def _potential_limit(model: HasPotential, X: Any, y: Any, tol: float) -> Solution:
@@ -95,6 +123,8 @@ class Family:
 
     needs: frozenset[Provides]
     solve: Callable[[Any, Any, Any, float], Solution | LiftedSolution]
+    #: whether X may be visited block by block, which takes a potential that separates
+    takes_designs: bool = False
 
 
 FAMILIES = (
@@ -104,7 +134,7 @@ FAMILIES = (
     Family(frozenset({Provides.NEURON_SUM}), _neuron_sum_limit),
     Family(frozenset({Provides.ACTIVATED_NEURON}), _leaky_limit),
     Family(frozenset({Provides.JOINT_POTENTIAL}), _potential_limit),
-    Family(frozenset({Provides.POTENTIAL}), _potential_limit),
+    Family(frozenset({Provides.POTENTIAL}), _potential_limit, takes_designs=True),
 )
 
 
@@ -138,8 +168,12 @@ def check_tol(tol: float) -> None:
 
 def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
     """Refuse a tolerance that is none, and a model of another size than the data."""
+    check_size(model, problem.X.shape[1], tol)
+
+
+def check_size(model: HasPotential, d: int, tol: float) -> None:
+    """Refuse a tolerance that is none, and a model of another size than the d features."""
     check_tol(tol)
-    d = problem.X.shape[1]
     shape = _shape_of(model)
     if shape not in ((), (1,), (d,)):
         raise InputError(

@@ -1,0 +1,175 @@
+"""The certificate of a limit on a big X: `certificates.py` over blocks of columns.
+
+Recomputed from X, y, w, nu and the potential alone, with nothing taken from the solver. X is seen
+through products with its blocks, and where y is outside its range through its own Gram matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import scipy.linalg
+
+from flowbias import _extended as extended
+from flowbias._typing import FloatArray
+from flowbias.block_error_bound import block_error_bound
+from flowbias.certificates import ULPS, WORST_ROUNDING, Certificate, ratio
+from flowbias.designs import Design, Totals
+from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.rows import RowGram, RowSizes, Uniform
+from flowbias.potentials import SEEN, Potential
+from flowbias.range_fit import row_units
+
+# Eigenvalues of the Gram matrix below this many roundings of it belong to dependent rows.
+NOISE = 10.0
+# Multiplications up to which a bound of the error is worth its time: a minute or two here.
+BOUND_WORK = 2e11
+
+
+@dataclass(frozen=True)
+class _Largest(Uniform):
+    """Largest |w|; NaN where one is not finite."""
+
+    def __call__(self, block: Any, w: FloatArray) -> Totals:
+        largest = float(np.abs(w).max(initial=0.0))
+        return Totals(largest=(largest if np.isfinite(w).all() else np.nan,))
+
+
+@dataclass(frozen=True)
+class _Measure:
+    """All that the measures of a certificate sum or maximize over coordinates."""
+
+    coordinates: Coordinates
+    nu: FloatArray
+    largest_w: float
+    has_entries: bool
+
+    def on(self, columns: slice) -> Self:
+        return replace(self, coordinates=self.coordinates.on(columns))
+
+    @np.errstate(all="ignore")
+    def __call__(self, block: Any, w: FloatArray) -> Totals:
+        potential = self.coordinates.potential
+        rise = block.adjoint(self.nu)
+        z = np.asarray(self.coordinates.shift + rise)
+        values, conjugates = potential.value_terms(w), potential.conjugate_terms(z)
+        products = potential.pairing_terms(z, w)
+        sizes = np.abs(values) + np.abs(conjugates)
+        sizes += np.abs(potential.pairing_terms(rise, w)) + np.abs(products)
+        counted = np.abs(w) > SEEN * self.largest_w
+        away = np.abs(potential.grad(w) - z)[counted].max(initial=0.0)
+        # Without entries ||P y|| alone is the unit of feasibility: a stricter one.
+        spread = block.absolute_apply(w) if self.has_entries else np.zeros(block.n)
+        return Totals(
+            (
+                block.apply(w),
+                spread,
+                float(values.sum()),
+                float(np.sum(values + conjugates - products)),
+                float(sizes.sum()),
+            ),
+            (float(away), float(np.abs(rise).max()), float(np.abs(z).max())),
+        )
+
+
+@np.errstate(all="ignore")
+def certify_design(
+    design: Design,
+    y: FloatArray,
+    w: Any,
+    nu: FloatArray,
+    potential: Potential,
+    shift: FloatArray | float = 0.0,
+    *,
+    tol: float = 1e-10,
+) -> Certificate:
+    """The certificate of (w, nu) as the limit on a design under `potential` started at `shift`."""
+    coordinates = Coordinates(potential, shift, design.d)
+    largest_w = float(design.reduce(_Largest(), w).largest[0])
+    found = design.reduce(_Measure(coordinates, nu, largest_w, design.has_entries), w)
+    applied, spread, total, terms, sizes = found.sums
+    away, dual_size, point_size = found.largest
+    away = away if np.isfinite(largest_w) else np.nan
+    fit, misfit = y, applied - y
+    unit = extended.length(y) + extended.length(spread)
+    rows = _Range(design)
+    if not extended.length(misfit) <= tol * unit:
+        # Either w is wrong or y has a part outside the range of X, which no w can fit.
+        fit, rounding_of_fit = rows.fitted(y)
+        misfit = applied - fit
+        if largest_w == 0.0 and extended.length(fit) <= rounding_of_fit * extended.length(y):
+            # w says that nothing of y can be fitted, and what is left of it is rounding.
+            fit = misfit = np.zeros_like(y)
+    gap = abs(terms + float(nu @ misfit))
+    units = max(dual_size, point_size), sizes if largest_w > 0 else 1.0
+    relative = ratio(away, units[0]), ratio(gap, units[1])
+    rounding = (0.0, 0.0)
+    if not max(relative) <= tol and design.has_entries:
+        rounding = _rounding(design, rows.shortest(nu), spread + np.abs(fit), units)
+    bound = np.inf
+    if design.has_entries and float(design.n) * design.entries <= BOUND_WORK:
+        bound = block_error_bound(design, fit, w, nu, coordinates)
+    return Certificate(
+        feasibility=ratio(extended.length(misfit), extended.length(fit) + extended.length(spread)),
+        stationarity=away / max(1.0, dual_size),
+        gap=gap / (1.0 + abs(total)),
+        error_bound=bound,
+        tol=tol,
+        relative=relative,
+        rounding=rounding,
+    )
+
+
+class _Range:
+    """The range of X, found when first asked for."""
+
+    def __init__(self, design: Design) -> None:
+        self.design = design
+
+    def _basis(self) -> tuple[FloatArray, float]:
+        """Orthonormal columns that span the range, and the rounding of a projection on it."""
+        sizes = self.design.reduce(RowSizes()).largest[0]
+        unit = row_units(sizes)
+        gram = self.design.reduce(RowGram(1.0 / unit)).sums[0]
+        lengths = row_units(np.sqrt(np.diagonal(gram)))
+        values, vectors = scipy.linalg.eigh(gram / lengths / lengths[:, None])
+        eps = float(np.finfo(float).eps)
+        kept = values > NOISE * len(unit) * eps * values[-1]
+        spanning = (unit * lengths / unit.max())[:, None] * vectors[:, kept]
+        basis, triangle = scipy.linalg.qr(spanning, mode="economic")
+        condition = float(values[-1] / values[kept][0] * np.linalg.cond(triangle))
+        return basis, ULPS * len(unit) * eps * condition
+
+    def fitted(self, y: FloatArray) -> tuple[FloatArray, float]:
+        """P y, and its rounding relative to y."""
+        size = float(np.abs(y).max()) or 1.0
+        basis, rounding = self._basis()
+        return size * (basis @ (basis.T @ (y / size))), rounding
+
+    def shortest(self, nu: FloatArray) -> FloatArray:
+        """The shortest dual with the same X^T nu."""
+        basis, _ = self._basis()
+        return np.asarray(basis @ (basis.T @ nu))
+
+
+@dataclass(frozen=True)
+class _AbsoluteAdjoint(Uniform):
+    nu: FloatArray
+
+    def __call__(self, block: Any) -> Totals:
+        return Totals(largest=(float(block.absolute_adjoint(self.nu).max()),))
+
+
+def _rounding(
+    design: Design, shortest: FloatArray, spread: FloatArray, units: tuple[float, float]
+) -> tuple[float, float]:
+    """What ULPS of X are worth, through the shortest dual with the same X^T nu."""
+    largest = float(design.reduce(_AbsoluteAdjoint(shortest)).largest[0])
+    ulps = ULPS * float(np.finfo(float).eps)
+    for_dual, for_value = (
+        ratio(largest, units[0]),
+        ratio(float(np.abs(shortest) @ spread), units[1]),
+    )
+    return min(WORST_ROUNDING, ulps * for_dual), min(WORST_ROUNDING, ulps * for_value)

@@ -1,0 +1,100 @@
+"""X too big for the dense solver: one kind of design per file, one table that knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import scipy.sparse.linalg
+
+from flowbias.designs._base import Block, Design, Task, Totals
+from flowbias.designs.dense import DenseDesign
+from flowbias.designs.linear_operator import OperatorDesign
+from flowbias.designs.memory_mapped import MemoryMappedDesign
+from flowbias.designs.sparse import SparseDesign
+from flowbias.problem import InputError
+
+__all__ = ["KINDS", "Block", "Design", "Task", "Totals", "design_of", "refuse_dense"]
+
+# Numbers (80 MB as doubles) up to which a sparse, mapped or single-precision X is simply made
+# dense: the dense solver takes fewer steps.
+SMALL = 10_000_000
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is taken as a design, how it becomes one, and what to do where only an array will do."""
+
+    accepts: Callable[[Any], bool]
+    make: Callable[[Any], Design]
+    as_array: str = ""
+
+
+def _is_large(X: Any) -> bool:
+    return len(X.shape) == 2 and int(X.shape[0]) * int(X.shape[1]) > SMALL
+
+
+def _is_large_sparse(X: Any) -> bool:
+    return scipy.sparse.issparse(X) and _is_large(X)
+
+
+def _is_operator(X: Any) -> bool:
+    return isinstance(X, scipy.sparse.linalg.LinearOperator)
+
+
+def _is_large_map(X: Any) -> bool:
+    return isinstance(X, np.memmap) and _is_large(X)
+
+
+def _is_large_and_short(X: Any) -> bool:
+    shorter = isinstance(X, np.ndarray) and X.dtype.kind in "buif" and X.dtype != np.float64
+    return shorter and _is_large(X)
+
+
+def _is_dask(X: Any) -> bool:
+    # By name, because dask is optional: where X comes from dask, dask is loaded already.
+    return any(f"{c.__module__}.{c.__name__}" == "dask.array.core.Array" for c in type(X).__mro__)
+
+
+def _dask_design(X: Any) -> Design:
+    from flowbias.designs.dask_array import DaskDesign
+
+    return DaskDesign(X)
+
+
+#: First that accepts. What none accepts is for the dense solver.
+KINDS = (
+    Kind(_is_dask, _dask_design, "X.compute()"),
+    Kind(_is_operator, OperatorDesign, "X @ np.eye(X.shape[1])"),
+    Kind(_is_large_sparse, SparseDesign, "X.toarray()"),
+    # These two are arrays already.
+    Kind(_is_large_map, MemoryMappedDesign),
+    Kind(_is_large_and_short, DenseDesign),
+)
+
+
+def _kind_of(X: Any) -> Kind | None:
+    return next((kind for kind in KINDS if kind.accepts(X)), None)
+
+
+def design_of(X: Any) -> Design | None:
+    """X as a design; None where it is for the dense solver. A design is its own."""
+    if isinstance(X, Design):
+        return X
+    kind = _kind_of(X)
+    return None if kind is None else kind.make(X)
+
+
+def refuse_dense(name: str, value: Any) -> None:
+    """InputError for what must not be made dense without being asked."""
+    kind = _kind_of(value)
+    if kind is not None and kind.as_array:
+        raise InputError(
+            f"{name}: must be an array in memory for this call, got a {type(value).__name__} of "
+            f"shape {tuple(value.shape)}. fb.limit, fb.limit_path and fb.min_norm take it as it "
+            f"is (with X and y as separate arguments); otherwise pass {kind.as_array}, if that "
+            "fits into memory."
+        )

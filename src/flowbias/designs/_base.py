@@ -1,0 +1,140 @@
+"""What a solver may ask of a big X: sums over blocks of columns, and nothing else.
+
+A limit of a separable potential is known by its dual nu, n numbers; everything of length d is a
+function of one column of X and of nu. So X stays where it is, in blocks of columns. A `Task` (a
+small picklable object that carries nu) visits each block and comes back with `Totals` of size n or
+n x n, which are added up. A task is a pure function of its block: run twice, or again after a
+worker has died, it gives the same.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.problem import InputError
+
+
+class Block(ABC):
+    """Some columns of X; products in double precision whatever the precision of the entries."""
+
+    #: which columns of X these are
+    columns: slice
+    n: int
+
+    @property
+    def width(self) -> int:
+        return int(self.columns.stop - self.columns.start)
+
+    @abstractmethod
+    def apply(self, w: FloatArray) -> FloatArray:
+        """X w over these columns; w is (width,) or (width, k)."""
+
+    @abstractmethod
+    def adjoint(self, dual: FloatArray) -> FloatArray:
+        """X^T dual for these columns; dual is (n,) or (n, k)."""
+
+    @abstractmethod
+    def gram(self, weights: FloatArray, row_scale: FloatArray) -> FloatArray:
+        """diag(r) X diag(weights) X^T diag(r) over these columns, (n, n), both triangles."""
+
+    @abstractmethod
+    def largest_entries(self) -> FloatArray:
+        """Largest |entry| of each row; InputError at one that is not finite."""
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What blocks add up to: some results by their sum, others by their maximum."""
+
+    sums: tuple[Any, ...] = ()
+    largest: tuple[Any, ...] = ()
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            tuple(a + b for a, b in zip(self.sums, other.sums, strict=True)),
+            tuple(np.maximum(a, b) for a, b in zip(self.largest, other.largest, strict=True)),
+        )
+
+
+class Task(Protocol):
+    """Something to do on every block."""
+
+    def on(self, columns: slice) -> Task:
+        """The same task with what it knows per coordinate cut down to these columns."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """task(block, *parts): `Totals` (for `reduce`) or (width,) numbers (for `gather`).
+
+        `parts` are the block's own parts of what was handed over per coordinate.
+        """
+
+
+class Design(ABC):
+    """X by blocks of columns. `kind` names it in messages and routes."""
+
+    kind: str
+    n: int
+    d: int
+    #: whether X diag(c) X^T costs about as much as a pass over X, and entries can be looked at.
+    #: Otherwise only products with X are to be had.
+    has_entries: bool = True
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n, self.d
+
+    @property
+    def entries(self) -> int:
+        """How many numbers X consists of."""
+        return self.n * self.d
+
+    @property
+    def dense_shape(self) -> tuple[int, int]:
+        """Of the dense product in A diag(c) A^T: says whether threads pay."""
+        return self.shape
+
+    @abstractmethod
+    def blocks(self) -> Iterator[Block]:
+        """The blocks in the order of their columns, one at a time in memory."""
+
+    def reduce(self, task: Task, *columns: Any) -> Totals:
+        """The sum over blocks of task(block, ...), in the order of the columns.
+
+        `columns` are arrays of length d as `gather` returns them: each block sees its own part.
+        """
+        total: Totals | None = None
+        for block in self.blocks():
+            part = task.on(block.columns)(block, *(array[block.columns] for array in columns))
+            total = part if total is None else total + part
+        if total is None:
+            raise InputError(f"X: must have columns, got shape {self.shape}. Pass some data.")
+        return total
+
+    def gather(self, task: Task, *columns: Any) -> FloatArray:
+        """One number per column, from task(block, ...) on every block."""
+        out = np.empty(self.d)
+        for block in self.blocks():
+            parts = (array[block.columns] for array in columns)
+            out[block.columns] = task.on(block.columns)(block, *parts)
+        return out
+
+
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Real numbers, that double precision can hold."""
+    if dtype.kind not in "buif" or dtype.itemsize > 8:
+        raise InputError(
+            f"X: must hold real numbers of at most 64 bits, got dtype {dtype}. "
+            "Convert it first, for example X.astype(float)."
+        )
+
+
+def column_parts(d: int, width: int) -> Iterator[slice]:
+    """Slices of at most `width` columns that cover d."""
+    for start in range(0, d, width):
+        yield slice(start, min(start + width, d))

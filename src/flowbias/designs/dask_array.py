@@ -1,0 +1,187 @@
+"""A dask.array chunked over features: each worker reduces its own blocks, X never moves.
+
+One pass over X is one task per block, which reads the block, reduces it to sums of size n or n x n,
+and drops it; the sums are added in a fixed tree. Tasks are pure functions, so what a lost worker
+was doing is done again elsewhere, and the order of the sums does not depend on who did what.
+"""
+
+from __future__ import annotations
+
+import uuid
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from flowbias._typing import FloatArray
+from flowbias.designs._base import Design, Task, Totals, check_dtype
+from flowbias.designs.dask_cluster import computed
+from flowbias.designs.dask_source import block_width, settled
+from flowbias.designs.entries import DenseBlock, EntriesBlock, SparseBlock
+from flowbias.problem import InputError
+
+# Sums added by one task: few enough to hold at once, enough to keep the tree flat.
+BRANCHES = 4
+# Bytes of a vector of length d up to which it is a NumPy array at the caller.
+GATHERED_BYTES = 2**30
+
+
+class DaskDesign(Design):
+    """X as dask.array.Array, on whatever scheduler Dask is set to."""
+
+    kind = "dask"
+
+    def __init__(self, X: Any) -> None:
+        _check(X)
+        self.n, self.d = (int(size) for size in X.shape)
+        self.array = _with_whole_columns(X)
+        widths = self.array.chunks[1]
+        (keys,) = self.array.__dask_keys__()
+        #: columns and key of every block
+        self._blocks = [
+            (slice(end - width, end), key)
+            for end, width, key in zip(np.cumsum(widths).tolist(), widths, keys, strict=True)
+            if width > 0
+        ]
+
+    def blocks(self) -> Iterator[EntriesBlock]:
+        graph, keys = self._visits(_Fetch(), ())
+        for key in keys:
+            yield computed(graph, [key])[0]
+
+    def reduce(self, task: Task, *columns: Any) -> Totals:
+        from dask.task_spec import Task as Node
+        from dask.task_spec import TaskRef
+
+        graph, level = self._visits(task, columns)
+        while len(level) > 1:
+            groups = [level[i : i + BRANCHES] for i in range(0, len(level), BRANCHES)]
+            level = [(f"add-{level[0][0]}", i) for i in range(len(groups))]
+            for key, group in zip(level, groups, strict=True):
+                graph[key] = Node(key, _added, *map(TaskRef, group))
+        (total,) = computed(graph, level)
+        return total  # type: ignore[no-any-return]
+
+    def gather(self, task: Task, *columns: Any) -> FloatArray:
+        """One number per column: a NumPy array up to 1 GiB, above that a lazy dask.array."""
+        import dask.array as da
+        from dask.task_spec import Alias
+
+        graph, keys = self._visits(task, columns)
+        if self.d * 8 <= GATHERED_BYTES:
+            return np.concatenate(computed(graph, keys))
+        name = f"gathered-{keys[0][0]}"
+        chunks = {(name, i): Alias((name, i), key) for i, key in enumerate(keys)}
+        widths = tuple(part.stop - part.start for part, _ in self._blocks)
+        # With the graph of X as it is: where workers hold X, this keeps them from dropping it.
+        whole = {**dict(self.array.dask), **graph, **chunks}
+        lazy: FloatArray = da.Array(whole, name, (widths,), dtype=np.float64)
+        return lazy
+
+    def _visits(self, task: Task, columns: tuple[Any, ...]) -> tuple[dict[Any, Any], list[Any]]:
+        """A graph with the task's visit to every block, and their keys."""
+        from dask.task_spec import Task as Node
+        from dask.task_spec import TaskRef
+
+        graph = _nodes(self.array)
+        parts = [self._parts(column, graph) for column in columns]
+        # A name of its own for every pass: a cluster takes tasks of one name for the same.
+        name = f"visit-{uuid.uuid4().hex}"
+        for i, (part, chunk) in enumerate(self._blocks):
+            visit = _Visit(task.on(part), part, i)
+            graph[name, i] = Node((name, i), visit, TaskRef(chunk), *(cut[i] for cut in parts))
+        return graph, [(name, i) for i in range(len(self._blocks))]
+
+    def _parts(self, column: Any, graph: dict[Any, Any]) -> list[Any]:
+        """The blocks' parts of a vector that `gather` returned; those of a lazy one in `graph`."""
+        import dask.array as da
+        from dask.task_spec import TaskRef
+
+        if not isinstance(column, da.Array):
+            return [column[part] for part, _ in self._blocks]
+        graph.update(_nodes(column))
+        return [TaskRef(key) for key in column.__dask_keys__()]
+
+
+@dataclass(frozen=True)
+class _Visit:
+    """A task on its way to one block."""
+
+    task: Task
+    columns: slice
+    number: int
+
+    def __call__(self, chunk: Any, *parts: FloatArray) -> Any:
+        try:
+            # Trial points may overflow; the solver judges each by its sums.
+            with np.errstate(all="ignore"):
+                return self.task(_block(chunk, self.columns), *parts)
+        except InputError as error:
+            raise InputError(f"{error} (In column block {self.number}.)") from None
+
+
+class _Fetch:
+    """The task that brings the block itself."""
+
+    def on(self, columns: slice) -> Task:
+        return self
+
+    def __call__(self, block: EntriesBlock, *parts: FloatArray) -> EntriesBlock:
+        return block
+
+
+def _block(chunk: Any, columns: slice) -> EntriesBlock:
+    kind = SparseBlock if scipy.sparse.issparse(chunk) else DenseBlock
+    return kind(chunk, columns)
+
+
+def _added(first: Totals, *others: Totals) -> Totals:
+    for other in others:
+        first = first + other
+    return first
+
+
+def _nodes(array: Any) -> dict[Any, Any]:
+    """The graph of an array, without what a cluster holds as futures: it knows them by key."""
+    from dask.task_spec import GraphNode
+
+    return {key: node for key, node in dict(array.dask).items() if isinstance(node, GraphNode)}
+
+
+def _check(X: Any) -> None:
+    if X.ndim != 2:
+        raise InputError(
+            f"X: must have 2 dimension(s), got shape {X.shape}. Use X.reshape(1, -1) for one "
+            "sample, X.reshape(-1, 1) for one feature."
+        )
+    if np.isnan(X.shape).any():
+        raise InputError(
+            f"X: must have chunks of known sizes, got shape {X.shape}. "
+            "Call X.compute_chunk_sizes() first."
+        )
+    if 0 in X.shape:
+        raise InputError(f"X: must not be empty, got shape {X.shape}. Pass some data.")
+    check_dtype(X.dtype)
+    if isinstance(X._meta, np.ma.MaskedArray):
+        raise InputError(
+            "X: must hold plain numbers, got masked arrays. "
+            "Fill what is masked first, for example with dask.array.ma.filled(X, 0.0)."
+        )
+
+
+def _with_whole_columns(X: Any) -> Any:
+    """X with each column in one chunk, ready for many passes."""
+    if len(X.chunks[0]) == 1:
+        return settled(X)
+    width = block_width(X.shape[0], X.dtype)
+    warnings.warn(
+        f"X is chunked over rows ({len(X.chunks[0])} chunks). Every step of the solver sums over "
+        "features, column by column, so X is rechunked over features, which moves all of it. "
+        f"Make it with chunks=({X.shape[0]}, {width}), or the like, to avoid that.",
+        UserWarning,
+        stacklevel=2,
+    )
+    return settled(X.rechunk((X.shape[0], width)), travels=True)

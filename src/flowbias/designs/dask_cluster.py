@@ -1,0 +1,118 @@
+"""Compute on whatever scheduler Dask is set to; a cluster that goes away is said in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowbias._threads import _controller
+from flowbias.problem import InputError
+
+# Seconds without a finished computation after which it is asked whether any worker is left, and
+# for which a new one is then waited for: a nanny takes a few to restart what it has lost.
+PATIENCE = 15.0
+
+
+class ClusterError(RuntimeError):
+    """A cluster that cannot go on, with advice."""
+
+
+def active_client() -> Any:
+    """The client of the cluster that Dask would compute on; None for threads and processes."""
+    from dask.base import get_scheduler
+
+    # Dask tells its schedulers apart by their function alone; a cluster's is a client's method.
+    owner = getattr(get_scheduler(), "__self__", None)
+    return owner if "Client" in type(owner).__name__ else None
+
+
+def computed(graph: Mapping[Any, Any], keys: Sequence[Any]) -> tuple[Any, ...]:
+    """The values of some keys of a graph, in their order."""
+    import dask
+    from dask.delayed import optimize
+
+    # A block is read, used and dropped by one task: no scheduler can then keep it or send it on.
+    with dask.config.set({"optimization.fuse.delayed": True}):
+        ready = optimize(graph, list(keys)).to_dict()
+    client = active_client()
+    return tuple(_here(ready, keys) if client is None else _there(client, ready, keys))
+
+
+def _here(graph: dict[Any, Any], keys: Sequence[Any]) -> Sequence[Any]:
+    """With the threads or processes of this machine."""
+    import dask.array
+    from dask.base import get_scheduler
+    from dask.multiprocessing import RemoteException
+
+    schedule = get_scheduler(cls=dask.array.Array)
+    try:
+        # The threads are Dask's: those of the BLAS would only be in each other's way.
+        with _controller().limit(limits=1, user_api="blas"):
+            values: Sequence[Any] = schedule(graph, list(keys))
+    except RemoteException as error:
+        raise _told(error.exception) from error
+    except Exception as error:
+        raise _told(error) from error
+    return values
+
+
+def _there(client: Any, graph: dict[Any, Any], keys: Sequence[Any]) -> Sequence[Any]:
+    """On a cluster. What a lost worker was doing is done again by another."""
+    import distributed
+
+    try:
+        futures = client.get(graph, list(keys), sync=False)
+        _wait_for(client, futures)
+        values: Sequence[Any] = client.gather(futures)
+    except distributed.scheduler.KilledWorker as error:
+        raise ClusterError(
+            f"cluster: a block of X cost several workers their life ({error.last_worker!r} was "
+            "the last). Most often it does not fit their memory: use narrower chunks, for "
+            "example X.rechunk((-1, 1000)), or workers with more memory."
+        ) from error
+    except (
+        distributed.CancelledError,
+        distributed.comm.CommClosedError,
+        distributed.client.ClosedClientError,
+    ) as error:
+        raise ClusterError(
+            f"cluster: the scheduler of {client} went away, or its client was closed. Connect to "
+            "a running one with distributed.Client(address) and solve again."
+        ) from error
+    except ClusterError:
+        raise
+    except Exception as error:
+        raise _told(error) from error
+    return values
+
+
+def _wait_for(client: Any, futures: Sequence[Any]) -> None:
+    """Until all are done; ClusterError where nobody is left to do them."""
+    import distributed
+
+    while True:
+        try:
+            distributed.wait(futures, timeout=PATIENCE)
+            return
+        except TimeoutError:
+            _require_workers(client)
+
+
+def _require_workers(client: Any) -> None:
+    try:
+        client.wait_for_workers(1, timeout=PATIENCE)
+    except TimeoutError as error:
+        raise ClusterError(
+            f"cluster: no worker of {client} is running: all are gone, or paused with their memory "
+            "full. Start some with `dask worker`, give them more memory, or use narrower chunks."
+        ) from error
+
+
+def _told(error: Exception) -> Exception:
+    """What a block raised: the library's own words, or what went wrong in the array's graph."""
+    if isinstance(error, InputError):
+        return InputError(str(error))
+    return InputError(
+        f"X: its blocks must be computable, got {type(error).__name__}: {error}. "
+        "Check that X.compute() works, and that every worker sees the same files and packages."
+    )

@@ -1,0 +1,70 @@
+"""The file behind np.memmap, read without mapping it.
+
+A mapped file is charged to the process page by page, and the kernel maps far more pages than are
+asked for where a few columns of every row are wanted. Plain reads cost the block and nothing else.
+A `MappedFile` is also what may be sent to another process: a memmap would be sent with all of its
+entries, a `MappedFile` is a path.
+"""
+
+from __future__ import annotations
+
+import mmap
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowbias.problem import InputError
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """A matrix in a file, at `offset`; indexed like the array that it holds."""
+
+    path: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, int]
+    offset: int = 0
+    order: Literal["C", "F"] = "C"
+    ndim: int = 2
+
+    @classmethod
+    def of(cls, mapped: NDArray[Any]) -> MappedFile | None:
+        """The file behind `mapped`; None where it is a view, which does not say its place."""
+        base: Any = mapped.base
+        if not (isinstance(mapped, np.memmap) and isinstance(base, mmap.mmap)):
+            return None
+        if not mapped.filename or mapped.ndim != 2:
+            return None
+        order: Literal["C", "F"] = "C" if mapped.flags.c_contiguous else "F"
+        rows, columns = mapped.shape
+        return cls(str(mapped.filename), mapped.dtype, (rows, columns), mapped.offset, order)
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        """A part of the matrix, as an array of its own."""
+        wanted = index if isinstance(index, tuple) else (index,)
+        plain = [part for part in wanted if isinstance(part, slice) and part.step in (None, 1)]
+        if not len(plain) == len(wanted) <= 2:
+            # Every other index means what it means for the mapped array.
+            mapped = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
+            return np.array(mapped[index])
+        rows, columns = (*plain, slice(None), slice(None))[:2]
+        first = range(*rows.indices(self.shape[0]))
+        second = range(*columns.indices(self.shape[1]))
+        if self.order == "F":
+            return self._read(second, first, self.shape[0]).T
+        return self._read(first, second, self.shape[1])
+
+    def _read(self, lines: range, inside: range, length: int) -> NDArray[Any]:
+        """Some entries of some lines; entries of a line, `length` in all, follow each other."""
+        out = np.empty((len(lines), len(inside)), dtype=self.dtype)
+        with open(self.path, "rb", buffering=0) as file:
+            for line, values in zip(lines, out, strict=True):
+                file.seek(self.offset + (line * length + inside.start) * self.dtype.itemsize)
+                if file.readinto(values.data) != values.nbytes:
+                    raise InputError(
+                        f"X: {self.path} must hold {self.shape[0]} x {self.shape[1]} entries of "
+                        f"{self.dtype}, but it ends before. It was cut short after it was mapped."
+                    )
+        return out

@@ -1,0 +1,43 @@
+"""A scipy.sparse matrix of any format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import scipy.sparse
+
+from flowbias.designs._base import Design, check_dtype, column_parts
+from flowbias.designs.entries import SparseBlock
+
+# Columns of a block: the vectors that go with them, a dozen at a time, stay within megabytes.
+BLOCK_COLUMNS = 2**16
+
+
+class SparseDesign(Design):
+    """X in compressed-column form: the one copy that other formats cost."""
+
+    kind = "sparse"
+
+    def __init__(self, X: Any) -> None:
+        check_dtype(X.dtype)
+        self.values = scipy.sparse.csc_array(X)
+        # The products do not mind entries given in parts, but the largest entry would. A copy,
+        # because the numbers may still be the user's.
+        if not self.values.has_canonical_format:
+            self.values = self.values.copy()
+            self.values.sum_duplicates()
+        self.n, self.d = X.shape
+
+    @property
+    def entries(self) -> int:
+        return int(self.values.nnz)
+
+    @property
+    def dense_shape(self) -> tuple[int, int]:
+        # Sparse products take one thread, and those of n x n matrices are soon done.
+        return self.n, 0
+
+    def blocks(self) -> Iterator[SparseBlock]:
+        for part in column_parts(self.d, BLOCK_COLUMNS):
+            yield SparseBlock(self.values[:, part], part)

@@ -1,0 +1,175 @@
+"""What Newton's method on the dual asks of each block of columns of X.
+
+Every task knows the dual nu of X's rows (n numbers) and finds from it what its columns need:
+z = shift + X^T nu, w(z), w'(z). Nothing of length d leaves a block but w itself, at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.designs import Block, Totals
+from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.rows import Uniform
+
+# A start closed to one sign is told from one that is merely small by trying this size.
+PROBE = 1.0
+# Powers of two that a fraction of a step is looked for in.
+SMALLEST_EXPONENT = 1000
+
+
+@dataclass(frozen=True)
+class _PerCoordinate:
+    """A task that knows the potential of its coordinates."""
+
+    coordinates: Coordinates
+
+    def on(self, columns: slice) -> Self:
+        cut = self.coordinates.on(columns)
+        return self if cut is self.coordinates else replace(self, coordinates=cut)
+
+
+@dataclass(frozen=True)
+class Inspect(_PerCoordinate):
+    """Largest entry of each row, and how many coordinates are closed on one side."""
+
+    def __call__(self, block: Block) -> Totals:
+        upward, downward = self.coordinates.potential.open_sides(block.width, PROBE)
+        closed = int(np.count_nonzero(~(upward & downward)))
+        return Totals((closed,), (block.largest_entries(),))
+
+
+@dataclass(frozen=True)
+class Evaluate(_PerCoordinate):
+    """X w(z), Q(w) - <shift, w> and, where asked for, A diag(w'(z)) A^T."""
+
+    dual: FloatArray
+    row_scale: FloatArray
+    with_gram: bool
+
+    @np.errstate(all="ignore")
+    def __call__(self, block: Block) -> Totals:
+        potential = self.coordinates.potential
+        rise = block.adjoint(self.dual)
+        z = np.asarray(self.coordinates.shift + rise)
+        w = potential.grad_dual(z)
+        value = float(np.sum(rise * w - potential.conjugate_terms(z)))
+        sums = (block.apply(w), value)
+        if not self.with_gram:
+            return Totals(sums)
+        return Totals((*sums, block.gram(potential.hess_dual(z), self.row_scale)))
+
+
+@dataclass(frozen=True)
+class _OnStep(_PerCoordinate):
+    """A task along a step of the dual."""
+
+    dual: FloatArray
+    step: FloatArray
+
+    def line(self, block: Block) -> tuple[FloatArray, FloatArray]:
+        """z where the step begins, and what the whole of it adds."""
+        both = block.adjoint(np.column_stack([self.dual, self.step]))
+        return np.asarray(self.coordinates.shift + both[:, 0]), both[:, 1]
+
+
+@dataclass(frozen=True)
+class Along(_OnStep):
+    """<X^T step, w> at fractions of a step, and the growth of w' over the whole of it."""
+
+    reaches: FloatArray
+
+    @np.errstate(all="ignore")
+    def __call__(self, block: Block) -> Totals:
+        potential = self.coordinates.potential
+        z, rise = self.line(block)
+        slopes = [float(rise @ potential.grad_dual(z + reach * rise)) for reach in self.reaches]
+        growth = float(potential.hess_growth(z, np.abs(rise)).max())
+        return Totals((np.array(slopes),), (growth,))
+
+
+@dataclass(frozen=True)
+class Trust(_OnStep):
+    """The fraction of a step, a power of two, over which w' grows by less than `growth`."""
+
+    growth: float
+
+    @np.errstate(all="ignore")
+    def __call__(self, block: Block) -> Totals:
+        potential = self.coordinates.potential
+        z, rise = self.line(block)
+        size = np.abs(rise)
+
+        def is_trusted(exponent: int) -> bool:
+            grown = float(potential.hess_growth(z, 2.0**-exponent * size).max())
+            return grown <= self.growth
+
+        # Where no bound is known nothing is trusted, and the search begins with the whole step.
+        if is_trusted(0) or not is_trusted(SMALLEST_EXPONENT):
+            return Totals(largest=(0,))
+        short, long = SMALLEST_EXPONENT, 0
+        while short - long > 1:
+            middle = (short + long) // 2
+            short, long = (middle, long) if is_trusted(middle) else (short, middle)
+        return Totals(largest=(short,))
+
+
+@dataclass(frozen=True)
+class Slope(_PerCoordinate):
+    """w'(z), per coordinate."""
+
+    dual: FloatArray
+
+    @np.errstate(all="ignore")
+    def __call__(self, block: Block) -> FloatArray:
+        z = np.asarray(self.coordinates.shift + block.adjoint(self.dual))
+        return self.coordinates.potential.hess_dual(z)
+
+
+@dataclass(frozen=True)
+class CurvatureProduct(Uniform):
+    """X diag(slope) X^T u for slopes at hand."""
+
+    vector: FloatArray
+
+    def __call__(self, block: Block, slope: FloatArray) -> Totals:
+        return Totals((block.apply(slope * block.adjoint(self.vector)),))
+
+
+@dataclass(frozen=True)
+class WeightedGram(Uniform):
+    """A diag(slope) A^T for slopes at hand."""
+
+    row_scale: FloatArray
+
+    def __call__(self, block: Block, slope: FloatArray) -> Totals:
+        return Totals((block.gram(slope, self.row_scale),))
+
+
+@dataclass(frozen=True)
+class Predictor(_PerCoordinate):
+    """w(z) + w'(z) X^T correction: the last digits where an ulp of the dual is many of w."""
+
+    dual: FloatArray
+    correction: FloatArray | None = None
+
+    @np.errstate(all="ignore")
+    def __call__(self, block: Block) -> FloatArray:
+        potential = self.coordinates.potential
+        z = np.asarray(self.coordinates.shift + block.adjoint(self.dual))
+        w = potential.grad_dual(z)
+        if self.correction is not None:
+            w = w + potential.hess_dual(z) * block.adjoint(self.correction)
+        return np.broadcast_to(w, (block.width,))
+
+
+@dataclass(frozen=True)
+class Fit(Uniform):
+    """X w."""
+
+    def __call__(self, block: Block, w: FloatArray) -> Totals:
+        return Totals((block.apply(w),))

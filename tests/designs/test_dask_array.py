@@ -1,0 +1,205 @@
+"""A dask.array as a design: the sums of its blocks are those of the whole, wherever they are."""
+
+import pickle
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowbias.designs import design_of
+from flowbias.problem import InputError
+from tests.designs.conformance import check_design
+from tests.designs.dask_tasks import Numbers, Sums
+
+dask = pytest.importorskip("dask", reason="needs the extra `cluster`")
+da = pytest.importorskip("dask.array")
+
+from flowbias.designs import dask_array  # noqa: E402
+from flowbias.designs.dask_array import DaskDesign  # noqa: E402
+from flowbias.designs.dask_source import mapped_columns  # noqa: E402
+
+N, D = 6, 40
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    # Whatever the machine; other schedulers are asked for by name.
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def data(d=D, dtype=np.float64, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, d)).astype(dtype)
+    return X, Sums(rng.normal(size=N), rng.uniform(size=d))
+
+
+def assert_same_sums(totals, expected):
+    product, gram, largest = expected
+    # Sums of at most a few hundred products, in another order: some roundings of the largest.
+    for total, whole in zip(totals.sums, (product, gram), strict=True):
+        np.testing.assert_allclose(total, whole, rtol=0, atol=1e-14 * (1 + np.abs(whole).max()))
+    np.testing.assert_allclose(totals.largest[0], largest, rtol=1e-13)
+
+
+@settings(max_examples=20)
+@given(
+    widths=st.lists(st.integers(0, 9), min_size=1, max_size=20).filter(any),
+    dtype=st.sampled_from([np.float64, np.float32, np.int16]),
+)
+def test_sums_over_any_chunks_are_those_of_the_whole(widths, dtype):
+    X, task = data(sum(widths), dtype)
+    X = (10 * X).astype(dtype) / dtype(1)
+    design = DaskDesign(da.from_array(X, chunks=((N,), tuple(widths))))
+    assert design.shape == X.shape
+    column = np.linspace(0, 1, design.d)
+    assert_same_sums(design.reduce(task, column), task.expected(X.astype(float), column))
+    numbers = design.gather(Numbers(task.dual), column)
+    np.testing.assert_allclose(numbers, X.T.astype(float) @ task.dual + column, atol=1e-12)
+
+
+def test_it_does_what_every_design_must():
+    X, _ = data()
+    check_design(DaskDesign(da.from_array(X, chunks=(N, 7))), X)
+
+
+def test_blocks_are_the_columns_in_their_order():
+    X, _ = data()
+    blocks = list(DaskDesign(da.from_array(X, chunks=(N, 7))).blocks())
+    assert [block.columns.start for block in blocks] == list(range(0, D, 7))
+    np.testing.assert_array_equal(np.hstack([block.values for block in blocks]), X)
+
+
+def test_threads_give_the_same_bits_every_time():
+    X, task = data()
+    design = design_of(da.from_array(X, chunks=(N, 1)))
+    first = design.reduce(task)
+    for _ in range(5):
+        with dask.config.set(scheduler="threads", num_workers=4):
+            again = design.reduce(task)
+        for one, other in zip(first.sums + first.largest, again.sums + again.largest, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_processes():
+    X, task = data()
+    X[2, 23] = np.nan
+    array = da.from_array(X, chunks=(N, 10))
+    with (
+        ProcessPoolExecutor(1, get_context("spawn")) as pool,
+        dask.config.set(scheduler="processes", pool=pool),
+    ):
+        assert_same_sums(
+            DaskDesign(array.map_blocks(np.nan_to_num)).reduce(task),
+            task.expected(np.nan_to_num(X)),
+        )
+        with pytest.raises(InputError, match=r"at index \(2, 23\).*\(In column block 2\.\)$"):
+            DaskDesign(array).reduce(task)
+
+
+def test_no_block_outlives_its_task(tmp_path):
+    X, task = data()
+    np.save(tmp_path / "X.npy", X)
+    design = DaskDesign(mapped_columns(np.load(tmp_path / "X.npy", mmap_mode="r"), 5))
+    kept = []
+    with dask.callbacks.Callback(posttask=lambda key, value, *rest: kept.append(value)):
+        design.reduce(task)
+    assert len(kept) >= D // 5
+    assert not [value for value in kept if isinstance(value, np.ndarray)]
+
+
+def test_a_mapped_file_goes_to_the_workers_as_its_path(tmp_path):
+    X, task = data(20_000, np.float32)
+    np.save(tmp_path / "X.npy", np.asfortranarray(X))
+    array = mapped_columns(np.load(tmp_path / "X.npy", mmap_mode="r"), 4000)
+    assert array.chunks == ((N,), (4000,) * 5)
+    assert len(pickle.dumps(dict(array.dask))) < 0.05 * X.nbytes
+    totals = DaskDesign(array).reduce(task)
+    wanted = task.expected(X.astype(float))
+    np.testing.assert_allclose(totals.sums[1], wanted[1], rtol=0, atol=1e-9)
+
+
+def test_chunks_of_a_mapped_file_are_of_a_stated_size(tmp_path, monkeypatch):
+    np.save(tmp_path / "X.npy", np.ones((N, D)))
+    monkeypatch.setattr("flowbias.designs.dask_source.BLOCK_BYTES", N * 8 * 15)
+    array = mapped_columns(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    assert array.chunks == ((N,), (15, 15, 10))
+
+
+def test_a_part_of_a_mapped_file_is_refused(tmp_path):
+    np.save(tmp_path / "X.npy", np.ones((N, D)))
+    with pytest.raises(InputError, match="mapped: must be a whole memory-mapped matrix, got memm"):
+        mapped_columns(np.load(tmp_path / "X.npy", mmap_mode="r")[1:])
+
+
+def test_sparse_chunks():
+    X, task = data()
+    X[np.abs(X) < 1] = 0
+    sparse = da.from_array(X, chunks=(N, 7)).map_blocks(scipy.sparse.csr_array)
+    assert_same_sums(DaskDesign(sparse).reduce(task), task.expected(X))
+
+
+def test_vectors_too_long_for_the_caller_stay_lazy(monkeypatch):
+    monkeypatch.setattr(dask_array, "GATHERED_BYTES", 8 * D - 1)
+    X, task = data()
+    design = DaskDesign(da.from_array(X, chunks=((N,), (7, 0, 20, 13))))
+    lazy = design.gather(Numbers(task.dual))
+    assert isinstance(lazy, da.Array)
+    assert lazy.chunks == ((7, 20, 13),)
+    np.testing.assert_allclose(lazy.compute(), X.T @ task.dual, atol=1e-12)
+    assert_same_sums(design.reduce(task, lazy), task.expected(X, X.T @ task.dual))
+    twice = design.gather(Numbers(task.dual), lazy)
+    np.testing.assert_allclose(twice.compute(), 2 * X.T @ task.dual, atol=1e-12)
+    monkeypatch.setattr(dask_array, "GATHERED_BYTES", 8 * D)
+    assert isinstance(design.gather(Numbers(task.dual)), np.ndarray)
+
+
+def test_chunks_over_rows_are_rechunked_with_a_warning():
+    X, task = data()
+    with pytest.warns(UserWarning, match=r"chunked over rows \(2 chunks\).*chunks=\(6, "):
+        design = DaskDesign(da.from_array(X, chunks=(4, 10)))
+    assert_same_sums(design.reduce(task), task.expected(X))
+
+
+def test_an_entry_that_is_no_number_is_found_with_its_block():
+    X, task = data()
+    X[2, 23] = np.nan
+    design = DaskDesign(da.from_array(X, chunks=(N, 10)))
+    with pytest.raises(
+        InputError, match=r"^X: must be finite, got nan at index \(2, 23\).*block 2\.\)$"
+    ):
+        design.reduce(task)
+
+
+@pytest.mark.parametrize(
+    ("X", "words"),
+    [
+        (da.ones(5), r"must have 2 dimension\(s\), got shape \(5,\)"),
+        (da.ones((3, 0)), r"must not be empty, got shape \(3, 0\)"),
+        (da.ones((3, 4), dtype=complex), "must hold real numbers.*got dtype complex128"),
+        (
+            da.from_array(np.array([["a"]], dtype=object), chunks=1),
+            "real numbers.*got dtype object",
+        ),
+        (da.ma.masked_equal(da.ones((3, 4)), 1.0), r"got masked arrays\. Fill"),
+        (da.ones((3, 4))[:, da.arange(4, chunks=2) > 1], r"Call X\.compute_chunk_sizes\(\) first"),
+    ],
+)
+def test_what_is_no_design_is_refused(X, words):
+    with pytest.raises(InputError, match=f"^X: .*{words}"):
+        DaskDesign(X)
+
+
+def test_a_graph_that_fails_is_told_with_its_cause():
+    def broken(block):
+        raise FileNotFoundError("shard 7")
+
+    _, task = data()
+    X = da.ones((N, D), chunks=(N, 10)).map_blocks(broken, dtype=float, meta=np.empty((0, 0)))
+    with pytest.raises(InputError, match="got FileNotFoundError: shard 7") as caught:
+        DaskDesign(X).reduce(task)
+    assert isinstance(caught.value.__cause__, FileNotFoundError)

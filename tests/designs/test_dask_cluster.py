@@ -1,0 +1,150 @@
+"""The Dask design on clusters: what is sent, and what happens when parts of a cluster go away."""
+
+import gc
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from flowbias.problem import InputError
+from tests.designs.dask_tasks import Numbers, SlowSums, Sums
+
+distributed = pytest.importorskip("distributed", reason="needs the extra `cluster`")
+dask = pytest.importorskip("dask")
+da = pytest.importorskip("dask.array")
+
+from flowbias.designs import dask_source  # noqa: E402
+from flowbias.designs.dask_array import DaskDesign  # noqa: E402
+from flowbias.designs.dask_cluster import ClusterError, active_client  # noqa: E402
+
+N, D = 30, 5000
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, D))
+TASK = Sums(RNG.normal(size=N), RNG.uniform(size=D))
+LIMIT = 10**9
+
+
+def cluster_of(**options):
+    return distributed.LocalCluster(
+        threads_per_worker=1, memory_limit=LIMIT, dashboard_address=":0", **options
+    )
+
+
+@pytest.fixture
+def client():
+    """Of a cluster whose two workers are threads: the protocol of a real one, at once."""
+    with cluster_of(n_workers=2, processes=False) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def assert_right(totals):
+    product, gram, _ = TASK.expected(X)
+    # Sums of 5000 products of order one, in another order.
+    np.testing.assert_allclose(totals.sums[0], product, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(totals.sums[1], gram, rtol=0, atol=1e-11)
+
+
+def test_entries_inside_the_graph_are_sent_once_and_held(client):
+    design = DaskDesign(da.from_array(X, chunks=(N, 1000)))
+    assert len(distributed.futures_of(design.array)) == 5
+    assert_right(design.reduce(TASK))
+    np.testing.assert_array_equal(np.hstack([block.values for block in design.blocks()]), X)
+    # A part of a held array is held as well.
+    assert_right(DaskDesign(design.array * 1.0).reduce(TASK))
+
+
+def test_a_lazy_vector_keeps_what_it_is_computed_from(client, monkeypatch):
+    monkeypatch.setattr("flowbias.designs.dask_array.GATHERED_BYTES", 0)
+    lazy = DaskDesign(da.from_array(X, chunks=(N, 1000))).gather(Numbers(TASK.dual))
+    gc.collect()  # the design is gone, and with it its hold on the blocks
+    np.testing.assert_allclose(lazy.compute(), X.T @ TASK.dual, rtol=0, atol=1e-11)
+
+
+def test_entries_that_the_workers_cannot_hold_are_refused(client, monkeypatch):
+    monkeypatch.setattr(dask_source, "HELD_SHARE", 0.9 * X.nbytes / (2 * LIMIT))
+    with pytest.raises(InputError, match=r"its 0\.0012 GB are inside the graph.*have 2 GB in all"):
+        DaskDesign(da.from_array(X, chunks=(N, 1000)))
+
+
+def test_blocks_that_workers_make_themselves_are_not_held(client):
+    made = da.ones((N, D), chunks=(N, 1000))
+    assert distributed.futures_of(DaskDesign(made).array) == []
+
+
+def test_what_was_rechunked_is_held_if_it_fits(client, monkeypatch):
+    made = da.ones((N, D), chunks=(10, 1000))
+    with pytest.warns(UserWarning, match="chunked over rows"):
+        assert distributed.futures_of(DaskDesign(made).array) != []
+    monkeypatch.setattr(dask_source, "HELD_SHARE", 0.9 * X.nbytes / (2 * LIMIT))
+    with pytest.warns(UserWarning, match="chunked over rows"):
+        assert distributed.futures_of(DaskDesign(made).array) == []
+
+
+def test_the_scheduler_that_dask_is_set_to_is_used(client):
+    assert active_client() is client
+    with dask.config.set(scheduler="threads"):
+        assert active_client() is None
+
+
+def test_bad_entries_and_broken_graphs_are_told_as_elsewhere(client):
+    bad = X.copy()
+    bad[3, 2100] = np.inf
+    with pytest.raises(InputError, match=r"^X: must be finite.*\(3, 2100\).*column block 2\.\)$"):
+        DaskDesign(da.from_array(bad, chunks=(N, 1000))).reduce(TASK)
+    broken = da.ones((N, D), chunks=(N, 1000)).map_blocks(lambda block: block / {}, dtype=float)
+    with pytest.raises(InputError, match="its blocks must be computable, got TypeError"):
+        DaskDesign(broken).reduce(TASK)
+
+
+def test_a_cluster_without_workers_is_said(client, monkeypatch):
+    monkeypatch.setattr("flowbias.designs.dask_cluster.PATIENCE", 0.5)
+    design = DaskDesign(da.ones((N, D), chunks=(N, 1000)))
+    client.cluster.scale(0)
+    with pytest.raises(ClusterError, match=r"no worker of .* is running.*`dask worker`"):
+        design.reduce(TASK)
+
+
+@pytest.mark.parametrize("leaves", ["client", "cluster"])
+def test_a_cluster_that_goes_away_is_said(client, tmp_path, leaves):
+    design = DaskDesign(da.ones((N, D), chunks=(N, 1000)))
+    task = SlowSums(TASK.dual, TASK.weights, folder=tmp_path, seconds=0.5)
+    closing = {"client": client.close, "cluster": client.cluster.close}[leaves]
+    threading.Thread(target=after(tmp_path, "*", closing)).start()
+    with pytest.raises(ClusterError, match=r"went away, or its client was closed.*Client\(address"):
+        design.reduce(task)
+
+
+def after(folder, sign, action):
+    """`action` as soon as a task has begun that leaves this sign."""
+
+    def wait():
+        while not any(folder.glob(sign)):
+            time.sleep(0.01)
+        action()
+
+    return wait
+
+
+def test_a_killed_worker_is_replaced_and_the_sums_are_the_same(tmp_path):
+    with cluster_of(n_workers=2, processes=True) as cluster, distributed.Client(cluster) as client:
+        design = DaskDesign(da.from_array(X, chunks=(N, 500)))
+        victim, _ = client.run(os.getpid).values()
+        task = SlowSums(TASK.dual, TASK.weights, folder=tmp_path)
+        kill = after(tmp_path, f"{victim}-*", lambda: os.kill(victim, signal.SIGKILL))
+        threading.Thread(target=kill).start()
+        assert_right(design.reduce(task))
+        assert victim not in client.run(os.getpid).values()
+
+
+def test_a_block_that_kills_its_workers_is_said(client, monkeypatch):
+    def gather(futures):
+        # What Dask says when a block has cost four workers their life, which takes a minute.
+        raise distributed.scheduler.KilledWorker("visit", "tcp://10.0.0.7:1", 3)
+
+    monkeypatch.setattr(client, "gather", gather)
+    design = DaskDesign(da.ones((N, D), chunks=(N, 1000)))
+    with pytest.raises(ClusterError, match=r"cost several workers their life.*narrower chunks"):
+        design.reduce(TASK)

@@ -1,0 +1,65 @@
+"""A mapped file read by plain reads is the array that np.memmap sees."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowbias.designs.mapped_file import MappedFile
+from flowbias.problem import InputError
+
+N, D, OFFSET = 5, 12, 24
+
+
+@pytest.fixture(scope="module")
+def maps(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mapped")
+    values = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
+    made = {}
+    for order in "CF":
+        path = folder / order
+        path.write_bytes(b"\xff" * OFFSET + values.tobytes(order))
+        made[order] = np.memmap(path, np.float32, "r", OFFSET, (N, D), order)
+    return made
+
+
+bounds = st.none() | st.integers(-D - 2, D + 2)
+slices = st.builds(slice, bounds, bounds, st.sampled_from([None, 1, 2, -1]))
+indices = st.one_of(
+    slices, st.tuples(slices), st.tuples(slices, slices), st.just((slice(None), [3, 1]))
+)
+
+
+@pytest.mark.parametrize("order", "CF")
+@given(index=indices)
+def test_it_is_indexed_like_the_mapped_array(maps, order, index):
+    part = MappedFile.of(maps[order])[index]
+    np.testing.assert_array_equal(part, np.array(maps[order])[index])
+    assert type(part) is np.ndarray
+    assert part.dtype == np.float32
+
+
+def test_what_is_sent_is_a_path(maps):
+    assert len(pickle.dumps(MappedFile.of(maps["C"]))) < 1000
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(MappedFile.of(maps["C"])))[:], maps["C"]
+    )
+
+
+def test_a_view_an_array_and_a_vector_are_not_files(maps, tmp_path):
+    (tmp_path / "vector").write_bytes(bytes(80))
+    assert MappedFile.of(maps["C"][:, 2:]) is None
+    assert MappedFile.of(np.array(maps["C"])) is None
+    assert MappedFile.of(np.memmap(tmp_path / "vector", mode="r")) is None
+
+
+def test_a_file_that_was_cut_short_is_said(tmp_path):
+    path = tmp_path / "short.npy"
+    np.save(path, np.zeros((N, D)))
+    file = MappedFile.of(np.load(path, mmap_mode="r"))
+    path.write_bytes(path.read_bytes()[:-8])
+    np.testing.assert_array_equal(file[:, : D - 1], np.zeros((N, D - 1)))
+    with pytest.raises(InputError, match=r"short\.npy must hold 5 x 12 entries of float64"):
+        file[:, 1:]

@@ -1,0 +1,148 @@
+"""The certificate and the error bound over blocks, against those of the dense data."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+from scipy.sparse.linalg import aslinearoperator
+
+import flowbias as fb
+from flowbias import block_certificate, designs
+from flowbias.block_certificate import certify_design
+from flowbias.designs.dense import DenseDesign
+from flowbias.designs.sparse import SparseDesign
+from flowbias.problem import InputError
+from tests.limits.big_data import KINDS, WITH_ENTRIES, data, small_blocks
+
+__all__ = ["small_blocks"]
+
+
+@pytest.mark.parametrize("kind", WITH_ENTRIES)
+@pytest.mark.parametrize(("depth", "scale"), [(2, 1.0), (2, 1e-3), (3, 0.05)])
+def test_the_certificate_is_that_of_the_dense_data(kind, depth, scale):
+    X, y = data(10)
+    model = fb.DiagonalNet(depth, scale)
+    solution = fb.limit(model, X, y)
+    wanted = solution.certificate
+    design = KINDS[kind](X)
+    found = certify_design(design, y, solution.w, solution.dual, model.potential, model.shift)
+    rounding = {"rel": 0.0, "abs": 1e-13}
+    assert found.feasibility == pytest.approx(wanted.feasibility, **rounding)
+    assert found.stationarity == pytest.approx(wanted.stationarity, **rounding)
+    assert found.gap == pytest.approx(wanted.gap, **rounding)
+    # The same argument with other sums: the same bound up to its own safety margins.
+    assert wanted.error_bound / 2 < found.error_bound < 2 * wanted.error_bound
+    # A wrong w, a wrong nu, a wrong y: measured alike.
+    for w, nu, outputs in (
+        (1.001 * solution.w, solution.dual, y),
+        (solution.w, 1.001 * solution.dual, y),
+        (solution.w, solution.dual, 1.001 * y),
+        (np.roll(solution.w, 1), solution.dual, y),
+    ):
+        found = certify_design(design, outputs, w, nu, model.potential, model.shift)
+        wanted = fb.certify(X, outputs, w, nu, model.potential, model.shift)
+        assert not found.ok
+        for name in ("feasibility", "stationarity", "gap"):
+            assert getattr(found, name) == pytest.approx(getattr(wanted, name), rel=1e-6, abs=1e-13)
+        assert found.relative == pytest.approx(wanted.relative, rel=1e-6, abs=1e-13)
+
+
+def test_the_certificate_of_a_projection():
+    X, y = data(11, n=30, d=12)
+    model = fb.DiagonalNet(2, 0.5)
+    solution = fb.limit(model, X, y)
+    assert solution.status is fb.Status.PROJECTED
+    for kind in WITH_ENTRIES:
+        design = KINDS[kind](X)
+        args = (solution.w, solution.dual, model.potential)
+        assert certify_design(design, y, *args).ok
+        assert not certify_design(design, y, 1.01 * solution.w, *args[1:]).ok
+
+
+def test_the_error_bound_holds():
+    """Against a limit solved much closer than the one bounded."""
+    X, y = data(12)
+    model = fb.DiagonalNet(2, 0.1)
+    exact = fb.limit(model, X, y)
+    rng = np.random.default_rng(0)
+    for size in (1e-12, 1e-8, 1e-5):
+        nu = exact.dual * (1 + size * rng.standard_normal(len(y)))
+        w = model.potential.grad_dual(X.T @ nu)
+        bound = certify_design(SparseDesign(scipy.sparse.csc_array(X)), y, w, nu, model.potential)
+        error = float(np.linalg.norm(w - exact.w))
+        assert error <= bound.error_bound + exact.certificate.error_bound
+        assert bound.error_bound < 1e3 * error
+
+
+def test_a_predictor_that_is_not_finite_certifies_nothing():
+    X, y = data(10)
+    solution = fb.limit(fb.DiagonalNet(2, 0.1), X, y)
+    for bad in (np.nan, np.inf):
+        w = solution.w.copy()
+        w[7] = bad
+        found = certify_design(DenseDesign(X), y, w, solution.dual, solution.potential)
+        assert not found.ok
+        assert np.isnan(found.stationarity)
+
+
+@pytest.mark.parametrize("size", [1e-6, 1e-4, 1e-3, 1e-2, 0.1])
+@pytest.mark.parametrize("scale", [1.0, 0.1, 1e-2])
+def test_the_bound_is_that_of_the_dense_data(size, scale):
+    """Far from the limit the bend of the potential decides, and there may be no bound."""
+    X, y = data(12)
+    model = fb.DiagonalNet(2, scale)
+    exact = fb.limit(model, X, y)
+    nu = exact.dual * (1 + size * np.random.default_rng(1).standard_normal(len(y)))
+    w = model.potential.grad_dual(X.T @ nu)
+    wanted = fb.certify(X, y, w, nu, model.potential).error_bound
+    found = certify_design(DenseDesign(X), y, w, nu, model.potential).error_bound
+    # theta comes from a grid of tenfold steps: a small part of the bound where there is one.
+    assert found == wanted if wanted == np.inf else 0.9 * wanted < found < 1.5 * wanted
+    assert found > np.linalg.norm(w - exact.w) - exact.certificate.error_bound
+
+
+def test_rounding_of_the_potential_is_counted():
+    """Uneven starts at depth 3: the reaches are rounded, and with them every z."""
+    X, y = data(12)
+    model = fb.DiagonalNet(3, 1e-3, w0=np.linspace(0.5, 2.0, 100))
+    exact = fb.limit(model, X, y)
+    args = (y, exact.w, exact.dual, model.potential, model.shift)
+    found, wanted = certify_design(DenseDesign(X), *args), fb.certify(X, *args)
+    assert 0.9 * wanted.error_bound < found.error_bound < 2 * wanted.error_bound
+
+
+def test_no_bound_where_dropped_rows_are_not_repetitions():
+    """H may be singular for want of slope, or rows merely close: neither proves anything."""
+    X, y = data(13)
+    close = np.vstack([X, X[:1] + 1e-12 * np.random.default_rng(0).standard_normal(X.shape[1])])
+    model = fb.DiagonalNet(2, 1.0)
+    solution = fb.limit(model, DenseDesign(close), np.append(y, y[0]))
+    assert solution.certificate.error_bound == np.inf
+    twice = fb.limit(model, DenseDesign(np.vstack([X, X[:1]])), np.append(y, y[0]))
+    assert twice.certificate.error_bound < 1e-12
+
+
+def test_no_bound_where_it_would_cost_too_much(monkeypatch):
+    X, y = data(13)
+    monkeypatch.setattr(block_certificate, "BOUND_WORK", 20 * 20 * 100 - 1)
+    solution = fb.limit(fb.DiagonalNet(2, 1.0), DenseDesign(X), y)
+    assert solution.certificate.ok
+    assert solution.certificate.error_bound == np.inf
+
+
+def test_certify_takes_what_limit_takes(monkeypatch):
+    X, y = data(20)
+    model = fb.DiagonalNet(2, 0.1)
+    solution = fb.limit(model, X, y)
+    args = (y, solution.w, solution.dual, model.potential)
+    wanted = fb.certify(X, *args)
+    assert fb.certify(scipy.sparse.csr_matrix(X), *args) == wanted
+    monkeypatch.setattr(designs, "SMALL", 99)
+    for big in (scipy.sparse.csr_matrix(X), X.astype(np.float32), aslinearoperator(X)):
+        found = fb.certify(big, *args)
+        assert found.ok
+        assert found != wanted, "over blocks: equal but for rounding"
+        with pytest.raises(InputError, match="w: must have shape"):
+            fb.certify(big, y, solution.w[1:], *args[2:])
+    # A norm has no blocks of its own: like basis_pursuit it needs an array.
+    with pytest.raises(InputError, match="X: must be an array in memory"):
+        fb.certify(scipy.sparse.csr_matrix(X), y, solution.w, solution.dual, fb.L1())
