@@ -28,6 +28,7 @@ from flowbias.regime import THRESHOLDS, Monitor, Verdict, diagnose, predict
 from flowbias.regime.thresholds import true_verdict
 
 # The judges' cases are drawn from a seed that nothing else uses.
+GAPS = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, np.inf)
 CALIBRATION_SEED, JUDGE_SEED, ZOO_SEED = 1, 2024, 40
 
 
@@ -48,13 +49,14 @@ def calibrate(count: int) -> None:
     """Lines on diagonal networks, for each measure that a verdict may rest on."""
     import torch
 
-    rows = []
+    rows, bent = [], []
     for case in cases(diagonal, count, CALIBRATION_SEED):
         found = diagnose(case.before, case.after, case.x)
         before = predict(diagonal_module(case.before), torch.as_tensor(case.x), case.y, kappa=False)
         assert found.gaps is not None
         position = found.gaps.position if found.gaps.distinct else np.nan
         rows.append((case.position, position, found.kernel_change, before.feature_change))
+        bent.append(before.lazy_gap)
     table = np.array(rows)
     exact = table[:, 0]
     truth = [true_verdict(p) for p in exact]
@@ -67,10 +69,18 @@ def calibrate(count: int) -> None:
             low, high, wrong = best_line(table[known, column], above[known])
             print(f"  {name:<26}{verdict.name:<8}line between {low:.3g} and {high:.3g}, ", end="")
             print(f"{wrong} of {known.sum()} on the wrong side")
+    _calibrate_gap(exact <= 0.1, table[:, 3], np.array(bent))
     print(f"  in use: {THRESHOLDS}")
     error = np.abs(table[:, 1] - exact)
     print(f"  |measured - exact position|: median {np.nanmedian(error):.1e}, ", end="")
     print(f"90% below {np.nanquantile(error, 0.9):.1e}")
+
+
+def _calibrate_gap(kernel: np.ndarray, feature_change: np.ndarray, gap: np.ndarray) -> None:
+    """The line for the expected lazy gap, beside that for the features."""
+    few = feature_change <= THRESHOLDS.kernel_outlook
+    wrong = {line: int((few & (gap <= line) != kernel).sum()) for line in GAPS}
+    print(f"  kernel by features and by expected lazy gap up to a line, wrong: {wrong}")
 
 
 def judge(count: int) -> None:
@@ -99,9 +109,14 @@ def judge(count: int) -> None:
 
 def zoo(count: int) -> None:
     """Rank correlations of what is known before training with what is found after it."""
-    before: dict[str, list[float]] = {"feature change": [], "kappa": [], "parameter norm": []}
+    import torch
+
+    # Small matrices: a second thread only costs.
+    torch.set_num_threads(1)
+    known = ("feature change", "expected lazy gap", "kappa", "parameter norm")
+    before: dict[str, list[float]] = {name: [] for name in known}
     after: dict[str, list[float]] = {"kernel change": [], "lazy gap": [], "position": []}
-    unfitted = 0
+    unfitted, verdicts = 0, Counter[tuple[str, str]]()
     for member in members(count, ZOO_SEED):
         expected = predict(member.module, member.x, member.y)
         module, left = trained(member)
@@ -110,7 +125,9 @@ def zoo(count: int) -> None:
         assert expected.kappa is not None
         assert found.gaps is not None
         before["feature change"].append(expected.feature_change)
+        before["expected lazy gap"].append(expected.lazy_gap)
         before["kappa"].append(expected.kappa)
+        verdicts[expected.verdict.name, found.verdict.name] += 1
         before["parameter norm"].append(-member.norm)
         after["kernel change"].append(found.kernel_change)
         after["lazy gap"].append(found.gaps.lazy)
@@ -119,6 +136,8 @@ def zoo(count: int) -> None:
     for name, values in after.items():
         shown = {k: round(float(spearmanr(v, values)[0]), 3) for k, v in before.items()}
         print(f"  {name:<15}{shown}")
+    agreed = sum(n for (told, seen), n in verdicts.items() if told == seen)
+    print(f"  verdicts: {agreed} of {count} as expected; (expected, found): {dict(verdicts)}")
 
 
 def monitor(epochs: int) -> None:

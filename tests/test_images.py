@@ -50,6 +50,20 @@ def fetched_mnist(folder):
     return folder
 
 
+def test_the_own_folder_comes_first_compressed_or_not(tmp_path):
+    """A plain file that another program keeps beside it does not count before."""
+    [file, *_] = MNIST.files
+    shelf = shelf_of(MNIST, tmp_path)
+    shelf.home.mkdir()
+    (tmp_path / file.name).touch()
+    assert shelf.find(file) == tmp_path / file.name
+    packed = shelf.home / f"{file.name}.gz"
+    packed.touch()
+    assert shelf.find(file) == packed
+    (shelf.home / file.name).touch()
+    assert shelf.find(file) == shelf.home / file.name
+
+
 # Counts, first labels and mean intensities (to the digits given) as they are published.
 FACTS = {
     "mnist": ((60000, 28, 28), [5, 0, 4, 1, 9, 2, 1, 3, 1, 4], [7, 2, 1, 0, 4], [0.1307]),

@@ -60,6 +60,11 @@ def test_fetch_then_verify(folder):
     assert [line.split()[-1] for line in checked.stdout.splitlines()[1:]] == ["genuine"] * 4
 
 
+def test_a_name_given_twice_counts_once(folder):
+    entries = document(invoke("data", "fetch", "tiny", "tiny", "--json").stdout)["data_sets"]
+    assert [entry["name"] for entry in entries] == ["tiny"]
+
+
 def test_fetch_into_a_folder_of_choice(folder, tmp_path):
     invoke("data", "fetch", "tiny", "--folder", tmp_path / "other")
     assert (tmp_path / "other" / "tiny" / "test-images").read_bytes() == CONTENT["test-images"]

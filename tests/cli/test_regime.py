@@ -19,6 +19,9 @@ def broken():
 def number():
     return 3
 
+def leaves():
+    raise SystemExit(0)
+
 constant = 3
 """
 
@@ -30,6 +33,9 @@ def place(tmp_path, monkeypatch):
     np.savez(tmp_path / "data.npz", X=np.eye(3), y=np.array([1.0, -2.0, 0.5]))
     np.savez(tmp_path / "short.npz", X=np.eye(3), y=np.array([1.0]))
     np.savez(tmp_path / "nameless.npz", np.eye(3))
+    np.savez(tmp_path / "flat.npz", X=np.array(3.0), y=np.array([1.0]))
+    np.savez(tmp_path / "words.npz", X=np.array([["a", "b", "c"]]), y=np.array([1.0]))
+    (tmp_path / "text.npz").write_text("1,2,3")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
@@ -42,6 +48,18 @@ def test_predicts(place):
     assert told["prediction"]["verdict"] == "KERNEL"
     assert (told["diagnosis"], told["sweep"], told["fitted"]) == (None, None, None)
     assert told["prediction"]["degree"] == pytest.approx(2.0, abs=1e-3)
+    # Programs read these.
+    assert set(told) == {"prediction", "diagnosis", "sweep", "fitted"}
+    assert set(told["prediction"]) == {
+        "verdict",
+        "explanation",
+        "feature_change",
+        "lazy_gap",
+        "kappa",
+        "parameter_movement",
+        "degree",
+        "output_share",
+    }
 
 
 def test_trains_and_diagnoses(place):
@@ -76,7 +94,11 @@ def test_a_training_that_does_not_fit_ends_with_1(place):
         (("somebodys_networks:number", "--data", "data.npz"), "must be a torch.nn.Module"),
         (("somebodys_networks:make", "--data", "absent.npz"), "does not exist"),
         (("somebodys_networks:make", "--data", "nameless.npz"), "with arrays X and y"),
-        (("somebodys_networks:make", "--data", "short.npz"), "y: must have one number per sample"),
+        (("somebodys_networks:make", "--data", "short.npz"), "y: must have one finite number"),
+        (("somebodys_networks:make", "--data", "flat.npz"), "X: must have one sample or more"),
+        (("somebodys_networks:make", "--data", "words.npz"), "X: must be numbers"),
+        (("somebodys_networks:make", "--data", "text.npz"), "must be a .npz file"),
+        (("somebodys_networks:leaves", "--data", "data.npz"), "SystemExit"),
         (("somebodys_networks:make", "--data", "data.npz", "--scales", "1,x"), "--scales: must be"),
         (("somebodys_networks:make", "--data", "data.npz", "--max-epochs", "0"), "--max-epochs"),
     ],

@@ -20,7 +20,7 @@ def explicit_jacobian(module, x):
             found = torch.autograd.grad(
                 output, parameters, retain_graph=True, allow_unused=True, materialize_grads=True
             )
-            rows.append(torch.cat([gradient.reshape(-1) for gradient in found]))
+            rows.append(torch.cat([gradient.to_dense().reshape(-1) for gradient in found]))
     return torch.stack(rows).reshape(len(inputs[0]), -1, len(rows[0]))
 
 
@@ -163,6 +163,51 @@ class Branching(nn.Module):
         return torch.stack(rows)
 
 
+class Sorted(nn.Module):
+    """Sorts the batch by one of its columns, and puts it back in order at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        order = x[:, 0].argsort(stable=True)
+        h = torch.tanh(self.inner(x[order]))
+        return self.head(h[order.argsort()])
+
+
+class Experts(nn.Module):
+    """Each sample goes to one of two layers, which now and then leaves one without any."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Linear(3, 2)
+        self.experts = nn.ModuleList([nn.Linear(3, 2), nn.Linear(3, 2)])
+
+    def forward(self, x):
+        shares = self.gate(x).softmax(1)
+        chosen, total = shares.argmax(1), torch.zeros_like(shares)
+        for place, expert in enumerate(self.experts):
+            rows = (chosen == place).nonzero()[:, 0]
+            total = total.index_add(0, rows, expert(x[rows]))
+        return total * shares.amax(1, keepdim=True)
+
+
+class OwnDerivative(nn.Module):
+    """The gradient of an energy, taken on the way."""
+
+    def __init__(self):
+        super().__init__()
+        self.energy = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+        self.temperature = nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, x):
+        with torch.enable_grad():
+            at = x.detach().requires_grad_()
+            (force,) = torch.autograd.grad(self.energy(at).sum(), at, create_graph=True)
+        return force / self.temperature
+
+
 class ScaledLinear(nn.Linear):
     """A subclass that computes something else."""
 
@@ -178,6 +223,12 @@ def _patched():
     nn.utils.parametrizations.weight_norm(module[1])
     module[3].register_forward_hook(lambda layer, args, output: 2.0 * output.tanh_())
     return module
+
+
+def _used_twice():
+    """Modules that a Sequential holds under two names each."""
+    linear, activation = nn.Linear(4, 4), nn.PReLU()
+    return nn.Sequential(linear, activation, linear, activation, nn.Linear(4, 2))
 
 
 def _frozen():
@@ -201,7 +252,7 @@ def _convolutions():
     return nn.Sequential(
         nn.Conv2d(2, 4, (3, 2), stride=(2, 1), padding=(1, 0)),
         nn.ReLU(inplace=True),
-        nn.Conv2d(4, 6, 3, padding="same", dilation=2, groups=2),
+        nn.Conv2d(4, 6, (2, 3), padding="same", dilation=(1, 2), groups=2),
         nn.GELU(),
         nn.Conv2d(6, 6, 2, groups=6, padding_mode="circular", padding=1, bias=False),
         nn.AvgPool2d(2),
@@ -300,6 +351,15 @@ ARCHITECTURES = {
         ),
         _real(2, 5),
         {f"{i}.{role}" for i in (0, 2) for role in ("weight", "bias")} | {"5.weight"},
+    ),
+    "modules under two names": (_used_twice, _real(4), {"1.weight"}),
+    "a batch that is sorted": (Sorted, _real(3), None),
+    "experts": (Experts, _real(3), None),
+    "derivatives inside": (OwnDerivative, _real(3), None),
+    "a sparse embedding": (
+        lambda: nn.Sequential(nn.Embedding(7, 4, sparse=True), nn.Flatten(), nn.Linear(12, 2)),
+        _tokens(3),
+        {"0.weight"},
     ),
     "branches": (Branching, _real(3), None),
     "a subclass of Linear": (

@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 
+from flowbias import DiagonalNet
 from flowbias.kernels import (
     grad_distance,
     kernel_alignment,
@@ -46,6 +47,26 @@ def frozen():
     return mlp().requires_grad_(False)
 
 
+def inferred():
+    with torch.inference_mode():
+        return nn.Linear(3, 2)
+
+
+def overridden():
+    """A function as forward, which a copy would share with the original."""
+    module = mlp()
+    plain = module[0].forward
+    module[0].forward = lambda x: plain(x) ** 2
+    return module
+
+
+def uncopyable():
+    """A tensor that is part of a graph, as the old weight norm leaves it behind."""
+    module = nn.Linear(3, 2)
+    module.kept = module.weight * 2.0
+    return module
+
+
 def mixed():
     module = mlp()
     module[0].double()
@@ -57,6 +78,10 @@ TRAINING = [
     (nn.BatchNorm1d(3), r"BatchNorm1d \(1\).*statistics of the batch.*module.eval\(\)"),
     (nn.RReLU(), r"RReLU.*at random"),
     (nn.TransformerEncoderLayer(3, 1, 4), r"drops units at random"),
+    (
+        nn.utils.parametrizations.spectral_norm(nn.Linear(3, 3)),
+        r"_SpectralNorm .*at each call.*module.eval\(\)",
+    ),
 ]
 
 
@@ -141,7 +166,38 @@ CASES = [
         r"vector: must have one entry per sample and output, shape \(4, 2\), got \(3,\)",
     ),
     (lambda: top_eigenpairs(mlp(), X, 8), r"count: must be .* below samples \* outputs = 8, got 8"),
-    (lambda: top_eigenpairs(mlp(), X, 0), r"count: must be at least 1"),
+    (lambda: top_eigenpairs(mlp(), X, 0), r"count: must be an integer, at least 1"),
+    (lambda: top_eigenpairs(mlp(), X, 2.5), r"count: must be an integer.*got 2.5"),
+    (
+        lambda: top_eigenpairs(Function(lambda h: 0.0 * h), X, 2),
+        r"module: must have a tangent kernel above zero on x",
+    ),
+    (
+        lambda: tangent_vector_product(
+            DiagonalNet(depth=2, scale=0.1), np.ones((4, 3)), np.ones(3)
+        ),
+        r"vector: must have one entry per sample and output, shape \(4, 1\), got \(3,\).*of x1",
+    ),
+    (lambda: tangent_kernel(DiagonalNet(depth=2, scale=0.1), [[np.nan, 1.0]]), r"x1: .*finite"),
+    (lambda: tangent_kernel(mlp(), torch.ones(4, 5)), r"x1: must be what the module takes.*\(5,\)"),
+    (lambda: tangent_kernel(mlp(), torch.ones(3)), r"x1: must be what the module takes"),
+    (lambda: tangent_kernel(nn.Embedding(4, 3), torch.rand(2, 2)), r"x1: must be what the module"),
+    (lambda: tangent_kernel(nn.Embedding(4, 3), torch.tensor([[9]])), r"x1: must have the dtype"),
+    (lambda: tangent_kernel(nn.Linear(3, 2, device="meta"), X.to("meta")), r"with values"),
+    (lambda: tangent_kernel(nn.LazyLinear(2), X), r"module: must have parameters with values"),
+    (lambda: tangent_kernel(inferred(), X), r"module: .*'weight' made in inference mode"),
+    (lambda: tangent_kernel(Function(lambda h: h[:, :0]), X), r"one number or more per sample"),
+    (lambda: linearize(overridden()), r"module: must be copyable.*forward of 0.*subclass"),
+    (lambda: linearized_flow(uncopyable(), X, torch.ones(4, 2)), r"module: must be copyable by"),
+    (
+        lambda: linearize(nn.EmbeddingBag(4, 3))(torch.tensor([[1, 2]])),
+        r"module: must have derivatives in forward mode, or twice backward",
+    ),
+    (lambda: label_alignment(np.eye(3), [1.0, np.nan, 2.0]), r"y: must be finite"),
+    (
+        lambda: linearized_flow(mlp(), torch.eye(3), torch.ones(3, 2)).outputs("a"),
+        r"t: must be a time >= 0, got 'a'",
+    ),
     (
         lambda: grad_distance(mlp(), nn.Sequential(nn.Linear(3, 6), nn.ReLU(), nn.Linear(6, 2)), X),
         r"after: must have the trainable parameters of before, got \(6, 3\) for '0.weight'",
@@ -205,7 +261,8 @@ def test_infinite_gradients_of_finite_outputs():
     with pytest.raises(InputError, match="finite gradients, got NaN or infinity at sample 0 of x1"):
         tangent_kernel(module, x)
     torch.nn.init.ones_(module.linear.weight)
-    x[:4] = 1.0
+    # The samples that are tried, the first and one unlike it, are fine.
+    x[:4], x[1] = 1.0, 2.0
     with pytest.raises(InputError, match=r"finite gradients.*samples \(0, 4\)"):
         tangent_kernel(module, x)
 

@@ -194,3 +194,14 @@ def test_parameter_movement_by_parameter():
     sizes = [float(p.detach().norm()) for p in module.parameters()]
     expected = 2.0 * float(module[2].weight.detach().norm()) / np.linalg.norm(sizes)
     assert found.overall == pytest.approx(expected)
+
+
+def test_a_parameter_that_starts_at_zero_moves_without_bound():
+    module = torch.nn.Linear(2, 1)
+    torch.nn.init.zeros_(module.bias)
+    moved = copy.deepcopy(module)
+    assert parameter_movement(module, moved).per_parameter == {"weight": 0.0, "bias": 0.0}
+    torch.nn.init.ones_(moved.bias)
+    found = parameter_movement(module, moved)
+    assert found.per_parameter == {"weight": 0.0, "bias": float("inf")}
+    assert found.overall == pytest.approx(1.0 / float(module.weight.detach().norm()))

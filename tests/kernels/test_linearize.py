@@ -17,7 +17,7 @@ from flowbias.kernels import (
 )
 from tests.kernels.architectures import ARCHITECTURES, build, explicit_jacobian, torch
 
-WITHOUT_BRANCHES = [name for name in ARCHITECTURES if name not in ("branches", "patched layers")]
+COPYABLE = [name for name in ARCHITECTURES if name != "patched layers"]
 
 
 def call(module, x):
@@ -36,7 +36,7 @@ def shift(twin, seed=1):
     return torch.cat(moves)
 
 
-@pytest.mark.parametrize("name", WITHOUT_BRANCHES)
+@pytest.mark.parametrize("name", COPYABLE)
 def test_twin_is_the_module_and_its_jacobian(name):
     module, x = build(name, 4)
     twin = linearize(module)
@@ -50,7 +50,7 @@ def test_twin_is_the_module_and_its_jacobian(name):
     gradients = torch.autograd.grad(
         found[2].sum(), list(twin.named_point().values()), materialize_grads=True
     )
-    joined = torch.cat([gradient.reshape(-1) for gradient in gradients])
+    joined = torch.cat([gradient.to_dense().reshape(-1) for gradient in gradients])
     assert_allclose(joined, jacobian[2].sum(0), atol=1e-10 * float(jacobian.abs().max()))
 
 
@@ -152,6 +152,19 @@ def test_what_cannot_be_learned_stays_at_its_start():
     assert_allclose(flow.outputs(), [[2.0, 0.0], [2.0, 0.0], [0.0, 5.0]], atol=1e-9)
     assert_allclose(flow.loss(), 1.0, rtol=1e-9)
     assert_allclose(flow.predict(x), flow.outputs(), atol=1e-7)
+
+
+def test_more_samples_than_parameters_end_at_least_squares():
+    """Sixteen eigenvalues of the kernel are zero up to rounding, of either sign."""
+    torch.manual_seed(0)
+    module = torch.nn.Linear(3, 1).double()
+    x, y = (torch.randn(20, size, dtype=torch.float64) for size in (3, 1))
+    flow = linearized_flow(module, x, y)
+    assert int(flow.learnable.sum()) == 4
+    columns = np.column_stack([x.numpy(), np.ones(20)])
+    expected = columns @ np.linalg.lstsq(columns, y.numpy(), rcond=None)[0]
+    assert_allclose(flow.outputs(), expected, atol=1e-12)
+    assert_allclose(flow.predict(x), expected, atol=1e-12)
 
 
 def test_single_precision_modules_are_solved_in_double():

@@ -19,7 +19,7 @@ EXACT = 1e-10
 
 
 @pytest.mark.filterwarnings("ignore:torch.vmap cannot run")
-@pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name != "branches"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
 def test_product_is_that_of_the_matrix(name):
     module, x = build(name, 5)
     first = tuple(part[:3] for part in x) if isinstance(x, tuple) else x[:3]
@@ -27,6 +27,30 @@ def test_product_is_that_of_the_matrix(name):
     vector = torch.randn(matrix.shape[1], dtype=torch.float64)
     found = tangent_vector_product(module, first, vector, x)
     assert_allclose(found.reshape(-1), matrix @ vector.numpy(), atol=EXACT * abs(matrix).max())
+
+
+def test_the_fast_path_of_attention_is_on_again_afterwards():
+    module, x = build("attention", 3)
+    for on in (True, False):
+        torch.backends.mha.set_fastpath_enabled(on)
+        try:
+            tangent_vector_product(module, x, torch.ones(3, 2))
+            assert torch.backends.mha.get_fastpath_enabled() is on
+        finally:
+            torch.backends.mha.set_fastpath_enabled(True)
+
+
+def test_attention_is_differentiated_in_forward_mode(monkeypatch):
+    """Its fused kernels are not: with them every product would take two backward passes."""
+    module, x = build("attention", 3)
+    expected = kernel_matrix(tangent_kernel(module, x)).sum(1)
+
+    def refuse(*_):
+        raise AssertionError("twice backward")
+
+    monkeypatch.setattr("flowbias.kernels.maps._twice_backward", refuse)
+    found = tangent_vector_product(module.eval(), x, torch.ones(3, 2, dtype=torch.float64))
+    assert_allclose(found.reshape(-1), expected, atol=EXACT * abs(expected).max())
 
 
 def test_blocks_change_nothing():

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from flowbias.nets import TrainingStatus, mlp, train, unbiased
+from flowbias.nets.checkpoint import fingerprint
 from flowbias.problem import InputError
 
 RNG = np.random.default_rng(1)
@@ -136,17 +137,28 @@ class Bomb:
         lambda file: file.write_bytes(file.read_bytes()[:-200]),
         lambda file: torch.save({"weights": torch.ones(2)}, file),
         lambda file: torch.save({"format": "flowbias training, version 1"}, file),
+        lambda file: torch.save(torch.load(file, weights_only=True) | {"run": 1}, file),
         lambda file: torch.save(Bomb(), file),
         lambda file: file.write_bytes(pickle.dumps(Bomb())),
     ],
-    ids=["text", "empty", "cut", "foreign", "incomplete", "bomb", "pickle"],
+    ids=["text", "empty", "cut", "foreign", "incomplete", "garbled", "bomb", "pickle"],
 )
 def test_a_damaged_or_hostile_file_is_refused(tmp_path, write):
     file = tmp_path / "run.pt"
     train(network(), X, LABELS, **settings(max_epochs=1), checkpoint=file)
     write(file)
-    with pytest.raises(InputError, match=r"^checkpoint: must .* got .*resume=False"):
+    with pytest.raises(InputError, match=r"^checkpoint: must .* got .*resume=False") as caught:
         train(network(), X, LABELS, **settings(), checkpoint=file, resume=True)
+    # torch's advice for such files: not ours.
+    assert "weights_only" not in str(caught.value)
+
+
+def test_a_folder_is_refused_before_any_training(tmp_path):
+    net = network()
+    before = [p.clone() for p in net.parameters()]
+    with pytest.raises(InputError, match=r"^checkpoint: must be a file, got the folder"):
+        train(net, X, LABELS, **settings(), checkpoint=tmp_path)
+    assert all(map(torch.equal, net.parameters(), before))
 
 
 def test_a_diverged_run_stays_diverged(tmp_path):
@@ -157,3 +169,16 @@ def test_a_diverged_run_stays_diverged(tmp_path):
     again = train(network(), X, y, **options, checkpoint=file, resume=True)
     assert first.status is again.status is TrainingStatus.DIVERGED
     assert np.array_equal(first.losses, again.losses, equal_nan=True)
+
+
+def test_a_fingerprint_is_of_names_shapes_dtypes_and_bytes():
+    zeros = torch.zeros(2, 3)
+    others = (
+        {"b": zeros},
+        {"a": zeros.T.contiguous()},
+        {"a": zeros.to(torch.int32)},
+        {"a": zeros + 1.0},
+        {},
+    )
+    assert fingerprint({"a": zeros}) == fingerprint({"a": torch.zeros(3, 2).T})
+    assert len({fingerprint(tensors) for tensors in ({"a": zeros}, *others)}) == 6

@@ -117,6 +117,18 @@ def test_what_is_given_stays_as_it_is():
     assert done.predictions is None
 
 
+class Squared(torch.nn.Linear):
+    """A subclass that computes something else."""
+
+    def forward(self, x):
+        return super().forward(x) ** 2
+
+
+def tied():
+    layer = torch.nn.Linear(2, 2)
+    return torch.nn.Sequential(layer, torch.nn.ReLU(), layer)
+
+
 def broken(change):
     layers = list(mlp((2, 5, 1)))
     return torch.nn.Sequential(*change(layers))
@@ -133,6 +145,9 @@ def broken(change):
         ({"modules": [torch.nn.GRUCell(2, 1)]}, "modules"),
         ({"modules": [broken(lambda parts: [parts[0], torch.nn.Tanh(), parts[2]])]}, "modules"),
         ({"modules": [broken(lambda parts: parts[:2])]}, "modules"),
+        ({"modules": [broken(lambda parts: [Squared(2, 5), *parts[1:]])]}, "modules"),
+        ({"modules": [tied()], "y": X}, "modules"),
+        ({"modules": [unbiased(tied())], "y": X}, "modules"),
         ({"modules": [mlp((2, 5, 1)).requires_grad_(False)]}, "modules"),
         ({"modules": [mlp((2, 5, 5, 1), scale=1e30)]}, "modules"),
         ({"x": X[:, :1]}, "x"),
@@ -154,3 +169,27 @@ def test_bad_input_is_refused_by_name(change, argument):
     options = {"modules": nets, "x": X, "y": Y, "step_size": 0.1, "max_epochs": 1} | change
     with pytest.raises(InputError, match=rf"(?s)^{argument}: must .* got "):
         train_copies(options.pop("modules"), options.pop("x"), options.pop("y"), **options)
+
+
+def test_a_loss_at_its_target_is_enough():
+    options = {"step_size": 0.01, "loss": "half", "progress": False}
+    nets = [mlp((2, 8, 1), rng=0, dtype=torch.float64)]
+    course = train_copies(nets, X, Y, max_epochs=3, record_every=1, **options).trainings[0]
+    for epoch, reached in zip(course.recorded, course.losses, strict=True):
+        done = train_copies(nets, X, Y, max_epochs=3, stop_at_loss=reached, **options)
+        assert done.statuses == (TrainingStatus.CONVERGED,)
+        assert done.epochs.tolist() == [epoch]
+
+
+def test_a_start_that_fits_has_not_diverged_when_its_loss_is_far_below_that_of_zero():
+    """From 1e-20 to 1e-7 of it, up by (1 - 3)^2 a step: more than the factor that ends it."""
+    net = mlp((1, 1), rng=0, dtype=torch.float64)
+    with torch.no_grad():
+        net[0].weight.fill_(1.0 + 1e-10)
+    one = np.ones((1, 1))
+    options = {"step_size": 3.0, "loss": "half", "max_epochs": 22}
+    done = train_copies([net], one, one[:, 0], **options)
+    assert done.losses[0] / done.trainings[0].losses[0] > 1e7
+    assert done.statuses == (TrainingStatus.COMPLETED,)
+    # As alone; the losses are differences of numbers that agree in ten digits.
+    assert train(net, one, one[:, 0], **options).status is TrainingStatus.COMPLETED

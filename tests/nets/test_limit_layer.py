@@ -77,12 +77,22 @@ def test_a_layer_among_others():
     assert float((before - loss()).detach()) == pytest.approx(1e-5 * float(size), rel=1e-2)
 
 
-def test_no_second_derivatives():
+@pytest.mark.parametrize("loss", [torch.sum, lambda w: w.square().sum()], ids=["linear", "square"])
+def test_no_second_derivatives(loss):
+    """Not even where the gradient that comes in is constant, and a second one might pass as 0."""
     X, y = tensors()
-    w = limit_layer(MODELS[0], X, y)
-    (gradient,) = torch.autograd.grad(w.square().sum(), y, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
+    w = limit_layer(MODELS[1], X, y)
+    with pytest.raises(fb.InputError, match="create_graph: must be False"):
+        torch.autograd.grad(loss(w), y, create_graph=True)
+
+
+def test_changes_in_place_leave_the_gradients_alone():
+    X, y = tensors()
+    (expected,) = torch.autograd.grad(limit_layer(MODELS[1], X, y).sum(), X)
+    w = limit_layer(MODELS[1], X, y)
+    w.mul_(2.0)
+    (found,) = torch.autograd.grad(w.sum(), X)
+    np.testing.assert_array_equal(found, 2.0 * expected)
 
 
 def refusals():

@@ -52,6 +52,12 @@ def test_weights_have_the_law_of_he(start):
         assert np.abs(weight).max() <= 3.0 * math.sqrt(6 / 50) * (1 + 1e-6)
 
 
+def test_leaky_units_start_with_less():
+    """He's rule for the slope: the variance is 2 / ((1 + slope^2) n_in)."""
+    plain, leaky = (mlp((5, 4, 1), slope=s, dtype=torch.float64) for s in (0.0, 0.5))
+    torch.testing.assert_close(leaky[0].weight, plain[0].weight / math.sqrt(1.25))
+
+
 def test_torchs_own_random_state_is_left_alone():
     before = torch.random.get_rng_state()
     mlp((3, 4, 1), rng=5)
@@ -179,6 +185,49 @@ def test_vgg_has_the_layers_of_its_paper(version, channels):
     # 73728 draws: six times std / sqrt(2 * 73728).
     assert float(weight.std()) == pytest.approx(math.sqrt(2 / (64 * 9)), rel=0.016)
     assert net[-1].bias is None
+
+
+def test_unbiased_takes_arguments_by_name():
+    net = unbiased(torch.nn.Bilinear(2, 2, 1))
+    output = net(input1=torch.ones(3, 2), input2=torch.ones(3, 2))
+    assert torch.equal(output, torch.zeros(3, 1))
+
+
+def test_unbiased_wants_one_tensor():
+    with pytest.raises(InputError, match=r"must return one tensor, got tuple.*Wrap it"):
+        unbiased(torch.nn.LSTM(2, 3))(torch.ones(4, 2))
+
+
+def test_unbiased_keeps_buffers_apart():
+    """Statistics of each copy are its own, and equal as long as the copies are."""
+    net = unbiased(torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)))
+    x = torch.randn(5, 2)
+    assert torch.equal(net.train()(x), torch.zeros(5, 3))
+    assert net.plus[1].running_mean is not net.minus[1].running_mean
+    assert torch.equal(net.plus[1].running_mean, net.minus[1].running_mean)
+    assert torch.equal(net.eval()(x), torch.zeros(5, 3))
+
+
+def shared_bias():
+    net = mlp((2, 2, 2), bias=True)
+    net[2].bias = net[0].bias
+    return net
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        shared_bias,
+        lambda: torch.nn.Sequential(*[torch.nn.Linear(2, 2)] * 2),
+        lambda: torch.nn.Sequential(
+            torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(2, 2)), mlp((2, 2))
+        ),
+    ],
+    ids=["shared bias", "shared layer", "weight norm"],
+)
+def test_relative_layer_scales_are_refused_where_the_function_would_change(make):
+    with pytest.raises(InputError, match=r"^module: must .* got "):
+        relative_layer_scales(make(), (10.0, 0.1))
 
 
 def test_vgg_scales_with_its_degree():

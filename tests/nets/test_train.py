@@ -204,6 +204,14 @@ def test_the_last_layer_alone_descends_over_fixed_features():
     assert result.loss == pytest.approx(0.5 * np.sum((features @ w - Y) ** 2), rel=1e-10)
 
 
+def test_a_last_layer_that_is_not_used_is_refused():
+    net = small()
+    net.append(torch.nn.Identity())
+    net[-1].register_module("spare", torch.nn.Linear(1, 1, dtype=net[0].weight.dtype))
+    with pytest.raises(InputError, match=r"^module: must end with its last Linear layer"):
+        train_last_layer(net, X, Y, step_size=0.1)
+
+
 def test_the_last_layer_is_refused_where_the_output_is_something_else():
     with pytest.raises(InputError, match="must end with its last Linear layer"):
         train_last_layer(unbiased(small()), X, Y, step_size=0.1)
@@ -245,6 +253,7 @@ def test_the_last_layer_is_refused_where_the_output_is_something_else():
         ({"module": mlp((3, 9, 1), scale=1e200, dtype=torch.float64)}, "module"),
         ({"module": small(3), "loss": "cross_entropy", "y": Y}, "y"),
         ({"module": small(3), "loss": "cross_entropy", "y": np.arange(12)}, "y"),
+        ({"module": small(3), "loss": "cross_entropy", "y": ["a"] * 12}, "y"),
     ],
 )
 def test_bad_input_is_refused_by_name(change, argument):
@@ -264,6 +273,8 @@ def test_bad_input_is_refused_by_name(change, argument):
 def test_stable_steps_of_nothing_are_refused(options, argument):
     with pytest.raises(InputError, match=rf"^{argument}: must .* got "):
         stable_step_size(linear(), **({"x": X} | options))
+    with pytest.raises(InputError, match=r"^module: must .* got int"):
+        stable_step_size(3, X)
 
 
 def test_dropout_is_welcome_once_it_is_off():

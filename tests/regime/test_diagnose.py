@@ -10,14 +10,18 @@ import pytest
 import torch
 
 import flowbias as fb
-from flowbias.kernels import grad_distance, relative_kernel_change, tangent_kernel
+from flowbias.kernels import grad_distance, kernel_matrix, relative_kernel_change, tangent_kernel
 from flowbias.nets import mlp, unbiased
 from flowbias.problem import InputError
-from flowbias.regime import THRESHOLDS, Verdict, diagnose
+from flowbias.regime import THRESHOLDS, Diagnosis, Gaps, Verdict, diagnose, fit
+from flowbias.regime.diagnosis import LEAN
 from flowbias.regime.fresh_inputs import fresh_inputs
 from flowbias.regime.kernel_machine import LEFT, kernel_machine
 from flowbias.regime.thresholds import true_verdict
 from tests.regime.known_regimes import cases, deep_linear, diagonal, factorization, neuron
+
+DIAGONAL = fb.DiagonalNet(depth=2, scale=1.0)
+PRODUCT = fb.MatrixFactorization.gaussian((3, 2), width=4, scale=1.0, rng=0, keep_weights=True)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +149,11 @@ def test_wide_starts_that_keep_no_weights_are_diagnosed():
         (lambda net, x: (net, mlp((3, 11, 2), dtype=torch.float64), x), "after: must have"),
         (lambda net, x: (net, {"0.weight": torch.zeros(1)}, x), "after: must be a state dict"),
         (lambda net, x: (net, mlp((3, 10, 2), dtype=torch.float64), x.numpy()), "x: must be a"),
-        (lambda net, x: (3, net, x), "module: must be"),
+        (lambda net, x: (3, net, x), "before: must be a torch.nn.Module"),
+        (lambda net, x: (net, None, x), "after: must be the module after training"),
+        (lambda net, x: (net, mlp((3, 10, 2), dtype=torch.float64), x.long()), "x: must have the"),
+        (lambda net, x: (DIAGONAL, net, x.numpy()), "after: must be another DiagonalNet"),
+        (lambda net, x: (PRODUCT, net, x.numpy()), "after: must be another MatrixFactorization"),
         (
             lambda net, x: (torch.nn.Sequential(net, torch.nn.Dropout()), net, x),
             "module: must not be in training mode",
@@ -162,6 +170,90 @@ def test_labels_of_another_shape_are_refused(trained):
     net, moved, x = trained
     with pytest.raises(InputError, match=r"y: must have one finite number"):
         diagnose(net, moved, x, torch.zeros(6))
+    with pytest.raises(InputError, match=r"y: must be numbers"):
+        diagnose(net, moved, x, ["a"] * 12)
+    with pytest.raises(InputError, match=r"NaN or infinity"):
+        diagnose(net, moved, x, torch.full((6, 2), float("nan")))
+
+
+def test_new_inputs_are_named(trained):
+    net, moved, x = trained
+    with pytest.raises(InputError, match=r"x_new: the module's outputs must be finite"):
+        diagnose(net, moved, x, x_new=torch.full((2, 3), float("nan")))
+
+
+def test_the_callers_mode_does_not_matter(trained):
+    net, moved, x = trained
+    plain = diagnose(net, moved, x)
+    with torch.inference_mode():
+        assert diagnose(net, moved, x).measures() == plain.measures()
+
+
+def _found(change, norm, *, known=False, at_rest=True):
+    """A diagnosis half of the way, with these numbers."""
+    gaps = Gaps(lazy=0.3, lean=0.3, at_rest=at_rest, norm=norm, known=known, labels=None)
+    return Diagnosis(5, 1, change, None, None, None, None, gaps, THRESHOLDS)
+
+
+def test_where_many_functions_are_lean_the_norm_and_the_kernel_decide():
+    rich, lean = THRESHOLDS.rich_change, 1.0 - LEAN
+    assert _found(rich, lean).verdict is Verdict.RICH
+    assert "norm within" in _found(rich, lean).explanation
+    for doubtful in (
+        _found(0.9 * rich, lean),
+        _found(rich, 0.99 * lean),
+        _found(rich, lean, at_rest=False),
+        _found(rich, lean, known=True),
+    ):
+        assert doubtful.verdict is Verdict.IN_BETWEEN
+    assert "norm within" not in _found(rich, lean, known=True).explanation
+
+
+def test_what_was_not_reached_is_not_relied_on():
+    def gaps(lazy, lean, at_rest):
+        return Gaps(lazy, lean, at_rest=at_rest, norm=0.5, known=True, labels=None)
+
+    assert gaps(0.01, 0.5, at_rest=True).distinct
+    assert not gaps(0.01, 0.5, at_rest=False).distinct
+    assert gaps(0.5, 0.01, at_rest=False).distinct
+    for at_rest, verdict in ((True, Verdict.RICH), (False, Verdict.IN_BETWEEN)):
+        near = gaps(0.5, 0.01, at_rest=at_rest)
+        found = Diagnosis(5, 1, 1.0, None, None, None, None, near, THRESHOLDS)
+        assert found.verdict is verdict
+
+
+def test_gaps_are_relative_to_the_smaller_of_function_and_movement(trained):
+    net, moved, x = trained
+    new = torch.flip(x, dims=[1])
+    with torch.no_grad():
+        outputs = [[f(z).numpy().reshape(-1) for f in (net, moved)] for z in (x, new)]
+    (start, end), (start_new, end_new) = outputs
+    matrices = [kernel_matrix(tangent_kernel(net, z, x)) for z in (x, new)]
+    away = np.linalg.norm(end_new - start_new - kernel_machine(*matrices, end - start))
+    sizes = np.linalg.norm(end_new - start_new), np.linalg.norm(end_new)
+    assert sizes[0] < 0.9 * sizes[1]
+    found = diagnose(net, moved, x, x_new=new)
+    assert found.gaps.lazy == pytest.approx(away / sizes[0], rel=1e-6)
+
+
+def test_kernels_too_large_to_decompose_are_left_alone(trained, monkeypatch):
+    net, moved, x = trained
+    module = sys.modules["flowbias.regime.diagnose"]
+    monkeypatch.setattr(module, "LARGEST", 11)
+    assert diagnose(net, moved, x).gaps is None
+    monkeypatch.setattr(module, "LARGEST", 12)
+    assert diagnose(net, moved, x).gaps is not None
+
+
+# By norm and kernel (the leanest network is 4% away), and as no other is leaner.
+@pytest.mark.parametrize(("data", "start", "scale"), [(0, 1, 1e-3), (1, 0, 0.01)])
+def test_small_relu_networks_are_rich(data, start, scale):
+    """Starts 10 and 100 times smaller end within 1% of the same function."""
+    generator = torch.Generator().manual_seed(data)
+    x = torch.randn(6, 2, generator=generator, dtype=torch.float64)
+    y = torch.relu(x[:, :1]) - 0.5 * x[:, 1:2]
+    net = unbiased(mlp((2, 30, 1), scale=scale, rng=start, dtype=torch.float64))
+    assert diagnose(net, fit(net, x, y).after, x).verdict is Verdict.RICH
 
 
 def test_kernel_machine_fits_what_it_can():

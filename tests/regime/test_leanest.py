@@ -5,7 +5,7 @@ import pytest
 
 import flowbias as fb
 from flowbias.regime.adjustable import AdjustablePredictor, AdjustableProduct
-from flowbias.regime.leanest import RESTORED, leanest
+from flowbias.regime.leanest import RESTORED, Adjustable, _restore, leanest
 from flowbias.regime.points import _at_parameters
 
 
@@ -60,3 +60,59 @@ def test_a_lean_network_stays_where_it_is(data):
     found = leanest(network)
     assert np.linalg.norm(found.elsewhere - before) <= 1e-2 * np.linalg.norm(before)
     assert found.norm <= 1.0 + 1e-2
+
+
+class Staircase(Adjustable):
+    """f = sinh(a) + worth * stairs(b), where the stairs have no derivative but do rise from 0 to 1.
+
+    Linearized, b costs norm and does nothing, as units do that switch on and off.
+    """
+
+    def __init__(self, worth):
+        self.worth, self.theta = worth, np.ones(2)
+
+    def parameters(self):
+        return self.theta
+
+    def set_parameters(self, theta):
+        self.theta = theta
+
+    def outputs(self):
+        return np.array([np.sinh(self.theta[0]) + self.worth * np.round(self.theta[1], 3)])
+
+    def outputs_elsewhere(self):
+        return self.theta.copy()
+
+    def _slope(self):
+        return np.array([np.cosh(self.theta[0]), 0.0])
+
+    def push_forward(self, theta):
+        return self._slope() @ theta * np.ones(1)
+
+    def pull_back(self, nu):
+        return self._slope() * nu
+
+    def kernel(self):
+        return np.array([[self._slope() @ self._slope()]])
+
+
+def test_what_only_seemed_leaner_is_undone():
+    """Without b the outputs take more norm than it has: the trained network stays."""
+    network = Staircase(worth=3.0)
+    found = leanest(network)
+    assert found.norm == 1.0
+    assert found.elsewhere.tolist() == network.parameters().tolist() == [1.0, 1.0]
+    # Where b is worth little it is given up, and the outputs are kept.
+    found = leanest(Staircase(worth=0.1))
+    assert found.norm < 0.8
+    assert found.stray <= RESTORED
+
+
+@pytest.mark.parametrize("off", [0.5, 1.5])
+def test_outputs_are_put_right(off):
+    network = Staircase(worth=0.0)
+    targets = network.outputs()
+    network.set_parameters(np.array([off, 1.0]))
+    _restore(network, network.parameters(), targets)
+    assert abs(network.outputs() - targets) <= RESTORED * targets
+    assert network.parameters()[1] == 1.0

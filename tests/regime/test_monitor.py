@@ -10,7 +10,7 @@ import torch
 from flowbias.kernels import parameter_movement
 from flowbias.nets import mlp
 from flowbias.problem import InputError
-from flowbias.regime import Every, Geometric, History, Monitor, diagnose
+from flowbias.regime import Every, Geometric, History, Monitor, Record, Verdict, diagnose
 from flowbias.regime.monitor import FIRST_GUESS
 
 
@@ -111,6 +111,25 @@ def test_a_short_training_is_not_looked_at():
 def test_schedules_move_on(schedule):
     steps = list(itertools.accumulate(range(20), lambda step, _: schedule.following(step)))
     assert all(a < b for a, b in itertools.pairwise(steps))
+    # Also where a look had to wait.
+    assert Every(7).following(10) == 14
+    assert Geometric(1.5).following(3) == 5
+
+
+def test_running_statistics_are_followed():
+    x, _ = data()
+    net = torch.nn.Sequential(
+        torch.nn.Linear(3, 2, dtype=torch.float64),
+        torch.nn.BatchNorm1d(2, dtype=torch.float64),
+        torch.nn.Linear(2, 1, dtype=torch.float64),
+    )
+    start = copy.deepcopy(net).eval()
+    monitor = Monitor(net, x, budget=None, schedule=Every(1))
+    net(10.0 * x)
+    monitor.step()
+    known = diagnose(start, copy.deepcopy(net).eval(), x, functions=False)
+    assert monitor.history.records[0].kernel_change == pytest.approx(known.kernel_change, rel=1e-9)
+    assert known.kernel_change > 0.1
 
 
 def test_saved_histories_come_back(tmp_path):
@@ -126,9 +145,36 @@ def test_saved_histories_come_back(tmp_path):
     assert "30 steps" in repr(monitor.history)
 
 
+def _record(step, change):
+    return Record(step, float(step), 1.0, change, 0.0, None, None)
+
+
+def test_a_history_is_told_by_its_last_record():
+    history = History([_record(1, 0.01), _record(2, 1.0)])
+    assert history.verdict is Verdict.IN_BETWEEN
+    long = repr(History([_record(step, 1.0) for step in range(1, 101)]))
+    # A dozen lines of a hundred, both ends among them.
+    assert len(long.splitlines()) == 14
+    assert f"{1:>9} " in long
+    assert f"{100:>9} " in long
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "another"}'])
 def test_other_files_are_refused(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
+    with pytest.raises(InputError, match="path: must be a history"):
+        History.load(tmp_path / "a.json")
+    with pytest.raises(InputError, match="path: must be a history"):
+        History.load(tmp_path / "absent.json")
+
+
+def test_texts_in_the_place_of_numbers_are_refused(tmp_path):
+    x, _ = data()
+    monitor = Monitor(mlp((3, 4, 1), rng=0, dtype=torch.float64), x, budget=None)
+    monitor.step(1.0)
+    told = json.loads(monitor.history.to_json())
+    told["records"][0]["kernel_change"] = "much"
+    (tmp_path / "a.json").write_text(json.dumps(told))
     with pytest.raises(InputError, match="path: must be a history"):
         History.load(tmp_path / "a.json")
 
@@ -147,11 +193,66 @@ def test_a_training_that_diverges_is_not_stopped_by_its_monitor():
     assert "step 2" in monitor.history.failure
 
 
+def test_a_module_that_changes_its_shape_ends_the_recording():
+    x, _ = data()
+    net = torch.nn.Sequential(torch.nn.Linear(3, 1, dtype=torch.float64))
+    monitor = Monitor(net, x, budget=None, schedule=Every(1))
+    net.append(torch.nn.Linear(1, 1, dtype=torch.float64))
+    with pytest.warns(UserWarning, match="must keep the parameters"):
+        monitor.step(1.0)
+
+
+def test_labels_that_are_all_the_same_are_left_out():
+    x, _ = data()
+    monitor = Monitor(mlp((3, 4, 1), rng=0, dtype=torch.float64), x, [1.0] * 10, budget=None)
+    monitor.step(1.0)
+    assert monitor.history.records[0].label_alignment is None
+    assert monitor.history.failure is None
+
+
+def test_pauses_are_no_training():
+    x, _ = data()
+    clock = Clock(0.0)
+    monitor = Monitor(mlp((3, 4, 1), rng=0, dtype=torch.float64), x, budget=None, clock=clock)
+    for _ in range(2):
+        with monitor:
+            clock.now += 2.0
+            monitor.step()
+        clock.now += 1000.0
+    assert monitor.history.elapsed == 4.0
+    assert [record.seconds for record in monitor.history.records] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("loss", ["low", torch.ones(3)])
+def test_a_loss_is_one_number(loss):
+    monitor = Monitor(mlp((3, 4, 1), rng=0, dtype=torch.float64), data()[0], budget=None)
+    with pytest.raises(InputError, match="loss: must be one number"):
+        monitor.step(loss)
+
+
+def _breaks(monitor):
+    with monitor:
+        monitor.step()
+        monitor.step()
+        raise RuntimeError("boom")
+
+
+def test_an_exception_in_the_loop_is_not_swallowed():
+    net = mlp((3, 4, 1), rng=0, dtype=torch.float64)
+    monitor = Monitor(net, data()[0], budget=None, schedule=Every(3))
+    with pytest.raises(RuntimeError, match="boom"):
+        _breaks(monitor)
+    # Nothing is measured on the way out of an error.
+    assert monitor.history.records == []
+
+
 def test_the_probe_is_bounded():
     x, y = data()
     net = mlp((3, 4, 1), rng=0, dtype=torch.float64)
     assert Monitor(net, x, y, most_inputs=4).history.inputs == 4
     assert Monitor(net, x, y).history.inputs == 10
+    two = Monitor(net, x, torch.cat([y, -y], 1), most_inputs=4)
+    assert two._labels.shape == (4, 2)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +260,10 @@ def test_the_probe_is_bounded():
     [
         ({"budget": 0.0}, "budget: must be > 0"),
         ({"most_inputs": 0}, "most_inputs: must be >= 1"),
-        ({"y": torch.ones(3)}, "y: must have one row per input"),
+        ({"y": torch.ones(3)}, "y: must have one row of finite numbers per input"),
+        ({"y": torch.full((10,), float("nan"))}, "y: must have one row of finite numbers"),
+        ({"y": ["a"] * 10}, "y: must be numbers"),
+        ({"schedule": 5}, "schedule: must have a method `following`"),
     ],
 )
 def test_bad_settings_are_named(options, words):

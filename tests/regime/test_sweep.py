@@ -1,6 +1,8 @@
 """`sweep` draws the whole transition."""
 
+import itertools
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ import torch
 import flowbias as fb
 from flowbias.nets import mlp, unbiased
 from flowbias.problem import InputError
-from flowbias.regime import THRESHOLDS, Fit, Verdict, fit, sweep
+from flowbias.regime import THRESHOLDS, Fit, Verdict, fit, fitting, sweep
 
 SCALES = (1e-6, 1e-3, 0.1, 1.0, 10.0)
 
@@ -59,7 +61,7 @@ def test_modules_are_trained_until_they_fit():
     x = torch.eye(3, dtype=torch.float64)
     y = torch.tensor([[1.0], [-2.0], [0.5]], dtype=torch.float64)
     make = lambda scale: unbiased(mlp((3, 6, 1), scale=scale, rng=0, dtype=torch.float64))  # noqa: E731
-    found = sweep(make, (x, y), [0.1, 20.0])
+    found = sweep(make, (x, y), [0.3, 20.0])
     assert all(point.fitted for point in found)
     assert found.verdicts[-1] is Verdict.KERNEL
     assert found.curve("kernel_change")[0] > 100.0 * found.curve("kernel_change")[-1]
@@ -78,6 +80,7 @@ def test_scales_that_were_not_fitted_do_not_count_as_rich():
     assert found.verdicts == (Verdict.RICH,)
     assert found.largest_rich is None
     assert "not fitted" in repr(found)
+    assert "nowhere rich, nowhere kernel" in repr(found)
 
 
 def test_fit_says_when_it_does_not():
@@ -89,7 +92,50 @@ def test_fit_says_when_it_does_not():
         fit(mlp((3, 4, 1), rng=0), x, y, loss_left=0.0)
 
 
-@pytest.mark.parametrize("scales", [[], [0.0, 1.0], [1.0, float("inf")]])
+def test_a_step_may_be_halved_again_and_again(monkeypatch):
+    """Training is given up where halving does not help, not after so many halvings in all."""
+    calls, sizes = itertools.count(), []
+
+    def steep(module, x, y, **options):
+        sizes.append(options["step_size"])
+        loss = 0.99 ** next(calls)
+        if next(calls) % 4 == 1:
+            return SimpleNamespace(losses=[loss, 2 * loss], loss=2 * loss, epochs=1, status=None)
+        return SimpleNamespace(losses=[loss, 0.9 * loss], loss=0.9 * loss, epochs=1, status=None)
+
+    monkeypatch.setattr(fitting, "train", steep)
+    found = fit(mlp((3, 4, 1), rng=0), torch.eye(3), torch.ones(3, 1), loss_left=0.05)
+    assert found.fitted
+    assert next(calls) / 4 > fitting.HALVINGS
+    # Half after a rise of the loss, longer again after a fall.
+    assert sizes[1] == pytest.approx(0.5 * sizes[0])
+    assert sizes[2] == pytest.approx(0.75 * sizes[0])
+
+    def short(module, x, y, **options):
+        return SimpleNamespace(losses=[1.0, 1.5e-3], loss=1.5e-3, epochs=5, status=None)
+
+    monkeypatch.setattr(fitting, "train", short)
+    few = {"loss_left": 1e-3, "max_epochs": 5}
+    assert not fit(mlp((3, 4, 1), rng=0), torch.eye(3), torch.ones(3, 1), **few).fitted
+
+    def cliff(module, x, y, **options):
+        return SimpleNamespace(losses=[1.0, 2.0], loss=2.0, epochs=1, status=None)
+
+    monkeypatch.setattr(fitting, "train", cliff)
+    assert not fit(mlp((3, 4, 1), rng=0), torch.eye(3), torch.ones(3, 1)).fitted
+
+
+def test_a_trainer_says_where_it_ended():
+    make = lambda scale: mlp((3, 4, 1), scale=scale, rng=0)  # noqa: E731
+    with pytest.raises(InputError, match=r"train: must return a flowbias.regime.Fit, got Seq"):
+        sweep(make, (torch.eye(3), torch.ones(3, 1)), [1.0], train=lambda model, x, y: model)
+    with pytest.raises(InputError, match="x: must be a tensor"):
+        sweep(make, (np.eye(3), np.ones((3, 1))), [1.0])
+
+
+@pytest.mark.parametrize(
+    "scales", [[], [0.0, 1.0], [1.0, float("inf")], [1.0, float("nan")], "all", None]
+)
 def test_bad_scales_are_named(scales):
     with pytest.raises(InputError, match="scales: must be one or more finite numbers > 0"):
         sweep(lambda scale: None, (0, 0), scales)

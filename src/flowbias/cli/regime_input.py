@@ -48,7 +48,7 @@ def read_module(place: str) -> Any:
         sys.path.insert(0, "")
     try:
         found = importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"FACTORY: must be a module that can be imported, got {name!r}: "
             f"{type(error).__name__}: {error}. Run from the folder that holds it, or set "
@@ -62,7 +62,7 @@ def read_module(place: str) -> Any:
         )
     try:
         return make()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"FACTORY: must return a module when called without arguments, got "
             f"{type(error).__name__} from {place}: {error}. Wrap it in a function that takes none."

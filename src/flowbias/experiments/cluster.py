@@ -10,15 +10,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from flowbias.designs.dask_cluster import ClusterError
 from flowbias.experiments.attempt import Job, Outcome, attempt, failure_of
 from flowbias.problem import InputError
 
 # Seconds to wait for a scheduler, and for its first worker, before saying that there is none.
 PATIENCE = 8.0
-
-
-class ClusterError(RuntimeError):
-    """A cluster that cannot be used, with advice."""
 
 
 def check_address(address: str) -> None:

@@ -80,7 +80,8 @@ def _hooks(layers: Iterable[Any], calls: list[Call]) -> Iterator[None]:
     torch = require_torch()
 
     def note(layer: Any, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
-        if not output.requires_grad:
+        # An expert without a sample, or a layer under autocast: not for products of factors.
+        if not output.requires_grad or not output.numel() or output.dtype != layer.weight.dtype:
             return None
         # An in-place activation after a view would rewrite the history that the edge points into.
         kept = output.clone() if output._is_view() else output

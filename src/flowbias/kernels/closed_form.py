@@ -33,7 +33,9 @@ class ClosedForm:
 
 
 def _own(model: Any, x1: Any, x2: Any) -> FloatArray:
-    return np.asarray(model.tangent_kernel(x1, x2))[:, :, None, None]
+    first = checked_array("x1", x1, 2)
+    second = None if x2 is None else checked_array("x2", x2, 2)
+    return np.asarray(model.tangent_kernel(first, second))[:, :, None, None]
 
 
 def _by_parameters(model: Any, x1: Any, x2: Any) -> FloatArray:

@@ -52,6 +52,8 @@ def label_alignment(kernel: Any, y: Any, *, centered: bool = True) -> float:
     """
     K = _kernel("kernel", kernel)
     labels = np.asarray(as_array(y), dtype=np.float64)
+    if not np.isfinite(labels).all():
+        raise InputError("y: must be finite, got NaN or infinity. Drop or impute such entries.")
     Y = labels.reshape(len(labels), -1) if labels.ndim else labels.reshape(1, 1)
     if K.ndim == 3 or K.shape[0] != K.shape[1]:
         raise InputError(

@@ -23,9 +23,9 @@ from flowbias.kernels.cells import Cell, Factors, make_cell
 from flowbias.kernels.closed_form import feature_route
 from flowbias.kernels.layout import as_array
 from flowbias.kernels.memory import choose_blocks, read_bytes
-from flowbias.kernels.module_input import Network, Tensor, gradients
+from flowbias.kernels.module_input import Network, Tensor
 from flowbias.kernels.movement import require_same_parameters
-from flowbias.kernels.plan import Misfit, Plan, make_plan
+from flowbias.kernels.plan import Misfit, Plan, make_plan, require_same_plan
 from flowbias.kernels.tangent import declared_by
 from flowbias.problem import InputError
 
@@ -108,13 +108,11 @@ def _module_products(networks: tuple[Network, Network], x: Any, max_memory: Any)
     budget = read_bytes(max_memory)
     inputs = networks[0].read_inputs("x", x)
     excluded: frozenset[str] = frozenset()
-    with gradients():
+    with networks[0].undisturbed(), networks[1].undisturbed():
         while True:
             plans = [make_plan(network, "x", inputs, excluded) for network in networks]
-            missed = frozenset(plans[0].rest) ^ frozenset(plans[1].rest)
             try:
-                if missed:
-                    raise Misfit(missed)
+                require_same_plan(plans[0], plans[1])
                 return _accumulated((plans[0], plans[1]), inputs, budget)
             except Misfit as misfit:
                 excluded |= misfit.names

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowbias._torch import require_torch
-from flowbias.kernels.module_input import Inputs, Network, Tensor
+from flowbias.kernels.module_input import Inputs, Network, Tensor, call_at, flat_outputs
 
 
 def batched_jacobian(
@@ -25,7 +25,7 @@ def batched_jacobian(
     def one_sample(*sample: Tensor) -> Any:
         def outputs(parameters: dict[str, Tensor]) -> Tensor:
             alone = tuple(part[None] for part in sample)
-            return func.functional_call(network.module, {**at, **parameters}, alone).reshape(-1)
+            return flat_outputs(call_at(network.module, {**at, **parameters}, alone), 1)[0]
 
         _, pull_back = func.vjp(outputs, moving)
         return func.vmap(lambda cotangent: pull_back(cotangent)[0])(cotangents)
@@ -53,11 +53,11 @@ def one_by_one_jacobian(
             for parameter, gradient in zip(parameters, found, strict=True):
                 end = start + parameter.numel()
                 if gradient is not None:
-                    result[sample, output, start:end] = gradient.reshape(-1)
+                    result[sample, output, start:end] = gradient.to_dense().reshape(-1)
                 start = end
     return result
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
     torch = require_torch()
-    return torch.cat([part.flatten(2) for part in parts], dim=2)
+    return torch.cat([part.reshape(*part.shape[:2], -1) for part in parts], dim=2)

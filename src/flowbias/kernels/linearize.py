@@ -7,13 +7,12 @@ By forward mode: one call costs about three of the module's own, and no Jacobian
 
 from __future__ import annotations
 
-import copy
 from functools import cache
 from typing import Any
 
 from flowbias._torch import require_torch
 from flowbias.kernels.maps import value_and_change
-from flowbias.kernels.module_input import Network
+from flowbias.kernels.module_input import Network, copied
 
 
 def linearize(module: Any) -> Any:
@@ -41,7 +40,7 @@ def _twin_class() -> Any:
 
         def __init__(self, network: Network) -> None:
             super().__init__()
-            self.base = copy.deepcopy(network.module).requires_grad_(False)
+            self.base = copied(network.module).requires_grad_(False)
             self.names = tuple(network.parameters)
             for name, parameter in network.parameters.items():
                 start = torch.nn.Parameter(parameter.detach().clone())

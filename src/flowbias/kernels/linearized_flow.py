@@ -11,7 +11,6 @@ product with each of the two maps, and the parameters are theta_0 + J(X)^T K^+ (
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +22,9 @@ from flowbias.flows.loss import loss_constant
 from flowbias.kernels.layout import as_array, kernel_matrix
 from flowbias.kernels.linearize import linearize
 from flowbias.kernels.maps import TangentMap
-from flowbias.kernels.module_input import Network
+from flowbias.kernels.module_input import Network, copied_in_double
 from flowbias.kernels.tangent import tangent_kernel
+from flowbias.models.lifted_input import as_float
 from flowbias.problem import InputError
 
 
@@ -50,7 +50,7 @@ def linearized_flow(
     >>> bool(np.allclose(flow.predict(x), y))  # t = infinity: interpolates
     True
     """
-    network = Network.read(_doubled(module) if double else module)
+    network = Network.read(copied_in_double(module) if double else module)
     inputs = _cast(network.read_inputs("x", x), network.dtype) if double else x
     tangent = TangentMap.of(network, "x", inputs, max_memory)
     constant = loss_constant(loss, tangent.samples)
@@ -121,7 +121,7 @@ class LinearizedFlow:
 
         0 where training was as lazy as its twin; about 1 and more where features were learned.
         """
-        network = Network.read(_doubled(trained))
+        network = Network.read(copied_in_double(trained))
         given = self.tangent.inputs if x is None else network.read_inputs("x", x)
         inputs = _cast(given, network.dtype)
         after = TangentMap.of(network, "x", inputs, self.max_memory)
@@ -180,21 +180,14 @@ def lazy_gap(network: Any, twin: Any, start: Any) -> float:
     return float(np.linalg.norm(f - f_lin)) / moved
 
 
-def _doubled(module: Any) -> Any:
-    torch = require_torch()
-    if not isinstance(module, torch.nn.Module):
-        Network.read(module)  # says what a module is
-    return copy.deepcopy(module).to(torch.float64)
-
-
 def _cast(inputs: Any, dtype: Any) -> Any:
     """Floating inputs in the module's precision; indices as they are."""
     return tuple(part.to(dtype) if part.is_floating_point() else part for part in inputs)
 
 
 def _read_time(t: Any) -> float:
-    time = float(t)
-    if not time >= 0.0:
+    time = as_float(t)
+    if time is None or not time >= 0.0:
         raise InputError(f"t: must be a time >= 0, got {t!r}. math.inf is the end of training.")
     return time
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from flowbias._torch import require_torch
 from flowbias.kernels.memory import read_bytes, shown_bytes
-from flowbias.kernels.module_input import Inputs, Network, Tensor, check_finite, gradients
+from flowbias.kernels.module_input import Inputs, Network, Tensor, call_at, check_finite, gradients
 from flowbias.kernels.trial import Trial
 from flowbias.problem import InputError
 
@@ -41,10 +41,10 @@ def value_and_change(
     try:
         with plain_attention():
             value, change = func.jvp(
-                lambda point: func.functional_call(module, point, inputs), (at,), (direction,)
+                lambda point: call_at(module, point, inputs), (at,), (direction,)
             )
-    except NotImplementedError:
-        # Some operation has no forward mode (weight norm, for one).
+    except RuntimeError:  # NotImplementedError is one
+        # Some operation has no forward mode: weight norm, for one, or a function of the user's own.
         return _twice_backward(module, at, direction, inputs)
     return value, change
 
@@ -57,18 +57,25 @@ def _twice_backward(
     further = torch.is_grad_enabled()
     with gradients(), plain_attention():
         point = {name: value.detach().requires_grad_(True) for name, value in at.items()}
-        outputs = torch.func.functional_call(module, point, inputs)
+        outputs = call_at(module, point, inputs)
         w = torch.zeros_like(outputs, requires_grad=True)
-        pulled = torch.autograd.grad(
-            outputs,
-            list(point.values()),
-            w,
-            create_graph=True,
-            allow_unused=True,
-            materialize_grads=True,
-        )
-        product = sum((p * direction[n]).sum() for n, p in zip(point, pulled, strict=True))
-        (change,) = torch.autograd.grad(product, w, create_graph=further)
+        try:
+            pulled = torch.autograd.grad(
+                outputs,
+                list(point.values()),
+                w,
+                create_graph=True,
+                allow_unused=True,
+                materialize_grads=True,
+            )
+            product = sum((p * direction[n]).sum() for n, p in zip(point, pulled, strict=True))
+            (change,) = torch.autograd.grad(product, w, create_graph=further)
+        except RuntimeError as error:
+            raise InputError(
+                "module: must have derivatives in forward mode, or twice backward, to be "
+                f"linearized, got {type(error).__name__}: {str(error).splitlines()[0]} "
+                "tangent_kernel needs one derivative only."
+            ) from error
     return outputs.detach(), change
 
 
@@ -86,7 +93,7 @@ class TangentMap:
     def of(cls, network: Network, name: str, x: Any, max_memory: Any) -> TangentMap:
         budget = read_bytes(max_memory)
         inputs = network.read_inputs(name, x)
-        with gradients():
+        with network.undisturbed():
             trial = Trial.of(network, name, inputs)
             trial.misfits(())  # refuses modules whose samples are not independent
         sample = _GRAPHS * (trial.graph_bytes + trial.values[0].nbytes)
@@ -105,8 +112,9 @@ class TangentMap:
     def values(self) -> Tensor:
         """f(x): (samples, outputs)."""
         torch = require_torch()
-        with gradients(on=False):
-            found = torch.cat([self.network.outputs(part) for _, part in self._blocks()])
+        # With derivatives on: a module may take some of its own on the way.
+        with self.network.undisturbed():
+            found = torch.cat([self.network.outputs(part).detach() for _, part in self._blocks()])
         check_finite(found, self.name, 0)
         return found
 
@@ -115,7 +123,7 @@ class TangentMap:
         torch = require_torch()
         parameters = list(self.network.parameters.values())
         total = [torch.zeros_like(parameter) for parameter in parameters]
-        with gradients():
+        with self.network.undisturbed():
             for rows, part in self._blocks():
                 found = torch.autograd.grad(
                     self.network.outputs(part), parameters, vector[rows], allow_unused=True
@@ -130,7 +138,7 @@ class TangentMap:
         torch = require_torch()
         at = {name: parameter.detach() for name, parameter in self.network.parameters.items()}
         parts = []
-        with gradients(on=False):
+        with self.network.undisturbed(gradients_on=False):
             for _, part in self._blocks():
                 _, moved = value_and_change(self.network.module, at, direction, part)
                 parts.append(moved.detach().reshape(len(part[0]), -1))

@@ -6,6 +6,8 @@ and output, outputs fastest: the order of `kernel_matrix`.
 
 from __future__ import annotations
 
+from math import prod
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +45,10 @@ def tangent_vector_product(
     """
     if declared_by(module):
         kernel = first_fitting(module, CLOSED_FORMS).kernel(module, x1, x2)
-        return np.einsum("ijab,jb->ia", kernel, np.reshape(vector, kernel.shape[1::2]))
+        shape = kernel.shape[1], kernel.shape[3]
+        given = np.asarray(as_array(vector), dtype=np.float64)
+        _check_size(given, shape, "x1" if x2 is None else "x2")
+        return np.einsum("ijab,jb->ia", kernel, given.reshape(shape))
     network = Network.read(module)
     first = TangentMap.of(network, "x1", x1, max_memory)
     second = first if x2 is None else TangentMap.of(network, "x2", x2, max_memory)
@@ -89,16 +94,27 @@ def top_eigenpairs(
     """
     operator = tangent_operator(module, x, max_memory=max_memory)
     size = operator.shape[0]
-    if not 1 <= count < size:
-        raise InputError(
-            f"count: must be at least 1 and below samples * outputs = {size}, got {count!r}. For "
-            "all of them use numpy.linalg.eigh(kernel_matrix(tangent_kernel(module, x)))."
-        )
+    _check_count(count, size)
     # A fixed start, so that the same call gives the same last digits.
     start = np.random.default_rng(0).standard_normal(size).astype(operator.dtype)
+    if not np.any(operator @ start):
+        raise InputError(
+            "module: must have a tangent kernel above zero on x, got one of zeros. No parameter "
+            "moves any output there: start from other parameters."
+        )
     values, vectors = scipy.sparse.linalg.eigsh(operator, k=count, which="LM", v0=start, tol=tol)
     order = np.argsort(values)[::-1]
     return Eigenpairs(values[order], vectors[:, order].reshape(_samples(x), -1, count))
+
+
+def _check_count(count: Any, size: int) -> None:
+    whole = isinstance(count, Integral)
+    if not whole or not 1 <= count < size:
+        raise InputError(
+            f"count: must be an integer, at least 1 and below samples * outputs = {size}, got "
+            f"{count!r}. For all of them use "
+            "numpy.linalg.eigh(kernel_matrix(tangent_kernel(module, x)))."
+        )
 
 
 def _samples(x: Any) -> int:
@@ -108,10 +124,14 @@ def _samples(x: Any) -> int:
 def _read_vector(target: TangentMap, vector: Any) -> Tensor:
     torch = require_torch()
     given = torch.as_tensor(vector, dtype=target.network.dtype, device=target.network.device)
-    if given.numel() != target.samples * target.outputs:
+    shape = target.samples, target.outputs
+    _check_size(given, shape, target.name)
+    return given.reshape(shape)
+
+
+def _check_size(vector: Any, shape: tuple[int, int], name: str) -> None:
+    if prod(vector.shape) != prod(shape):
         raise InputError(
-            f"vector: must have one entry per sample and output, shape "
-            f"({target.samples}, {target.outputs}), got {tuple(given.shape)}. Its samples are "
-            f"those of {target.name}."
+            f"vector: must have one entry per sample and output, shape {shape}, got "
+            f"{tuple(vector.shape)}. Its samples are those of {name}."
         )
-    return given.reshape(target.samples, target.outputs)

@@ -19,7 +19,7 @@ _UNITS = {
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
     "b": 1,
 }
-_SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[0-9]+)?)\s*([a-z]*)\s*")
+_SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+]?[0-9]+)?)\s*([a-z]*)\s*")
 # The rest is for products on their way into the result.
 _SHARE_OF_CELLS = 0.7
 
@@ -50,6 +50,12 @@ class Footprint:
 
     per_sample: int
     per_output: int
+
+    def joined(self, other: Footprint) -> Footprint:
+        """Enough for samples of either kind."""
+        return Footprint(
+            max(self.per_sample, other.per_sample), max(self.per_output, other.per_output)
+        )
 
     def cell(self, samples: int, outputs: int) -> int:
         return samples * (self.per_sample + outputs * self.per_output)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from flowbias._torch import require_torch
@@ -30,11 +32,7 @@ class Network:
     @classmethod
     def read(cls, module: Any) -> Network:
         torch = require_torch()
-        if not isinstance(module, torch.nn.Module):
-            raise InputError(
-                f"module: must be a torch.nn.Module or a model of this library, got "
-                f"{type(module).__name__}. Wrap a function into a module whose forward calls it."
-            )
+        _require_module(module)
         refuse_mixing_layers(module)
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not trainable:
@@ -62,6 +60,27 @@ class Network:
     def outputs(self, inputs: Inputs) -> Tensor:
         """f(x) as (samples, outputs), differentiable where gradients are on."""
         return flat_outputs(self.module(*inputs), len(inputs[0]))
+
+    @contextmanager
+    def undisturbed(self, gradients_on: bool = True) -> Iterator[None]:
+        """Derivatives on (or off), and buffers afterwards as before, whatever calls do to them."""
+        torch = require_torch()
+        held = [
+            (owner._buffers, key, buffer, buffer.clone(), _version(buffer))
+            for owner in self.module.modules()
+            for key, buffer in owner._buffers.items()
+            if buffer is not None
+        ]
+        try:
+            with gradients(gradients_on):
+                yield
+        finally:
+            with torch.inference_mode(False), torch.no_grad():
+                for buffers, key, buffer, values, version in held:
+                    buffers[key] = buffer
+                    # Written only if need be: a graph of the caller's may hold on to it.
+                    if _version(buffer) != version:
+                        buffer.copy_(values)
 
     def read_inputs(self, name: str, x: Any) -> Inputs:
         """x as a tuple of tensors with one and the same number of samples, on our device."""
@@ -91,8 +110,31 @@ class Network:
             return tuple(p.clone() if p.is_inference() else p.detach() for p in parts)
 
 
+def _require_module(module: Any) -> None:
+    if not isinstance(module, require_torch().nn.Module):
+        raise InputError(
+            f"module: must be a torch.nn.Module or a model of this library, got "
+            f"{type(module).__name__}. Wrap a function into a module whose forward calls it."
+        )
+
+
+def _version(tensor: Tensor) -> int:
+    """Counts the changes in place; a tensor made in inference mode has no count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def _check_kinds(torch: Any, parameters: dict[str, Any]) -> None:
     for name, parameter in parameters.items():
+        if torch.nn.parameter.is_lazy(parameter) or parameter.is_meta:
+            raise InputError(
+                f"module: must have parameters with values, got {name!r} without. Call a module "
+                "of lazy layers once, and move one on the device 'meta' by to_empty and fill it."
+            )
+        if parameter.is_inference():
+            raise InputError(
+                f"module: must have parameters that can be differentiated, got {name!r} made in "
+                "inference mode. Build the module outside of torch.inference_mode."
+            )
         if parameter.dtype not in (torch.float32, torch.float64):
             raise InputError(
                 f"module: must have float32 or float64 parameters, got {parameter.dtype} in "
@@ -126,6 +168,11 @@ def refuse_mixing_layers(module: Any) -> None:
         (nn.RNNBase, lambda m: m.dropout > 0.0, "drops units at random"),
         (nn.MultiheadAttention, lambda m: m.dropout > 0.0, "drops units at random"),
         (nn.RReLU, lambda m: True, "draws its slopes at random"),
+        (
+            nn.utils.parametrizations._SpectralNorm,
+            lambda m: True,
+            "refines its estimate of the norm at each call",
+        ),
     )
     for name, part in module.named_modules():
         if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.running_mean is None:
@@ -143,18 +190,28 @@ def refuse_mixing_layers(module: Any) -> None:
                 )
 
 
-def flat_outputs(outputs: Any, samples: int) -> Tensor:
-    """The module's output as (samples, outputs), or an error that says what is wrong with it."""
-    torch = require_torch()
-    if not isinstance(outputs, torch.Tensor):
+def one_tensor(outputs: Any) -> Tensor:
+    """What a module returned, refused unless it is a tensor."""
+    if not isinstance(outputs, require_torch().Tensor):
         raise InputError(
             f"module: must return one tensor, got {type(outputs).__name__}. Wrap it in a module "
             "whose forward picks the tensor to differentiate, for instance outputs[0]."
         )
+    return outputs
+
+
+def flat_outputs(outputs: Any, samples: int) -> Tensor:
+    """The module's output as (samples, outputs), or an error that says what is wrong with it."""
+    outputs = one_tensor(outputs)
     if outputs.ndim == 0 or len(outputs) != samples:
         raise InputError(
             f"module: must return one output per sample, of shape ({samples}, ...), got "
             f"{tuple(outputs.shape)}. Keep the samples along the first dimension, unreduced."
+        )
+    if outputs.numel() == 0:
+        raise InputError(
+            f"module: must return one number or more per sample, got {tuple(outputs.shape)}. "
+            "There is nothing to differentiate."
         )
     if not outputs.is_floating_point():
         raise InputError(
@@ -187,15 +244,62 @@ def gradients(on: bool = True) -> Iterator[None]:
 
 
 def first_call(network: Network, name: str, inputs: Inputs) -> Tensor:
-    """Outputs on a few samples; where the module refuses their dtype, say so in our words."""
+    """Outputs on a few samples; where the module refuses them, say so in our words."""
     try:
         return network.outputs(inputs)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, IndexError) as error:
         foreign = [part.dtype for part in inputs if part.dtype != network.dtype]
-        if isinstance(error, InputError) or not foreign:
-            raise
+        reason = str(error).splitlines()[0].rstrip(". ") if str(error) else type(error).__name__
+        if foreign:
+            raise InputError(
+                f"{name}: must have the dtype that the module wants (its parameters are "
+                f"{network.dtype}), got {foreign[0]}: {reason}. "
+                f"Pass {name}.to({network.dtype}), or to an embedding integers in its range."
+            ) from error
+        shapes = ", ".join(str(tuple(part.shape[1:])) for part in inputs)
         raise InputError(
-            f"{name}: must have the dtype that the module wants (its parameters are "
-            f"{network.dtype}), got {foreign[0]}: {str(error).splitlines()[0]} "
-            f"Pass {name}.to({network.dtype}), or integer indices to an embedding."
+            f"{name}: must be what the module takes, got samples of shape {shapes} and "
+            f"{inputs[0].dtype}: {reason}. Pass samples along the first dimension, floats to "
+            "dense and convolutional layers, integers to embeddings."
         ) from error
+
+
+def call_at(module: Any, point: Mapping[str, Tensor], inputs: Inputs) -> Any:
+    """The module's output with some of its parameters replaced, by their names.
+
+    Names each place that holds a parameter once. Left to torch, a module that is registered under
+    two names would be swapped twice, and keep the substitutes for its parameters.
+    """
+    names = {id(p): name for name, p in module.named_parameters() if name in point}
+    places = {
+        f"{prefix}.{key}" if prefix else key: point[names[id(parameter)]]
+        for prefix, owner in module.named_modules()
+        for key, parameter in owner.named_parameters(recurse=False, remove_duplicate=False)
+        if id(parameter) in names
+    }
+    return require_torch().func.functional_call(module, places, inputs, tie_weights=False)
+
+
+def copied(module: Any) -> Any:
+    """A deep copy; refused where it would not be a module of its own."""
+    _require_module(module)
+    for name, part in module.named_modules():
+        if isinstance(vars(part).get("forward"), FunctionType):
+            raise InputError(
+                f"module: must be copyable, got a function in the place of forward of "
+                f"{name or 'the module itself'}, which would go on using the original. Define it "
+                "in a subclass."
+            )
+    try:
+        return copy.deepcopy(module)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(
+            f"module: must be copyable by copy.deepcopy, got {type(error).__name__}: "
+            f"{str(error).splitlines()[0]} Use torch.nn.utils.parametrizations for weight norms."
+        ) from error
+
+
+def copied_in_double(module: Any) -> Any:
+    """A copy in double precision that can be differentiated, whatever the caller's mode."""
+    with gradients():
+        return copied(module).to(require_torch().float64)

@@ -10,8 +10,8 @@ from flowbias._torch import require_torch
 from flowbias.kernels.cells import Cell, make_cell
 from flowbias.kernels.contraction import add_products, mirror
 from flowbias.kernels.memory import Blocks, choose_blocks, read_bytes
-from flowbias.kernels.module_input import Inputs, Network, Tensor, gradients
-from flowbias.kernels.plan import Misfit, Plan, make_plan
+from flowbias.kernels.module_input import Inputs, Network, Tensor
+from flowbias.kernels.plan import Misfit, Plan, make_plan, require_same_plan
 from flowbias.kernels.progress import shown
 from flowbias.kernels.reductions import Reduction
 from flowbias.problem import InputError
@@ -41,13 +41,14 @@ def module_kernel(module: Any, x1: Any, x2: Any, reduction: Reduction, max_memor
     network = Network.read(module)
     first = Side("x1", network.read_inputs("x1", x1))
     second = first if x2 is None else Side("x2", network.read_inputs("x2", x2))
-    tried = max(first, second, key=lambda side: side.samples)
     excluded: frozenset[str] = frozenset()
-    with gradients():
+    with network.undisturbed():
         while True:
-            plan = make_plan(network, *tried, excluded)
+            plan = make_plan(network, *first, excluded)
+            other = plan if second is first else make_plan(network, *second, excluded)
             try:
-                kernel = _Tiles(plan, first, second, reduction, budget).kernel()
+                require_same_plan(plan, other)
+                kernel = _Tiles(plan, other, first, second, reduction, budget).kernel()
             except Misfit as misfit:
                 # Some samples use a parameter as those tried did not.
                 excluded |= misfit.names
@@ -59,9 +60,10 @@ def module_kernel(module: Any, x1: Any, x2: Any, reduction: Reduction, max_memor
 
 @dataclass(frozen=True)
 class _Tiles:
-    """One computation: the plan, both sides and the blocks they are cut into."""
+    """One computation: both sides with their plans, and the blocks they are cut into."""
 
     plan: Plan
+    other: Plan
     first: Side
     second: Side
     reduction: Reduction
@@ -78,7 +80,7 @@ class _Tiles:
         if self.reduction.collapsed:
             rows = rows.sum(dim=0, keepdim=True)
         blocks = choose_blocks(
-            self.plan.footprint,
+            self.plan.footprint.joined(self.other.footprint),
             (self.first.samples, self.second.samples),
             len(rows),
             paired=self.reduction.paired,
@@ -107,9 +109,9 @@ class _Tiles:
             if index != at:
                 # Let go of the old one first: two cells is what memory is planned for.
                 cell = None
-                at, cell = index, self._cell(self.first, part, rows)
+                at, cell = index, self._cell(self.plan, self.first, part, rows)
             itself = self.symmetric and index == other
-            against = cell if itself else self._cell(self.second, opposite, rows)
+            against = cell if itself else self._cell(self.other, self.second, opposite, rows)
             if cell is None or against is None:
                 continue
             block = _tile(kernel, self.reduction, part, opposite)
@@ -118,9 +120,9 @@ class _Tiles:
         if self.symmetric:
             self._complete(kernel, ours, tiles)
 
-    def _cell(self, side: Side, part: Part, rows: Tensor) -> Cell:
+    def _cell(self, plan: Plan, side: Side, part: Part, rows: Tensor) -> Cell:
         with require_torch().enable_grad():
-            return make_cell(self.plan, *side, part.samples, rows[part.outputs])
+            return make_cell(plan, *side, part.samples, rows[part.outputs])
 
     def _complete(self, kernel: Tensor, parts: list[Part], tiles: list[tuple[int, int]]) -> None:
         """Fill in the tiles that symmetry gives."""

@@ -14,13 +14,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowbias._torch import require_torch
 from flowbias.kernels.capture import Recording
 from flowbias.kernels.jacobian import batched_jacobian, one_by_one_jacobian
 from flowbias.kernels.memory import Footprint
 from flowbias.kernels.module_input import Inputs, Network, Tensor
+from flowbias.kernels.nearby import agree, gradient_at
 from flowbias.kernels.structured import Shared, shared_parameters
 from flowbias.kernels.trial import Trial, wrongly_used
+from flowbias.problem import InputError
 
 Jacobian = Callable[[Network, Sequence[str], Inputs, Tensor], Tensor]
 
@@ -65,6 +66,18 @@ def make_plan(
     return Plan(network, trial.outputs, shared, rest, jacobian, footprint, rows)
 
 
+def require_same_plan(first: Plan, second: Plan) -> None:
+    """Raise `Misfit` where only one of two sides has a structure, refuse where outputs differ."""
+    if first.outputs != second.outputs:
+        raise InputError(
+            f"x2: must give as many outputs per sample as x1 ({first.outputs}), got "
+            f"{second.outputs}. Pass inputs of one shape, or a module that pools over positions."
+        )
+    missed = frozenset(first.rest) ^ frozenset(second.rest)
+    if missed:
+        raise Misfit(missed)
+
+
 def require_use(plan: Plan, recording: Recording) -> None:
     """Raise `Misfit` where a parameter is used otherwise than in the calls that were tried."""
     wrong = wrongly_used(recording, plan.shared, plan.network)
@@ -81,17 +94,17 @@ def _choose_jacobian(trial: Trial, rest: tuple[str, ...]) -> Jacobian:
     """Batched where that gives the gradient of a sample alone, one by one elsewhere."""
     if not rest:
         return batched_jacobian
-    torch = require_torch()
-    _, gradient = trial.gradient(0)
-    expected = torch.cat([gradient[name].reshape(-1) for name in rest])
+    nearby, cotangent = trial.nearby, trial.combination[None]
     reason = "it gives other numbers"
     try:
-        found = batched_jacobian(trial.network, rest, trial.inputs, trial.combination[None])[0, 0]
+        found = batched_jacobian(nearby, rest, trial.inputs, cotangent)[0, 0]
     except RuntimeError as error:
         reason = str(error).splitlines()[0]
     else:
-        allowed = trial.tolerance * float(expected.abs().max())
-        if float((found - expected).abs().max()) <= allowed:
+        sizes = [nearby.parameters[name].numel() for name in rest]
+        parts = dict(zip(rest, found.split(sizes), strict=True))
+        expected = gradient_at(nearby, trial.alone(0), cotangent)
+        if agree(parts, {n: g.reshape(-1) for n, g in expected.items()}, trial.tolerance):
             return batched_jacobian
     warnings.warn(
         f"torch.vmap cannot run this module ({reason}): Jacobians of {', '.join(rest)} are taken "

@@ -16,11 +16,9 @@ from flowbias._torch import require_torch
 from flowbias.kernels.capture import Recording, record
 from flowbias.kernels.memory import Footprint
 from flowbias.kernels.module_input import Inputs, Network, Tensor, check_finite, first_call
+from flowbias.kernels.nearby import agree, derivatives, gradient_at, moved
 from flowbias.kernels.structured import Shared, positions_of
 from flowbias.problem import InputError
-
-# Samples tried: two are enough for a wrong order of samples and positions to show.
-TRIED = 2
 
 
 @dataclass(frozen=True)
@@ -30,6 +28,8 @@ class Trial:
     network: Network
     name: str
     inputs: Inputs
+    #: where they are among all samples
+    places: tuple[int, ...]
     combination: Tensor
     #: outputs of each sample alone
     values: tuple[Tensor, ...]
@@ -39,7 +39,8 @@ class Trial:
     @classmethod
     def of(cls, network: Network, name: str, inputs: Inputs) -> Trial:
         torch = require_torch()
-        tried = tuple(part[:TRIED] for part in inputs)
+        places = _two_that_differ(inputs)
+        tried = tuple(part[list(places)] for part in inputs)
         with _Saved(network, inputs) as saved:
             first = first_call(network, name, tuple(part[:1] for part in tried))
         if not first.requires_grad:
@@ -51,12 +52,11 @@ class Trial:
         generator = torch.Generator().manual_seed(0)
         weights = torch.randn(first.shape[1], generator=generator, dtype=torch.float64)
         values = [first.detach()[0]]
-        with torch.no_grad():
-            others = (tuple(part[i : i + 1] for part in tried) for i in range(1, len(tried[0])))
-            values += [network.outputs(sample)[0] for sample in others]
-        for i, value in enumerate(values):
-            check_finite(value[None], name, i)
-        return cls(network, name, tried, weights.to(first), tuple(values), saved.bytes)
+        others = (tuple(part[i : i + 1] for part in tried) for i in range(1, len(places)))
+        values += [network.outputs(sample).detach()[0] for sample in others]
+        for place, value in zip(places, values, strict=True):
+            check_finite(value[None], name, place)
+        return cls(network, name, tried, places, weights.to(first), tuple(values), saved.bytes)
 
     @property
     def outputs(self) -> int:
@@ -64,9 +64,7 @@ class Trial:
 
     @cached_property
     def tolerance(self) -> float:
-        """Half of the digits: rounding stays far below it, a wrong formula far above."""
-        torch = require_torch()
-        return math.sqrt(torch.finfo(self.combination.dtype).eps)
+        return half_the_digits(self.combination)
 
     @cached_property
     def sizes(self) -> dict[str, float]:
@@ -78,16 +76,20 @@ class Trial:
 
     def gradient(self, sample: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Outputs of that sample alone, and the gradient of their combination as torch gives it."""
-        torch = require_torch()
         value = self.network.outputs(self.alone(sample))
-        found = torch.autograd.grad(
-            value,
-            list(self.network.parameters.values()),
-            self.combination[None],
-            allow_unused=True,
-            materialize_grads=True,
+        return value.detach()[0], derivatives(
+            value, self.network.parameters, self.combination[None]
         )
-        return value.detach()[0], dict(zip(self.network.parameters, found, strict=True))
+
+    @cached_property
+    def nearby(self) -> Network:
+        return moved(self.network)
+
+    def _on_a_kink(self, sample: int, cotangent: Tensor) -> bool:
+        """Whether nearby the gradient of that sample is the same alone and among others."""
+        alone = gradient_at(self.nearby, self.alone(sample), self.combination[None])
+        among = gradient_at(self.nearby, self.inputs, cotangent)
+        return agree(among, alone, self.tolerance)
 
     def misfits(self, shared: tuple[Shared, ...]) -> frozenset[str]:
         """Parameters whose structured gradient is not that of each sample alone.
@@ -107,8 +109,13 @@ class Trial:
             cotangent[i] = self.combination
             found = together.gradients(cotangent)
             for part in shared:
-                if wrong.isdisjoint(part.names):
-                    wrong |= self._wrong_gradients(part, together, found, i, expected)
+                if not wrong.isdisjoint(part.names):
+                    continue
+                unlike = self._wrong_gradients(part, together, found, i, expected)
+                if unlike and self._on_a_kink(i, cotangent):
+                    among = derivatives(together.outputs, self.network.parameters, cotangent)
+                    unlike = self._wrong_gradients(part, together, found, i, among)
+                wrong |= unlike
         return wrong
 
     def _check_own(
@@ -122,8 +129,9 @@ class Trial:
         )
         if not math.isfinite(allowed):
             raise InputError(
-                f"module: must have finite gradients, got NaN or infinity at sample {sample} of "
-                f"{self.name}. Look for a square root or a logarithm at zero, or overflow."
+                f"module: must have finite gradients, got NaN or infinity at sample "
+                f"{self.places[sample]} of {self.name}. Look for a square root or a logarithm at "
+                "zero, or overflow."
             )
         for other, reason in (
             (again, "gives another output for the same input at each call"),
@@ -133,8 +141,8 @@ class Trial:
             if not change <= self.tolerance * allowed:
                 raise InputError(
                     f"module: must map each sample to outputs of its own, got one that {reason} "
-                    f"(sample {sample} of {self.name}, change {change:.3g}). Look for dropout or "
-                    "statistics of the batch, and call module.eval()."
+                    f"(sample {self.places[sample]} of {self.name}, change {change:.3g}). Look for "
+                    "dropout or statistics of the batch, and call module.eval()."
                 )
 
     def _wrong_gradients(
@@ -178,14 +186,15 @@ class Trial:
         """Bytes per sample, measured on the first; rows per sample of each call on the way."""
         recording = record(self.network, self.alone(0), {x for p in shared for x in p.layers})
         number = self.combination.element_size()
-        gradients = widest = patches = 0
+        gradients = widest = patches = probed = 0
         rows = {}
         for part in shared:
             calls = [recording.calls[j] for j in part.calls(recording.calls)]
             rows[part] = tuple(call.output_shape[0] for call in calls)
             if calls:
                 v = part.inputs(calls, 1)
-                gradients += sum(math.prod(call.output_shape) for call in calls)
+                own = sum(math.prod(call.output_shape) for call in calls)
+                gradients, probed = gradients + own, max(probed, own)
                 patches = max(patches, v.numel())
                 # Positions make it worth while to contract a sample first: see contraction.py.
                 widest = max(widest, v.shape[3] * (sum(positions_of(c, 1) for c in calls) > 1))
@@ -193,10 +202,26 @@ class Trial:
         jacobian = sum(self.network.parameters[name].numel() for name in rest)
         graph = self.graph_bytes
         footprint = Footprint(
-            per_sample=2 * graph + number * (inputs + 3 * patches + self.outputs),
+            # Gradients once more, and three of a layer, for the proof that rows are in order.
+            per_sample=2 * graph
+            + number * (inputs + max(3 * patches, gradients + 3 * probed) + self.outputs),
             per_output=number * (gradients + 2 * widest + 2 * jacobian) + graph * bool(rest),
         )
         return footprint, rows
+
+
+def half_the_digits(like: Tensor) -> float:
+    """Rounding stays far below it, a wrong formula far above."""
+    return math.sqrt(require_torch().finfo(like.dtype).eps)
+
+
+def _two_that_differ(inputs: Inputs) -> tuple[int, ...]:
+    """The first sample and one unlike it: two are enough for a wrong order of rows to show."""
+    count = len(inputs[0])
+    for i in range(1, count):
+        if any(not bool((part[i] == part[0]).all()) for part in inputs):
+            return 0, i
+    return tuple(range(min(2, count)))
 
 
 def wrongly_used(

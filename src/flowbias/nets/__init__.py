@@ -8,6 +8,7 @@
     flow_copies(modules, x, y)                          their gradient flow, without small steps
     train_last_layer(module, x, y, step_size=...)       a linear model over random features
     stable_step_size(module, x)                         from the tangent kernel
+    limit_layer(model, X, y)                            a limit that backpropagates into its data
     linear_spline, natural_cubic_spline, tangent_kernel_interpolant     limits in one variable
 
 Torch (extra `nets`) is loaded by the first call that needs it, not by importing this.
@@ -17,6 +18,7 @@ from flowbias.nets.copies import TrainedCopies, train_copies
 from flowbias.nets.copies_flow import flow_copies
 from flowbias.nets.last_layer import train_last_layer
 from flowbias.nets.layer_scales import relative_layer_scales, scaled
+from flowbias.nets.limit_layer import limit_layer
 from flowbias.nets.mlp import mlp
 from flowbias.nets.splines import (
     Spline,
@@ -41,6 +43,7 @@ __all__ = [
     "TrainingStatus",
     "Version",
     "flow_copies",
+    "limit_layer",
     "linear_spline",
     "mlp",
     "natural_cubic_spline",

@@ -21,15 +21,15 @@ from flowbias.problem import InputError
 
 _FORMAT = "flowbias training, version 1"
 _FIELDS = (
-    "run",
-    "start",
-    "epoch",
-    "module",
-    "optimizer",
-    "recorded",
-    "losses",
-    "accuracies",
-    "seconds",
+    ("run", dict),
+    ("start", str),
+    ("epoch", int),
+    ("module", dict),
+    ("optimizer", dict),
+    ("recorded", list),
+    ("losses", list),
+    ("accuracies", list),
+    ("seconds", float),
 )
 
 
@@ -65,7 +65,13 @@ def read_path(checkpoint: Any) -> Path:
             f"checkpoint: must be a path, got {type(checkpoint).__name__}. "
             "Pass for instance 'run.pt'."
         )
-    return Path(checkpoint)
+    file = Path(checkpoint)
+    if file.is_dir():
+        raise InputError(
+            f"checkpoint: must be a file, got the folder {file}. Pass for instance "
+            f"{str(file / 'run.pt')!r}."
+        )
+    return file
 
 
 def save(file: Path, run: Mapping[str, Any], progressed: Progressed) -> None:
@@ -93,7 +99,7 @@ def load(file: Path, run: Mapping[str, Any], device: Any) -> Progressed:
             f"checkpoint: must belong to this run, got {file} of a run that started from other "
             "parameters. Make the module with the same seed and scale, or pass resume=False."
         )
-    return Progressed(**{name: content[name] for name in _FIELDS if name != "run"})
+    return Progressed(**{name: content[name] for name, _ in _FIELDS if name != "run"})
 
 
 def _read(file: Path, device: Any) -> dict[str, Any]:
@@ -105,24 +111,26 @@ def _read(file: Path, device: Any) -> dict[str, Any]:
     except (RuntimeError, OSError, EOFError, LookupError, ValueError, pickle.PickleError) as error:
         raise InputError(
             f"checkpoint: must be a file written by training, got {file}, which cannot be read "
-            f"safely ({_first_line(error)}). Delete it, or pass resume=False."
+            f"safely ({_first_sentence(error)}). Delete it, or pass resume=False."
         ) from error
     if not isinstance(content, dict) or content.get("format") != _FORMAT:
         raise InputError(
             f"checkpoint: must be a file of {_FORMAT!r}, got {file} of another kind. "
             "Pass another file, or resume=False to overwrite it."
         )
-    missing = [name for name in _FIELDS if name not in content]
+    missing = [name for name, kind in _FIELDS if not isinstance(content.get(name), kind)]
     if missing:
         raise InputError(
-            f"checkpoint: must hold {', '.join(_FIELDS)}, got {file} without {missing[0]}. "
-            "Delete it, or pass resume=False."
+            f"checkpoint: must hold {', '.join(name for name, _ in _FIELDS)}, got {file} without "
+            f"a proper {missing[0]}. Delete it, or pass resume=False."
         )
     return content
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(". ")
+def _first_sentence(error: Exception) -> str:
+    """What torch says goes on with advice to load it unsafely."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0].split(". ")[0].rstrip(". ")
 
 
 def _short(value: Any) -> str:

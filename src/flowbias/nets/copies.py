@@ -6,7 +6,6 @@ that has reached its target, or diverged, leaves the batch; the others go on.
 
 from __future__ import annotations
 
-import copy
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
+from flowbias.kernels.module_input import copied
 from flowbias.nets.copies_batch import Batch, Shape
 from flowbias.nets.losses import SquaredLoss, as_tensor, read_loss
 from flowbias.nets.progress import epochs_shown
@@ -102,7 +102,7 @@ def train_copies(
     rates = _read_rates(step_size, batch.shape, count)
     loop = _Loop(
         # One by one: a tuple is copied with what its entries share.
-        modules=tuple(copy.deepcopy(module) for module in before),
+        modules=tuple(copied(module) for module in before),
         batch=batch,
         inputs=inputs,
         targets=targets,

@@ -185,7 +185,7 @@ def shape_of(module: Any) -> Shape:
     parts = list(halves[0]) if isinstance(halves[0], torch.nn.Sequential) else [halves[0]]
     layers, between = parts[::2], parts[1::2]
     for part in layers:
-        if not isinstance(part, torch.nn.Linear) or len(parts) % 2 == 0:
+        if type(part) is not torch.nn.Linear or len(parts) % 2 == 0:
             raise InputError(
                 "modules: must be networks of Linear layers with ReLU or LeakyReLU between them, "
                 f"got {type(module).__name__} with {type(part).__name__} among "
@@ -194,6 +194,11 @@ def shape_of(module: Any) -> Shape:
     slopes = {_slope(torch, part) for part in between}
     biased = {layer.bias is not None for layer in layers}
     frozen = any(not p.requires_grad for p in module.parameters())
+    every = [id(p) for half in halves for layer in _linear(half) for p in layer.parameters()]
+    if len(set(every)) < len(every):
+        raise InputError(
+            f"modules: must have parameters of their own in each layer, got a shared one. {_FIX}"
+        )
     if len(slopes) > 1 or len(biased) > 1 or frozen:
         raise InputError(
             "modules: must have one activation, biases in all layers or in none, and no frozen "

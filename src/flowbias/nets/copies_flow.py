@@ -19,7 +19,6 @@ gradient flow, and compare two values of `tol`, or `train_copies`, where the dif
 
 from __future__ import annotations
 
-import copy
 import time
 from collections import defaultdict
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from flowbias._torch import require_torch
+from flowbias.kernels.module_input import copied
 from flowbias.nets.copies import TrainedCopies, read_inputs, read_modules, read_targets
 from flowbias.nets.copies_batch import Batch
 from flowbias.nets.losses import SquaredLoss, read_loss
@@ -79,7 +79,7 @@ def flow_copies(
     ['CONVERGED', 'CONVERGED', 'CONVERGED']
     """
     started = time.perf_counter()
-    before = tuple(copy.deepcopy(module).double() for module in read_modules(modules))
+    before = tuple(copied(module).double() for module in read_modules(modules))
     batch, count = Batch.of(before), len(before)
     cost = read_loss(loss)
     if not isinstance(cost, SquaredLoss) or batch.shape.widths[-1] != 1:
@@ -90,7 +90,7 @@ def flow_copies(
     inputs = read_inputs("x", x, batch.shape, count)
     level = read_positive("stop_at_loss", stop_at_loss, "Loss to reach.")
     path = _Paths(
-        modules=tuple(copy.deepcopy(module) for module in before),
+        modules=tuple(copied(module) for module in before),
         batch=batch,
         inputs=inputs,
         targets=read_targets(y, batch.shape, count, inputs),

@@ -7,12 +7,12 @@ the same function, but not its tangent kernel.  [woodworth2020, B.1 and Figure 7
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flowbias._torch import require_torch
+from flowbias.kernels.module_input import copied
 from flowbias.nets.settings import read_module, read_positive
 from flowbias.problem import InputError
 
@@ -31,7 +31,7 @@ def scaled(module: Any, scale: float) -> Any:
     """
     torch = require_torch()
     factor = read_positive("scale", scale, "It multiplies all parameters.")
-    result = copy.deepcopy(read_module(module))
+    result = copied(read_module(module))
     with torch.no_grad():
         for parameter in result.parameters():
             parameter.mul_(factor)
@@ -47,7 +47,7 @@ def relative_layer_scales(module: Any, factors: Sequence[float]) -> Any:
     unbiased(relative_layer_scales(net, factors)).
     """
     torch = require_torch()
-    result = copy.deepcopy(read_module(module))
+    result = copied(read_module(module))
     layers = list(_weighted_layers(result))
     sizes = _read_factors(factors, len(layers))
     so_far = 1.0
@@ -63,6 +63,7 @@ def relative_layer_scales(module: Any, factors: Sequence[float]) -> Any:
 def _weighted_layers(module: Any) -> Iterator[Any]:
     """Linear and Conv2d layers in the order of their use; anything not homogeneous is refused."""
     nn = require_torch().nn
+    # Exactly these: a subclass may compute something else, a norm may undo the factor.
     weighted = (nn.Linear, nn.Conv2d)
     homogeneous = (
         *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Identity, nn.Flatten),
@@ -70,13 +71,14 @@ def _weighted_layers(module: Any) -> Iterator[Any]:
     )
     seen: set[int] = set()
     for part in _in_order(nn, module):
-        if isinstance(part, weighted):
-            if id(part) in seen:
+        if type(part) in weighted:
+            own = {id(parameter) for parameter in part.parameters()}
+            if seen & own:
                 raise InputError(
-                    "module: must use each layer once, got one that is used twice, whose weights "
-                    "cannot take two factors. Give the second use a layer of its own."
+                    "module: must use each layer and parameter once, got one that is used twice "
+                    "and cannot take two factors. Give the second use parameters of its own."
                 )
-            seen.add(id(part))
+            seen |= own
             yield part
         elif not isinstance(part, homogeneous):
             raise InputError(

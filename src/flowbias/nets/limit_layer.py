@@ -78,11 +78,18 @@ def _limit_function() -> Any:
             _check_fit(solution)
             ctx.adjoint = LimitAdjoint(start, problem, solution)
             ctx.save_for_backward(X, y, *(() if log_scale is None else (log_scale,)))
-            return torch.as_tensor(solution.w).to(X)
+            # A copy: gradients need w as it was, whatever happens to the tensor in place.
+            return torch.tensor(solution.w).to(X)
 
         @staticmethod
-        @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, gradient: Any) -> Any:
+            if torch.is_grad_enabled():
+                # once_differentiable would let a second derivative pass as zero where the
+                # gradient that comes in is a constant.
+                raise InputError(
+                    "create_graph: must be False, got True. limit_layer has first derivatives "
+                    "only; take differences of its gradients for second ones."
+                )
             X, y, *rest = ctx.saved_tensors
             gradients = ctx.adjoint.gradients(_as_doubles(gradient), bool(rest))
             wanted = zip(gradients, (X, y, *rest), strict=True)

@@ -92,7 +92,7 @@ class CrossEntropy(Loss):
 
     def read_targets(self, y: Any, outputs: Any) -> Any:
         torch = require_torch()
-        labels = torch.as_tensor(y, device=outputs.device)
+        labels = _labels(y, outputs.device)
         if outputs.ndim != 2 or outputs.shape[1] < 2:
             raise InputError(
                 f"module: must return (samples, classes) with two classes or more for "
@@ -117,6 +117,16 @@ class CrossEntropy(Loss):
 
     def weight(self, batch: int, n: int) -> float:
         return batch / n
+
+
+def _labels(y: Any, device: Any) -> Any:
+    try:
+        return require_torch().as_tensor(y, device=device)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"y: must be one integer label per sample for cross-entropy, got {type(y).__name__} "
+            f"({error}). Number the classes from 0."
+        ) from error
 
 
 @dataclass(frozen=True)

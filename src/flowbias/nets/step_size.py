@@ -13,7 +13,7 @@ import numpy as np
 from flowbias.kernels.layout import kernel_matrix
 from flowbias.kernels.tangent import tangent_kernel
 from flowbias.nets.losses import SquaredLoss, read_loss
-from flowbias.nets.settings import read_positive
+from flowbias.nets.settings import read_module, read_positive
 from flowbias.nets.training_data import read_samples
 from flowbias.problem import InputError
 
@@ -37,7 +37,7 @@ def stable_step_size(
             f"loss: must be squared loss, got {cost.name}. For other losses try a few step sizes."
         )
     part = read_positive("fraction", fraction, "Below 1 the step is stable.")
-    samples = read_samples("x", x, next(module.parameters()))
+    samples = read_samples("x", x, next(read_module(module).parameters()))
     kernel = np.asarray(kernel_matrix(tangent_kernel(module, samples)), dtype=float)
     largest = float(np.linalg.eigvalsh(kernel)[-1])
     if not largest > 0.0:

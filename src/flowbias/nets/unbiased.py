@@ -9,18 +9,19 @@ moves as f would, in opposite directions. (With a factor 1/sqrt(2) the kernel wo
 
 from __future__ import annotations
 
-import copy
 from functools import cache
 from typing import Any
 
 from flowbias._torch import require_torch
+from flowbias.kernels.module_input import copied, one_tensor
 from flowbias.nets.settings import read_module
 
 
 def unbiased(module: Any) -> Any:
     """A torch module that is the difference of two copies of `module`, equal at the start.
 
-    Both copies are trained; the module itself is left alone. Frozen parameters stay frozen.
+    Both copies are trained; the module itself is left alone. Frozen parameters stay frozen. Its
+    output must be one tensor; dropout in training mode draws for each copy anew.
 
     >>> from flowbias.nets import mlp
     >>> import torch
@@ -41,12 +42,13 @@ def doubled_class() -> Any:
 
         def __init__(self, module: Any) -> None:
             super().__init__()
-            self.plus = copy.deepcopy(module)
-            self.minus = copy.deepcopy(module)
+            self.plus = copied(module)
+            self.minus = copied(module)
             self.train(module.training)
 
-        def forward(self, *inputs: Any) -> Any:
-            return self.plus(*inputs) - self.minus(*inputs)
+        def forward(self, *inputs: Any, **named: Any) -> Any:
+            plus, minus = (one_tensor(f(*inputs, **named)) for f in (self.plus, self.minus))
+            return plus - minus
 
     Unbiased.__qualname__ = "Unbiased"
     return Unbiased

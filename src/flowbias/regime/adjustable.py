@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from flowbias._typing import FloatArray
 from flowbias.flows.parameter import ParameterLayout
 from flowbias.kernels.layout import as_array, kernel_matrix
 from flowbias.kernels.maps import TangentMap
-from flowbias.kernels.module_input import Network, gradients
+from flowbias.kernels.module_input import Network, copied_in_double, gradients
 from flowbias.kernels.tangent import tangent_kernel
 from flowbias.matrix_problem import MatrixProblem
 from flowbias.regime.leanest import Adjustable
@@ -22,7 +21,7 @@ class AdjustableModule(Adjustable):
     """A copy of a torch module, on training inputs x and on inputs `new`."""
 
     def __init__(self, module: Any, x: Any, new: Any, max_memory: int | str) -> None:
-        self.network = Network.read(copy.deepcopy(module))
+        self.network = Network.read(copied_in_double(module))
         self.x, self.new, self.max_memory = x, new, max_memory
         self.map = TangentMap.of(self.network, "x", x, max_memory)
 

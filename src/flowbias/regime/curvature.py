@@ -166,11 +166,6 @@ def _iterated(
     return value
 
 
-def as_parts(theta: dict[str, Tensor], network: Network) -> list[Tensor]:
-    """A direction by name as a list in the order of the parameters."""
-    return [theta[name] for name in network.parameters]
-
-
 def _norm(parts: list[Tensor]) -> float:
     return float(np.linalg.norm([float(part.norm()) for part in parts]))
 

@@ -20,13 +20,14 @@ import numpy as np
 from flowbias._typing import FloatArray
 from flowbias.kernels.compare import kernel_alignment, label_alignment, relative_kernel_change
 from flowbias.kernels.feature_distance import GradDistance, grad_distance
-from flowbias.kernels.layout import as_array
+from flowbias.kernels.module_input import gradients
 from flowbias.kernels.movement import parameter_movement
 from flowbias.kernels.tangent import declared_by, tangent_kernel
 from flowbias.potentials import Provides
 from flowbias.problem import InputError
 from flowbias.regime.diagnosis import Diagnosis, Gaps
 from flowbias.regime.kernel_machine import kernel_machine
+from flowbias.regime.labels import read_labels, vary
 from flowbias.regime.leanest import leanest
 from flowbias.regime.points import Point, model_points, module_points
 from flowbias.regime.thresholds import THRESHOLDS
@@ -67,16 +68,25 @@ def diagnose(
     'KERNEL'
     """
     if declared_by(before):
-        points: tuple[Point, Point] = model_points(before, after, x)
-        inputs, new = x, x_new
-    else:
+        return _diagnosed(model_points(before, after, x), x, y, x_new, functions, max_memory)
+    with gradients():  # whatever the caller's mode
         first, second = module_points(before, after)
-        points = first, second
         inputs = first.read("x", x)
         new = None if x_new is None else first.read("x_new", x_new)
+        return _diagnosed((first, second), inputs, y, new, functions, max_memory)
+
+
+def _diagnosed(
+    points: tuple[Point, Point],
+    inputs: Any,
+    y: Any,
+    new: Any,
+    functions: bool | None,
+    max_memory: int | str,
+) -> Diagnosis:
     start, end = (point.outputs(inputs) for point in points)
     compare = start.size <= LARGEST if functions is None else functions
-    targets = None if y is None else _read_labels(y, start.shape)
+    targets = None if y is None else read_labels(y, start.shape)
     # Full kernels where they are needed anyway: all pairs of outputs then count in the change too.
     kernels = [
         tangent_kernel(
@@ -112,7 +122,8 @@ def _gaps(
 ) -> Gaps:
     first, second = points
     (start, end), (start_new, end_new) = (
-        [point.outputs(inputs).reshape(-1) for point in points] for inputs in (x, new)
+        [point.outputs(inputs, name).reshape(-1) for point in points]
+        for name, inputs in (("x", x), ("x_new", new))
     )
     moved = float(np.linalg.norm(end_new - start_new))
     kernels = first.kernel(x, None, max_memory), first.kernel(new, x, max_memory)
@@ -128,7 +139,12 @@ def _gaps(
     if labels is not None:
         labelled = distance(start_new + kernel_machine(*kernels, labels.reshape(-1) - start))
     return Gaps(
-        lazy=distance(lazy), lean=distance(lean.elsewhere), at_rest=lean.at_rest, labels=labelled
+        lazy=distance(lazy),
+        lean=distance(lean.elsewhere),
+        at_rest=lean.at_rest,
+        norm=lean.norm,
+        known=first.rich_is_lean,
+        labels=labelled,
     )
 
 
@@ -152,18 +168,7 @@ def _aligned(kernels: list[Any], samples: int) -> float | None:
 
 def _aligned_with_labels(kernels: list[Any], labels: FloatArray | None) -> Any:
     """Before and after; None without labels, or where they are the same for all samples."""
-    if labels is None or not np.any(labels != labels[:1]):
+    if labels is None or not vary(labels):
         return None
     before, after = (label_alignment(kernel, labels) for kernel in kernels)
     return before, after
-
-
-def _read_labels(y: Any, shape: tuple[int, ...]) -> FloatArray:
-    labels = np.asarray(as_array(y), dtype=np.float64)
-    if labels.size != np.prod(shape) or not np.isfinite(labels).all():
-        what = f"shape {labels.shape}" if labels.size != np.prod(shape) else "NaN or infinity"
-        raise InputError(
-            f"y: must have one finite number per sample and output, shape {shape}, got {what}. "
-            "Pass classes one-hot."
-        )
-    return labels.reshape(shape)

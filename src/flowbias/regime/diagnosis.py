@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowbias.kernels.feature_distance import GradDistance
+from flowbias.regime.leanest import LEVEL
 from flowbias.regime.thresholds import Thresholds, Verdict
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 # Below this share of the function both extremes are one, up to how well they are known.
 INDISTINCT = 0.03
+# A network is lean where no other nearby has a norm less by more than this share, at which the
+# search for the leanest takes norms as level too.
+LEAN = LEVEL
 
 
 @dataclass(frozen=True)
@@ -25,12 +29,16 @@ class Gaps:
     lazy     to the linearized twin with the same outputs on the training inputs
     lean     to the leanest network nearby with the same outputs
     at_rest  whether that network was reached; if not, it is at least `lean` away
+    norm     the norm of its parameters as a share of the network's own
+    known    whether it is known to be where starts of vanishing scale lead: not of torch modules
     labels   to the linearized twin trained on the labels for ever; None without labels
     """
 
     lazy: float
     lean: float
     at_rest: bool
+    norm: float
+    known: bool
     labels: float | None
 
     @property
@@ -73,10 +81,24 @@ class Diagnosis:
         """By the position where both extremes are known and differ, else by the kernel's change."""
         if self.gaps is None or not self.gaps.distinct:
             return self.thresholds.by_kernel_change(self.kernel_change)
+        if self._rich_by_both:
+            return Verdict.RICH
         found = self.thresholds.by_position(self.gaps.position)
         # The leanest network may be farther than it was followed: never called rich on that.
         unsure = found is Verdict.RICH and not self.gaps.at_rest
         return Verdict.IN_BETWEEN if unsure else found
+
+    @property
+    def _rich_by_both(self) -> bool:
+        """As lean as the leanest network nearby, with a kernel that is a rich one's.
+
+        With kinks many functions cost the same norm, or nearly so. Small starts lead to one of
+        them, and its distance to another is nothing that is left of the start.
+        """
+        gaps, change = self.gaps, self.thresholds.by_kernel_change(self.kernel_change)
+        if gaps is None or gaps.known or not gaps.at_rest:
+            return False
+        return gaps.norm >= 1.0 - LEAN and change is Verdict.RICH
 
     @property
     def explanation(self) -> str:
@@ -102,8 +124,18 @@ class Diagnosis:
             f"On new inputs its linearized twin is {gaps.lazy:.1%} away from it and the leanest "
             f"network with its outputs {gaps.lean:.1%}{followed}: position {gaps.position:.3f} "
             f"from the one to the other (kernel up to {lines.kernel_position:g}, rich from "
-            f"{lines.rich_position:g} on). Its kernel changed by {self.kernel_change:.3g} of its "
-            "size."
+            f"{lines.rich_position:g} on{self._or_by_both}). Its kernel changed by "
+            f"{self.kernel_change:.3g} of its size."
+        )
+
+    @property
+    def _or_by_both(self) -> str:
+        if self.gaps is None or self.gaps.known:
+            return ""
+        return (
+            f", or with a norm within {LEAN:.0%} of the leanest network's (here "
+            f"{1.0 / self.gaps.norm:.3g} times it) and a kernel change from "
+            f"{self.thresholds.rich_change:g} on"
         )
 
     def measures(self) -> dict[str, float | None]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from flowbias.flows.integrate import flow
 from flowbias.kernels.layout import kernel_matrix
+from flowbias.kernels.module_input import Network, copied
 from flowbias.kernels.tangent import declared_by, tangent_kernel
 from flowbias.matrix_problem import MatrixProblem
 from flowbias.nets.train import train
@@ -26,7 +27,7 @@ from flowbias.problem import InputError
 SHARE = 0.3
 # Epochs between two looks at the kernel.
 STRETCH = 50
-# Times a stretch may be taken anew with half the step, after the loss rose on it.
+# Times in a row that a stretch may be taken anew with half the step, after the loss rose on it.
 HALVINGS = 30
 
 
@@ -53,7 +54,8 @@ def fit(model: Any, x: Any, y: Any, *, loss_left: float = 1e-4, max_epochs: int 
         )
     if declared_by(model):
         return _followed(model, x, y, loss_left)
-    return _trained(copy.deepcopy(model), x, y, loss_left, max_epochs)
+    Network.read(model).read_inputs("x", x)
+    return _trained(copied(model), x, y, loss_left, max_epochs)
 
 
 def _followed(model: Any, x: Any, y: Any, loss_left: float) -> Fit:
@@ -98,6 +100,7 @@ def _trained(module: Any, x: Any, y: Any, loss_left: float, max_epochs: int) -> 
                 break
             continue
         share, now, epochs = min(SHARE, 1.5 * share), run.loss, epochs + run.epochs
+        halvings = 0
         if now <= loss_left * first:
             break
     left = now / first if first else 0.0

@@ -80,8 +80,11 @@ class History:
             if entries.pop("format") != _FORMAT:
                 raise KeyError("format")
             records = [Record(**entry) for entry in entries.pop("records")]
-            return cls(records=records, **entries)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            found = cls(records=records, **entries)
+            # Texts in the place of numbers would only show when it is drawn or printed.
+            repr(found)
+            return found
+        except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(
                 f"path: must be a history that Monitor.save wrote, got {str(file)!r}: "
                 f"{type(error).__name__}: {error}. Save it again, or pass another file."
@@ -117,4 +120,10 @@ def _some(records: list[Record], most: int = 12) -> list[Record]:
 
 def as_loss(loss: Any) -> float | None:
     """A number from what a training loop has at hand: a float, or a tensor of one entry."""
-    return None if loss is None else float(loss)
+    try:
+        return None if loss is None else float(loss)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"loss: must be one number, or None, got {type(loss).__name__}: {error}. "
+            "Pass for instance loss.mean()."
+        ) from error

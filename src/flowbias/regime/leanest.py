@@ -108,6 +108,9 @@ def leanest(network: Adjustable) -> Leanest:
         # Beside a network that is lean already, compare with the function itself.
         calm = calm + 1 if moved <= AT_REST * max(away, AT_REST * _size(trained)) else 0
     _restore(network, now, targets)
+    if _size(network.parameters()) >= norms[0]:
+        # All that the norm had fallen by was owed to outputs that strayed: nothing is leaner here.
+        network.set_parameters(first)
     return Leanest(
         elsewhere=network.outputs_elsewhere(),
         steps=len(norms) - 1,

@@ -1,4 +1,4 @@
-"""Arrays as the tensors that a module takes."""
+"""Arrays as tensors for the modules that regimes are told of."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from typing import Any
 import numpy as np
 
 from flowbias._torch import require_torch
-from flowbias.kernels.module_input import Network, flat_outputs, gradients
+from flowbias.kernels.layout import as_array
+from flowbias.kernels.module_input import Inputs, Network, first_call, gradients
 from flowbias.problem import InputError
+from flowbias.regime.fresh_inputs import fresh_inputs
+from flowbias.regime.labels import read_labels
+
+
+def fresh_tensors(inputs: Inputs) -> Inputs:
+    """Inputs that resemble the given ones but were not trained on."""
+    torch = require_torch()
+    drawn = fresh_inputs([as_array(part) for part in inputs])
+    return tuple(torch.as_tensor(new).to(part) for new, part in zip(drawn, inputs, strict=True))
 
 
 def tensors_for(module: Any, x: Any, y: Any) -> tuple[Any, Any]:
@@ -24,14 +34,8 @@ def tensors_for(module: Any, x: Any, y: Any) -> tuple[Any, Any]:
     inputs = torch.as_tensor(np.asarray(x))
     if inputs.is_floating_point():
         inputs = inputs.to(network.dtype)
-    inputs = inputs.to(network.device)
+    (inputs,) = network.read_inputs("X", inputs.to(network.device))
     with gradients(on=False):
-        shape = flat_outputs(module(inputs[:1]), 1).shape[1]
-    labels = np.asarray(y, dtype=np.float64)
-    if labels.size != len(inputs) * shape:
-        raise InputError(
-            f"y: must have one number per sample and output, {len(inputs)} x {shape}, got shape "
-            f"{labels.shape}. Pass classes one-hot."
-        )
-    targets = torch.as_tensor(labels.reshape(len(inputs), shape))
+        shape = first_call(network, "X", (inputs[:1],)).shape[1]
+    targets = torch.as_tensor(read_labels(y, (len(inputs), shape)))
     return inputs, targets.to(network.device, network.dtype)

@@ -12,25 +12,24 @@ used stays within a share of the time that training took: a look that is due wai
 
 from __future__ import annotations
 
-import copy
 import time
 import warnings
 from collections.abc import Callable
+from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 
-from flowbias._torch import require_torch
 from flowbias.kernels.compare import label_alignment, relative_kernel_change
 from flowbias.kernels.feature_distance import grad_distance
-from flowbias.kernels.layout import as_array
-from flowbias.kernels.module_input import Network, gradients
+from flowbias.kernels.module_input import Network, copied, gradients
 from flowbias.kernels.movement import parameter_movement
 from flowbias.kernels.tangent import tangent_kernel
 from flowbias.problem import InputError
 from flowbias.regime.history import History, Record, as_loss
+from flowbias.regime.labels import read_label_rows, vary
 from flowbias.regime.schedule import Geometric, Schedule
 
 # The first look costs a kernel of the start as well, and nothing is known of either: so many calls
@@ -74,21 +73,37 @@ class Monitor:
         self.module = module
         self.schedule: Schedule = Geometric() if schedule is None else schedule
         self.budget, self.max_memory, self._clock = budget, max_memory, clock
-        self._start = copy.deepcopy(module).eval()
-        self._now = copy.deepcopy(self._start)
+        self._start = copied(module).eval()
+        self._now = copied(self._start)
         inputs = Network.read(self._start).read_inputs("x", x)
         rows = np.unique(np.linspace(0, len(inputs[0]) - 1, most_inputs).round().astype(int))
         self._probe = tuple(part[rows.tolist()] for part in inputs)
-        self._labels = None if y is None else _labels(y, len(inputs[0]))[rows]
+        self._labels = None if y is None else read_label_rows(y, len(inputs[0]))[rows]
         self._kernel: Any = None
         self._last_cost = self._guess()
         self.history = History(inputs=len(rows))
-        self._due = self.schedule.following(0)
+        self._due = self._following(0)
+        # When training went on, and what its clock and the monitor's own showed then.
         self._entered: float | None = None
+        self._before = 0.0
 
     def __enter__(self) -> Self:
-        self._entered = self._clock()
+        self._start_clock()
         return self
+
+    def _start_clock(self) -> None:
+        """Go on from where training was left, so that pauses between do not count as training."""
+        self._before = self.history.elapsed + self.history.spent
+        self._entered = self._clock()
+
+    def _following(self, step: int) -> int:
+        try:
+            return self.schedule.following(step)
+        except AttributeError as error:
+            raise InputError(
+                f"schedule: must have a method `following`, got {self.schedule!r}. "
+                "Pass for instance Every(100) or Geometric(1.25)."
+            ) from error
 
     def __exit__(
         self,
@@ -101,17 +116,18 @@ class Monitor:
         if kind is None and self.history.steps > seen and self._affordable():
             self._look(None)
         self._elapse()
+        self._entered = None
 
     def step(self, loss: Any = None) -> None:
         """To be called after each step of the optimizer; `loss` is kept with the record."""
         if self._entered is None:
-            self._entered = self._clock()
+            self._start_clock()
         self.history.steps += 1
         if self.history.steps < self._due or self.history.failure is not None:
             return
         if self._affordable():
             self._look(as_loss(loss))
-            self._due = self.schedule.following(self.history.steps)
+            self._due = self._following(self.history.steps)
 
     def save(self, path: str | Path) -> None:
         """The history as JSON; `History.load` reads it."""
@@ -124,7 +140,8 @@ class Monitor:
     def _elapse(self) -> float:
         """Seconds of training so far, the monitor's own left out."""
         if self._entered is not None:
-            self.history.elapsed = self._clock() - self._entered - self.history.spent
+            passed = self._clock() - self._entered
+            self.history.elapsed = self._before + passed - self.history.spent
         return self.history.elapsed
 
     def _affordable(self) -> bool:
@@ -146,14 +163,7 @@ class Monitor:
         self.history.spent += self._last_cost
 
     def _measure(self, loss: float | None, seconds: float) -> Record:
-        torch = require_torch()
-        with torch.no_grad():
-            for ours, theirs in (
-                (self._now.parameters(), self.module.parameters()),
-                (self._now.buffers(), self.module.buffers()),
-            ):
-                for target, source in zip(ours, theirs, strict=True):
-                    target.copy_(source)
+        self._catch_up()
         if self._kernel is None:
             self._kernel = self._trace_kernel(self._start)
         kernel = self._trace_kernel(self._now)
@@ -165,8 +175,30 @@ class Monitor:
             kernel_change=relative_kernel_change(self._kernel, kernel),
             grad_distance=turned.overall,
             parameter_movement=parameter_movement(self._start, self._now).overall,
-            label_alignment=None if self._labels is None else label_alignment(kernel, self._labels),
+            label_alignment=self._aligned(kernel),
         )
+
+    def _catch_up(self) -> None:
+        """Our copy takes the values of the module that is trained."""
+        with gradients(on=False):
+            for ours, theirs in (
+                (self._now.parameters(), self.module.parameters()),
+                (self._now.buffers(), self.module.buffers()),
+            ):
+                pairs = list(zip_longest(ours, theirs))
+                if any(a is None or b is None or a.shape != b.shape for a, b in pairs):
+                    raise InputError(
+                        "module: must keep the parameters and buffers that it had at the start, "
+                        "got others. Make a new Monitor where the module changes."
+                    )
+                for target, source in pairs:
+                    target.copy_(source)
+
+    def _aligned(self, kernel: Any) -> float | None:
+        """None without labels, or where those of the probe are all the same."""
+        if self._labels is None or not vary(self._labels):
+            return None
+        return label_alignment(kernel, self._labels)
 
     def _trace_kernel(self, module: Any) -> Any:
         return tangent_kernel(module, self._probe, reduce="trace", max_memory=self.max_memory)
@@ -176,13 +208,3 @@ class Monitor:
         with gradients(on=False):
             self._start(*self._probe)
         return FIRST_GUESS * (self._clock() - began)
-
-
-def _labels(y: Any, samples: int) -> Any:
-    labels = np.asarray(as_array(y), dtype=np.float64)
-    if labels.ndim == 0 or len(labels) != samples:
-        raise InputError(
-            f"y: must have one row per input ({samples}), got shape {labels.shape}. "
-            "Pass classes one-hot."
-        )
-    return labels.reshape(samples, -1)

@@ -10,12 +10,14 @@ Chizat, Oyallon and Bach (2019) bound it by operator norms, whatever the residua
     kappa = ||f_0 - y|| ||D^2 f|| / ||D f||^2.
 
 Small: the linearization holds until the data are fitted (kernel regime). For a D-homogeneous
-module that starts at output 0 both go as scale^(-D).
+module that starts at output 0 both go as scale^(-D). Neither sees units that switch on or off on
+the way; what is lost of the function by linearizing it does,
+
+    lazy gap = ||f(theta_0 + delta) - f_0 - J delta||, on inputs that are not trained on.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -25,9 +27,19 @@ import numpy as np
 from flowbias._torch import require_torch
 from flowbias.kernels.layout import as_array
 from flowbias.kernels.matrix_free import tangent_operator
-from flowbias.kernels.module_input import Network, Tensor, check_finite
+from flowbias.kernels.module_input import (
+    Network,
+    Tensor,
+    check_finite,
+    copied_in_double,
+    first_call,
+    gradients,
+)
+from flowbias.kernels.tangent import declared_by
 from flowbias.problem import InputError
 from flowbias.regime.curvature import Curvature
+from flowbias.regime.labels import read_labels
+from flowbias.regime.module_data import fresh_tensors
 
 # Conjugate gradients on K nu = y - f_0 end at this share of the residual, or after so many
 # products. Directions that are slower to learn than that are hardly learned in training either.
@@ -40,6 +52,8 @@ class Outlook:
     """What is expected of a module at one scale of its parameters."""
 
     feature_change: float
+    #: how far the network delta away is from its linearization there, relative as in `Gaps`
+    lazy_gap: float
     #: ||delta|| / ||theta_0||
     parameter_movement: float
     #: ||f_0 - y||, and ||f_0|| beside it
@@ -71,32 +85,46 @@ def outlook(module: Any, x: Any, y: Any, max_memory: int | str = "1GiB") -> Outl
     moved = math.sqrt(sum(float(part.norm()) ** 2 for part in delta))
     return Outlook(
         feature_change=curvature.change_along(delta) / features,
+        lazy_gap=_lazy_gap(curvature, delta),
         parameter_movement=moved / size if size > 0.0 else math.inf,
         residual=float(missing.norm()),
         output=float(start.norm()),
     )
 
 
+def _lazy_gap(curvature: Curvature, delta: list[Tensor]) -> float:
+    """||f(theta_0 + delta) - f_0 - J delta|| on new inputs: all orders, and units that switch."""
+    new = fresh_tensors(curvature.inputs)
+    here = Curvature(curvature.network, new)
+    start, along = here.values(), here.push_forward(delta)
+    moved = Network.read(copied_in_double(curvature.network.module))
+    with gradients(on=False):
+        for parameter, part in zip(moved.parameters.values(), delta, strict=True):
+            parameter += part
+        away = float((moved.outputs(new) - start - along).norm())
+    sizes = [size for size in (float(along.norm()), float((start + along).norm())) if size > 0.0]
+    return away / min(sizes) if sizes else 0.0
+
+
 def read_curvature(module: Any, x: Any) -> Curvature:
     """The module in double precision on x; parameters of the caller's module stay as they are."""
-    torch = require_torch()
+    if declared_by(module):
+        raise InputError(
+            f"module: must be a torch.nn.Module, got {type(module).__name__}. For models of this "
+            "library the limit itself is known: flowbias.limit, or flow and diagnose."
+        )
     Network.read(module)
-    network = Network.read(copy.deepcopy(module).to(torch.float64))
+    network = Network.read(copied_in_double(module))
     parts = network.read_inputs("x", x)
-    return Curvature(network, tuple(p.double() if p.is_floating_point() else p for p in parts))
+    inputs = tuple(p.double() if p.is_floating_point() else p for p in parts)
+    with gradients(on=False):
+        first_call(network, "x", tuple(part[:1] for part in inputs))
+    return Curvature(network, inputs)
 
 
 def read_targets(y: Any, outputs: Tensor) -> Tensor:
     """Labels as a tensor of the shape of the outputs."""
-    torch = require_torch()
-    array = np.asarray(as_array(y), dtype=np.float64)
-    if array.size != outputs.numel() or not np.isfinite(array).all():
-        wrong = array.size != outputs.numel()
-        raise InputError(
-            f"y: must have one finite number per sample and output, shape {tuple(outputs.shape)}, "
-            f"got {f'shape {array.shape}' if wrong else 'NaN or infinity'}. Pass classes one-hot."
-        )
-    return torch.as_tensor(array).to(outputs).reshape(outputs.shape)
+    return require_torch().as_tensor(read_labels(y, tuple(outputs.shape))).to(outputs)
 
 
 def _frobenius(curvature: Curvature, draws: int = 16) -> float:

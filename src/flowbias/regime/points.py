@@ -6,7 +6,6 @@ library offer the same three. All in double precision: gaps between functions ar
 
 from __future__ import annotations
 
-import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,15 +17,21 @@ from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.flows.parameter import ParameterLayout
 from flowbias.kernels.layout import as_array, kernel_matrix
-from flowbias.kernels.module_input import Network, check_finite, gradients
+from flowbias.kernels.module_input import (
+    Network,
+    check_finite,
+    copied_in_double,
+    first_call,
+    gradients,
+)
 from flowbias.kernels.tangent import declared_by, tangent_kernel
 from flowbias.matrix_problem import MatrixProblem
 from flowbias.models._base import Model, Parameters
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, checked_array
 from flowbias.regime.adjustable import AdjustableModule, AdjustablePredictor, AdjustableProduct
-from flowbias.regime.fresh_inputs import fresh_inputs
 from flowbias.regime.leanest import Adjustable
+from flowbias.regime.module_data import fresh_tensors
 from flowbias.routing import first_fitting
 
 
@@ -36,17 +41,16 @@ class Point(ABC):
     #: what the functions of `kernels` take
     subject: Any
 
+    #: whether starts of vanishing scale are known to lead to the leanest network
+    rich_is_lean: bool = True
+
     @abstractmethod
-    def outputs(self, x: Any) -> FloatArray:
-        """f(x): (samples, outputs)."""
+    def outputs(self, x: Any, name: str = "x") -> FloatArray:
+        """f(x): (samples, outputs); `name` is what errors call x."""
 
     @abstractmethod
     def inputs_elsewhere(self, x: Any) -> Any:
         """Inputs that tell functions apart which agree on x."""
-
-    @abstractmethod
-    def count(self, x: Any) -> int:
-        """Samples of x."""
 
     @abstractmethod
     def adjustable(self, x: Any, new: Any, max_memory: int | str) -> Adjustable:
@@ -63,13 +67,13 @@ class ModulePoint(Point):
     """A torch module; x is a tensor, or a tuple of them."""
 
     subject: Any
+    # Of linear layers it is; with ReLU many functions cost the same norm, and one of them is met.
+    rich_is_lean = False
 
     @classmethod
     def of(cls, module: Any) -> ModulePoint:
-        network = Network.read(module)
-        torch = require_torch()
         # Parameters that the caller goes on training must not move ours.
-        return cls(copy.deepcopy(network.module).to(torch.float64))
+        return cls(copied_in_double(Network.read(module).module))
 
     @property
     def network(self) -> Network:
@@ -81,21 +85,14 @@ class ModulePoint(Point):
         parts = network.read_inputs(name, x)
         return tuple(part.to(network.dtype) if part.is_floating_point() else part for part in parts)
 
-    def outputs(self, x: Any) -> FloatArray:
+    def outputs(self, x: Any, name: str = "x") -> FloatArray:
         with gradients(on=False):
-            found = self.network.outputs(x)
-        check_finite(found, "x", 0)
+            found = first_call(self.network, name, x)
+        check_finite(found, name, 0)
         return np.asarray(as_array(found), dtype=np.float64)
 
     def inputs_elsewhere(self, x: Any) -> Any:
-        torch = require_torch()
-        drawn = fresh_inputs([as_array(part) for part in x])
-        return tuple(
-            torch.as_tensor(values).to(part) for values, part in zip(drawn, x, strict=True)
-        )
-
-    def count(self, x: Any) -> int:
-        return len(x[0])
+        return fresh_tensors(x)
 
     def adjustable(self, x: Any, new: Any, max_memory: int | str) -> Adjustable:
         return AdjustableModule(self.subject, x, new, max_memory)
@@ -124,16 +121,13 @@ class PredictorPoint(Point):
 
     subject: Any
 
-    def outputs(self, x: Any) -> FloatArray:
+    def outputs(self, x: Any, name: str = "x") -> FloatArray:
         w = self.subject.predictor(self.subject.initial_parameters())
         return np.asarray(np.asarray(x) @ w)[:, None]
 
     def inputs_elsewhere(self, x: Any) -> Any:
         # The units of w: distances between functions are those between predictors.
         return np.eye(np.shape(x)[1])
-
-    def count(self, x: Any) -> int:
-        return len(x)
 
     def adjustable(self, x: Any, new: Any, max_memory: int | str) -> Adjustable:
         return AdjustablePredictor(self.subject, x, new)
@@ -145,7 +139,7 @@ class ProductPoint(Point):
 
     subject: Any
 
-    def outputs(self, x: Any) -> FloatArray:
+    def outputs(self, x: Any, name: str = "x") -> FloatArray:
         product = self.subject.product
         if isinstance(x, MatrixProblem):
             return np.asarray(x.measure(product)).reshape(-1, 1)
@@ -159,9 +153,6 @@ class ProductPoint(Point):
         if not isinstance(x, MatrixProblem) and np.ndim(x) == 2:
             return np.eye(rows)
         return np.eye(rows * columns).reshape(-1, rows, columns)
-
-    def count(self, x: Any) -> int:
-        return len(self.outputs(x))
 
     def adjustable(self, x: Any, new: Any, max_memory: int | str) -> Adjustable:
         return AdjustableProduct(self.subject, x, new)
@@ -185,7 +176,10 @@ def _predictor_points(before: Any, after: Any, x: Any) -> tuple[Point, Point]:
 
 def _at_parameters(model: Any, parameters: Any, features: int) -> AtParameters:
     """With a shared value written out for each feature, so that each can move on its own."""
-    layout = ParameterLayout(parameters, features)
+    try:
+        layout = ParameterLayout(parameters, features)
+    except (TypeError, ValueError) as error:
+        raise _not_a_point(model, parameters) from error
     own = ParameterLayout(model.initial_parameters(), features)
     if layout.shapes != own.shapes:
         raise InputError(
@@ -195,9 +189,20 @@ def _at_parameters(model: Any, parameters: Any, features: int) -> AtParameters:
     return AtParameters(model, layout.unflat(layout.start))
 
 
+def _not_a_point(before: Any, after: Any) -> InputError:
+    name = type(before).__name__
+    return InputError(
+        f"after: must be another {name}, or the parameters where its flow ended, got "
+        f"{type(after).__name__}. Pass what a flow from `before` ends at."
+    )
+
+
 def _product_points(before: Any, after: Any, x: Any) -> tuple[Point, Point]:
     del x  # factors say all about their sizes
-    second = after if declared_by(after) else type(before)(*after)
+    try:
+        second = after if declared_by(after) else type(before)(*after)
+    except TypeError as error:
+        raise _not_a_point(before, after) from error
     if second.shape != before.shape:
         raise InputError(
             f"after: must have the shape of before, {before.shape}, got {second.shape}. "
@@ -219,17 +224,35 @@ def model_points(before: Any, after: Any, x: Any) -> tuple[Point, Point]:
 
 def module_points(before: Any, after: Any) -> tuple[ModulePoint, ModulePoint]:
     """The two points of a torch module; `after` may be a state dict of it."""
-    first = ModulePoint.of(before)
-    if not isinstance(after, dict):
-        return first, ModulePoint.of(after)
     torch = require_torch()
-    trained = copy.deepcopy(first.subject)
-    with torch.inference_mode(False):
+    for name, given, kinds, words in (
+        ("before", before, torch.nn.Module, "a torch.nn.Module or a model of this library"),
+        ("after", after, torch.nn.Module | dict, "the module after training, or its state dict"),
+    ):
+        if not isinstance(given, kinds):
+            raise InputError(
+                f"{name}: must be {words}, got {type(given).__name__}. "
+                "Copy the module ahead of training (copy.deepcopy)."
+            )
+    first = ModulePoint.of(before)
+    second = _loaded(first, after) if isinstance(after, dict) else ModulePoint.of(after)
+    devices = first.network.device, second.network.device
+    if devices[0] != devices[1]:
+        raise InputError(
+            f"after: must be on the device of before, {devices[0]}, got {devices[1]}. "
+            f"Pass after.to({str(devices[0])!r})."
+        )
+    return first, second
+
+
+def _loaded(first: ModulePoint, state: Any) -> ModulePoint:
+    trained = copied_in_double(first.subject)
+    with gradients(on=False):
         try:
-            trained.load_state_dict(after)
+            trained.load_state_dict(state)
         except RuntimeError as error:
             raise InputError(
                 f"after: must be a state dict of before, got another: "
                 f"{' '.join(str(error).split())} Pass module.state_dict() after training."
             ) from error
-    return first, ModulePoint(trained)
+    return ModulePoint(trained)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Callable
@@ -10,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowbias._torch import require_torch
+from flowbias.kernels.module_input import copied_in_double, gradients
 from flowbias.problem import InputError
+from flowbias.regime.curvature import Curvature
 from flowbias.regime.diagnosis import finite
 from flowbias.regime.outlook import Outlook, outlook, read_curvature, read_targets
 from flowbias.regime.thresholds import THRESHOLDS, Thresholds, Verdict
@@ -39,7 +40,8 @@ class Rescaling:
 class Prediction:
     """What to expect of training a module on (x, y) with squared loss.
 
-    feature_change      ||D^2 f[delta]|| / ||D f||, delta the linearized way to the labels: decides
+    feature_change      ||D^2 f[delta]|| / ||D f||, delta the linearized way to the labels
+    lazy_gap            distance from the linearization after that way, in function space
     kappa               ||f_0 - y|| ||D^2 f|| / ||D f||^2 (Chizat et al.), None where left out
     parameter_movement  ||delta|| / ||theta_0||
     degree              D if the module is D-homogeneous in its parameters, else None
@@ -47,6 +49,7 @@ class Prediction:
     """
 
     feature_change: float
+    lazy_gap: float
     kappa: float | None
     parameter_movement: float
     degree: float | None
@@ -57,7 +60,7 @@ class Prediction:
     @property
     def verdict(self) -> Verdict:
         """The regime to expect."""
-        return self.thresholds.by_outlook(self.feature_change)
+        return self.thresholds.by_outlook(self.feature_change, self.lazy_gap)
 
     def rescale(self, wanted: Verdict) -> Rescaling:
         """A factor on all parameters with which to expect `wanted`, a little beyond the line.
@@ -66,6 +69,12 @@ class Prediction:
         no factor does, an InputError says why: a start that is not unbiased has outputs that grow
         with it.
         """
+        if wanted not in tuple(Verdict):
+            names = ", ".join(f"Verdict.{verdict.name}" for verdict in Verdict)
+            raise InputError(
+                f"wanted: must be one of {names}, got {wanted!r}. "
+                "Import Verdict from flowbias.regime."
+            )
         if self.verdict is wanted:
             return Rescaling(1.0, self.feature_change, wanted)
         return _search(self, wanted)
@@ -77,7 +86,9 @@ class Prediction:
         text = (
             f"Expected: {self.verdict.value}. On the way to the labels the features would change "
             f"by {self.feature_change:.3g} of their size (kernel up to {lines.kernel_outlook:g}, "
-            f"rich from {lines.rich_outlook:g} on)."
+            f"rich from {lines.rich_outlook:g} on), and the function would come to lie "
+            f"{self.lazy_gap:.1%} away from its linearization (kernel up to "
+            f"{lines.kernel_gap:.0%})."
         )
         if self.degree is None:
             return f"{text} The module is not homogeneous: rescaling changes more than its scale."
@@ -95,6 +106,7 @@ class Prediction:
             "verdict": self.verdict.name,
             "explanation": self.explanation,
             "feature_change": self.feature_change,
+            "lazy_gap": self.lazy_gap,
             "kappa": self.kappa,
             "parameter_movement": self.parameter_movement,
             "degree": self.degree,
@@ -107,6 +119,7 @@ class Prediction:
     def __repr__(self) -> str:
         numbers = {
             "feature change": self.feature_change,
+            "lazy gap": self.lazy_gap,
             "kappa": self.kappa,
             "parameter movement": self.parameter_movement,
             "degree": self.degree,
@@ -133,7 +146,11 @@ def predict(
     >>> large.verdict.name, round(large.degree, 3)
     ('KERNEL', 2.0)
     """
-    curvature = read_curvature(module, x)
+    with gradients():  # whatever the caller's mode
+        return _predicted(read_curvature(module, x), y, kappa, max_memory)
+
+
+def _predicted(curvature: Curvature, y: Any, kappa: bool, max_memory: int | str) -> Prediction:
     inputs = curvature.inputs
 
     def at_factor(factor: float) -> Outlook:
@@ -146,6 +163,7 @@ def predict(
         bound = float(missing.norm()) * curvature.second_norm() / curvature.first_norm() ** 2
     return Prediction(
         feature_change=now.feature_change,
+        lazy_gap=now.lazy_gap,
         kappa=bound,
         parameter_movement=now.parameter_movement,
         degree=_degree(curvature.network.module, inputs),
@@ -156,9 +174,8 @@ def predict(
 
 
 def _scaled(module: Any, factor: float) -> Any:
-    torch = require_torch()
-    result = copy.deepcopy(module)
-    with torch.no_grad():
+    result = copied_in_double(module)
+    with gradients(on=False):
         for parameter in result.parameters():
             parameter.mul_(factor)
     return result
@@ -193,8 +210,22 @@ def _random_outputs(curvature: Any) -> Any:
 
 
 def _search(prediction: Prediction, wanted: Verdict) -> Rescaling:
-    """Secant steps on the logarithms of factor and feature change, towards the nearest line."""
+    """Secant steps on the logarithms of factor and feature change, towards the nearest line.
+
+    On the way to KERNEL, whichever of the two numbers is farther beyond its line leads.
+    """
     lines = prediction.thresholds
+
+    def leading(feature_change: float, lazy_gap: float) -> float:
+        led = lazy_gap / lines.kernel_gap * lines.kernel_outlook
+        return max(feature_change, led) if wanted is Verdict.KERNEL else feature_change
+
+    now = leading(prediction.feature_change, prediction.lazy_gap)
+    if not now > 0.0:
+        raise InputError(
+            f"wanted: must be KERNEL for a module that is linear in its parameters, got "
+            f"{wanted.name}. It has no features to learn at any scale."
+        )
     goals = {
         Verdict.KERNEL: lines.kernel_outlook / BEYOND,
         Verdict.RICH: lines.rich_outlook * BEYOND,
@@ -202,7 +233,7 @@ def _search(prediction: Prediction, wanted: Verdict) -> Rescaling:
     }
     goal = math.log(goals[wanted])
     slope = -(prediction.degree or 2.0)
-    at, value = 0.0, math.log(prediction.feature_change)
+    at, value = 0.0, math.log(now)
     for _ in range(TRIES):
         if slope > -1e-2:
             break  # a larger scale no longer makes it lazier
@@ -210,14 +241,16 @@ def _search(prediction: Prediction, wanted: Verdict) -> Rescaling:
         following = at + step
         if abs(following) > math.log(LARGEST_FACTOR):
             break
-        found = prediction._at_factor(math.exp(following)).feature_change
-        if prediction.thresholds.by_outlook(found) is wanted and abs(math.log(found) - goal) < 1.0:
-            return Rescaling(math.exp(following), found, wanted)
-        slope = (math.log(found) - value) / step
-        at, value = following, math.log(found)
+        ahead = prediction._at_factor(math.exp(following))
+        reached = lines.by_outlook(ahead.feature_change, ahead.lazy_gap) is wanted
+        found = math.log(leading(ahead.feature_change, ahead.lazy_gap))
+        if reached and abs(found - goal) < 1.0:
+            return Rescaling(math.exp(following), ahead.feature_change, wanted)
+        slope = (found - value) / step
+        at, value = following, found
     raise InputError(
-        f"wanted: must be a regime that some scale of this start reaches, got {wanted.name}: the "
-        f"features would still change by {math.exp(value):.3g} of their size with all parameters "
-        f"times {math.exp(at):.3g}. Outputs at the start grow with the scale: make it unbiased "
-        "first (flowbias.nets.unbiased)."
+        f"wanted: must be a regime that some scale of this start reaches, got {wanted.name}: with "
+        f"all parameters times {math.exp(at):.3g} the features would still change by "
+        f"{math.exp(value):.3g} of their size, or as much in function space. Outputs at the start "
+        "grow with the scale: make it unbiased first (flowbias.nets.unbiased)."
     )

@@ -120,8 +120,8 @@ class Sweep:
                 f"{'' if point.fitted else ' (not fitted)'}"
             )
         ends = (
-            f"Sweep: rich up to {_shown(self.largest_rich)}, "
-            f"kernel from {_shown(self.smallest_kernel)} on"
+            f"Sweep: {_shown('rich up to {:.4g}', self.largest_rich, 'nowhere rich')}, "
+            f"{_shown('kernel from {:.4g} on', self.smallest_kernel, 'nowhere kernel')}"
         )
         return "\n".join([ends, title, *rows])
 
@@ -151,7 +151,7 @@ def sweep(
     points = []
     for scale in _read_scales(scales):
         model = make_model(scale)
-        end = train(model, x, y)
+        end = _read_end(train(model, x, y))
         diagnosis = diagnose(model, end.after, x, y, x_new=x_new, max_memory=max_memory)
         points.append(SweepPoint(scale, diagnosis, end.fitted, end.left))
     return Sweep(tuple(points))
@@ -167,9 +167,22 @@ def _read_data(data: Any) -> tuple[Any, Any]:
     return x, y
 
 
+def _read_end(end: Any) -> Fit:
+    if not isinstance(end, Fit):
+        raise InputError(
+            f"train: must return a flowbias.regime.Fit, got {type(end).__name__}. "
+            "Return Fit(after=module, fitted=True, left=0.0, epochs=100) with what was reached."
+        )
+    return end
+
+
 def _read_scales(scales: Any) -> list[float]:
-    values = sorted(float(scale) for scale in np.atleast_1d(np.asarray(scales, dtype=np.float64)))
-    if not values or not values[0] > 0.0 or not values[-1] < np.inf:
+    try:
+        values = sorted(float(s) for s in np.atleast_1d(np.asarray(scales, dtype=np.float64)))
+    except (TypeError, ValueError):
+        values = []
+    # Each compared: NaN has no place in an order, and may end up anywhere.
+    if not values or not all(0.0 < value < np.inf for value in values):
         raise InputError(
             f"scales: must be one or more finite numbers > 0, got {scales!r}. "
             "Pass for instance numpy.geomspace(0.01, 100, 9)."
@@ -177,5 +190,5 @@ def _read_scales(scales: Any) -> list[float]:
     return values
 
 
-def _shown(scale: float | None) -> str:
-    return "none of them" if scale is None else f"{scale:.4g}"
+def _shown(words: str, scale: float | None, otherwise: str) -> str:
+    return otherwise if scale is None else words.format(scale)

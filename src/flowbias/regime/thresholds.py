@@ -50,6 +50,8 @@ class Thresholds:
     #: expected change of the features (`predict`) up to which it is KERNEL, and from which RICH
     kernel_outlook: float
     rich_outlook: float
+    #: expected distance from the linearization up to which it is KERNEL, if the features agree
+    kernel_gap: float
 
     def by_position(self, position: float) -> Verdict:
         """By the distances in function space to both extremes."""
@@ -59,9 +61,11 @@ class Thresholds:
         """By the kernel alone, where functions cannot be compared: rough, on the rich side most."""
         return _divided(change, self.kernel_change, self.rich_change)
 
-    def by_outlook(self, feature_change: float) -> Verdict:
-        """By the change of the features that is expected before training."""
-        return _divided(feature_change, self.kernel_outlook, self.rich_outlook)
+    def by_outlook(self, feature_change: float, lazy_gap: float) -> Verdict:
+        """By what is expected before training: KERNEL only where both numbers say so."""
+        found = _divided(feature_change, self.kernel_outlook, self.rich_outlook)
+        bent = found is Verdict.KERNEL and lazy_gap > self.kernel_gap
+        return Verdict.IN_BETWEEN if bent else found
 
 
 def _divided(value: float, kernel: float, rich: float) -> Verdict:
@@ -77,6 +81,7 @@ THRESHOLDS = Thresholds(
     rich_change=4e3,
     kernel_outlook=0.24,
     rich_outlook=80.0,
+    kernel_gap=0.05,
 )
 
 

@@ -31,6 +31,7 @@ def twin_columns(task: Task) -> Columns:
     torch = require_torch()
     split = split_of(task)
     scales = np.array([float(word) for word in task.text("scales").split()])
+    # On the CPU where there is a GPU as well: what takes long is one factorization in double.
     with torch_device():
         sizes = (split.train.x.shape[1], task.integer("width"), CLASSES)
         net = mlp(sizes, start="normal", rng=task.integer("replicate"), dtype=torch.float64)

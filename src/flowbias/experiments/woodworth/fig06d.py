@@ -79,12 +79,16 @@ def draw_error(axes: Axes, table: Table) -> None:
     name_scales(axes, curve.x)
     as_percent(axes)
     axes.margins(y=0.18)
-    say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first")
+    say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", PAPER_SIZE)
 
 
 def draw_moved(axes: Axes, table: Table) -> None:
     rows = table.part("network")
-    draw_movement(axes, rows, f"step {rows['step_size'][0]:g}")
+    power = rows["step_power"][0]
+    fall = f" min(1, 1/α^{power:g})" if power else ""
+    draw_movement(
+        axes, rows, f"step {rows['step_size'][0]:g}{fall}", "50000 images, step 1e-4 at every α"
+    )
     name_scales(axes, rows.levels("scale"))
 
 
@@ -175,6 +179,8 @@ def _movement(rows: Table) -> Check:
     )
 
 
+#: What the paper trained, as the panels say it.
+PAPER_SIZE = "50000 images, 64 channels first"
 #: What the presets scale down, for this figure and Figure 8.
 SCALING = (
     "Preset laptop is scaled down: 500 images instead of 50000, an eighth of the channels, a "

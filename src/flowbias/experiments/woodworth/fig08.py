@@ -18,7 +18,14 @@ from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings
 from flowbias.experiments.drawing import BLUE, RED
 from flowbias.experiments.table import Table
-from flowbias.experiments.woodworth.fig06d import LAPTOP, PAPER, RISE, SCALING, SMOKE
+from flowbias.experiments.woodworth.fig06d import (
+    LAPTOP,
+    PAPER,
+    PAPER_SIZE,
+    RISE,
+    SCALING,
+    SMOKE,
+)
 from flowbias.experiments.woodworth.image_training import (
     as_percent,
     numbers,
@@ -69,10 +76,10 @@ def draw_curves(axes: Axes, table: Table, *, column: str, label: str) -> None:
     axes.set(xlabel="epoch", ylabel=label)
     # Room for the legend above the curves, which all start at the top.
     low, high = float(rows[column].min()), float(rows[column].max())
-    axes.set_ylim(top=high + 0.3 * (high - low))
+    axes.set_ylim(top=high + 0.4 * (high - low))
     as_percent(axes)
-    axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper right", bbox_to_anchor=(1.0, 0.95))
-    say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", top=True)
+    axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper right", bbox_to_anchor=(1.0, 0.89))
+    say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", PAPER_SIZE, top=True)
 
 
 # --- checks ------------------------------------------------------------------------------------

@@ -219,10 +219,10 @@ def picked(settings: Settings, *keys: str) -> Settings:
     return {key: settings[key] for key in keys}
 
 
-def say_scaling(axes: Axes, rows: Table, network: str, *, top: bool = False) -> None:
+def say_scaling(axes: Axes, rows: Table, network: str, paper: str, *, top: bool = False) -> None:
     """What was trained on what, so that nobody takes a small run for the paper's."""
     axes.annotate(
-        f"{rows['data'][0]}, {rows['images'][0]:.0f} images, {network}",
+        f"{rows['data'][0]}, {rows['images'][0]:.0f} images, {network}\n(paper: {paper})",
         (0.98, 0.97 if top else 0.02),
         xycoords="axes fraction",
         ha="right",
@@ -231,14 +231,14 @@ def say_scaling(axes: Axes, rows: Table, network: str, *, top: bool = False) -> 
     )
 
 
-def draw_movement(axes: Axes, rows: Table, network: str) -> None:
+def draw_movement(axes: Axes, rows: Table, network: str, paper: str) -> None:
     """How far the weights moved, against the scale of the start."""
     curve = rows.summary("movement", by="scale")
     axes.set(xscale="log", yscale="log")
     draw_band(axes, curve.x, curve, color=BLUE, marker="o", markersize=5)
     axes.set_xlabel("scale of the start α")
     axes.set_ylabel("movement ‖w − w(0)‖ / ‖w(0)‖")
-    say_scaling(axes, rows, network, top=True)
+    say_scaling(axes, rows, network, paper, top=True)
 
 
 def as_percent(axes: Axes) -> None:
