@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import mean_absolute_error
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.model_selection import GroupKFold, KFold, LeaveOneOut
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import flowbias as fb
@@ -275,3 +275,32 @@ def test_inference_is_that_of_the_chosen_network():
     assert_array_equal(found.leave_one_out(X, Y), direct.leave_one_out(X, Y))
     with pytest.raises(NotFittedError):
         ImplicitBiasRegressorCV().leave_one_out(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("message", "parameters", "weight"),
+    [
+        ("scoring: must be a number", {"cv": LeaveOneOut(), "scoring": "r2"}, None),
+        ("cv: must have at least one split", {"cv": []}, None),
+        ("scoring: must take sample_weight", {"scoring": "neg_max_error"}, np.ones(len(Y))),
+        ("scoring: must take sample_weight", {"scoring": lambda *_: 1.0}, np.ones(len(Y))),
+        ("n_scales: must be a whole number", {"n_scales": [3]}, None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:R.2 score is not well-defined")
+def test_what_cannot_choose_a_scale_is_named(message, parameters, weight):
+    estimator = ImplicitBiasRegressorCV(**{"n_scales": 3, "cv": 3} | parameters)
+    with pytest.raises(fb.InputError, match=message):
+        estimator.fit(X, Y, sample_weight=weight)
+
+
+def test_a_callable_with_weights_gets_them():
+    seen = []
+
+    def score(estimator, A, b, sample_weight=None):
+        seen.append(sample_weight)
+        return -float(np.square(estimator.predict(A) - b).sum())
+
+    weight = np.arange(1.0, len(Y) + 1.0)
+    ImplicitBiasRegressorCV(scales=[1.0], cv=2, scoring=score).fit(X, Y, sample_weight=weight)
+    assert_array_equal(np.concatenate(seen), weight)

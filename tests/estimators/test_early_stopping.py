@@ -157,3 +157,11 @@ def test_bad_paths(options, message):
 def test_bad_time(time):
     with pytest.raises(fb.InputError, match="time: must be a number >= 0"):
         EarlyStoppedRegressor(time).fit(*data())
+
+
+def test_tol_is_checked_at_every_time():
+    X, y = data()
+    with pytest.raises(fb.InputError, match="tol: must be a positive number"):
+        EarlyStoppedRegressor(time=1.0, tol=-1.0).fit(X, y)
+    with pytest.raises(fb.InputError, match="tol: must be a positive number"):
+        flow_time_path(X, y, [1.0], tol=0.0)

@@ -130,7 +130,7 @@ def test_estimators(fit_intercept, exact):
     X, y = data(8, 20, 4)
     y = np.column_stack([y, y[::-1]])
     weight = np.array([1.0, 2.0, 0.0, 1.0, 3.0, 1.0, 1.0, 0.5])
-    regressor = ImplicitBiasRegressor(scale=100.0, fit_intercept=fit_intercept)
+    regressor = ImplicitBiasRegressor(scale=100.0, fit_intercept=fit_intercept).fit(X, y, weight)
     found = regressor.leave_one_out(X, y, weight, exact=exact)
     for i in range(len(y)):
         others = weight.copy()
@@ -142,7 +142,7 @@ def test_estimators(fit_intercept, exact):
 def test_min_norm_estimator_against_the_hat_matrix():
     X, y = data(8, 20, 5)
     inverse = np.linalg.inv(X @ X.T)
-    found = MinNormRegressor(fit_intercept=False).leave_one_out(X, y)
+    found = MinNormRegressor(fit_intercept=False).fit(X, y).leave_one_out(X, y)
     np.testing.assert_allclose(found, (inverse @ y) / np.diag(inverse), rtol=1e-8)
 
 

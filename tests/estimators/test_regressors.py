@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -326,3 +327,12 @@ def test_a_sparse_matrix_too_large_to_be_made_dense(estimator):
     big = scipy.sparse.random_array((200, 60_000), density=1e-5, rng=0, format="csr")
     with pytest.raises(fb.InputError, match="X: must have at most 10000000 entries, zeros count"):
         estimator.fit(big, np.ones(200))
+
+
+@EVERY
+def test_a_failed_fit_leaves_an_estimator_unfitted(estimator):
+    broken = clone(estimator).set_params(fit_intercept="neither")
+    with pytest.raises(fb.InputError, match="fit_intercept"):
+        broken.fit(X, Y)
+    with pytest.raises(NotFittedError):
+        broken.predict(X)

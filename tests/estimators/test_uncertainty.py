@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+import scipy.sparse
+from numpy.testing import assert_allclose
+from sklearn.exceptions import NotFittedError
 
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor, MinNormRegressor
@@ -121,7 +124,7 @@ def test_estimators(fit_intercept):
     np.testing.assert_allclose(found.w_error, errors[:20], rtol=1e-4, atol=1e-8)
     np.testing.assert_allclose(found.intercept_error, errors[20], rtol=1e-4, atol=1e-8)
     np.testing.assert_allclose(found.prediction_error(X[:3]), errors[21:], rtol=1e-4)
-    one = MinNormRegressor(fit_intercept=False).uncertainty(X, y, sigma=1.0)
+    one = MinNormRegressor(fit_intercept=False).fit(X, y).uncertainty(X, y, sigma=1.0)
     np.testing.assert_allclose(one.w_error, np.linalg.norm(np.linalg.pinv(X), axis=1), rtol=1e-8)
 
 
@@ -174,3 +177,21 @@ def test_degrees_of_freedom_grow_from_none_to_the_rank():
 def test_bad_time(t):
     with pytest.raises(fb.InputError, match="t: must be a finite time >= 0"):
         flow_response(fb.L2(), *data(3, 5), t=t)
+
+
+def test_inference_asks_for_the_data_of_the_fit():
+    rng = np.random.default_rng(3)
+    A, b = rng.standard_normal((6, 10)), rng.standard_normal(6)
+    with pytest.raises(NotFittedError):
+        MinNormRegressor().leave_one_out(A, b)
+    fitted = MinNormRegressor().fit(A, b)
+    for method in (fitted.leave_one_out, fitted.uncertainty):
+        with pytest.raises(ValueError, match="5 features"):
+            method(A[:, :5], b)
+    assert fitted.n_features_in_ == 10
+    with pytest.raises(fb.InputError, match="at least 2 samples"):
+        fitted.leave_one_out(A[:1], b[:1])
+    errors = fitted.uncertainty(A, b)
+    assert_allclose(
+        errors.prediction_error(scipy.sparse.csr_array(A)), errors.prediction_error(A), rtol=1e-12
+    )

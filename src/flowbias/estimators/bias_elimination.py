@@ -28,6 +28,7 @@ import scipy.linalg
 import scipy.optimize
 
 from flowbias._typing import FloatArray
+from flowbias.estimators.centring import centred, without
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.routes import HasPotential, power_sides
 from flowbias.limits.solve import limit_with_state
@@ -37,8 +38,6 @@ from flowbias.problem import Regression
 
 # e counts as outside the range of X when this share of it is: above the rounding of a projection.
 OUTSIDE = 1e-10
-# Entries below this share of their column's largest, once e is projected out, are rounding.
-CANCELLED = 16.0 * np.finfo(np.float64).eps
 # The inner limits are judged through the certificate of the whole; this only sets their status.
 INNER_TOL = 1e-10
 # Share of the way to the end of the dual domain that a moved start may go.
@@ -49,6 +48,8 @@ EDGE = -1.0 + np.finfo(np.float64).eps
 LAST_BIT, LAST_DIGIT = 1e-300, 1e-15
 # Share of the bracket tried first.
 FIRST_TRIAL = 2.0**-10
+# Shift of an exponential dual tried first: it multiplies weights by e.
+FIRST_SHIFT = 1.0
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,9 @@ class _Elimination:
         self.network, self.X, self.e, self.y, self.effort = network, X, e, y, effort
         needed = next(need for need in FAMILIES if need in network.potential.provides)
         self.family = FAMILIES[needed]
-        self.rest = _without(e, X)
-        self.data = Regression(self.rest, _without(e, y)) if self.rest.any() else None
+        column = e[:, None]
+        rest, target = (column * centred(part / column, e**2)[0] for part in (X, y[:, None]))
+        self.data = Regression(rest, target[:, 0]) if rest.any() else None
         self.direction, self.reach = self._direction()
 
     def _direction(self) -> tuple[FloatArray, float]:
@@ -110,7 +112,7 @@ class _Elimination:
         inner, _ = limit_with_state(start, self.data, tol=INNER_TOL, warm=None)
         self.effort.factorizations += inner.stats.factorizations
         self.effort.steps += inner.stats.steps
-        return inner.w, base + start.dual_unit * _without(self.e, inner.dual)
+        return inner.w, base + start.dual_unit * without(self.e, inner.dual)
 
     def excess(self, t: float) -> float:
         """h(t)."""
@@ -126,27 +128,33 @@ class _Elimination:
         w, dual = self.at(t)
         return np.append(w, t / g), dual
 
+    def _first_trial(self, end: float) -> float:
+        """Not far along, and where the dual domain has no end, not far out in it either."""
+        pull = float(np.abs(self.X.T @ self.direction).max())
+        unbounded = np.isinf(self.reach) and pull > 0.0
+        return min(FIRST_TRIAL * end, FIRST_SHIFT / pull) if unbounded else FIRST_TRIAL * end
+
     def _root(self, first: float, end: float) -> float:
         """The root of h between 0 and `end`, where first = h(0)."""
-        low, high = 0.0, FIRST_TRIAL * end
+
+        def h(t: float) -> float:
+            # A start so biased that its limit leaves the double range lies beyond the root; as far
+            # on the other side as h(0), for want of a better guess.
+            excess = self.excess(t)
+            return excess if np.isfinite(excess) else -first
+
+        low, high = 0.0, float(np.copysign(self._first_trial(abs(end)), end))
         # Outwards from 0: far along, starts are so biased that their limits are the hard ones.
-        while first * self.excess(high) > 0.0:
+        while first * h(high) > 0.0:
             if high == end:
                 # The root is within rounding of the end, or in the last billionth of the domain.
                 return end
             low, high = high, float(np.clip(4.0 * high, -abs(end), abs(end)))
         if first == 0.0:
             return 0.0
-        root: float = scipy.optimize.toms748(self.excess, low, high, xtol=LAST_BIT, rtol=LAST_DIGIT)
+        low, high = min(low, high), max(low, high)
+        root: float = scipy.optimize.toms748(h, low, high, xtol=LAST_BIT, rtol=LAST_DIGIT)
         return root
-
-
-def _without(e: FloatArray, values: FloatArray) -> FloatArray:
-    """The part orthogonal to e, column by column, with what is rounding set to zero."""
-    share = e @ values / float(e @ e)
-    rest = np.asarray(values - np.multiply.outer(e, share))
-    size = np.abs(values).max(axis=0)
-    return np.where(np.abs(rest) <= CANCELLED * size, 0.0, rest)
 
 
 def _exponential_start(potential: Potential, shift: FloatArray) -> Moved:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -148,8 +149,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         frame = frame_of(samples, self.fit_intercept, self._intercepts)
         networks = [network(depth, shape=self.shape) for depth in self._depths()]
         grids = [self._log_scales(frame, net.depth) for net in networks]
-        splits = list(check_cv(self.cv).split(X, y, groups))
-        folds = [Fold(X, y, weight, train, test) for train, test in splits]
+        folds = folds_of(self.cv, X, y, weight, groups)
         paths = self._paths(folds, networks, grids)
         chosen, at = self._judged(folds, grids, paths)
         self.depth_ = networks[chosen].depth
@@ -182,6 +182,8 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
     ) -> list[list[FoldPath]]:
         """For each depth, the path of each fold."""
         scorer = None if self.scoring is None else check_scoring(self, scoring=self.scoring)
+        if scorer is not None and folds[0].weight is not None:
+            _check_takes_weights(scorer, self.scoring)
         frame_for = partial(frame_of, fit_intercept=self.fit_intercept, offered=self._intercepts)
         jobs = (
             delayed(_fold_path)(fold, frame_for, net, grid, self.tol, scorer)
@@ -209,6 +211,12 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         self.mse_path_, self.score_path_ = (_without_depth(all_) for all_ in (mse, score))
         self.log_scales_ = _without_depth(np.stack(grids))
         average = np.average(score, axis=-1, weights=[fold.share for fold in folds])
+        if np.isnan(average).all() and not np.isnan(mse).any():
+            raise InputError(
+                f"scoring: must be a number for every part left out, got NaN from {self.scoring!r} "
+                "at every scale. A score such as r2 needs two samples in each part: pass fewer "
+                "folds (cv), or another score."
+            )
         if np.isnan(average).all():
             raise InputError(
                 "log_scales: must include one whose limits are certified in every fold, got "
@@ -217,6 +225,26 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         # The first, so the largest scale, where several do equally well.
         chosen, at = np.unravel_index(np.nanargmax(average), average.shape)
         return int(chosen), int(at)
+
+
+def folds_of(cv: Any, X: Any, y: FloatArray, weight: FloatArray | None, groups: Any) -> list[Fold]:
+    """The splits that `cv` asks for, by scikit-learn's rules."""
+    splits = list(check_cv(cv).split(X, y, groups))
+    if not splits:
+        raise InputError(f"cv: must have at least one split, got {cv!r}. Pass cv=5.")
+    return [Fold(X, y, weight, train, test) for train, test in splits]
+
+
+def _check_takes_weights(scorer: Scorer, scoring: Any) -> None:
+    """A scorer that ignores the weights would choose by another error than was asked for."""
+    # Scorers of scikit-learn take any keyword and pass it on to the metric they were made of.
+    metric = getattr(scorer, "_score_func", scorer)
+    parameters = inspect.signature(metric).parameters.values()
+    if not any(p.name == "sample_weight" or p.kind is p.VAR_KEYWORD for p in parameters):
+        raise InputError(
+            f"scoring: must take sample_weight where fit is given weights, got {scoring!r}. Add "
+            "the argument, or take one that has it, such as 'neg_mean_absolute_error'."
+        )
 
 
 def _one_thread_each(n_jobs: int | None) -> AbstractContextManager[Any]:

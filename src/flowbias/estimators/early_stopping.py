@@ -24,7 +24,7 @@ from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
 from flowbias.flows.loss import loss_constant
-from flowbias.limits.solve import limit
+from flowbias.limits.solve import check_tol, limit
 from flowbias.models.lifted_input import as_float, shown
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError
@@ -115,6 +115,7 @@ def flow_time_path(
     they are those at which the relative residual passes n_times levels down to `eps`. As
     `lasso_path` it fits no intercept: centre X and y for one. One flow per output.
     """
+    check_tol(tol)
     X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)
     samples = Samples.of(X, y)
     flows = FlowTimes(
@@ -164,6 +165,7 @@ class StoppedFlow(LinearInterpolator):
     loss: str | float
 
     def _flows(self, samples: Samples) -> FlowTimes:
+        check_tol(self.tol)
         frame = frame_of(samples, self.fit_intercept, self._intercepts)
         net = network(self.depth, self.scale, self.log_scale, self.shape)
         return FlowTimes(frame, self.fit_intercept, net, self.loss, self.tol)

@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import check_is_fitted
 
 from flowbias._typing import FloatArray
 from flowbias.estimators.intercept import Frame, frame_of
-from flowbias.estimators.leave_one_out import residuals_of
+from flowbias.estimators.leave_one_out import check_one_can_be_left_out, residuals_of
 from flowbias.estimators.linear_response import LinearResponse, linear_response
 from flowbias.estimators.mirror_frame import mirror_frame, root_weights
 from flowbias.estimators.refits import refits_of
@@ -44,8 +45,10 @@ class LimitInference:
         To first order from one factorization, which is exact at the min-norm end; or by
         warm-started refits (`exact`). A sample of weight 0 is left out anyway.
         """
-        X, y, weight = read_data(self, X, y, sample_weight)
+        check_is_fitted(self, "coef_")
+        X, y, weight = read_data(self, X, y, sample_weight, reset=False)
         samples = Samples.of(X, y, weight)
+        check_one_can_be_left_out(len(samples.y))
         frame = frame_of(samples, self.fit_intercept, self._intercepts)
         responses = list(self._responses(frame))
         coef, intercept = frame.coefficients(np.stack([r.solution.w for r in responses]))
@@ -62,7 +65,8 @@ class LimitInference:
         sigma is the standard deviation of the noise in y, by default estimated from the
         leave-one-out residuals.
         """
-        samples = Samples.of(*read_data(self, X, y, sample_weight))
+        check_is_fitted(self, "coef_")
+        samples = Samples.of(*read_data(self, X, y, sample_weight, reset=False))
         frame = frame_of(samples, self.fit_intercept, self._intercepts)
         found = [uncertainty_of(response, sigma) for response in self._responses(frame)]
         return found[0] if samples.single else found

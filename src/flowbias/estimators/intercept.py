@@ -17,8 +17,8 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.designs import SMALL
-from flowbias.estimators.bias_elimination import CANCELLED
 from flowbias.estimators.centred_sparse import CentredSparseDesign
+from flowbias.estimators.centring import centred as less_mean
 from flowbias.estimators.samples import Samples, is_sparse
 from flowbias.estimators.scale_walk import Step, step_of, walk
 from flowbias.estimators.trained_bias import TrainedBias
@@ -141,26 +141,25 @@ def centred(samples: Samples) -> Frame:
     """Data less their means."""
     if is_large(samples.X):
         return _centred_large(samples)
-    (X, X_mean), (y, y_mean) = (
-        _centred(part, samples.weight) for part in (as_array(samples.X), samples.y)
-    )
-    return CentredFrame(samples, samples.weighted(X), samples.weighted(y), X_mean, y_mean)
+    X, X_mean = less_mean(as_array(samples.X), samples.weight)
+    y, y_mean = _centred_outputs(samples)
+    return CentredFrame(samples, samples.weighted(X), y, X_mean, y_mean)
 
 
 def _centred_large(samples: Samples) -> Frame:
     weight = np.ones(len(samples.y)) if samples.weight is None else samples.weight
     mean = np.asarray(weight @ samples.X) / weight.sum()
-    y, y_mean = _centred(samples.y, samples.weight)
+    y, y_mean = _centred_outputs(samples)
     X = CentredSparseDesign(samples.weighted(samples.X), np.sqrt(weight), mean)
-    return LargeFrame(samples, X, samples.weighted(y), mean, y_mean)
+    return LargeFrame(samples, X, y, mean, y_mean)
 
 
-def _centred(values: FloatArray, weight: FloatArray | None) -> tuple[FloatArray, FloatArray]:
-    mean = np.average(values, axis=0, weights=weight)
-    rest = values - mean
-    # Else a constant column, or a sample at the mean, would be a constraint made of rounding.
-    rest[np.abs(rest) <= CANCELLED * np.abs(values).max(axis=0)] = 0.0
-    return rest, mean
+def _centred_outputs(samples: Samples) -> tuple[FloatArray, FloatArray]:
+    """y, and its means, one output at a time: what is rounding in one need not be in another."""
+    columns = (np.ascontiguousarray(column)[:, None] for column in samples.y.T)
+    parts = [less_mean(column, samples.weight) for column in columns]
+    rest, means = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+    return samples.weighted(rest), means
 
 
 def is_large(X: Any) -> bool:

@@ -21,7 +21,7 @@ from flowbias._typing import FloatArray, Mask
 from flowbias.estimators.linear_response import LinearResponse, linear_response
 from flowbias.estimators.weighted_rows import weighted_rows
 from flowbias.limits.routes import HasPotential
-from flowbias.problem import InputError
+from flowbias.problem import InputError, as_regression
 
 # Distance of a leverage from 1 below which half of the digits of y - fit are gone.
 INTERPOLATED = 1e-8
@@ -40,17 +40,21 @@ def leave_one_out(
 
     One factorization beyond the fit. With `fit_intercept` the limit is that of the centred data.
     """
+    check_one_can_be_left_out(len(as_regression(X, y).y))
     rows = weighted_rows(X, y, fit_intercept, sample_weight)
     return residuals_of(linear_response(model, rows, tol))
 
 
-def residuals_of(response: LinearResponse) -> FloatArray:
-    """The leave-one-out residuals that a linear response predicts, in the units of y."""
-    n = len(response.problem.y)
+def check_one_can_be_left_out(n: int) -> None:
+    """Before the fit: centred, a single sample has nothing left to fit."""
     if n < 2:
         raise InputError(
             f"X: must have at least 2 samples to leave one out, got {n}. Pass more samples."
         )
+
+
+def residuals_of(response: LinearResponse) -> FloatArray:
+    """The leave-one-out residuals that a linear response predicts, in the units of y."""
     interpolated = is_interpolated(response)
     diagonal = np.where(interpolated, np.diagonal(response.dual_dy), 1.0 - response.leverage)
     return np.where(interpolated, response.dual, response.misfit) / diagonal / response.rows.root

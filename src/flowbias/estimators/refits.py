@@ -20,14 +20,19 @@ import numpy as np
 
 from flowbias._typing import FloatArray, Mask
 from flowbias.certificates import certify
-from flowbias.estimators.leave_one_out import is_interpolated, residuals_of
+from flowbias.estimators.centring import without
+from flowbias.estimators.leave_one_out import (
+    check_one_can_be_left_out,
+    is_interpolated,
+    residuals_of,
+)
 from flowbias.estimators.linear_response import LinearResponse, linear_response
 from flowbias.estimators.warm_newton import FINISHES, Finish, Prediction
-from flowbias.estimators.weighted_rows import weighted_rows, without
+from flowbias.estimators.weighted_rows import weighted_rows
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.routes import HasPotential
 from flowbias.limits.solve import limit
-from flowbias.problem import Constraint
+from flowbias.problem import Constraint, as_regression
 from flowbias.routing import first_fitting
 from flowbias.solution import Solution
 
@@ -59,6 +64,7 @@ def leave_one_out_refits(
     SolveError where one of the limits cannot be certified to `tol`. Samples whose row depends on
     the others are fitted by least squares, whose leave-one-out residual needs no refit.
     """
+    check_one_can_be_left_out(len(as_regression(X, y).y))
     rows = weighted_rows(X, y, fit_intercept, sample_weight)
     return refits_of(linear_response(model, rows, tol), tol)
 

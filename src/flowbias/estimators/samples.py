@@ -25,16 +25,17 @@ def is_sparse(X: Any) -> bool:
 
 
 def read_data(
-    estimator: Any, X: Any, y: Any, sample_weight: Any
+    estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool = True
 ) -> tuple[Any, FloatArray, FloatArray | None]:
     """X (dense or CSR), y and weights as `fit` was given them, checked by scikit-learn's rules.
 
-    Sets n_features_in_ and feature_names_in_ of the estimator.
+    Sets n_features_in_ and feature_names_in_ of the estimator, or (without `reset`) compares.
     """
     X, y = validate_data(
         estimator,
         X,
         y,
+        reset=reset,
         accept_sparse="csr",
         dtype=np.float64,
         multi_output=True,

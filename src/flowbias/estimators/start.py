@@ -85,7 +85,7 @@ def default_log_scales(
     size = _least_norm(frame) or 1.0
     unevenness = np.log((1.0 + shape**2) / (1.0 - shape**2))
     top = (np.log(KERNEL_END * size) - unevenness) / depth
-    return np.linspace(top, top + np.log(eps) / depth, n_scales)
+    return np.linspace(top, top + np.log(eps) / depth, int(n_scales))
 
 
 def _least_norm(frame: Frame) -> float:
@@ -113,9 +113,8 @@ def _least_norm(frame: Frame) -> float:
 
 def _check_grid(n_scales: int, eps: float) -> None:
     count = read_real("n_scales", n_scales, "Pass a whole number.")
-    require(
-        "n_scales", count, (count >= 1) & (count % 1 == 0), "must be a whole number >= 1", _COUNT
-    )
+    whole = (count >= 1) & (count % 1 == 0) & (count.ndim == 0)
+    require("n_scales", count, whole, "must be a whole number >= 1", _COUNT)
     share = read_real("eps", eps, _SHARE)
     require("eps", share, (share > 0) & (share < 1), "must lie in (0, 1)", _SHARE)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from sklearn.model_selection import check_cv
-from sklearn.utils.extmath import safe_sparse_dot
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.cross_validation import Fold
+from flowbias.estimators.cross_validation import Fold, Linear, folds_of
 from flowbias.estimators.early_stopping import StoppedFlow, times_of
 from flowbias.estimators.samples import Samples, read_data
 
@@ -67,8 +65,7 @@ class EarlyStoppedRegressorCV(StoppedFlow):
         times = times_of(self.times, self._flows(samples), self.n_times, self.eps)
         if self.times is None:
             times = np.append(times, np.inf)
-        splits = check_cv(self.cv).split(X, y, groups)
-        folds = [Fold(X, y, weight, train, test) for train, test in splits]
+        folds = folds_of(self.cv, X, y, weight, groups)
         self.mse_path_ = np.stack([self._errors(fold, times) for fold in folds], axis=-1)
         self.times_ = times
         average = np.average(self.mse_path_, axis=-1, weights=[fold.share for fold in folds])
@@ -82,14 +79,4 @@ class EarlyStoppedRegressorCV(StoppedFlow):
         samples = fold.samples()
         along = zip(*self._flows(samples).coefficients(times), strict=True)
         keep = 0 if samples.single else slice(None)
-        return np.array([fold.mse(_Linear(coef[keep], b[keep])) for coef, b in along])
-
-
-class _Linear(NamedTuple):
-    """Coefficients at one time, as far as an error needs them."""
-
-    coef: FloatArray
-    intercept: FloatArray
-
-    def predict(self, X: Any) -> FloatArray:
-        return np.asarray(safe_sparse_dot(X, self.coef.T) + self.intercept)
+        return np.array([fold.mse(Linear(coef[keep], b[keep])) for coef, b in along])

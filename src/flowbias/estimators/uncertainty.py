@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
+from flowbias.estimators.intercept import as_array
 from flowbias.estimators.leave_one_out import is_interpolated
 from flowbias.estimators.linear_response import LinearResponse, linear_response
 from flowbias.estimators.weighted_rows import weighted_rows
@@ -57,7 +58,7 @@ class Uncertainty:
 
     def prediction_error(self, X: Any) -> FloatArray:
         """Standard error of X w + b, one per row of X; the noise of a new y is not part of it."""
-        moved = np.asarray(X) @ self._dw_dy + self._db_dy
+        moved = as_array(X) @ self._dw_dy + self._db_dy
         return np.asarray(self.sigma * np.linalg.norm(moved, axis=1))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
+from flowbias.estimators.centring import without
 from flowbias.problem import InputError, Regression, as_regression, checked_array
 
 
@@ -62,11 +63,6 @@ def weighted_rows(X: Any, y: Any, fit_intercept: bool, sample_weight: Any = None
         return Rows(Regression(rows, targets), None, np.zeros(rows.shape[1]), root)
     x_mean = root @ rows / float(root @ root)
     return Rows(Regression(without(root, rows), without(root, targets)), root, x_mean, root)
-
-
-def without(e: FloatArray, values: FloatArray) -> FloatArray:
-    """The part of `values` (n, ...) orthogonal to e."""
-    return np.asarray(values - np.multiply.outer(e, e @ values / float(e @ e)))
 
 
 def _root_of(sample_weight: Any, n: int) -> FloatArray:
