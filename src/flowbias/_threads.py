@@ -23,6 +23,11 @@ def threads_for(rows: FloatArray) -> AbstractContextManager[Any]:
     n, d = rows.shape
     if float(n) * n * d >= _WORTH_THREADS:
         return nullcontext()
+    return one_thread()
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """A context with one BLAS thread."""
     limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return limit
 

@@ -18,7 +18,7 @@ from flowbias.block_error_bound import block_error_bound
 from flowbias.certificates import ULPS, WORST_ROUNDING, Certificate, ratio
 from flowbias.designs import Design, Totals
 from flowbias.designs.coordinates import Coordinates
-from flowbias.designs.rows import RowGram, RowSizes, Uniform
+from flowbias.designs.rows import RowGram, RowSizes, Uniform, dependence, noise_of_rows
 from flowbias.potentials import SEEN, Potential
 from flowbias.range_fit import row_units
 
@@ -128,8 +128,8 @@ class _Range:
     def __init__(self, design: Design) -> None:
         self.design = design
 
-    def _basis(self) -> tuple[FloatArray, float]:
-        """Orthonormal columns that span the range, and the rounding of a projection on it."""
+    def _vanishing(self) -> tuple[FloatArray, float]:
+        """Orthonormal columns that X^T maps to zero, and the rounding of a projection by them."""
         sizes = self.design.reduce(RowSizes()).largest[0]
         unit = row_units(sizes)
         gram = self.design.reduce(RowGram(1.0 / unit)).sums[0]
@@ -137,7 +137,15 @@ class _Range:
         values, vectors = scipy.linalg.eigh(gram / lengths / lengths[:, None])
         eps = float(np.finfo(float).eps)
         kept = values > NOISE * len(unit) * eps * values[-1]
-        spanning = (unit * lengths / unit.max())[:, None] * vectors[:, kept]
+        if kept.all():
+            return np.zeros((len(unit), 0)), eps
+        scale = 1.0 / (unit * lengths)
+        parts = vectors[:, kept], values[kept], vectors[:, ~kept]
+        vanishing, apart = dependence(self.design, scale, *parts)
+        if apart > noise_of_rows(self.design.shape):
+            # The Gram matrix took for dependent what is not: all of y can be fitted.
+            return np.zeros((len(unit), 0)), eps
+        spanning = (scale / scale.max())[:, None] * vanishing
         basis, triangle = scipy.linalg.qr(spanning, mode="economic")
         condition = float(values[-1] / values[kept][0] * np.linalg.cond(triangle))
         return basis, ULPS * len(unit) * eps * condition
@@ -145,13 +153,12 @@ class _Range:
     def fitted(self, y: FloatArray) -> tuple[FloatArray, float]:
         """P y, and its rounding relative to y."""
         size = float(np.abs(y).max()) or 1.0
-        basis, rounding = self._basis()
-        return size * (basis @ (basis.T @ (y / size))), rounding
+        basis, rounding = self._vanishing()
+        return y - size * (basis @ (basis.T @ (y / size))), rounding
 
     def shortest(self, nu: FloatArray) -> FloatArray:
         """The shortest dual with the same X^T nu."""
-        basis, _ = self._basis()
-        return np.asarray(basis @ (basis.T @ nu))
+        return self.fitted(nu)[0]
 
 
 @dataclass(frozen=True)

@@ -90,11 +90,13 @@ def certify(
         from flowbias.block_certificate import certify_design  # builds on the measures here
 
         check_shapes(design.shape, {"y": np.shape(y), "w": np.shape(w), "nu": np.shape(nu)})
-        y, nu = np.asarray(y, dtype=np.float64), np.asarray(nu, dtype=np.float64)
+        y, nu, w = _reals("y", y), _reals("nu", nu), design.column(w)
+        _check_shift(shift, design.d)
         return certify_design(design, y, w, nu, cast(Potential, potential), shift, tol=tol)
     if not separates:
         refuse_dense("X", X)
     X, y, w, nu = _read(as_dense(X), y, w, nu)
+    _check_shift(shift, X.shape[1])
     with np.errstate(all="ignore"):
         misfit = X @ w - y
         spread = extended.absolute_apply(X, w)
@@ -139,9 +141,29 @@ def certify(
 
 def _read(*arrays: ArrayLike) -> tuple[FloatArray, ...]:
     """X, y, w, nu as arrays of doubles whose shapes belong together."""
-    X, y, w, nu = (np.asarray(array, dtype=np.float64) for array in arrays)
+    X, y, w, nu = (_reals(*named) for named in zip(("X", "y", "w", "nu"), arrays, strict=True))
     check_shapes(X.shape, {"y": y.shape, "w": w.shape, "nu": nu.shape})
     return X, y, w, nu
+
+
+def _reals(name: str, values: Any) -> FloatArray:
+    """As doubles; what is not finite is left for the certificate to fail on."""
+    array = np.asarray(values)
+    try:
+        return array.astype(np.float64, casting="same_kind", copy=False)
+    except TypeError:
+        raise InputError(
+            f"{name}: must hold real numbers, got dtype {array.dtype}. "
+            f"Convert it first, for example {name}.astype(float)."
+        ) from None
+
+
+def _check_shift(shift: Any, d: int) -> None:
+    if np.shape(shift) not in ((), (1,), (d,)):
+        raise InputError(
+            f"shift: must be a number or one per feature ({d}), got shape {np.shape(shift)}. "
+            "Pass model.shift."
+        )
 
 
 def check_shapes(shape: tuple[int, ...], given: dict[str, tuple[int, ...]]) -> None:

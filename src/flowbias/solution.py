@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -115,14 +115,22 @@ class Solution:
         return self
 
     def __repr__(self) -> str:
-        nonzero = int(np.count_nonzero(np.abs(self.w) > 1e-6 * np.abs(self.w).max(initial=0.0)))
         return (
             f"Solution({self.message}\n"
-            f"         route={self.route}, d={len(self.w)}, "
-            f"entries above 1e-6 of the largest: {nonzero}, l1={np.abs(self.w).sum():.6g}, "
-            f"l2={extended.length(self.w):.6g},\n"
+            f"         route={self.route}, d={len(self.w)}, {self._coefficients()},\n"
             f"         error_bound={self.certificate.error_bound:.1e}, "
             f"factorizations={self.stats.factorizations}, seconds={self.stats.seconds:.3g})"
+        )
+
+    def _coefficients(self) -> str:
+        """What they look like; nothing is computed of those that are still on a cluster."""
+        w: Any = self.w
+        if not isinstance(w, np.ndarray):
+            return "w not computed yet"
+        nonzero = int(np.count_nonzero(np.abs(w) > 1e-6 * np.abs(w).max(initial=0.0)))
+        return (
+            f"entries above 1e-6 of the largest: {nonzero}, l1={np.abs(w).sum():.6g}, "
+            f"l2={extended.length(w):.6g}"
         )
 
 

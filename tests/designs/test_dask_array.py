@@ -10,6 +10,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import flowbias as fb
 from flowbias.designs import design_of
 from flowbias.problem import InputError
 from tests.designs.conformance import check_design
@@ -203,3 +204,13 @@ def test_a_graph_that_fails_is_told_with_its_cause():
     with pytest.raises(InputError, match="got FileNotFoundError: shard 7") as caught:
         DaskDesign(X).reduce(task)
     assert isinstance(caught.value.__cause__, FileNotFoundError)
+
+
+def test_a_lazy_predictor_may_have_chunks_of_its_own():
+    rng = np.random.default_rng(0)
+    X, y, model = rng.standard_normal((4, 30)), rng.standard_normal(4), fb.DiagonalNet(2, 0.1)
+    found = fb.limit(model, X, y)
+    lazy = da.from_array(found.w, chunks=13)
+    blocks = da.from_array(X, chunks=(4, 7))
+    assert fb.certify(blocks, y, lazy, found.dual, model.potential).ok
+    assert not fb.certify(blocks, y, 1.001 * lazy, found.dual, model.potential).ok

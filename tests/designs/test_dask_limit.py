@@ -1,5 +1,7 @@
 """`fb.limit` on a dask.array is `fb.limit` on the array that it holds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,3 +74,12 @@ def test_a_bad_entry_is_found_before_anything_is_solved(problem):
     X[3, 170] = np.nan
     with pytest.raises(InputError, match=r"got nan at index \(3, 170\).*In column block 2"):
         fb.limit(fb.DiagonalNet(2, 0.1), da.from_array(X, chunks=(N, 80)), y)
+
+
+def test_what_is_printed_computes_nothing(problem, monkeypatch):
+    X, y = problem
+    solution = fb.limit(fb.DiagonalNet(2, 0.1), da.from_array(X, chunks=(N, 50)), y)
+    lazy = replace(solution, w=da.from_array(solution.w, chunks=50))
+    monkeypatch.setattr(da.Array, "compute", lambda *_: pytest.fail("computed"))
+    assert f"d={D}, w not computed yet" in repr(lazy)
+    assert "l1=" in repr(solution)

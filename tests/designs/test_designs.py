@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
+import flowbias as fb
 import flowbias.designs as designs
 from flowbias.designs import dense, design_of, entries, memory_mapped, sparse
 from flowbias.designs.coordinates import Coordinates
@@ -140,6 +141,64 @@ def test_an_operator_with_a_wrong_adjoint_is_refused(wrong):
     )
     with pytest.raises(InputError, match="rmatvec must be the adjoint"):
         OperatorDesign(operator)
+
+
+def _fails(v):
+    raise RuntimeError("disk on fire")
+
+
+@pytest.mark.parametrize(
+    ("matvec", "message"),
+    [
+        (lambda X, v: (X @ v)[:3], "matvec must return a vector.*ValueError"),
+        (lambda X, v: None, "matvec must return"),
+        (lambda X, v: _fails(v), "matvec must return a vector.*RuntimeError: disk on fire"),
+        (lambda X, v: X @ v + 1j, "matvec must return real numbers, got dtype complex128"),
+        (lambda X, v: X @ (v + 1e-5 * v**3), "rmatvec must be the adjoint"),
+    ],
+)
+def test_an_operator_that_breaks_its_word_is_refused(matvec, message):
+    X = some_matrix(4, 6, 25, 1.0)
+    operator = LinearOperator(
+        X.shape, matvec=lambda v: matvec(X, v), rmatvec=lambda u: X.T @ u, dtype=float
+    )
+    with pytest.raises(InputError, match=message):
+        OperatorDesign(operator)
+
+
+def test_an_operator_that_breaks_down_later_is_an_error_too():
+    X = some_matrix(4, 6, 25, 1.0)
+    calls = iter(range(10))
+
+    def adjoint(u):
+        return X.T @ u if next(calls, None) is not None else _fails(u)
+
+    operator = LinearOperator(X.shape, matvec=lambda v: X @ v, rmatvec=adjoint, dtype=float)
+    with pytest.raises(InputError, match=r"rmatvec must return a vector.*disk on fire"):
+        fb.limit(fb.DiagonalNet(2, 0.1), operator, np.ones(6))
+
+
+def test_single_precision_operators_are_judged_by_their_own_digits():
+    X = some_matrix(4, 6, 25, 1.0)
+
+    def operator(dtype):
+        return LinearOperator(
+            X.shape,
+            matvec=lambda v: (1.0 + 1e-5) * (X @ v),
+            rmatvec=lambda u: X.T @ u,
+            dtype=dtype,
+        )
+
+    assert OperatorDesign(operator(np.float32)).shape == X.shape
+    with pytest.raises(InputError, match=r"give it dtype=np\.float32"):
+        OperatorDesign(operator(np.float64))
+
+
+@pytest.mark.parametrize("call", [fb.flow, fb.rich_limit])
+def test_a_design_is_refused_where_only_an_array_will_do(call):
+    X = some_matrix(4, 6, 25, 1.0)
+    with pytest.raises(InputError, match=r"X: must be an array in memory.*DenseDesign of shape"):
+        call(fb.DiagonalNet(2, 0.1), DenseDesign(X), np.ones(6))
 
 
 @pytest.mark.parametrize("make", [DenseDesign, SparseDesign])

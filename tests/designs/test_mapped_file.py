@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowbias.designs.mapped_file import MappedFile
+from flowbias.designs.memory_mapped import MemoryMappedDesign
 from flowbias.problem import InputError
 
 N, D, OFFSET = 5, 12, 24
@@ -63,3 +64,21 @@ def test_a_file_that_was_cut_short_is_said(tmp_path):
     np.testing.assert_array_equal(file[:, : D - 1], np.zeros((N, D - 1)))
     with pytest.raises(InputError, match=r"short\.npy must hold 5 x 12 entries of float64"):
         file[:, 1:]
+
+
+def test_what_was_written_to_a_private_map_is_seen(maps):
+    path, shape = maps["C"].filename, (N, D)
+    private = np.memmap(path, np.float32, "c", OFFSET, shape)
+    private *= 2
+    design = MemoryMappedDesign(private)
+    seen = np.hstack([block.values for block in design.blocks()])
+    np.testing.assert_array_equal(seen, 2 * np.array(maps["C"]))
+
+
+def test_a_file_that_is_gone_is_named(tmp_path):
+    path = tmp_path / "X"
+    path.write_bytes(bytes(8 * N * D))
+    design = MemoryMappedDesign(np.memmap(path, np.float64, "r", 0, (N, D)))
+    path.unlink()
+    with pytest.raises(InputError, match=r"must be readable.*FileNotFoundError"):
+        list(design.blocks())

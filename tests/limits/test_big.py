@@ -12,6 +12,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 import flowbias as fb
 from flowbias import designs
 from flowbias.designs.dense import DenseDesign
+from flowbias.designs.sparse import SparseDesign
 from flowbias.limits import block_newton, block_progress
 from flowbias.problem import InputError
 from tests.limits.big_data import AGREE, KINDS, WITH_ENTRIES, assert_same, data, small_blocks
@@ -181,14 +182,35 @@ def test_rows_given_twice_with_opposite_outputs():
         assert not found.w.any()
 
 
-def test_nearly_dependent_rows_are_an_error_where_they_matter():
+def test_nearly_dependent_rows_are_an_error():
     X, y = data(4)
     close = np.vstack([X, X[:1] + 1e-9 * np.random.default_rng(0).standard_normal(X.shape[1])])
     model = fb.DiagonalNet(2, 1.0)
-    with pytest.raises(InputError, match="rows of a dense X must be independent"):
-        fb.limit(model, DenseDesign(close), np.append(y, y[0] + 1.0))
-    # Where y does not ask for the difference they are harmless.
-    assert fb.limit(model, DenseDesign(close), np.append(y, y[0])).certificate.ok
+    # Also where both rows have the same output: the limit of one of them alone fits y to 1e-11
+    # and is 12 percent away from the limit.
+    for output in (y[0] + 1.0, y[0]):
+        with pytest.raises(InputError, match="rows of a dense X must be independent"):
+            fb.limit(model, DenseDesign(close), np.append(y, output))
+
+
+@pytest.mark.parametrize("in_range", [True, False])
+@pytest.mark.parametrize("condition", [1e3, 1e5, 1e6])
+def test_repeated_rows_among_ill_conditioned_ones(condition, in_range):
+    rng = np.random.default_rng(int(np.log10(condition)))
+    left, _ = np.linalg.qr(rng.standard_normal((6, 6)))
+    right, _ = np.linalg.qr(rng.standard_normal((40, 6)))
+    rows = left @ np.diag(np.geomspace(1.0, 1.0 / condition, 6)) @ right.T
+    X = np.vstack([rows, rows[:2], rows[1] + rows[2], np.zeros(40)])
+    y = X @ right @ rng.standard_normal(6) if in_range else rng.standard_normal(len(X))
+    model = fb.DiagonalNet(2, 0.3)
+    wanted = fb.limit(model, X, y, tol=1e-8)
+    # Rounded to float32 the rows would not repeat each other any more.
+    for kind in ("dense", "sparse", "operator"):
+        found = fb.limit(model, KINDS[kind](X), y, tol=1e-8)
+        assert found.status is wanted.status
+        # Rounding of X, amplified by its condition number.
+        away = np.linalg.norm(found.w - wanted.w) / np.linalg.norm(wanted.w)
+        assert away < 1e-14 * condition
 
 
 def test_no_outputs_at_all():
@@ -323,6 +345,29 @@ def test_an_operator_that_returns_nan_is_named():
     )
     with pytest.raises(InputError, match="X: must be finite"):
         fb.limit(fb.DiagonalNet(2, 0.1), broken, y)
+
+
+def test_operators_of_any_magnitude():
+    X, y = data(18)
+    model = fb.DiagonalNet(2, 0.1)
+    wanted = fb.limit(model, X, y)
+    for size in (1e-170, 1e-100, 1e100, 1e160):
+        found = fb.limit(model, aslinearoperator(size * X), size * y)
+        assert_allclose(found.w, wanted.w, rtol=0, atol=1e-9 * np.abs(wanted.w).max())
+    # Rows of very different magnitudes.
+    sizes = np.geomspace(1e-100, 1e100, len(X))
+    found = fb.limit(model, aslinearoperator(sizes[:, None] * X), sizes * y, throw=False)
+    assert_allclose(found.w, wanted.w, rtol=0, atol=1e-9 * np.abs(wanted.w).max())
+
+
+@pytest.mark.parametrize("make", [DenseDesign, SparseDesign])
+def test_rows_close_to_each_other_that_are_told_apart(make):
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((6, 30)), rng.standard_normal(6)
+    X[3], y[3] = X[2] + 1e-6 * X[3], y[2] + 0.3e-6
+    model = fb.DiagonalNet(2, 0.1)
+    found = fb.limit(model, make(scipy.sparse.csc_array(X) if make is SparseDesign else X), y)
+    assert_allclose(found.w, fb.limit(model, X, y).w, rtol=0, atol=1e-8)
 
 
 def test_progress_is_silent_without_a_terminal(capfd):

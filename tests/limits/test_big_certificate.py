@@ -115,8 +115,9 @@ def test_no_bound_where_dropped_rows_are_not_repetitions():
     X, y = data(13)
     close = np.vstack([X, X[:1] + 1e-12 * np.random.default_rng(0).standard_normal(X.shape[1])])
     model = fb.DiagonalNet(2, 1.0)
-    solution = fb.limit(model, DenseDesign(close), np.append(y, y[0]))
-    assert solution.certificate.error_bound == np.inf
+    alone = fb.limit(model, X, y)
+    args = np.append(y, y[0]), alone.w, np.append(alone.dual, 0.0), model.potential, model.shift
+    assert certify_design(DenseDesign(close), *args).error_bound == np.inf
     twice = fb.limit(model, DenseDesign(np.vstack([X, X[:1]])), np.append(y, y[0]))
     assert twice.certificate.error_bound < 1e-12
 
@@ -146,3 +147,32 @@ def test_certify_takes_what_limit_takes(monkeypatch):
     # A norm has no blocks of its own: like basis_pursuit it needs an array.
     with pytest.raises(InputError, match="X: must be an array in memory"):
         fb.certify(scipy.sparse.csr_matrix(X), y, solution.w, solution.dual, fb.L1())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_only_the_gram_matrix_takes_for_dependent_certify_nothing(kind):
+    X, y = data(11)
+    close = X.copy()
+    close[3] = X[2] + 1e-8 * X[3]
+    # The limit where rows 2 and 3 are one, with the mean of their outputs.
+    merged = np.delete(y, 3)
+    merged[2] = (y[2] + y[3]) / 2
+    wrong = fb.limit(fb.DiagonalNet(2, 0.1), np.delete(close, 3, axis=0), merged)
+    nu = np.insert(wrong.dual, 3, wrong.dual[2] / 2)
+    nu[2] /= 2
+    assert not fb.certify(close, y, wrong.w, nu, wrong.potential, tol=1e-7).ok
+    assert not fb.certify(KINDS[kind](close), y, wrong.w, nu, wrong.potential, tol=1e-7).ok
+
+
+def test_what_is_certified_may_be_a_list_and_must_be_real():
+    X, y = data(12)
+    found = fb.limit(fb.DiagonalNet(2, 0.1), X, y)
+    for some in (X, DenseDesign(X)):
+        given = {"y": list(y), "w": list(found.w), "nu": list(found.dual)}
+        assert fb.certify(some, *given.values(), found.potential).ok
+        for name in given:
+            for bad in (np.asarray(given[name]) * 1j, ["a"] * len(given[name])):
+                with pytest.raises(InputError, match=f"{name}: must hold real numbers"):
+                    fb.certify(some, *{**given, name: bad}.values(), found.potential)
+        with pytest.raises(InputError, match="shift: must be a number or one per feature"):
+            fb.certify(some, *given.values(), found.potential, np.zeros(3))

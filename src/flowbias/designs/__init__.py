@@ -90,6 +90,11 @@ def design_of(X: Any) -> Design | None:
 
 def refuse_dense(name: str, value: Any) -> None:
     """InputError for what must not be made dense without being asked."""
+    if isinstance(value, Design):
+        raise InputError(
+            f"{name}: must be an array in memory for this call, got a {type(value).__name__} of "
+            f"shape {value.shape}. fb.limit, fb.limit_path and fb.min_norm take it as X."
+        )
     kind = _kind_of(value)
     if kind is not None and kind.as_array:
         raise InputError(

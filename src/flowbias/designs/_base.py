@@ -116,6 +116,16 @@ class Design(ABC):
             raise InputError(f"X: must have columns, got shape {self.shape}. Pass some data.")
         return total
 
+    def column(self, values: Any) -> Any:
+        """One number per column of X, given from outside, as `reduce` takes it."""
+        array = np.asarray(values)
+        if array.dtype.kind not in "buif":
+            raise InputError(
+                f"w: must hold real numbers, got dtype {array.dtype}. "
+                "Convert it first, for example w.astype(float)."
+            )
+        return array.astype(np.float64, copy=False)
+
     def gather(self, task: Task, *columns: Any) -> FloatArray:
         """One number per column, from task(block, ...) on every block."""
         out = np.empty(self.d)

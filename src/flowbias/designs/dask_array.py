@@ -81,6 +81,17 @@ class DaskDesign(Design):
         lazy: FloatArray = da.Array(whole, name, (widths,), dtype=np.float64)
         return lazy
 
+    def column(self, values: Any) -> Any:
+        """A lazy vector stays one, with the chunks of X."""
+        import dask
+        import dask.array as da
+
+        if not isinstance(values, da.Array):
+            return super().column(values)
+        widths = tuple(part.stop - part.start for part, _ in self._blocks)
+        (cut,) = dask.optimize(values.rechunk((widths,)))
+        return cut
+
     def _visits(self, task: Task, columns: tuple[Any, ...]) -> tuple[dict[Any, Any], list[Any]]:
         """A graph with the task's visit to every block, and their keys."""
         from dask.task_spec import Task as Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowbias._threads import _controller
+from flowbias._threads import one_thread
 from flowbias.problem import InputError
 
 # Seconds without a finished computation after which it is asked whether any worker is left, and
@@ -47,7 +47,7 @@ def _here(graph: dict[Any, Any], keys: Sequence[Any]) -> Sequence[Any]:
     schedule = get_scheduler(cls=dask.array.Array)
     try:
         # The threads are Dask's: those of the BLAS would only be in each other's way.
-        with _controller().limit(limits=1, user_api="blas"):
+        with one_thread():
             values: Sequence[Any] = schedule(graph, list(keys))
     except RemoteException as error:
         raise _told(error.exception) from error

@@ -33,7 +33,7 @@ def mapped_columns(mapped: NDArray[Any], width: int | None = None) -> Any:
         raise InputError(
             f"mapped: must be a whole memory-mapped matrix, got {type(mapped).__name__} of shape "
             f"{np.shape(mapped)}. Pass np.load(file, mmap_mode='r') or np.memmap(file, ...) as it "
-            "is, not a part of it, and take parts of the dask.array."
+            "is, not a part of it nor of mode 'c', and take parts of the dask.array."
         )
     n = file.shape[0]
     chunks = (n, block_width(n, file.dtype) if width is None else width)

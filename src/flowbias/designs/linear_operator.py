@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.designs._base import Block, Design, check_dtype, column_parts
 from flowbias.problem import InputError
 
 # Numbers of the rows that are held at once where X diag(c) X^T is formed.
 SLAB_NUMBERS = 2**22
-# Two products of the same numbers agree to this where one operator is the other's adjoint: well
-# above rounding in single precision, well below any wrong sign, scale or conjugate.
-ADJOINT_MISMATCH = 1e-4
+# Sizes of X whose squares, in the Gram matrix, are safely inside the double range.
+ORDINARY = (1e-120, 1e120)
 
 
 class OperatorBlock(Block):
-    """All columns at once."""
+    """All columns at once; `size` is that of the entries, roughly."""
 
-    def __init__(self, operator: Any) -> None:
-        self.operator = operator
+    def __init__(self, operator: Any, size: float = 1.0) -> None:
+        self.operator, self.size = operator, size
         self.n, d = operator.shape
         self.columns = slice(0, d)
 
     def apply(self, w: FloatArray) -> FloatArray:
-        return np.asarray(self.operator @ w, dtype=np.float64)
+        return _asked("matvec", lambda: self.operator @ w)
 
     def adjoint(self, dual: FloatArray) -> FloatArray:
-        return np.asarray(self.operator.T @ dual, dtype=np.float64)
+        return _asked("rmatvec", lambda: self.operator.T @ dual)
 
     def gram(self, weights: FloatArray, row_scale: FloatArray) -> FloatArray:
         out = np.empty((self.n, self.n))
@@ -41,8 +41,27 @@ class OperatorBlock(Block):
         return np.asarray(0.5 * (out + out.T))
 
     def largest_entries(self) -> FloatArray:
-        """1: unknown without n products, which the Gram matrix has to spend anyway."""
-        return np.ones(self.n)
+        """One size for all: more takes n products, which the Gram matrix has to spend anyway."""
+        return np.full(self.n, self.size)
+
+
+def _asked(name: str, product: Callable[[], Any]) -> FloatArray:
+    """What the operator's own code returns; InputError where that is no vector of real numbers."""
+    try:
+        found = np.asarray(product())
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"X: {name} must return a vector of the operator's shape, got "
+            f"{type(error).__name__}: {error}. Call it on a random vector to see more."
+        ) from error
+    if found.dtype.kind not in "buif":
+        raise InputError(
+            f"X: {name} must return real numbers, got dtype {found.dtype}. "
+            "Return the real part, or stack real and imaginary parts as rows of their own."
+        )
+    return found.astype(np.float64, copy=False)
 
 
 class OperatorDesign(Design):
@@ -57,28 +76,39 @@ class OperatorDesign(Design):
         self.n, self.d = X.shape
         if 0 in X.shape:
             raise InputError(f"X: must not be empty, got shape {X.shape}. Pass some data.")
-        self._check_adjoint()
+        self.size = self._checked_size()
 
     def blocks(self) -> Iterator[OperatorBlock]:
-        yield OperatorBlock(self.operator)
+        yield OperatorBlock(self.operator, self.size)
 
-    def _check_adjoint(self) -> None:
+    def _checked_size(self) -> float:
+        """The largest entry of a random combination of rows, if rmatvec is matvec's adjoint."""
         rng = np.random.default_rng(0)
         dual, w = rng.standard_normal(self.n), rng.standard_normal(self.d)
         try:
-            back = np.asarray(self.operator.rmatvec(dual), dtype=np.float64)
+            back = _asked("rmatvec", lambda: self.operator.rmatvec(dual))
         except NotImplementedError:
             raise InputError(
                 f"X: must have an adjoint, got a {type(self.operator).__name__} without rmatvec. "
                 "Pass LinearOperator(shape, matvec=..., rmatvec=...): rmatvec(u) is X.T @ u."
             ) from None
-        forth = np.asarray(self.operator.matvec(w), dtype=np.float64)
-        length = np.linalg.norm
+        forth = _asked("matvec", lambda: self.operator.matvec(w))
+        length = extended.length
         unit = length(dual) * length(forth) + length(back) * length(w)
         mismatch = abs(float(dual @ forth - back @ w))
         # NaN compares false: it is found, and named, when the rows are measured.
-        if mismatch > ADJOINT_MISMATCH * unit:
+        if mismatch > _half_of_the_digits(self.operator.dtype) * unit:
             raise InputError(
                 "X: rmatvec must be the adjoint of matvec, got <u, X v> - <X.T u, v> = "
-                f"{mismatch:.1e} for random u and v. Check rmatvec: it is X.T @ u."
+                f"{mismatch:.1e} for random u and v, where their sizes are {unit:.1e}. Check "
+                "rmatvec: it is X.T @ u. If X works in single precision give it dtype=np.float32."
             )
+        size = float(np.abs(back).max())
+        squares_exist = not 0.0 < size < np.inf or ORDINARY[0] < size < ORDINARY[1]
+        return 1.0 if squares_exist else size
+
+
+def _half_of_the_digits(dtype: Any) -> float:
+    """To which two products agree: far above rounding, far below any wrong sign or scale."""
+    precision = dtype if np.dtype(dtype).kind == "f" else np.float64
+    return float(np.sqrt(np.finfo(precision).eps))

@@ -8,6 +8,7 @@ entries, a `MappedFile` is a path.
 
 from __future__ import annotations
 
+import io
 import mmap
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -31,11 +32,14 @@ class MappedFile:
 
     @classmethod
     def of(cls, mapped: NDArray[Any]) -> MappedFile | None:
-        """The file behind `mapped`; None where it is a view, which does not say its place."""
+        """The file behind `mapped`; None where it does not say what `mapped` holds.
+
+        A view does not say its place, and what was written to a map of mode "c" is not in the file.
+        """
         base: Any = mapped.base
         if not (isinstance(mapped, np.memmap) and isinstance(base, mmap.mmap)):
             return None
-        if not mapped.filename or mapped.ndim != 2:
+        if not mapped.filename or mapped.ndim != 2 or mapped.mode == "c":
             return None
         order: Literal["C", "F"] = "C" if mapped.flags.c_contiguous else "F"
         rows, columns = mapped.shape
@@ -59,7 +63,7 @@ class MappedFile:
     def _read(self, lines: range, inside: range, length: int) -> NDArray[Any]:
         """Some entries of some lines; entries of a line, `length` in all, follow each other."""
         out = np.empty((len(lines), len(inside)), dtype=self.dtype)
-        with open(self.path, "rb", buffering=0) as file:
+        with self._opened() as file:
             for line, values in zip(lines, out, strict=True):
                 file.seek(self.offset + (line * length + inside.start) * self.dtype.itemsize)
                 if file.readinto(values.data) != values.nbytes:
@@ -68,3 +72,12 @@ class MappedFile:
                         f"{self.dtype}, but it ends before. It was cut short after it was mapped."
                     )
         return out
+
+    def _opened(self) -> io.FileIO:
+        try:
+            return io.FileIO(self.path)
+        except OSError as error:
+            raise InputError(
+                f"X: {self.path} must be readable for as long as it is in use, got "
+                f"{type(error).__name__}: {error.strerror}. Keep the file where it was mapped."
+            ) from error

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.designs._base import Totals
+from flowbias.designs._base import Design, Totals, column_parts
+
+# Numbers of the combinations of rows that are held at once.
+COMBINED_NUMBERS = 2**20
+# Each takes off a factor of the relative gap between kept and dropped eigenvalues, 10 or more.
+REFINEMENTS = 2
 
 
 @dataclass(frozen=True)
@@ -44,4 +50,45 @@ class RowProducts(Uniform):
     duals: FloatArray
 
     def __call__(self, block: Any) -> Totals:
-        return Totals((np.square(block.adjoint(self.duals)).sum(axis=0),))
+        squares = [np.square(some).sum(axis=0) for some in _combined(block, self.duals)]
+        return Totals((np.concatenate([np.zeros(0), *squares]),))
+
+
+@dataclass(frozen=True)
+class RowImages(Uniform):
+    """X X^T u for each column u of `duals`."""
+
+    duals: FloatArray
+
+    def __call__(self, block: Any) -> Totals:
+        images = [block.apply(some) for some in _combined(block, self.duals)]
+        return Totals((np.column_stack(images),))
+
+
+def _combined(block: Any, duals: FloatArray) -> Iterator[FloatArray]:
+    """X^T u for a few columns u at a time."""
+    for some in column_parts(duals.shape[1], max(1, COMBINED_NUMBERS // block.width)):
+        yield block.adjoint(duals[:, some])
+
+
+def dependence(
+    design: Design, scale: FloatArray, kept: FloatArray, values: FloatArray, dropped: FloatArray
+) -> tuple[FloatArray, float]:
+    """Combinations u of the rows diag(scale) X, orthonormal, that vanish; and how far they do not.
+
+    `kept` (with eigenvalues `values`) and `dropped` are eigenvectors of the Gram matrix of those
+    rows. Its rounding turns `dropped` towards `kept`, by the squared condition number of the rows:
+    enough to spoil a projection. Products with X see by how much, and undo it. The distance is that
+    from zero, relative to the longest combination.
+    """
+    for _ in range(REFINEMENTS):
+        images = design.reduce(RowImages(scale[:, None] * dropped)).sums[0]
+        turned = kept.T @ (scale[:, None] * images) / values[:, None]
+        dropped, _ = np.linalg.qr(dropped - kept @ turned)
+    squares = design.reduce(RowProducts(scale[:, None] * dropped)).sums[0]
+    return dropped, float(np.sqrt(squares.max() / values.max()))
+
+
+def noise_of_rows(shape: tuple[int, int]) -> float:
+    """Rows count as dependent up to this distance: that of rounding, as for the SVD of X."""
+    return 10.0 * max(shape) * float(np.finfo(float).eps)

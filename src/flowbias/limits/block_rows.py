@@ -2,7 +2,8 @@
 
 All from the n x n Gram matrix, n being small where d is big. A Gram matrix squares the condition
 number: rows that depend on each other to within 1e-7 or so cannot be told from rows that do so
-exactly. They count as dependent, unless y asks for the difference, which is an error.
+exactly. Those in between are an error: without the difference another w would fit y to rounding,
+and no certificate would see it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.designs import Design
 from flowbias.designs.coordinates import Coordinates
-from flowbias.designs.rows import RowGram, RowProducts
+from flowbias.designs.rows import RowGram, dependence, noise_of_rows
 from flowbias.limits.block_tasks import Inspect
 from flowbias.problem import (
     SAFE_GRAM_RCOND,
@@ -26,8 +27,7 @@ from flowbias.problem import (
 )
 from flowbias.range_fit import fit_to_range, row_units
 
-# Eigenvalues of the Gram matrix, and lengths of rows that should be zero, are noise below this many
-# roundings of the largest.
+# Eigenvalues of the Gram matrix are noise below this many roundings of the largest.
 NOISE = 10.0
 
 
@@ -105,23 +105,23 @@ def _independent(design: Design, y: FloatArray, scale: FloatArray, gram: FloatAr
     # Eigenvectors of a Gram matrix are known to its rounding times its condition number, that of
     # the rows squared; one of the two is counted by fit_to_range.
     rounding = len(y) * eps * float(roots[-1] / roots[0])
+    if not kept.all():
+        parts = left, values[kept], vectors[:, ~kept]
+        vanishing, apart = dependence(design, scale, *parts)
+        _refuse_nearly_dependent(design, apart)
+        # Each column is next to what it was, so its eigenvalue still says how large it is.
+        left, _ = np.linalg.qr(left - vanishing @ (vanishing.T @ left))
     fit = fit_to_range(left, roots, 1.0 / scale, y, rounding)
-    if fit.distance > 0.0:
-        _refuse_nearly_dependent(design, scale, vectors[:, ~kept], float(np.sqrt(values[-1])))
     basis = left / roots
     span = left * roots / scale[:, None]
     return Rows(scale, basis, np.eye(len(roots)), fit.target, fit.distance, span)
 
 
-def _refuse_nearly_dependent(
-    design: Design, scale: FloatArray, dropped: FloatArray, largest: float
-) -> None:
-    """Dropped directions must be dependent to rounding where y is not fitted without them."""
-    squares = design.reduce(RowProducts(scale[:, None] * dropped)).sums[0]
-    rest = float(np.sqrt(np.max(squares, initial=0.0))) / largest
-    if rest > NOISE * max(design.shape) * float(np.finfo(float).eps):
+def _refuse_nearly_dependent(design: Design, apart: float) -> None:
+    if apart > noise_of_rows(design.shape):
         raise InputError(
             f"X: rows of a {design.kind} X must be independent to about 1e-7 or dependent to "
-            f"rounding where y needs them all, got rows dependent to {rest:.1e}. Remove nearly "
-            "repeated samples, or pass X as an array of doubles: the dense solver tells them apart."
+            f"rounding, got rows dependent to {apart:.1e}. Remove nearly repeated samples, and one "
+            "sample of an X centred in single precision; or pass X as an array of doubles: the "
+            "dense solver tells them apart."
         )
