@@ -46,7 +46,7 @@ def judge(error: Exception) -> Verdict:
 
 def _codes() -> dict[type[Exception], ExitCode]:
     """The first kind that fits decides. Imported late: nothing here is needed until it happens."""
-    from flowbias.experiments.cluster import ClusterError
+    from flowbias.designs.dask_cluster import ClusterError
     from flowbias.problem import InputError
     from flowbias.solution import SolveError
 
