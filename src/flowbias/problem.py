@@ -24,9 +24,8 @@ from flowbias.range_fit import fit_to_range, row_units
 BLOCK_NUMBERS = 2**19
 # Lengths of rows whose squares are safely inside the double range, weights included.
 ORDINARY_SCALE = 1e50
-# The largest w ~ y / X whose square is a double, with room for a condition number of 1e12, and the
-# smallest dual ~ y / X^2 that is one.
-LARGEST_PREDICTOR, SMALLEST_DUAL = 1e140, 1e-305
+# The largest w ~ y / X whose square is a double, and the smallest dual ~ y / X^2 that is one.
+LARGEST_PREDICTOR, SMALLEST_DUAL = 1e153, 1e-305
 # Squaring X in the Gram matrix costs half of the digits: below this reciprocal condition number
 # (condition of X above about 1e5) the rows are orthogonalized first instead.
 SAFE_GRAM_RCOND = 1e-10
@@ -222,7 +221,7 @@ def constraint_of(X: FloatArray, y: FloatArray) -> Constraint:
     """Equilibrate the rows; orthogonalize them where they are (nearly) dependent."""
     n, d = X.shape
     lengths = row_lengths(X)
-    check_sizes(y, lengths)
+    _check_predictor(y, lengths)
     if n <= d and (lengths > 0).all():
         scale = 1.0 / lengths
         factor, rcond = cholesky_with_condition(gram(X, np.ones(d), scale))
@@ -231,24 +230,31 @@ def constraint_of(X: FloatArray, y: FloatArray) -> Constraint:
     return _orthogonal_constraint(X, y, lengths)
 
 
-def check_sizes(y: FloatArray, lengths: FloatArray) -> None:
-    """Refuse outputs so far from the rows in size that w or its dual leaves the double range."""
-    seen = (lengths > 0) & (y != 0)
-    if not seen.any():
-        return
-    decades = np.log10(lengths[seen])
-    predictor = np.log10(np.abs(y[seen])) - decades
-    if predictor.max() > np.log10(LARGEST_PREDICTOR):
+def _check_predictor(y: FloatArray, lengths: FloatArray) -> None:
+    """Refuse outputs so far above their rows in size that the square of w is no double."""
+    decades = _decades(y, lengths, 1)
+    if decades > np.log10(LARGEST_PREDICTOR):
         raise InputError(
             f"y: must be at most {LARGEST_PREDICTOR:.0e} times the length of its row of X, got "
-            f"1e{predictor.max():.0f} times. Divide y, and the scale of the start to match."
+            f"1e{decades:.0f} times. Divide y, and the scale of the start to match."
         )
-    if (predictor - decades).max() < np.log10(SMALLEST_DUAL):
+
+
+def check_dual(problem: Regression) -> None:
+    """Refuse outputs so far below their rows in size that a dual of order y / X^2 is no double."""
+    decades = _decades(problem.y, row_lengths(problem.X), 2)
+    if decades < np.log10(SMALLEST_DUAL):
         raise InputError(
             f"y: must be at least {SMALLEST_DUAL:.0e} times the squared length of its row of X, "
-            f"got 1e{(predictor - decades).max():.0f} times. Divide X and y by a common factor, "
-            "which changes no limit."
+            f"got 1e{decades:.0f} times. Divide X and y by a common factor, which changes no limit."
         )
+
+
+def _decades(y: FloatArray, lengths: FloatArray, power: int) -> float:
+    """log10 of the largest |y| / length^power; 0 where none is seen, which is of ordinary size."""
+    seen = (lengths > 0) & (y != 0)
+    ratios = np.log10(np.abs(y[seen])) - power * np.log10(lengths[seen])
+    return float(ratios.max()) if ratios.size else 0.0
 
 
 def cholesky_with_condition(matrix: FloatArray) -> tuple[FloatArray | None, float]:

@@ -113,3 +113,18 @@ def test_a_solve_that_cannot_be_certified_raises_or_says_so():
     assert silent.status is fb.Status.STALLED
     assert not silent.certificate.ok
     assert "not certified" in repr(silent)
+
+
+def test_outputs_whose_predictor_leaves_the_double_range():
+    for solve in (fb.min_norm, fb.basis_pursuit):
+        with pytest.raises(fb.InputError, match=r"^y: must be at most 1e\+153 times .* got 1e200"):
+            solve([[1.0, 0.0]], [1e200])
+    assert fb.min_norm([[1.0, 0.0]], [1e150]).w[0] == 1e150
+
+
+def test_outputs_whose_dual_leaves_the_double_range():
+    model = fb.DiagonalNet(depth=2, scale=1.0)
+    with pytest.raises(fb.InputError, match=r"^y: must be at least 1e-305 times .* got 1e-310"):
+        fb.limit(model, [[1e155, 0.0]], [1.0])
+    # A zero row has no length, and zero outputs no size.
+    assert not fb.limit(model, [[1e155, 0.0], [0.0, 0.0]], [0.0, 0.0]).w.any()

@@ -21,7 +21,7 @@ from flowbias.limits.routes import ROUTES, HasPotential, Point, Route
 from flowbias.matrix_problem import as_matrix_problem
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
-from flowbias.problem import InputError, Regression, as_regression
+from flowbias.problem import InputError, Regression, as_regression, check_dual
 from flowbias.routing import first_fitting, provided_by
 from flowbias.solution import LiftedSolution, Sensitivity, Solution, Stats, Status
 
@@ -167,8 +167,9 @@ def check_tol(tol: float) -> None:
 
 
 def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
-    """Refuse a tolerance that is none, and a model of another size than the data."""
+    """Refuse a tolerance that is none, a model of another size than the data, and y too small."""
     check_size(model, problem.X.shape[1], tol)
+    check_dual(problem)
 
 
 def check_size(model: HasPotential, d: int, tol: float) -> None:
