@@ -20,6 +20,7 @@ from flowbias.designs import Design, Totals
 from flowbias.designs.coordinates import Coordinates
 from flowbias.designs.rows import RowGram, RowSizes, Uniform, dependence, noise_of_rows
 from flowbias.potentials import SEEN, Potential
+from flowbias.problem import IN_RANGE
 from flowbias.range_fit import row_units
 
 # Eigenvalues of the Gram matrix below this many roundings of it belong to dependent rows.
@@ -99,6 +100,7 @@ def certify_design(
         # Either w is wrong or y has a part outside the range of X, which no w can fit.
         fit, rounding_of_fit = rows.fitted(y)
         misfit = applied - fit
+        rounding_of_fit = min(rounding_of_fit, IN_RANGE)
         if largest_w == 0.0 and extended.length(fit) <= rounding_of_fit * extended.length(y):
             # w says that nothing of y can be fitted, and what is left of it is rounding.
             fit = misfit = np.zeros_like(y)

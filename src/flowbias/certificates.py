@@ -24,7 +24,7 @@ from flowbias._typing import ArrayLike, FloatArray
 from flowbias.designs import design_of, refuse_dense
 from flowbias.error_bound import error_bound
 from flowbias.potentials import SEEN, ConvexPotential, Potential, Provides
-from flowbias.problem import InputError, as_dense
+from flowbias.problem import IN_RANGE, InputError, as_dense
 
 # Units in the last place by which X may be perturbed in the certificate's own evaluation: for
 # nearly dependent rows nu is so huge that no double nu does better.
@@ -105,6 +105,7 @@ def certify(
             # Either w is wrong or y has a part outside the range of X, which no w can fit.
             outside, rounding_of_fit = _out_of_reach(X, w, misfit, potential)
             fit, misfit = y - outside, misfit + outside
+            rounding_of_fit = min(rounding_of_fit, IN_RANGE)
             if not w.any() and extended.length(fit) <= rounding_of_fit * extended.length(y):
                 # w says that nothing of y can be fitted, and what is left of it is rounding.
                 fit = misfit = np.zeros_like(y)

@@ -19,6 +19,9 @@ MODELS = (
     fb.UntiedDiagonalNet(scale=0.3, shape=0.7),
     fb.L2(),
 )
+# Sums over blocks round otherwise than dense ones: where rows are nearly dependent, and duals huge,
+# that alone is about the default tolerance of a certificate.
+RECOMPUTED = 1e-9
 DESIGNS = {
     "sparse": lambda X: SparseDesign(scipy.sparse.csc_array(X)),
     "operator": lambda X: OperatorDesign(aslinearoperator(X)),
@@ -29,4 +32,4 @@ DESIGNS = {
 @given(regression_data(), st.sampled_from(MODELS))
 def test_limit(design, data, model):
     entries = Data(dense(data.X), data.y)
-    proved_or_refused(lambda X, y: fb.limit(model, design(X), y), entries)
+    proved_or_refused(lambda X, y: fb.limit(model, design(X), y), entries, RECOMPUTED)

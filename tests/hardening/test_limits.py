@@ -32,18 +32,16 @@ def dense(X: object) -> np.ndarray:
     return np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
 
 
-def assert_proved(solution: fb.Solution, data: Data) -> None:
+def assert_proved(solution: fb.Solution, data: Data, tol: float) -> None:
     """The status is backed by a certificate that anybody can recompute."""
     assert solution.status.ok
     assert solution.certificate.ok
     assert np.isfinite(solution.w).all()
-    again = certify(
-        dense(data.X), data.y, solution.w, solution.dual, solution.potential, solution.shift
-    )
-    assert again.ok
+    X, w, dual = dense(data.X), solution.w, solution.dual
+    assert certify(X, data.y, w, dual, solution.potential, solution.shift, tol=tol).ok
 
 
-def proved_or_refused(solve, data: Data) -> None:
+def proved_or_refused(solve, data: Data, tol: float = 1e-10) -> None:
     try:
         solution = solve(data.X, data.y)
     except fb.InputError as refusal:
@@ -51,7 +49,7 @@ def proved_or_refused(solve, data: Data) -> None:
     except fb.SolveError as failure:
         assert_admits(failure)
     else:
-        assert_proved(solution, data)
+        assert_proved(solution, data, tol)
 
 
 def assert_admits(failure: fb.SolveError) -> None:

@@ -9,6 +9,7 @@ import flowbias as fb
 from flowbias import block_certificate, designs
 from flowbias.block_certificate import certify_design
 from flowbias.designs.dense import DenseDesign
+from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.sparse import SparseDesign
 from flowbias.problem import InputError
 from tests.limits.big_data import KINDS, WITH_ENTRIES, data, small_blocks
@@ -176,3 +177,12 @@ def test_what_is_certified_may_be_a_list_and_must_be_real():
                     fb.certify(some, *{**given, name: bad}.values(), found.potential)
         with pytest.raises(InputError, match="shift: must be a number or one per feature"):
             fb.certify(some, *given.values(), found.potential, np.zeros(3))
+
+
+def test_zero_is_no_limit_where_rounding_is_large():
+    """Rows over 37 decades: their dependence is known badly, and that excuses nothing."""
+    X = np.array([[8.65260321e-21], [-6.73488310e11], [3.11380537e16]])
+    y = np.array([1.12829950e80, -8.78228787e111, 4.06040234e116])
+    potential = fb.DepthPotential(depth=3, scale=0.3)
+    for design in (X, SparseDesign(scipy.sparse.csc_array(X)), OperatorDesign(aslinearoperator(X))):
+        assert not fb.certify(design, y, np.zeros(1), np.zeros(3), potential).ok
