@@ -41,14 +41,20 @@ def assert_proved(solution: fb.Solution, data: Data, tol: float) -> None:
     assert certify(X, data.y, w, dual, solution.potential, solution.shift, tol=tol).ok
 
 
-def proved_or_refused(solve, data: Data, tol: float = 1e-10) -> None:
+def solved_or_refused(solve, data: Data):
+    """What `solve` returns; None where it refuses the data, or admits that it failed, in words."""
     try:
-        solution = solve(data.X, data.y)
+        return solve(data.X, data.y)
     except fb.InputError as refusal:
         assert_explains_itself(refusal)
     except fb.SolveError as failure:
         assert_admits(failure)
-    else:
+    return None
+
+
+def proved_or_refused(solve, data: Data, tol: float = 1e-10) -> None:
+    solution = solved_or_refused(solve, data)
+    if solution is not None:
         assert_proved(solution, data, tol)
 
 
