@@ -8,7 +8,7 @@ from sklearn.linear_model import LinearRegression
 
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor, MinNormRegressor, trained_bias
-from flowbias.estimators.bias_elimination import eliminate_bias
+from flowbias.estimators.bias_elimination import _power_start, eliminate_bias
 from flowbias.estimators.trained_bias import TrainedBias
 from flowbias.limits.normal_equations import Effort
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
@@ -234,3 +234,12 @@ def test_a_small_change_of_scale_moves_the_limit_by_its_derivative():
     slope, drift = potential.hess_dual(z), potential.scale_derivative(z)
     pull = np.linalg.solve(design * slope @ design.T, design @ drift)
     assert_allclose(drift - slope * (design.T @ pull), (there - back) / (2 * step), atol=1e-8)
+
+
+def test_a_start_on_the_edge_of_the_dual_domain_stays_finite():
+    """Rounding may put a trial there, or beyond."""
+    potential = fb.DepthPotential(depth=3, scale=0.5)
+    edge = np.exp(potential.log_plus * (2.0 - 3.0) - potential.log_unit)
+    for beyond in (1.0, 1.0 + 1e-15, 1.5):
+        moved = _power_start(potential, np.array([beyond * edge, -beyond * edge])).potential
+        assert np.isfinite([moved.log_plus, moved.log_minus]).all()

@@ -120,3 +120,9 @@ def test_what_is_not_certified_is_named():
 def test_bad_input(arguments, message):
     with pytest.raises(fb.InputError, match=message):
         implicit_bias_path(X, Y, **arguments)
+
+
+def test_the_grid_follows_data_whose_squares_leave_the_double_range():
+    plain = implicit_bias_path(X, Y, n_scales=3)[0]
+    large = implicit_bias_path(1e160 * X, 1e160 * Y, n_scales=3)[0]
+    assert_allclose(large, plain, rtol=1e-12)

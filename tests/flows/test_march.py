@@ -6,7 +6,7 @@ from scipy.integrate import LSODA
 
 from flowbias.flows import FlowError, FlowStatus, flow
 from flowbias.flows import march as marching
-from flowbias.flows.march import Progress, march
+from flowbias.flows.march import Progress, _step, march
 from flowbias.models import DiagonalNet
 
 X, Y = np.array([[1.0, 2.0, -1.0]]), np.array([1.0])
@@ -119,3 +119,15 @@ def test_a_failed_flow_ends_where_it_stopped(monkeypatch):
     assert partial.status is FlowStatus.STOPPED
     assert partial.t[-1] < 1.0
     assert len(partial.w) == len(partial.t)
+
+
+def test_a_step_that_does_not_move_is_a_failure():
+    """Times of an interpolant must increase; a solver may call a step of length zero a success."""
+
+    class Stuck:
+        t, status = 1.0, "running"
+
+        def step(self):
+            return None
+
+    assert "spacing" in _step(Stuck())

@@ -242,3 +242,9 @@ def test_error_bound_is_not_far_above_the_error():
         assert solution.certificate.error_bound >= error
         ratios.append(solution.certificate.error_bound / max(error, 1e-300))
     assert np.median(ratios) <= 100.0
+
+
+def test_zero_is_no_limit_of_nearly_dependent_rows():
+    """However badly their range is known, that does not make outputs vanish."""
+    X, y = np.diag([1.0, 1e-15]), np.array([1.0, 1e-15])
+    assert not fb.certify(X, y, np.zeros(2), np.zeros(2), fb.L2()).ok
