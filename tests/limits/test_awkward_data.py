@@ -239,3 +239,11 @@ def test_weights_over_many_orders_of_magnitude(light):
     # An orthogonal method on the scaled features loses only their own condition number.
     expected = np.linalg.lstsq(scaled, Y[:5], rcond=None)[0] / np.sqrt(weights)
     assert_allclose(solution.w, expected, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_zero_outputs_from_starts_over_six_orders_of_magnitude(seed):
+    rng = np.random.default_rng(seed)
+    plus, minus = 10.0 ** rng.uniform(-5.0, 1.0, (2, 6))
+    model = fb.DiagonalNet.from_weights(plus, minus, depth=2)
+    assert fb.limit(model, X[:3, :6], np.zeros(3)).status is fb.Status.CERTIFIED
