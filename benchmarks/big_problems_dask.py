@@ -11,6 +11,7 @@ for a pass with a Gram matrix: nu there, and n x n and n numbers back.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import signal
@@ -21,7 +22,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import distributed
 import numpy as np
 import psutil
@@ -204,7 +204,7 @@ def main() -> None:
     options = arguments.parse_args()
     report = Report(options.json)
     # Dask's warnings about memory and lost connections are what is measured here.
-    dask.config.set({"distributed.logging.distributed": "critical"})
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         X, y = draw(Path(folder) / "X.npy", options.n, options.d)
         first, w = dask_row("2 workers", X, y, options, workers=2)
