@@ -168,6 +168,12 @@ def test_scales_at_which_the_bias_leaves_the_doubles(log_scale, depth, other):
         estimator.fit(X, Y)
 
 
+def test_a_dual_too_small_for_a_double_is_not_certified():
+    # w = y / x = 1e-221 and its dual is w / x: no double.
+    with pytest.raises(fb.SolveError, match="not certified"):
+        ImplicitBiasRegressor(scale=0.3, fit_intercept="trained").fit([[1e120]], [-1e-101])
+
+
 def test_a_trained_bias_of_over_determined_data_is_least_squares():
     A, b = RNG.standard_normal((20, 3)), RNG.standard_normal(20)
     fitted = ImplicitBiasRegressor(scale=1e-3, fit_intercept="trained").fit(A, b)

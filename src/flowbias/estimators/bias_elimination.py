@@ -46,6 +46,8 @@ INSIDE = 1.0 - 1e-9
 EDGE = -1.0 + np.finfo(np.float64).eps
 # The root is wanted to the last digits that its function has.
 LAST_BIT, LAST_DIGIT = 1e-300, 1e-15
+# Halvings from the largest double down to the last bit: a step of h may lie anywhere between.
+MOST_HALVINGS = 2100
 # Share of the bracket tried first.
 FIRST_TRIAL = 2.0**-10
 # Shift of an exponential dual tried first: it multiplies weights by e.
@@ -153,8 +155,20 @@ class _Elimination:
         if first == 0.0:
             return 0.0
         low, high = min(low, high), max(low, high)
-        root: float = scipy.optimize.toms748(h, low, high, xtol=LAST_BIT, rtol=LAST_DIGIT)
-        return root
+        # Its interpolation may overflow, and then it bisects. A root that it does not find is
+        # found out by the certificate of the whole.
+        with np.errstate(over="ignore", invalid="ignore"):
+            root, _ = scipy.optimize.toms748(
+                h,
+                low,
+                high,
+                xtol=LAST_BIT,
+                rtol=LAST_DIGIT,
+                maxiter=MOST_HALVINGS,
+                full_output=True,
+                disp=False,
+            )
+        return float(root)
 
 
 def _exponential_start(potential: Potential, shift: FloatArray) -> Moved:
