@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from flowbias._callers import depth_inside
 from flowbias._typing import FloatArray
 from flowbias.designs._base import Design, Task, Totals, check_dtype
 from flowbias.designs.dask_cluster import computed
@@ -193,6 +194,6 @@ def _with_whole_columns(X: Any) -> Any:
         "features, column by column, so X is rechunked over features, which moves all of it. "
         f"Make it with chunks=({X.shape[0]}, {width}), or the like, to avoid that.",
         UserWarning,
-        stacklevel=2,
+        stacklevel=depth_inside(),
     )
     return settled(X.rechunk((X.shape[0], width)), travels=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,6 +105,11 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
     cv : number of folds (default 5), splitter, or list of splits
     scoring : name or callable; default: negative mean squared error
     n_jobs : folds at a time, as in joblib
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=20, d=30, rng=0)
+    >>> fitted = fb.estimators.ImplicitBiasRegressorCV(n_scales=3, cv=2).fit(X, y)
+    >>> fitted.mse_path_.shape
+    (3, 2)
     """
 
     _intercepts = tuple(FRAMES)
@@ -144,6 +150,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         groups goes to the splitter. A limit that is not certified is warned of and never chosen.
         """
         check_tol(self.tol)
+        _check_n_jobs(self.n_jobs)
         X, y, weight = read_data(self, X, y, sample_weight)
         samples = Samples.of(X, y, weight)
         frame = frame_of(samples, self.fit_intercept, self._intercepts)
@@ -244,6 +251,15 @@ def _check_takes_weights(scorer: Scorer, scoring: Any) -> None:
         raise InputError(
             f"scoring: must take sample_weight where fit is given weights, got {scoring!r}. Add "
             "the argument, or take one that has it, such as 'neg_mean_absolute_error'."
+        )
+
+
+def _check_n_jobs(n_jobs: Any) -> None:
+    """Before the folds are split: joblib would read a string, and refuse 0, in its own words."""
+    if n_jobs is not None and not (isinstance(n_jobs, Integral) and n_jobs != 0):
+        raise InputError(
+            f"n_jobs: must be None or a nonzero integer, got {n_jobs!r}. "
+            "Pass 1 for one fold at a time, -1 for as many as there are processors."
         )
 
 

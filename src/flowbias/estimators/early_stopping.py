@@ -114,6 +114,11 @@ def flow_time_path(
     n_features, n_times) for y of two dimensions. `times` may end with np.inf, the limit. By default
     they are those at which the relative residual passes n_times levels down to `eps`. As
     `lasso_path` it fits no intercept: centre X and y for one. One flow per output.
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
+    >>> times, coefs = fb.estimators.flow_time_path(X, y, n_times=4)
+    >>> coefs.shape
+    (30, 4)
     """
     check_tol(tol)
     X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)
@@ -188,6 +193,10 @@ class EarlyStoppedRegressor(StoppedFlow):
     depth, scale, log_scale, shape, fit_intercept : as for ImplicitBiasRegressor
     loss : "half_mean", "half", "mean", "sum" or a number c in (c/2) ||.||^2: sets the clock
     tol : of the certificate at time = np.inf
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=20, d=30, rng=0)
+    >>> fb.estimators.EarlyStoppedRegressor(time=1.0, scale=0.1).fit(X, y).coef_.shape
+    (30,)
     """
 
     def __init__(

@@ -62,6 +62,11 @@ def flow_response(
 
     With `fit_intercept` the flow is that of the centred data, and the intercept's own degree of
     freedom counts.
+
+    >>> model = fb.DiagonalNet(depth=2, scale=1.0)
+    >>> response = fb.estimators.flow_response(model, [[1.0, 2.0]], [1.0], t=0.01)
+    >>> response.dw_dy.shape, 0.0 < response.degrees_of_freedom < 1.0
+    ((2, 1), True)
     """
     time = _read_time(t)
     problem = weighted_rows(X, y, fit_intercept).problem

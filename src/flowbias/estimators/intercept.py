@@ -194,11 +194,15 @@ def frame_of(
     samples: Samples, fit_intercept: Any, offered: tuple[Any, ...] = tuple(FRAMES)
 ) -> Frame:
     """The frame that `fit_intercept` asks for, among those offered."""
-    known = [choice for choice in offered if fit_intercept is not None and fit_intercept == choice]
-    if not known:
+    frames = {choice: FRAMES[choice] for choice in offered}
+    try:
+        frame = frames.get(fit_intercept)
+    except TypeError:  # an array or a list, which is no key
+        frame = None
+    if frame is None:
         names = ", ".join(repr(choice) for choice in offered)
         raise InputError(
             f"fit_intercept: must be one of {names}, got {fit_intercept!r}. "
             'True is "centered"; docs/estimators.md says what each of them means.'
         )
-    return FRAMES[known[0]](samples)
+    return frame(samples)

@@ -39,6 +39,10 @@ def leave_one_out(
     """Residual y_i minus the prediction for sample i by the limit on the others, first order.
 
     One factorization beyond the fit. With `fit_intercept` the limit is that of the centred data.
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
+    >>> fb.estimators.leave_one_out(fb.DiagonalNet(depth=2, scale=1.0), X, y).shape
+    (10,)
     """
     check_one_can_be_left_out(len(as_regression(X, y).y))
     rows = weighted_rows(X, y, fit_intercept, sample_weight)

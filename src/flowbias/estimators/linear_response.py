@@ -33,7 +33,6 @@ class LinearResponse:
     """The limit on some rows with its first-order answer to changes of their targets.
 
     curvature  w'(z), the diagonal of W
-    inverse    (A W A^T)^-1 in the basis rows A of the constraint
     lift       takes duals of the basis rows to duals nu of the samples, in the range of X
     leverage   diagonal of d(fitted)/dy, intercept included: 1 where sample i is interpolated
                whatever its target
@@ -43,7 +42,6 @@ class LinearResponse:
     rows: Rows
     solution: Solution
     curvature: FloatArray
-    inverse: FloatArray
     lift: FloatArray
     leverage: FloatArray
 
@@ -54,6 +52,28 @@ class LinearResponse:
     @property
     def constraint(self) -> Constraint:
         return self.rows.problem.constraint
+
+    @cached_property
+    def _inverse_and_error(self) -> tuple[FloatArray, float]:
+        return _inverse(self.constraint, self.curvature)
+
+    @property
+    def is_resolved(self) -> bool:
+        """Whether double precision shows how the limit answers."""
+        return self._inverse_and_error[1] <= RESOLVED
+
+    @property
+    def inverse(self) -> FloatArray:
+        """(A W A^T)^-1 in the basis rows A of the constraint."""
+        inverse, error = self._inverse_and_error
+        if not self.is_resolved:
+            raise SolveError(
+                f"the derivative of the limit is not resolved in double precision (error "
+                f"{error:.1e}, allowed {RESOLVED:.0e}): fewer coordinates carry the fit than there "
+                "are samples. Use leave_one_out_refits, or a larger scale.",
+                self.solution,
+            )
+        return inverse
 
     @cached_property
     def dual(self) -> FloatArray:
@@ -96,8 +116,7 @@ def linear_response(model: HasPotential, rows: Rows, tol: float = 1e-10) -> Line
     lift, leverage = _lift_and_leverage(rows)
     z = np.asarray(model.shift + problem.X.T @ solution.dual)
     curvature = np.broadcast_to(model.potential.hess_dual(z), solution.w.shape)
-    inverse = _inverse(problem.constraint, curvature, solution)
-    return LinearResponse(model, rows, solution, curvature, inverse, lift, leverage)
+    return LinearResponse(model, rows, solution, curvature, lift, leverage)
 
 
 def _check_moves_both_ways(model: HasPotential, solution: Solution) -> None:
@@ -125,18 +144,12 @@ def _lift_and_leverage(rows: Rows) -> tuple[FloatArray, FloatArray]:
     return left @ (left.T @ lift), np.square(left).sum(axis=1) + rows.free_leverage
 
 
-def _inverse(constraint: Constraint, curvature: FloatArray, solution: Solution) -> FloatArray:
+def _inverse(constraint: Constraint, curvature: FloatArray) -> tuple[FloatArray, float]:
+    """(A W A^T)^-1, and how far its product with A W A^T is from the identity."""
     with np.errstate(all="ignore"):
         system = NormalEquations(constraint, curvature, Effort())
         identity = np.eye(len(constraint.target))
         inverse = np.stack([system.solve(column) for column in identity], axis=1)
         products = [constraint.apply(curvature * constraint.adjoint(v)) for v in inverse.T]
         error = float(np.abs(np.stack(products, axis=1) - identity).max())
-    if not error <= RESOLVED:
-        raise SolveError(
-            f"the derivative of the limit is not resolved in double precision (error {error:.1e}, "
-            f"allowed {RESOLVED:.0e}): fewer coordinates carry the fit than there are samples. "
-            "Use leave_one_out_refits, or a larger scale.",
-            solution,
-        )
-    return 0.5 * (inverse + inverse.T)
+    return 0.5 * (inverse + inverse.T), error

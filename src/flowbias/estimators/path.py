@@ -39,6 +39,11 @@ def implicit_bias_path(
 
     As `lasso_path` it fits no intercept: centre X and y for one. By default scale^depth falls from
     10 times the l2 norm of the least-norm fit to eps times that.
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
+    >>> log_scales, coefs, info = fb.estimators.implicit_bias_path(X, y, n_scales=4)
+    >>> coefs.shape, bool(info["certified"].all())
+    ((30, 4), True)
     """
     check_tol(tol)
     X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)

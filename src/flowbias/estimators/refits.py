@@ -1,14 +1,14 @@
-"""The limit without each sample in turn, started from what the full fit predicts for it.
+"""The limit without each sample in turn, started from the full fit and its linear response.
 
-The linear response predicts the dual without sample i, which has nu_i = 0. From there one of the
-solver's own Newton methods finishes on the samples that remain:
+Without sample i the dual has nu_i = 0. One of the solver's own Newton methods gets there:
 
-    on the dual alone         where w'(z) hardly changes on the way (the kernel side), and for any
-                              potential whose dual map has no known form
-    in weights and slacks     elsewhere at depth 2 and depth D
-    from scratch              where a sample changes so much that neither gets there
+    on the dual alone         from the linear prediction, where w'(z) hardly changes on the way (the
+                              kernel side), and for any potential whose dual map has no known form
+    in weights and slacks     while nu_i is taken away (`withdrawal`), elsewhere at depth 2 and D
+    from scratch              where neither arrives, or the full fit has no resolved response
 
-Each refit is certified like any other limit.
+The first two solve their linear systems with the factor of the full fit (`older_factor`). Each
+refit is certified like any other limit.
 """
 
 from __future__ import annotations
@@ -41,12 +41,15 @@ from flowbias.solution import Solution
 class Refits:
     """Exact leave-one-out residuals, and what each of them cost.
 
-    factorizations  per sample: 0 where the prediction was exact, or least squares decides
+    factorizations  new ones per sample (an n x n product and its factor): at most 3 unless from
+                    scratch, 0 where the factor of the full fit or least squares was enough
+    iterations      of conjugate gradients, each a product with X and one with its transpose
     from_scratch    samples for which the warm start was given up
     """
 
     residuals: FloatArray
     factorizations: Any
+    iterations: Any
     from_scratch: Mask
 
 
@@ -63,6 +66,12 @@ def leave_one_out_refits(
 
     SolveError where one of the limits cannot be certified to `tol`. Samples whose row depends on
     the others are fitted by least squares, whose leave-one-out residual needs no refit.
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
+    >>> refits = fb.estimators.leave_one_out_refits(fb.DiagonalNet(depth=2, scale=1.0), X, y)
+    >>> without_first = fb.limit(fb.DiagonalNet(depth=2, scale=1.0), X[1:], y[1:]).w
+    >>> bool(np.isclose(refits.residuals[0], y[0] - X[0] @ without_first))
+    True
     """
     check_one_can_be_left_out(len(as_regression(X, y).y))
     rows = weighted_rows(X, y, fit_intercept, sample_weight)
@@ -70,19 +79,23 @@ def leave_one_out_refits(
 
 
 def refits_of(response: LinearResponse, tol: float) -> Refits:
-    """The refits that start from a linear response."""
-    residuals = residuals_of(response)
-    n = len(residuals)
-    factorizations, from_scratch = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=bool)
-    finish = first_fitting(response.model, FINISHES).prepare(response)
-    for i in np.flatnonzero(is_interpolated(response)):
-        refit = _Refit(response, int(i), tol)
-        with np.errstate(all="ignore"):
-            w = refit.warm(finish)
-        if w is None:
-            w, from_scratch[i] = refit.cold(), True
-        residuals[i], factorizations[i] = refit.residual(w), refit.effort.factorizations
-    return Refits(residuals, factorizations, from_scratch)
+    """The refits that start from a linear response; from scratch where doubles show none."""
+    n, finish = len(response.problem.y), None
+    residuals, wanted = np.zeros(n), np.arange(n)
+    if response.is_resolved:
+        residuals, wanted = residuals_of(response), np.flatnonzero(is_interpolated(response))
+        finish = first_fitting(response.model, FINISHES).prepare(response)
+    costs, from_scratch = [Effort() for _ in range(n)], np.zeros(n, dtype=bool)
+    for i in wanted:
+        refit = _Refit(response, int(i), tol, costs[i])
+        w, from_scratch[i] = refit.limit(finish)
+        residuals[i] = refit.residual(w)
+    return Refits(
+        residuals,
+        np.array([cost.factorizations for cost in costs]),
+        np.array([cost.iterations for cost in costs]),
+        from_scratch,
+    )
 
 
 @dataclass(frozen=True)
@@ -129,8 +142,8 @@ class Remaining:
 class _Refit:
     """One sample left out."""
 
-    def __init__(self, response: LinearResponse, i: int, tol: float) -> None:
-        self.response, self.i, self.tol, self.effort = response, i, tol, Effort()
+    def __init__(self, response: LinearResponse, i: int, tol: float, effort: Effort) -> None:
+        self.response, self.i, self.tol, self.effort = response, i, tol, effort
         problem, free = response.problem, response.rows.free
         self.X, self.y = np.delete(problem.X, i, axis=0), np.delete(problem.y, i)
         self.x, self.target = problem.X[i], float(problem.y[i])
@@ -144,25 +157,34 @@ class _Refit:
     def residual(self, w: FloatArray) -> float:
         return float(self.target - self.x @ w) / float(self.response.rows.root[self.i])
 
-    def warm(self, finish: Finish) -> FloatArray | None:
-        """The limit from the prediction, if Newton's method gets there; certified."""
+    def limit(self, finish: Finish | None) -> tuple[FloatArray, bool]:
+        """On the samples that remain, certified; and whether it had to be from scratch."""
+        response = self.response
+        if len(response.constraint.target) == 1 and is_interpolated(response)[self.i]:
+            # Nothing is left to fit: the flow stays where it starts.
+            resting = np.zeros_like(response.solution.w) + response.model.shift
+            return response.model.potential.grad_dual(resting), False
+        if finish is not None:
+            with np.errstate(all="ignore"):
+                w = self._warm(finish)
+            if w is not None:
+                return w, False
+        return self._cold(), True
+
+    def _warm(self, finish: Finish) -> FloatArray | None:
+        """The limit from the full fit, if Newton's method gets there."""
         response, potential = self.response, self.response.model.potential
         shift = response.model.shift
-        if len(response.constraint.target) == 1:
-            # Nothing is left to fit: the flow stays where it starts.
-            return potential.grad_dual(np.zeros_like(response.solution.w) + shift)
         t = response.lift[self.i]
         remaining = Remaining.orthogonal_to(t)
         column, diagonal = response.inverse @ t, response.dual_dy[self.i, self.i]
         predicted = response.basis_dual - response.dual[self.i] / diagonal * column
-
-        def solve(gap: FloatArray) -> FloatArray:
-            # H^-1 on what remains, by taking out one row and column of the whole inverse.
-            v = remaining.extend(gap)
-            return remaining.restrict(response.inverse @ v - column * (column @ v / diagonal))
-
+        # H^-1 on what remains, by taking out one row and column of the whole inverse.
+        inverse = response.inverse - np.outer(column, column) / diagonal
+        inverse = remaining.restrict(remaining.restrict(inverse).T)
         constraint = remaining.constraint(response.constraint)
-        ahead = Prediction(constraint, remaining.restrict(predicted), solve)
+        start = remaining.restrict(response.basis_dual)
+        ahead = Prediction(constraint, start, remaining.restrict(predicted), inverse)
         finished = finish(ahead, self.effort)
         if finished is None:
             return None
@@ -171,7 +193,7 @@ class _Refit:
         proof = certify(self.X, self.y, w, nu, potential, shift, tol=self.tol)
         return w if proof.ok else None
 
-    def cold(self) -> FloatArray:
+    def _cold(self) -> FloatArray:
         solution: Solution = limit(self.response.model, self.X, self.y, tol=self.tol)
         self.effort.factorizations += solution.stats.factorizations
         return solution.w

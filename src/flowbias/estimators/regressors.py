@@ -90,6 +90,11 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
     shape : (|v| - |u|) / (|v| + |u|) of a depth-2 network with layers of different size
     fit_intercept : True ("centered"), "trained" or False
     tol : of the certificate
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=20, d=30, rng=0)
+    >>> fitted = fb.estimators.ImplicitBiasRegressor(depth=2, scale=1e-3).fit(X, y)
+    >>> round(fitted.score(X, y), 8), fitted.status_.name
+    (1.0, 'CERTIFIED')
     """
 
     _intercepts = tuple(FRAMES)
@@ -120,7 +125,12 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
 
 
 class MinNormRegressor(LimitInference, DirectInterpolator):
-    """The coefficients of least Euclidean norm that fit the data: the limit of large scales."""
+    """The coefficients of least Euclidean norm that fit the data: the limit of large scales.
+
+    >>> fitted = fb.estimators.MinNormRegressor(fit_intercept=False).fit([[1.0, 2.0]], [1.0])
+    >>> fitted.coef_.round(3)
+    array([0.2, 0.4])
+    """
 
     def __init__(self, *, fit_intercept: bool | str = True, tol: float = 1e-8) -> None:
         self.fit_intercept = fit_intercept
@@ -138,6 +148,10 @@ class RichRegressor(DirectInterpolator):
 
     Where several have the least norm, the one that gradient flow at this depth selects: least
     sum |w| log|w| at depth 2, largest sum |w|^(2/depth) beyond.
+
+    >>> fitted = fb.estimators.RichRegressor(fit_intercept=False).fit([[1.0, 2.0]], [1.0])
+    >>> fitted.coef_
+    array([0. , 0.5])
     """
 
     def __init__(

@@ -24,6 +24,11 @@ class EarlyStoppedRegressorCV(StoppedFlow):
     cv : number of folds (default 5), splitter, or list of splits
 
     Chosen by mean squared error: `mse_path_` (n_times, n_folds), `times_`, `time_`.
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=20, d=30, rng=0)
+    >>> fitted = fb.estimators.EarlyStoppedRegressorCV(n_times=3, cv=2).fit(X, y)
+    >>> bool(fitted.time_ in fitted.times_)
+    True
     """
 
     def __init__(

@@ -77,6 +77,11 @@ def uncertainty(
     One factorization beyond the fit. `sigma` is estimated where it is not given; with
     `sample_weight` it is the noise of a sample of weight 1, and the variance of the others goes
     with 1 / weight. With `fit_intercept` the limit is that of the centred data.
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
+    >>> errors = fb.estimators.uncertainty(fb.DiagonalNet(depth=2, scale=1.0), X, y)
+    >>> errors.prediction_error(X[:2]).shape, errors.sigma > 0.0
+    ((2,), True)
     """
     rows = weighted_rows(X, y, fit_intercept, sample_weight)
     return uncertainty_of(linear_response(model, rows, tol), sigma)

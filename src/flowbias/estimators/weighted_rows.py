@@ -56,6 +56,7 @@ class Rows:
 
 def weighted_rows(X: Any, y: Any, fit_intercept: bool, sample_weight: Any = None) -> Rows:
     """Data as they are fitted."""
+    _check_is_flag(fit_intercept)
     given = as_regression(X, y)
     root = _root_of(sample_weight, len(given.y))
     rows, targets = given.X * root[:, None], given.y * root
@@ -63,6 +64,15 @@ def weighted_rows(X: Any, y: Any, fit_intercept: bool, sample_weight: Any = None
         return Rows(Regression(rows, targets), None, np.zeros(rows.shape[1]), root)
     x_mean = root @ rows / float(root @ root)
     return Rows(Regression(without(root, rows), without(root, targets)), root, x_mean, root)
+
+
+def _check_is_flag(fit_intercept: Any) -> None:
+    """Other values of the regressors' argument, such as "trained", would pass for True here."""
+    if not isinstance(fit_intercept, bool | np.bool_):
+        raise InputError(
+            f"fit_intercept: must be True or False, got {fit_intercept!r}. A bias that is trained "
+            "with the weights takes a regressor: ImplicitBiasRegressor(fit_intercept='trained')."
+        )
 
 
 def _root_of(sample_weight: Any, n: int) -> FloatArray:

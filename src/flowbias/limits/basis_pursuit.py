@@ -34,6 +34,9 @@ def basis_pursuit(
     """argmin sum weights |w|  s.t.  X w = P y, certified; NOT_UNIQUE where there are others.
 
     `details["dual_margin"]` says how far the inactive |X^T nu| / weights stay below 1.
+
+    >>> fb.basis_pursuit([[1.0, 2.0]], [1.0]).w
+    array([0. , 0.5])
     """
     return pursue(as_regression(X, y), L1(weights), tol=tol).checked(throw)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
-from flowbias.limits.normal_equations import Effort, NormalEquations
+from flowbias.limits.normal_equations import Effort, MakeSystem, NormalEquations
 from flowbias.potentials import Potential
 from flowbias.problem import Constraint
 
@@ -41,8 +41,10 @@ class DualNewton:
         potential: Potential,
         shift: FloatArray | float,
         effort: Effort,
+        systems: MakeSystem = NormalEquations,
     ) -> None:
         self.constraint, self.potential, self.effort = constraint, potential, effort
+        self.systems = systems
         self.shift = np.broadcast_to(np.asarray(shift, float), constraint.rows.shape[1:])
         self.dual = np.zeros(len(constraint.target))
         self.move_to(self.dual)
@@ -65,7 +67,7 @@ class DualNewton:
             if self.residual <= tol:
                 break
             curvature = self.potential.hess_dual(self.z)
-            system = NormalEquations(self.constraint, curvature, self.effort)
+            system = self.systems(self.constraint, curvature, self.effort)
             self.effort.steps += 1
             step = system.solve(self.gap)
             rise = self.constraint.adjoint(step)
@@ -120,7 +122,7 @@ class DualNewton:
         if not np.isfinite(curvature).all():
             return
         size = extended.length(self.constraint.target) or 1.0
-        system = NormalEquations(self.constraint, curvature, self.effort, graded=True)
+        system = self.systems(self.constraint, curvature, self.effort, graded=True)
         while (left := extended.length(self.gap)) > tol * size:
             step = system.solve(self.gap)
             rise = self.constraint.adjoint(step)

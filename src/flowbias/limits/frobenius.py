@@ -30,8 +30,8 @@ def frobenius_norm(
     `start` is U V^T at the start, 0 by default; where entries are observed, the others stay as
     they are there. Where the target cannot be reached, its projection is fitted (PROJECTED).
 
-    >>> problem = MatrixCompletion(rows=[0, 1], cols=[0, 1], values=[1.0, 2.0], shape=(2, 2))
-    >>> frobenius_norm(problem, start=[[5.0, 6.0], [7.0, 8.0]]).M
+    >>> problem = fb.MatrixCompletion(rows=[0, 1], cols=[0, 1], values=[1.0, 2.0], shape=(2, 2))
+    >>> fb.frobenius_norm(problem, start=[[5.0, 6.0], [7.0, 8.0]]).M
     array([[1., 6.],
            [7., 2.]])
     """

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from flowbias._drawing import picture
+from flowbias._html import facts
 from flowbias._typing import FloatArray
-from flowbias.solution import SolveError, Stats, Status
+from flowbias.solution import SolveError, Stats, Status, matrix_facts, matrix_panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class Proof(Protocol):
@@ -22,6 +29,7 @@ class Proof(Protocol):
     def gap(self) -> float: ...
     @property
     def ok(self) -> bool: ...
+    def _repr_html_(self) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +74,23 @@ class MatrixSolution:
             failed: Any = self
             raise SolveError(self.message, failed)
         return self
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The matrix and its singular values, of one row or column its entries."""
+        return picture(*matrix_panels(self.M, self.status.name), path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        about = facts(
+            f"MatrixSolution: {self.status.name}",
+            {
+                "route": self.route,
+                **matrix_facts(self.M),
+                **self.details,
+                "seconds": f"{self.stats.seconds:.3g}",
+            },
+            note=self.message,
+        )
+        return about + self.certificate._repr_html_()
 
     def __repr__(self) -> str:
         values = self.singular_values

@@ -22,5 +22,8 @@ def min_norm(
     """argmin sum weights w^2 / 2  s.t.  X w = P y: the limit as the scale goes to infinity.
 
     The kernel limit of a depth-D network started at w0 has weights |w0|^(2 - 2 D).
+
+    >>> fb.min_norm([[1.0, 2.0]], [1.0]).w.round(3)
+    array([0.2, 0.4])
     """
     return limit(L2(weights), X, y, tol=tol, throw=throw, progress=progress)

@@ -17,7 +17,7 @@ import numpy as np
 from flowbias._typing import FloatArray
 from flowbias.limits.branches import Branches, Response
 from flowbias.limits.interior_point import WEIGHT_FLOOR, State
-from flowbias.limits.normal_equations import Effort, NormalEquations
+from flowbias.limits.normal_equations import Effort, LinearSystem, MakeSystem, NormalEquations
 from flowbias.problem import Constraint
 
 # A branch with less than this share of the mean weight follows its curve.
@@ -44,9 +44,10 @@ def polish(
     *,
     tol: float,
     max_steps: int,
+    systems: MakeSystem = NormalEquations,
 ) -> tuple[State, float]:
     """The state on its curve with residual ||A w - b|| / ||b|| below tol, and that residual."""
-    newton = _Newton(constraint, branches, response, state)
+    newton = _Newton(constraint, branches, response, state, systems)
     size = float(np.linalg.norm(constraint.target)) or 1.0
     best, best_residual, idle = state, np.inf, 0
     for step in range(max_steps + 1):
@@ -71,9 +72,15 @@ class _Newton:
     """Weights, slacks and dual, and the step that moves them."""
 
     def __init__(
-        self, constraint: Constraint, branches: Branches, response: Response, state: State
+        self,
+        constraint: Constraint,
+        branches: Branches,
+        response: Response,
+        state: State,
+        systems: MakeSystem,
     ) -> None:
         self.constraint, self.branches, self.response = constraint, branches, response
+        self.systems = systems
         self.slack, self.dual = state.slack, state.dual
         self.mass = float(state.weight.sum())
         # Shares are taken in the branches' own units, rounding in those of the sum.
@@ -99,7 +106,7 @@ class _Newton:
 
         least = 0.0 if graded else LOST * self.mass
         conductance = self.branches.total(np.maximum(self.weight, least) * rate)
-        system = NormalEquations(self.constraint, conductance, effort, graded=graded)
+        system = self.systems(self.constraint, conductance, effort, graded=graded)
         effort.steps += 1
         change = system.solve(self.gap(self.weight * (1.0 + pull)))
         rise = self.branches.signed(self.constraint.adjoint(change))
@@ -113,7 +120,7 @@ class _Newton:
         if reach == 1.0 and moved < CHORD:
             self._chord(system, goal)
 
-    def _chord(self, system: NormalEquations, goal: float) -> None:
+    def _chord(self, system: LinearSystem, goal: float) -> None:
         """Further steps with the factorization at hand, while each cuts the residual tenfold."""
         residual = np.inf
         while True:

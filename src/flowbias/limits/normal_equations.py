@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import scipy.linalg
@@ -20,6 +21,21 @@ class Effort:
 
     factorizations: int = 0
     steps: int = 0
+    iterations: int = 0  # of conjugate gradients, where an older factor is made to do
+
+
+class LinearSystem(Protocol):
+    """Something that solves (A diag(weights) A^T) x = b."""
+
+    def solve(self, b: FloatArray) -> FloatArray: ...
+
+
+class MakeSystem(Protocol):
+    """A way to such a system: `NormalEquations` itself, or one that spares the factorization."""
+
+    def __call__(
+        self, constraint: Constraint, weights: FloatArray, effort: Effort, *, graded: bool = False
+    ) -> LinearSystem: ...
 
 
 class NormalEquations:

@@ -65,6 +65,11 @@ def nuclear_norm(
     """argmin ||M||_*  s.t.  <X_n, M> = y_n, certified; `details["nuclear_norm"]` is the value.
 
     `unique` says whether M is shown to be the only minimizer. Needs the extra `sdp`.
+
+    >>> problem = fb.MatrixCompletion([0, 0, 1], [0, 1, 0], [1.0, 2.0, 3.0], (2, 2))
+    >>> abs(fb.nuclear_norm(problem).M).round(1)
+    array([[1., 2.],
+           [3., 1.]])
     """
     _check_size(problem)
     started = time.perf_counter()

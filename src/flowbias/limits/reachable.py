@@ -31,6 +31,7 @@ class Reachable:
     distance: float
     #: direction along which the dual runs off where some coordinates are driven to zero
     escape: FloatArray | None = None
+    driven: Mask | None = None  # those coordinates
 
     def restrict(self, values: FloatArray) -> FloatArray:
         return values if self.kept is None else values[self.kept]
@@ -81,7 +82,9 @@ def _in_cone(problem: Regression, plus: Mask, minus: Mask, moving: Mask) -> Reac
     kept = moving & ~driven
     # Where everything is driven to zero no constraint is left, and none is asked for.
     constraint = constraint_of(problem.X[:, kept], problem.y) if kept.any() else problem.constraint
-    return Reachable(constraint, kept, distance, outward if driven.any() else None)
+    if not driven.any():
+        return Reachable(constraint, kept, distance)
+    return Reachable(constraint, kept, distance, outward, driven)
 
 
 def run_off(
@@ -97,12 +100,11 @@ def run_off(
     Along the flow that part of the dual grows without end; a finite multiple at which those
     coordinates vanish in double precision certifies the limit.
     """
-    outward, kept = reach.escape, reach.kept
-    if outward is None or kept is None:
+    outward, driven = reach.escape, reach.driven
+    if outward is None or driven is None:
         return dual
     start = np.asarray(shift + problem.X.T @ dual)
     pull = problem.X.T @ outward
-    driven = ~kept & (potential.hess_dual(start) > 0)
     smallest = float(np.abs(pull[driven]).min())
     for distance in RUN_OFF:
         step = distance * (1.0 + float(np.abs(start).max())) / smallest

@@ -56,6 +56,9 @@ def rich_limit(
     `details["dual_margin"]` and `details["visible_log_scale"]`: below that log-scale the inactive
     coordinates hold less than 1e-3 of the l1 norm. For linear neurons it is the fit of least l2
     norm, with `details["visible_log_factor"]`; STALLED where their flow may never leave a saddle.
+
+    >>> fb.rich_limit(fb.DiagonalNet(depth=2, scale=1.0), [[1.0, 2.0]], [1.0]).w
+    array([0. , 0.5])
     """
     if provided_by(model) & VANISHING:
         a, W = model.initial_parameters()

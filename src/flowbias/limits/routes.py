@@ -19,6 +19,7 @@ from flowbias.limits.interior_point import State
 from flowbias.limits.joint_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.reachable import Reachable, reachable, run_off
+from flowbias.limits.refined_dual import asked_for, inside_domain
 from flowbias.limits.rich_regime import (
     RichProblem,
     WarmStart,
@@ -38,8 +39,6 @@ MAX_GENERAL_STEPS = 200
 ROUNDING = 1e-11
 # Residual above which the interior point has not found the limit.
 NOT_SOLVED = 1e-6
-# A relative gap at which the dual is not touched any more.
-GOOD_GAP = 1e-12
 
 
 class HasPotential(Protocol):
@@ -72,6 +71,8 @@ class Route:
     needs: frozenset[Provides]
     solve: Callable[[HasPotential, Regression, Effort, WarmStart | None], Point]
     derivatives: Callable[[Reachable, Any, FloatArray], Sensitivity] = sensitivity
+    #: what may still make a point pass that the certificate does not
+    repair: Callable[[HasPotential, Regression, Effort, Point], Point] | None = None
 
 
 def _easily(model: HasPotential, reach: Reachable, effort: Effort) -> DualNewton | None:
@@ -198,29 +199,15 @@ def _by_powers(
             effort,
         ),
     )
-    return _inside_domain(potential, problem, point)
+    return replace(point, dual=inside_domain(potential, problem.X, point.w, point.dual))
 
 
-def _inside_domain(potential: Potential, problem: Regression, point: Point) -> Point:
-    """Shrink the dual by what rounding may have put it outside its open domain, or too close.
-
-    Near its end the conjugate has a pole, and one ulp of the dual can be more than the slack there.
-    """
-    value = potential.value_terms(point.w)
-
-    def gap(shrink: float) -> float:
-        # As the certificate will evaluate it: the product of a shrunk dual rounds differently.
-        z = problem.X.T @ ((1.0 - shrink) * point.dual)
-        terms = value + potential.conjugate_terms(z) - z * point.w
-        total = float(np.abs(np.sum(terms)))
-        return total if np.isfinite(total) else np.inf
-
-    best, best_gap = 0.0, gap(0.0)
-    if best_gap > GOOD_GAP * (1.0 + abs(float(value.sum()))):
-        for shrink in np.geomspace(1e-15, 1e-6, 19):
-            if (candidate := gap(float(shrink))) < best_gap:
-                best, best_gap = float(shrink), candidate
-    return replace(point, dual=(1.0 - best) * point.dual)
+def _carried_by_weights(
+    model: HasPotential, problem: Regression, effort: Effort, point: Point
+) -> Point:
+    effort.factorizations += 1
+    dual = asked_for(model.potential, model.shift, problem.X, point.w, point.dual)
+    return replace(point, dual=dual, route=f"{point.route}, dual from the weights in use")
 
 
 #: Cheapest first: a route that knows the form of the dual map before the one that knows none.
@@ -229,6 +216,11 @@ ROUTES = (
         "exponential", frozenset({Provides.POTENTIAL, Provides.EXPONENTIAL_DUAL}), _by_exponentials
     ),
     Route("joint", frozenset({Provides.JOINT_POTENTIAL}), _by_joint_newton, joint_sensitivity),
-    Route("power", frozenset({Provides.POTENTIAL, Provides.POWER_DUAL}), _by_powers),
+    Route(
+        "power",
+        frozenset({Provides.POTENTIAL, Provides.POWER_DUAL}),
+        _by_powers,
+        repair=_carried_by_weights,
+    ),
     Route("general", frozenset({Provides.POTENTIAL}), _by_dual_newton),
 )

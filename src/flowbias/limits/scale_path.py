@@ -1,34 +1,31 @@
-"""The limit along many scales, each started from the one before.
-
-Towards the rich limit the normalized dual is nearly linear in 1 / log(1 / scale^2), so two states
-predict the next one well enough that Newton's method finishes it in a step or two.
-"""
+"""The limit along many scales, each started from the ones before."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._drawing import curves, picture
+from flowbias._html import coefficients, shown, some, table
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.designs import Design, design_of
 from flowbias.limits.block_limit import Warm, block_limit
-from flowbias.limits.interior_point import State
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import HasPotential
+from flowbias.limits.scale_descent import Found, Rescalable, in_turn, total
 from flowbias.limits.solve import check_size, limit_with_state
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError, Regression, as_regression
 from flowbias.routing import unfitting
 from flowbias.solution import Solution, Stats
 
-
-class Rescalable(HasPotential, Protocol):
-    """A model that knows the same start at another scale."""
-
-    def at_log_scale(self, log_scale: float) -> HasPotential: ...
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -55,12 +52,7 @@ class LimitPath:
     @property
     def stats(self) -> Stats:
         """The cost of the whole path."""
-        parts = [solution.stats for solution in self.solutions]
-        return Stats(
-            sum(part.factorizations for part in parts),
-            sum(part.steps for part in parts),
-            sum(part.seconds for part in parts),
-        )
+        return total(solution.stats for solution in self.solutions)
 
     def __len__(self) -> int:
         return len(self.solutions)
@@ -71,6 +63,25 @@ class LimitPath:
     def __getitem__(self, index: int) -> Solution:
         return self.solutions[index]
 
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """Coefficients against the scale; on `ax` if given, written to `path` if given."""
+
+        def panel(axes: Axes) -> None:
+            # Rising scales, whatever the order in which they were solved.
+            order = np.argsort(self.log_scales, kind="stable")
+            curves(axes, self.log_scales[order] / np.log(10.0), self.w[order])
+            axes.set_xlabel(r"scale of the start, $\log_{10} \alpha$")
+            axes.set_ylabel("coefficient of the limit  w")
+            axes.locator_params(axis="x", nbins=6)
+
+        return picture(panel, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        rows = [_table_row(self.log_scales[i], self[i]) for i in some(len(self))]
+        head = ("log scale", "l1 norm", "l2 norm", "error bound", "status")
+        left_out = f"; {len(rows)} of {len(self)} shown" if len(rows) < len(self) else ""
+        return table(f"LimitPath: {len(self)} scales{left_out}", rows, head=head)
+
     def __repr__(self) -> str:
         done = sum(solution.certificate.ok for solution in self.solutions)
         return (
@@ -78,6 +89,13 @@ class LimitPath:
             f"{self.log_scales[-1]:.4g}, {done} certified, "
             f"{self.stats.factorizations} factorizations)"
         )
+
+
+def _table_row(log_scale: float, solution: Solution) -> tuple[str, ...]:
+    seen = coefficients(solution.w)
+    norms = (shown(seen.get(name, "not computed yet")) for name in ("l1 norm", "l2 norm"))
+    proof = f"{solution.certificate.error_bound:.1e}", solution.status.name
+    return f"{log_scale:.4g}", *norms, *proof
 
 
 def limit_path(
@@ -92,6 +110,12 @@ def limit_path(
     """`limit` at each log-scale (natural logarithm) of the model's start, with warm starts.
 
     Scales in decreasing order make the best use of them; any order gives the same limits.
+
+    >>> model = fb.DiagonalNet(depth=2, scale=1.0)
+    >>> fb.limit_path(model, [[1.0, 2.0]], [1.0], log_scales=[2.0, -2.0, -20.0]).w.round(3)
+    array([[0.2  , 0.4  ],
+           [0.088, 0.456],
+           [0.   , 0.5  ]])
     """
     try:
         rescaled = model.at_log_scale
@@ -121,16 +145,13 @@ def _in_memory(
     rescaled: Callable[[float], HasPotential], problem: Regression, scales: FloatArray, tol: float
 ) -> Iterator[Solution]:
     """The limits one after the other, each from a prediction of its normalized state."""
-    history: list[tuple[float, State]] = []
-    for position, log_scale in enumerate(scales):
-        warm = _predicted(history, float(log_scale))
-        solution, state = limit_with_state(rescaled(float(log_scale)), problem, tol=tol, warm=warm)
-        # The data were factored once, for all scales.
-        spared = problem.constraint.factorizations if position else 0
-        cost = solution.stats
-        spent = Stats(cost.factorizations - spared, cost.steps, cost.seconds)
-        yield replace(solution, stats=spent)
-        history = [*history[-1:], (float(log_scale), state)] if state is not None else []
+    starts = ((log_scale, rescaled(log_scale)) for log_scale in map(float, scales))
+    factored = problem.constraint.factorizations
+
+    def attempt(model: HasPotential, warm: WarmStart | None) -> Found:
+        return limit_with_state(model, problem, tol=tol, warm=warm)
+
+    return (solution for solution, _ in in_turn(attempt, starts, factored))
 
 
 def _over_blocks(
@@ -155,15 +176,3 @@ def _over_blocks(
         solution, state = block_limit(model, design, y, tol=tol, progress=False, warm=warm)
         yield solution
         history = [*history[-1:], (log_scale, state)]
-
-
-def _predicted(history: list[tuple[float, State]], log_scale: float) -> WarmStart | None:
-    """The last state, with its dual moved along the secant in 1 / log_scale."""
-    if not history:
-        return None
-    last_scale, last = history[-1]
-    before_scale, before = history[0]
-    if not 0 > before_scale > last_scale > log_scale:
-        return WarmStart(last, last.dual)
-    ahead = (1.0 / log_scale - 1.0 / last_scale) / (1.0 / last_scale - 1.0 / before_scale)
-    return WarmStart(last, last.dual + ahead * (last.dual - before.dual))

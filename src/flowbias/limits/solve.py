@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, overload
 
 import numpy as np
@@ -13,11 +13,11 @@ from flowbias._threads import threads_for
 from flowbias.certificates import certify
 from flowbias.designs import design_of
 from flowbias.limits.block_limit import block_limit
-from flowbias.limits.interior_point import State
 from flowbias.limits.neuron import neuron_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import ROUTES, HasPotential, Point, Route
+from flowbias.limits.scale_descent import Attempt, Found, from_larger_scales
 from flowbias.matrix_problem import as_matrix_problem
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
@@ -71,6 +71,10 @@ def limit(
 
     X may also be big: a scipy.sparse matrix, a LinearOperator, a memory map, a float32 array or a
     dask array (docs/big_problems.md). Then `progress` shows a bar with the gap on a terminal.
+
+    >>> solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0])
+    >>> solution.w.round(3), solution.certificate.ok
+    (array([0.067, 0.467]), True)
     """
     family = first_fitting(model, FAMILIES)
     design = design_of(X) if family.takes_designs else None
@@ -140,9 +144,23 @@ FAMILIES = (
 
 def limit_with_state(
     model: HasPotential, problem: Regression, *, tol: float, warm: WarmStart | None
-) -> tuple[Solution, State | None]:
+) -> Found:
     """`limit`, and the state from which a nearby scale can start."""
     check_model(model, problem, tol)
+
+    def attempt(start: HasPotential, warm: WarmStart | None) -> Found:
+        return _attempted(start, problem, tol, warm)
+
+    found = attempt(model, warm)
+    if found[0].status.ok:
+        return found
+    last_resort = first_fitting(model, LAST_RESORTS).try_again
+    return last_resort(model, found, attempt, problem.constraint.factorizations)
+
+
+def _attempted(
+    model: HasPotential, problem: Regression, tol: float, warm: WarmStart | None
+) -> Found:
     route = first_fitting(model, ROUTES)
     started = time.perf_counter()
     effort = Effort(factorizations=problem.constraint.factorizations)
@@ -151,7 +169,32 @@ def limit_with_state(
         with np.errstate(all="ignore"):
             point = route.solve(model, problem, effort, warm)
         seconds = time.perf_counter() - started
-        return _certified(model, problem, route, point, effort, seconds, tol), point.state
+        solution = _certified(model, problem, route, point, effort, seconds, tol)
+        if not solution.status.ok and route.repair is not None:
+            with np.errstate(all="ignore"):
+                repaired = route.repair(model, problem, effort, point)
+            seconds = time.perf_counter() - started
+            second = _certified(model, problem, route, repaired, effort, seconds, tol)
+            solution = second if second.status.ok else replace(solution, stats=second.stats)
+        return solution, point.state
+
+
+@dataclass(frozen=True)
+class LastResort:
+    """What is left to try for models whose limit has stalled."""
+
+    needs: frozenset[Provides]
+    try_again: Callable[[Any, Found, Attempt, int], Found]
+
+
+def _give_up(model: Any, stalled: Found, attempt: Attempt, of_data: int) -> Found:
+    return stalled
+
+
+LAST_RESORTS = (
+    LastResort(frozenset({Provides.SCALE}), from_larger_scales),
+    LastResort(frozenset(), _give_up),
+)
 
 
 def check_tol(tol: float) -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from flowbias._measures import Measure, Measured
 from flowbias._typing import FloatArray
 from flowbias.matrix_problem import MatrixProblem
 from flowbias.potentials import Potential, Provides
@@ -25,7 +26,7 @@ SEEN = 1e-12
 
 
 @dataclass(frozen=True)
-class SpectralCertificate:
+class SpectralCertificate(Measured):
     """Measures of optimality; `ok` when all three are within tol.
 
     feasibility    ||measure(M) - P y|| / (||P y|| + ||measurements|| ||M||_F)
@@ -42,10 +43,12 @@ class SpectralCertificate:
     tol: float
 
     @property
-    def ok(self) -> bool:
-        # NaN compares false, so a measure that could not be computed certifies nothing.
+    def measures(self) -> tuple[Measure, ...]:
+        """All three are judged."""
         return (
-            self.feasibility <= self.tol and self.stationarity <= self.tol and self.gap <= self.tol
+            Measure("feasibility", self.feasibility, self.tol),
+            Measure("stationarity", self.stationarity, self.tol),
+            Measure("gap", self.gap, self.tol),
         )
 
 

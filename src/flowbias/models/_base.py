@@ -58,7 +58,7 @@ class MirrorModel(Model):
 
     @property
     def provides(self) -> frozenset[Provides]:
-        return self.potential.provides | {Provides.PARAMETERS}
+        return self.potential.provides | {Provides.PARAMETERS, Provides.SCALE}
 
     @property
     @abstractmethod
@@ -87,6 +87,11 @@ class MirrorModel(Model):
     @abstractmethod
     def metric(self, parameters: Parameters) -> FloatArray:
         """Diagonal of J J^T, J = dF/dparameters: how fast each coordinate of w can move."""
+
+    @property
+    @abstractmethod
+    def log_scale(self) -> FloatArray:
+        """log of the scale of the start, one number or one per feature."""
 
     @abstractmethod
     def at_log_scale(self, log_scale: float) -> MirrorModel:

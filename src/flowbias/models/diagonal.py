@@ -50,6 +50,11 @@ class DiagonalNet(MirrorModel):
 
     Give scale, or log_scale = log(scale) where the scale itself leaves the double range.
     w0 (one entry per feature, none zero; default ones) is the shape of the start.
+
+    >>> fb.limit(fb.DiagonalNet(depth=2, scale=1e-3), [[1.0, 2.0]], [1.0]).w.round(4)
+    array([0.0007, 0.4996])
+    >>> fb.limit(fb.DiagonalNet(depth=2, log_scale=-23025.85), [[1.0, 2.0]], [1.0]).w.round(4)
+    array([0. , 0.5])
     """
 
     def __init__(

@@ -31,6 +31,12 @@ class MatrixFactorization(LiftedModel):
 
     Rectangular shapes are allowed. Weights of a wide start are not kept, only their Gram matrix,
     unless keep_weights=True asks for them.
+
+    >>> model = fb.MatrixFactorization.gaussian((2, 2), width=100, scale=0.1, rng=0)
+    >>> problem = fb.MatrixCompletion([0, 0, 1], [0, 1, 0], [1.0, 2.0, 3.0], (2, 2))
+    >>> fb.limit(model, problem).M.round(2)
+    array([[1.  , 2.  ],
+           [3.  , 0.23]])
     """
 
     @classmethod

@@ -14,12 +14,20 @@ decreasing and 0 beyond the range,
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.linalg
 
+from flowbias._drawing import picture, stems
+from flowbias._html import facts
 from flowbias._spectrum import EPS
 from flowbias._typing import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +81,30 @@ class Imbalance:
     def level(self) -> float:
         """[l_r(D)]+ + [l_m(-D)]+: alone it guarantees the rate 2 l_r(S) level."""
         return float(self.positive[-1] + self.negative[-1])
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The eigenvalues of D that can differ from 0."""
+
+        def panel(axes: Axes) -> None:
+            stems(axes, self.eigenvalues, label="eigenvalue of  D")
+            axes.set_xlabel("number")
+            axes.set_title(f"imbalance, level {self.level:.4g}")
+
+        return picture(panel, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return facts(
+            "Imbalance",
+            {
+                "level": self.level,
+                "spread of the positive part": self.spread_plus,
+                "spread of the negative part": self.spread_minus,
+                "largest eigenvalue": float(self.eigenvalues[0]),
+                "smallest eigenvalue": float(self.eigenvalues[-1]),
+                "positive at most": f"{self.rank}",
+                "negative at most": f"{self.outputs}",
+            },
+        )
 
 
 def gram_root(gram: FloatArray) -> FloatArray:

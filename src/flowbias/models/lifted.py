@@ -10,13 +10,13 @@ Any Z with the same Gram matrix does: Z = L Q with orthonormal rows of Q has the
 
 from __future__ import annotations
 
-import sys
 import warnings
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from flowbias._callers import depth_inside
 from flowbias._typing import FloatArray
 from flowbias.matrix_problem import MatrixProblem, checked_tensor
 from flowbias.models.imbalance import Imbalance
@@ -95,7 +95,7 @@ class LiftedModel:
         _check_size(self.factors if self.factors is not None else (self.root,))
         self.notes = tuple(self._width_notes())
         for note in self.notes:
-            warnings.warn(note, NarrowWarning, stacklevel=_depth_inside_models())
+            warnings.warn(note, NarrowWarning, stacklevel=depth_inside())
 
     def _width_notes(self) -> list[str]:
         smaller = min(self.shape)
@@ -198,14 +198,6 @@ def _check_size(parts: tuple[FloatArray, ...]) -> None:
             f"got {largest:.6g}: products of weights leave the double range. Rescale the start "
             "and with it the target (both by a factor: the flow of U V^T/s^2 is the same)."
         )
-
-
-def _depth_inside_models() -> int:
-    """How many calls up the models were asked for, so that a warning points at that line."""
-    frame, depth = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith(__package__ or ""):
-        frame, depth = frame.f_back, depth + 1
-    return depth
 
 
 def _read_only(values: FloatArray) -> FloatArray:

@@ -36,6 +36,10 @@ class LinearNet(LiftedModel):
 
     d features and m outputs. Weights of a wide start are not kept, only their Gram matrix, unless
     keep_weights=True asks for them.
+
+    >>> net = fb.LinearNet.gaussian(4, 2, width=10**6, scale=1e-3, rng=0)
+    >>> net.shape, net.width
+    ((4, 2), 1000000)
     """
 
     @classmethod

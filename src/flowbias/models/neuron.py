@@ -35,7 +35,12 @@ class NeuronWeights(NamedTuple):
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Neuron(Model):
-    """A neuron at its start: outer weight a, inner weights w, slope of the activation below 0."""
+    """A neuron at its start: outer weight a, inner weights w, slope of the activation below 0.
+
+    >>> neuron = fb.Neuron(a=0.5, w=[0.1, 0.0])
+    >>> fb.limit(neuron, [[1.0, 2.0]], [1.0]).w.round(3)
+    array([0.261, 0.369])
+    """
 
     a: float
     w: FloatArray

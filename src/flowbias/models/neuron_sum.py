@@ -50,7 +50,13 @@ class BalancedNeuron(Neuron):
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class NeuronSum(Model):
-    """Linear neurons at their start: outer weights a (neurons,), inner weights W (neurons, d)."""
+    """Linear neurons at their start: outer weights a (neurons,), inner weights W (neurons, d).
+
+    >>> model = fb.NeuronSum(a=[0.3, 0.3], W=[[0.3, 0.0], [0.0, 0.3]])
+    >>> fb.limit(model, [[1.0, 2.0]], [1.0]).M.round(3)
+    array([[0.243],
+           [0.378]])
+    """
 
     a: FloatArray
     W: FloatArray

@@ -47,6 +47,9 @@ class UntiedDiagonalNet(MirrorModel):
 
     scale = sqrt(|u||v|) (azulay2021's alpha is its square), shape = (|v|-|u|)/(|v|+|u|) in (-1, 1);
     either may be given per feature. Give log_scale instead where the scale leaves double range.
+
+    >>> fb.limit(fb.UntiedDiagonalNet(scale=0.1, shape=0.9), [[1.0, 2.0]], [1.0]).w.round(3)
+    array([0.161, 0.42 ])
     """
 
     depth = 2.0

@@ -29,6 +29,7 @@ class Provides(Enum):
     POWER_DUAL = "w(z) = (c_plus - z)^-k - (c_minus + z)^-k, c = a^(2-depth)"
     JOINT_POTENTIAL = "a smooth strictly convex potential of all coordinates together"
     PARAMETERS = "the weights behind the predictor"
+    SCALE = "log_scale and at_log_scale(log_scale): the same start at another scale"
     GRAM = "the Gram matrix [U; V][U; V]^T of a product U V^T: its flow at any width"
     FACTORS = "the factors U and V of a product themselves"
     NEURON = "one linear neuron a <w, x>: its limit in closed form"

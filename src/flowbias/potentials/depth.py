@@ -35,7 +35,12 @@ def power_log_unit(depth: float, log_start: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class DepthPotential(PowerPotential):
-    """Potential of w = w+^D - w-^D from w+(0) = w-(0) = scale; give scale or log_scale."""
+    """Potential of w = w+^D - w-^D from w+(0) = w-(0) = scale; give scale or log_scale.
+
+    >>> potential = fb.DepthPotential(depth=3, scale=0.1)
+    >>> potential.grad_dual(potential.grad(np.array([0.5, -2.0]))).round(12)
+    array([ 0.5, -2. ])
+    """
 
     log_scale: FloatArray
     _start: Scale = field(repr=False)

@@ -24,7 +24,11 @@ _LARGEST_PLAIN_LOG = 150.0
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class DistancePotential(PowerPotential):
-    """Least squared parameter distance from (scale, ..., scale); give scale or log_scale."""
+    """Least squared parameter distance from (scale, ..., scale); give scale or log_scale.
+
+    >>> round(fb.DistancePotential(scale=1.0).value(np.array([0.5])), 4)
+    0.0308
+    """
 
     log_scale: FloatArray
     _start: Scale = field(repr=False)

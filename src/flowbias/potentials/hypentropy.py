@@ -17,7 +17,12 @@ from flowbias.potentials.scale import Scale
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Hypentropy(HyperbolicPotential):
-    """Potential of w = w+^2 - w-^2 from w+(0) = w-(0) = scale; give scale or log_scale."""
+    """Potential of w = w+^2 - w-^2 from w+(0) = w-(0) = scale; give scale or log_scale.
+
+    >>> potential = fb.Hypentropy(scale=0.1)
+    >>> potential.grad_dual(potential.grad(np.array([0.5, -2.0]))).round(12)
+    array([ 0.5, -2. ])
+    """
 
     log_scale: FloatArray
     _start: Scale = field(repr=False)

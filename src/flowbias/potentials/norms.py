@@ -33,7 +33,11 @@ def _read_costs(name: str, weights: ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class L2(Potential):
-    """sum weights w^2 / 2: the kernel limit."""
+    """sum weights w^2 / 2: the kernel limit.
+
+    >>> fb.L2().value(np.array([3.0, -4.0]))
+    12.5
+    """
 
     weights: FloatArray
 
@@ -69,6 +73,9 @@ class L1(Potential):
 
     Negative w may cost something else (`negative_weights`, the same by default), as they do for a
     biased start; a side that costs infinitely much is closed.
+
+    >>> fb.L1().value(np.array([3.0, -4.0])), fb.L1(weights=2.0).value(np.array([3.0, -4.0]))
+    (7.0, 14.0)
     """
 
     weights: FloatArray

@@ -1,0 +1,132 @@
+"""Limits one scale after the other, each started from what the last two predict.
+
+Towards the rich limit the normalized dual is nearly linear in 1 / log(1 / scale^2), so two states
+predict the next one well enough that Newton's method finishes it in a step or two. That serves
+`limit_path`, and a single limit that stalls from a cold start: where fewer coordinates carry the
+fit than there are samples, the interior point may end where double precision no longer shows the
+way, which a descent from a larger scale does not come near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from flowbias._typing import FloatArray
+from flowbias.limits.interior_point import State
+from flowbias.limits.rich_regime import WarmStart
+from flowbias.limits.routes import HasPotential
+from flowbias.routing import unfitting
+from flowbias.solution import Solution, Stats
+
+Found: TypeAlias = tuple[Solution, State | None]
+#: a limit, and the state from which a nearby scale can start
+Attempt: TypeAlias = Callable[[HasPotential, WarmStart | None], Found]
+
+# Scales on the way down, and where that fails.
+RUNGS = (8, 20)
+# How far up the descent begins: as a share of the logarithm of the scale, and at least.
+RISE, LEAST_RISE = 0.9, 10.0
+# Factorizations, in multiples of what has stalled, after which no further scale is tried. A descent
+# that works takes 1 to 4 times as many; one that does not should not take ten times as long.
+WORTH_TRYING = 5
+
+
+class Rescalable(HasPotential, Protocol):
+    """A model that knows the same start at another scale."""
+
+    def at_log_scale(self, log_scale: float) -> HasPotential: ...
+
+
+class Scaled(Rescalable, Protocol):
+    """That also knows its own."""
+
+    @property
+    def log_scale(self) -> FloatArray: ...
+
+
+def in_turn(
+    attempt: Attempt, starts: Iterable[tuple[float, HasPotential]], of_data: int
+) -> Iterator[Found]:
+    """The limit at each log-scale from a prediction of its normalized state.
+
+    The data were factored once (`of_data` factorizations), for all scales.
+    """
+    history: list[tuple[float, State]] = []
+    spared = 0
+    for log_scale, model in starts:
+        solution, state = attempt(model, _predicted(history, log_scale))
+        cost = solution.stats
+        spent = Stats(cost.factorizations - spared, cost.steps, cost.seconds)
+        yield replace(solution, stats=spent), state
+        history = [*history[-1:], (log_scale, state)] if state is not None else []
+        spared = of_data
+
+
+def total(parts: Iterable[Stats]) -> Stats:
+    """What several solves have cost."""
+    costs = list(parts)
+    return Stats(
+        sum(cost.factorizations for cost in costs),
+        sum(cost.steps for cost in costs),
+        sum(cost.seconds for cost in costs),
+    )
+
+
+def from_larger_scales(model: Scaled, stalled: Found, attempt: Attempt, of_data: int) -> Found:
+    """The limit from a descent, if that is certified; what has stalled, if not.
+
+    Either counts what all attempts have cost.
+    """
+    here = _own_log_scale(model)
+    top = here + max(LEAST_RISE, RISE * abs(here))
+    spent = [stalled[0].stats]
+    for rungs in RUNGS:
+        if not _is_worth_trying(spent):
+            break
+        above = map(float, np.linspace(top, here, rungs, endpoint=False))
+        starts = [*((scale, model.at_log_scale(scale)) for scale in above), (here, model)]
+        spent.append(Stats(-of_data, 0, 0.0))
+        still_to_go = range(rungs, -1, -1)
+        for left, found in zip(still_to_go, in_turn(attempt, starts, of_data), strict=True):
+            spent.append(found[0].stats)
+            if not found[0].status.ok or (left and not _is_worth_trying(spent)):
+                break
+        else:
+            route = f"{found[0].route}, down from larger scales"
+            return replace(found[0], route=route, stats=total(spent)), found[1]
+    return replace(stalled[0], stats=total(spent)), stalled[1]
+
+
+def _is_worth_trying(spent: list[Stats]) -> bool:
+    return total(spent).factorizations <= (1 + WORTH_TRYING) * spent[0].factorizations
+
+
+def _own_log_scale(model: Scaled) -> float:
+    """The logarithm of the scale; the geometric mean where there is one per feature."""
+    try:
+        here = float(np.mean(model.log_scale))
+    except (AttributeError, TypeError, ValueError):
+        here = np.nan
+    if not np.isfinite(here):
+        raise unfitting(
+            model,
+            "have a finite `log_scale`, as it declares SCALE",
+            "Give it one, with at_log_scale(log_scale), or do not declare SCALE.",
+        )
+    return here
+
+
+def _predicted(history: list[tuple[float, State]], log_scale: float) -> WarmStart | None:
+    """The last state, with its dual moved along the secant in 1 / log_scale."""
+    if not history:
+        return None
+    last_scale, last = history[-1]
+    before_scale, before = history[0]
+    if not 0 > before_scale > last_scale > log_scale:
+        return WarmStart(last, last.dual)
+    ahead = (1.0 / log_scale - 1.0 / last_scale) / (1.0 / last_scale - 1.0 / before_scale)
+    return WarmStart(last, last.dual + ahead * (last.dual - before.dual))

@@ -1,0 +1,157 @@
+"""What warm refits are made of: systems solved with an older factor, and duals taken away."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flowbias as fb
+from flowbias.estimators import older_factor, withdrawal
+from flowbias.estimators.linear_response import linear_response
+from flowbias.estimators.older_factor import MOST_FACTORIZATIONS, SOLVED, OlderFactor
+from flowbias.estimators.refits import leave_one_out_refits
+from flowbias.estimators.weighted_rows import weighted_rows
+from flowbias.limits.normal_equations import Effort, NormalEquations
+
+N, D = 12, 40
+
+
+def problem(seed):
+    rng = np.random.default_rng(seed)
+    constraint = fb.Regression(rng.standard_normal((N, D)), rng.standard_normal(N)).constraint
+    return rng, constraint, np.exp(rng.standard_normal(D))
+
+
+def dense(constraint, weights):
+    rows = constraint.row_scale[:, None] * constraint.rows
+    return (rows * weights) @ rows.T
+
+
+@given(seed=st.integers(0, 10**6), changed=st.integers(0, D), graded=st.booleans())
+def test_changed_systems_are_solved(seed, changed, graded):
+    rng, constraint, old = problem(seed)
+    new = old.copy()
+    new[:changed] *= np.exp(10.0 * rng.standard_normal(changed))
+    effort, b = Effort(), rng.standard_normal(N)
+    older = OlderFactor(NormalEquations(constraint, old, Effort()).solve)
+    x = older(constraint, new, effort, graded=graded).solve(b)
+    assert np.linalg.norm(dense(constraint, new) @ x - b) <= 1.01 * SOLVED * np.linalg.norm(b)
+    assert effort.factorizations >= graded
+    assert effort.iterations >= 1
+
+
+@pytest.mark.parametrize("changed", [1, 3])
+def test_few_changed_weights_take_few_iterations_and_no_factorization(changed):
+    # A change of rank k has at most k + 1 different eigenvalues beside the identity.
+    rng, constraint, old = problem(0)
+    new = old.copy()
+    new[:changed] *= 1e6
+    effort = Effort()
+    older = OlderFactor(NormalEquations(constraint, old, Effort()).solve)
+    older(constraint, new, effort).solve(rng.standard_normal(N))
+    assert effort.factorizations == 0
+    assert effort.iterations <= changed + 1
+
+
+def test_a_new_factor_serves_the_next_systems():
+    rng, constraint, _ = problem(1)
+    weights = np.exp(8.0 * rng.standard_normal(D))
+    # Of no use as a preconditioner: it says nothing about the system.
+    older, effort = OlderFactor(np.copy), Effort()
+    older(constraint, weights, effort).solve(rng.standard_normal(N))
+    # Given up when it has cost as much as the new one, which needs one iteration.
+    assert (effort.factorizations, effort.iterations) == (1, 1 + N // older_factor.PATIENCE + 1)
+    before = effort.iterations
+    older(constraint, 1.001 * weights, effort).solve(rng.standard_normal(N))
+    assert (effort.factorizations, effort.iterations - before) == (1, 1)
+
+
+def test_no_more_factorizations_than_a_refit_may_make():
+    rng, constraint, _ = problem(2)
+    older, effort = OlderFactor(np.copy), Effort()
+    for k in range(10):
+        weights = np.exp(15.0 * rng.standard_normal(D))
+        older(constraint, weights, effort, graded=k % 2 == 1).solve(rng.standard_normal(N))
+    assert effort.factorizations == MOST_FACTORIZATIONS
+
+
+def test_a_factor_that_is_not_positive_is_replaced():
+    rng, constraint, weights = problem(3)
+    older, effort, b = OlderFactor(np.negative), Effort(), rng.standard_normal(N)
+    x = older(constraint, weights, effort).solve(b)
+    # At once: the first look shows it, and the new factor needs one iteration.
+    assert (effort.factorizations, effort.iterations) == (1, 2)
+    np.testing.assert_allclose(dense(constraint, weights) @ x, b, atol=SOLVED)
+
+
+def recorded_parts(monkeypatch, model, X, y):
+    """The refits, with the parts of the way that were tried."""
+    parts = []
+    polish = withdrawal.polish
+
+    def watched(*args, **options):
+        parts.append(options["tol"])
+        return polish(*args, **options)
+
+    monkeypatch.setattr(withdrawal, "polish", watched)
+    return leave_one_out_refits(model, X, y), parts
+
+
+@pytest.mark.parametrize("model", [fb.DiagonalNet(depth=3, scale=0.01)], ids=repr)
+def test_the_way_is_gone_in_parts_where_its_prediction_leaves_the_domain(monkeypatch, model):
+    X, y, _ = fb.datasets.sparse_regression(n=15, d=60, sparsity=3, noise_var=0.1, rng=0)
+    found, parts = recorded_parts(monkeypatch, model, X, y)
+    assert not found.from_scratch.any()
+    assert withdrawal.ON_THE_WAY in parts
+    assert len(parts) > len(y)
+
+
+def test_a_part_that_fails_is_tried_shorter(monkeypatch):
+    # So few Newton steps are not enough for the whole way at this scale.
+    monkeypatch.setattr(withdrawal, "MAX_STEPS", 4)
+    X, y, _ = fb.datasets.sparse_regression(n=15, d=60, sparsity=3, noise_var=0.1, rng=0)
+    model = fb.DiagonalNet(depth=2, scale=1e-8)
+    found, parts = recorded_parts(monkeypatch, model, X, y)
+    assert len(parts) > len(y)
+    assert not found.from_scratch.all()
+    for i in np.flatnonzero(~found.from_scratch)[:3]:
+        others = np.arange(len(y)) != i
+        expected = y[i] - X[i] @ fb.limit(model, X[others], y[others]).w
+        np.testing.assert_allclose(found.residuals[i], expected, atol=1e-8)
+
+
+def test_no_way_at_all_is_given_up_early(monkeypatch):
+    X, y, _ = fb.datasets.sparse_regression(n=10, d=60, sparsity=3, noise_var=0.1, rng=0)
+    model = fb.DiagonalNet(depth=10, scale=0.01)
+    found, parts = recorded_parts(monkeypatch, model, X, y)
+    assert found.from_scratch.all()
+    assert len(parts) <= withdrawal.FIRST_PARTS * len(y)
+
+
+def test_a_way_that_takes_too_many_products_is_given_up(monkeypatch):
+    monkeypatch.setattr(withdrawal, "MAX_ITERATIONS", 2)
+    X, y, _ = fb.datasets.sparse_regression(n=10, d=60, sparsity=3, noise_var=0.1, rng=0)
+    found, parts = recorded_parts(monkeypatch, fb.DiagonalNet(depth=3, scale=0.003), X, y)
+    assert found.from_scratch.any()
+    assert (found.iterations[found.from_scratch] > 2 * (len(y) - 1)).all()
+    assert len(parts) < withdrawal.FIRST_PARTS * len(y)
+
+
+def test_the_response_is_resolved_or_says_why_not():
+    X = np.random.default_rng(0).standard_normal((4, 12))
+    rows = weighted_rows(X, X[:, 0], fit_intercept=False)
+    assert linear_response(fb.DiagonalNet(depth=2, scale=0.1), rows).is_resolved
+    response = linear_response(fb.DiagonalNet(depth=2, log_scale=-5000.0), rows)
+    assert not response.is_resolved
+    with pytest.raises(fb.SolveError, match="leave_one_out_refits"):
+        _ = response.inverse
+
+
+def test_conjugate_gradients_stop_where_they_are_told(monkeypatch):
+    rng, constraint, _ = problem(4)
+    monkeypatch.setattr(older_factor, "MOST_FACTORIZATIONS", 0)
+    effort = Effort()
+    weights = np.exp(30.0 * rng.standard_normal(D))
+    OlderFactor(np.copy)(constraint, weights, effort).solve(rng.standard_normal(N))
+    assert effort.iterations <= older_factor.IN_ROUNDING * N
+    assert effort.factorizations == 0

@@ -1,0 +1,131 @@
+"""Limits that stall from a cold start: down from larger scales, or with the dual of the weights."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import flowbias as fb
+from flowbias.limits import dual_newton, newton, rich_regime, scale_descent, solve
+from flowbias.limits import interior_point as ip
+from flowbias.limits.refined_dual import asked_for
+
+DESCENDED = "down from larger scales"
+REPAIRED = "dual from the weights in use"
+
+
+def sparse(seed, n, d, k, mean=0.0, equal=False):
+    """y is a combination of k < n features: fewer coordinates carry the fit than samples."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) + mean
+    w = np.zeros(d)
+    w[:k] = 1.0 if equal else rng.standard_normal(k)
+    return X, X @ w
+
+
+#: Data and scales that stall from a cold start.
+STALLS = [
+    (sparse(696575915, 21, 25, 9, mean=0.5, equal=True), 1.2712060220761376e-11),
+    (sparse(153109323, 15, 27, 6, mean=0.5, equal=True), 7.751167297299215e-09),
+    (sparse(552105280, 32, 44, 17), 2.9896657937119536e-12),
+    (sparse(44886536, 31, 40, 9), 5.574720397009593e-09),
+    (sparse(5, 40, 400, 8), 1e-300),
+]
+
+
+def cold(model, X, y, tol=1e-10):
+    return solve._attempted(model, fb.Regression(X, y), tol, None)[0]
+
+
+@pytest.mark.parametrize("case", range(len(STALLS)))
+def test_a_stall_is_cured(case):
+    (X, y), scale = STALLS[case]
+    model = fb.DiagonalNet(depth=2, scale=scale)
+    assert not cold(model, X, y).status.ok
+    found = fb.limit(model, X, y)
+    assert found.route.endswith(DESCENDED)
+    proof = fb.certify(X, y, found.w, found.dual, model.potential, model.shift, tol=1e-10)
+    assert proof.ok
+    # At scale zero the l1 norm is least. The bending term is 1 / log(1 / scale^2) beside it.
+    least = np.abs(fb.rich_limit(model, X, y).w).sum()
+    assert least * (1.0 - 1e-9) <= np.abs(found.w).sum() <= least * (1.0 - 0.5 / np.log(scale))
+
+
+def test_every_factorization_counts(monkeypatch):
+    made = []
+    whole = newton.NormalEquations
+
+    class Counted(whole):
+        def __init__(self, *args, **options):
+            made.append(1)
+            super().__init__(*args, **options)
+
+    for module in (newton, dual_newton, rich_regime, ip):
+        monkeypatch.setattr(module, "NormalEquations", Counted)
+    monkeypatch.setattr(newton.polish, "__kwdefaults__", {"systems": Counted})
+    monkeypatch.setattr(dual_newton.DualNewton.__init__, "__defaults__", (Counted,))
+    (X, y), scale = STALLS[1]
+    found = fb.limit(fb.DiagonalNet(depth=2, scale=scale), X, y)
+    assert found.route.endswith(DESCENDED)
+    # The data are factored once, for all scales.
+    assert found.stats.factorizations == len(made) + 1
+
+
+def test_models_that_cannot_move_their_scale_say_that_they_stall():
+    (X, y), scale = STALLS[1]
+    potential = fb.DiagonalNet(depth=2, scale=scale).potential
+    found = fb.limit(potential, X, y, throw=False)
+    assert found.status.name == "STALLED"
+    np.testing.assert_array_equal(found.w, cold(potential, X, y).w)
+
+
+def test_what_stalls_all_the_way_down_is_returned_as_it_was(monkeypatch):
+    monkeypatch.setattr(scale_descent, "RUNGS", (1, 2))
+    # Rows that nearly repeat each other, with outputs that do not.
+    X, y = np.array([[1.0, 2.0], [1.0, 2.0 + 1e-12]]), np.array([1.0, 5.0])
+    model = fb.DiagonalNet(depth=2, scale=0.1)
+    first, found = cold(model, X, y), fb.limit(model, X, y, throw=False)
+    assert found.status.name == "STALLED"
+    assert DESCENDED not in found.route
+    np.testing.assert_array_equal(found.w, first.w)
+    assert found.stats.factorizations > first.stats.factorizations
+
+
+@example(seed=44886536, shape=(31, 40, 9), scale=5.574720397009593e-09)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    shape=st.sampled_from([(10, 14, 3), (15, 60, 4), (25, 40, 12), (40, 120, 5)]),
+    scale=st.sampled_from([1e-4, 1e-6, 1e-7, 3e-8, 1e-8, 3e-9, 1e-9, 1e-10, 1e-12, 1e-300]),
+)
+def test_sparse_targets_are_certified_and_old_answers_keep_their_bits(seed, shape, scale):
+    X, y = sparse(seed, *shape)
+    model = fb.DiagonalNet(depth=2, scale=scale)
+    found, first = fb.limit(model, X, y), cold(model, X, y)
+    assert found.status.ok
+    assert first.status.ok == (DESCENDED not in found.route)
+    if first.status.ok:
+        np.testing.assert_array_equal(found.w, first.w)
+        np.testing.assert_array_equal(found.dual, first.dual)
+        assert found.stats.factorizations == first.stats.factorizations
+
+
+@pytest.mark.parametrize("scale", [10**-2.4, 1e-3])
+def test_deep_networks_whose_light_weights_ask_for_another_dual(scale):
+    X, y, _ = fb.datasets.sparse_regression(n=150, rng=1)
+    model = fb.DiagonalNet(depth=10, scale=scale)
+    found = fb.limit(model, X, y)
+    assert found.route.endswith(REPAIRED)
+    # The scale's 10th power is far below the rounding of w: this is the limit of scale zero, which
+    # a linear program finds.
+    end = fb.rich_limit(model, X, y).w
+    np.testing.assert_allclose(found.w, end, atol=1e-8 * np.abs(end).max())
+
+
+def test_a_dual_that_the_weights_do_not_determine_is_left_alone():
+    X, y = sparse(0, 5, 12, 5)
+    model = fb.DiagonalNet(depth=4, scale=0.1)
+    found = fb.limit(model, X, y)
+    outside = np.full(12, np.nan)
+    with np.errstate(all="ignore"):
+        kept = asked_for(model.potential, model.shift, X, outside, found.dual)
+    np.testing.assert_array_equal(kept, found.dual)
