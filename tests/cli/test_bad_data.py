@@ -188,9 +188,10 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     def denied(*_: object, **__: object) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_text", denied)
+    file = csv_file(tmp_path, GOOD)
+    monkeypatch.setattr(Path, "open", denied)
     with pytest.raises(InputError, match=r"cannot read .*: Permission denied"):
-        read_data(csv_file(tmp_path, GOOD))
+        read_data(file)
 
 
 @pytest.mark.parametrize(

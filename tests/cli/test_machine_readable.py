@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flowbias.cli.machine_readable import to_json
+from flowbias.data_files.contents import to_json
 
 
 @example([math.nan, [math.inf, -math.inf]])

@@ -11,6 +11,7 @@ from flowbias.cli.cite import cite
 from flowbias.cli.console import results
 from flowbias.cli.exit_codes import explanation
 from flowbias.cli.experiment_list import list_experiments
+from flowbias.cli.explore import explore
 from flowbias.cli.image_data import image_data
 from flowbias.cli.limit import limit
 from flowbias.cli.path import path
@@ -47,7 +48,7 @@ def flowbias(
 
 
 app.command("list")(list_experiments)
-for command in (run, reproduce, limit, path, regime, cite):
+for command in (run, reproduce, limit, path, regime, explore, cite):
     app.command()(command)
 app.add_typer(image_data)
 

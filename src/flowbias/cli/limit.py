@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -51,6 +51,7 @@ def limit(
     from flowbias.cli.data import read_data
     from flowbias.cli.output_file import check_output
     from flowbias.cli.start import start_of
+    from flowbias.data_files.limit_files import limit_document
     from flowbias.limits import limit as solve
 
     network = start_of(depth, shape, scale=scale, log_scale=log_scale)
@@ -61,7 +62,7 @@ def limit(
     if out is not None:
         _write(out, read, network, solution)
     if json:
-        write_json(_document(read, network, solution))
+        write_json(limit_document(str(read.file), read.read, network, solution))
     else:
         _show(read, network, solution)
         if out is not None:
@@ -70,7 +71,7 @@ def limit(
 
 
 def _show(data: Data, network: Network, solution: Solution) -> None:
-    from flowbias.cli.measures import count_above_negligible, largest, norms
+    from flowbias.data_files.measures import count_above_negligible, largest, norms
 
     console = results()
     certificate, stats = solution.certificate, solution.stats
@@ -106,61 +107,12 @@ def _status(solution: Solution) -> str:
     return name if name == "CERTIFIED" else f"{name}: {solution.message}"
 
 
-def _numbers(solution: Solution) -> dict[str, Any]:
-    """The certificate, under the names that every output uses."""
-    certificate = solution.certificate
-    return {
-        "feasibility": certificate.feasibility,
-        "stationarity": certificate.stationarity,
-        "gap": certificate.gap,
-        "error_bound": certificate.error_bound,
-        "tol": certificate.tol,
-    }
-
-
-def _document(data: Data, network: Network, solution: Solution) -> dict[str, Any]:
-    from flowbias.cli.measures import count_above_negligible, norms
-
-    l1, l2 = norms(solution.w)
-    return {
-        "data": str(data.file),
-        "samples": len(data.problem.X),
-        "features": len(solution.w),
-        "model": repr(network),
-        "depth": network.depth,
-        "log_scale": float(network.log_scale),
-        "status": solution.status.name,
-        "certified": solution.status.ok,
-        "message": solution.message,
-        "route": solution.route,
-        "certificate": _numbers(solution),
-        "l1": l1,
-        "l2": l2,
-        "nonzero": count_above_negligible(solution.w),
-        "factorizations": solution.stats.factorizations,
-        "seconds": solution.stats.seconds,
-        "names": data.names,
-        "w": solution.w.tolist(),
-        "dual": solution.dual.tolist(),
-    }
-
-
 def _write(file: Path, data: Data, network: Network, solution: Solution) -> None:
-    from flowbias.cli.output_file import csv_bytes, npz_bytes, write_file
+    from flowbias.cli.output_file import write_file
+    from flowbias.data_files.limit_files import limit_csv, limit_npz
 
     if file.suffix.lower() == ".csv":
-        named = [(data.name(i), float(value)) for i, value in enumerate(solution.w)]
-        content = csv_bytes(("feature", "w"), named)
+        content = limit_csv(data.read, solution)
     else:
-        content = npz_bytes(
-            {
-                "w": solution.w,
-                "dual": solution.dual,
-                **_numbers(solution),
-                "status": solution.status.name,
-                "route": solution.route,
-                "depth": network.depth,
-                "log_scale": float(network.log_scale),
-            }
-        )
+        content = limit_npz(network, solution)
     write_file(file, content)

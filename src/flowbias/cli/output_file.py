@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from flowbias._atomic import write_atomically
 from flowbias.problem import InputError
@@ -38,19 +33,3 @@ def write_file(file: Path, content: bytes) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise OutputError(f"--out: cannot write {str(file)!r}: {reason}.") from error
-
-
-def npz_bytes(members: Mapping[str, Any]) -> bytes:
-    """A NumPy archive; words and numbers become arrays without dimensions, never pickles."""
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **members)
-    return buffer.getvalue()
-
-
-def csv_bytes(names: Sequence[str], rows: Iterable[Iterable[str | float]]) -> bytes:
-    """Comma-separated values; numbers with all their digits."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(names)
-    writer.writerows(rows)  # csv writes floats by repr, which reads back to the same bits
-    return text.getvalue().encode()

@@ -92,7 +92,7 @@ def _show(swept: Sweep) -> None:
 
 
 def _cells(solution: Any) -> tuple[str, ...]:
-    from flowbias.cli.measures import count_above_negligible, norms
+    from flowbias.data_files.measures import count_above_negligible, norms
 
     l1, l2 = norms(solution.w)
     bound = f"{solution.certificate.error_bound:.1e}"

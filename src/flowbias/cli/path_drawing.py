@@ -11,47 +11,41 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._drawing import MOST_CURVES, THIN, apart, new_figure
+from flowbias._look import COLOURS, INK, STYLE
 from flowbias._typing import FloatArray
-from flowbias.cli.measures import largest
 from flowbias.cli.scale_sweep import Sweep
 from flowbias.cli.start import scale_text
-from flowbias.experiments.drawing import DEPTH_COLOURS, INK, STYLE
+from flowbias.data_files.measures import largest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _SIZE = (8.0, 5.0)
-# Coefficients with a colour and a name; the others are thin lines, as many as still say something.
-_COLOURS = tuple(DEPTH_COLOURS.values())
-_MAX_THIN = 300
 _LONGEST_NAME = 14
 # In shares of the span of the scales: from the curves to the dots, from the dots to the names, and
 # from the dots to the edges of the axes.
 _TO_DOTS, _TO_NAMES, _LEFT_EDGE, _RIGHT_EDGE = 0.10, 0.04, 0.26, 0.06
 # In shares of the height: between two names.
 _NAME_DISTANCE = 0.055
-_THIN: dict[str, Any] = {"color": INK, "linewidth": 0.7, "alpha": 0.35}
 # Below this many decades, 2 and 5 are ticks as well.
 _FEW_DECADES = 2.0
 _LOG_TEN = float(np.log(10.0))
 
 
 def draw_path(swept: Sweep) -> Figure:
-    """The figure, made without pyplot: no window, no global state."""
+    """The figure."""
     import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=_SIZE, layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(*_SIZE)
         axes = figure.subplots()
         x = swept.path.log_scales / _LOG_TEN
-        ranked = largest(np.abs(swept.w).max(axis=0), len(_COLOURS) + _MAX_THIN)
-        named, thin = ranked[: len(_COLOURS)], ranked[len(_COLOURS) :]
+        ranked = largest(np.abs(swept.w).max(axis=0), len(COLOURS) + MOST_CURVES)
+        named, thin = ranked[: len(COLOURS)], ranked[len(COLOURS) :]
         axes.plot(_ends(x), (0.0, 0.0), color=INK, linewidth=0.9)
-        axes.plot(x, swept.w[:, thin], **_THIN, zorder=1)
+        axes.plot(x, swept.w[:, thin], **THIN, zorder=1)
         _draw_named(axes, x, swept, named)
         _label(axes, x, swept, shown=len(ranked))
     return figure
@@ -74,7 +68,7 @@ def _draw_named(axes: Axes, x: FloatArray, swept: Sweep, named: list[int]) -> No
     beside = left - _TO_NAMES * (x[0] - x[-1])
     drawn = np.vstack([swept.w, swept.rich.w, swept.kernel.w])
     heights = apart(swept.rich.w[named], _NAME_DISTANCE * float(np.ptp(drawn)))
-    for feature, height, colour in zip(named, heights, _COLOURS, strict=False):
+    for feature, height, colour in zip(named, heights, COLOURS, strict=False):
         curve, rich, kernel = swept.w[:, feature], swept.rich.w[feature], swept.kernel.w[feature]
         fine: dict[str, Any] = {"color": colour, "linewidth": 1.0, "linestyle": ":"}
         axes.plot(x, curve, color=colour, zorder=3)
@@ -136,34 +130,6 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _power(exponent: float) -> str:
     return f"$10^{{{exponent:.0f}}}$"
-
-
-def apart(values: FloatArray, distance: float) -> FloatArray:
-    """The values moved as little as an even treatment allows, until all are `distance` apart.
-
-    Values that come too close form a group, spaced evenly around the mean of its members.
-    """
-    order = np.argsort(values, kind="stable")
-    groups: list[list[float]] = []
-    for value in values[order]:
-        groups.append([float(value)])
-        while len(groups) > 1 and _bottom(groups[-1], distance) < _top(groups[-2], distance):
-            groups[-2:] = [groups[-2] + groups[-1]]
-    placed = np.empty(len(values))
-    placed[order] = [
-        _bottom(group, distance) + (i + 0.5) * distance
-        for group in groups
-        for i in range(len(group))
-    ]
-    return placed
-
-
-def _bottom(group: list[float], distance: float) -> float:
-    return float(np.mean(group)) - 0.5 * distance * len(group)
-
-
-def _top(group: list[float], distance: float) -> float:
-    return float(np.mean(group)) + 0.5 * distance * len(group)
 
 
 def _short(name: str) -> str:

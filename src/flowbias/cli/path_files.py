@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flowbias.cli.output_file import csv_bytes, npz_bytes
 from flowbias.cli.path_drawing import draw_path, picture_bytes
 from flowbias.cli.scale_sweep import Sweep
+from flowbias.data_files.contents import csv_bytes, npz_bytes
 
 
 def _csv(swept: Sweep) -> bytes:

@@ -12,8 +12,7 @@ import io
 import math
 import re
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -31,9 +30,9 @@ class Line(NamedTuple):
     fields: list[str]
 
 
-def read_csv(file: Path) -> tuple[FloatArray, list[str] | None]:
+def read_csv(content: BinaryIO) -> tuple[FloatArray, list[str] | None]:
     """The numbers, one row per line, and the names of the columns if there is a header."""
-    lines = _lines(file)
+    lines = _lines(content)
     if not lines:
         raise InputError("must hold some numbers, got an empty file.")
     names = _header(lines[0])
@@ -53,11 +52,11 @@ def read_csv(file: Path) -> tuple[FloatArray, list[str] | None]:
     return numbers, names
 
 
-def _lines(file: Path) -> list[Line]:
+def _lines(content: BinaryIO) -> list[Line]:
     """The lines that are not blank."""
     try:
-        # utf-8-sig: spreadsheets put a mark at the start of what they export.
-        text = file.read_text(encoding="utf-8-sig")
+        # utf-8-sig: spreadsheets put a mark at the start of what they export. Any kind of line end.
+        text = io.TextIOWrapper(content, encoding="utf-8-sig").read()
     except UnicodeDecodeError as error:
         raise InputError(
             f"must be text, got the byte 0x{error.object[error.start]:02x} at position "
