@@ -1,0 +1,238 @@
+"""One browser tab: a view, what its reader has set, and what the page is told to show."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import logging
+import secrets
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from flowbias._version import __version__
+from flowbias.explorer import catalogue
+from flowbias.explorer.address import last_texts, settings_of
+from flowbias.explorer.controls import Upload
+from flowbias.explorer.host_check import page_policy
+from flowbias.explorer.newest import Newest
+from flowbias.explorer.view import Download, View
+from flowbias.explorer.widgets import widget
+from flowbias.flows.trajectory import FlowError
+from flowbias.problem import InputError
+from flowbias.solution import SolveError
+
+if TYPE_CHECKING:
+    from bokeh.document import Document
+    from jinja2 import Template
+
+# Errors that carry their remedy: the page shows their text as it is.
+EXPECTED = (InputError, SolveError, FlowError)
+BUG = (
+    "Something unexpected went wrong ({error}). It is written to the terminal that runs "
+    "`flowbias explore`; move a control to go on."
+)
+_log = logging.getLogger("flowbias.explorer")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a reader asked for: settings, and the number under which they asked."""
+
+    serial: int
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What came of it: a scene with its words, or why there is none."""
+
+    serial: int
+    scene: Any = None
+    text: str = ""
+    code: str = ""
+    downloads: tuple[Download, ...] = ()
+    error: str = ""
+
+
+def explore(view: View[Any], wish: Wish) -> Found:
+    """Everything that a wish needs computed. Never raises: the page has to go on."""
+    try:
+        scene = view.scene(wish.settings)
+        return Found(
+            wish.serial,
+            scene,
+            prose(view.text(scene)),
+            view.code(wish.settings),
+            view.downloads(scene),
+        )
+    except EXPECTED as error:
+        return Found(wish.serial, error=str(error))
+    except Exception as error:
+        _log.exception("view %s failed for %s", view.name, shortened(wish.settings))
+        return Found(wish.serial, error=BUG.format(error=f"{type(error).__name__}: {error}"))
+
+
+def shortened(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings for a log: files may be large."""
+    return {name: repr(value)[:80] for name, value in settings.items()}
+
+
+def prose(markdown: str) -> str:
+    """Markdown as HTML. Tags in it are shown, not obeyed: a text may quote what a reader typed."""
+    rendered: str = _markdown().render(markdown)
+    return rendered
+
+
+@cache
+def _markdown() -> Any:
+    from markdown_it import MarkdownIt
+
+    return MarkdownIt("commonmark", {"html": False}).enable("table")
+
+
+class Tab:
+    """Listens to one page and answers it.
+
+    The page and the server talk through two Bokeh sources: the page replaces the data of `asked`,
+    the server those of the figures and then of `answer`.
+    """
+
+    def __init__(self, document: Document, view: View[Any], pool: Executor) -> None:
+        from bokeh.models import ColumnDataSource
+
+        self._document, self._view = document, view
+        self.pictures = view.pictures()
+        self._files: dict[str, bytes] = {}
+        self._downloads: dict[str, Download] = {}
+        self._newest = Newest(pool, partial(explore, view), self._hand_over)
+        self._asked = ColumnDataSource(name="asked", data={"json": [""]})
+        self._answer = ColumnDataSource(name="answer", data={"json": [""]})
+        self._asked.on_change(
+            "data", lambda _name, _old, new: self._hear(json.loads(new["json"][0]))
+        )
+        for source in (self._asked, self._answer):
+            document.add_root(source)
+        for place, drawn in enumerate(self.pictures.figures):
+            drawn.figure.name = f"figure-{place}"
+            document.add_root(drawn.figure)
+        document.on_session_destroyed(lambda _session: self._newest.close())
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        handlers = {"show": self._show, "upload": self._upload, "download": self._send}
+        handlers[message["kind"]](message)
+
+    def _show(self, message: Mapping[str, Any]) -> None:
+        settings = settings_of(self._view.controls, message["texts"]) | self._files
+        self._newest.ask(Wish(message["serial"], settings))
+
+    def _upload(self, message: Mapping[str, Any]) -> None:
+        """Keep a file under its control's name, then show the view with it."""
+        name = message["name"]
+        control = next(
+            one for one in self._view.controls if isinstance(one, Upload) and one.name == name
+        )
+        try:
+            content = base64.b64decode(message["base64"], validate=True)
+        except binascii.Error as error:
+            return self._say(
+                Found(message["serial"], error=f"{control.label}: {error}. Try again.")
+            )
+        if len(content) > control.largest:
+            text = (
+                f"{control.label}: must have at most {control.largest} bytes, got {len(content)}. "
+                "Use flowbias limit on the command line for larger files."
+            )
+            return self._say(Found(message["serial"], error=text))
+        self._files[name] = content
+        return self._show(message)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        """A file of the scene that is shown, as the page asked for it by its name."""
+        wanted = self._downloads.get(message["name"])
+        if wanted is not None:
+            content = base64.b64encode(wanted.content).decode("ascii")
+            self._tell(
+                {"file": {"name": wanted.name, "base64": content}, "serial": message["serial"]}
+            )
+
+    def _hand_over(self, found: Found) -> None:
+        """From the thread that computed to the one that may touch the document."""
+        self._document.add_next_tick_callback(partial(self._say_at_once, found))
+
+    def _say_at_once(self, found: Found) -> None:
+        """In one message: each of its own would have the page laid out anew."""
+        from panel.io.document import unlocked
+        from panel.io.state import set_curdoc
+
+        with set_curdoc(self._document), unlocked("collect"):
+            self._say(found)
+
+    def _say(self, found: Found) -> None:
+        if not found.error:
+            try:
+                self.pictures.show(found.scene)
+            except Exception as error:
+                _log.exception("view %s could not be drawn", self._view.name)
+                failed = BUG.format(error=f"{type(error).__name__}: {error}")
+                return self._tell({"serial": found.serial, "error": failed})
+            self._downloads = {one.name: one for one in found.downloads}
+        return self._tell(
+            {
+                "serial": found.serial,
+                "error": found.error,
+                "text": found.text,
+                "code": found.code,
+                "downloads": [{"name": one.name, "label": one.label} for one in found.downloads],
+            }
+        )
+
+    def _tell(self, answer: Mapping[str, Any]) -> None:
+        self._answer.data = {"json": [json.dumps(answer)]}
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """Opens a tab for every page that is asked for."""
+
+    hosts: tuple[str, ...]
+    pool: Executor
+
+    def open(self) -> None:
+        """Fill the document of a new session with the view that its address names."""
+        from panel.io.state import state
+
+        document = state.curdoc
+        texts = last_texts(document.session_context.request.arguments)
+        view = catalogue.view(texts.get("view", ""))
+        settings = settings_of(view.controls, texts)
+        tab = Tab(document, view, self.pool)
+        document.title = f"{view.title} - flowbias explore"
+        # The page has its own way to say that the server is gone, and to come back.
+        document.config.reconnect_session = False
+        document.config.notify_connection_status = False
+        nonce = secrets.token_urlsafe(16)
+        document.template = template()
+        document.template_variables.update(
+            nonce=nonce,
+            policy=page_policy(nonce, self.hosts),
+            version=__version__,
+            view=view,
+            views=[{"name": name, "title": title} for name, title in catalogue.TITLES.items()],
+            widgets=[widget(control, settings[control.name]) for control in view.controls],
+            figures=tab.pictures.figures,
+        )
+
+
+@cache
+def template() -> Template:
+    """The page. Every value is escaped, except what Bokeh renders itself."""
+    from jinja2 import Environment, PackageLoader
+
+    environment = Environment(
+        loader=PackageLoader("flowbias.explorer", "resources"), autoescape=True, trim_blocks=True
+    )
+    return environment.get_template("page.html.jinja")

@@ -1,0 +1,225 @@
+// The page's side: controls send what they are set to, answers are shown when figures have changed.
+"use strict";
+(() => {
+  const page = JSON.parse(document.getElementById("page-data").textContent);
+  const byId = id => document.getElementById(id);
+  const controlOf = one => byId(`control-${one.name}`);
+  const of = kind => page.widgets.filter(one => one.kind === kind);
+  // A moving slider sends at most this often, and not before its last picture is drawn,
+  // unless that takes longer than the patience of a reader.
+  const PACE = 30, PATIENCE = 400, TYPING = 300, ADDRESS_PAUSE = 300, PLAY_PACE = 80;
+
+  // --- what is set -----------------------------------------------------------------------------
+  const initial = Object.fromEntries(page.widgets.map(one => [one.name, one.value]));
+  const readers = {
+    slider: one => one.values[Number(controlOf(one).value)],
+    choice: one => controlOf(one).value,
+    text: one => controlOf(one).value,
+  };
+  const texts = () => Object.fromEntries(
+    page.widgets.filter(one => one.kind in readers).map(one => [one.name, readers[one.kind](one)]));
+
+  const speak = one => {
+    const word = one.words[Number(controlOf(one).value)];
+    controlOf(one).setAttribute("aria-valuetext", word);
+    byId(`word-${one.name}`).textContent = word;
+  };
+
+  let addressTimer = null;
+  const writeAddress = () => {
+    clearTimeout(addressTimer);
+    addressTimer = setTimeout(() => {
+      const query = new URLSearchParams({view: page.view, ...texts()});
+      history.replaceState(null, "", `?${query}`);
+    }, ADDRESS_PAUSE);
+  };
+
+  // --- asking ------------------------------------------------------------------------------------
+  let model = null, serial = 0, drawn = 0, sentAt = 0, wanted = false, timer = null;
+  const send = message => {
+    serial += 1;
+    sentAt = performance.now();
+    model.asked.data = {json: [JSON.stringify({serial, texts: texts(), ...message})]};
+  };
+  const attempt = () => {
+    clearTimeout(timer);
+    if (!wanted || model === null) return;
+    const waited = performance.now() - sentAt;
+    const needed = drawn >= serial ? PACE : PATIENCE;
+    if (waited < needed) { timer = setTimeout(attempt, needed - waited); return; }
+    wanted = false;
+    send({kind: "show"});
+  };
+  const ask = () => { wanted = true; writeAddress(); attempt(); };
+
+  // --- answers -----------------------------------------------------------------------------------
+  const complain = text => {
+    byId("error").hidden = !text;
+    byId("error").firstElementChild.textContent = text;
+    document.body.classList.toggle("failed", Boolean(text));
+  };
+  const save = file => {
+    const bytes = Uint8Array.from(atob(file.base64), letter => letter.charCodeAt(0));
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([bytes]));
+    link.download = file.name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
+  };
+  const offer = downloads => {
+    byId("downloads").replaceChildren(...downloads.map(one => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.textContent = one.label;
+      button.addEventListener("click", () => send({kind: "download", name: one.name}));
+      return button;
+    }));
+  };
+  const show = answer => {
+    if (answer.file) save(answer.file);
+    else if (answer.error) complain(answer.error);
+    else {
+      complain("");
+      byId("text").innerHTML = answer.text;  // rendered by the server, with every tag escaped
+      byId("code").textContent = answer.code;
+      offer(answer.downloads);
+    }
+    dress();
+    // Bokeh paints in the next frame; in the one after that the reader has seen it.
+    requestAnimationFrame(() => requestAnimationFrame(() => {
+      drawn = Math.max(drawn, answer.serial);
+      document.body.dataset.drawn = drawn;
+      attempt();
+      dispatchEvent(new CustomEvent("drawn"));
+    }));
+  };
+
+  // --- colours of the figures: the page's own ------------------------------------------------------
+  const dress = () => {
+    if (model === null) return;
+    const style = getComputedStyle(document.documentElement);
+    const [ink, soft, rule, paper] =
+      ["--ink", "--soft", "--rule", "--paper"].map(name => style.getPropertyValue(name).trim());
+    const axis = {
+      axis_label_text_color: ink, major_label_text_color: ink, axis_line_color: soft,
+      major_tick_line_color: soft, minor_tick_line_color: soft,
+    };
+    const bar = {title_text_color: ink, major_label_text_color: ink, background_fill_color: paper};
+    const legend = {
+      label_text_color: ink, title_text_color: ink, background_fill_color: paper,
+      border_line_color: rule,
+    };
+    const looks = {
+      LinearAxis: axis, LogAxis: axis, CategoricalAxis: axis, Legend: legend, ColorBar: bar,
+      Title: {text_color: ink}, Label: {text_color: ink},
+    };
+    for (const root of model.document.roots())
+      for (const part of root.references())
+        if (part.type in looks && part.attributes.tags?.includes("own colours") !== true)
+          part.setv(looks[part.type], {sync: false});
+  };
+
+  // --- controls ----------------------------------------------------------------------------------
+  const complainIfTooLarge = (one, file) => {
+    if (file.size <= one.largest) return false;
+    complain(`${one.label}: must have at most ${one.largest} bytes, got ${file.size}. ` +
+             "Use flowbias limit on the command line for larger files.");
+    return true;
+  };
+  for (const one of of("slider"))
+    controlOf(one).addEventListener("input", () => { speak(one); ask(); });
+  for (const one of of("choice")) controlOf(one).addEventListener("change", ask);
+  for (const one of of("text")) {
+    let typing = null;
+    controlOf(one).addEventListener("input", () => {
+      clearTimeout(typing);
+      typing = setTimeout(ask, TYPING);
+    });
+  }
+  for (const one of of("upload"))
+    controlOf(one).addEventListener("change", () => {
+      const file = controlOf(one).files[0];
+      if (!file || complainIfTooLarge(one, file)) return;
+      const reader = new FileReader();
+      reader.addEventListener("load", () => {
+        const base64 = reader.result.slice(reader.result.indexOf(",") + 1);
+        send({kind: "upload", name: one.name, base64: file.size ? base64 : ""});
+      });
+      reader.addEventListener("error", () => complain(`${one.label}: ${reader.error.message}`));
+      reader.readAsDataURL(file);
+    });
+  byId("reset").addEventListener("click", () => { location.search = `?view=${page.view}`; });
+
+  // --- play ----------------------------------------------------------------------------------------
+  for (const button of document.querySelectorAll("[data-plays]")) {
+    const one = page.widgets.find(widget => widget.name === button.dataset.plays);
+    const slider = controlOf(one), last = Number(slider.max);
+    let beat = null;
+    const stop = () => {
+      clearTimeout(beat);
+      beat = null;
+      button.textContent = "Play";
+      button.setAttribute("aria-pressed", "false");
+    };
+    const step = () => {
+      if (drawn < serial) { beat = setTimeout(step, PACE); return; }
+      if (Number(slider.value) >= last) { stop(); return; }
+      slider.value = Number(slider.value) + 1;
+      speak(one);
+      ask();
+      beat = setTimeout(step, PLAY_PACE);
+    };
+    button.addEventListener("click", () => {
+      if (beat !== null) { stop(); return; }
+      if (Number(slider.value) >= last) slider.value = 0;
+      button.textContent = "Stop";
+      button.setAttribute("aria-pressed", "true");
+      step();
+    });
+    slider.addEventListener("pointerdown", stop);
+    slider.addEventListener("keydown", stop);
+  }
+
+  // --- copying, theme, a server that is gone --------------------------------------------------------
+  byId("copy").addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(byId("code").textContent);
+      byId("copied").textContent = "Copied.";
+    } catch {
+      byId("code").closest("details").open = true;
+      getSelection().selectAllChildren(byId("code"));
+      byId("copied").textContent = "Selected: press Ctrl-C.";
+    }
+    setTimeout(() => { byId("copied").textContent = ""; }, 3000);
+  });
+  const nameTheme = () => {
+    const dark = document.documentElement.dataset.theme === "dark";
+    byId("theme").setAttribute("aria-pressed", String(dark));
+    dress();
+  };
+  byId("theme").addEventListener("click", () => window.switchTheme());
+  addEventListener("theme", nameTheme);
+  const comeBack = async () => {
+    try {
+      const answer = await fetch("explorer/explorer.css", {method: "HEAD", cache: "no-store"});
+      if (answer.ok) { location.reload(); return; }
+    } catch { /* still gone */ }
+    setTimeout(comeBack, 1000);
+  };
+  const lost = () => { byId("gone").hidden = false; setTimeout(comeBack, 1000); };
+
+  // --- when Bokeh has connected ----------------------------------------------------------------------
+  const connect = () => {
+    const opened = window.Bokeh?.documents.at(0);
+    const asked = opened?.get_model_by_name("asked"), answer = opened?.get_model_by_name("answer");
+    if (!asked || !answer) { setTimeout(connect, 20); return; }
+    model = {document: opened, asked};
+    answer.properties.data.change.connect(() => show(JSON.parse(answer.data.json[0])));
+    opened.on_event("connection_lost", lost);
+    nameTheme();
+    ask();
+  };
+  Bokeh.set_log_level("error");  // figures are empty until the first answer, of which it warns
+  for (const one of of("slider")) speak(one);
+  connect();
+})();

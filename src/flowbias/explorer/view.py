@@ -1,0 +1,79 @@
+"""What a view is: controls, the numbers they lead to, pictures, words, and code.
+
+A view holds no state. `scene` is a pure function of the settings and may take its time: the page
+calls it in a thread and drops what is out of date. `pictures` makes the figures of one browser tab,
+which then `show` one scene after another by replacing their data.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from flowbias.explorer.controls import Control
+
+if TYPE_CHECKING:
+    from bokeh.plotting import figure
+
+Settings = Mapping[str, Any]
+Scene = TypeVar("Scene")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One figure with its heading, and in words what is in it for those who cannot see it."""
+
+    heading: str
+    description: str
+    figure: figure
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that the reader may take along."""
+
+    name: str
+    label: str
+    content: bytes
+
+
+class Pictures(ABC, Generic[Scene]):
+    """The figures of one tab."""
+
+    figures: tuple[Drawn, ...]
+
+    @abstractmethod
+    def show(self, scene: Scene) -> None:
+        """Replace what is drawn; one assignment of data per source, so that nothing flickers."""
+
+
+class View(ABC, Generic[Scene]):
+    """One page of the explorer."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    # What the reader will have understood afterwards, in one sentence.
+    question: ClassVar[str]
+    controls: ClassVar[tuple[Control, ...]]
+
+    @abstractmethod
+    def scene(self, settings: Settings) -> Scene:
+        """All numbers of the view. Raises InputError or SolveError, whose text the page shows."""
+
+    @abstractmethod
+    def pictures(self) -> Pictures[Scene]:
+        """New figures, still empty."""
+
+    @abstractmethod
+    def text(self, scene: Scene) -> str:
+        """Two to four sentences (Markdown) on what is seen right now, with its numbers."""
+
+    @abstractmethod
+    def code(self, settings: Settings) -> str:
+        """A script that runs as it stands and makes this picture with flowbias and matplotlib."""
+
+    def downloads(self, scene: Scene) -> tuple[Download, ...]:
+        """Files made of the scene; none unless a view says otherwise."""
+        return ()

@@ -1,0 +1,66 @@
+"""Where a predictor lies between the two least norms, in numbers and in words.
+
+The names of the regimes are used in the sense of [woodworth2020, Theorem 2]: a norm within a factor
+of the least possible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowbias._threads import one_thread
+from flowbias._typing import FloatArray
+from flowbias.data_files.measures import norms
+from flowbias.limits.basis_pursuit import basis_pursuit
+from flowbias.limits.min_norm import min_norm
+from flowbias.problem import Regression
+from flowbias.solution import Solution, Status
+
+# Excess over a least norm up to which a predictor is called by the name of its regime.
+NEAR = 0.01
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The two predictors that do not depend on the start, certified."""
+
+    rich: Solution
+    kernel: Solution
+
+    @classmethod
+    def of(cls, problem: Regression) -> Extremes:
+        with one_thread():
+            return cls(basis_pursuit(problem), min_norm(problem))
+
+    def ratios(self, w: FloatArray) -> tuple[float, float]:
+        """l1 norm over the least (1 in the rich limit), and l2 norm over the least (kernel)."""
+        least = norms(self.rich.w)[0], norms(self.kernel.w)[1]
+        l1, l2 = norms(w)
+        return _ratio(l1, least[0]), _ratio(l2, least[1])
+
+    def words(self, w: FloatArray) -> str:
+        """Two or three sentences on where w lies."""
+        (l1, l2), kernel_l1, rich_l2 = (
+            self.ratios(w),
+            self.ratios(self.kernel.w)[0],
+            self.ratios(self.rich.w)[1],
+        )
+        numbers = (
+            f"Its l1 norm is {l1:.3g} times the least possible (the kernel extreme: "
+            f"{kernel_l1:.3g}), its l2 norm {l2:.3g} times (the rich extreme: {rich_l2:.3g})."
+        )
+        if self.rich.status is Status.NOT_UNIQUE:
+            numbers += " Several predictors have the least l1 norm; one of them is drawn."
+        if max(kernel_l1, rich_l2) <= 1.0 + NEAR:
+            return f"{numbers} The two extremes agree within {NEAR:.0%}."
+        if l1 <= 1.0 + NEAR:
+            return f"{numbers} Within {NEAR:.0%} of the least l1 norm: the **rich** regime."
+        if l2 <= 1.0 + NEAR:
+            return f"{numbers} Within {NEAR:.0%} of the least l2 norm: the **kernel** regime."
+        return f"{numbers} It lies between the two regimes."
+
+
+def _ratio(norm: float, least: float) -> float:
+    # Least l1 norms are certified to 1e-10, so that a ratio may round to just below 1. Where the
+    # least norm is zero, so is y, and every start that is not biased stays at zero.
+    return max(norm / least, 1.0) if least > 0.0 else 1.0

@@ -1,0 +1,157 @@
+"""Your formula: verdicts, limits and level sets of what readers type."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import flowbias as fb
+from flowbias import _torch
+from flowbias.derive.verdict import Verdict
+from flowbias.explorer.address import settings_of
+from flowbias.explorer.views import own_formula_scene
+from flowbias.explorer.views.own_formula import OwnFormulaView
+from flowbias.explorer.views.own_formula_scene import Start, section_of
+from flowbias.problem import InputError
+from tests.explorer.scripts import run_script
+
+pytest.importorskip("torch")
+VIEW = OwnFormulaView()
+
+
+def settings(**changes):
+    return settings_of(VIEW.controls, {}) | changes
+
+
+@cache
+def scene_of(**changes):
+    return VIEW.scene(settings(**changes))
+
+
+def test_squares_have_the_limit_of_the_diagonal_net():
+    scene = scene_of()
+    assert scene.report.verdict is Verdict.MIRROR_FLOW
+    expected = fb.limit(fb.DiagonalNet(depth=2, scale=10.0**-0.5), [[1.0, 2.0]], [1.0])
+    # The derived potential is integrated to about 1e-10.
+    np.testing.assert_allclose(scene.solution.w, expected.w, atol=1e-8)
+    np.testing.assert_allclose(scene.trajectory.w[-1], expected.w, atol=1e-5)
+    text = VIEW.text(scene)
+    assert "w = `u^2 - v^2`: **mirror flow**" in text
+    assert "CERTIFIED" in text
+    assert "commuting: yes" in text
+
+
+def test_the_section_is_the_potential_of_the_closed_form():
+    section = section_of(Start("u^2 - v^2", -0.5, 1.0), (-1.0, 2.0))
+    potential = fb.DiagonalNet(depth=2, scale=10.0**-0.5).potential
+    assert section.w[0] < -0.7
+    assert section.w[-1] > 1.5
+    slopes = potential.grad(section.w) - potential.grad(np.zeros(1))
+    # z here is counted in J J^T = (Hess Q)^-1: proportional to the gradient of any potential.
+    ratio = section.z[section.w != 0.0] / slopes[section.w != 0.0]
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-8)
+    w = np.linspace(section.w[0], section.w[-1], 50)
+    values = ratio[0] * (potential.value_terms(w) - potential.value_terms(np.zeros(1)))
+    # Cubic pieces between 15 points: what an eye can see is 1e-2 of the largest.
+    np.testing.assert_allclose(section.at(w), values, atol=2e-3 * values.max())
+
+
+def test_the_limits_own_level_touches_the_line_of_solutions():
+    scene = scene_of()
+    own = scene.levels[0]
+    misfit = scene.problem.X @ own - scene.problem.y[:, None]
+    # One side only, and as near as the grid of 81 points allows.
+    spread = np.ptp(scene.levels[0])
+    assert misfit.max() <= 0.01 * spread
+    assert misfit.max() >= -0.01 * spread
+    nearest = own[:, np.argmax(misfit)]
+    np.testing.assert_allclose(nearest, scene.end, atol=0.1 * spread)
+
+
+def test_one_neuron_is_mirror_flow_after_a_time_warp():
+    scene = scene_of(formula="a*u", log_scale=0.0)
+    assert scene.report.verdict is Verdict.WARPED
+    assert scene.levels == ()
+    text = VIEW.text(scene)
+    assert "share a parameter" in text
+    expected = fb.limit(fb.Neuron(a=1.0, w=np.ones(2)), [[1.0, 2.0]], [1.0])
+    np.testing.assert_allclose(scene.solution.w, expected.w, atol=1e-8)
+
+
+def test_without_a_potential_the_flow_is_followed_and_not_called_certified():
+    scene = scene_of(formula="a*u + b*u*v", equations="1, 2, 0.5 = 1", ratio=0.7)
+    assert scene.report.potential is None
+    assert scene.solution is None
+    text = VIEW.text(scene)
+    assert "not a certificate" in text
+    assert "CERTIFIED" not in text
+    assert "three coefficients" in text
+    np.testing.assert_allclose(scene.problem.X @ scene.end, scene.problem.y, atol=1e-5)
+    VIEW.pictures().show(scene)
+
+
+def test_a_flow_that_is_only_followed_is_said_to_be():
+    scene = scene_of(solve="follow")
+    assert scene.solution is None
+    assert "not a certificate" in VIEW.text(scene)
+    np.testing.assert_array_equal(scene.end, scene.trajectory.w[-1])
+
+
+def test_pictures_hold_the_scene():
+    pictures, scene = VIEW.pictures(), scene_of(solve="follow")
+    pictures.show(scene)
+    plane, times = (drawn.figure for drawn in pictures.figures)
+    assert (plane.x_range.start, plane.x_range.end) == scene.window
+    data = {
+        one.glyph.marker: one.data_source.data
+        for one in plane.renderers
+        if hasattr(one.glyph, "marker")
+    }
+    assert (data["circle"]["x"][0], data["circle"]["y"][0]) == tuple(scene.end)
+    curves = [one.data_source.data["y"] for one in times.renderers]
+    np.testing.assert_array_equal(curves[1], scene.trajectory.w[1:, 1])
+    assert len(curves[2]) == 0
+    on_line = scene.line @ scene.problem.X[0]
+    np.testing.assert_allclose(on_line, scene.problem.y[0], atol=1e-9)
+    np.testing.assert_array_less(scene.end, scene.window[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"formula": "__import__"}, "column 1: unknown name"),
+        ({"formula": "u.data"}, "column 2"),
+        ({"equations": "1, x = 2"}, "equation 1"),
+        ({"formula": "u*0 + v*0"}, "theta0: must be a point where dF/dtheta has rank 2"),
+        ({"formula": "sqrt(u - 9)"}, "F: "),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_words(changes, says):
+    with pytest.raises(InputError) as refusal:
+        scene_of(**changes)
+    assert says in str(refusal.value)
+
+
+def test_without_torch_the_page_says_which_extra(monkeypatch):
+    def absent():
+        raise ImportError("torch is not installed. Install the extra `nets`.")
+
+    monkeypatch.setattr("flowbias.derive.parametrization.require_torch", absent)
+    own_formula_scene._report.cache_clear()
+    with pytest.raises(InputError, match=r"formula: .*extra `nets`"):
+        scene_of(formula="u^2 - 3*v^2")
+    assert _torch.require_torch() is not None
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [{}, {"formula": "exp(u)", "log_scale": 0.0, "solve": "follow"}],
+)
+def test_code_makes_the_same_numbers(wanted, monkeypatch):
+    names = run_script(VIEW.code(settings(**wanted)), monkeypatch)
+    scene = scene_of(**wanted)
+    assert names["report"].verdict is scene.report.verdict
+    np.testing.assert_allclose(names["trajectory"].w[-1], scene.trajectory.w[-1], atol=1e-9)
+    assert ("sol" in names) == (scene.solution is not None)
+    if scene.solution is not None:
+        np.testing.assert_allclose(names["sol"].w, scene.solution.w, atol=1e-9)

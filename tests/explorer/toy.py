@@ -1,0 +1,54 @@
+"""A view that computes nothing, for tests of the page around it."""
+
+import numpy as np
+
+from flowbias.explorer.controls import Choice, Slider, Text, Upload
+from flowbias.explorer.drawing import new_figure
+from flowbias.explorer.view import Download, Drawn, Pictures, View
+from flowbias.problem import InputError
+
+
+class ToyPictures(Pictures):
+    def __init__(self):
+        from bokeh.models import ColumnDataSource
+
+        self.source = ColumnDataSource({"x": [], "y": []})
+        figure = new_figure("x", "y")
+        figure.line("x", "y", source=self.source)
+        self.figures = (Drawn("A line", "A line that goes up.", figure),)
+
+    def show(self, scene):
+        if scene["word"] == "undrawable":
+            raise RuntimeError("no such picture")
+        self.source.data = {"x": np.arange(2.0), "y": np.array([0.0, scene["slope"]])}
+
+
+class ToyView(View):
+    name = "toy"
+    title = "Toy"
+    question = "What is a line?"
+    controls = (
+        Slider("slope", "Slope", 0.0, 2.0, 0.5, 1.0),
+        Choice("colour", "Colour", (("red", "Red"), ("blue", "Blue")), "red"),
+        Text("word", "Word", "hello", 20),
+        Upload("file", "A file", (".csv",), 100),
+    )
+
+    def scene(self, settings):
+        if settings["word"] == "refused":
+            raise InputError("word: must not be 'refused', got it. Type another.")
+        if settings["word"] == "bug":
+            raise ZeroDivisionError("of a kind")
+        return dict(settings)
+
+    def pictures(self):
+        return ToyPictures()
+
+    def text(self, scene):
+        return f"The slope is **{scene['slope']:g}**, the word {scene['word']}."
+
+    def code(self, settings):
+        return f"slope = {settings['slope']!r}"
+
+    def downloads(self, scene):
+        return (Download("slope.txt", "The slope", f"{scene['slope']}".encode()),)
