@@ -1,7 +1,8 @@
 """Imports point one way, and heavy packages load only when used.
 
     problem, potentials <- models <- limits, flows <- theory, estimators, derive
-        <- kernels, nets <- regime <- experiments <- cli;   datasets stands alone
+        <- kernels, nets <- regime <- experiments <- explorer, notebooks <- cli;
+    datasets stands alone
 
 Read from the syntax tree, so that an import inside a function counts as well.
 """
@@ -20,9 +21,9 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "flowbias"
 # Lowest first. A module may import from its own layer and from those before it.
 LAYERS = (
     (
-        *("block_certificate", "block_error_bound", "certificates", "designs", "error_bound"),
-        *("joint_bound", "matrix_problem", "potentials", "problem", "range_fit", "routing"),
-        *("solution", "vertex_bound"),
+        *("block_certificate", "block_error_bound", "certificates", "data_files", "designs"),
+        *("error_bound", "joint_bound", "matrix_problem", "potentials", "problem", "range_fit"),
+        *("routing", "solution", "vertex_bound"),
     ),
     ("models",),
     ("limits", "flows"),
@@ -30,11 +31,12 @@ LAYERS = (
     ("kernels", "nets"),
     ("regime",),
     ("experiments",),
+    ("explorer", "notebooks"),
     ("cli",),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 # The library proper does not depend on example data; only what runs experiments does.
-MAY_USE_DATASETS = {"datasets", "experiments", "cli"}
+MAY_USE_DATASETS = {"datasets", "experiments", "explorer", "notebooks", "cli"}
 # Entry points: they gather the public names, and nothing inside may import from them.
 ENTRY_POINTS = {"__init__", "__main__"}
 
@@ -42,6 +44,7 @@ TORCH_HOMES = {"_torch", "derive", "kernels", "nets", "regime"}
 # Slow to load or optional: imported by the function that needs them, never by a module.
 ONLY_INSIDE_FUNCTIONS = {
     *("matplotlib", "dask", "distributed", "joblib", "jinja2", "cvxpy", "clarabel", "pooch", "PIL"),
+    *("panel", "bokeh", "tornado", "anywidget", "traitlets"),
 }
 TYPE_ONLY = {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 
@@ -182,6 +185,9 @@ def faults_in(module: str, source: str) -> list[str]:
         ("flowbias.models.a", "if TYPE_CHECKING:\n    from flowbias.limits import solve"),
         ("flowbias.models.a", "if x:\n    from flowbias.limits import solve"),
         ("flowbias.regime.a", "from flowbias.experiments import run"),
+        ("flowbias.experiments.a", "from flowbias.explorer import serve"),
+        ("flowbias.explorer.a", "from flowbias.cli import main"),
+        ("flowbias.explorer.a", "import panel as pn"),
         ("flowbias.models.a", "import flowbias"),
         ("flowbias.models.a", "from flowbias import limit"),
         ("flowbias.models.a", "from flowbias.datasets import sparse_regression"),
@@ -206,6 +212,7 @@ def test_the_rules_catch(module, source):
         ("flowbias.models.a", "from flowbias._typing import FloatArray"),
         ("flowbias.limits.a", "from flowbias.flows import integrate"),
         ("flowbias.cli", "from flowbias import datasets, experiments"),
+        ("flowbias.explorer.a", "from flowbias.datasets import sparse_regression"),
         ("flowbias.datasets.a", "from flowbias._typing import FloatArray"),
         ("flowbias.nets.a", "import torch"),
         ("flowbias.experiments.a", "def plot():\n    import matplotlib.pyplot as plt"),

@@ -10,8 +10,11 @@ import pytest
 import flowbias
 
 ROOT = Path(__file__).resolve().parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = SETTINGS["project"]
 EXTRAS = PROJECT["optional-dependencies"]
+FEATURES = ("nets", "cluster", "sdp", "data", "explore", "notebook")
+ALL_EXTRAS = (*FEATURES, "test", "dev", "docs")
 PIN = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+]+)")
 
 
@@ -32,10 +35,19 @@ def pinned() -> dict[str, str]:
     return {canonical(name): version for name, version in (pin.groups() for pin in pins)}
 
 
-def test_one_version_everywhere():
+def test_the_version_is_written_once():
+    """The build reads it from the source; a second copy in pyproject.toml could disagree."""
+    assert PROJECT["dynamic"] == ["version"]
+    assert "version" not in PROJECT
+    source = SETTINGS["tool"]["hatch"]["version"]["path"]
+    assert f'__version__ = "{flowbias.__version__}"' in read(source)
+
+
+def test_the_citation_and_the_changelog_name_this_version():
     cited = re.search(r"^version: (\S+)$", read("CITATION.cff"), re.MULTILINE)
-    assert PROJECT["version"] == flowbias.__version__ == cited[1]
-    assert f"## [{PROJECT['version']}]" in read("CHANGELOG.md")
+    assert cited[1] == flowbias.__version__
+    newest = re.search(r"^## \[(\d\S*)\] - (\d{4}-\d\d-\d\d)$", read("CHANGELOG.md"), re.MULTILINE)
+    assert newest[1] == flowbias.__version__
 
 
 def test_one_license_everywhere():
@@ -44,12 +56,12 @@ def test_one_license_everywhere():
     assert read("LICENSE").startswith("BSD 3-Clause License")
 
 
-@pytest.mark.parametrize("extra", ["nets", "cluster", "sdp", "data", "test", "dev"])
+@pytest.mark.parametrize("extra", ALL_EXTRAS)
 def test_extra_exists(extra):
     assert EXTRAS[extra]
 
 
-@pytest.mark.parametrize("group", ["core", "nets", "cluster", "sdp", "data", "test", "dev"])
+@pytest.mark.parametrize("group", ["core", *ALL_EXTRAS])
 def test_what_ci_installs_is_pinned(group):
     requirements = PROJECT["dependencies"] if group == "core" else EXTRAS[group]
     assert {canonical(r) for r in requirements} <= pinned().keys()
@@ -57,11 +69,11 @@ def test_what_ci_installs_is_pinned(group):
 
 def test_optional_packages_are_not_core():
     core = {canonical(r) for r in PROJECT["dependencies"]}
-    optional = {canonical(r) for extra in ("nets", "cluster", "sdp", "data") for r in EXTRAS[extra]}
+    optional = {canonical(r) for extra in FEATURES for r in EXTRAS[extra]}
     assert not core & optional
 
 
-@pytest.mark.parametrize("target", ["help", "run", "test", "lint", "bench", "clean"])
+@pytest.mark.parametrize("target", ["help", "run", "test", "lint", "bench", "dist", "clean"])
 def test_makefile_has_target(target):
     assert re.search(rf"^{target}:.*## \S", read("Makefile"), re.MULTILINE)
 
@@ -81,3 +93,12 @@ def test_papers_are_cited(key):
 
 def test_types_are_shipped():
     assert (ROOT / "src" / "flowbias" / "py.typed").is_file()
+
+
+def test_all_extras_are_known_here():
+    assert set(EXTRAS) == set(ALL_EXTRAS)
+
+
+def test_no_address_is_invented():
+    """The project is known by its name: it has no home that a link could lead to."""
+    assert "urls" not in PROJECT

@@ -20,6 +20,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from flowbias import _extended as extended
+from flowbias._measures import Measure, Measured
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.designs import design_of, refuse_dense
 from flowbias.error_bound import error_bound
@@ -34,7 +35,7 @@ WORST_ROUNDING = 1e-4
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Measured):
     """Measures of optimality; `ok` when feasibility and the scale-free ones are within tol.
 
     feasibility   ||X w - P y|| / (||P y|| + || |X| |w| ||)
@@ -45,6 +46,10 @@ class Certificate:
                   large scales both are far below one, and the measures above see nothing
     rounding      what a change of X in its last digits does to `relative`. Where rows of X are
                   nearly dependent this exceeds tol, and `relative` is judged against it
+
+    >>> solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0])
+    >>> solution.certificate.ok, solution.certificate.error_bound < 1e-12
+    (True, True)
     """
 
     feasibility: float
@@ -56,11 +61,17 @@ class Certificate:
     rounding: tuple[float, float] = (0.0, 0.0)
 
     @property
-    def ok(self) -> bool:
-        # NaN compares false, so a measure that could not be computed certifies nothing.
-        judged = zip(self.relative, self.rounding, strict=True)
-        optimal = all(measure <= max(self.tol, rounding) for measure, rounding in judged)
-        return self.feasibility <= self.tol and optimal
+    def measures(self) -> tuple[Measure, ...]:
+        """What is judged, against what it may be at most; then what is only known."""
+        (away, gap), (for_dual, for_value) = self.relative, self.rounding
+        return (
+            Measure("feasibility", self.feasibility, self.tol),
+            Measure("stationarity, relative", away, max(self.tol, for_dual)),
+            Measure("gap, relative", gap, max(self.tol, for_value)),
+            Measure("stationarity", self.stationarity),
+            Measure("gap", self.gap),
+            Measure("error bound", self.error_bound),
+        )
 
     def __repr__(self) -> str:
         return (
@@ -83,6 +94,13 @@ def certify(
     """The certificate of (w, nu) as the limit on (X, y) under `potential` started at `shift`.
 
     X may be big (docs/big_problems.md) where the potential separates.
+
+    >>> X, y = np.array([[1.0, 2.0]]), np.array([1.0])
+    >>> solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), X, y)
+    >>> fb.certify(X, y, solution.w, solution.dual, fb.Hypentropy(scale=0.1)).ok
+    True
+    >>> fb.certify(X, y, solution.w + 1e-6, solution.dual, fb.Hypentropy(scale=0.1)).ok
+    False
     """
     separates = Provides.POTENTIAL in potential.provides
     design = design_of(X) if separates else None

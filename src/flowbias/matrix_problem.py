@@ -107,6 +107,11 @@ class MatrixRegression(MatrixProblem):
     """Y ~ X M: n samples in the rows of X (n, d), m outputs in those of Y (n, m).
 
     A vector Y stands for one output. Measurements are the entries of X M, row by row.
+
+    >>> problem = fb.MatrixRegression([[1.0, 2.0]], [[1.0, 3.0]])
+    >>> problem.min_norm.round(2)
+    array([[0.2, 0.6],
+           [0.4, 1.2]])
     """
 
     X: FloatArray
@@ -164,7 +169,12 @@ class MatrixRegression(MatrixProblem):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MatrixSensing(MatrixProblem):
-    """<X_n, M> = values_n for any matrices X_n, stacked to (N, d1, d2)."""
+    """<X_n, M> = values_n for any matrices X_n, stacked to (N, d1, d2).
+
+    >>> problem = fb.MatrixSensing([np.eye(2)], [1.0])
+    >>> problem.measure(np.array([[0.25, 5.0], [7.0, 0.75]]))
+    array([1.])
+    """
 
     stack: FloatArray
     target: FloatArray = field(init=False)
@@ -208,6 +218,11 @@ class MatrixCompletion(MatrixProblem):
 
     Each entry counts once: repeated observations must agree and are merged. Entries are kept in
     the order of the matrix, row by row.
+
+    >>> problem = fb.MatrixCompletion(rows=[0, 1], cols=[0, 1], values=[1.0, 2.0], shape=(2, 2))
+    >>> fb.frobenius_norm(problem).M
+    array([[1., 0.],
+           [0., 2.]])
     """
 
     rows: NDArray[np.intp]

@@ -32,7 +32,14 @@ SAFE_GRAM_RCOND = 1e-10
 
 
 class InputError(ValueError):
-    """Input that cannot be used: names the argument, the constraint, the value and the fix."""
+    """Input that cannot be used: names the argument, the constraint, the value and the fix.
+
+    >>> try:
+    ...     fb.min_norm([[1.0, float("nan")]], [1.0])
+    ... except fb.InputError as error:
+    ...     print(error)
+    X: must be finite, got nan at index (0, 1). Drop or impute such entries.
+    """
 
 
 def as_dense(matrix: Any) -> Any:
@@ -100,7 +107,12 @@ def all_zeros(shape: tuple[int, ...]) -> InputError:
 
 @dataclass(frozen=True)
 class Regression:
-    """Linear regression data: n samples in the rows of X, and n real outputs y."""
+    """Linear regression data: n samples in the rows of X, and n real outputs y.
+
+    >>> problem = fb.Regression([[1.0, 2.0]], [1.0])
+    >>> fb.limit(fb.DiagonalNet(depth=2, scale=0.1), problem).status.name
+    'CERTIFIED'
+    """
 
     X: FloatArray
     y: FloatArray

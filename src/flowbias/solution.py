@@ -5,18 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from flowbias import _extended as extended
+from flowbias._drawing import heat_map, picture, spectrum, stems
+from flowbias._html import coefficients, facts, shown
 from flowbias._typing import FloatArray
 from flowbias.certificates import Certificate
 from flowbias.potentials import ConvexPotential
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 class Status(Enum):
-    """How a solve ended; each failure carries its remedy."""
+    """How a solve ended; each failure carries its remedy.
+
+    >>> [status.name for status in fb.Status if not status.ok]
+    ['STALLED']
+    """
 
     CERTIFIED = "certified: feasibility {feasibility:.1e}, gap {gap:.1e}"
     PROJECTED = (
@@ -43,7 +53,15 @@ class Status(Enum):
 
 
 class SolveError(RuntimeError):
-    """A solve that could not be certified; `solution` holds what was reached."""
+    """A solve that could not be certified; `solution` holds what was reached.
+
+    >>> X, y = [[1.0, 2.0], [1.0, 2.0 + 1e-12]], [1.0, 5.0]
+    >>> try:
+    ...     fb.limit(fb.DiagonalNet(depth=2, scale=0.1), X, y)
+    ... except fb.SolveError as error:
+    ...     print(error.solution.status.name)
+    STALLED
+    """
 
     def __init__(self, message: str, solution: Solution | LiftedSolution) -> None:
         super().__init__(message)
@@ -71,7 +89,12 @@ class Sensitivity(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The limit w of gradient flow with its dual: grad Q(w) = shift + X^T dual."""
+    """The limit w of gradient flow with its dual: grad Q(w) = shift + X^T dual.
+
+    >>> solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0])
+    >>> solution.w.round(3), solution.status.name
+    (array([0.067, 0.467]), 'CERTIFIED')
+    """
 
     w: FloatArray
     dual: FloatArray
@@ -123,15 +146,33 @@ class Solution:
         )
 
     def _coefficients(self) -> str:
-        """What they look like; nothing is computed of those that are still on a cluster."""
-        w: Any = self.w
-        if not isinstance(w, np.ndarray):
+        """What they look like."""
+        _, *seen = coefficients(self.w).values()
+        if not seen:
             return "w not computed yet"
-        nonzero = int(np.count_nonzero(np.abs(w) > 1e-6 * np.abs(w).max(initial=0.0)))
-        return (
-            f"entries above 1e-6 of the largest: {nonzero}, l1={np.abs(w).sum():.6g}, "
-            f"l2={extended.length(w):.6g}"
+        nonzero, l1, l2 = map(shown, seen)
+        return f"entries above 1e-6 of the largest: {nonzero}, l1={l1}, l2={l2}"
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The coefficients, of many the largest; on `ax` if given, written to `path` if given."""
+
+        def panel(axes: Axes) -> None:
+            axes.set_title(f"{self.status.name}, {self.route}")
+            stems(axes, np.asarray(self.w))
+
+        return picture(panel, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        cost = {
+            "factorizations": f"{self.stats.factorizations}",
+            "seconds": f"{self.stats.seconds:.3g}",
+        }
+        about = facts(
+            f"Solution: {self.status.name}",
+            {"route": self.route, **coefficients(self.w), **self.details, **cost},
+            note=self.message,
         )
+        return about + self.certificate._repr_html_()
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +223,24 @@ class LiftedSolution:
         is_known = self.unique and self.status.ok
         return f"{words}; the data alone determine it" if is_known else words
 
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The matrix and its singular values, of one row or column its entries."""
+        return picture(*matrix_panels(self.M, self.status.name), path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return facts(
+            f"{type(self).__name__}: {self.status.name}",
+            {
+                "route": self.route,
+                **matrix_facts(self.M),
+                "feasibility": f"{self.feasibility:.1e}",
+                "error": f"{self.error:.1e}",
+                **self.details,
+                "seconds": f"{self.stats.seconds:.3g}",
+            },
+            note=self.message,
+        )
+
     def checked(self, throw: bool) -> LiftedSolution:
         """Itself, or SolveError where it is no limit and `throw` is set."""
         if throw and not self.status.ok:
@@ -195,3 +254,32 @@ class LiftedSolution:
             f"Frobenius norm={np.linalg.norm(self.M):.6g}, error={self.error:.1e}, "
             f"seconds={self.stats.seconds:.3g})"
         )
+
+
+def matrix_panels(M: FloatArray, title: str) -> tuple[Callable[[Axes], None], ...]:
+    """How a matrix is drawn: as a map and by its singular values; of one row or column as stems."""
+
+    def entries(axes: Axes) -> None:
+        axes.set_title(title)
+        stems(axes, np.ravel(M), label="entry of  M")
+
+    def mapped(axes: Axes) -> None:
+        axes.set_title(title)
+        heat_map(axes, M)
+
+    def values(axes: Axes) -> None:
+        spectrum(axes, np.asarray(np.linalg.svd(M, compute_uv=False)))
+
+    return (entries,) if min(M.shape) == 1 else (mapped, values)
+
+
+def matrix_facts(M: FloatArray) -> dict[str, str | float]:
+    """What a matrix looks like."""
+    values = np.asarray(np.linalg.svd(M, compute_uv=False))
+    rank = int(np.count_nonzero(values > 1e-6 * values.max(initial=0.0)))
+    return {
+        "shape": " x ".join(str(n) for n in M.shape),
+        "singular values above 1e-6 of the largest": f"{rank}",
+        "nuclear norm": float(values.sum()),
+        "Frobenius norm": float(np.linalg.norm(values)),
+    }

@@ -44,6 +44,10 @@ def circle_teacher(
 
     For one integer `rng` the problems are nested: a larger n or n_test appends points, and neither
     changes the teacher, so that along a sweep only what is swept changes.
+
+    >>> data = fb.datasets.circle_teacher(n=10, d=2, rng=0)
+    >>> data.X.shape, data.y.shape
+    ((10, 2), (10,))
     """
     _require_integer("n", n, at_least=1, fix="Pass the number of training points.")
     _require_integer("d", d, at_least=2, fix="Pass the dimension; 2 is the circle.")

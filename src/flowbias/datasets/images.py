@@ -97,12 +97,17 @@ def mnist(folder: Folder = None, split: str = "train", *, fetch: bool = True) ->
     `folder` is where the files are and where missing ones go: by default $FLOWBIAS_DATA, or
     flowbias/data in the user's cache folder. `split` is "train", "test" or "both", in that order.
     With fetch=False nothing is fetched.
+
+    >>> images = fb.datasets.mnist(split="test")  # doctest: +SKIP
     """
     return load_images(MNIST, folder, split, fetch=fetch)
 
 
 def fashion_mnist(folder: Folder = None, split: str = "train", *, fetch: bool = True) -> Images:
-    """Clothes, 28 x 28: 60000 to train and 10000 to test. Arguments as for `mnist`."""
+    """Clothes, 28 x 28: 60000 to train and 10000 to test. Arguments as for `mnist`.
+
+    >>> images = fb.datasets.fashion_mnist(split="test")  # doctest: +SKIP
+    """
     return load_images(FASHION_MNIST, folder, split, fetch=fetch)
 
 
@@ -110,6 +115,8 @@ def cifar10(folder: Folder = None, split: str = "train", *, fetch: bool = True) 
     """Ten kinds of things in colour, 32 x 32: 50000 to train and 10000 to test.
 
     Arguments as for `mnist`.
+
+    >>> images = fb.datasets.cifar10(split="test")  # doctest: +SKIP
     """
     return load_images(CIFAR10, folder, split, fetch=fetch)
 

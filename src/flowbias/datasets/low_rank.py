@@ -35,6 +35,10 @@ def low_rank_completion(
 
     For one integer `rng` the problems are nested: a larger `observed` adds places, a larger rank
     adds terms to the truth, so that along a sweep only what is swept changes.
+
+    >>> rows, cols, values, truth = fb.datasets.low_rank_completion((5, 4), observed=12, rng=0)
+    >>> truth.shape, bool(np.all(truth[rows, cols] == values))
+    ((5, 4), True)
     """
     height, width = _require_shape(shape)
     _require_integer("rank", rank, at_least=1, fix="Pass the rank of the planted matrix.")

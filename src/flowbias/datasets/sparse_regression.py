@@ -35,6 +35,10 @@ def sparse_regression(
     The support is drawn at random. For one integer `rng` the problems are nested: a larger n
     appends rows, a larger sparsity adds to the support, and noise_var only rescales the noise,
     so that along a sweep only what is swept changes.
+
+    >>> X, y, w_true = fb.datasets.sparse_regression(n=20, d=50, sparsity=5, noise_var=0.0, rng=0)
+    >>> X.shape, int(np.count_nonzero(w_true)), bool(np.allclose(X.dot(w_true), y))
+    ((20, 50), 5, True)
     """
     _require_integer("n", n, at_least=1, fix="Pass the number of samples to draw.")
     _require_integer("d", d, at_least=1, fix="Pass the number of features.")

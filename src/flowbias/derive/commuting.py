@@ -74,7 +74,13 @@ def commuting(
     rng: int | np.random.Generator = 0,
     tolerance: float = TOLERANCE,
 ) -> Commuting:
-    """All Lie brackets of the gradient fields, at theta and along random flows from it."""
+    """All Lie brackets of the gradient fields, at theta and along random flows from it.
+
+    >>> fb.derive.commuting(lambda theta: theta**2, [0.5, 0.5]).holds
+    True
+    >>> fb.derive.commuting(lambda theta: theta[0] * theta[1:], [1.0, 0.5, 0.2]).holds
+    False
+    """
     model = as_parametrization(F, theta, afford=require_room)
     visited = reachable_points(model, points, np.random.default_rng(rng))
     each = np.stack([relative_brackets(model, point, tolerance) for point in visited])

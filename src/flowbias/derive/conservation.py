@@ -108,7 +108,11 @@ def conservation_laws(
     rng: int | np.random.Generator = 0,
     max_cost: float = MAX_COST,
 ) -> ConservationLaws:
-    """All polynomials up to `degree` that gradient flow of w = F(theta) leaves constant."""
+    """All polynomials up to `degree` that gradient flow of w = F(theta) leaves constant.
+
+    >>> fb.derive.conservation_laws(lambda theta: theta[:1] * theta[1:], [0.5, 0.2]).independent
+    1
+    """
     afford = partial(_require_affordable, degree=degree, max_cost=max_cost)
     model = as_parametrization(F, theta, names, afford)
     random = np.random.default_rng(rng)

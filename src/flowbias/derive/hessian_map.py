@@ -66,7 +66,11 @@ def hessian_map(
     points: int = 3,
     rng: int | np.random.Generator = 0,
 ) -> HessianMap:
-    """Whether (J J^T)^{-1} is a Hessian map, at theta and along random flows from it."""
+    """Whether (J J^T)^{-1} is a Hessian map, at theta and along random flows from it.
+
+    >>> fb.derive.hessian_map(lambda theta: theta**2, [0.5, 0.5]).holds
+    True
+    """
     model = as_parametrization(F, theta)
     model.require_regular()
     visited = reachable_points(model, points, np.random.default_rng(rng))
@@ -79,6 +83,9 @@ def hessian_map_of_metric(H: Callable[[Any], Any], w: ArrayLike) -> HessianMap:
     """The same test for a metric given as a torch function of w: (d,) -> (d, d).
 
     H(w) = I + w w^T is the control that must fail.
+
+    >>> fb.derive.hessian_map_of_metric(lambda w: (w**2).diag(), [0.5, 0.2]).holds
+    True
     """
     value, derivative = metric_and_derivative(H, w)
     root = np.linalg.cholesky(np.linalg.inv(value))

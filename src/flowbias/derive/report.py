@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from flowbias._drawing import picture
+from flowbias._html import table
 from flowbias.derive.commuting import commuting, require_room
 from flowbias.derive.conservation import ConservationLaws, conservation_laws
 from flowbias.derive.derived_model import DerivedModel, UnderivedModel, WarpedModel
@@ -26,6 +29,7 @@ from flowbias.problem import InputError
 from flowbias.solution import Solution
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Result = TypeVar("Result")
@@ -51,8 +55,12 @@ class Evidence:
     result: Any = None
 
     def __str__(self) -> str:
-        word = {True: "yes", False: "no", None: "-"}[self.holds]
-        return f"{self.name:<18} {word:<4} {self.summary}"
+        return f"{self.name:<18} {self.answer:<4} {self.summary}"
+
+    @property
+    def answer(self) -> str:
+        """Whether it holds, in a word."""
+        return {True: "yes", False: "no", None: "-"}[self.holds]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,11 +88,24 @@ class Report:
         """The flow's limit on (X, y) through the potential; refused where there is none."""
         return self.model.limit(X, y, tol=tol, throw=throw)
 
-    def plot(self, ax: Any = None) -> Figure:
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """The potential along each axis, for two predictors its contours; else the brackets."""
-        from flowbias.derive.report_plot import plot_report
+        from flowbias.derive.report_plot import draw_report
 
-        return plot_report(self, ax)
+        return picture(partial(draw_report, self), path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        F = self.parametrization
+        laws = () if self.laws is None else self.laws.laws
+        return table(
+            f"{F.p} parameters, {F.d} predictor(s): {self.verdict.value}",
+            [
+                *((item.name, item.answer, item.summary) for item in self.evidence),
+                *(("conserved", "", str(law)) for law in laws),
+            ],
+            head=("test", "holds", "what it found"),
+            note=self.reason,
+        )
 
     def __repr__(self) -> str:
         F = self.parametrization
@@ -117,6 +138,10 @@ def implicit_bias(
     Tests run in order, each at theta0 and at points along random flows (seed `rng`): commuting
     gradient fields, dimension of the orbit, Hessian map, time warp, conserved polynomials. One that
     F makes impossible or too costly is reported as not run, with the reason.
+
+    >>> report = fb.derive.implicit_bias(lambda th: th[:2] ** 2 - th[2:] ** 2, np.full(4, 0.5))
+    >>> report.verdict.value, report.limit([[1.0, 2.0]], [1.0]).w.round(3)
+    ('mirror flow', array([0.189, 0.405]))
     """
     model = as_parametrization(F, theta0, names, require_room)
     model.require_regular()

@@ -7,26 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._look import COLOURS
 from flowbias._typing import FloatArray
 from flowbias.derive.derived_potential import DerivedPotential
 from flowbias.derive.unit_time_flow import potential_along_predictor
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from flowbias.derive.report import Report
 
 _POINTS_PER_RAY = 40
 _RAYS = 24
 # Beyond this many axes a picture of lines says nothing.
-_MOST_AXES = 6
+_MOST_AXES = len(COLOURS)
 
 
-def plot_report(report: Report, ax: Any = None) -> Figure:
-    """The figure that holds `ax`, or a new one."""
-    if ax is None:
-        ax = _new_axes()
-        ax.set_title(report.verdict.value, loc="left")
+def draw_report(report: Report, ax: Any) -> None:
+    """The report on `ax`."""
+    ax.set_title(report.verdict.value, loc="left")
     potential = report.potential
     if potential is None:
         _draw_brackets(report, ax)
@@ -34,18 +31,6 @@ def plot_report(report: Report, ax: Any = None) -> Figure:
         _draw_contours(potential, ax)
     else:
         _draw_axes(potential, ax)
-    figure: Figure = ax.figure
-    return figure
-
-
-def _new_axes() -> Any:
-    """Without pyplot: no window, no global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5.2, 4.1), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure.subplots()
 
 
 def sections(
@@ -69,8 +54,8 @@ def sections(
 
 
 def _draw_axes(potential: DerivedPotential, ax: Any) -> None:
-    for i, (offset, value) in sections(potential).items():
-        ax.plot(offset, value, label=f"w{i + 1}")
+    for (i, (offset, value)), colour in zip(sections(potential).items(), COLOURS, strict=False):
+        ax.plot(offset, value, color=colour, label=f"w{i + 1}")
     ax.axvline(0.0, lw=0.8, color="grey", zorder=0)
     ax.set_xlabel("distance from w(0) along one axis")
     ax.set_ylabel("potential Q")

@@ -104,7 +104,11 @@ def time_warp(
     points: int = 3,
     rng: int | np.random.Generator = 0,
 ) -> TimeWarp:
-    """Whether a change of time makes (J J^T)^{-1} a Hessian map, at theta and along flows."""
+    """Whether a change of time makes (J J^T)^{-1} a Hessian map, at theta and along flows.
+
+    >>> fb.derive.time_warp(lambda theta: theta[0] * theta[1:], [1.0, 0.5, 0.2, 0.1]).holds
+    True
+    """
     model = as_parametrization(F, theta)
     model.require_regular()
     random = np.random.default_rng(rng)
@@ -134,6 +138,11 @@ def log_warp_along(
     """log g - log g(theta) = integral of phi . dw along theta' = sum_i z_i grad F_i.
 
     A number for every F; only where `time_warp` holds does it not depend on the path.
+
+    >>> F, theta = lambda th: th[0] * th[1:], [1.0, 0.5, 0.2]
+    >>> warped = fb.derive.log_warp_along(F, theta, z=[1.0, 0.0], times=[0.0, 0.1])
+    >>> float(warped.log_g[0]), warped.w.shape
+    (0.0, (2, 2))
     """
     model = as_parametrization(F, theta)
     model.require_regular()

@@ -59,7 +59,12 @@ class HessianWarp:
 
 @dataclass(frozen=True, eq=False)
 class WarpedPotential(DerivedPotential):
-    """Q with Hess Q = g (J J^T)^{-1}, g = 1 at the start, by integration."""
+    """Q with Hess Q = g (J J^T)^{-1}, g = 1 at the start, by integration.
+
+    >>> report = fb.derive.implicit_bias(lambda theta: theta[0] * theta[1:], [1.0, 0.5, 0.2])
+    >>> report.verdict.value, type(report.potential).__name__
+    ('mirror flow after a time warp', 'WarpedPotential')
+    """
 
     warp: Warp = field(init=False, repr=False)
 

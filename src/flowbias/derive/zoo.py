@@ -17,7 +17,11 @@ from flowbias.derive.parametrization import Parametrization
 
 @dataclass(frozen=True)
 class Example:
-    """A parametrization with a start: `title` for people, `key` for files."""
+    """A parametrization with a start: `title` for people, `key` for files.
+
+    >>> fb.derive.EXAMPLES[0].title
+    'w = u^2 - v^2'
+    """
 
     key: str
     title: str

@@ -32,7 +32,11 @@ Settings = Mapping[str, Setting]
 
 
 class Preset(StrEnum):
-    """How much an experiment computes."""
+    """How much an experiment computes.
+
+    >>> [preset.value for preset in fb.experiments.Preset]
+    ['smoke', 'laptop', 'paper']
+    """
 
     SMOKE = "smoke"  # seconds
     LAPTOP = "laptop"  # minutes on two cores
@@ -41,7 +45,12 @@ class Preset(StrEnum):
 
 @dataclass(frozen=True)
 class Task:
-    """One unit of work. Its name says everything that it depends on."""
+    """One unit of work. Its name says everything that it depends on.
+
+    >>> task = fb.experiments.Task("my-experiment", "path", (("n", 10), ("replicate", 3)))
+    >>> task.name, task.integer("n")
+    ('my-experiment/path n=10 replicate=3', 10)
+    """
 
     experiment: str
     part: str
@@ -73,7 +82,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Check:
-    """Something that the paper claims about its figure, and whether this table shows it."""
+    """Something that the paper claims about its figure, and whether this table shows it.
+
+    >>> print(fb.experiments.Check("faster", "b is faster than a", "0.1 s and 0.2 s", holds=True))
+    holds: b is faster than a (0.1 s and 0.2 s)
+    """
 
     name: str
     claim: str
@@ -90,7 +103,11 @@ class Check:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: `draw(axes, table)` puts the table on them and computes nothing."""
+    """One pair of axes: `draw(axes, table)` puts the table on them and computes nothing.
+
+    >>> [panel.title for panel in fb.experiments.EXPERIMENTS[0].panels][0]
+    'Small starts generalize'
+    """
 
     name: str
     title: str
@@ -99,7 +116,11 @@ class Panel:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure. `tasks` yields (part, settings) pairs from the settings of a preset."""
+    """One figure. `tasks` yields (part, settings) pairs from the settings of a preset.
+
+    >>> [experiment.name for experiment in fb.experiments.EXPERIMENTS][:2]
+    ['woodworth-fig1', 'woodworth-fig2']
+    """
 
     name: str
     title: str

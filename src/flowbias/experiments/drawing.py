@@ -1,7 +1,4 @@
-"""From panels to pictures: one look for all figures.
-
-Colours keep apart in grey and for the colour-blind, and stand out on white and on near-black paper.
-"""
+"""From panels to pictures: figures as files, and each panel alone."""
 
 from __future__ import annotations
 
@@ -12,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from flowbias._drawing import new_figure
+from flowbias._look import INK, PANEL_SIZE, STYLE
 from flowbias._typing import ArrayLike
 from flowbias.experiments.table import Summary, Table
 
@@ -21,38 +20,8 @@ if TYPE_CHECKING:
 
     from flowbias.experiments._base import Panel
 
-# Text, frames and reference lines. The page replaces it by the colour of its own text.
-INK = "#1b1f24"
-# One colour per depth, everywhere.
-DEPTH_COLOURS = {
-    2: "#3b6fb6",
-    3: "#d1622b",
-    4: "#8a5a9e",
-    5: "#2a9470",
-    6: "#b5476d",
-    10: "#94700a",
-}
-BLUE, RED = "#3b6fb6", "#c8442f"
-PANEL_SIZE = (5.2, 4.1)
 # Panels that fit side by side.
 IN_ONE_ROW = 5
-STYLE: Any = {
-    "font.size": 12,
-    "axes.titlesize": 12,
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": INK,
-    "axes.labelcolor": INK,
-    "axes.titlecolor": INK,
-    "text.color": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "lines.linewidth": 2.2,
-    "lines.solid_capstyle": "round",
-    # The same picture gives the same bytes.
-    "svg.hashsalt": "flowbias",
-}
 
 
 class PanelDrawing(NamedTuple):
@@ -112,16 +81,13 @@ def _saved(figure: Figure, **options: Any) -> bytes:
 
 
 def figure_of(panels: Sequence[Panel], table: Table) -> Figure:
-    """The panels side by side, many of them in rows. Without pyplot: no window, no global state."""
+    """The panels side by side, many of them in rows."""
     import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
 
     rows, columns = _arrangement(len(panels))
     width, height = PANEL_SIZE
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_figure(width * columns, height * rows)
         places = figure.subplots(rows, columns, squeeze=False).ravel()
         for axes in places[len(panels) :]:
             axes.set_axis_off()

@@ -14,7 +14,7 @@ import numpy as np
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.certificates import Certificate
 from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.scale_path import Rescalable
+from flowbias.limits.scale_descent import Rescalable
 from flowbias.limits.solve import limit_with_state
 from flowbias.problem import InputError, Regression
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flowbias._html import table
 from flowbias.experiments._base import Check, Experiment, Preset
 from flowbias.experiments.table import Table
 
@@ -64,14 +66,29 @@ class Record:
         """Whether every task was computed and every check holds."""
         return not self.failures and all(check.holds for check in self.checks)
 
-    def plot(self) -> Figure:
-        """The figure; nothing is computed."""
+    def plot(self, path: str | Path | None = None) -> Figure:
+        """The figure, written to `path` if given; nothing is computed."""
         if self.table is None:
             raise ValueError(
                 f"{self.experiment.name}: {len(self.failures)} tasks failed, the first because "
                 f"{self.failures[0]}. Run it again: the tasks that succeeded are kept."
             )
-        return self.experiment.plot(self.table)
+        figure = self.experiment.plot(self.table)
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
+
+    def _repr_html_(self) -> str:
+        verdict = "holds" if self.holds else "does NOT hold" if self.complete else "INCOMPLETE"
+        return table(
+            f"{self.experiment.name}, {self.preset}: {verdict}",
+            [
+                *((c.name, "yes" if c.holds else "NO", c.claim, c.measured) for c in self.checks),
+                *(("failed", "", failure.task, failure.cause) for failure in self.failures),
+            ],
+            head=("check", "holds", "claim", "measured"),
+            note=f"{self.experiment.title} [{self.experiment.reference}]. Tasks: {self.counts}.",
+        )
 
     def __repr__(self) -> str:
         lines = [f"Record({self.experiment.name}, {self.preset}: {self.counts}"]

@@ -82,6 +82,10 @@ def run(
     """Run one experiment, by name or of your own, and judge its table.
 
     run("woodworth-fig1", preset="smoke").plot() draws it; `.table` and `.checks` hold the rest.
+
+    >>> record = fb.experiments.run("woodworth-fig2", preset="smoke", jobs=1)
+    >>> record.holds, len(record.checks)
+    (True, 9)
     """
     chosen = find_experiment(experiment) if isinstance(experiment, str) else experiment
     folder = None if cache is None else Path(cache)

@@ -32,7 +32,12 @@ class Summary(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns by name: float64 or words."""
+    """Columns by name: float64 or words.
+
+    >>> table = fb.experiments.Table.of({"scale": [0.1, 0.1, 1.0], "error": [1.0, 3.0, 2.0]})
+    >>> table.levels("scale"), table.where(scale=0.1)["error"]
+    (array([0.1, 1. ]), array([1., 3.]))
+    """
 
     columns: Mapping[str, np.ndarray[Any, Any]]
 

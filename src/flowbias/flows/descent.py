@@ -12,12 +12,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, overload
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from flowbias._drawing import picture, stems
+from flowbias._html import coefficients
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
+from flowbias.flows._shown import descent_panel, descent_table
 from flowbias.flows.integrate import fit_model
 from flowbias.flows.lifted_descent import LiftedDescent, descend_lifted
 from flowbias.flows.loss import loss_constant
@@ -30,6 +34,10 @@ from flowbias.potentials import Provides
 from flowbias.problem import Regression, as_regression
 from flowbias.routing import first_fitting
 from flowbias.solution import Solution
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["FAMILIES", "Descent", "DescentFamily", "DescentStatus", "gradient_descent"]
 
@@ -76,6 +84,17 @@ class Descent:
             step_size=self.step_size,
             stable=self.stable_step_size,
         )
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The residual over steps, and the coefficients at the end."""
+
+        def ended(axes: Axes) -> None:
+            stems(axes, self.w)
+
+        return picture(descent_panel(self), ended, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return descent_table(self, coefficients(self.w))
 
     def __repr__(self) -> str:
         return f"Descent({self.message}; seconds={self.seconds:.3g})"
@@ -125,6 +144,10 @@ def gradient_descent(
     Products of two factors (`LinearNet`, `MatrixFactorization`) take outputs Y (n, m) or a matrix
     problem in place of X, and return a `LiftedDescent`, at a cost that does not depend on the
     width.
+
+    >>> model = fb.DiagonalNet(depth=2, scale=0.1)
+    >>> fb.gradient_descent(model, [[1.0, 2.0]], [1.0], step_size=0.01).w.round(3)
+    array([0.068, 0.466])
     """
     family = first_fitting(model, FAMILIES)
     return family.descend(model, X, y, DescentRequest(step_size, max_steps, loss, residual))

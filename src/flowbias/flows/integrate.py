@@ -110,6 +110,11 @@ def flow(
     Products of two factors (`LinearNet`, `MatrixFactorization`) take outputs Y (n, m) or a matrix
     problem in place of X, and return a `LiftedTrajectory`; their routes are "closed form", "gram"
     and "parameter".
+
+    >>> trajectory = fb.flow(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0], t=[0.1, 1.0])
+    >>> trajectory.w.round(3)
+    array([[0.008, 0.017],
+           [0.066, 0.458]])
     """
     family = first_fitting(model, FAMILIES)
     request = FlowRequest.of(t, loss, residual, rtol, atol, route)

@@ -15,13 +15,16 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from flowbias._drawing import picture
 from flowbias._threads import threads_for
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.flows._shown import descent_panel, descent_table
 from flowbias.flows.gram import Compression, LiftedFit
 from flowbias.flows.lifted import Setting, samples, setting_of
 from flowbias.flows.loss import loss_constant
@@ -30,7 +33,11 @@ from flowbias.limits import limit
 from flowbias.matrix_problem import MatrixProblem, as_matrix_problem
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problem import InputError
-from flowbias.solution import LiftedSolution
+from flowbias.solution import LiftedSolution, matrix_facts, matrix_panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Numbers kept of the states on the way (64 MB); others are stepped to again from the one before.
 _KEPT_NUMBERS = 8_000_000
@@ -214,6 +221,14 @@ class LiftedDescent:
             step_size=self.step_size,
             stable=self.stable_step_size,
         )
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The residual over steps, and U V^T at the end with its singular values."""
+        ended = matrix_panels(self.M, f"after {self.steps} steps")
+        return picture(descent_panel(self), *ended, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return descent_table(self, {"width": f"{self.model.width}", **matrix_facts(self.M)})
 
     def __repr__(self) -> str:
         return (

@@ -5,18 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._drawing import picture
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.gram import Compression, LiftedFit
 from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
 from flowbias.limits import limit
 from flowbias.matrix_problem import MatrixProblem
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problem import InputError
-from flowbias.solution import LiftedSolution
+from flowbias.solution import LiftedSolution, matrix_facts
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _STOPPED = (
     "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Pass times t=[...], "
@@ -149,6 +156,21 @@ class LiftedTrajectory:
                 "Call flow(..., t=[...]) with a later last time."
             )
         return self._states_at(times)
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """Singular values of U V^T (of one row or column its entries) and loss over time."""
+        if min(self.model.shape) == 1:
+            entries = self.M.reshape(len(self.t), -1)
+            panels = flow_panels(self, entries, label="entry of  M", symbol="M")
+        else:
+            values = np.asarray(np.linalg.svd(self.M, compute_uv=False))
+            panels = flow_panels(
+                self, values, label="singular value of  M", symbol=r"\sigma", first=1
+            )
+        return picture(*panels, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return flow_table(self, {"width": f"{self.model.width}", **matrix_facts(self.M[-1])})
 
     def __repr__(self) -> str:
         return (

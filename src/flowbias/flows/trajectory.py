@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._drawing import picture
+from flowbias._html import coefficients
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.fit import Fit
 from flowbias.flows.march import Curve
@@ -18,6 +22,10 @@ from flowbias.models._base import Parameters
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression
 from flowbias.solution import Solution
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class FlowStatus(Enum):
@@ -59,7 +67,12 @@ class FlowStats:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
-    """Gradient flow from a model on a problem, at times t; w[i] is the predictor at t[i]."""
+    """Gradient flow from a model on a problem, at times t; w[i] is the predictor at t[i].
+
+    >>> trajectory = fb.flow(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0])
+    >>> trajectory.at(trajectory.t[-1]).round(3), trajectory.limit.w.round(3)
+    (array([0.067, 0.467]), array([0.067, 0.467]))
+    """
 
     t: FloatArray
     status: FlowStatus
@@ -174,6 +187,14 @@ class Trajectory:
                 "Call flow(..., t=[...]) with a later last time."
             )
         return self._curve(times * self._coordinates.time_rate)
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """Coefficients and loss over time; on `ax` the coefficients alone."""
+        panels = flow_panels(self, self.w, label="coefficient  w", symbol="w")
+        return picture(*panels, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return flow_table(self, coefficients(self.w[-1]))
 
     def __repr__(self) -> str:
         return (

@@ -58,7 +58,13 @@ def tangent_vector_product(
 def tangent_operator(
     module: Any, x1: Any, x2: Any = None, *, max_memory: int | str = "1GiB"
 ) -> Any:
-    """K(x1, x2) as a scipy LinearOperator of shape (n1 c, n2 c), for any iterative method."""
+    """K(x1, x2) as a scipy LinearOperator of shape (n1 c, n2 c), for any iterative method.
+
+    >>> import torch
+    >>> operator = fb.kernels.tangent_operator(torch.nn.Linear(2, 3), torch.eye(2))
+    >>> operator.shape
+    (6, 6)
+    """
     if declared_by(module):
         kernel = first_fitting(module, CLOSED_FORMS).kernel(module, x1, x2)
         return scipy.sparse.linalg.aslinearoperator(kernel_matrix(kernel))

@@ -10,11 +10,14 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowbias._drawing import course, picture
+from flowbias._html import some, table
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.kernels.module_input import copied
@@ -24,6 +27,10 @@ from flowbias.nets.progress import epochs_shown
 from flowbias.nets.settings import read_count, read_module, read_positive
 from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus
 from flowbias.problem import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +59,33 @@ class TrainedCopies:
         """How each copy ended."""
         return tuple(training.status for training in self.trainings)
 
-    def __repr__(self) -> str:
+    @property
+    def _ends(self) -> str:
         counts = {s: self.statuses.count(s) for s in TrainingStatus}
-        ends = ", ".join(f"{count} {s.name}" for s, count in counts.items() if count)
+        return ", ".join(f"{count} {s.name}" for s, count in counts.items() if count)
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The loss of each copy over steps; on `ax` if given, written to `path` if given."""
+
+        def panel(axes: Axes) -> None:
+            for training in self.trainings:
+                course(axes, training.recorded.astype(float), training.losses, label="loss")
+            axes.set_xlabel("steps")
+            axes.set_title(self._ends)
+
+        return picture(panel, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (f"{i}", f"{one.epochs}", f"{one.loss:.3e}", one.status.name)
+            for i, one in ((i, self.trainings[i]) for i in some(len(self.trainings)))
+        ]
+        caption = f"{len(self.trainings)} copies: {self._ends}"
+        return table(caption, rows, head=("copy", "steps", "loss", "status"))
+
+    def __repr__(self) -> str:
         return (
-            f"TrainedCopies({ends}; at most {self.epochs.max()} steps, "
+            f"TrainedCopies({self._ends}; at most {self.epochs.max()} steps, "
             f"loss at most {np.nanmax(self.losses):.3e}, {self.seconds:.1f} s)"
         )
 

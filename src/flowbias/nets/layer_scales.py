@@ -45,6 +45,12 @@ def relative_layer_scales(module: Any, factors: Sequence[float]) -> Any:
     them (ReLU, LeakyReLU, pooling, Flatten); the bias of layer l takes factors[0] ... factors[l],
     since what it is added to was multiplied by that. Double it afterwards, if at all:
     unbiased(relative_layer_scales(net, factors)).
+
+    >>> import torch
+    >>> net, x = fb.nets.mlp((1, 4, 1), rng=0), torch.ones(1, 1)
+    >>> other = fb.nets.relative_layer_scales(net, [2.0, 0.5])
+    >>> bool(torch.allclose(net(x), other(x)))
+    True
     """
     torch = require_torch()
     result = copied(read_module(module))

@@ -86,6 +86,10 @@ def tangent_kernel_interpolant(module: Any, x: ArrayLike, y: ArrayLike) -> Curve
         f_0(x) + K(x, X) K(X, X)^+ (y - f_0(X))
 
     Computed in double precision from the module at its present parameters.
+
+    >>> net, x, y = fb.nets.univariate(50, rng=0), [-1.0, 0.0, 1.0], [0.0, 1.0, 0.0]
+    >>> np.abs(fb.nets.tangent_kernel_interpolant(net, x, y)(np.array(x))).round(4)
+    array([0., 1., 0.])
     """
     torch, network = require_torch(), next(read_module(module).parameters())
     knots, values = _read_points(x, y)

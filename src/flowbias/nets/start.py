@@ -24,7 +24,11 @@ Draw = Callable[[np.random.Generator, float, tuple[int, ...]], FloatArray]
 
 
 class Start(Enum):
-    """The law of the weights at the start."""
+    """The law of the weights at the start.
+
+    >>> [start.name for start in fb.nets.Start]
+    ['UNIFORM', 'NORMAL']
+    """
 
     UNIFORM = "uniform"
     NORMAL = "normal"

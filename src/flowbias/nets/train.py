@@ -29,7 +29,14 @@ from flowbias.problem import InputError
 
 @dataclass(frozen=True)
 class Moment:
-    """What a callback is told: how far training is. The module is the one being trained."""
+    """What a callback is told: how far training is. The module is the one being trained.
+
+    >>> import torch
+    >>> net, x, seen = fb.nets.mlp((1, 4, 1), rng=0), torch.linspace(-1.0, 1.0, 4)[:, None], []
+    >>> _ = fb.nets.train(net, x, x, step_size=0.05, max_epochs=2, callback=seen.append)
+    >>> [moment.epoch for moment in seen]
+    [0, 1, 2]
+    """
 
     epoch: int
     loss: float

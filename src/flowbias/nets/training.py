@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowbias._drawing import course, picture
+from flowbias._html import facts
 from flowbias._typing import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # Above this many times the larger of the loss at the start and that of the zero predictor,
 # training has left for good: a stable step never multiplies the loss by so much.
@@ -70,6 +78,29 @@ class Training:
         """How it ended, in words."""
         return self.status.value.format(
             epochs=self.epochs, loss=self.loss, first=float(self.losses[0])
+        )
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The loss over epochs; on `ax` if given, written to `path` if given."""
+
+        def panel(axes: Axes) -> None:
+            course(axes, self.recorded.astype(float), self.losses, label="loss")
+            axes.set_xlabel("epochs")
+            axes.set_title(self.status.name)
+
+        return picture(panel, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return facts(
+            f"Training: {self.status.name}",
+            {
+                "epochs": f"{self.epochs}",
+                "loss at the start": float(self.losses[0]),
+                "loss at the end": self.loss,
+                "accuracy": self.accuracy,
+                "seconds": f"{self.seconds:.3g}",
+            },
+            note=self.message,
         )
 
     def __repr__(self) -> str:

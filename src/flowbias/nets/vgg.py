@@ -23,7 +23,11 @@ from flowbias.problem import InputError
 
 
 class Version(Enum):
-    """Which version of the paper: they list different networks."""
+    """Which version of the paper: they list different networks.
+
+    >>> [version.name for version in fb.nets.Version]
+    ['COLT_2020', 'ICLR_2019']
+    """
 
     COLT_2020 = "2020"
     ICLR_2019 = "2019"

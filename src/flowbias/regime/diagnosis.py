@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from flowbias._drawing import picture
+from flowbias._html import facts
 from flowbias.kernels.feature_distance import GradDistance
+from flowbias.regime.drawing import diagnosis_panels
 from flowbias.regime.leanest import LEVEL
 from flowbias.regime.thresholds import Thresholds, Verdict
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -171,11 +175,14 @@ class Diagnosis:
         """The document as JSON; infinities (of a parameter that started at 0) become null."""
         return json.dumps(finite(self.document()), indent=2, allow_nan=False)
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Each measure on its scale from kernel to rich; written to `path` where given."""
-        from flowbias.regime.drawing import draw_diagnosis, finished
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The verdict on its bar from kernel to rich, and all measures; on `ax` the bar alone."""
+        return picture(*diagnosis_panels(self), path=path, ax=ax)
 
-        return finished(draw_diagnosis(self), path)
+    def _repr_html_(self) -> str:
+        named = {name.replace("_", " "): value for name, value in self.measures().items()}
+        counted = {"samples": f"{self.samples}", "outputs": f"{self.outputs}"}
+        return facts(f"Diagnosis: {self.verdict.name}", {**counted, **named}, note=self.explanation)
 
     def __repr__(self) -> str:
         lines = [f"Diagnosis: {self.verdict.name} ({self.samples} samples, {self.outputs} outputs)"]

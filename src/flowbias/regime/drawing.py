@@ -1,78 +1,129 @@
-"""Pictures of a diagnosis, of a history and of a sweep. Nothing is computed here."""
+"""Pictures of a diagnosis, a prediction, a history and a sweep. Nothing is computed here."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias.regime.thresholds import Thresholds
+from flowbias._drawing import Panel, course
+from flowbias._look import BLUE, GREY, INK, RED
+from flowbias._typing import FloatArray
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
     from flowbias.regime.diagnosis import Diagnosis
     from flowbias.regime.history import History
+    from flowbias.regime.predict import Prediction
     from flowbias.regime.sweep import Sweep
-
-INK, BLUE, RED, GREY = "#1b1f24", "#3b6fb6", "#c8442f", "#8b949e"
-
-
-def finished(figure: Figure, path: str | Path | None) -> Figure:
-    """The figure, written to a file where one is named."""
-    if path is not None:
-        figure.savefig(path, dpi=150)
-    return figure
+    from flowbias.regime.thresholds import Verdict
 
 
-def draw_diagnosis(diagnosis: Diagnosis) -> Figure:
+def diagnosis_panels(diagnosis: Diagnosis) -> tuple[Panel, Panel]:
     """The position between both extremes on a bar, and the other measures as text beside it."""
-    figure, (bar, text) = _panels(2, (9.0, 3.2))
-    lines = diagnosis.thresholds
-    measures = diagnosis.measures()
-    position = measures["position"]
+    return partial(_draw_verdict, diagnosis), partial(_write_measures, diagnosis)
+
+
+def prediction_panels(prediction: Prediction) -> tuple[Panel, Panel]:
+    """What to expect of the features and of the function, each between its lines."""
+    lines = prediction.thresholds
+
+    def features(axes: Axes) -> None:
+        _draw_on_decades(axes, prediction.feature_change, lines.kernel_outlook, lines.rich_outlook)
+        axes.set_xlabel("expected change of the features")
+        axes.set_title(f"expected: {_words(prediction.verdict)}")
+
+    def gap(axes: Axes) -> None:
+        _draw_on_decades(axes, prediction.lazy_gap, lines.kernel_gap, None)
+        axes.set_xlabel("expected distance from the linearization")
+
+    return features, gap
+
+
+def history_panels(history: History) -> tuple[Panel, ...]:
+    """Kernel change and grad distance over steps, the loss beside them where it was given."""
+    with_loss = any(record.loss is not None for record in history.records)
+    movement, loss = partial(_draw_movement, history), partial(_draw_loss, history)
+    return (movement, loss) if with_loss else (movement,)
+
+
+def sweep_panels(sweep: Sweep) -> tuple[Panel, Panel]:
+    """Position and kernel change against the scale, with the lines between the regimes."""
+    lines = sweep.points[0].diagnosis.thresholds
+
+    def position(axes: Axes) -> None:
+        ends = (lines.kernel_position, lines.rich_position)
+        _draw_transition(axes, sweep, sweep.curve("position"), ends)
+        axes.set_ylabel("position")
+        axes.set_ylim(-0.03, 1.03)
+        rich = sweep.largest_rich
+        if rich is not None:
+            axes.axvline(rich, color=GREY, lw=1, ls=":")
+            axes.text(
+                rich, 0.5, " rich up to here", color=GREY, rotation=90, va="center", ha="right"
+            )
+
+    def kernel_change(axes: Axes) -> None:
+        values = sweep.curve("kernel_change")
+        _draw_transition(axes, sweep, values, (lines.kernel_change, lines.rich_change))
+        axes.set_ylabel("kernel change")
+        if (values > 0.0).all():
+            axes.set_yscale("log")
+
+    return position, kernel_change
+
+
+def _draw_verdict(diagnosis: Diagnosis, axes: Axes) -> None:
+    lines, position = diagnosis.thresholds, diagnosis.measures()["position"]
     if position is None:
-        value, ends = diagnosis.kernel_change, (lines.kernel_change, lines.rich_change)
-        bar.set_xscale("log")
-        # Room on both sides, whatever the value: a change of 0 sits at the left end.
-        low = min(ends[0] * 1e-2, max(value, 1e-300) / 10.0)
-        limits = low, max(ends[1] * 1e2, 10.0 * value)
-        value = max(value, low)
-        bar.set_xlabel("relative change of the tangent kernel")
+        _draw_on_decades(axes, diagnosis.kernel_change, lines.kernel_change, lines.rich_change)
+        axes.set_xlabel("relative change of the tangent kernel")
     else:
-        value, ends, limits = position, (lines.kernel_position, lines.rich_position), (0.0, 1.0)
-        bar.set_xlabel("position: 0 linearized twin, 1 leanest network")
-    bar.axvspan(limits[0], ends[0], color=BLUE, alpha=0.25, lw=0)
-    bar.axvspan(ends[1], limits[1], color=RED, alpha=0.25, lw=0)
-    bar.axvline(value, color=INK, lw=3)
-    bar.set_xlim(*limits)
-    bar.set_yticks([])
-    for x, word, colour in ((0.02, "kernel", BLUE), (0.98, "rich", RED)):
-        bar.text(
-            x,
-            0.9,
-            word,
-            color=colour,
-            ha="left" if x < 0.5 else "right",
-            transform=bar.transAxes,
-        )
-    bar.set_title(diagnosis.verdict.name.replace("_", " ").lower(), loc="left")
-    text.axis("off")
-    known = {name: value for name, value in measures.items() if value is not None}
+        axes.set_xlim(0.0, 1.0)
+        _draw_between(axes, position, lines.kernel_position, lines.rich_position)
+        axes.set_xlabel("position: 0 linearized twin, 1 leanest network")
+    axes.set_title(_words(diagnosis.verdict))
+
+
+def _draw_on_decades(axes: Axes, value: float, kernel: float, rich: float | None) -> None:
+    """A value on a logarithmic axis with room on both sides; 0 sits at its left end."""
+    low = min(kernel * 1e-2, max(value, 1e-300) / 10.0)
+    axes.set_xscale("log")
+    axes.set_xlim(low, max((rich or kernel) * 1e2, 10.0 * value))
+    _draw_between(axes, max(value, low), kernel, rich)
+
+
+def _draw_between(axes: Axes, value: float, kernel: float, rich: float | None) -> None:
+    """A value on a bar from kernel to rich."""
+    left, right = axes.get_xlim()
+    axes.axvspan(left, kernel, color=BLUE, alpha=0.25, lw=0)
+    # The bar may stand where the word does: words lie above it.
+    above: dict[str, Any] = {
+        "transform": axes.transAxes,
+        "zorder": 5,
+        "bbox": {"facecolor": "white", "alpha": 0.7, "linewidth": 0},
+    }
+    axes.text(0.03, 0.9, "kernel", color=BLUE, **above)
+    if rich is not None:
+        axes.axvspan(rich, right, color=RED, alpha=0.25, lw=0)
+        axes.text(0.97, 0.9, "rich", color=RED, ha="right", **above)
+    axes.axvline(value, color=INK, lw=3)
+    axes.set_yticks([])
+
+
+def _write_measures(diagnosis: Diagnosis, axes: Axes) -> None:
+    axes.axis("off")
+    known = {k: value for k, value in diagnosis.measures().items() if value is not None}
     for row, (name, number) in enumerate(known.items()):
         height = 1.0 - (row + 0.5) / len(known)
-        text.text(0.0, height, name.replace("_", " "), va="center")
-        text.text(1.0, height, f"{number:.4g}", va="center", ha="right")
-    return figure
+        axes.text(0.0, height, name.replace("_", " "), va="center")
+        axes.text(1.0, height, f"{number:.4g}", va="center", ha="right")
 
 
-def draw_history(history: History) -> Figure:
-    """Kernel change and grad distance over steps, the loss below them where it was given."""
+def _draw_movement(history: History, axes: Axes) -> None:
     records = history.records
-    with_loss = [record for record in records if record.loss is not None]
-    figure, axes = _panels(2 if with_loss else 1, (9.0 if with_loss else 5.2, 4.1))
-    first = axes[0]
     steps = [record.step for record in records]
     for name, values, colour in (
         ("kernel change", [record.kernel_change for record in records], BLUE),
@@ -80,63 +131,34 @@ def draw_history(history: History) -> Figure:
     ):
         positive = [(s, v) for s, v in zip(steps, values, strict=True) if v > 0.0]
         if positive:
-            first.plot(*zip(*positive, strict=True), color=colour, marker=".", label=name)
-    if first.lines:
-        first.set_xscale("log")
-        first.set_yscale("log")
-        first.legend(frameon=False)
-    first.set_xlabel("steps")
-    first.set_title("distance from the start", loc="left")
-    if with_loss:
-        axes[1].plot(
-            [record.step for record in with_loss],
-            [record.loss for record in with_loss],
-            color=INK,
-            marker=".",
-        )
-        axes[1].set_xscale("log")
-        if all(record.loss is not None and record.loss > 0.0 for record in with_loss):
-            axes[1].set_yscale("log")
-        axes[1].set_xlabel("steps")
-        axes[1].set_title("loss", loc="left")
-    return figure
-
-
-def draw_sweep(sweep: Sweep) -> Figure:
-    """Position and kernel change against the scale, with the lines between the regimes."""
-    figure, (left, right) = _panels(2, (9.6, 4.1))
-    lines: Thresholds = sweep.points[0].diagnosis.thresholds
-    for axes, measure, ends, title in (
-        (left, "position", (lines.kernel_position, lines.rich_position), "position"),
-        (right, "kernel_change", (lines.kernel_change, lines.rich_change), "kernel change"),
-    ):
-        values = sweep.curve(measure)
-        axes.plot(sweep.scales, values, color=INK, marker="o")
-        unfitted = np.array([not point.fitted for point in sweep])
-        axes.plot(sweep.scales[unfitted], values[unfitted], "o", color="white", ms=4)
-        for line, colour in zip(ends, (BLUE, RED), strict=True):
-            axes.axhline(line, color=colour, lw=1)
+            axes.plot(*zip(*positive, strict=True), color=colour, marker=".", label=name)
+    if axes.lines:
         axes.set_xscale("log")
-        axes.set_xlabel(r"scale of the start, $\alpha$")
-        axes.set_title(title, loc="left")
-    left.set_ylim(-0.03, 1.03)
-    if (sweep.curve("kernel_change") > 0.0).all():
-        right.set_yscale("log")
-    rich = sweep.largest_rich
-    if rich is not None:
-        left.axvline(rich, color=GREY, lw=1, ls=":")
-        left.text(rich, 0.5, " rich up to here", color=GREY, rotation=90, va="center", ha="right")
-    return figure
+        axes.set_yscale("log")
+        axes.legend(frameon=False)
+    axes.set_xlabel("steps")
+    axes.set_ylabel("distance from the start")
 
 
-def _panels(count: int, size: tuple[float, float]) -> tuple[Figure, Any]:
-    """Without pyplot: no window, no global state."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+def _draw_loss(history: History, axes: Axes) -> None:
+    seen = [(record.step, record.loss) for record in history.records if record.loss is not None]
+    steps, losses = np.array(seen, dtype=float).T
+    course(axes, steps, losses, label="loss")
+    axes.set_xscale("log")
+    axes.set_xlabel("steps")
 
-    figure = Figure(figsize=size, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(1, count, squeeze=False)[0]
-    for panel in axes:
-        panel.spines[["top", "right"]].set_visible(False)
-    return figure, axes
+
+def _draw_transition(
+    axes: Axes, sweep: Sweep, values: FloatArray, ends: tuple[float, float]
+) -> None:
+    axes.plot(sweep.scales, values, color=INK, marker="o")
+    unfitted = np.array([not point.fitted for point in sweep])
+    axes.plot(sweep.scales[unfitted], values[unfitted], "o", color="white", ms=4)
+    for line, colour in zip(ends, (BLUE, RED), strict=True):
+        axes.axhline(line, color=colour, lw=1)
+    axes.set_xscale("log")
+    axes.set_xlabel(r"scale of the start, $\alpha$")
+
+
+def _words(verdict: Verdict) -> str:
+    return verdict.name.replace("_", " ").lower()

@@ -46,6 +46,9 @@ def fit(model: Any, x: Any, y: Any, *, loss_left: float = 1e-4, max_epochs: int 
     """Train a copy of a module, or follow the flow of a model of the library, until it fits.
 
     `loss_left` is the share of the loss at the start to reach.
+
+    >>> fb.regime.fit(fb.DiagonalNet(depth=2, scale=0.5), [[1.0, 2.0]], [1.0]).fitted
+    True
     """
     if not 0.0 < loss_left < 1.0:
         raise InputError(

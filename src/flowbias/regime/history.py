@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowbias._atomic import write_atomically
+from flowbias._drawing import picture
+from flowbias._html import some, table
 from flowbias.problem import InputError
 from flowbias.regime.diagnosis import finite
+from flowbias.regime.drawing import history_panels
 from flowbias.regime.thresholds import THRESHOLDS, Verdict
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _FORMAT = "flowbias regime history 1"
@@ -40,6 +44,11 @@ class History:
 
     spent and elapsed: seconds of the monitor, and of training without it. `failure` says why
     recording ended early, if it did.
+
+    >>> import torch
+    >>> monitor = fb.regime.Monitor(torch.nn.Linear(2, 1), torch.eye(2))
+    >>> type(monitor.history).__name__, len(monitor.history.records)
+    ('History', 0)
     """
 
     records: list[Record] = field(default_factory=list)
@@ -90,18 +99,36 @@ class History:
                 f"{type(error).__name__}: {error}. Save it again, or pass another file."
             ) from error
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Kernel change, grad distance and loss over steps; written to `path` where given."""
-        from flowbias.regime.drawing import draw_history, finished
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """Kernel change and grad distance over steps, and the loss where it was given."""
+        return picture(*history_panels(self), path=path, ax=ax)
 
-        return finished(draw_history(self), path)
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                f"{r.step}",
+                "" if r.loss is None else f"{r.loss:.3e}",
+                f"{r.kernel_change:.4g}",
+                f"{r.grad_distance:.4g}",
+            )
+            for r in _some(self.records)
+        ]
+        return table(
+            self._title,
+            rows,
+            head=("step", "loss", "kernel change", "grad distance"),
+            note=f"ended early: {self.failure}" if self.failure else "",
+        )
 
-    def __repr__(self) -> str:
-        head = (
+    @property
+    def _title(self) -> str:
+        return (
             f"History: {len(self.records)} records over {self.steps} steps, {self.inputs} inputs, "
             f"{self.overhead:.1%} of the training time"
         )
-        lines = [head, *([f"  ended early: {self.failure}"] if self.failure else [])]
+
+    def __repr__(self) -> str:
+        lines = [self._title, *([f"  ended early: {self.failure}"] if self.failure else [])]
         title = f"  {'step':>9} {'loss':>10} {'kernel change':>14} {'grad distance':>14}"
         rows = [
             f"  {r.step:>9} {'' if r.loss is None else f'{r.loss:.3e}':>10} "
@@ -111,11 +138,8 @@ class History:
         return "\n".join([*lines, title, *rows])
 
 
-def _some(records: list[Record], most: int = 12) -> list[Record]:
-    """Evenly spread over the list, both ends included."""
-    if len(records) <= most:
-        return records
-    return [records[round(i * (len(records) - 1) / (most - 1))] for i in range(most)]
+def _some(records: list[Record]) -> list[Record]:
+    return [records[i] for i in some(len(records))]
 
 
 def as_loss(loss: Any) -> float | None:

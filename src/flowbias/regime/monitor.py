@@ -18,7 +18,7 @@ from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -31,6 +31,10 @@ from flowbias.problem import InputError
 from flowbias.regime.history import History, Record, as_loss
 from flowbias.regime.labels import read_label_rows, vary
 from flowbias.regime.schedule import Geometric, Schedule
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # The first look costs a kernel of the start as well, and nothing is known of either: so many calls
 # of the module on the probe.
@@ -47,6 +51,13 @@ class Monitor:
     look (`Geometric(1.25)` by default, or `Every(100)`); `budget` bounds the time as a share of the
     training's, None for no bound. The module is measured in eval mode by a copy: dropout and
     normalization may stay in training mode, and neither it nor torch's random state is touched.
+
+    >>> import torch
+    >>> net, x = torch.nn.Linear(2, 1), torch.eye(2)
+    >>> with fb.regime.Monitor(net, x, schedule=fb.regime.Every(1)) as monitor:
+    ...     monitor.step(torch.tensor(1.0))
+    >>> type(monitor.history).__name__
+    'History'
     """
 
     def __init__(
@@ -134,8 +145,12 @@ class Monitor:
         self._elapse()
         self.history.save(path)
 
-    def plot(self, path: str | Path | None = None) -> Any:
-        return self.history.plot(path)
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The history so far: see `History.plot`."""
+        return self.history.plot(path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return self.history._repr_html_()
 
     def _elapse(self) -> float:
         """Seconds of training so far, the monitor's own left out."""

@@ -6,15 +6,23 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from flowbias._drawing import picture
+from flowbias._html import facts
 from flowbias._torch import require_torch
 from flowbias.kernels.module_input import copied_in_double, gradients
 from flowbias.problem import InputError
 from flowbias.regime.curvature import Curvature
 from flowbias.regime.diagnosis import finite
+from flowbias.regime.drawing import prediction_panels
 from flowbias.regime.outlook import Outlook, outlook, read_curvature, read_targets
 from flowbias.regime.thresholds import THRESHOLDS, Thresholds, Verdict
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # A factor on all parameters at which the degree of homogeneity is read off.
 PROBE = 1.01
@@ -116,8 +124,9 @@ class Prediction:
     def to_json(self) -> str:
         return json.dumps(finite(self.document()), indent=2, allow_nan=False)
 
-    def __repr__(self) -> str:
-        numbers = {
+    @property
+    def _numbers(self) -> dict[str, float | None]:
+        return {
             "feature change": self.feature_change,
             "lazy gap": self.lazy_gap,
             "kappa": self.kappa,
@@ -125,7 +134,16 @@ class Prediction:
             "degree": self.degree,
             "output share": self.output_share,
         }
-        lines = [f"  {k:<20}{v:.4g}" for k, v in numbers.items() if v is not None]
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """What to expect of features and function, between the lines; on `ax` features alone."""
+        return picture(*prediction_panels(self), path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return facts(f"Prediction: {self.verdict.name}", self._numbers, note=self.explanation)
+
+    def __repr__(self) -> str:
+        lines = [f"  {k:<20}{v:.4g}" for k, v in self._numbers.items() if v is not None]
         title = f"Prediction: {self.verdict.name}"
         return "\n".join([title, *lines, f"  {self.explanation}"])
 

@@ -10,7 +10,15 @@ from flowbias.problem import InputError
 
 
 class Schedule(Protocol):
-    """Any object that says which step comes after a given one."""
+    """Any object that says which step comes after a given one.
+
+    >>> class OnlyOnce:
+    ...     def following(self, step):
+    ...         return 1 if step < 1 else 10**9
+    >>> schedule: fb.regime.Schedule = OnlyOnce()
+    >>> schedule.following(0)
+    1
+    """
 
     def following(self, step: int) -> int:
         """The first step after `step` at which to look."""
@@ -45,7 +53,11 @@ class Geometric:
 
 @dataclass(frozen=True)
 class Every:
-    """Every so many steps."""
+    """Every so many steps.
+
+    >>> fb.regime.Every(10).following(3)
+    10
+    """
 
     steps: int
 

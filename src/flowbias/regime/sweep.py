@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._drawing import picture
+from flowbias._html import table
 from flowbias._typing import FloatArray
 from flowbias.problem import InputError
 from flowbias.regime.diagnose import diagnose
 from flowbias.regime.diagnosis import Diagnosis, finite
+from flowbias.regime.drawing import sweep_panels
 from flowbias.regime.fitting import Fit, fit
 from flowbias.regime.thresholds import Verdict
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_HEAD = ("scale", "position", "kernel change", "loss left", "verdict")
 #: Trains a model on (x, y) and says where it ended.
 Trainer = Callable[[Any, Any, Any], Fit]
 
@@ -103,27 +108,44 @@ class Sweep:
     def to_json(self) -> str:
         return json.dumps(finite(self.document()), indent=2, allow_nan=False)
 
-    def plot(self, path: str | Path | None = None) -> Figure:
-        """Position and kernel change against the scale; written to `path` where given."""
-        from flowbias.regime.drawing import draw_sweep, finished
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """Position and kernel change against the scale; on `ax` the position alone."""
+        return picture(*sweep_panels(self), path=path, ax=ax)
 
-        return finished(draw_sweep(self), path)
+    def _repr_html_(self) -> str:
+        return table(
+            self._title,
+            self._rows,
+            head=_HEAD,
+        )
 
-    def __repr__(self) -> str:
-        title = f"  {'scale':>10} {'position':>9} {'kernel change':>14} {'loss left':>10}  verdict"
-        rows = []
-        for point, position in zip(self.points, self.curve("position"), strict=True):
-            shown = "" if np.isnan(position) else f"{position:.3f}"
-            rows.append(
-                f"  {point.scale:>10.4g} {shown:>9} {point.diagnosis.kernel_change:>14.4g} "
-                f"{point.loss_left:>10.1e}  {point.diagnosis.verdict.name}"
-                f"{'' if point.fitted else ' (not fitted)'}"
-            )
-        ends = (
+    @property
+    def _title(self) -> str:
+        return (
             f"Sweep: {_shown('rich up to {:.4g}', self.largest_rich, 'nowhere rich')}, "
             f"{_shown('kernel from {:.4g} on', self.smallest_kernel, 'nowhere kernel')}"
         )
-        return "\n".join([ends, title, *rows])
+
+    @property
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Each scale in words, under `_HEAD`."""
+        return [
+            (
+                f"{point.scale:.4g}",
+                "" if np.isnan(position) else f"{position:.3f}",
+                f"{point.diagnosis.kernel_change:.4g}",
+                f"{point.loss_left:.1e}",
+                f"{point.diagnosis.verdict.name}{'' if point.fitted else ' (not fitted)'}",
+            )
+            for point, position in zip(self.points, self.curve("position"), strict=True)
+        ]
+
+    def __repr__(self) -> str:
+        rows = (
+            f"  {scale:>10} {position:>9} {change:>14} {left:>10}  {verdict}"
+            for scale, position, change, left, verdict in [_HEAD, *self._rows]
+        )
+        return "\n".join([self._title, *rows])
 
 
 def sweep(

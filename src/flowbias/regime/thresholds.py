@@ -22,7 +22,11 @@ MARGIN = 0.1
 
 
 class Verdict(Enum):
-    """What training did to a network."""
+    """What training did to a network.
+
+    >>> [verdict.name for verdict in fb.regime.Verdict]
+    ['KERNEL', 'IN_BETWEEN', 'RICH']
+    """
 
     KERNEL = (
         "kernel regime: the network trained like its linearization at the start, with the features "

@@ -24,7 +24,11 @@ _ORIGIN = "root of rho = 1 + eps, where rho carries 15 digits"
 
 
 def sparse_to_dense_cost(potential: Potential, d: float) -> float:
-    """rho = (Q(e_1)/||e_1||_1) / (Q(1/sqrt d)/||1/sqrt d||_1), both vectors of unit length."""
+    """rho = (Q(e_1)/||e_1||_1) / (Q(1/sqrt d)/||1/sqrt d||_1), both vectors of unit length.
+
+    >>> round(fb.theory.sparse_to_dense_cost(fb.L2(), d=100), 6)
+    10.0
+    """
     root = float(np.sqrt(d))
     sparse, dense = potential.value_terms(np.array([1.0, 1.0 / root]))
     return float(sparse / (root * dense))
@@ -33,7 +37,12 @@ def sparse_to_dense_cost(potential: Potential, d: float) -> float:
 def l1_approach_log_scale(
     family: Callable[[float], Potential], eps: float, d: float, least: float = -1e5
 ) -> float:
-    """The log-scale at which rho = 1 + eps; `family` gives the potential of a log-scale."""
+    """The log-scale at which rho = 1 + eps; `family` gives the potential of a log-scale.
+
+    >>> family = lambda log_scale: fb.Hypentropy(log_scale=log_scale)
+    >>> round(fb.theory.l1_approach_log_scale(family, eps=0.1, d=1000), 3)
+    -19.496
+    """
     positive("eps", eps, "Pass the accepted relative difference, for instance eps=0.1.")
     if not 1.0 + eps < np.sqrt(d):
         raise InputError(
@@ -51,6 +60,9 @@ def hypentropy_needs_exponential_scale(eps: float, d: float) -> tuple[Claim, Cla
     """ln(1/alpha^2) = (1 + 1/eps) ln(d)/2 + 1 where rho = 1 + eps, up to O(alpha^2/eps).
 
     So alpha = d^(-1/(4 eps)) up to a factor: footnote 3 and Lemma 6 of [woodworth2020], exactly.
+
+    >>> all(claim.holds for claim in fb.theory.hypentropy_needs_exponential_scale(eps=0.1, d=1000))
+    True
     """
     log_alpha = l1_approach_log_scale(lambda log: Hypentropy(log_scale=log), eps, d)
     leading = 0.5 * np.log(d) * (1.0 + 1.0 / eps) + 1.0
@@ -66,6 +78,10 @@ def depth_needs_polynomial_scale(eps: float, d: float, depth: float) -> tuple[Cl
     """alpha^(D-2) = (2/D) eps / ((1+eps) d^(1/2 - 1/D) - 1) where rho = 1 + eps, to leading order.
 
     Polynomial in eps and d from depth 3 on, as [woodworth2020, section 5] observes.
+
+    >>> claims = fb.theory.depth_needs_polynomial_scale(eps=0.1, d=1000, depth=3)
+    >>> all(claim.holds for claim in claims)
+    True
     """
     log_alpha = l1_approach_log_scale(
         lambda log: DepthPotential(depth, log_scale=log), eps, d, least=-200.0
@@ -80,6 +96,9 @@ def distance_needs_polynomial_scale(eps: float, d: float) -> tuple[Claim, Claim]
     """alpha = eps/(2 ((1+eps) d^(1/4) - 1)) where rho = 1 + eps for R, to leading order.
 
     The algebraic R approaches l1 polynomially [woodworth2020, section 4, end]: like depth 4.
+
+    >>> all(claim.holds for claim in fb.theory.distance_needs_polynomial_scale(eps=0.1, d=1000))
+    True
     """
     log_alpha = l1_approach_log_scale(
         lambda log: DistancePotential(log_scale=log), eps, d, least=-200.0

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from flowbias._drawing import picture
+from flowbias._html import facts
+from flowbias._look import COLOURS, GREY, INK, RED
 from flowbias.problem import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 class Kind(Enum):
-    """How the measured number must relate to the predicted one."""
+    """How the measured number must relate to the predicted one.
+
+    >>> [kind.value for kind in fb.theory.Kind]
+    ['==', '<=', '>=']
+    """
 
     EQUAL = "=="
     UPPER = "<="
@@ -18,7 +33,11 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Reference:
-    """Where a statement is printed: paper (as cited in CITATION.cff), place, equation."""
+    """Where a statement is printed: paper (as cited in CITATION.cff), place, equation.
+
+    >>> print(fb.theory.Reference("woodworth2020", "Theorem 1", "(4)"))
+    woodworth2020, Theorem 1, (4)
+    """
 
     paper: str
     place: str
@@ -39,6 +58,10 @@ class Claim:
 
     The tolerance is for the arithmetic alone, never for the mathematics; `tolerance_origin` says
     where it comes from. A claim about vectors measures a norm.
+
+    >>> claim = fb.theory.tied_limit(fb.DiagonalNet(depth=2, scale=0.5), [[1.0, 2.0]], [1.0])
+    >>> claim.holds, claim.kind.name, str(claim.reference)
+    (True, 'EQUAL', 'woodworth2020, Theorem 1, (4)-(5)')
     """
 
     name: str
@@ -79,11 +102,61 @@ class Claim:
         # NaN compares false: a number that could not be measured supports nothing.
         return self.slack >= 0.0
 
+    @property
+    def _verdict(self) -> str:
+        return "holds" if self.holds else "FAILS"
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The measured number beside the predicted one, and the side where it belongs."""
+        return picture(self._draw, path=path, ax=ax)
+
+    def _draw(self, axes: Axes) -> None:
+        if not np.isfinite([self.measured, self.predicted]).all():
+            raise InputError(
+                f"claim: must hold finite numbers to be drawn, got measured {self.measured} and "
+                f"predicted {self.predicted}. Print it instead."
+            )
+        # Numbers that should be equal differ in digits that no axis shows: draw the difference.
+        origin = self.predicted if self.kind is Kind.EQUAL else 0.0
+        measured, predicted = self.measured - origin, self.predicted - origin
+        low, high = min(measured, predicted), max(measured, predicted)
+        room = max(0.25 * (high - low), 1.5 * self.tolerance) or 0.1 * abs(high) or 1.0
+        left, right = low - room, high + room
+        ends = {
+            Kind.EQUAL: (predicted - self.tolerance, predicted + self.tolerance),
+            Kind.UPPER: (left, predicted + self.tolerance),
+            Kind.LOWER: (predicted - self.tolerance, right),
+        }
+        axes.axvspan(*ends[self.kind], color=GREY, alpha=0.25, linewidth=0)
+        axes.axvline(predicted, color=INK, linewidth=1.6)
+        mark, colour = ("o", COLOURS[0]) if self.holds else ("X", RED)
+        axes.plot([measured], [0.0], mark, color=colour, markersize=11)
+        axes.set_xlim(left, right)
+        axes.set_yticks([])
+        axes.set_title(f"{self.name}: {self._verdict}")
+        axes.set_xlabel(
+            "measured - predicted (mark), 0 (line)"
+            if self.kind is Kind.EQUAL
+            else f"measured {measured:.6g} (mark), predicted {predicted:.6g} (line)"
+        )
+
+    def _repr_html_(self) -> str:
+        return facts(
+            f"{self.name}: {self._verdict}",
+            {
+                "measured": f"{self.measured:.10g}",
+                "must be": f"{self.kind.value} {self.predicted:.10g}",
+                "slack": f"{self.slack:.2g}",
+                "tolerance": f"{self.tolerance:.2g} ({self.tolerance_origin})",
+                "reference": str(self.reference),
+            },
+            note=self.statement,
+        )
+
     def __repr__(self) -> str:
-        verdict = "holds" if self.holds else "FAILS"
         return (
             f"Claim({self.name}: {self.measured:.10g} {self.kind.value} {self.predicted:.10g} "
-            f"{verdict}, slack {self.slack:.2g} [{self.reference}]\n"
+            f"{self._verdict}, slack {self.slack:.2g} [{self.reference}]\n"
             f"      {self.statement})"
         )
 

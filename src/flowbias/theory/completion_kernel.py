@@ -30,7 +30,14 @@ _ORTHOGONAL = 1e-12
 
 
 def completion_kernel(model: LiftedModel, problem: MatrixCompletion) -> FloatArray:
-    """K between the observed entries, from the Gram matrix alone."""
+    """K between the observed entries, from the Gram matrix alone.
+
+    >>> model = fb.MatrixFactorization.identity((2, 2), scale=1.0)
+    >>> problem = fb.MatrixCompletion([0, 1], [0, 1], [1.0, 2.0], (2, 2))
+    >>> fb.theory.completion_kernel(model, problem)
+    array([[2., 0.],
+           [0., 2.]])
+    """
     model.lifted_problem(problem)  # refuses shapes that do not fit
     d1, gram = model.shape[0], model.gram
     i, j = problem.rows, problem.cols
@@ -43,6 +50,11 @@ def completion_kernel_formula(model: LiftedModel, problem: MatrixCompletion) -> 
     """The formula against the gradients of the observed entries in the factors.
 
     [woodworth2020, the ICLR version, section 6]
+
+    >>> model = fb.MatrixFactorization.gaussian((2, 2), width=5, scale=0.5, rng=0)
+    >>> problem = fb.MatrixCompletion([0, 1], [0, 1], [1.0, 2.0], (2, 2))
+    >>> fb.theory.completion_kernel_formula(model, problem).holds
+    True
     """
     predicted = completion_kernel(model, problem)
     measured = LinearizedFactorization(model, problem).kernel
@@ -65,6 +77,11 @@ def orthogonal_rows_give_delta(
 
     [woodworth2020, the ICLR version, section 6, case (a)]. With rows of equal length K is a
     multiple of the delta kernel; for imputing nothing a diagonal K is enough.
+
+    >>> model = fb.MatrixFactorization.identity((2, 2), scale=1.0)
+    >>> problem = fb.MatrixCompletion([0, 1], [0, 1], [1.0, 2.0], (2, 2))
+    >>> all(claim.holds for claim in fb.theory.orthogonal_rows_give_delta(model, problem))
+    True
     """
     _require_orthogonal_rows(model)
     kernel = completion_kernel(model, problem)
@@ -103,6 +120,10 @@ def gaussian_rows_give_delta(model: LiftedModel, scale: float) -> Claim:
 
     [woodworth2020, the ICLR version, section 6, case (b)], made quantitative by Lemma 13: K takes
     R to U U^T R + R V V^T. For independent N(0, scale^2) entries and width k >= max(d1, d2).
+
+    >>> model = fb.MatrixFactorization.gaussian((30, 30), width=10**6, scale=0.1, rng=0)
+    >>> fb.theory.gaussian_rows_give_delta(model, scale=0.1).holds
+    True
     """
     alpha = positive("scale", scale, "Pass the standard deviation of the weights.")
     d1, d2 = model.shape

@@ -75,7 +75,12 @@ def exponential_guarantee(
     trajectory: Any = None,
     loss: Any = "half",
 ) -> Claim:
-    """L~(t) <= exp(-lr(S) c(0) t) L~(0) for all t.  [min2021, Theorem 3]"""
+    """L~(t) <= exp(-lr(S) c(0) t) L~(0) for all t.  [min2021, Theorem 3]
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> fb.theory.exponential_guarantee(net, X, [[1.0], [-1.0]], t=[0.5, 1.0]).holds
+    True
+    """
     path = error_path(net, X, Y, t, trajectory, loss)
     return _rate_claim(
         "exponential convergence",
@@ -95,7 +100,12 @@ def imbalance_guarantee(
     trajectory: Any = None,
     loss: Any = "half",
 ) -> Claim:
-    """L~(t) <= exp(-2 lr(S) Dl t) L~(0), Dl the level of imbalance.  [min2021, Corollary 4]"""
+    """L~(t) <= exp(-2 lr(S) Dl t) L~(0), Dl the level of imbalance.  [min2021, Corollary 4]
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> fb.theory.imbalance_guarantee(net, X, [[1.0], [-1.0]], t=[0.5, 1.0]).holds
+    True
+    """
     path = error_path(net, X, Y, t, trajectory, loss)
     rate = 2.0 * path.start.conditioning[1] * path.start.imbalance.level
     return _rate_claim(
@@ -119,6 +129,11 @@ def margin_guarantee(
     """Where smin(Yt) > ||E(0)||_F: c(0) > 0 and the rate is at least lr(S) c(0).
 
     [min2021, Corollary 5], which prints twice that rate; it fails (docs/errata.md, M1).
+
+    >>> net = fb.LinearNet.balanced([[1.0], [-0.9], [0.0]], np.eye(2, 3))
+    >>> claims = fb.theory.margin_guarantee(net, np.eye(2, 3), [[1.0], [-1.0]], t=[0.1, 0.5])
+    >>> all(claim.holds for claim in claims)
+    True
     """
     path = error_path(net, X, Y, t, trajectory, loss)
     margin = _margin(path)
@@ -174,6 +189,10 @@ def local_guarantee(
 
     [min2021, Corollary 6], which prints t for t - t0 and, in words, twice the rate; both fail
     (docs/errata.md, M2).
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> all(c.holds for c in fb.theory.local_guarantee(net, X, [[1.0], [-1.0]], t=[0.5, 1.0]))
+    True
     """
     path = error_path(net, X, Y, t, trajectory, loss)
     if len(path.t) < 3:
@@ -206,6 +225,10 @@ def asymptotic_rate(
 
     [min2021, Corollary 6, (22)]; the distance is ours, since sqrt(a^2 + 4 s^2) moves by at most
     2 |ds|, twice for r = m and once otherwise.
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> all(c.holds for c in fb.theory.asymptotic_rate(net, X, [[1.0], [-1.0]], t=[0.1, 0.5, 1.0]))
+    True
     """
     path = error_path(net, X, Y, t, trajectory, loss)
     start = path.start

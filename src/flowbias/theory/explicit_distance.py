@@ -28,7 +28,11 @@ _SQP_TOLERANCE = 1e-5
 
 
 def distance_by_minimization(w: ArrayLike, scale: float, w0: ArrayLike = 1.0) -> Claim:
-    """R(w), measured by minimizing over the weights, is sum a^2 r(w/a^2) with a = scale w0."""
+    """R(w), measured by minimizing over the weights, is sum a^2 r(w/a^2) with a = scale w0.
+
+    >>> fb.theory.distance_by_minimization([0.5, -2.0], scale=0.5).holds
+    True
+    """
     vector = np.asarray(w, dtype=np.float64)
     starts = np.broadcast_to(scale * np.abs(np.asarray(w0, dtype=np.float64)), vector.shape)
     measured = sum(_least_distance(x, a) for x, a in zip(np.abs(vector), starts, strict=True))
@@ -65,6 +69,9 @@ def distance_quartic(z: float) -> tuple[Claim, Claim]:
     """The quartic for r(z) has two real roots, and the smaller one is q_4(z).
 
     p_z(u) = u^4 - 6 u^3 + (12 - 2 z^2) u^2 - (8 + 10 z^2) u + z^2 + z^4.
+
+    >>> all(claim.holds for claim in fb.theory.distance_quartic(3.0))
+    True
     """
     z = positive("z", abs(float(z)), "At z = 0 the quartic has the double root 0.")
     square = z * z
@@ -96,7 +103,11 @@ def distance_quartic(z: float) -> tuple[Claim, Claim]:
 
 
 def distance_is_depth_4(z: float) -> Claim:
-    """r(z) = q_4(z), r measured by minimization over the weights."""
+    """r(z) = q_4(z), r measured by minimization over the weights.
+
+    >>> fb.theory.distance_is_depth_4(3.0).holds
+    True
+    """
     z = positive("z", abs(float(z)), "Both sides are 0 at z = 0.")
     return Claim(
         "distance is depth 4",
@@ -114,6 +125,9 @@ def closest_interpolator(X: Any, y: Any, scale: float, w0: ArrayLike = 1.0) -> C
     """The predictor of the closest weights with zero loss minimizes R on X w = y.
 
     [woodworth2020, (8)], measured by minimizing the distance over all 2d weights at once.
+
+    >>> fb.theory.closest_interpolator([[1.0, 2.0]], [1.0], scale=0.5).holds
+    True
     """
     problem = Regression(X, y)
     d = problem.X.shape[1]

@@ -88,6 +88,10 @@ def rich_excess(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
 
     For any unbiased start, unique minimizer or not; w* = fb.rich_limit. With it
     [woodworth2020, Theorem 3] (alpha -> 0) holds with a rate, and for general w0.
+
+    >>> model = fb.DiagonalNet(depth=2, scale=1e-3)
+    >>> all(claim.holds for claim in fb.theory.rich_excess(model, [[1.0, 2.0]], [1.0]))
+    True
     """
     problem = Regression(X, y)
     expansion = rich_expansion(model, problem.X.shape[1])
@@ -115,6 +119,9 @@ def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
 
     Where w* is the only minimizer, on the support S, and the others' |X^T nu| stay below
     (1 - margin) weight: the margin says how small the scale must be to see the rich limit.
+
+    >>> fb.theory.rich_distance(fb.DiagonalNet(depth=2, scale=1e-3), [[1.0, 2.0]], [1.0]).holds
+    True
     """
     problem = Regression(X, y)
     expansion = rich_expansion(model, problem.X.shape[1])
@@ -146,6 +153,10 @@ def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
 
     First claim: on its support the selecting function's gradient lies in the range of X^T, which
     on a face of minimizers means that it is optimal there. Second: no vertex does better.
+
+    >>> model = fb.DiagonalNet(depth=2, scale=1e-3)
+    >>> all(claim.holds for claim in fb.theory.rich_selection(model, [[1.0, 1.0]], [1.0]))
+    True
     """
     problem = Regression(X, y)
     expansion = rich_expansion(model, problem.X.shape[1])
@@ -181,6 +192,9 @@ def kernel_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     w_K is the interpolator of least sum w^2 a^(2-2D), a = alpha w0, and eta the smaller root of
     eta = 4 (1+eta)^3/T^2 with T = min a^2 / (kappa ||w_K||^2), which must be >= sqrt(27).
     So the limit alpha -> infinity of [woodworth2020, Theorem 3] is reached like alpha^(-2D).
+
+    >>> fb.theory.kernel_distance(fb.DiagonalNet(depth=2, scale=10.0), [[1.0, 2.0]], [1.0]).holds
+    True
     """
     problem = Regression(X, y)
     logs = unbiased_log_start(model, problem.X.shape[1])

@@ -38,7 +38,13 @@ WOODWORTH = "woodworth2020"
 
 @dataclass(frozen=True)
 class KernelRegime:
-    """The constants of appendix H: of the measurements, of the start, and the first error."""
+    """The constants of appendix H: of the measurements, of the start, and the first error.
+
+    >>> model = fb.MatrixFactorization.identity((2, 2), scale=1.0)
+    >>> problem = fb.MatrixSensing(np.eye(4).reshape(4, 2, 2), [1.0, 0.0, 0.0, 1.0])
+    >>> round(fb.theory.KernelRegime.of(model, problem).largest, 6)
+    1.0
+    """
 
     smallest: float  # lambda
     largest: float  # Lambda
@@ -123,6 +129,11 @@ def residual_decay(
     [woodworth2020, Lemma 11], which prints exp(-2 mu lambda t + 4 Lambda slack(R) t) for the sum
     loss c = 2: true, but the first term can be twice that. The tangent model attains the bound
     where Z Z^T = mu I and lambda = Lambda.
+
+    >>> model = fb.MatrixFactorization.gaussian((2, 2), width=1000, scale=0.1, rng=0)
+    >>> problem = fb.MatrixSensing([np.eye(2)], [1.0])
+    >>> all(claim.holds for claim in fb.theory.residual_decay(model, problem))
+    True
     """
     regime = KernelRegime.of(model, problem, mu)
     measured = measured_or_followed(measured, model, problem, loss)
@@ -160,6 +171,11 @@ def kernel_regime(
 
     [woodworth2020, Lemma 12 and Theorem 9]; its hypotheses are checked. They need a width of at
     least the number of rows of [U; V] (2 d), since Z Z^T is singular below; the paper says d.
+
+    >>> model = fb.MatrixFactorization.gaussian((2, 2), width=10**5, scale=0.1, rng=0)
+    >>> problem = fb.MatrixSensing([np.eye(2)], [1.0])
+    >>> all(claim.holds for claim in fb.theory.kernel_regime(model, problem))
+    True
     """
     regime = KernelRegime.of(model, problem, mu).required()
     measured = measured_or_followed(measured, model, problem, loss)

@@ -29,6 +29,10 @@ def convergence_rate(net: LinearStart, X: Any, Y: Any) -> Claim:
     - D- + sqrt((D- + Dl)^2 + 4 sr(U1 V^T)^2)}.
 
     [min2021, Proposition 1, (17)-(20)]. Attained: see `attained_rate`.
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> fb.theory.convergence_rate(net, X, [[1.0], [-1.0]]).holds
+    True
     """
     seen = reduced(net, X, Y)
     return Claim(
@@ -47,6 +51,10 @@ def rate_from_layers(net: LinearStart, X: Any, Y: Any) -> tuple[Claim, Claim]:
     """-(L - L*)'/(L - L*) >= 2 lr(S) (lr(U1 U1^T) + lm(V V^T)) >= Proposition 1's bound.
 
     [min2021, Lemma 7 and, for the second inequality, Lemma 8 applied to both layers]
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> all(claim.holds for claim in fb.theory.rate_from_layers(net, X, [[1.0], [-1.0]]))
+    True
     """
     seen = reduced(net, X, Y)
     (r, _), (m, _) = seen.U1.shape, seen.V.shape
@@ -74,6 +82,9 @@ def smallest_singular_value(A: Any, B: Any) -> Claim:
     """lm(B^T B) >= 1/2 {-p + q + sqrt((p + q)^2 + 4 sm(AB)^2)} for A (r, h), B (h, m).
 
     D = A^T A - B B^T, p = [l1(D)]+, q = [lm(-D)]+.  [min2021, Lemma 8, (23)]
+
+    >>> fb.theory.smallest_singular_value([[1.0, 0.5]], [[0.2], [1.0]]).holds
+    True
     """
     left = checked_tensor("A", A, ("r", "h"))
     right = checked_tensor("B", B, ("h", "m"))
@@ -101,6 +112,10 @@ def rate_bound_range(net: LinearStart, X: Any, Y: Any) -> tuple[Claim, ...]:
 
     The bound of Proposition 1 lies between what the level alone gives (wide spreads) and what it
     would be without spreads.  [min2021, after Remark 2]
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> all(claim.holds for claim in fb.theory.rate_bound_range(net, X, [[1.0], [-1.0]]))
+    True
     """
     seen = reduced(net, X, Y)
     (r, m), level = seen.target.shape, seen.imbalance.level
@@ -127,6 +142,9 @@ def scalar_rate(u: float, v: float, y: float) -> tuple[Claim, Claim]:
     """-L'/L = 2 sqrt(d^2 + 4 (u v)^2) >= 2 sqrt(d^2 + 4 [|y| - |y - u v|]+^2), d = u^2 - v^2.
 
     L = (1/2) (y - u v)^2. The equality is [min2021, (14)], the bound (15).
+
+    >>> all(claim.holds for claim in fb.theory.scalar_rate(u=1.0, v=0.5, y=2.0))
+    True
     """
     if y == u * v:
         raise InputError(
@@ -162,6 +180,10 @@ def error_operator(U: Any, V: Any, E: Any) -> tuple[Claim, Claim, Claim]:
 
     For the loss (1/2) ||Y - U V^T||^2 with E = Y - U V^T (r, m), E' = -T E.  [min2021, appendix C]
     The rate is measured as the squared gradient over the loss, the spectrum on the matrix of T.
+
+    >>> claims = fb.theory.error_operator([[1.0, 0.5]], [[0.2, 1.0]], [[0.3]])
+    >>> all(claim.holds for claim in claims)
+    True
     """
     left, right = checked_tensor("U", U, ("r", "h")), checked_tensor("V", V, ("m", "h"))
     error = checked_tensor("E", E, ("r", "m"))
@@ -215,6 +237,10 @@ def scaled_imbalance(net: LinearStart, X: Any, Y: Any, factor: float) -> tuple[C
 
     The rate and its bound for X replaced by factor * X are those for X with weights scaled by
     factor: Xavier's network is factor = 1/sqrt(m h), X = I.  [min2021, Remark 13]
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> all(c.holds for c in fb.theory.scaled_imbalance(net, X, [[1.0], [-1.0]], factor=0.5))
+    True
     """
     if not (np.isfinite(factor) and factor != 0.0):
         raise InputError(f"factor: must be finite and not 0, got {factor!r}. Pass 1/sqrt(m h).")

@@ -36,6 +36,10 @@ def untied_limit(model: UntiedDiagonalNet, X: Any, y: Any) -> Claim:
 
     [azulay2021, Theorem 1] for an unbiased start, where the shift is 0. For a biased one the
     paper's appendix A states argmin Q_k itself, which is wrong (docs/errata.md, A1).
+
+    >>> model = fb.UntiedDiagonalNet(scale=0.5, shape=0.3)
+    >>> fb.theory.untied_limit(model, [[1.0, 2.0]], [1.0]).holds
+    True
     """
     biased = bool(np.any(np.asarray(model.shift) != 0.0))
     reference = beyond_the_papers("4 Biased starts") if biased else Reference(AZULAY, "Theorem 1")
@@ -43,14 +47,23 @@ def untied_limit(model: UntiedDiagonalNet, X: Any, y: Any) -> Claim:
 
 
 def conserved_k(weights: ArrayLike) -> FloatArray:
-    """k of the weights (u+, u-, v+, v-), in the rows of an array.  [azulay2021, appendix A]"""
+    """k of the weights (u+, u-, v+, v-), in the rows of an array.  [azulay2021, appendix A]
+
+    >>> fb.theory.conserved_k([[1.0], [1.0], [0.5], [0.5]])
+    array([6.25])
+    """
     u_plus, u_minus, v_plus, v_minus = np.asarray(weights, dtype=np.float64)
     imbalance = v_plus**2 - u_plus**2 - v_minus**2 + u_minus**2
     return np.asarray(imbalance**2 + 4.0 * (u_plus * u_minus + v_plus * v_minus) ** 2)
 
 
 def metric_from_predictor(model: UntiedDiagonalNet, X: Any, y: Any, t: float) -> Claim:
-    """u+^2 + v+^2 + u-^2 + v-^2 = sqrt(k + 4 w^2) along the flow.  [azulay2021, (19)-(20)]"""
+    """u+^2 + v+^2 + u-^2 + v-^2 = sqrt(k + 4 w^2) along the flow.  [azulay2021, (19)-(20)]
+
+    >>> model = fb.UntiedDiagonalNet(scale=0.5, shape=0.3)
+    >>> fb.theory.metric_from_predictor(model, [[1.0, 2.0]], [1.0], t=0.5).holds
+    True
+    """
     problem = Regression(X, y)
     d = problem.X.shape[1]
     start = [np.broadcast_to(part, (d,)) for part in model.initial_parameters()]
@@ -73,6 +86,9 @@ def untied_near_l2(w: ArrayLike, sqrt_k: float) -> tuple[Claim, Claim]:
     """sum w^2/(2 sqrt k) (1 - w^2/(3k)) <= Q_k(w) <= sum w^2/(2 sqrt k): the limit k -> infinity.
 
     [azulay2021, section 7.1 and appendix E] print w^2/sqrt k, twice too much (docs/errata.md, A2).
+
+    >>> all(claim.holds for claim in fb.theory.untied_near_l2([0.5, -2.0], sqrt_k=100.0))
+    True
     """
     vector, root = np.asarray(w, dtype=np.float64), _checked(sqrt_k)
     half = float(np.sum(vector**2)) / (2.0 * root)
@@ -85,6 +101,9 @@ def untied_near_l1(w: ArrayLike, sqrt_k: float) -> tuple[Claim, Claim]:
 
     So Q_k / (1/2 ln(1/sqrt k)) -> ||w||_1. One line of [azulay2021, appendix E] has + |w|/2 for
     - |w|/2 (docs/errata.md, A2).
+
+    >>> all(claim.holds for claim in fb.theory.untied_near_l1([0.5, -2.0], sqrt_k=1e-3))
+    True
     """
     vector, root = np.abs(np.asarray(w, dtype=np.float64)), _checked(sqrt_k)
     size = vector[vector > 0.0]
@@ -99,6 +118,10 @@ def half_kernel_norm(model: UntiedDiagonalNet, w: ArrayLike) -> Claim:
     """sum w^2/(2 sqrt k) is half the squared norm of the tangent kernel at an unbiased start.
 
     Measured as w^T K^-1 w / 2 with K the kernel on the unit vectors. [azulay2021, appendix E]
+
+    >>> model = fb.UntiedDiagonalNet(scale=0.5, shape=0.3)
+    >>> fb.theory.half_kernel_norm(model, [0.5, -2.0]).holds
+    True
     """
     vector = np.asarray(w, dtype=np.float64)
     kernel = model.tangent_kernel(np.eye(vector.size))
@@ -121,6 +144,9 @@ def race(X: Any, y: Any, scale: float, shape: float) -> Claim:
 
     [azulay2021, section 7.1], where alpha/(1-s^2) stands for it, which is the same up to a factor
     between 1 and 2.
+
+    >>> fb.theory.race([[1.0, 2.0]], [1.0], scale=0.5, shape=0.9).holds
+    True
     """
     problem = Regression(X, y)
     untied = limit(UntiedDiagonalNet(scale=scale, shape=shape), problem).w
@@ -138,7 +164,11 @@ def race(X: Any, y: Any, scale: float, shape: float) -> Claim:
 
 
 def effective_log_scale(scale: float, shape: float) -> float:
-    """log of scale sqrt((1+s^2)/(1-s^2)), the tied scale with the same limit."""
+    """log of scale sqrt((1+s^2)/(1-s^2)), the tied scale with the same limit.
+
+    >>> round(float(np.exp(fb.theory.effective_log_scale(scale=0.1, shape=0.6))), 6)
+    0.145774
+    """
     scale = positive("scale", scale, "Pass sqrt(|u||v|).")
     return float(np.log(scale) + 0.5 * np.log((1.0 + shape**2) / ((1.0 - shape) * (1.0 + shape))))
 
@@ -147,6 +177,9 @@ def race_to_rich(X: Any, y: Any, shape: float, eps: float) -> Claim:
     """||w||_1 <= (1+eps) min ||.||_1 once scale^2 (1+s^2)/(1-s^2) is below the rich scale's square.
 
     However close |s| is to 1, a scale that is small enough wins the race.
+
+    >>> fb.theory.race_to_rich([[1.0, 2.0]], [1.0], shape=0.9, eps=1e-3).holds
+    True
     """
     problem = Regression(X, y)
     least = float(np.abs(basis_pursuit(problem).w).sum())
@@ -161,6 +194,9 @@ def race_to_kernel(X: Any, y: Any, scale: float, eps: float) -> Claim:
     """||w||_2^2 <= (1+eps) min ||.||_2^2 once 1 - s^2 is small enough for the scale.
 
     However small the scale is, a shape that is close enough to 1 wins the race.
+
+    >>> fb.theory.race_to_kernel([[1.0, 2.0]], [1.0], scale=0.5, eps=1e-4).holds
+    True
     """
     problem = Regression(X, y)
     least = float(np.linalg.norm(min_norm(problem).w))

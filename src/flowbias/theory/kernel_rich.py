@@ -28,6 +28,9 @@ def tied_limit(model: DiagonalNet, X: Any, y: Any) -> Claim:
     a biased start and the general w0 at depth D >= 3 are ours. Q carries the factor alpha^2 w0^2
     that the ICLR version leaves out of its Theorems 1 and 3; for a uniform start the minimizer is
     the same (docs/errata.md, W6).
+
+    >>> fb.theory.tied_limit(fb.DiagonalNet(depth=3, scale=0.5), [[1.0, 2.0]], [1.0]).holds
+    True
     """
     place = "Theorem 1" if model.depth == 2 else "Theorem 3"
     reference = Reference(WOODWORTH, place, "(4)-(5)" if model.depth == 2 else "(60)")
@@ -67,6 +70,10 @@ def closed_form_flow(
 
     [woodworth2020, (15)-(19) and (50)-(58)]. The paper's loss is the sum of squares, c = 2, for
     which it prints half of each factor (docs/errata.md, W2 and W3).
+
+    >>> model = fb.DiagonalNet(depth=3, scale=0.5)
+    >>> all(claim.holds for claim in fb.theory.closed_form_flow(model, [[1.0, 2.0]], [1.0], t=0.5))
+    True
     """
     measured = follow(model, Regression(X, y), t, loss).last
     z = model.mirror_rate * measured.pull
@@ -99,6 +106,10 @@ def dual_stays_inside(
 
     [woodworth2020, Lemma 8], with the constant of the loss: for its sum loss, c = 2, the printed
     bound is twice too large (docs/errata.md, W3). For a biased start the bound is one-sided.
+
+    >>> model = fb.DiagonalNet(depth=3, scale=0.5)
+    >>> fb.theory.dual_stays_inside(model, [[1.0, 2.0]], [1.0], t=[0.5, 2.0]).holds
+    True
     """
     if model.depth <= 2:
         raise InputError(
@@ -128,6 +139,11 @@ def equal_magnitudes(u: ArrayLike, v: ArrayLike, X: Any, y: Any, t: ArrayLike) -
     Because u(t) = u(0) exp(sign(u(0) v(0)) int G), which is the third claim.
     [woodworth2020, appendix C]; (11)-(14) are printed with a wrong sign and with the residual
     squared (docs/errata.md, W5).
+
+    >>> X, y, t = [[1.0, 2.0]], [1.0], [0.5, 1.0]
+    >>> claims = fb.theory.equal_magnitudes([0.5, -0.3], [0.5, 0.3], X, y, t)
+    >>> all(claim.holds for claim in claims)
+    True
     """
     u0, v0 = np.asarray(u, dtype=np.float64), np.asarray(v, dtype=np.float64)
     if not np.array_equal(np.abs(u0), np.abs(v0)):
@@ -178,6 +194,9 @@ def start_kernel(model: DiagonalNet, X: Any) -> Claim:
     """The tangent kernel at an unbiased start is X diag(2 D^2 a^(2D-2)) X^T, a = alpha w0.
 
     [woodworth2020, section 4]: 8 alpha^2 <x, x'> at depth 2. Measured from the weights' gradients.
+
+    >>> fb.theory.start_kernel(fb.DiagonalNet(depth=2, scale=0.5), [[1.0, 2.0]]).holds
+    True
     """
     features = np.asarray(X, dtype=np.float64)
     parameters = model.initial_parameters()

@@ -46,6 +46,10 @@ def leaky_neuron_limit(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
 
     The paper states its conditions of first order; that they single out one point is ours, and its
     appendix G ends with the constraint X v = y, which is another for slope != 1.
+
+    >>> model = fb.Neuron(a=1.0, w=[0.5, 0.2], slope=0.3)
+    >>> fb.theory.leaky_neuron_limit(model, [[1.0, 2.0]], [1.0]).holds
+    True
     """
     problem = Regression(X, y)
     end = _converged(model, problem).w[-1]
@@ -71,6 +75,10 @@ def leaky_neuron_kkt(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Claim, Cla
     """KKT conditions in Clarke's sense at the end of the flow.  [azulay2021, Theorem 4, appendix G]
 
     Feasibility, and stationarity in the inner and in the outer weights.
+
+    >>> model = fb.Neuron(a=1.0, w=[0.5, 0.2], slope=0.3)
+    >>> all(c.holds for c in fb.theory.leaky_neuron_kkt(model, [[1.0, 2.0]], [1.0]))
+    True
     """
     problem = Regression(X, y)
     trajectory = _converged(model, problem)
@@ -96,7 +104,12 @@ def leaky_neuron_kkt(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Claim, Cla
 
 
 def leaky_neuron_signs(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
-    """At the end sign <w, x_n> = sign(a y_n) for every sample with y_n != 0."""
+    """At the end sign <w, x_n> = sign(a y_n) for every sample with y_n != 0.
+
+    >>> model = fb.Neuron(a=1.0, w=[0.5, 0.2], slope=0.3)
+    >>> fb.theory.leaky_neuron_signs(model, [[1.0, 2.0]], [1.0]).holds
+    True
+    """
     problem = Regression(X, y)
     trajectory = _converged(model, problem)
     last = trajectory.pattern(float(trajectory.t[-1]))
@@ -117,6 +130,10 @@ def leaky_neuron_conserved(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Clai
     """a^2 - ||w||^2 and the part of w outside the row space of X stay, across all switches.
 
     [azulay2021, section 6] for the first; its use in appendix G.
+
+    >>> model = fb.Neuron(a=1.0, w=[0.5, 0.2], slope=0.3)
+    >>> all(c.holds for c in fb.theory.leaky_neuron_conserved(model, [[1.0, 2.0]], [1.0]))
+    True
     """
     problem = Regression(X, y)
     trajectory = _converged(model, problem)
@@ -151,6 +168,10 @@ def leaky_neuron_converges(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Clai
     """a^2 >= m and L(t) <= L(0) exp(-2 c m (lo sigma)^2 t), for independent rows and m > 0.
 
     m = a(0)^2 - ||P_row w(0)||^2, lo = min(1, slope), sigma the least singular value of X. Ours.
+
+    >>> model = fb.Neuron(a=1.0, w=[0.5, 0.2], slope=0.3)
+    >>> all(c.holds for c in fb.theory.leaky_neuron_converges(model, [[1.0, 2.0]], [1.0]))
+    True
     """
     problem = Regression(X, y)
     start = start_of(model, problem)

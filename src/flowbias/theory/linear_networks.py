@@ -46,7 +46,12 @@ def conserved_imbalance(
     path: MeasuredFactors | None = None,
     loss: Any = "half",
 ) -> tuple[Claim, Claim]:
-    """D = U1^T U1 - V^T V and U2 are constant along the flow.  [min2021, (7), (16)]"""
+    """D = U1^T U1 - V^T V and U2 are constant along the flow.  [min2021, (7), (16)]
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> all(c.holds for c in fb.theory.conserved_imbalance(net, X, [[1.0], [-1.0]], t=[0.5, 1.0]))
+    True
+    """
     problem, path = _followed(net, X, Y, t, path, loss)
     nets = list(path.reduced(problem))
     size = max(float(np.sum(at.U1**2) + np.sum(at.V**2)) for at in nets)
@@ -90,6 +95,10 @@ def weights_converge(
 
     The second makes convergence explicit: Z' = A Z with ||A|| <= l1^(1/2) ||E||, whose integral
     from t on is at most 2 k ||E(t)||_F. It is claimed at the time at which it is closest.
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> all(claim.holds for claim in fb.theory.weights_converge(net, X, [[1.0], [-1.0]]))
+    True
     """
     problem, path = _followed(net, X, Y, None, path, loss)
     nets = list(path.reduced(problem))
@@ -146,7 +155,12 @@ def limit_decomposition(
     path: MeasuredFactors | None = None,
     loss: Any = "half",
 ) -> Claim:
-    """U V^T(inf) = Theta + P2 U2(0) V(inf)^T.  [min2021, (30)]"""
+    """U V^T(inf) = Theta + P2 U2(0) V(inf)^T.  [min2021, (30)]
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> fb.theory.limit_decomposition(net, X, [[1.0], [-1.0]]).holds
+    True
+    """
     problem, path = _followed(net, X, Y, None, path, loss)
     U, _ = weights_of(net)
     predicted = problem.min_norm + problem.spectrum.off_range(U) @ path.V[-1].T
@@ -174,6 +188,10 @@ def reaches_min_norm(
     """From V U2^T = 0 and U1 U2^T = 0 the flow converges to Theta.  [min2021, Prop. 10, (31)]
 
     Both are needed: see `output_orthogonality_is_not_enough`.
+
+    >>> net = fb.LinearNet.invariant(np.eye(2, 3), 1, width=8, scale=0.7, rng=0)
+    >>> fb.theory.reaches_min_norm(net, np.eye(2, 3), [[1.0], [-1.0]]).holds
+    True
     """
     problem, path = _followed(net, X, Y, None, path, loss)
     start = reduced_weights(*weights_of(net), problem)
@@ -215,6 +233,9 @@ def output_orthogonality_counterexample(y: float, scale: float) -> Counterexampl
         V(inf) = V cosh(theta) + U1 sinh(theta),   scale^2 sinh(2 theta) = y,
 
     so U2 V(inf)^T = scale^2 sinh(theta), though the start U V^T has its columns in the span of P1.
+
+    >>> round(fb.theory.output_orthogonality_counterexample(y=1.0, scale=1.0).distance, 4)
+    0.4551
     """
     size = positive("scale", scale, "It is the size of the weights at the start.")
     if not (np.isfinite(y) and y != 0.0):
@@ -231,6 +252,9 @@ def output_orthogonality_is_not_enough(y: float, scale: float) -> tuple[Claim, C
 
     [min2021, after Proposition 10] says so; the example and its distance are ours
     (`output_orthogonality_counterexample`).
+
+    >>> all(claim.holds for claim in fb.theory.output_orthogonality_is_not_enough(y=1.0, scale=1.0))
+    True
     """
     example = output_orthogonality_counterexample(y, scale)
     problem = MatrixRegression(example.X, example.Y)
@@ -266,6 +290,10 @@ def time_change(
     The parametrization of the tangent-kernel literature: standard normal weights and a factor
     before the product are our N(0, h^(-2a)) weights without it; its time is h^(2a) times ours.
     [min2021, appendix D]. `width` h and `exponent` a are free: only h^a enters.
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> fb.theory.time_change(net, X, [[1.0], [-1.0]], t=[0.5], width=100, exponent=0.5).holds
+    True
     """
     factor = positive("width", width, "It is the number h in h^a.") ** exponent
     problem = regression(net, X, Y)

@@ -27,7 +27,14 @@ from flowbias.theory.measured_factors import lifted_pull
 
 @dataclass(frozen=True, eq=False)
 class LinearizedFactorization:
-    """The tangent model of `model` on `problem` under the loss (c/2) ||r||^2."""
+    """The tangent model of `model` on `problem` under the loss (c/2) ||r||^2.
+
+    >>> model = fb.MatrixFactorization.identity((2, 2), scale=1.0)
+    >>> problem = fb.MatrixCompletion([0, 1], [0, 1], [1.0, 2.0], (2, 2))
+    >>> fb.theory.LinearizedFactorization(model, problem).kernel
+    array([[2., 0.],
+           [0., 2.]])
+    """
 
     model: LiftedModel
     problem: MatrixProblem

@@ -32,6 +32,11 @@ def infinitely_wide(shape: tuple[int, int], scale: float) -> MatrixFactorization
 
     U = [a I, 0], V = [0, a I], a = sqrt(2) scale; scale is mu = sqrt(alpha^2 k/2).
     [woodworth2020, appendix G]
+
+    >>> fb.theory.infinitely_wide((1, 2), scale=0.5).gram
+    array([[0.5, 0. , 0. ],
+           [0. , 0.5, 0. ],
+           [0. , 0. , 0.5]])
     """
     mu = positive("scale", scale, "Pass mu = sqrt(alpha^2 k/2).")
     Z = np.sqrt(2.0) * mu * np.eye(sum(shape))
@@ -44,6 +49,10 @@ def schatten_bias(problem: MatrixProblem, scale: float) -> Claim:
     [woodworth2020, Theorem 4], where one orthogonal pair diagonalizes all measurements. It is
     stated for measurements that commute, which is not enough, and for the spectrum of M, which
     must be its singular values (docs/errata.md, W9).
+
+    >>> problem = fb.MatrixSensing([np.diag([1.0, 2.0])], [1.0])
+    >>> fb.theory.schatten_bias(problem, scale=0.5).holds
+    True
     """
     predicted = schatten_limit(problem, scale).M
     reached = follow_factors(infinitely_wide(problem.shape, scale), problem).M[-1]
@@ -60,6 +69,9 @@ def commuting_is_not_enough(scale: float, problem: MatrixProblem | None = None) 
 
     Against [woodworth2020, Theorem 4] as printed: the share of grad Q_mu(singular values) at the
     limit that lies outside the span of the measurements, which would be 0 at a minimizer.
+
+    >>> fb.theory.commuting_is_not_enough(0.5).holds
+    True
     """
     problem = commuting_counterexample() if problem is None else problem
     M = follow_factors(infinitely_wide(problem.shape, scale), problem).M[-1]
@@ -82,6 +94,10 @@ def diagonal_bias(model: LiftedModel, problem: MatrixProblem) -> Claim:
     """At any width and from any start: the exact limit where measurements are diagonal together.
 
     All of U V^T, off the diagonal too. Ours; infinite width is Theorem 4 of woodworth2020.
+
+    >>> model = fb.MatrixFactorization.gaussian((2, 2), width=5, scale=0.5, rng=0)
+    >>> fb.theory.diagonal_bias(model, fb.MatrixSensing([np.diag([1.0, 2.0])], [1.0])).holds
+    True
     """
     predicted = diagonal_limit(model, problem).M
     reached = follow_factors(model, problem).M[-1]
@@ -112,6 +128,11 @@ def hyperbolic_rows(
 
     [woodworth2020, (67)], from any start; measurements must be diagonal matrices. x is computed
     from the growth of u_i + v_i, so that the two claims are independent.
+
+    >>> model = fb.MatrixFactorization.gaussian((2, 2), width=5, scale=0.5, rng=0)
+    >>> problem = fb.MatrixSensing([np.diag([1.0, 2.0])], [1.0])
+    >>> all(claim.holds for claim in fb.theory.hyperbolic_rows(model, problem, t=0.5))
+    True
     """
     measured = follow_factors(model, problem, t, loss)
     pairs = min(model.shape)
@@ -144,6 +165,10 @@ def symmetric_velocity(W: ArrayLike, problem: MatrixProblem, loss_constant: floa
 
     [woodworth2020, section 6] prints M' = G M + M G. Measured from the gradient in W itself, by
     complex steps.
+
+    >>> problem = fb.MatrixSensing([np.eye(2)], [1.0])
+    >>> fb.theory.symmetric_velocity([[1.0, 0.5], [0.2, 0.3]], problem).holds
+    True
     """
     factor = checked_tensor("W", W, ("d", "width"))
     c = positive("loss_constant", loss_constant, "Pass 2 for the sum of squares.")
@@ -183,6 +208,10 @@ def linearized_flow(
     """The tangent model's factors at time t in closed form, against its own flow integrated.
 
     [woodworth2020, (68) and (76)]
+
+    >>> model = fb.MatrixFactorization.gaussian((2, 2), width=5, scale=0.5, rng=0)
+    >>> fb.theory.linearized_flow(model, fb.MatrixSensing([np.eye(2)], [1.0]), t=0.5).holds
+    True
     """
     tangent = LinearizedFactorization(model, problem, loss)
     start, features = model.root.ravel(), tangent.features

@@ -34,7 +34,12 @@ _TAYLOR = Reference(AZULAY, "appendix F.2")
 
 
 def kernel_matrix(model: Neuron) -> FloatArray:
-    """B, for which the tangent kernel is a^2 x^T B^{-1} x'.  [azulay2021, (27)]"""
+    """B, for which the tangent kernel is a^2 x^T B^{-1} x'.  [azulay2021, (27)]
+
+    >>> fb.theory.kernel_matrix(fb.Neuron(a=2.0, w=[1.0, 0.0]))
+    array([[0.8, 0. ],
+           [0. , 1. ]])
+    """
     s = model.shape
     u = model.w / np.linalg.norm(model.w)
     return np.asarray(np.eye(u.size) - (1.0 - s) ** 2 / (2.0 * (1.0 + s * s)) * np.outer(u, u))
@@ -44,6 +49,9 @@ def hessian_at_start(model: Neuron) -> Claim:
     """Hess q(v(0)) = 3/2 sqrt((1-s)/(alpha (1+s))) B, by differences of grad q.
 
     [azulay2021, appendix F.2], with the 3/2 that it drops.
+
+    >>> fb.theory.hessian_at_start(fb.Neuron(a=1.0, w=[0.5, 0.2])).holds
+    True
     """
     v, s = model.initial, model.shape
     step = STEP * float(np.linalg.norm(v))
@@ -68,6 +76,9 @@ def third_order_at_start(model: Neuron) -> Claim:
     """d/dx (qhat'(x)/x) = -3/4 (1-s)^(5/2)/(alpha^(3/2) (1+s^2) sqrt(1+s)) at x = alpha.
 
     [azulay2021, appendix F.2], again with the factor 3/2.
+
+    >>> fb.theory.third_order_at_start(fb.Neuron(a=1.0, w=[0.5, 0.2])).holds
+    True
     """
     alpha, s, potential = model.scale**2, model.shape, model.potential
     step = STEP * alpha
@@ -101,6 +112,9 @@ def taylor_remainder(model: Neuron, v: ArrayLike) -> Claim:
     """|D_q(v, v(0)) - 1/2 e^T Hess q(v(0)) e| <= ||e||^3/6 times the third derivative's bound.
 
     e = v - v(0), ||e|| < ||v(0)||, delta >= 0. [azulay2021, appendix F.2, (26)]
+
+    >>> fb.theory.taylor_remainder(fb.Neuron(a=1.0, w=[0.5, 0.2]), [0.01, 0.02]).holds
+    True
     """
     _unbalanced_towards_a(model)
     point, start = np.asarray(v, dtype=np.float64), model.initial
@@ -129,6 +143,10 @@ def shape_to_one(model: Neuron, X: Any, y: Any) -> Claim:
 
     D = a^2 - ||P w||^2 > 0, all at the start: at a fixed scale the right side is of the order of
     (1 - s)^2. [azulay2021, section 7.2 and appendix F.2.2]
+
+    >>> model = fb.Neuron.from_scale_shape(scale=0.5, shape=0.999, direction=[1.0, 0.2])
+    >>> fb.theory.shape_to_one(model, [[1.0, 2.0]], [1.0]).holds
+    True
     """
     problem = Regression(X, y)
     inverse = np.linalg.pinv(problem.X)
@@ -171,6 +189,10 @@ def large_scale_is_kernel(model: Neuron, X: Any, y: Any) -> Claim:
     from below there; T/mu is of the order of (1-s)^2/alpha. So alpha -> infinity gives the kernel's
     interpolant if the residual at the start, hence e, is o(alpha) (o(sqrt(alpha)) for the distance
     itself to vanish); the paper has no such condition. [azulay2021, appendix F.2.1]
+
+    >>> model = fb.Neuron.from_scale_shape(scale=30.0, shape=0.5, direction=[1.0, 0.2])
+    >>> fb.theory.large_scale_is_kernel(model, [[1.0, 2.0]], [1.0]).holds
+    True
     """
     _unbalanced_towards_a(model)
     problem = Regression(X, y)
@@ -195,6 +217,9 @@ def neuron_tangent_kernel(model: Neuron, X: ArrayLike) -> Claim:
     """K(x, x') = a^2 x^T B^{-1} x', as the weights' gradients have it.
 
     [azulay2021, section 7.2], which leaves out a^2; its appendix F has it.
+
+    >>> fb.theory.neuron_tangent_kernel(fb.Neuron(a=1.0, w=[0.5, 0.2]), [[1.0, 2.0]]).holds
+    True
     """
     data = np.asarray(X, dtype=np.float64)
     weights = model.initial_parameters()

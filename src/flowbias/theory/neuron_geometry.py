@@ -36,6 +36,9 @@ def hessian_map_defect(metric: Callable[[FloatArray], FloatArray], v: ArrayLike)
     """||d_k H_ij - d_j H_ik||_F at v, by central differences: 0 where H is a Hessian (and d > 1).
 
     [azulay2021, (6)]
+
+    >>> fb.theory.hessian_map_defect(lambda v: np.diag(v**2), [0.5, 0.2]) < 1e-8
+    True
     """
     point = np.asarray(v, dtype=np.float64)
     if point.size < 2 or not point.any():
@@ -51,7 +54,12 @@ def hessian_map_defect(metric: Callable[[FloatArray], FloatArray], v: ArrayLike)
 
 
 def neuron_metric(delta: float) -> Callable[[FloatArray], FloatArray]:
-    """v -> H(v), with H v' = -c X^T r along the flow.  [azulay2021, (23)]"""
+    """v -> H(v), with H v' = -c X^T r along the flow.  [azulay2021, (23)]
+
+    >>> fb.theory.neuron_metric(delta=0.0)(np.array([3.0, 4.0])).round(6)
+    array([[ 0.164, -0.048],
+           [-0.048,  0.136]])
+    """
     potential = NeuronPotential(delta)
 
     def metric(v: FloatArray) -> FloatArray:
@@ -76,6 +84,9 @@ def metric_is_no_hessian(delta: float, v: ArrayLike) -> Claim:
     """The metric misses the Hessian-map condition by sqrt(2 (d-1)) ||v||/(2 a^4 S) > 0.
 
     [azulay2021, appendix B.1], which shows that it does for delta = 0.
+
+    >>> fb.theory.metric_is_no_hessian(delta=0.5, v=[0.5, 0.2]).holds
+    True
     """
     point = np.asarray(v, dtype=np.float64)
     x = float(np.linalg.norm(point))
@@ -85,7 +96,11 @@ def metric_is_no_hessian(delta: float, v: ArrayLike) -> Claim:
 
 
 def warped_metric_is_hessian(delta: float, v: ArrayLike) -> tuple[Claim, Claim]:
-    """|a| H meets the condition, and 3/2 |a| H is the Hessian of q.  [azulay2021, appendix B.1]"""
+    """|a| H meets the condition, and 3/2 |a| H is the Hessian of q.  [azulay2021, appendix B.1]
+
+    >>> all(claim.holds for claim in fb.theory.warped_metric_is_hessian(delta=0.5, v=[0.5, 0.2]))
+    True
+    """
     point = np.asarray(v, dtype=np.float64)
     x, metric = float(np.linalg.norm(point)), neuron_metric(delta)
     a = time_warp(delta, x)
@@ -114,6 +129,9 @@ def identity_plus_outer_is_no_hessian(v: ArrayLike) -> Claim:
     """I + v v^T misses the condition by sqrt(2 (d-1)) ||v||: the test's negative control.
 
     [azulay2021, section 3, footnote 3]
+
+    >>> fb.theory.identity_plus_outer_is_no_hessian([0.5, 0.2]).holds
+    True
     """
     point = np.asarray(v, dtype=np.float64)
     x = float(np.linalg.norm(point))
@@ -153,6 +171,10 @@ def warp_is_positive_and_increasing(delta: float, x: float, y: float) -> tuple[C
     """sqrt(delta) <= g(x) <= g(y) <= sqrt(delta + y) for 0 < x <= y, and g > 0.
 
     [azulay2021, appendix B.1]
+
+    >>> claims = fb.theory.warp_is_positive_and_increasing(delta=0.5, x=0.3, y=0.6)
+    >>> all(claim.holds for claim in claims)
+    True
     """
     if not 0.0 < x <= y:
         raise InputError(f"x: must satisfy 0 < x <= y, got {x!r} and y = {y!r}. Swap the two.")
@@ -181,6 +203,9 @@ def warp_at_zero(delta: float, x: float) -> tuple[Claim, Claim]:
     """sqrt(delta) <= g(x) <= sqrt(delta) + x^2/(2 delta^(3/2)): Lemma 3 with its limit put right.
 
     The statement prints the limit 0; its own proof ends with sqrt(delta). [azulay2021, Lemma 3]
+
+    >>> all(claim.holds for claim in fb.theory.warp_at_zero(delta=0.5, x=0.3))
+    True
     """
     root = float(np.sqrt(positive("delta", delta, "At delta = 0 the limit is 0 indeed.")))
     return between(
@@ -199,6 +224,10 @@ def scale_shape_identities(model: Neuron) -> tuple[Claim, ...]:
 
     alpha = |a| ||w|| = scale^2, S = alpha (1 + s^2)/(1 - s^2), and
     S -+ delta/2 = alpha (1 -+ s)/(1 +- s).
+
+    >>> model = fb.Neuron.from_scale_shape(scale=0.5, shape=0.2, direction=[1.0, 0.2])
+    >>> all(claim.holds for claim in fb.theory.scale_shape_identities(model))
+    True
     """
     alpha, s, delta = model.scale**2, model.shape, model.delta
     S = float(np.hypot(alpha, 0.5 * delta))
@@ -231,6 +260,9 @@ def kernel_norm(matrix: ArrayLike, w: ArrayLike) -> Claim:
     """||f||_K^2 = w^T A^{-1} w for f = <w, .> and K(x, x') = x^T A x'.  [azulay2021, Lemma 4]
 
     Measured as the least squared norm of theta with A^(1/2) theta = w, the definition of the norm.
+
+    >>> fb.theory.kernel_norm([[2.0, 0.0], [0.0, 1.0]], [0.5, 0.2]).holds
+    True
     """
     A, vector = np.asarray(matrix, dtype=np.float64), np.asarray(w, dtype=np.float64)
     values, vectors = np.linalg.eigh(A)

@@ -65,6 +65,9 @@ def neuron_bias(model: Neuron, X: Any, y: Any) -> Claim:
     """The flow of one neuron with delta >= 0 ends at argmin qhat(||v||) + <z, v> with X v = y.
 
     z = -3/2 sign(a) w at the start, minus the library's shift. [azulay2021, Theorem 2]
+
+    >>> fb.theory.neuron_bias(fb.Neuron(a=1.0, w=[0.5, 0.2]), [[1.0, 2.0]], [1.0]).holds
+    True
     """
     if model.delta < 0.0:
         raise InputError(
@@ -86,6 +89,9 @@ def neuron_closed_form(model: Neuron, X: Any, y: Any) -> Claim:
 
     m = X^+ y, k = P_null w(0), D = a(0)^2 - ||P w(0)||^2, and a of the sign that it ends with.
     Measured against the flow, with a pseudoinverse in place of the library's factorization.
+
+    >>> fb.theory.neuron_closed_form(fb.Neuron(a=1.0, w=[0.5, 0.2]), [[1.0, 2.0]], [1.0]).holds
+    True
     """
     problem = Regression(X, y)
     trajectory = followed(model, problem)
@@ -108,6 +114,10 @@ def sign_changes_once(model: Neuron, X: Any, y: Any) -> tuple[Claim, Claim, Clai
     """The outer weight changes its sign at most once, at the loss of the zero predictor.
 
     So from any state of lower loss on it is settled; and `limit` is on the flow's branch.
+
+    >>> model = fb.Neuron(a=0.2, w=[-0.5, -0.2])
+    >>> all(claim.holds for claim in fb.theory.sign_changes_once(model, [[1.0, 2.0]], [1.0]))
+    True
     """
     problem = Regression(X, y)
     trajectory = followed(model, problem)
@@ -149,6 +159,10 @@ def balanced_neurons_bias(model: NeuronSum, X: Any, y: Any) -> Claim:
     """Strictly balanced neurons end at argmin ||v||^(3/2) - 3/2 ||v(0)||^(-1/2) <v(0), v>.
 
     All of a a^T - W W^T must vanish; |a_i| = ||w_i|| is not enough. [azulay2021, Proposition 1]
+
+    >>> model = fb.NeuronSum([0.5, 0.4], np.outer([0.5, 0.4], [0.6, 0.8]))
+    >>> fb.theory.balanced_neurons_bias(model, [[1.0, 2.0]], [1.0]).holds
+    True
     """
     if not model.is_strictly_balanced:
         raise InputError(
@@ -166,7 +180,12 @@ def balanced_neurons_bias(model: NeuronSum, X: Any, y: Any) -> Claim:
 
 
 def balance_is_conserved(model: NeuronSum, X: Any, y: Any) -> Claim:
-    """a a^T - W W^T stays what it is at the start.  [azulay2021, section 6, after Du et al.]"""
+    """a a^T - W W^T stays what it is at the start.  [azulay2021, section 6, after Du et al.]
+
+    >>> model = fb.NeuronSum([0.5, -0.4], [[0.5, 0.0], [0.0, 0.4]])
+    >>> fb.theory.balance_is_conserved(model, [[1.0, 2.0]], [1.0]).holds
+    True
+    """
     a, W = _weights(followed(model, Regression(X, y)))
     drift = np.outer(a, a) - W @ W.T - model.balance
     size = float(model.a @ model.a + np.sum(model.W**2))
@@ -183,7 +202,12 @@ def balance_is_conserved(model: NeuronSum, X: Any, y: Any) -> Claim:
 
 
 def resting_part(model: NeuronSum, X: Any, y: Any) -> Claim:
-    """P_null v(inf) = sum_i a_i(inf) P_null w_i(0): the limit from the outer weights alone."""
+    """P_null v(inf) = sum_i a_i(inf) P_null w_i(0): the limit from the outer weights alone.
+
+    >>> model = fb.NeuronSum([0.5, -0.4], [[0.5, 0.0], [0.0, 0.4]])
+    >>> fb.theory.resting_part(model, [[1.0, 2.0]], [1.0]).holds
+    True
+    """
     problem = Regression(X, y)
     trajectory = followed(model, problem)
     a, _ = _weights(trajectory)
@@ -203,6 +227,10 @@ def vanishing_start(model: NeuronSum, X: Any, y: Any) -> Claim:
 
     So the limit is the shortest predictor m if all ||w_i(0)|| go to 0 and a(0) stays bounded. The
     printed hypothesis, a_i(0) w_i(0) -> 0, is too weak. [azulay2021, Theorem 3, mended]
+
+    >>> model = fb.NeuronSum([1e-3, -1e-3], [[1e-3, 0.0], [0.0, 1e-3]])
+    >>> fb.theory.vanishing_start(model, [[1.0, 2.0]], [1.0]).holds
+    True
     """
     problem = Regression(X, y)
     inverse = np.linalg.pinv(problem.X)

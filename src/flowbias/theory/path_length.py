@@ -41,7 +41,13 @@ REFERENCE = Reference("flowbias", "docs/theory/matrix_factorization.md", "5 Leng
 
 @dataclass(frozen=True)
 class Reach:
-    """S^2, lambda and e, and what follows from them."""
+    """S^2, lambda and e, and what follows from them.
+
+    >>> model = fb.MatrixFactorization.gaussian((2, 2), width=50, scale=0.5, rng=0)
+    >>> problem = fb.MatrixSensing([np.eye(2)], [1.0])
+    >>> round(fb.theory.Reach.of(model, problem).smallest, 6)
+    2.0
+    """
 
     strength: float  # S^2
     smallest: float  # lambda
@@ -103,6 +109,11 @@ def path_length(
     Ours (docs/theory/matrix_factorization.md, section 5); attained at any size of the error. The
     path is measured as a polygon through the steps of the integrator, or through those of a flow
     that was followed already.
+
+    >>> model = fb.MatrixFactorization.gaussian((2, 2), width=50, scale=0.5, rng=0)
+    >>> problem = fb.MatrixSensing([np.eye(2)], [1.0])
+    >>> all(claim.holds for claim in fb.theory.path_length(model, problem))
+    True
     """
     reach = Reach.of(model, problem).required()
     measured = measured_or_followed(measured, model, problem, loss)

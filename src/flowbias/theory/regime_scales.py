@@ -31,6 +31,9 @@ def rich_log_scale(eps: float, l1_norm: float, d: int) -> float:
     """log of min{(2(1+eps) b)^(-(2+eps)/(2 eps)), exp(-d/(eps b))}, b the least l1 norm.
 
     [woodworth2020, Theorem 2]
+
+    >>> round(fb.theory.rich_log_scale(eps=0.1, l1_norm=1.0, d=1000), 3)
+    -10000.0
     """
     positive("eps", eps, _EPS_FIX)
     b = positive("l1_norm", l1_norm, _NORM_FIX)
@@ -39,19 +42,31 @@ def rich_log_scale(eps: float, l1_norm: float, d: int) -> float:
 
 
 def rich_scale(eps: float, l1_norm: float, d: int) -> float:
-    """exp of `rich_log_scale`; 0.0 where it underflows."""
+    """exp of `rich_log_scale`; 0.0 where it underflows.
+
+    >>> f"{fb.theory.rich_scale(eps=0.5, l1_norm=1.0, d=10):.3g}"
+    '2.06e-09'
+    """
     return float(np.exp(rich_log_scale(eps, l1_norm, d)))
 
 
 def kernel_log_scale(eps: float, l2_norm: float) -> float:
-    """log of sqrt(2 (1+eps) (1+2/eps) ||w_l2||_2).  [woodworth2020, Theorem 2]"""
+    """log of sqrt(2 (1+eps) (1+2/eps) ||w_l2||_2).  [woodworth2020, Theorem 2]
+
+    >>> round(fb.theory.kernel_log_scale(eps=0.1, l2_norm=1.0), 4)
+    1.9165
+    """
     positive("eps", eps, _EPS_FIX)
     norm = positive("l2_norm", l2_norm, _NORM_FIX)
     return float(0.5 * np.log(2.0 * (1.0 + eps) * (1.0 + 2.0 / eps) * norm))
 
 
 def kernel_scale(eps: float, l2_norm: float) -> float:
-    """exp of `kernel_log_scale`."""
+    """exp of `kernel_log_scale`.
+
+    >>> round(fb.theory.kernel_scale(eps=0.1, l2_norm=1.0), 4)
+    6.7971
+    """
     return float(np.exp(kernel_log_scale(eps, l2_norm)))
 
 
@@ -62,6 +77,9 @@ def sharp_rich_log_scale(eps: float, l1_norm: float, d: int, depth: float = 2) -
         depth D:   alpha^D = (b/d) (2 eps/D)^(D/(D-2)) (1+eps)^(-2/(D-2))
 
     Exponential in 1/eps at depth 2, polynomial from depth 3 on.
+
+    >>> round(fb.theory.sharp_rich_log_scale(eps=0.1, l1_norm=1.0, d=1000), 3)
+    -46.434
     """
     positive("eps", eps, _EPS_FIX)
     b = positive("l1_norm", l1_norm, _NORM_FIX)
@@ -85,6 +103,9 @@ def sharp_kernel_log_scale(eps: float, l2_norm: float, depth: float = 2) -> floa
 
     kappa = (2D-2)(3D-4)/(48 D^2), 1/48 at depth 2. The first compares values of Q, the second,
     better below eps = 1/3, its gradients.
+
+    >>> round(fb.theory.sharp_kernel_log_scale(eps=0.1, l2_norm=1.0), 3)
+    -0.471
     """
     positive("eps", eps, _EPS_FIX)
     norm = positive("l2_norm", l2_norm, _NORM_FIX)
@@ -105,6 +126,9 @@ def rich_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None) -
     At the printed scale by default. The paper's proof applies Lemma 5 outside its hypotheses; the
     statement follows from `sharp_rich_guarantee`, whose scale is never smaller (docs/errata.md,
     W8).
+
+    >>> fb.theory.rich_guarantee([[1.0, 2.0]], [1.0], eps=0.1).holds
+    True
     """
     problem, least, d = _with_least_l1(X, y)
     used = at_most(log_scale, rich_log_scale(eps, least, d))
@@ -114,7 +138,11 @@ def rich_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None) -
 def sharp_rich_guarantee(
     X: Any, y: Any, eps: float, depth: float = 2, log_scale: float | None = None
 ) -> Claim:
-    """||w||_1 <= (1+eps) min ||.||_1 at `sharp_rich_log_scale` and below, for any depth."""
+    """||w||_1 <= (1+eps) min ||.||_1 at `sharp_rich_log_scale` and below, for any depth.
+
+    >>> fb.theory.sharp_rich_guarantee([[1.0, 2.0]], [1.0], eps=0.1).holds
+    True
+    """
     problem, least, d = _with_least_l1(X, y)
     used = at_most(log_scale, sharp_rich_log_scale(eps, least, d, depth))
     w = _limit(problem, depth, used)
@@ -125,6 +153,9 @@ def kernel_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None)
     """alpha >= kernel_scale implies ||w||_2^2 <= (1+eps) min ||.||_2^2.  [woodworth2020, Theorem 2]
 
     As for `rich_guarantee`: the proof has a gap, the statement is true (docs/errata.md, W8).
+
+    >>> fb.theory.kernel_guarantee([[1.0, 2.0]], [1.0], eps=0.1).holds
+    True
     """
     problem, least = _with_least_l2(X, y)
     used = at_least(log_scale, kernel_log_scale(eps, least))
@@ -134,7 +165,11 @@ def kernel_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None)
 def sharp_kernel_guarantee(
     X: Any, y: Any, eps: float, depth: float = 2, log_scale: float | None = None
 ) -> Claim:
-    """||w||_2^2 <= (1+eps) min ||.||_2^2 at `sharp_kernel_log_scale` and above, for any depth."""
+    """||w||_2^2 <= (1+eps) min ||.||_2^2 at `sharp_kernel_log_scale` and above, for any depth.
+
+    >>> fb.theory.sharp_kernel_guarantee([[1.0, 2.0]], [1.0], eps=0.1).holds
+    True
+    """
     problem, least = _with_least_l2(X, y)
     used = at_least(log_scale, sharp_kernel_log_scale(eps, least, depth))
     w = _limit(problem, depth, used)
@@ -147,6 +182,10 @@ def printed_scales_are_safe(
     """The printed rich scale is below ours, the printed kernel scale above: Theorem 2 is true.
 
     For every eps with 1 + eps <= e d, which covers the paper's eps < d.
+
+    >>> claims = fb.theory.printed_scales_are_safe(eps=0.1, l1_norm=1.0, l2_norm=1.0, d=1000)
+    >>> all(claim.holds for claim in claims)
+    True
     """
     return (
         _order_claim(

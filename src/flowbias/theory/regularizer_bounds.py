@@ -21,7 +21,11 @@ _EPS_FIX = "Pass the relative accuracy, for instance eps=0.1."
 
 
 def hypentropy_small(z: float) -> tuple[Claim, Claim]:
-    """z^2/4 - z^4/192 <= q(z) <= z^2/4 - z^4/192 + z^6/2560 for every z.  [woodworth2020, (6)]"""
+    """z^2/4 - z^4/192 <= q(z) <= z^2/4 - z^4/192 + z^6/2560 for every z.  [woodworth2020, (6)]
+
+    >>> all(claim.holds for claim in fb.theory.hypentropy_small(0.1))
+    True
+    """
     square = float(z) * float(z)
     leading = square / 4.0
     return between(
@@ -43,6 +47,9 @@ def hypentropy_large(z: float) -> tuple[Claim, Claim]:
 
     The paper prints q = z log z + O(1/z) before (7) [woodworth2020, section 4]; the terms -z + 2
     are missing (docs/errata.md, W1). (7) itself is not affected.
+
+    >>> all(claim.holds for claim in fb.theory.hypentropy_large(100.0))
+    True
     """
     z = positive("z", abs(float(z)), "The expansion at infinity has no value at 0.")
     below, next_term = z * np.log(z) - z + 2.0 - 1.0 / z, 0.5 / z / z / z
@@ -61,6 +68,9 @@ def depth_potential_small(z: float, depth: float) -> tuple[Claim, Claim]:
     """u^2 k (1 - c u^2/2) <= q_D(z) <= u^2 k,  u = z/(2k), k = D/(D-2), c = (k+1)(k+2)/6.
 
     The leading term is (D-2) z^2/(4D) [woodworth2020, (65)]; the lower bound is ours.
+
+    >>> all(claim.holds for claim in fb.theory.depth_potential_small(0.1, depth=3))
+    True
     """
     z, k = abs(float(z)), depth / (depth - 2.0)
     leading = z**2 / (4.0 * k)
@@ -81,6 +91,9 @@ def depth_potential_large(z: float, depth: float) -> tuple[Claim, Claim]:
 
     The order of the second term is why depth D >= 3 reaches l1 at polynomial scales
     [woodworth2020, section 5]; the expansion is ours.
+
+    >>> all(claim.holds for claim in fb.theory.depth_potential_large(100.0, depth=3))
+    True
     """
     z = positive("z", abs(float(z)), "The expansion at infinity has no value at 0.")
     k = depth / (depth - 2.0)
@@ -99,7 +112,11 @@ def depth_potential_large(z: float, depth: float) -> tuple[Claim, Claim]:
 
 
 def l1_log_scale(eps: float, l1_norm: float, d: int) -> float:
-    """log of alpha_1(eps, ||w||_1, d), below which Q is nearly l1.  [woodworth2020, Lemma 5]"""
+    """log of alpha_1(eps, ||w||_1, d), below which Q is nearly l1.  [woodworth2020, Lemma 5]
+
+    >>> round(fb.theory.l1_log_scale(eps=0.1, l1_norm=1.0, d=1000), 3)
+    -5000.0
+    """
     positive("eps", eps, _EPS_FIX)
     norm = positive("l1_norm", l1_norm, "Pass the l1 norm of a predictor that is not zero.")
     parts = (0.0, 0.5 * np.log(norm), -np.log(2.0 * norm) / (2.0 * eps), -d / (2.0 * eps * norm))
@@ -111,6 +128,9 @@ def nearly_l1(w: ArrayLike, eps: float, log_scale: float | None = None) -> tuple
 
     [woodworth2020, Lemma 5], at alpha_1 itself by default. (22) in its proof prints arcsin for
     arcsinh (docs/errata.md, W7).
+
+    >>> all(claim.holds for claim in fb.theory.nearly_l1([0.5, -2.0], eps=0.1))
+    True
     """
     vector = np.asarray(w, dtype=np.float64)
     norm = float(np.abs(vector).sum())
@@ -128,7 +148,11 @@ def nearly_l1(w: ArrayLike, eps: float, log_scale: float | None = None) -> tuple
 
 
 def mismatch_log_scale(eps: float, d: float) -> float:
-    """log of d^(-1/4 - 1/(8 eps)), above which Q is not l1.  [woodworth2020, Lemma 6]"""
+    """log of d^(-1/4 - 1/(8 eps)), above which Q is not l1.  [woodworth2020, Lemma 6]
+
+    >>> round(fb.theory.mismatch_log_scale(eps=0.1, d=1000), 3)
+    -10.362
+    """
     positive("eps", eps, _EPS_FIX)
     least = max(np.e, 12.0 ** (4.0 * eps))
     if not d >= least:
@@ -141,6 +165,9 @@ def not_l1(eps: float, d: float, log_scale: float | None = None) -> Claim:
 
     [woodworth2020, Lemma 6], for d >= max(e, 12^(4 eps)); d enters through sqrt d only, so that
     any real number will do. (31) in its proof prints 1/2 for 1/4 (docs/errata.md, W7).
+
+    >>> fb.theory.not_l1(eps=0.1, d=1000).holds
+    True
     """
     log_alpha = at_least(log_scale, mismatch_log_scale(eps, d))
     potential, root = Hypentropy(log_scale=log_alpha), float(np.sqrt(d))
@@ -157,7 +184,11 @@ def not_l1(eps: float, d: float, log_scale: float | None = None) -> Claim:
 
 
 def l2_log_scale(eps: float, l2_norm: float) -> float:
-    """log of alpha_2 = sqrt(||w||_2) (1 + eps^(-1/4)).  [woodworth2020, Lemma 7]"""
+    """log of alpha_2 = sqrt(||w||_2) (1 + eps^(-1/4)).  [woodworth2020, Lemma 7]
+
+    >>> round(fb.theory.l2_log_scale(eps=0.1, l2_norm=1.0), 3)
+    1.022
+    """
     positive("eps", eps, _EPS_FIX)
     norm = positive("l2_norm", l2_norm, "Pass the l2 norm of a predictor that is not zero.")
     return float(0.5 * np.log(norm) + np.log1p(eps**-0.25))
@@ -168,6 +199,9 @@ def nearly_l2(w: ArrayLike, eps: float, log_scale: float | None = None) -> tuple
 
     [woodworth2020, Lemma 7], at alpha_2 itself by default. (40)-(41) in its proof print the third
     derivative for the fourth (docs/errata.md, W7).
+
+    >>> all(claim.holds for claim in fb.theory.nearly_l2([0.5, -2.0], eps=0.1))
+    True
     """
     square = float(np.sum(np.square(w)))
     log_alpha = at_least(log_scale, l2_log_scale(eps, np.sqrt(square)))
@@ -186,6 +220,9 @@ def sharply_l2(w: ArrayLike, eps: float) -> tuple[Claim, Claim]:
     """(1-eps) ||w||_2^2 <= 4 alpha^2 Q(w) <= ||w||_2^2 already from alpha^2 = ||w||_2/sqrt(48 eps).
 
     Lemma 7 with the best constant: equality is approached by one-sparse w as eps -> 0.
+
+    >>> all(claim.holds for claim in fb.theory.sharply_l2([0.5, -2.0], eps=0.1))
+    True
     """
     positive("eps", eps, _EPS_FIX)
     square = float(np.sum(np.square(w)))

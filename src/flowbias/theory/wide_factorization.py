@@ -37,6 +37,10 @@ def wide_gram(model: LiftedModel, scale: float) -> Claim:
     """||Z Z^T - scale^2 k I||_op < 8 scale^2 sqrt(k p), but for a probability 2 exp(-p/2).
 
     [woodworth2020, Lemma 13], for Z with p <= k rows of independent N(0, scale^2) entries.
+
+    >>> model = fb.MatrixFactorization.gaussian((30, 30), width=10**6, scale=0.1, rng=0)
+    >>> fb.theory.wide_gram(model, scale=0.1).holds
+    True
     """
     alpha = positive("scale", scale, _SCALE_FIX)
     rows = len(model.gram)
@@ -60,7 +64,13 @@ def failure(rows: int) -> float:
 
 @dataclass(frozen=True)
 class WideRegime:
-    """What Corollary 10 promises for weights of standard deviation `scale` and width `width`."""
+    """What Corollary 10 promises for weights of standard deviation `scale` and width `width`.
+
+    >>> sizes = {"scale": 0.1, "width": 1000, "rows": 4}
+    >>> regime = fb.theory.WideRegime(**sizes, smallest=1.0, largest=1.0, target=1.0)
+    >>> round(regime.mu, 6)
+    10.0
+    """
 
     scale: float
     width: int
@@ -138,6 +148,11 @@ def wide_kernel_regime(
 
     [woodworth2020, Corollary 10, (98)-(99)], with the constants of Theorem 9 at the corrected
     bound of the first error, and its condition on the width corrected as well.
+
+    >>> model = fb.MatrixFactorization.gaussian((2, 2), width=10**8, scale=1e-3, rng=0)
+    >>> problem = fb.MatrixSensing([np.eye(2)], [1.0])
+    >>> all(claim.holds for claim in fb.theory.wide_kernel_regime(model, problem, scale=1e-3))
+    True
     """
     regime = wide_regime(model, problem, scale).regime
     measured = measured_or_followed(measured, model, problem, loss)

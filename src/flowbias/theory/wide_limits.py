@@ -31,6 +31,10 @@ def growth_from_invariant_set(
     [min2021, (E.11)], and with Corollary 4, where the level Dl is positive, at most
     exp(l1(S)^(1/2) ||E(0)||_F/(lr(S) Dl)) ||Z(0)||_F [(E.15)]. Both in logarithms, (E.11) at
     the time at which it is closest.
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> all(claim.holds for claim in fb.theory.growth_from_invariant_set(net, X, [[1.0], [-1.0]]))
+    True
     """
     problem = regression(net, X, Y)
     path = follow_weights(net, problem) if path is None else path
@@ -73,6 +77,10 @@ def wide_limit_bound(
 
     [min2021, Theorem 12, (36)]. Needs h > 16 T^2 and, for the initial error's part of C,
     h^(4a-1) >= 4 m T^2 (l1(S)/lr(S))^2.
+
+    >>> problem = fb.MatrixRegression(np.eye(2, 3), [[1.0], [-1.0]])
+    >>> round(fb.theory.wide_limit_bound(problem, width=1e6), 4)
+    0.2035
     """
     d, m = problem.shape
     root = problem.spectrum.root
@@ -101,6 +109,10 @@ def wide_limit_rate(
     """||U V^T(inf) - Theta||_2 exceeds (36) for at most a fraction delta of random starts.
 
     [min2021, Theorem 12]
+
+    >>> rng = np.random.default_rng(0)
+    >>> fb.theory.wide_limit_rate(np.eye(2, 3), [[1.0], [-1.0]], 700, rng, samples=2).holds
+    True
     """
     problem = MatrixRegression(X, Y)
     bound = wide_limit_bound(problem, width, exponent, delta)

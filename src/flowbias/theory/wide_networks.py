@@ -65,7 +65,11 @@ class WideStart(NamedTuple):
 def wide_start_bounds(
     d: int, m: int, rank: int, width: float, exponent: float = 0.5, delta: float = 0.01
 ) -> WideStart:
-    """(33)-(35) for h = width > 16 T^2 and a = exponent.  [min2021, Lemma 11]"""
+    """(33)-(35) for h = width > 16 T^2 and a = exponent.  [min2021, Lemma 11]
+
+    >>> round(fb.theory.wide_start_bounds(3, 1, rank=2, width=1e6).invariance_defect, 5)
+    0.0182
+    """
     if not 0.25 < exponent <= 0.5:
         raise InputError(
             f"exponent: must be in (1/4, 1/2], got {exponent!r}. "
@@ -95,6 +99,10 @@ def gaussian_singular_values(
     """sqrt(n) - sqrt(m) - t <= sm(A) <= s1(A) <= sqrt(n) + sqrt(m) + t but for 2 exp(-t^2/2).
 
     A is n x m with standard normal entries, m <= n.  [min2021, Lemma E.1; Davidson and Szarek 2001]
+
+    >>> rng = np.random.default_rng(0)
+    >>> fb.theory.gaussian_singular_values(10, 3, 2.0, samples=50, rng=rng).holds
+    True
     """
     if not 1 <= m <= n:
         raise InputError(f"m: must be in 1 .. n = {n}, got {m!r}. Transpose the matrix.")
@@ -110,7 +118,12 @@ def gaussian_singular_values(
 
 
 def product_singular_values(A: Any, B: Any) -> tuple[Claim, ...]:
-    """si(A B) >= si(A) sn(B) for A (k, n), B (n, m), n <= m.  [min2021, Lemma E.2]"""
+    """si(A B) >= si(A) sn(B) for A (k, n), B (n, m), n <= m.  [min2021, Lemma E.2]
+
+    >>> claims = fb.theory.product_singular_values([[1.0, 0.5]], [[0.2, 1.0, 0.0], [0.0, 0.3, 2.0]])
+    >>> all(claim.holds for claim in claims)
+    True
+    """
     left, right = checked_tensor("A", A, ("k", "n")), checked_tensor("B", B, ("n", "m"))
     n = right.shape[0]
     if left.shape[1] != n or n > right.shape[1]:
@@ -140,6 +153,11 @@ def wide_start(net: LinearStart, X: Any, bounds: WideStart) -> tuple[Claim, Clai
 
     [min2021, Lemma 11, the part after (E.5)], and before it the sharper level that the proof
     gives, which is attained. `bounds` comes from `wide_start_bounds`.
+
+    >>> net = fb.LinearNet.gaussian(3, 1, width=1000, scale=1000**-0.5, rng=0)
+    >>> bounds = fb.theory.wide_start_bounds(3, 1, rank=2, width=1000)
+    >>> all(claim.holds for claim in fb.theory.wide_start(net, np.eye(2, 3), bounds))
+    True
     """
     seen = reduced_weights(*weights_of(net), _without_outputs(net, X))
     stack = np.vstack([seen.V, seen.U1, seen.U2])
@@ -184,7 +202,13 @@ def wide_start_rate(
     delta: float = 0.1,
     samples: int = 500,
 ) -> tuple[Claim, Claim, Claim]:
-    """Each of (33)-(35) fails with probability at most delta.  [min2021, Lemma 11]"""
+    """Each of (33)-(35) fails with probability at most delta.  [min2021, Lemma 11]
+
+    >>> rng = np.random.default_rng(0)
+    >>> claims = fb.theory.wide_start_rate(np.eye(2, 3), 1, 700, rng, samples=20)
+    >>> all(claim.holds for claim in claims)
+    True
+    """
     inputs = checked_tensor("X", X, ("samples", "features"))
     data = MatrixRegression(inputs, np.zeros((len(inputs), m)))
     d, rank = inputs.shape[1], data.spectrum.rank

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowbias._look import DEPTH_COLOURS
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset
 from flowbias.experiments.azulay.scale_and_shape import FLOW_RESIDUAL, compute, tasks
-from flowbias.experiments.drawing import DEPTH_COLOURS, draw_band, name_line, reference_line
+from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Table
 from flowbias.theory import Reference
 

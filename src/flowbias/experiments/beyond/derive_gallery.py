@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._look import INK
 from flowbias.derive import EXAMPLES, DerivedPotential, Example, Verdict, implicit_bias
 from flowbias.derive.report_plot import sections
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.beyond.gallery_closed_forms import closed_form
-from flowbias.experiments.drawing import INK
 from flowbias.experiments.table import Columns, Table
 from flowbias.theory import Reference
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowbias._look import DEPTH_COLOURS, INK
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset
 from flowbias.experiments.beyond.descents import (
@@ -21,7 +22,7 @@ from flowbias.experiments.beyond.descents import (
     compute,
     tasks,
 )
-from flowbias.experiments.drawing import DEPTH_COLOURS, INK, draw_band, name_line, reference_line
+from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Summary, Table
 from flowbias.theory import Reference
 

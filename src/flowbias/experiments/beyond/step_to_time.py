@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flowbias._look import BLUE, DEPTH_COLOURS, INK
 from flowbias.experiments._base import Experiment, Panel, Preset
 from flowbias.experiments.beyond.step_to_time_checks import check
 from flowbias.experiments.beyond.timed_descents import (
@@ -20,7 +21,7 @@ from flowbias.experiments.beyond.timed_descents import (
     compute,
     tasks,
 )
-from flowbias.experiments.drawing import BLUE, DEPTH_COLOURS, INK, draw_band, name_line
+from flowbias.experiments.drawing import draw_band, name_line
 from flowbias.experiments.table import Table
 from flowbias.theory import Reference
 

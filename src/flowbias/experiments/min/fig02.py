@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowbias._look import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import BLUE, DEPTH_COLOURS, INK, RED, name_line
+from flowbias.experiments.drawing import name_line
 from flowbias.experiments.min.fig02_checks import NARROW, STEP, WIDE, WIDTHS, check
 from flowbias.experiments.min.loss_and_bounds import Regression, measured_descent, measured_flow
 from flowbias.experiments.table import Columns, Table

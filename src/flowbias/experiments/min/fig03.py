@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._look import BLUE, DEPTH_COLOURS, RED
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import BLUE, DEPTH_COLOURS, RED, name_line
+from flowbias.experiments.drawing import name_line
 from flowbias.experiments.min.bound_checks import check_bounds, check_descent, check_drift, runs
 from flowbias.experiments.min.loss_and_bounds import (
     Regression,

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowbias._look import BLUE, INK, RED
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import BLUE, INK, RED, draw_band, name_line
+from flowbias.experiments.drawing import draw_band, name_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import flow, gradient_descent
 from flowbias.matrix_problem import MatrixRegression

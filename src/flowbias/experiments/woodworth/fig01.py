@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowbias._look import BLUE, RED
 from flowbias._typing import FloatArray, Mask
 from flowbias.datasets import SparseRegression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import BLUE, RED, draw_band, name_line, reference_line
+from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.largest_scale import optimality
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.experiments.woodworth.sample_sizes import (

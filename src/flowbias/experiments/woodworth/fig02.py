@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowbias._look import BLUE, RED
 from flowbias._typing import FloatArray, Mask
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import BLUE, RED, name_line, reference_line
+from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.potentials import DepthPotential, DistancePotential, Hypentropy, Potential
 from flowbias.theory import Reference, distance_by_minimization

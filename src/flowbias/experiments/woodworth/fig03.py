@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._look import DEPTH_COLOURS
 from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import DEPTH_COLOURS, name_line, reference_line
+from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.fig03_checks import check
 from flowbias.experiments.woodworth.sample_sizes import (

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowbias._look import DEPTH_COLOURS
 from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import DEPTH_COLOURS, draw_band, name_line, reference_line
+from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.circle_networks import (

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._look import BLUE, RED
 from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import BLUE, RED, draw_band, name_line, reference_line
+from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.fig06c_checks import check, chosen

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowbias._look import BLUE
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import BLUE, draw_band, reference_line
+from flowbias.experiments.drawing import draw_band, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.image_training import (
     as_percent,

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowbias._look import BLUE, RED
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings
-from flowbias.experiments.drawing import BLUE, RED
 from flowbias.experiments.table import Table
 from flowbias.experiments.woodworth.fig06d import (
     LAPTOP,

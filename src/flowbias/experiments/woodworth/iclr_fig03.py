@@ -13,15 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from flowbias._look import BLUE, DEPTH_COLOURS, RED
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import (
-    BLUE,
-    DEPTH_COLOURS,
-    RED,
-    draw_band,
-    name_line,
-    reference_line,
-)
+from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._look import INK
 from flowbias._typing import FloatArray
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.experiments._base import Check, Task
-from flowbias.experiments.drawing import INK, draw_band
+from flowbias.experiments.drawing import draw_band
 from flowbias.experiments.largest_scale import TOLERANCE, largest_scale, optimality
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.limits import basis_pursuit, min_norm

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowbias._drawing import picture
+from flowbias._html import coefficients
+from flowbias._look import GREY
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.leaky_neuron.convergence import is_sure_to_fit
 from flowbias.flows.leaky_neuron.field import LeakyStart, activation
 from flowbias.flows.leaky_neuron.march import LeakyCurve
 from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
 from flowbias.problem import InputError, Regression
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _STOPPED = (
     "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Pass times t=[...], "
@@ -166,6 +175,25 @@ class LeakyTrajectory:
                 "Call flow(..., t=[...]) with a later last time."
             )
         return self._curve(times * self.loss_constant)
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """Coefficients, with the switches as thin lines, and loss over time."""
+        over_time, loss = flow_panels(self, self.w, label="coefficient  a w", symbol="w")
+
+        def with_switches(axes: Axes) -> None:
+            over_time(axes)
+            for switch in self.switches:
+                if switch.t > 0.0:
+                    axes.axvline(switch.t, color=GREY, linewidth=0.9, linestyle=":")
+
+        return picture(with_switches, loss, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        switches: dict[str, str | float] = {
+            "slope": self._start.slope,
+            "switches": f"{len(self.switches)}{', held at a kink' if self.slides else ''}",
+        }
+        return flow_table(self, {**switches, **coefficients(self.w[-1])})
 
     def __repr__(self) -> str:
         slid = ", slides" if self.slides else ""
