@@ -1,23 +1,31 @@
-"""Code shown in the documentation runs."""
+"""Code shown in the documentation runs, every page can be reached, every figure is shown."""
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 import flowbias as fb
+from flowbias.experiments import EXPERIMENTS, Check, Preset, Record
+from flowbias.experiments.record import Counts, Failure
+from tests.test_guides import PAGES as RUN_WORD_FOR_WORD
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
+# What `make docs` writes, where it was run.
+WRITTEN = {"_build", "auto_examples", "figure_checks.md"}
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if not WRITTEN & set(page.parts)]
 BLOCKS = [
-    pytest.param(page.name, "\n".join(blocks), id=page.name)
-    for page in sorted(DOCS.rglob("*.md"))
-    if (blocks := re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+    pytest.param(page, "\n".join(blocks), id=str(page.relative_to(DOCS)))
+    for page in PAGES
+    if page not in RUN_WORD_FOR_WORD
+    and (blocks := re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]
 
 
 @pytest.mark.parametrize(("page", "code"), BLOCKS)
 def test_blocks_run_in_order(page, code):
-    exec(compile(code, page, "exec"), {"__name__": "docs"})
+    exec(compile(code, str(page), "exec"), {"__name__": "docs"})
 
 
 def test_api_page_lists_every_public_name():
@@ -27,7 +35,119 @@ def test_api_page_lists_every_public_name():
     assert len(fb.__all__) <= 40
 
 
+def test_every_public_name_has_its_documentation():
+    text = "".join(page.read_text() for page in (DOCS / "api").glob("*.md"))
+    directive = r"^\.\. auto(?:function|class|exception|module):: (?:flowbias\.)?(\w+)$"
+    assert sorted(re.findall(directive, text, re.MULTILINE)) == sorted(fb.__all__)
+
+
 def test_links_lead_somewhere():
-    for page in DOCS.rglob("*.md"):
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} -> {target}"
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            home = page.parent / target
+            written = WRITTEN & set(home.resolve().parts)
+            assert written or home.exists(), f"{page.name} -> {target}"
+
+
+def entries(page):
+    """The pages that the tables of contents on a page name."""
+    tables = re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line for table in tables for line in table.splitlines()]
+    return {page.parent / f"{line}.md" for line in lines if line and not line.startswith(":")}
+
+
+def test_every_page_is_in_a_table_of_contents():
+    index = DOCS / "index.md"
+    named = {index} | entries(index) | entries(DOCS / "api" / "index.md")
+    assert {page for page in named if not WRITTEN & set(page.parts)} == set(PAGES)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.name)
+def test_every_figure_is_in_the_gallery(experiment):
+    page = " ".join((DOCS / "gallery.md").read_text().split())
+    assert re.search(rf"flowbias run {experiment.name}\b(?!-)", page)
+    assert f"](images/{experiment.name}.png)" in page
+    assert (DOCS / "images" / f"{experiment.name}.png").is_file()
+
+
+@pytest.fixture
+def extensions(monkeypatch):
+    monkeypatch.syspath_prepend(str(DOCS / "_ext"))
+    yield
+    for name in ("figure_checks", "offline", "plain_docstrings"):
+        sys.modules.pop(name, None)
+
+
+def record_of(experiment, *checks, failures=()):
+    return Record(experiment, Preset.SMOKE, None, checks, failures, Counts(), 0.0)
+
+
+@pytest.mark.usefixtures("extensions")
+def test_figures_are_shown_with_all_their_checks():
+    from figure_checks import faults, section
+
+    good = Check("a", "|w| grows like n_1*n_2", "1.5 <= 2", holds=True)
+    bad = Check("b", "it is faster", "3 s and 2 s", holds=False)
+    record = record_of(EXPERIMENTS[0], good, bad, failures=[Failure("t", "no memory", "...")])
+    text = section(record, DOCS)
+    assert r"| \|w\| grows like n\_1\*n\_2 | 1.5 \<= 2 | holds |" in text
+    assert "| it is faster | 3 s and 2 s | FAILS |" in text
+    assert "](images/woodworth-fig1.png)" in text
+    assert faults(record) == ["1 tasks failed: t: no memory", str(bad)]
+
+
+@pytest.mark.usefixtures("extensions")
+def test_what_a_browser_would_fetch_is_found():
+    from offline import fetched
+
+    host = "https://cdn.example"
+    foreign = [
+        f'<script src="{host}/a.js"></script>',
+        f'<img alt="" src="{host}/a.png">',
+        f'<link rel="stylesheet" href="{host}/a.css">',
+        f'<link href="{host}/a.css" rel="stylesheet">',
+        f"@import url('{host}/a.css');",
+        'src: url("//cdn.example/font.woff2")',
+    ]
+    assert [len(fetched(text)) for text in foreign] == [1] * len(foreign)
+    own = ['<script src="_static/a.js"></script>', f'<a href="{host}">', "url(data:image/png)"]
+    assert [fetched(text) for text in own] == [[]] * len(own)
+
+
+@pytest.mark.usefixtures("extensions")
+def test_docstrings_become_text_that_looks_the_same():
+    from plain_docstrings import restructured
+
+    text = """Least |w| of `w_1` and w_.
+
+        Q(w) = |w|_1
+
+    | a | b |
+    |---|---|
+    | `c` | d* |
+
+    gap    small
+    bound  smaller
+
+    - a point
+      in two lines
+
+    Parameters
+    ----------
+    cv : number of folds,
+        or a splitter
+
+    >>> print("w_")
+    w_"""
+    lines = restructured([line.removeprefix("    ") for line in text.splitlines()])
+    shown = "\n".join(lines)
+    assert lines[0] == r"Least \|w\| of \ ``w_1``\  and w\_."
+    assert ".. code-block:: text\n\n       Q(w) = |w|_1\n" in shown
+    assert "   * - \\ ``c``\\ \n     - d\\*\n" in shown
+    assert ".. code-block:: text\n\n   gap    small\n   bound  smaller\n" in shown
+    assert "- a point\n  in two lines\n" in shown
+    assert ".. rubric:: Parameters\n\n- cv : number of folds,\n  or a splitter\n" in shown
+    assert '>>> print("w_")\nw_\n' in shown
+    assert restructured(["* a point", "* another"])[:2] == ["* a point", "* another"]
+    assert restructured(["a lone ` is no code_"])[0] == r"a lone \` is no code\_"
+    assert restructured(["``twice``"])[0] == "twice"

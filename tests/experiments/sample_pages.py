@@ -7,10 +7,9 @@ from html.parser import HTMLParser
 
 import numpy as np
 
+from flowbias._look import DEPTH_COLOURS, INK
 from flowbias.experiments._base import Check, Experiment, Panel, Preset
 from flowbias.experiments.drawing import (
-    DEPTH_COLOURS,
-    INK,
     Drawing,
     PanelDrawing,
     draw,

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from flowbias.experiments.drawing import DEPTH_COLOURS, INK
+from flowbias._look import DEPTH_COLOURS, INK
 from flowbias.experiments.inlining import dark_colours, inlined
 from tests.experiments.sample_pages import (
     BARS,

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from flowbias.experiments.drawing import INK
+from flowbias._look import INK
 from tests.experiments.sample_pages import (
     HOLDS,
     at_all_presets,
