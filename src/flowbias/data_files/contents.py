@@ -13,11 +13,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 
 def npz_bytes(members: Mapping[str, Any]) -> bytes:
     """A NumPy archive; words and numbers become arrays without dimensions, never pickles."""
+    # The command line's help needs this module, but has no use for NumPy.
+    import numpy as np
+
     buffer = io.BytesIO()
     np.savez(buffer, allow_pickle=False, **members)
     return buffer.getvalue()
