@@ -161,9 +161,18 @@ def test_vectors_too_long_for_the_caller_stay_lazy(monkeypatch):
 
 def test_chunks_over_rows_are_rechunked_with_a_warning():
     X, task = data()
-    with pytest.warns(UserWarning, match=r"chunked over rows \(2 chunks\).*chunks=\(6, "):
+    with pytest.warns(UserWarning, match=r"chunked over rows \(2 chunks\).*chunks=\(6, ") as seen:
         design = DaskDesign(da.from_array(X, chunks=(4, 10)))
+    assert seen[0].filename == __file__
     assert_same_sums(design.reduce(task), task.expected(X))
+
+
+def test_the_warning_of_row_chunks_points_at_the_line_that_asked_for_a_limit():
+    X, _ = data()
+    model = fb.DiagonalNet(depth=2, scale=0.1)
+    with pytest.warns(UserWarning, match="chunked over rows") as seen:
+        fb.limit(model, da.from_array(X, chunks=(4, 10)), X[:, 0])
+    assert [warning.filename for warning in seen] == [__file__]
 
 
 def test_an_entry_that_is_no_number_is_found_with_its_block():

@@ -171,6 +171,9 @@ def test_nothing_certified_is_an_error():
         ({"depth": [2, 1]}, "depth: must be >= 2"),
         ({"depth": [2, 3], "shape": 0.5}, "shape: must be 0 unless depth is 2"),
         ({"fit_intercept": "no"}, "fit_intercept: must be one of"),
+        ({"n_jobs": "x"}, "n_jobs: must be None or a nonzero integer, got 'x'. Pass 1"),
+        ({"n_jobs": 0}, "n_jobs: must be None or a nonzero integer, got 0"),
+        ({"n_jobs": 1.5}, "n_jobs: must be None or a nonzero integer, got 1.5"),
         ({"tol": 0.0}, "tol: must be a positive number"),
     ],
 )

@@ -181,6 +181,9 @@ def test_refusals():
         leave_one_out(fb.L2(), X[:1], y[:1])
     with pytest.raises(fb.InputError, match="both signs"):
         leave_one_out(fb.DiagonalNet.from_weights(np.ones(10), np.eye(10)[0]), X, y)
+    for choice in ("trained", np.array([1, 0]), None):
+        with pytest.raises(fb.InputError, match="fit_intercept: must be True or False, got"):
+            leave_one_out(fb.L2(), X, y, fit_intercept=choice)
     with pytest.raises(fb.InputError, match="POTENTIAL"):
         leave_one_out(fb.L1(), X, y)
     with pytest.raises(fb.InputError, match="sample_weight"):

@@ -288,6 +288,7 @@ def test_names_of_features():
         ({"shape": 0.5, "depth": 3}, "shape: must be 0 unless depth is 2, got 0.5 at depth 3"),
         ({"fit_intercept": "centred"}, "fit_intercept: must be one of"),
         ({"fit_intercept": None}, "fit_intercept: must be one of"),
+        ({"fit_intercept": np.array([1, 0])}, r"fit_intercept: must be one of.*got array\(\[1, 0"),
         ({"tol": 0.0}, "tol: must be a positive number"),
     ],
 )

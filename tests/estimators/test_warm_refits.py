@@ -1,15 +1,18 @@
 """What warm refits are made of: systems solved with an older factor, and duals taken away."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import flowbias as fb
-from flowbias.estimators import older_factor, withdrawal
+from flowbias.estimators import older_factor, refits, withdrawal
 from flowbias.estimators.linear_response import linear_response
 from flowbias.estimators.older_factor import MOST_FACTORIZATIONS, SOLVED, OlderFactor
 from flowbias.estimators.refits import leave_one_out_refits
+from flowbias.estimators.warm_newton import FINISHES
 from flowbias.estimators.weighted_rows import weighted_rows
 from flowbias.limits.normal_equations import Effort, NormalEquations
 
@@ -108,13 +111,14 @@ def test_the_way_is_gone_in_parts_where_its_prediction_leaves_the_domain(monkeyp
 
 def test_a_part_that_fails_is_tried_shorter(monkeypatch):
     # So few Newton steps are not enough for the whole way at this scale.
-    monkeypatch.setattr(withdrawal, "MAX_STEPS", 4)
+    monkeypatch.setattr(withdrawal, "MAX_STEPS", 3)
     X, y, _ = fb.datasets.sparse_regression(n=15, d=60, sparsity=3, noise_var=0.1, rng=0)
     model = fb.DiagonalNet(depth=2, scale=1e-8)
     found, parts = recorded_parts(monkeypatch, model, X, y)
     assert len(parts) > len(y)
-    assert not found.from_scratch.all()
-    for i in np.flatnonzero(~found.from_scratch)[:3]:
+    # A part that works is followed by an attempt at all that is left.
+    assert not found.from_scratch.any()
+    for i in range(3):
         others = np.arange(len(y)) != i
         expected = y[i] - X[i] @ fb.limit(model, X[others], y[others]).w
         np.testing.assert_allclose(found.residuals[i], expected, atol=1e-8)
@@ -135,6 +139,20 @@ def test_a_way_that_takes_too_many_products_is_given_up(monkeypatch):
     assert found.from_scratch.any()
     assert (found.iterations[found.from_scratch] > 2 * (len(y) - 1)).all()
     assert len(parts) < withdrawal.FIRST_PARTS * len(y)
+
+
+def test_a_warm_start_that_ends_somewhere_else_is_not_believed(monkeypatch):
+    X, y, _ = fb.datasets.sparse_regression(n=6, d=20, sparsity=3, noise_var=0.1, rng=0)
+    model = fb.DiagonalNet(depth=2, scale=0.3)
+    right = leave_one_out_refits(model, X, y)
+
+    def off(response):
+        return lambda ahead, effort: (response.solution.w, ahead.start)
+
+    monkeypatch.setattr(refits, "FINISHES", [replace(way, prepare=off) for way in FINISHES])
+    found = leave_one_out_refits(model, X, y)
+    assert found.from_scratch.all()
+    np.testing.assert_allclose(found.residuals, right.residuals, atol=1e-8)
 
 
 def test_the_response_is_resolved_or_says_why_not():

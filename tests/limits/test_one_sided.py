@@ -73,3 +73,15 @@ def test_everything_driven_to_zero(depth):
 def test_everything_frozen():
     with pytest.raises(fb.InputError, match=r"model: must have a coordinate that can move"):
         fb.limit(fb.DiagonalNet.from_weights(np.zeros(9), np.zeros(9), depth=2), X, np.ones(4))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-247])
+def test_weights_that_start_too_small_for_their_curvature_are_driven_to_zero_all_the_same(scale):
+    # w' at the start underflows at the second scale: these weights are at zero already.
+    positive = np.abs(X)
+    model = fb.DiagonalNet.from_weights(scale * START[0], np.zeros(9), depth=3)
+    y = np.array([1.0, -2.0, 0.5, 1.0])
+    solution = fb.limit(model, positive, y)
+    assert solution.status is fb.Status.PROJECTED
+    nearest, _ = scipy.optimize.nnls(positive, y)
+    assert_allclose(positive @ solution.w, positive @ nearest, atol=1e-9)

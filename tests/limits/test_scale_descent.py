@@ -1,5 +1,7 @@
 """Limits that stall from a cold start: down from larger scales, or with the dual of the weights."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -9,6 +11,8 @@ import flowbias as fb
 from flowbias.limits import dual_newton, newton, rich_regime, scale_descent, solve
 from flowbias.limits import interior_point as ip
 from flowbias.limits.refined_dual import asked_for
+from flowbias.potentials import Provides
+from flowbias.solution import Stats
 
 DESCENDED = "down from larger scales"
 REPAIRED = "dual from the weights in use"
@@ -31,6 +35,9 @@ STALLS = [
     (sparse(44886536, 31, 40, 9), 5.574720397009593e-09),
     (sparse(5, 40, 400, 8), 1e-300),
 ]
+
+#: Rows that nearly repeat each other, with outputs that do not.
+NEARLY_REPEATED = np.array([[1.0, 2.0], [1.0, 2.0 + 1e-12]]), np.array([1.0, 5.0])
 
 
 def cold(model, X, y, tol=1e-10):
@@ -81,14 +88,98 @@ def test_models_that_cannot_move_their_scale_say_that_they_stall():
 
 def test_what_stalls_all_the_way_down_is_returned_as_it_was(monkeypatch):
     monkeypatch.setattr(scale_descent, "RUNGS", (1, 2))
-    # Rows that nearly repeat each other, with outputs that do not.
-    X, y = np.array([[1.0, 2.0], [1.0, 2.0 + 1e-12]]), np.array([1.0, 5.0])
+    X, y = NEARLY_REPEATED
     model = fb.DiagonalNet(depth=2, scale=0.1)
     first, found = cold(model, X, y), fb.limit(model, X, y, throw=False)
     assert found.status.name == "STALLED"
     assert DESCENDED not in found.route
     np.testing.assert_array_equal(found.w, first.w)
     assert found.stats.factorizations > first.stats.factorizations
+
+
+class Scripted:
+    """Attempts that cost so many factorizations each, and are certified or not."""
+
+    def __init__(self, costs, certified=None):
+        X, y = sparse(0, 3, 6, 3)
+        self.model = fb.DiagonalNet(depth=2, scale=1e-3)
+        self.ok = fb.limit(self.model, X, y)
+        self.costs, self.models = costs, []
+        self.certified = certified or [True] * len(costs)
+
+    def answer(self, ok, cost):
+        status = fb.Status.CERTIFIED if ok else fb.Status.STALLED
+        return replace(self.ok, status=status, stats=Stats(cost, 1, 0.0)), None
+
+    def __call__(self, model, warm):
+        at = len(self.models)
+        self.models.append(model)
+        return self.answer(self.certified[at], self.costs[at])
+
+    def descend(self, stalled):
+        first = self.answer(False, stalled)
+        return scale_descent.from_larger_scales(self.model, first, self, of_data=0)[0]
+
+
+def test_a_descent_is_given_up_when_it_has_cost_too_much():
+    worth = scale_descent.WORTH_TRYING
+    attempts = Scripted([10] * 100)
+    found = attempts.descend(stalled=10)
+    assert not found.status.ok
+    assert len(attempts.models) == worth + 1
+    assert found.stats.factorizations == 10 * (worth + 2)
+
+
+def test_a_limit_that_has_been_found_is_kept_whatever_it_has_cost():
+    first = scale_descent.RUNGS[0]
+    attempts = Scripted([0] * first + [10**6])
+    found = attempts.descend(stalled=1)
+    assert found.status.ok
+    assert found.stats.factorizations == 10**6 + 1
+    # Down in even steps of log(scale), to the model itself.
+    scales = [float(model.log_scale) for model in attempts.models]
+    assert attempts.models[-1] is attempts.model
+    assert scales[0] == pytest.approx(np.log(1e-3) + scale_descent.LEAST_RISE)
+    np.testing.assert_allclose(np.diff(scales, 2), 0.0, atol=1e-12)
+
+
+def test_a_descent_that_stalls_is_tried_once_more_in_smaller_steps():
+    attempts = Scripted([0] * 4, [True, False, True, False])
+    assert not attempts.descend(stalled=1).status.ok
+    top, first, again, second = (float(model.log_scale) for model in attempts.models)
+    assert top == again
+    assert 0.0 < top - second < 0.5 * (top - first)
+
+
+@dataclass(frozen=True)
+class Declares:
+    """A model of one's own that says it knows its scale."""
+
+    potential: fb.potentials.Potential
+    log_scale: object
+    shift: float = 0.0
+
+    @property
+    def provides(self):
+        return self.potential.provides | {Provides.SCALE}
+
+    def at_log_scale(self, log_scale):
+        return Declares(fb.Hypentropy(log_scale=log_scale), log_scale)
+
+
+def test_own_models_that_know_their_scale_descend_too():
+    (X, y), scale = STALLS[1]
+    potential = fb.DiagonalNet(depth=2, scale=scale).potential
+    found = fb.limit(Declares(potential, np.log(scale)), X, y)
+    assert found.route.endswith(DESCENDED)
+
+
+@pytest.mark.parametrize("log_scale", [None, np.nan, "small", [0.0, -np.inf]])
+def test_own_models_without_the_scale_they_declare_are_refused(log_scale):
+    (X, y), scale = STALLS[1]
+    potential = fb.DiagonalNet(depth=2, scale=scale).potential
+    with pytest.raises(fb.InputError, match=r"model: must have a finite `log_scale`.*Declares"):
+        fb.limit(Declares(potential, log_scale), X, y, throw=False)
 
 
 @example(seed=44886536, shape=(31, 40, 9), scale=5.574720397009593e-09)
@@ -109,9 +200,12 @@ def test_sparse_targets_are_certified_and_old_answers_keep_their_bits(seed, shap
         assert found.stats.factorizations == first.stats.factorizations
 
 
+DEEP = fb.datasets.sparse_regression(n=50, d=200, rng=5)[:2]
+
+
 @pytest.mark.parametrize("scale", [10**-2.4, 1e-3])
 def test_deep_networks_whose_light_weights_ask_for_another_dual(scale):
-    X, y, _ = fb.datasets.sparse_regression(n=150, rng=1)
+    X, y = DEEP
     model = fb.DiagonalNet(depth=10, scale=scale)
     found = fb.limit(model, X, y)
     assert found.route.endswith(REPAIRED)
@@ -121,11 +215,22 @@ def test_deep_networks_whose_light_weights_ask_for_another_dual(scale):
     np.testing.assert_allclose(found.w, end, atol=1e-8 * np.abs(end).max())
 
 
+@pytest.mark.parametrize("data", [DEEP, NEARLY_REPEATED], ids=["certified", "stalled"])
+def test_a_repair_counts_as_one_factorization(monkeypatch, data):
+    model = fb.DiagonalNet(depth=10, scale=1e-3)
+    repaired = cold(model, *data)
+    assert repaired.status.ok == (data is DEEP)
+    monkeypatch.setattr(solve, "ROUTES", [replace(way, repair=None) for way in solve.ROUTES])
+    plain = cold(model, *data)
+    assert not plain.status.ok
+    assert repaired.stats.factorizations == plain.stats.factorizations + 1
+
+
 def test_a_dual_that_the_weights_do_not_determine_is_left_alone():
     X, y = sparse(0, 5, 12, 5)
-    model = fb.DiagonalNet(depth=4, scale=0.1)
-    found = fb.limit(model, X, y)
-    outside = np.full(12, np.nan)
+    found = fb.limit(fb.DiagonalNet(depth=4, scale=0.1), X, y)
+    # Where weights start at zero w cannot be negative: no dual asks for that.
+    one_sided = fb.DiagonalNet.from_weights(np.ones(12), np.zeros(12), depth=4).potential
     with np.errstate(all="ignore"):
-        kept = asked_for(model.potential, model.shift, X, outside, found.dual)
+        kept = asked_for(one_sided, X, np.full(12, -1.0), found.dual)
     np.testing.assert_array_equal(kept, found.dual)

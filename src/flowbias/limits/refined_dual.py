@@ -1,4 +1,7 @@
-"""Last corrections to a dual of the power law: into its domain, and onto the weights in use."""
+"""Last corrections to a dual of the power law: into its domain, and onto the weights in use.
+
+Duals of the power law are counted from the start, so that there is no shift.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,7 @@ def inside_domain(
         # As the certificate will evaluate it: the product of a shrunk dual rounds differently.
         z = X.T @ ((1.0 - shrink) * dual)
         terms = value + potential.conjugate_terms(z) - z * w
-        total = float(np.abs(np.sum(terms)))
-        return total if np.isfinite(total) else np.inf
+        return float(np.abs(np.sum(terms)))
 
     best, best_gap = 0.0, gap(0.0)
     if best_gap > GOOD_GAP * (1.0 + abs(float(value.sum()))):
@@ -36,17 +38,15 @@ def inside_domain(
     return (1.0 - best) * dual
 
 
-def asked_for(
-    potential: Potential, shift: FloatArray | float, X: FloatArray, w: FloatArray, dual: FloatArray
-) -> FloatArray:
-    """The dual, moved by least squares to X^T nu = grad Q(w) - shift where w is in use.
+def asked_for(potential: Potential, X: FloatArray, w: FloatArray, dual: FloatArray) -> FloatArray:
+    """The dual, moved by least squares to X^T nu = grad Q(w) where w is in use.
 
     Below a certain scale the law P = (mu / slack)^k is solved at a larger mu, whose slacks are
     above the rounding of their cost (`rich_regime`). The weights do not depend on that, but the
     slack of a light one does: mu P^(-1/k) may exceed the tolerance, the true one being far below.
     """
     in_use = potential.determined(w)
-    off = (potential.grad(w) - shift - X.T @ dual)[in_use]
+    off = (potential.grad(w) - X.T @ dual)[in_use]
     if not np.isfinite(off).all():
         return dual
     change = np.asarray(scipy.linalg.lstsq(X[:, in_use].T, off)[0])

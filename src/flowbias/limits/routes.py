@@ -206,7 +206,7 @@ def _carried_by_weights(
     model: HasPotential, problem: Regression, effort: Effort, point: Point
 ) -> Point:
     effort.factorizations += 1
-    dual = asked_for(model.potential, model.shift, problem.X, point.w, point.dual)
+    dual = asked_for(model.potential, problem.X, point.w, point.dual)
     return replace(point, dual=dual, route=f"{point.route}, dual from the weights in use")
 
 
