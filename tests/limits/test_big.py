@@ -193,6 +193,22 @@ def test_nearly_dependent_rows_are_an_error():
             fb.limit(model, DenseDesign(close), np.append(y, output))
 
 
+def test_nearly_dependent_rows_beside_repeated_ones_are_an_error():
+    # The mean of the two outputs is what can be fitted, but rounding hides it.
+    row, other = np.random.default_rng(4).standard_normal((2, 4))
+    X = np.array([row, -0.25 * row + 5e-8 * other, row])
+    with pytest.raises(InputError, match="rows of a sparse X must be independent"):
+        fb.limit(fb.DiagonalNet(2, 1.0), KINDS["sparse"](X), [1.0, 2.0, 3.0])
+
+
+def test_outputs_of_repeated_rows_are_averaged_to_rounding():
+    row, other = np.random.default_rng(4).standard_normal((2, 4))
+    X = np.array([row, -0.25 * row + 2e-6 * other, row])
+    found = fb.limit(fb.DiagonalNet(2, 1.0), KINDS["sparse"](X), [1.0, 2.0, 3.0])
+    # Rounding of X, amplified by its condition number, 1e6.
+    assert_allclose(X @ found.w, [2.0, 2.0, 2.0], rtol=1e-9)
+
+
 @pytest.mark.parametrize("in_range", [True, False])
 @pytest.mark.parametrize("condition", [1e3, 1e5, 1e6])
 def test_repeated_rows_among_ill_conditioned_ones(condition, in_range):

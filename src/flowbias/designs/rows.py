@@ -13,8 +13,11 @@ from flowbias.designs._base import Design, Totals, column_parts
 
 # Numbers of the combinations of rows that are held at once.
 COMBINED_NUMBERS = 2**20
-# Each takes off a factor of the relative gap between kept and dropped eigenvalues, 10 or more.
-REFINEMENTS = 2
+# Each takes off a factor of the relative gap between kept and dropped eigenvalues, 10 or more: so
+# many from any start to the last digits.
+MOST_REFINEMENTS = 16
+# A turn of this size is rounding: one more would not take anything off.
+NO_TURN = 1e-14
 
 
 @dataclass(frozen=True)
@@ -81,10 +84,15 @@ def dependence(
     enough to spoil a projection. Products with X see by how much, and undo it. The distance is that
     from zero, relative to the longest combination.
     """
-    for _ in range(REFINEMENTS):
+    last = np.inf
+    for _ in range(MOST_REFINEMENTS):
         images = design.reduce(RowImages(scale[:, None] * dropped)).sums[0]
         turned = kept.T @ (scale[:, None] * images) / values[:, None]
         dropped, _ = np.linalg.qr(dropped - kept @ turned)
+        largest = float(np.abs(turned).max(initial=0.0))
+        if largest <= NO_TURN or largest > last / 2.0:
+            break
+        last = largest
     squares = design.reduce(RowProducts(scale[:, None] * dropped)).sums[0]
     return dropped, float(np.sqrt(squares.max() / values.max()))
 

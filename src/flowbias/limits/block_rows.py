@@ -29,6 +29,9 @@ from flowbias.range_fit import fit_to_range, row_units
 
 # Eigenvalues of the Gram matrix are noise below this many roundings of the largest.
 NOISE = 10.0
+# Where some rows are dependent, P y is known to a rounding divided by the distance of the others
+# from being so: nearer than this, not to the digits of a certificate.
+TOLD_APART = 3e-7
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,10 @@ def _independent(design: Design, y: FloatArray, scale: FloatArray, gram: FloatAr
     if not kept.all():
         parts = left, values[kept], vectors[:, ~kept]
         vanishing, apart = dependence(design, scale, *parts)
-        _refuse_nearly_dependent(design, apart)
+        if apart > noise_of_rows(design.shape):
+            raise _nearly_dependent(design, apart)
+        if roots[0] < TOLD_APART * roots[-1]:
+            raise _nearly_dependent(design, float(roots[0] / roots[-1]))
         # Each column is next to what it was, so its eigenvalue still says how large it is.
         left, _ = np.linalg.qr(left - vanishing @ (vanishing.T @ left))
     fit = fit_to_range(left, roots, 1.0 / scale, y, rounding)
@@ -117,11 +123,10 @@ def _independent(design: Design, y: FloatArray, scale: FloatArray, gram: FloatAr
     return Rows(scale, basis, np.eye(len(roots)), fit.target, fit.distance, span)
 
 
-def _refuse_nearly_dependent(design: Design, apart: float) -> None:
-    if apart > noise_of_rows(design.shape):
-        raise InputError(
-            f"X: rows of a {design.kind} X must be independent to about 1e-7 or dependent to "
-            f"rounding, got rows dependent to {apart:.1e}. Remove nearly repeated samples, and one "
-            "sample of an X centred in single precision; or pass X as an array of doubles: the "
-            "dense solver tells them apart."
-        )
+def _nearly_dependent(design: Design, apart: float) -> InputError:
+    return InputError(
+        f"X: rows of a {design.kind} X must be independent to about 1e-7 or dependent to "
+        f"rounding, got rows dependent to {apart:.1e}. Remove nearly repeated samples, and one "
+        "sample of an X centred in single precision; or pass X as an array of doubles: the "
+        "dense solver tells them apart."
+    )
