@@ -121,10 +121,12 @@ class Parametrization(Model):
     def jacobian(self, theta: FloatArray) -> FloatArray:
         """dF/dtheta, (d, p)."""
         # Metric, warp and lift ask for it at the same point, one after the other.
-        if self._last is None or not np.array_equal(theta, self._last[0]):
+        last = self._last
+        if last is None or not np.array_equal(theta, last[0]):
             transform = self._torch.func.jacrev(self.torch_function)
-            self._last = np.array(theta), self._transformed(transform, theta)
-        return self._last[1].copy()
+            # Through a name of its own: another thread may ask at another point meanwhile.
+            last = self._last = np.array(theta), self._transformed(transform, theta)
+        return last[1].copy()
 
     def hessians(self, theta: FloatArray) -> FloatArray:
         """Hess F_i for every i, (d, p, p)."""
