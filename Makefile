@@ -49,11 +49,11 @@ clean:  ## Remove the environment, caches and build output
 	rm -rf docs/_build docs/auto_examples docs/figure_checks.md
 	find src tests docs -type d -name __pycache__ -prune -exec rm -rf {} +
 
-$(RUN_READY): EXTRAS := [nets,data]
+$(RUN_READY): EXTRAS := [nets,data,sdp]
 $(TEST_READY): EXTRAS := [test,dev,cluster,nets,data,explore,notebook]
-$(DOCS_READY): EXTRAS := [docs,nets,data]
+$(DOCS_READY): EXTRAS := [docs,nets,data,sdp]
 
-$(RUN_READY) $(TEST_READY) $(DOCS_READY): pyproject.toml constraints.txt
+$(RUN_READY) $(TEST_READY) $(DOCS_READY): pyproject.toml constraints.txt Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$(EXTRAS)"
 	@touch $@

@@ -27,9 +27,9 @@ extensions = [
     "offline",
 ]
 exclude_patterns = ["_build", "auto_examples/*.ipynb"]
-nitpicky = True
-# Types of NumPy, torch and private modules have no page to point at.
-nitpick_ignore_regex = [("py:(class|obj|exc|func|meth|data|attr)", r".*")]
+
+# Blocks without a language are what programs print.
+highlight_language = "none"
 
 html_theme = "furo"
 html_title = f"flowbias {release}"

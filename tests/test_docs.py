@@ -24,7 +24,8 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize(("page", "code"), BLOCKS)
-def test_blocks_run_in_order(page, code):
+def test_blocks_run_in_order(page, code, monkeypatch, tmp_path):
+    monkeypatch.setenv("FLOWBIAS_CACHE", str(tmp_path))
     exec(compile(code, str(page), "exec"), {"__name__": "docs"})
 
 

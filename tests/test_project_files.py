@@ -73,9 +73,19 @@ def test_optional_packages_are_not_core():
     assert not core & optional
 
 
-@pytest.mark.parametrize("target", ["help", "run", "test", "lint", "bench", "dist", "clean"])
+@pytest.mark.parametrize(
+    "target", ["help", "run", "test", "lint", "fuzz", "bench", "docs", "dist", "clean"]
+)
 def test_makefile_has_target(target):
     assert re.search(rf"^{target}:.*## \S", read("Makefile"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("ready", ["RUN", "DOCS"])
+def test_whoever_makes_the_figures_installs_what_they_need(ready):
+    extras = re.search(
+        rf"^\$\({ready}_READY\): EXTRAS := \[(.*)\]$", read("Makefile"), re.MULTILINE
+    )
+    assert {"nets", "data", "sdp"} <= set(extras[1].split(","))
 
 
 def test_ci_calls_make_test_and_nothing_else():

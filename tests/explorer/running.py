@@ -38,9 +38,9 @@ class Running:
         connection.close()
         return answer.status, answer.headers, body
 
-    def interrupt(self):
-        """Ctrl-C; the exit code and what was said until then."""
-        self.process.send_signal(signal.SIGINT)
+    def stop(self, how=signal.SIGINT):
+        """Ctrl-C, or another signal; the exit code and what was said until then."""
+        self.process.send_signal(how)
         _, rest = self.process.communicate(timeout=20)
         return self.process.returncode, "".join(self.said) + rest
 

@@ -1,5 +1,7 @@
 """Geometry: the limit lies on the line, the path leads to it, its level set touches the line."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -73,10 +75,10 @@ def test_without_a_dual_in_doubles_the_path_goes_through_limits_of_smaller_targe
 
 
 @pytest.mark.parametrize("log_scale", [1.0, -1.0, -3.0, -100.0])
-@pytest.mark.parametrize("depth", [2.0, 4.0])
-def test_the_level_of_the_limit_touches_the_line(log_scale, depth):
+@pytest.mark.parametrize(("depth", "start"), [(2.0, 0.0), (2.0, 0.7), (4.0, 0.0)])
+def test_the_level_of_the_limit_touches_the_line(log_scale, depth, start):
     """On the line the regularizer is nowhere below its value at the limit."""
-    scene = plane_scene(log_scale=log_scale, depth=depth)
+    scene = plane_scene(log_scale=log_scale, depth=depth, start=start)
     ends = scene.ends
     own = float(ends.terms(ends.solution.w).sum())
     along = np.linspace(-1.0, 1.0, 401)[:, None] * np.array([-ends.x[1], ends.x[0]])
@@ -122,8 +124,16 @@ def test_the_words_follow_the_numbers():
     assert "shape 0.5" in words(shape=0.5)
     assert "shape slider is for depth 2 alone" in words(depth=3.0, shape=0.5)
     assert "starts at w = (0.5, 0)" in words(start=0.5)
-    # Nearest to the start is not least norm: a biased start has no kernel regime of that name.
-    assert "kernel regime" not in words(start=0.5, log_scale=2.0)
+    # From elsewhere than 0 the limit need not lie between the two extremes: here it is (2, 0).
+    biased = words(start=0.5, log_scale=-20.0)
+    assert "l1 norm is 2, the least possible 1.15; its l2 norm is 2, the least possible 1" in biased
+    assert "rich regime" in words(start=-0.5, log_scale=-20.0)
+    assert "of the way" not in words(start=-0.5, log_scale=-0.5)
+    assert re.search(r"certified, within \de-1\d of the exact limit", words())
+    # At depth 6 the small coefficient is 1e-60: the gap bounds no distance.
+    far = words(depth=6.0, log_scale=-10.0)
+    assert "certified, with no bound on its distance to the exact limit" in far
+    assert "with no bound" in SPACE.text(space_scene(depth=6.0, log_scale=-10.0))
 
 
 def test_the_shape_is_for_depth_two():

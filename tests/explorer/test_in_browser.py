@@ -39,12 +39,6 @@ def browser():
         opened.close()
 
 
-@pytest.fixture(scope="module")
-def server():
-    with running() as started:
-        yield started
-
-
 @pytest.fixture
 def visit(browser, server):
     """Opens views and, when the test is over, demands that nothing went wrong on any page."""
@@ -230,6 +224,9 @@ def test_all_of_it_can_be_reached_by_keys(visit):
     tab.locator("nav a", has_text="Geometry in 3D").press("Enter")
     tab.wait_for_url(re.compile("view=geometry-3d"))
     wait_until_drawn(tab, 1)
+    tab.go_back()
+    wait_until_drawn(tab, 1)
+    assert tab.inner_text("h1") == "Geometry"
 
 
 def test_a_chosen_theme_is_kept(visit):
@@ -259,7 +256,7 @@ def test_nothing_sticks_out_at_any_width(visit):
 
 def test_a_wrong_file_is_explained_and_the_page_goes_on(visit):
     tab = visit("view=your-data")
-    good = tab.inner_text("#text")
+    example = tab.inner_text("#text")
     upload = tab.locator("input[type=file]").first
     rows = b"".join(b"%d,%d,%d\n" % (k, k * k % 7, k % 3) for k in range(1, 9))
     wrong = {
@@ -267,14 +264,21 @@ def test_a_wrong_file_is_explained_and_the_page_goes_on(visit):
         "text.csv": b"once upon a time\n",
         "large.csv": bytes(9 * 2**20),
         "pickled.npz": b"\x80\x04\x95\x0b\x00\x00\x00",
+        "empty.csv": b"",
+        "tags.csv": b"<img src=x onerror=alert(1)>,![i](http://evil.example/i.png),y\n1,2,nan\n",
     }
+    upload.set_input_files({"name": "right.csv", "mimeType": "text/csv", "buffer": rows})
+    tab.wait_for_selector("#text:has-text('Your file')", timeout=PATIENCE)
     for name, content in wrong.items():
         upload.set_input_files({"name": name, "mimeType": "text/plain", "buffer": content})
         tab.wait_for_selector("#error:not([hidden])", timeout=PATIENCE)
-        assert len(tab.inner_text("#error")) > 30
-        upload.set_input_files({"name": "right.csv", "mimeType": "text/csv", "buffer": rows})
+        assert tab.inner_text("#error").startswith("file: ")
+        # Its name is gone, so that the mended one can be chosen, and the file before it is kept.
+        assert upload.input_value() == ""
+        tab.locator("#control-log_scale").press("ArrowLeft")
         tab.wait_for_selector("#error", state="hidden", timeout=PATIENCE)
-    assert tab.inner_text("#text") != good
+        assert tab.inner_text("#text").startswith("Your file: samples 8, features 2.")
+    assert tab.inner_text("#text") != example
 
 
 def test_a_stopped_server_is_said_and_the_page_comes_back(browser):

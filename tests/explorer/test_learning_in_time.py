@@ -163,7 +163,7 @@ def test_words_say_what_is_proved_of_the_limit() -> None:
     assert f"{scene.passage.distance_to_limit:.1e} (relatively) from its limit" in text
     assert scene.passage.message.startswith("converged")
     assert "Limit: certified: feasibility" in text
-    assert f"at most {bound:.1e}" in text
+    assert f"within {bound:.0e} of the exact limit" in text
 
 
 @pytest.mark.parametrize(("depth", "lowest"), [(3, -4.0), (4, -2.0)])

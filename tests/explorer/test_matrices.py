@@ -133,3 +133,11 @@ def test_code_makes_the_same_numbers(wanted, monkeypatch):
     # The same flow: the integrator takes the same steps.
     np.testing.assert_allclose(names["M"], scene.end.M, rtol=0, atol=1e-9)
     assert re.search(r"width=\d+,", VIEW.code(settings(**wanted)))
+
+
+def test_warming_up_has_the_solver_ready():
+    matrices_scene._least_nuclear.cache_clear()
+    matrices_scene.load_solver.cache_clear()
+    VIEW.warm_up()
+    VIEW.warm_up()
+    assert matrices_scene._least_nuclear.cache_info().misses == 1

@@ -83,6 +83,12 @@ def test_many_minimizers_of_l1_are_said_to_be_many():
     assert "Several" not in VIEW.text(VIEW.scene(settings()))
 
 
+def test_a_distance_is_said_where_there_is_one():
+    assert "e-15 of the exact limit." in VIEW.text(VIEW.scene(settings()))
+    tiny = VIEW.text(VIEW.scene(settings(file=b"1e-300,2e-300,1e-300\n")))
+    assert ", with no bound on its distance to the exact limit." in tiny
+
+
 def test_zero_outputs_have_a_limit_too():
     scene = VIEW.scene(settings(file=b"1,2,0\n0,1,0\n"))
     assert scene.extremes.ratios(scene.solution.w) == (1.0, 1.0)
@@ -93,7 +99,7 @@ def test_wide_data_shows_its_largest_coefficients():
     X, y = drawn(10, 200)
     scene = VIEW.scene(settings(file=npz(X, y), log_scale=1.0))
     assert len(scene.shown) == MOST_SHOWN
-    assert "140 small coefficients are not drawn" in VIEW.text(scene)
+    assert "Small coefficients that are not drawn: 140." in VIEW.text(scene)
     together = np.max(
         [np.abs(one.w) for one in (scene.solution, scene.extremes.rich, scene.extremes.kernel)], 0
     )

@@ -1,5 +1,7 @@
 """Your formula: verdicts, limits and level sets of what readers type."""
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -97,6 +99,85 @@ def test_a_flow_that_is_only_followed_is_said_to_be():
     np.testing.assert_array_equal(scene.end, scene.trajectory.w[-1])
 
 
+def test_equations_out_of_reach_are_not_compared_with_what_fits():
+    scene = scene_of(formula="u^2", equations="1, 2 = -1")
+    assert not scene.fits
+    assert scene.solution is None
+    text = VIEW.text(scene)
+    assert "does **not** come to fit" in text
+    assert "**mirror flow**" in text
+    assert "regime" not in text
+    VIEW.pictures().show(scene)
+
+
+def test_what_takes_too_long_is_given_up_and_said(monkeypatch):
+    start = {"equations": "2, 1 = 1"}
+    monkeypatch.setattr(own_formula_scene, "MOST_NODES", 10_000)
+    scene = VIEW.scene(settings(formula="u^3 - v^3", **start))
+    assert scene.unfinished == ("the certified limit",)
+    assert "the certified limit." in VIEW.text(scene)
+    assert "not a certificate" in VIEW.text(scene)
+    monkeypatch.setattr(own_formula_scene, "MOST_NODES", 1_000)
+    scene = VIEW.scene(settings(formula="v^2 - u^2", **start))
+    assert scene.report is None
+    assert scene.unfinished == ("the tests of the formula", "the level sets")
+    assert "**no verdict**" in VIEW.text(scene)
+    np.testing.assert_allclose(scene.problem.X @ scene.end, scene.problem.y, atol=1e-5)
+    VIEW.pictures().show(scene)
+    monkeypatch.setattr(own_formula_scene, "MOST_NODES", 50)
+    with pytest.raises(InputError, match="a flow that can be followed within 150 evaluations"):
+        VIEW.scene(settings(formula="v^2 - u^2", **start))
+
+
+def test_a_limit_that_is_not_certified_is_not_the_end():
+    scene = scene_of()
+    stalled = replace(scene.solution, status=fb.Status.STALLED, w=scene.solution.w + 1.0)
+    shown = replace(scene, solution=stalled)
+    np.testing.assert_array_equal(shown.end, scene.trajectory.w[-1])
+    text = VIEW.text(shown)
+    assert "not a certificate" in text
+    assert "A certified limit was not found: not certified" in text
+
+
+def test_one_predictor_may_have_both_least_norms():
+    scene = scene_of(formula="u", equations="1, 1 = 1", solve="follow")
+    text = VIEW.text(scene)
+    assert "Within 1% of both least norms." in text
+    assert "Several predictors have the least l1 norm" in text
+
+
+def test_two_readers_do_not_mix_up_their_derivatives():
+    own_formula_scene._derived.cache_clear()
+    texts = [f"u^2 - {k}*v^2" for k in range(2, 8)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(
+            pool.map(lambda text: VIEW.scene(settings(formula=text, solve="follow")), texts)
+        )
+    assert [scene.report.verdict for scene in found] == [Verdict.MIRROR_FLOW] * 6
+
+
+def test_levels_that_cannot_be_followed_are_not_drawn():
+    scene = scene_of(equations="1, 2 = 1e6", solve="follow")
+    assert scene.levels == ()
+    assert "could not be followed far enough" in VIEW.text(scene)
+
+
+def test_warming_up_loads_torch_and_survives_its_absence(monkeypatch):
+    own_formula_scene._derived.cache_clear()
+    own_formula_scene.load_torch.cache_clear()
+    VIEW.warm_up()
+    assert own_formula_scene._derived.cache_info().currsize == 1
+
+    def absent():
+        raise ImportError("torch is not installed.")
+
+    monkeypatch.setattr("flowbias.derive.parametrization.require_torch", absent)
+    own_formula_scene._derived.cache_clear()
+    own_formula_scene.load_torch.cache_clear()
+    VIEW.warm_up()
+    own_formula_scene.load_torch.cache_clear()
+
+
 def test_pictures_hold_the_scene():
     pictures, scene = VIEW.pictures(), scene_of(solve="follow")
     pictures.show(scene)
@@ -137,7 +218,7 @@ def test_without_torch_the_page_says_which_extra(monkeypatch):
         raise ImportError("torch is not installed. Install the extra `nets`.")
 
     monkeypatch.setattr("flowbias.derive.parametrization.require_torch", absent)
-    own_formula_scene._report.cache_clear()
+    own_formula_scene._derived.cache_clear()
     with pytest.raises(InputError, match=r"formula: .*extra `nets`"):
         scene_of(formula="u^2 - 3*v^2")
     assert _torch.require_torch() is not None

@@ -134,9 +134,10 @@ def test_a_failure_does_not_block_what_comes_after():
 
 
 def test_a_closed_tab_gets_nothing_more():
-    started, go, delivered = Event(), Event(), []
+    started, go, computed, delivered = Event(), Event(), [], []
 
     def compute(wish):
+        computed.append(wish)
         started.set()
         go.wait(10)
         return wish
@@ -148,7 +149,10 @@ def test_a_closed_tab_gets_nothing_more():
         newest.close()
         newest.ask(2)
         go.set()
-    assert delivered == []
+        # Behind the work that is under way, and behind what it may have left to do.
+        for _ in range(2):
+            pool.submit(lambda: None).result()
+    assert (computed, delivered) == ([1], [])
 
 
 # --- a tab -----------------------------------------------------------------------------------
@@ -235,16 +239,21 @@ def test_a_file_is_kept_for_the_settings_that_follow(page):
         seen.append(settings["file"]) or {"slope": 1.0, "word": ""}
     )
     page.send()
-    page.send("upload", name="file", base64=base64.b64encode(b"1,2\n").decode())
+    for content in (b"1,2\n", b"wrong"):
+        page.send("upload", name="file", base64=base64.b64encode(content).decode())
     page.send()
+    # What is refused is not kept: the next move is answered with the file before.
     assert seen == [b"", b"1,2\n", b"1,2\n"]
 
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (base64.b64encode(bytes(101)).decode(), "A file: must have at most 100 bytes, got 101"),
-        ("%%%%", "A file: "),
+        (base64.b64encode(bytes(101)).decode(), "file: must have at most 100 bytes, got 101"),
+        (base64.b64encode(b"wrong").decode(), "file: must be right, got wrong."),
+        ("%%%%MSwyCg==", "file: "),
+        # To the view no bytes are no file: it would show its example and not say why.
+        ("", "file: must hold some numbers, got an empty file"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(page, content, complaint):
@@ -267,7 +276,11 @@ def test_what_is_not_offered_is_not_sent(page):
 
 
 def test_a_text_cannot_bring_its_own_tags():
-    shown = prose("<script>alert(1)</script> [x](javascript:alert(1)) <img src=x onerror=y>")
+    shown = prose(
+        "<script>alert(1)</script> [x](javascript:alert(1)) <img src=x onerror=y> "
+        "![x](http://evil.example/x) [y](http://evil.example/) <http://evil.example/> [z]\n\n"
+        "[z]: http://evil.example/"
+    )
     assert "<script" not in shown
     assert "<img" not in shown
     assert "href" not in shown

@@ -2,11 +2,13 @@
 
 import asyncio
 import re
+import signal
 import socket
 import webbrowser
 
 import pytest
 
+from flowbias.explorer import host_check
 from flowbias.explorer import server as explorer_server
 from flowbias.problem import InputError
 from tests.explorer.running import running
@@ -15,12 +17,6 @@ pytest.importorskip("panel", reason="the extra `explore` is not installed")
 
 STATIC = ("/explorer/explorer.css", "/static/js/bokeh.min.js")
 MEGABYTE = 2**20
-
-
-@pytest.fixture(scope="module")
-def server():
-    with running() as started:
-        yield started
 
 
 def test_the_page_and_its_files_are_there(server):
@@ -40,6 +36,9 @@ def test_the_page_and_its_files_are_there(server):
         "127.0.0.1",
         "localhost:1",
         "127.0.0.1.evil.example:{port}",
+        "localhost.:{port}",
+        "[::1]:{port}",
+        "",
     ],
 )
 def test_other_host_names_are_refused(server, path, host):
@@ -58,6 +57,8 @@ def test_other_host_names_are_refused(server, path, host):
         ("https://127.0.0.1:{port}", False),
         ("http://127.0.0.1:1", False),
         ("null", False),
+        ("http://[", False),
+        ("http://127.0.0.1:{port}/", False),
     ],
 )
 def test_only_our_own_page_may_connect(server, origin, ours):
@@ -71,6 +72,51 @@ def test_only_our_own_page_may_connect(server, origin, ours):
     status = server.get("/ws", **upgrade)[0]
     # Ours lacks the token of a session, of which the websocket itself complains.
     assert (status == 403) != ours
+
+
+@pytest.mark.parametrize(
+    ("site", "mode", "dest", "served"),
+    [
+        ("none", "navigate", "document", True),
+        ("same-origin", "no-cors", "script", True),
+        # A link on another page may be followed; what that page embeds may not be had.
+        ("cross-site", "navigate", "document", True),
+        ("cross-site", "navigate", "iframe", False),
+        ("cross-site", "no-cors", "image", False),
+        ("same-site", "no-cors", "script", False),
+    ],
+)
+def test_other_pages_can_link_to_us_and_no_more(server, site, mode, dest, served):
+    said = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": mode, "Sec_Fetch_Dest": dest}
+    assert server.get("/explorer/theme.js", **said)[0] == (200 if served else 403)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        # Panel imports what is named here.
+        "/components/antigravity/x/__css__/y",
+        "/autoload.js?bokeh-autoload-element=1",
+        "/metadata",
+        "/favicon.ico",
+        "/static/js/bokeh.js",
+        "/static/extensions/panel/panel.min.js",
+        "/explorer/page.html.jinja",
+        "http://evil.example/",
+    ],
+)
+def test_what_the_page_does_not_need_is_not_served(server, path):
+    status, _, body = server.get(path)
+    assert (status, body) == (403, host_check.REFUSAL)
+
+
+def test_nobody_chooses_the_name_of_a_session(server):
+    assert server.get("/?bokeh-session-id=guessed")[0] == 403
+
+
+def test_everything_that_the_page_names_is_served(server):
+    named = re.findall(r'(?:src|href)="([\w/.]+)"', server.get("/")[2].decode())
+    assert {"/", "/ws", *(f"/{path}" for path in named)} == set(host_check.PATHS)
 
 
 @pytest.mark.parametrize(
@@ -176,16 +222,8 @@ def test_a_large_message_is_refused(server, size, refused):
     assert server.get("/")[0] == 200
 
 
-def test_ctrl_c_stops_it_and_that_is_all_well():
-    with running() as started:
-        assert started.get("/")[0] == 200
-        code, said = started.interrupt()
-    assert code == 0
-    assert "Traceback" not in said
-    assert said.endswith("stopped\n")
-
-
-def test_a_busy_port_is_said_and_the_next_one_taken():
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_busy_port_is_said_the_next_one_taken_and_stopping_is_all_well(how):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -196,6 +234,10 @@ def test_a_busy_port_is_said_and_the_next_one_taken():
                 started.said
             )
             assert started.get("/")[0] == 200
+            code, said = started.stop(how)
+    assert code == 0
+    assert "Traceback" not in said
+    assert said.endswith("stopped\n")
 
 
 def test_a_free_port_is_taken_as_it_is():

@@ -203,17 +203,25 @@ def test_words_count_what_belongs_to_the_truth() -> None:
     assert "Of its 2 largest coefficients 0 belong" in VIEW.text(missed)
 
 
+def test_words_say_what_lies_below_the_picture() -> None:
+    # More samples than features and no noise: the truth is all that fits.
+    exact = VIEW.text(scene_at(-2.0, n=24.0, d=20.0, noise=0.0))
+    assert "Errors that small lie below the picture." in exact
+    assert "excess norms of zero lie below the picture" in exact
+    assert "below the picture" not in VIEW.text(scene_at(-2.0))
+
+
 def test_words_say_what_is_proved() -> None:
     scene = scene_at(-1.0)
     text = VIEW.text(scene)
     assert f"All {len(PATH_EXPONENTS)} limits on the curves are certified" in text
-    assert f"at most {scene.at_cursor.certificate.error_bound:.1e}" in text
+    assert f"within {scene.at_cursor.certificate.error_bound:.0e} of the exact limit" in text
     unproved = replace(scene.at_cursor.certificate, error_bound=np.inf)
     stalled = replace(scene.at_cursor, status=Status.STALLED, certificate=unproved)
     path = replace(scene.path, uncertified=3)
     text = VIEW.text(replace(scene, at_cursor=stalled, path=path))
     assert "At the cursor: not certified" in text
-    assert "no bound on the distance" in text
+    assert "no bound on its distance" in text
     assert "3 of the 23 limits on the curves are not certified" in text
 
 

@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -22,15 +23,19 @@ def archive(**arrays):
     return file.getvalue()
 
 
-def claiming(shape, *, dtype="<f8"):
-    """An archive whose X says it has that shape, and holds nothing of it."""
+def array_header(shape, *, dtype="<f8"):
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(
         header, {"descr": dtype, "fortran_order": False, "shape": shape}
     )
+    return header.getvalue()
+
+
+def claiming(shape, *, dtype="<f8"):
+    """An archive whose X says it has that shape, and holds nothing of it."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as made:
-        made.writestr("X.npy", header.getvalue())
+        made.writestr("X.npy", array_header(shape, dtype=dtype))
     return file.getvalue()
 
 
@@ -104,15 +109,11 @@ def test_a_pickle_never_runs(tmp_path):
 def test_a_bomb_is_judged_by_its_headers(monkeypatch):
     """A gigabyte of zeros in a megabyte: refused before any of it is unpacked."""
     file = io.BytesIO()
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": "<f8", "fortran_order": False, "shape": (8, 2**24)}
-    )
     with (
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as made,
         made.open("X.npy", "w", force_zip64=True) as member,
     ):
-        member.write(header.getvalue())
+        member.write(array_header((8, 2**24)))
         for _ in range(16):
             member.write(bytes(2**22))
     assert len(file.getvalue()) < LARGEST_FILE
@@ -125,6 +126,37 @@ def test_a_bomb_is_judged_by_its_headers(monkeypatch):
     )
     assert "shape (8, 16777216)" in refusal(file.getvalue())
     assert sum(unpacked) < 2**17
+
+
+@pytest.mark.parametrize(
+    ("name", "opening", "says"),
+    [
+        # A header that claims to be 64 MB long; an array and no array under NumPy's other name.
+        ("X.npy", b"\x93NUMPY\x02\x00" + (2**26).to_bytes(4, "little"), "reading array header"),
+        ("X", array_header((8, 2**23)), "shape (8, 8388608)"),
+        ("X", b"", "magic string"),
+    ],
+)
+def test_nothing_but_the_opening_of_a_member_is_unpacked(name, opening, says):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as made:
+        made.writestr(name, opening + bytes(2**26))
+        made.writestr("y", b"")
+    tracemalloc.start()
+    told = refusal(file.getvalue())
+    highest = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert says in told
+    assert highest < 2**22
+
+
+def test_other_packings_are_refused_unopened():
+    """What follows the head of an LZMA member decides how much memory the reader takes."""
+    file, array = io.BytesIO(), io.BytesIO()
+    np.save(array, X)
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as made:
+        made.writestr("X.npy", array.getvalue())
+    assert "X.npy: must be stored or deflated" in refusal(file.getvalue())
 
 
 def test_a_member_cannot_hold_more_than_its_header_says():

@@ -8,6 +8,11 @@ from flowbias.explorer.view import Download, Drawn, Pictures, View
 from flowbias.problem import InputError
 
 
+def refuse_wrong(content):
+    if content == b"wrong":
+        raise InputError("file: must be right, got wrong.")
+
+
 class ToyPictures(Pictures):
     def __init__(self):
         from bokeh.models import ColumnDataSource
@@ -31,7 +36,7 @@ class ToyView(View):
         Slider("slope", "Slope", 0.0, 2.0, 0.5, 1.0),
         Choice("colour", "Colour", (("red", "Red"), ("blue", "Blue")), "red"),
         Text("word", "Word", "hello", 20),
-        Upload("file", "A file", (".csv",), 100),
+        Upload("file", "A file", (".csv",), 100, refuse_wrong),
     )
 
     def scene(self, settings):

@@ -43,6 +43,8 @@ def of_predictors():
         "trajectory": fb.flow(net, X, y),
         "leaky trajectory": leaky,
         "descent": sloppy,
+        "uncertainty": fb.estimators.uncertainty(net, X, y),
+        "refits": fb.estimators.leave_one_out_refits(net, X, y),
     }
 
 
@@ -56,6 +58,7 @@ def of_matrices():
     weights = 0.3 * np.random.default_rng(0).standard_normal((2, 20))
     sum_of_two = fb.NeuronSum(a=np.array([1.0, -0.5]), W=weights)
     least = fb.frobenius_norm(problem)
+    wide = fb.MatrixFactorization.gaussian((5, 4), width=10**6, scale=0.1, rng=0)
     return {
         "lifted solution": fb.limit(net, problem),
         "neuron sum": fb.limit(sum_of_two, X, y),
@@ -65,6 +68,9 @@ def of_matrices():
         "one column": fb.flow(single, X, y[:, None]),
         "lifted descent": fb.gradient_descent(net, problem, step_size=0.02, max_steps=400),
         "imbalance": fb.LinearNet.gaussian(6, 2, width=12, scale=0.5, rng=0).imbalance(),
+        "kernel regime": fb.theory.KernelRegime.of(wide, problem),
+        "no kernel regime": fb.theory.KernelRegime.of(net, problem),
+        "wide regime": fb.theory.WideRegime(0.1, 10**7, 9, smallest=1.0, largest=1.0, target=1.0),
     }
 
 
@@ -114,6 +120,8 @@ def of_networks():
             (X, targets),
             [1e-4, 1e-2, 1.0, 10.0],
         ),
+        "linearized flow": fb.kernels.linearized_flow(before, x, y),
+        "grad distance": fb.kernels.grad_distance(before, module, x),
         "monitor": monitor,
         "history": monitor.history,
         "training": fb.nets.train(before, x, y, step_size=0.02, max_epochs=50),

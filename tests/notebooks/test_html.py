@@ -8,11 +8,11 @@ from importlib import import_module
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flowbias as fb
-from flowbias._html import facts, some, table
+from flowbias._html import coefficients, facts, some, table
 from tests.notebooks.results import HOSTILE, all_results
 
 NAMES = (
@@ -21,7 +21,8 @@ NAMES = (
     *("spectral certificate", "lifted trajectory", "one column", "lifted descent", "imbalance"),
     *("upper claim", "equal claim", "failed claim", "report", "diagnosis", "diagnosis by kernel"),
     *("prediction", "sweep", "monitor", "history", "training", "copies", "record"),
-    "incomplete record",
+    *("incomplete record", "uncertainty", "refits", "kernel regime", "no kernel regime"),
+    *("wide regime", "linearized flow", "grad distance"),
 )
 TAGS = {"div", "p", "table", "caption", "thead", "tbody", "tr", "th", "td"}
 
@@ -204,6 +205,50 @@ def test_an_imbalance_shows_its_level(pages):
         assert f"{value:.6g}" in shown
 
 
+def test_inference_shows_its_numbers(pages):
+    errors, refits = all_results()["uncertainty"], all_results()["refits"]
+    for value in (errors.sigma, errors.carriers, errors.gain, errors.w_error.max()):
+        assert f"{value:.6g}" in pages["uncertainty"].cells
+    cells = pages["refits"].cells
+    assert f"{np.linalg.norm(refits.residuals) / np.sqrt(8):.6g}" in cells
+    assert cells[cells.index("factorizations") + 1] == f"{sum(refits.factorizations)}"
+
+
+def test_regimes_say_whether_their_theorem_applies(pages):
+    regime, wide = all_results()["kernel regime"], all_results()["wide regime"]
+    assert "KernelRegime: Theorem 9 applies" in pages["kernel regime"].cells
+    for value in (regime.mu, regime.gamma, regime.largest_error, regime.movement_bound):
+        assert f"{value:.6g}" in pages["kernel regime"].cells
+    refused = pages["no kernel regime"].cells
+    assert "KernelRegime: Theorem 9 does NOT apply" in refused
+    assert "weights move at most" not in refused
+    assert "WideRegime: width suffices" in pages["wide regime"].cells
+    assert f"{wide.least_width:.6g}" in pages["wide regime"].cells
+    narrow = Page(replace(wide, width=int(wide.least_width) - 1)._repr_html_())
+    assert "WideRegime: width too small" in narrow.cells
+
+
+def test_a_regime_holds_where_its_theorem_does_not_refuse():
+    regime = all_results()["kernel regime"]
+    edge = regime.largest_error
+    for error, holds in ((edge, True), (np.nextafter(edge, np.inf), False)):
+        assert replace(regime, error=error).holds is holds
+    with pytest.raises(fb.InputError, match=r"y\(0\) - y\*"):
+        replace(regime, error=2.0 * edge).required()
+    assert not all_results()["no kernel regime"].holds
+    with pytest.raises(fb.InputError, match="Widen"):
+        all_results()["no kernel regime"].required()
+
+
+def test_kernels_show_their_numbers(pages):
+    flow, distance = all_results()["linearized flow"], all_results()["grad distance"]
+    rates = flow.eigenvalues[flow.learnable]
+    for value in (flow.loss(0.0), flow.loss(), rates.max(), rates.min()):
+        assert f"{value:.6g}" in pages["linearized flow"].cells
+    for value in (distance.overall, distance.per_sample.max()):
+        assert f"{value:.6g}" in pages["grad distance"].cells
+
+
 def test_a_report_shows_all_its_evidence(pages):
     report, cells = all_results()["report"], pages["report"].cells
     assert report.reason in cells
@@ -250,6 +295,7 @@ def test_a_record_shows_every_check_and_failure(pages):
 words = st.text(st.characters(blacklist_characters="\r\x00", blacklist_categories=("Cs",)))
 
 
+@example(HOSTILE, HOSTILE, [(HOSTILE, HOSTILE)])
 @given(words, words, st.lists(st.tuples(words, words), max_size=4))
 def test_any_text_is_read_back_as_it_was(caption, note, rows):
     page = Page(table(caption, rows, note=note))
@@ -273,6 +319,13 @@ def test_some_of_a_list(count):
     assert chosen == sorted(set(chosen))
     if count:
         assert (chosen[0], chosen[-1]) == (0, count - 1)
+
+
+def test_coefficients_are_counted_against_the_largest():
+    shown = coefficients(np.array([-3.0, 2.9e-6, 3.1e-6, 0.0]))
+    assert shown["coefficients"] == "4"
+    assert shown["above 1e-6 of the largest"] == "2"
+    assert coefficients(np.zeros(3))["above 1e-6 of the largest"] == "0"
 
 
 def test_numbers_end_in_one_line():

@@ -227,6 +227,43 @@ def test_the_spectrum_of_an_imbalance_is_drawn():
     assert_array_equal(points(panel("imbalance"))[-1].get_ydata(), result("imbalance").eigenvalues)
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("uncertainty", lambda shown: shown.w_error),
+        ("refits", lambda shown: shown.residuals),
+        ("grad distance", lambda shown: shown.per_sample),
+    ],
+)
+def test_one_number_each_is_drawn_as_stems(name, values):
+    assert_array_equal(points(panel(name))[-1].get_ydata(), values(result(name)))
+
+
+@pytest.mark.parametrize("name", ["kernel regime", "wide regime"])
+def test_a_regime_draws_its_rate_and_how_far_it_is_needed(name):
+    regime = getattr(result(name), "regime", result(name))
+    radius, rate = line(panel(name), 0).T
+    assert_array_equal(rate, [regime.least_rate(r) for r in radius])
+    assert rate[0] > 0.0 > rate[-1]
+    moved = panel(name).lines[-1].get_xdata()
+    assert_array_equal(moved, [regime.movement_bound] * 2)
+    assert regime.movement_bound < radius[-1]
+
+
+def test_a_regime_that_does_not_hold_draws_no_bound():
+    assert len(panel("no kernel regime").lines) == 2
+
+
+def test_the_linearized_twin_draws_its_whole_course():
+    flow = result("linearized flow")
+    t, loss = line(panel("linearized flow"), 0).T
+    assert_array_equal(loss, [flow.loss(time) for time in t])
+    assert_allclose(loss[0], flow.loss(0.0), rtol=0.05)  # 1/100 of the fastest time
+    assert_allclose(loss[-1], flow.loss(), atol=1e-12 * loss[0])
+    drawn = points(panel("linearized flow", 1))[-1].get_ydata()
+    assert_array_equal(drawn, np.sort(flow.eigenvalues[flow.learnable])[::-1])
+
+
 def test_a_report_without_potential_draws_its_brackets():
     drawn = panel("report").images[0].get_array()
     assert_array_equal(drawn, result("report").findings.commuting.relative)

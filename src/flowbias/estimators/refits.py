@@ -14,10 +14,13 @@ refit is certified like any other limit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._drawing import picture, stems
+from flowbias._html import facts
 from flowbias._typing import FloatArray, Mask
 from flowbias.certificates import certify
 from flowbias.estimators.centring import without
@@ -36,6 +39,10 @@ from flowbias.problem import Constraint, as_regression
 from flowbias.routing import first_fitting
 from flowbias.solution import Solution
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 @dataclass(frozen=True)
 class Refits:
@@ -51,6 +58,28 @@ class Refits:
     factorizations: Any
     iterations: Any
     from_scratch: Mask
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The residual of each sample left out; on `ax` if given, written to `path` if given."""
+
+        def panel(axes: Axes) -> None:
+            stems(axes, self.residuals, label="residual when left out")
+            axes.set_xlabel("sample")
+
+        return picture(panel, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return facts(
+            "Refits, each without one sample",
+            {
+                "samples": f"{len(self.residuals)}",
+                "root mean square of the residuals": float(np.sqrt(np.mean(self.residuals**2))),
+                "largest residual": float(np.abs(self.residuals).max()),
+                "factorizations": f"{int(self.factorizations.sum())}",
+                "iterations": f"{int(self.iterations.sum())}",
+                "from scratch": f"{int(self.from_scratch.sum())}",
+            },
+        )
 
 
 def leave_one_out_refits(

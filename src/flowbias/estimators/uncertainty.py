@@ -23,10 +23,13 @@ signal. Samples fitted by least squares enter as misfit_i^2 / (1 - leverage_i), 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._drawing import picture, stems
+from flowbias._html import facts
 from flowbias._typing import FloatArray
 from flowbias.estimators.intercept import as_array
 from flowbias.estimators.leave_one_out import is_interpolated
@@ -35,6 +38,10 @@ from flowbias.estimators.weighted_rows import weighted_rows
 from flowbias.limits.routes import HasPotential
 from flowbias.models.lifted_input import as_float, shown
 from flowbias.problem import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +67,27 @@ class Uncertainty:
         """Standard error of X w + b, one per row of X; the noise of a new y is not part of it."""
         moved = as_array(X) @ self._dw_dy + self._db_dy
         return np.asarray(self.sigma * np.linalg.norm(moved, axis=1))
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The standard error of each coefficient; on `ax` if given, written to `path` if given."""
+
+        def panel(axes: Axes) -> None:
+            stems(axes, self.w_error, label="standard error of  w")
+
+        return picture(panel, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return facts(
+            "Uncertainty",
+            {
+                "noise in y (sigma)": self.sigma,
+                "degrees of freedom": self.degrees_of_freedom,
+                "coefficients that carry the fit": self.carriers,
+                "gain": self.gain,
+                "largest standard error of w": float(self.w_error.max()),
+                "standard error of the intercept": self.intercept_error,
+            },
+        )
 
 
 def uncertainty(

@@ -94,6 +94,8 @@ class Upload:
     label: str
     endings: tuple[str, ...]
     largest: int
+    # Raises InputError for bytes that the view cannot use; such a file is not kept.
+    check: Callable[[bytes], object] = len
 
 
 Control = Slider | Choice | Text | Upload

@@ -1,8 +1,12 @@
-"""What the server refuses, whoever asks: other host names, other origins, other people's frames.
+"""What the server refuses, whoever asks: other host names, other people's pages, other paths.
 
 A page on the web cannot read from 127.0.0.1, but it can let its own name point there (DNS
 rebinding). Its requests then carry that name in `Host`: they are refused before anything is looked
-at, static files and websockets included.
+at, static files and websockets included. It can also ask for a picture or a script here by our own
+name; browsers then say so in `Sec-Fetch-Site`.
+
+Only what our page needs is served. Panel and Bokeh would answer for more, at /components/ even by
+importing the module that the path names.
 """
 
 from __future__ import annotations
@@ -10,13 +14,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from tornado.httputil import HTTPHeaders, HTTPServerRequest
     from tornado.web import Application
 
 NAMES = ("127.0.0.1", "localhost")
+PATHS = (
+    "/",
+    "/ws",
+    "/static/js/bokeh.min.js",
+    "/explorer/explorer.css",
+    "/explorer/explorer.js",
+    "/explorer/theme.js",
+)
 # What the page itself may load is in the page (`page_policy`): it knows its nonce.
 HEADERS = {
     "Content-Security-Policy": "frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
@@ -28,7 +39,7 @@ HEADERS = {
     # A shared address is read again, so that a new server never meets an old page.
     "Cache-Control": "no-store",
 }
-REFUSAL = b"Refused: flowbias explore answers on this machine only, under 127.0.0.1 or localhost.\n"
+REFUSAL = b"Refused: flowbias explore answers its own page on this machine, and nobody else.\n"
 
 
 def page_policy(nonce: str, hosts: tuple[str, ...]) -> str:
@@ -57,24 +68,30 @@ def own_hosts(port: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Stranger:
-    """A rule of Tornado's router that matches what was not sent to us, or not from our page."""
+    """A rule of Tornado's router that matches all that our own page would not ask."""
 
     hosts: tuple[str, ...]
 
     def match(self, request: HTTPServerRequest) -> Mapping[str, Any] | None:
         """The arguments of the target, none; or None where the request is ours."""
-        return None if self.is_ours(request.host, request.headers) else {}
+        ours = (
+            request.host.lower() in self.hosts
+            and request.path in PATHS
+            and self.is_from_our_page(request.headers)
+        )
+        return None if ours else {}
 
     def reverse(self, *args: Any) -> None:
         """No address leads here."""
 
-    def is_ours(self, host: str, headers: HTTPHeaders) -> bool:
-        """Whether the request names us and comes from our own page, where it says from which."""
-        origin = headers.get("Origin")
-        here = origin is None or (
-            urlsplit(origin).scheme == "http" and urlsplit(origin).netloc.lower() in self.hosts
+    def is_from_our_page(self, headers: HTTPHeaders) -> bool:
+        """Whether the request is from us as far as it says, or somebody follows a link to us."""
+        origins = [None, *(f"http://{host}" for host in self.hosts)]
+        sites = [None, "same-origin", "none"]
+        followed = (headers.get("Sec-Fetch-Mode"), headers.get("Sec-Fetch-Dest"))
+        return headers.get("Origin") in origins and (
+            headers.get("Sec-Fetch-Site") in sites or followed == ("navigate", "document")
         )
-        return host.lower() in self.hosts and here
 
 
 def refuse(request: HTTPServerRequest) -> None:
@@ -82,7 +99,8 @@ def refuse(request: HTTPServerRequest) -> None:
     from tornado.httputil import HTTPHeaders, ResponseStartLine
 
     connection = request.connection
-    headers = HTTPHeaders({"Content-Type": "text/plain", "Content-Length": str(len(REFUSAL))})
+    about = {"Content-Type": "text/plain", "Content-Length": str(len(REFUSAL))}
+    headers = HTTPHeaders(about | HEADERS)
     connection.write_headers(ResponseStartLine("HTTP/1.1", 403, "Forbidden"), headers, REFUSAL)
     connection.finish()
 

@@ -26,14 +26,16 @@ class Newest(Generic[Wish, Found]):
     def ask(self, wish: Wish) -> None:
         """Compute this as soon as the one under way is done, unless another one is asked first."""
         with self._lock:
+            if self._closed:
+                return
             self._waiting = [wish]
-            if self._busy or self._closed:
+            if self._busy:
                 return
             self._busy = True
         self._pool.submit(self._work)
 
     def close(self) -> None:
-        """Deliver nothing more."""
+        """Compute and deliver nothing more."""
         with self._lock:
             self._closed, self._waiting = True, []
 

@@ -91,7 +91,26 @@ def prose(markdown: str) -> str:
 def _markdown() -> Any:
     from markdown_it import MarkdownIt
 
-    return MarkdownIt("commonmark", {"html": False}).enable("table")
+    made = MarkdownIt("commonmark", {"html": False}).enable("table")
+    # No text of ours has a link, and one in what a reader typed would lead elsewhere.
+    return made.disable(["link", "image", "autolink"])
+
+
+def received(control: Upload, text: str) -> bytes:
+    """The bytes of a file that came as text; InputError where the view has no use for them."""
+    try:
+        content = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise InputError(f"{control.name}: {error}. Try again.") from error
+    if not content:
+        raise InputError(f"{control.name}: must hold some numbers, got an empty file.")
+    if len(content) > control.largest:
+        raise InputError(
+            f"{control.name}: must have at most {control.largest} bytes, got {len(content)}. "
+            "Use flowbias limit on the command line for larger files."
+        )
+    control.check(content)
+    return content
 
 
 class Tab:
@@ -130,24 +149,15 @@ class Tab:
         self._newest.ask(Wish(message["serial"], settings))
 
     def _upload(self, message: Mapping[str, Any]) -> None:
-        """Keep a file under its control's name, then show the view with it."""
+        """Keep a file that can be used, then show the view with it; else the last one stays."""
         name = message["name"]
         control = next(
             one for one in self._view.controls if isinstance(one, Upload) and one.name == name
         )
         try:
-            content = base64.b64decode(message["base64"], validate=True)
-        except binascii.Error as error:
-            return self._say(
-                Found(message["serial"], error=f"{control.label}: {error}. Try again.")
-            )
-        if len(content) > control.largest:
-            text = (
-                f"{control.label}: must have at most {control.largest} bytes, got {len(content)}. "
-                "Use flowbias limit on the command line for larger files."
-            )
-            return self._say(Found(message["serial"], error=text))
-        self._files[name] = content
+            self._files[name] = received(control, message["base64"])
+        except InputError as error:
+            return self._say(Found(message["serial"], error=str(error)))
         return self._show(message)
 
     def _send(self, message: Mapping[str, Any]) -> None:
@@ -208,6 +218,8 @@ class Explorer:
         document = state.curdoc
         texts = last_texts(document.session_context.request.arguments)
         view = catalogue.view(texts.get("view", ""))
+        # While the browser is still drawing the page around the figures.
+        self.pool.submit(view.warm_up)
         settings = settings_of(view.controls, texts)
         tab = Tab(document, view, self.pool)
         document.title = f"{view.title} - flowbias explore"

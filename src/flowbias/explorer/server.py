@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import secrets
+import signal
 import socket
 import webbrowser
 from collections.abc import Callable
@@ -107,7 +108,11 @@ def serve(port: int, *, open_browser: bool = True, say: Callable[[str], None]) -
         server.io_loop.add_callback(lambda: _open(address, say))
     # The problems are small, and two tabs at once are the rule: more threads only wait.
     with threadpool_limits(limits=1):
-        # Ends by Ctrl-C, which Panel turns into a stop of the loop.
+        # Ends by Ctrl-C, which Panel turns into a stop of the loop, or when the system asks.
+        signal.signal(
+            signal.SIGTERM,
+            lambda *_: server.io_loop.add_callback_from_signal(server.io_loop.stop),
+        )
         server.io_loop.start()
     server.stop()
     pool.shutdown(wait=False, cancel_futures=True)

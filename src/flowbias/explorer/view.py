@@ -74,6 +74,10 @@ class View(ABC, Generic[Scene]):
     def code(self, settings: Settings) -> str:
         """A script that runs as it stands and makes this picture with flowbias and matplotlib."""
 
+    def warm_up(self) -> None:
+        """What takes long once, like an import; called in a thread when a page is opened."""
+        return
+
     def downloads(self, scene: Scene) -> tuple[Download, ...]:
         """Files made of the scene; none unless a view says otherwise."""
         return ()

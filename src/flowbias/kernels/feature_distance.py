@@ -13,10 +13,13 @@ g_p (v'_p - v_p)^T: again a layer, with twice the positions.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from flowbias._drawing import picture, stems
+from flowbias._html import facts
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.kernels.cells import Cell, Factors, make_cell
@@ -29,6 +32,10 @@ from flowbias.kernels.plan import Misfit, Plan, make_plan, require_same_plan
 from flowbias.kernels.tangent import declared_by
 from flowbias.problem import InputError
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
 
 @dataclass(frozen=True)
 class GradDistance:
@@ -39,6 +46,26 @@ class GradDistance:
 
     per_sample: FloatArray
     overall: float
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The distance of each sample; on `ax` if given, written to `path` if given."""
+
+        def panel(axes: Axes) -> None:
+            stems(axes, self.per_sample, label="grad distance")
+            axes.set_xlabel("sample")
+
+        return picture(panel, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return facts(
+            "Grad distance",
+            {
+                "overall": self.overall,
+                "samples": f"{len(self.per_sample)}",
+                "median": float(np.median(self.per_sample)),
+                "largest": float(self.per_sample.max()),
+            },
+        )
 
 
 def grad_distance(

@@ -12,10 +12,13 @@ product with each of the two maps, and the parameters are theta_0 + J(X)^T K^+ (
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._drawing import course, picture, spectrum, time_axis
+from flowbias._html import facts
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.flows.loss import loss_constant
@@ -26,6 +29,13 @@ from flowbias.kernels.module_input import Network, copied_in_double
 from flowbias.kernels.tangent import tangent_kernel
 from flowbias.models.lifted_input import as_float
 from flowbias.problem import InputError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Times of a picture: from 1/100 of the fastest direction's own to 100 of the slowest's.
+_SHOWN_TIMES, _BEYOND = 200, 100.0
 
 
 def linearized_flow(
@@ -129,6 +139,48 @@ class LinearizedFlow:
             self.tangent.network, "x", _cast(inputs, self.tangent.network.dtype), self.max_memory
         )
         return lazy_gap(after.values(), self.predict(inputs, t), before.values())
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """Loss over time and spectrum of the kernel; as `Trajectory.plot` with `path` and `ax`."""
+
+        def losses(axes: Axes) -> None:
+            times = self._telling_times
+            course(axes, times, np.array([self.loss(t) for t in times]), label="loss")
+            time_axis(axes, times)
+            axes.set_title("the linearized twin")
+
+        def kernel(axes: Axes) -> None:
+            learned = np.where(self.learnable, self.eigenvalues, 0.0)[::-1]
+            spectrum(axes, learned, label="eigenvalue of the kernel")
+
+        return picture(losses, kernel, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        samples, outputs = self.start.shape
+        return facts(
+            "LinearizedFlow",
+            {
+                "samples": f"{samples}",
+                "outputs": f"{outputs}",
+                "directions that are learned": f"{np.count_nonzero(self.learnable)}",
+                "loss at the start": self.loss(0.0),
+                "loss at the end": self.loss(),
+                "fastest rate": float(self._speeds[-1]),
+                "slowest rate": float(self._speeds[0]),
+            },
+        )
+
+    @property
+    def _speeds(self) -> FloatArray:
+        """Rates at which directions are learned, rising; NaN where the kernel learns nothing."""
+        rates = self.constant * self.eigenvalues[self.learnable]
+        return rates if rates.size else np.full(1, np.nan)
+
+    @property
+    def _telling_times(self) -> FloatArray:
+        """Spread evenly in their logarithm over all that happens."""
+        rates = np.nan_to_num(self._speeds, nan=1.0)
+        return np.geomspace(1.0 / (_BEYOND * rates[-1]), _BEYOND / rates[0], _SHOWN_TIMES)
 
     @property
     def _rates(self) -> FloatArray:

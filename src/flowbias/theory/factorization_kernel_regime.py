@@ -13,10 +13,14 @@ true as printed. The sharp form, without mu, gamma and Lambda, is `theory.path_l
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._drawing import picture
+from flowbias._html import facts
+from flowbias._look import COLOURS, INK
 from flowbias._typing import FloatArray
 from flowbias.matrix_problem import MatrixProblem
 from flowbias.models.lifted import LiftedModel
@@ -32,6 +36,10 @@ from flowbias.theory.measured_factors import (
     measured_or_followed,
     slowest_decay,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 WOODWORTH = "woodworth2020"
 
@@ -100,9 +108,18 @@ class KernelRegime:
         second = 2.0 * np.sqrt(big * (1.0 + self.gamma / self.mu)) * e / (lam * np.sqrt(self.mu))
         return float(first + second)
 
+    @property
+    def holds(self) -> bool:
+        """Whether the hypotheses of Theorem 9 hold: of the start, and of the first error."""
+        return self._is_even and bool(self.error <= self.largest_error)
+
+    @property
+    def _is_even(self) -> bool:
+        return bool(self.mu * self.smallest > 4.0 * self.largest * self.gamma)
+
     def required(self) -> KernelRegime:
         """Itself, if the hypotheses of Theorem 9 hold."""
-        if not self.mu * self.smallest > 4.0 * self.largest * self.gamma:
+        if not self._is_even:
             raise InputError(
                 f"model: must have mu > 4 Lambda gamma/lambda, got mu = {self.mu:.3g} and "
                 f"{4.0 * self.largest * self.gamma / (self.smallest or np.nan):.3g}. Widen the "
@@ -114,6 +131,52 @@ class KernelRegime:
                 f"{self.error:.3g}. Enlarge the scale of the start, or its width."
             )
         return self
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The guaranteed rate against the movement, and how much of it Lemma 12 allows."""
+
+        def panel(axes: Axes) -> None:
+            radius = np.linspace(0.0, self._shown_radius, 200)
+            axes.plot(radius, [self.least_rate(r) for r in radius], color=COLOURS[0])
+            axes.axhline(0.0, color=INK, linewidth=0.9)
+            if self.holds:
+                axes.axvline(self.movement_bound, color=COLOURS[1], linestyle="--")
+                at = (self.movement_bound, 0.95)
+                across = axes.get_xaxis_transform()
+                axes.annotate("moves no further", at, (4, 0), across, "offset points")
+            axes.set_xlabel("movement  ||Z - Z(0)||")
+            axes.set_ylabel("guaranteed rate")
+            axes.set_title(self._verdict)
+
+        return picture(panel, path=path, ax=ax)
+
+    @property
+    def _shown_radius(self) -> float:
+        """Somewhat beyond the zero of the rate and, where there is one, the movement's bound."""
+        size = float(np.sqrt(self.mu + self.gamma))
+        zero = float(np.sqrt(self.mu * (1.0 + self.smallest / self.largest))) - size
+        bound = self.movement_bound if self.holds else 0.0
+        return 1.2 * max(zero, bound) if zero > 0.0 else size
+
+    @property
+    def _verdict(self) -> str:
+        return f"Theorem 9 {'applies' if self.holds else 'does NOT apply'}"
+
+    def _repr_html_(self) -> str:
+        holds = self.holds
+        return facts(
+            f"KernelRegime: {self._verdict}",
+            {
+                "mu": self.mu,
+                "gamma": self.gamma,
+                "least eigenvalue of the measurements": self.smallest,
+                "largest eigenvalue of the measurements": self.largest,
+                "error at the start": self.error,
+                "it may be at most": self.largest_error if self._is_even else None,
+                "weights move at most": self.movement_bound if holds else None,
+                "and leave their tangent by": self.tangent_bound if holds else None,
+            },
+        )
 
 
 def residual_decay(

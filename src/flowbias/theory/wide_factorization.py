@@ -12,10 +12,12 @@ measurements; the paper has a product of inconsistent units in its place.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias._html import facts
 from flowbias.matrix_problem import MatrixProblem
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
@@ -29,6 +31,10 @@ from flowbias.theory.factorization_kernel_regime import (
 )
 from flowbias.theory.linearized_factorization import LinearizedFactorization
 from flowbias.theory.measured_factors import MeasuredFactors, measured_or_followed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 _SCALE_FIX = "Pass the standard deviation of the weights at the start."
 
@@ -111,6 +117,24 @@ class WideRegime:
         third = 8.0 * self.target * np.sqrt(big) * (lam + 4.0 * big) / (self.scale * lam) ** 2
         second = 128.0 * self.rows**2 * ratio**2 * (4.0 + 16.0 * ratio) ** 2
         return float(max(second, third))
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """As `KernelRegime.plot`, with the constants that the width promises."""
+        return self.regime.plot(path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return facts(
+            f"WideRegime: width {'suffices' if self.width >= self.least_width else 'too small'}",
+            {
+                "width": f"{self.width}",
+                "it must be at least": self.least_width,
+                "standard deviation of the weights": self.scale,
+                "mu": self.mu,
+                "gamma at most": self.gamma,
+                "error at the start at most": self.error,
+                "probability at least": 1.0 - failure(self.rows),
+            },
+        )
 
 
 def wide_regime(model: LiftedModel, problem: MatrixProblem, scale: float) -> WideRegime:

@@ -1,7 +1,7 @@
 """What a formula is once it has been read: a tree of frozen nodes that know their value and text.
 
-Values are those of the names' own arithmetic: float64 tensors, which `derive` differentiates. The
-functions are methods of tensors, so that nothing here loads torch.
+Values are those of the names' own arithmetic: float64 tensors, which `derive` differentiates, or
+jets. The functions are methods of both, so that nothing here loads torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 # What binds how tightly when a tree is written with as few parentheses as possible.
 _SUM, _PRODUCT, _SIGN, _POWER, _ATOM = range(5)
 
-#: Every function that a formula may call, on tensors.
+#: Every function that a formula may call, on tensors and jets.
 FUNCTIONS: Mapping[str, Callable[[Any], Any]] = {
     "exp": lambda x: x.exp(),
     "log": lambda x: x.log(),
@@ -59,6 +59,10 @@ class Node(ABC):
     def parts(self) -> tuple[Node, ...]:
         """The nodes directly below."""
         return ()
+
+    def size(self) -> int:
+        """How many nodes there are, itself included: what evaluating it costs."""
+        return 1 + sum(part.size() for part in self.parts())
 
     def names(self) -> Iterator[str]:
         """All names in it, from left to right, with repetitions."""

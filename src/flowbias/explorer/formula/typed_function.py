@@ -30,7 +30,7 @@ class TypedFunction:
 
     def __call__(self, theta: Any) -> Any:
         """The predictor at a tensor of parameters."""
-        return self.tree.value({name: theta[place] for name, place in self._places()})
+        return self.tree.value({name: theta[place] for name, place in self.places()})
 
     @property
     def vectors(self) -> tuple[str, ...]:
@@ -64,12 +64,13 @@ class TypedFunction:
     def source(self) -> str:
         """The same function as Python, for people to copy."""
         lines = ["def F(theta):"]
-        for name, place in self._places():
+        for name, place in self.places():
             index = place if isinstance(place, int) else f"{place.start}:{place.stop}"
             lines.append(f"    {name} = theta[{index}]")
         return "\n".join([*lines, f"    return {self.tree.written(PYTHON)}"])
 
-    def _places(self) -> Iterator[tuple[str, int | slice]]:
+    def places(self) -> Iterator[tuple[str, int | slice]]:
+        """Each name with its entries of theta."""
         place = 0
         for name in self.vectors:
             yield name, slice(place, place + self.d)

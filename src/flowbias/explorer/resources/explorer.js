@@ -58,6 +58,9 @@
     byId("error").firstElementChild.textContent = text;
     document.body.classList.toggle("failed", Boolean(text));
   };
+  // A file that was refused is not kept; the same one can be chosen again when it is mended.
+  let sentFile = null;
+  const forget = serial => { if (sentFile?.serial === serial) sentFile.control.value = ""; };
   const save = file => {
     const bytes = Uint8Array.from(atob(file.base64), letter => letter.charCodeAt(0));
     const link = document.createElement("a");
@@ -77,7 +80,7 @@
   };
   const show = answer => {
     if (answer.file) save(answer.file);
-    else if (answer.error) complain(answer.error);
+    else if (answer.error) { complain(answer.error); forget(answer.serial); }
     else {
       complain("");
       byId("text").innerHTML = answer.text;  // rendered by the server, with every tag escaped
@@ -122,7 +125,8 @@
   // --- controls ----------------------------------------------------------------------------------
   const complainIfTooLarge = (one, file) => {
     if (file.size <= one.largest) return false;
-    complain(`${one.label}: must have at most ${one.largest} bytes, got ${file.size}. ` +
+    controlOf(one).value = "";
+    complain(`${one.name}: must have at most ${one.largest} bytes, got ${file.size}. ` +
              "Use flowbias limit on the command line for larger files.");
     return true;
   };
@@ -144,6 +148,7 @@
       reader.addEventListener("load", () => {
         const base64 = reader.result.slice(reader.result.indexOf(",") + 1);
         send({kind: "upload", name: one.name, base64: file.size ? base64 : ""});
+        sentFile = {serial, control: controlOf(one)};
       });
       reader.addEventListener("error", () => complain(`${one.label}: ${reader.error.message}`));
       reader.readAsDataURL(file);

@@ -12,6 +12,7 @@ from flowbias.explorer.drawing import FRAME, TRUTH
 from flowbias.explorer.view import Drawn, Pictures, Settings, View
 from flowbias.explorer.views.geometry_marks import Marks, columns
 from flowbias.explorer.views.geometry_scene import DEPTH, Ends, Start, follow, scale_slider
+from flowbias.explorer.views.proof_words import distance_words
 
 # Odd, so that the axes, where level sets have their corners, are lines of the grid.
 GRID = 161
@@ -142,12 +143,12 @@ class GeometryView(View[GeometryScene]):
         return GeometryPictures()
 
     def text(self, scene: GeometryScene) -> str:
-        w, bound = scene.ends.solution.w, scene.ends.solution.certificate.error_bound
+        solution = scene.ends.solution
+        w = solution.w
         return " ".join(
             [
                 f"From scale {scene.start.scale:.1e} the flow ends at "
-                f"**w = ({w[0]:.4g}, {w[1]:.4g})**, certified: it is within {bound:.0e} of the "
-                "exact limit.",
+                f"**w = ({w[0]:.4g}, {w[1]:.4g})**, certified, {distance_words(solution)}.",
                 _place(scene),
                 _shape(scene.start),
                 _first(scene.start),
@@ -168,9 +169,8 @@ def direction(degrees: float) -> FloatArray:
 
 def start_of(settings: Settings) -> Start:
     """The network that the sliders describe."""
-    depth = int(settings["depth"])
-    shape = settings["shape"] if depth == 2 else 0.0
-    return Start(10.0 ** settings["log_scale"], depth, shape, settings["start"])
+    scale, depth = 10.0 ** settings["log_scale"], int(settings["depth"])
+    return Start(scale, depth, settings["shape"], settings["start"])
 
 
 def _place(scene: GeometryScene) -> str:
@@ -180,7 +180,9 @@ def _place(scene: GeometryScene) -> str:
     if abs(abs(ends.x[0]) - abs(ends.x[1])) < 1e-9:
         return "Both features count alike, so a whole segment of the line has least l1 norm."
     share = scene.towards_l1
-    if scene.start.first == 0.0 and abs(share) < NEAR:
+    if scene.start.first != 0.0 and abs(1.0 - share) >= NEAR:
+        return _norms(ends)
+    if abs(share) < NEAR:
         return "This is the kernel regime: the limit is the solution of least l2 norm to the eye."
     if abs(1.0 - share) < NEAR:
         return (
@@ -188,6 +190,17 @@ def _place(scene: GeometryScene) -> str:
             "to the eye."
         )
     return f"It lies {share:.0%} of the way from least l2 norm (square) to least l1 norm (diamond)."
+
+
+def _norms(ends: Ends) -> str:
+    l1, l2 = (
+        (np.linalg.norm(ends.solution.w, p), np.linalg.norm(least.w, p))
+        for p, least in ((1, ends.min_l1), (2, ends.min_l2))
+    )
+    return (
+        f"Its l1 norm is {l1[0]:.3g}, the least possible {l1[1]:.3g}; its l2 norm is {l2[0]:.3g}, "
+        f"the least possible {l2[1]:.3g}."
+    )
 
 
 def _shape(start: Start) -> str:

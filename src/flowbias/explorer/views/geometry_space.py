@@ -13,6 +13,7 @@ from flowbias.explorer.view import Drawn, Pictures, Settings, View
 from flowbias.explorer.views.geometry import shown_reach
 from flowbias.explorer.views.geometry_marks import Marks, columns
 from flowbias.explorer.views.geometry_scene import DEPTH, Ends, Start, follow, scale_slider
+from flowbias.explorer.views.proof_words import distance_words
 
 GRID = 81
 # Levels in the plane, as shares of the rise from the limit to the farther of the two extremes.
@@ -123,7 +124,8 @@ class GeometrySpaceView(View[SpaceScene]):
     title = "Geometry in 3D"
     question = (
         "One equation in three unknowns has a plane of solutions. As the start shrinks, the limit "
-        "moves from the point nearest to zero to a corner, where two coefficients are zero."
+        "moves from the point nearest to zero to a corner, where two coefficients are zero (if no "
+        "two weights tie)."
     )
     controls = (
         scale_slider(-0.5),
@@ -154,14 +156,14 @@ class GeometrySpaceView(View[SpaceScene]):
 
     def text(self, scene: SpaceScene) -> str:
         solution = scene.ends.solution
-        w, bound = solution.w, solution.certificate.error_bound
+        w = solution.w
         large = int(np.sum(np.abs(w) > 0.01 * np.abs(w).max()))
         l1 = [
             float(np.abs(one.w).sum()) for one in (solution, scene.ends.min_l1, scene.ends.min_l2)
         ]
         return (
             f"From scale {scene.start.scale:.1e} the flow ends at **w = ({w[0]:.3g}, {w[1]:.3g}, "
-            f"{w[2]:.3g})**, certified: within {bound:.0e} of the exact limit. "
+            f"{w[2]:.3g})**, certified, {distance_words(solution)}. "
             f"Coefficients above 1% of the largest: {large} of 3. "
             f"Its l1 norm is {l1[0]:.4g}; the least possible is {l1[1]:.4g}, and the solution of "
             f"least l2 norm has {l1[2]:.4g}."

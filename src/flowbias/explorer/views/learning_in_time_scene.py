@@ -25,7 +25,7 @@ from flowbias.solution import Solution
 # Places of the cursor, and sampled times between two of them.
 CURSOR_STEPS, FINER = 100, 2
 # Followed until the residual is RESIDUAL, with a local error that no picture shows.
-RESIDUAL, RTOL = 1e-4, 1e-6
+RESIDUAL, RTOL = 1e-4, 1e-5
 # Times alpha^(2 - D) beyond this many decades leave the last digits of the dual too few.
 _MOST_DECADES = 4.0
 # Coefficients above this share of the largest are counted.

@@ -10,6 +10,8 @@ from flowbias.explorer.controls import Slider
 from flowbias.explorer.drawing import FLOW, FRAME, KERNEL, RICH, legend_above, new_figure
 from flowbias.explorer.view import Drawn, Pictures, Settings, View
 from flowbias.explorer.views.linear_networks_scene import (
+    RESIDUAL,
+    RTOL,
     LinearNetworksScene,
     Setup,
     linear_networks_scene,
@@ -69,8 +71,8 @@ class LinearNetworksPictures(Pictures[LinearNetworksScene]):
         made = new_figure("i (eigenvalue, from the largest)", "λᵢ of the imbalance D", height=300)
         made.hspan(y=0.0, line_color=FRAME, line_dash="dotted")
         for name, marker, colour, word in (
-            ("plus", "triangle", RICH, "positive: U is the larger layer"),
-            ("minus", "inverted_triangle", KERNEL, "negative: V is"),
+            ("plus", "triangle", RICH, "positive: U is larger"),
+            ("minus", "inverted_triangle", KERNEL, "negative: V is larger"),
         ):
             made.scatter(
                 *("x", "y"),
@@ -163,6 +165,8 @@ class LinearNetworksView(View[LinearNetworksScene]):
             log_scale=settings["log_scale"],
             log_ratio=settings["log_ratio"],
             seed=setup.seed,
+            residual=RESIDUAL,
+            rtol=RTOL,
         )
 
 
@@ -210,7 +214,7 @@ net = fb.LinearNet.gaussian(
 imbalance = net.imbalance(X)
 print("level", imbalance.level, "spreads", imbalance.spread_plus, imbalance.spread_minus)
 
-trajectory = fb.flow(net, X, Y, residual=1e-5)
+trajectory = fb.flow(net, X, Y, residual={residual!r}, rtol={rtol!r})
 claim = fb.theory.exponential_guarantee(net, X, Y, trajectory=trajectory)
 print(claim)
 

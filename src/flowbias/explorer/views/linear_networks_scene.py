@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 
 from flowbias._threads import one_thread
 from flowbias._typing import FloatArray
-from flowbias.experiments.min.loss_and_bounds import Regression, measured_flow
+from flowbias.experiments.min.loss_and_bounds import RESOLVED, Regression, measured_flow
 from flowbias.flows.integrate import flow
 from flowbias.matrix_problem import MatrixRegression
 from flowbias.models.imbalance import Imbalance
@@ -20,8 +21,10 @@ from flowbias.models.linear_net import LinearNet
 
 # Relative residual to which the flow is shown: its square is the share of the loss that is left.
 RESIDUAL = 1e-5
+# Local error of the flow that finds the end, beyond the digits that are shown of it.
+RTOL = 1e-6
 # Times along the curves, after time 0.
-POINTS = 80
+POINTS = 60
 
 
 @dataclass(frozen=True)
@@ -77,14 +80,30 @@ class LinearNetworksScene:
         return float(np.log(self.loss_bound[-1]) / np.log(self.loss[-1]))
 
 
+def narrowed(net: LinearNet) -> LinearNet:
+    """A network as wide as its inputs and outputs together, with the same flow.
+
+    By W = (U; V) alone through W W^T: with W^T = Q R, R^T is another W of the same product.
+    """
+    # Very wide ones are kept as W W^T from the start.
+    if net.factors is None or net.width <= sum(net.shape):
+        return net
+    U, V = net.factors
+    W = np.vstack([U, V])
+    root = scipy.linalg.qr(W.T, mode="r")[0][: len(W)].T
+    return LinearNet(root[: len(U)], root[len(U) :])
+
+
 def linear_networks_scene(setup: Setup) -> LinearNetworksScene:
     """The flow until the residual is small; FlowError where it cannot be followed so far."""
     X, Y, net = setup.draw()
     with one_thread():
-        whole = flow(net, X, Y, residual=RESIDUAL)
-        end = float(whole.t[-1])
+        narrow = narrowed(net)
+        # Only to know where it ends, or is too small to draw; the curves are followed more closely.
+        whole = flow(narrow, X, Y, residual=RESIDUAL, rtol=RTOL)
+        end = float(whole.t[whole.loss >= RESOLVED * whole.loss[0]][-1])
         times = np.concatenate([[0.0], np.geomspace(1e-3 * end, end, POINTS)])
-        columns = measured_flow(net, Regression(X, Y, 1.0, step=0.0), times)
+        columns = measured_flow(narrow, Regression(X, Y, 1.0, step=0.0), times)
     measured = {name: np.asarray(columns[name], dtype=np.float64) for name in columns}
     first = measured["loss"][0]
     theta = MatrixRegression(X, Y).min_norm

@@ -10,7 +10,13 @@ from flowbias._typing import FloatArray
 from flowbias.explorer.controls import Slider
 from flowbias.explorer.drawing import FLOW, FRAME, KERNEL, RICH, TRUTH, legend_above, new_figure
 from flowbias.explorer.view import Drawn, Pictures, Settings, View
-from flowbias.explorer.views.matrices_scene import SIDE, MatricesScene, Seen, matrices_scene
+from flowbias.explorer.views.matrices_scene import (
+    SIDE,
+    MatricesScene,
+    Seen,
+    load_solver,
+    matrices_scene,
+)
 from flowbias.explorer.views.planted_data import SEED
 
 # Share of the way between two extremes that counts as nothing, as in the reproduced figure.
@@ -168,6 +174,9 @@ class MatricesView(View[MatricesScene]):
         Slider("observed", "Entries seen, of 100", 30, 95, 5, 60),
         SEED,
     )
+
+    def warm_up(self) -> None:
+        load_solver()
 
     def scene(self, settings: Settings) -> MatricesScene:
         return matrices_scene(

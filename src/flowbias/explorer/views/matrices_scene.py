@@ -6,7 +6,7 @@ The flow is followed in the Gram matrix of the rows: width 10^6 costs what width
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 
 import numpy as np
 
@@ -111,3 +111,9 @@ def _least_nuclear(seen: Seen) -> tuple[FloatArray | None, str]:
         return nuclear_norm(seen.problem).M, ""
     except ImportError as error:
         return None, str(error)
+
+
+@cache
+def load_solver() -> None:
+    """Import what solves for least nuclear norms, and let it solve once."""
+    _least_nuclear(Seen(1, 95, 0))

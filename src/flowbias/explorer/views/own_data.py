@@ -9,7 +9,7 @@ from flowbias.data_files.limit_files import limit_csv, limit_document, limit_npz
 from flowbias.data_files.measures import count_above_negligible
 from flowbias.explorer.controls import Upload
 from flowbias.explorer.drawing import FLOW, KERNEL, RICH, legend_above, new_figure
-from flowbias.explorer.uploads import LARGEST_FILE, LARGEST_TABLE, MOST_SAMPLES
+from flowbias.explorer.uploads import LARGEST_FILE, LARGEST_TABLE, MOST_SAMPLES, read_upload
 from flowbias.explorer.view import Download, Drawn, Pictures, Settings, View
 from flowbias.explorer.views.geometry_scene import DEPTH, scale_slider
 from flowbias.explorer.views.own_data_scene import (
@@ -18,6 +18,7 @@ from flowbias.explorer.views.own_data_scene import (
     OwnDataScene,
     own_data_scene,
 )
+from flowbias.explorer.views.proof_words import distance_words
 from flowbias.solution import Status
 
 ARCHIVE = "flowbias-limit.npz"
@@ -113,6 +114,7 @@ class OwnDataView(View[OwnDataScene]):
             f"{LARGEST_TABLE} numbers; it stays on this computer",
             (".csv", ".npz"),
             LARGEST_FILE,
+            read_upload,
         ),
         scale_slider(-3.0),
         DEPTH,
@@ -131,11 +133,11 @@ class OwnDataView(View[OwnDataScene]):
         certificate = solution.certificate
         return " ".join(
             [
-                f"{source}: {samples} samples, {features} features.",
-                f"The limit has {count_above_negligible(solution.w)} coefficients above 1e-6 of "
-                f"the largest; {solution.status.name}: feasibility {certificate.feasibility:.0e}, "
-                f"gap {certificate.gap:.0e}, within {certificate.error_bound:.0e} of the exact "
-                f"limit. {_MEANS[solution.status]}",
+                f"{source}: samples {samples}, features {features}.",
+                f"Coefficients of the limit above 1e-6 of the largest: "
+                f"{count_above_negligible(solution.w)}. {solution.status.name}: feasibility "
+                f"{certificate.feasibility:.0e}, gap {certificate.gap:.0e}, "
+                f"{distance_words(solution)}. {_MEANS[solution.status]}",
                 scene.extremes.words(solution.w),
                 _hidden(scene),
             ]
@@ -165,7 +167,7 @@ class OwnDataView(View[OwnDataScene]):
 
 def _hidden(scene: OwnDataScene) -> str:
     hidden = len(scene.solution.w) - len(scene.shown)
-    return f"{hidden} small coefficients are not drawn." if hidden else ""
+    return f"Small coefficients that are not drawn: {hidden}." if hidden else ""
 
 
 CODE = """\

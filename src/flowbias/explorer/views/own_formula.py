@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowbias.derive.verdict import Verdict
 from flowbias.explorer.controls import Choice, Slider, Text
 from flowbias.explorer.drawing import (
     CURVES,
@@ -20,16 +19,16 @@ from flowbias.explorer.formula.equations import LONGEST as LONGEST_EQUATIONS
 from flowbias.explorer.formula.equations import MOST, read_equations
 from flowbias.explorer.formula.tokens import LONGEST
 from flowbias.explorer.view import Drawn, Pictures, Settings, View
-from flowbias.explorer.views.own_formula_scene import OwnFormulaScene, Start, own_formula_scene
+from flowbias.explorer.views.own_formula_scene import (
+    RESIDUAL,
+    OwnFormulaScene,
+    Start,
+    load_torch,
+    own_formula_scene,
+)
+from flowbias.explorer.views.own_formula_words import words_of
 
 _DASHES = ("solid", "dashed", "dotted")
-_MEANS = {
-    Verdict.MIRROR_FLOW: "Gradient flow minimizes a potential of w alone.",
-    Verdict.WARPED: "Gradient flow minimizes a potential of w alone, at a changing speed.",
-    Verdict.NONE: "No potential of w alone explains where it goes; the flow can only be followed.",
-    Verdict.INCONCLUSIVE: "The tests do not decide whether there is a potential.",
-}
-_HOLDS = {True: "yes", False: "no", None: "-"}
 
 
 class OwnFormulaPictures(Pictures[OwnFormulaScene]):
@@ -116,6 +115,7 @@ class OwnFormulaPictures(Pictures[OwnFormulaScene]):
                 legend_label=f"w{'₁₂₃'[i]}",
             )
         legend_above(made)
+        self._names = made.legend[0].items
         return made
 
     def show(self, scene: OwnFormulaScene) -> None:
@@ -138,6 +138,7 @@ class OwnFormulaPictures(Pictures[OwnFormulaScene]):
         # Time 0 has no place on a logarithmic axis.
         later = scene.trajectory.t > 0.0
         for i in range(MOST):
+            self._names[i].visible = i < w.shape[1]
             shown = later & (i < w.shape[1])
             column = min(i, w.shape[1] - 1)
             self._of[f"w{i}"].data = {
@@ -174,6 +175,9 @@ class OwnFormulaView(View[OwnFormulaScene]):
         ),
     )
 
+    def warm_up(self) -> None:
+        load_torch()
+
     def scene(self, settings: Settings) -> OwnFormulaScene:
         return own_formula_scene(
             start_of(settings), settings["equations"], settings["solve"] == "certify"
@@ -183,17 +187,7 @@ class OwnFormulaView(View[OwnFormulaScene]):
         return OwnFormulaPictures()
 
     def text(self, scene: OwnFormulaScene) -> str:
-        report = scene.report
-        paragraphs = [
-            f"w = `{scene.function.tree}`: **{report.verdict.value}**. {_MEANS[report.verdict]} "
-            f"Because {report.reason}.",
-            f"{_end(scene)} {scene.extremes.words(scene.end)} {_picture(scene)}",
-            "Tests made at the start and at random points that the flow can reach:",
-            "\n".join(
-                f"* {item.name}: {_HOLDS[item.holds]}; {item.summary}" for item in report.evidence
-            ),
-        ]
-        return "\n\n".join(paragraphs)
+        return words_of(scene)
 
     def code(self, settings: Settings) -> str:
         problem = read_equations(settings["equations"])
@@ -203,6 +197,7 @@ class OwnFormulaView(View[OwnFormulaScene]):
         return CODE.format(
             torch="import torch\n" if "torch." in function.source() else "",
             function=function.source(),
+            residual=RESIDUAL,
             X=problem.X.tolist(),
             y=problem.y.tolist(),
             theta=start.theta(problem.X.shape[1]).tolist(),
@@ -215,32 +210,9 @@ def start_of(settings: Settings) -> Start:
     return Start(settings["formula"], settings["log_scale"], settings["ratio"])
 
 
-def _end(scene: OwnFormulaScene) -> str:
-    place = ", ".join(f"{value:.4g}" for value in scene.end)
-    residual = float(scene.trajectory.residual[-1])
-    if scene.solution is None:
-        return (
-            f"The flow, followed to a residual of {residual:.0e}, ends at ({place}): an "
-            "integration, not a certificate."
-        )
-    certificate = scene.solution.certificate
-    return (
-        f"The limit is ({place}), {scene.solution.status.name}: feasibility "
-        f"{certificate.feasibility:.0e}, gap {certificate.gap:.0e}."
-    )
-
-
-def _picture(scene: OwnFormulaScene) -> str:
-    if scene.levels:
-        return ""
-    if scene.problem.X.shape[1] > 2:
-        return "With three coefficients no level sets are drawn."
-    return "Coordinates share a parameter: level sets would take too long and are not drawn."
-
-
 SOLVED = """\
 if report.potential is not None:
-    sol = report.limit(X, y)
+    sol = report.limit(X, y, throw=False)
     print(sol)
 """
 FOLLOWED = ""
@@ -258,7 +230,7 @@ X, y = np.array({X}), np.array({y})
 theta0 = np.array({theta})
 report = fb.derive.implicit_bias(F, theta0)
 print(report)
-trajectory = fb.flow(report.model, X, y, residual=1e-6)
+trajectory = fb.flow(report.model, X, y, residual={residual!r}, throw=False)
 {solve}
 fig, (plane, times) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 plane.plot(trajectory.w[:, 0], trajectory.w[:, 1], label="flow")

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
+from threading import Lock
+from typing import TypeVar
 
 import numpy as np
 from scipy.interpolate import CubicHermiteSpline
 
 from flowbias._threads import one_thread
 from flowbias._typing import FloatArray
-from flowbias.derive.parametrization import Parametrization, TooLongError
+from flowbias.derive.parametrization import TooLongError
 from flowbias.derive.report import Report, implicit_bias
 from flowbias.derive.unit_time_flow import NoWarp, along_dual, start_of
 from flowbias.explorer.formula.equations import read_equations
 from flowbias.explorer.formula.typed_function import TypedFunction
+from flowbias.explorer.formula.typed_parametrization import (
+    TypedParametrization,
+    UnfinishedError,
+    at_most,
+)
 from flowbias.explorer.views.geometry import SHARES_OF_LEVEL
 from flowbias.explorer.views.regime_words import Extremes
 from flowbias.flows.integrate import flow
 from flowbias.flows.trajectory import Trajectory
+from flowbias.models._base import Model
 from flowbias.problem import InputError, Regression
 from flowbias.solution import Solution
 
@@ -26,10 +36,19 @@ from flowbias.solution import Solution
 _KEPT = 8
 # Relative residual to which the flow is followed: no difference to the eye.
 RESIDUAL = 1e-6
+# Parts of the formula that tests, flow, limit and level sets may each evaluate: twice what
+# slow ones take (sqrt, log, degree 8), and no more than a few seconds.
+MOST_NODES = 100_000
+# The flow may take that many times as much: without it there is nothing to show.
+_FLOW = 3
 # Points of the potential of one coordinate, to each side of its start, and of the grid of levels.
 _POINTS, _GRID = 8, 81
 # A step that moves w by less than this share of what was meant has come to the end of the domain.
 _STUCK = 0.05
+
+Result = TypeVar("Result")
+# Forward derivatives of torch have one level in the whole process: threads would mix them up.
+_ONE_AT_A_TIME = Lock()
 
 
 @dataclass(frozen=True)
@@ -66,20 +85,29 @@ class OwnFormulaScene:
 
     function: TypedFunction
     problem: Regression
-    report: Report
+    # None where the tests were given up.
+    report: Report | None
     trajectory: Trajectory
-    # Certified, or None where it was not asked for or there is no potential.
+    # None where it was not asked for, the flow fits nothing, there is no potential, or it was given
+    # up.
     solution: Solution | None
     extremes: Extremes
     # What is shown of either axis.
     window: tuple[float, float]
     # (2, m) polylines, the one of the limit's own level first.
     levels: tuple[FloatArray, ...]
+    # What was given up, in words.
+    unfinished: tuple[str, ...]
 
     @property
     def end(self) -> FloatArray:
-        """The limit, or the end of the flow where it was not solved for."""
-        return self.trajectory.w[-1] if self.solution is None else self.solution.w
+        """The limit, or the end of the flow where none was certified."""
+        return _end(self.trajectory, self.solution)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the end solves the equations, as nearly as any w."""
+        return self.trajectory.status.ok
 
     @property
     def line(self) -> FloatArray:
@@ -96,16 +124,23 @@ def own_formula_scene(start: Start, equations: str, solve: bool) -> OwnFormulaSc
     """Derive, follow and (if asked) solve; InputError says what is wrong with what was typed."""
     problem = read_equations(equations)
     d = problem.X.shape[1]
-    report = _report(start, d)
-    with one_thread():
-        trajectory = flow(report.model, problem, residual=RESIDUAL)
+    model, report = _derived(start, d)
+    unfinished = ["the tests of the formula"] if report is None else []
+    with _ONE_AT_A_TIME, one_thread():
+        trajectory = bounded(lambda: _followed(report.model if report else model, problem), _FLOW)
+        if trajectory is None:
+            raise _never_ends(report)
         solution = None
-        if solve and report.potential is not None:
-            solution = report.limit(problem)
+        # Equations that the flow does not come to fit have no limit to certify.
+        solve = solve and trajectory.status.ok
+        if solve and report is not None and report.potential is not None:
+            solution = bounded(partial(report.limit, problem, throw=False))
+            unfinished += ["the certified limit"] if solution is None else []
         extremes = Extremes.of(problem)
-        end = trajectory.w[-1] if solution is None else solution.w
+        end = _end(trajectory, solution)
         window = _window(trajectory.w, end, extremes)
-        levels = _levels(start, end, window) if d == 2 else ()
+        levels = bounded(lambda: _levels(start, end, window)) if d == 2 else ()
+        unfinished += ["the level sets"] if levels is None else []
     return OwnFormulaScene(
         function=start.function(d),
         problem=problem,
@@ -114,20 +149,54 @@ def own_formula_scene(start: Start, equations: str, solve: bool) -> OwnFormulaSc
         solution=solution,
         extremes=extremes,
         window=window,
-        levels=levels,
+        levels=levels or (),
+        unfinished=tuple(unfinished),
     )
 
 
-@lru_cache(maxsize=_KEPT)
-def _report(start: Start, d: int) -> Report:
-    function = start.function(d)
+@cache
+def load_torch() -> None:
+    """Import torch and let it differentiate once, which both take seconds the first time."""
+    with suppress(InputError):
+        _derived(Start("u", 0.0, 1.0), 2)
+
+
+def bounded(work: Callable[[], Result], times: int = 1) -> Result | None:
+    """The result, or None where it takes too long."""
     try:
-        with one_thread():
-            return implicit_bias(function, start.theta(d), function.parameter_names)
+        with at_most(times * MOST_NODES):
+            return work()
+    except (UnfinishedError, TooLongError):
+        return None
+
+
+def _followed(model: Model, problem: Regression) -> Trajectory:
+    return flow(model, problem, residual=RESIDUAL, throw=False)
+
+
+def _never_ends(report: Report | None) -> InputError:
+    verdict = "not reached either" if report is None else report.verdict.value
+    most = _FLOW * MOST_NODES
+    return InputError(
+        f"formula: must have a flow that can be followed within {most} evaluations of its parts, "
+        f"got one that takes more (its verdict: {verdict}). Simplify it, or start elsewhere."
+    )
+
+
+def _end(trajectory: Trajectory, solution: Solution | None) -> FloatArray:
+    if solution is None or not solution.status.ok:
+        return np.asarray(trajectory.w[-1])
+    return solution.w
+
+
+@lru_cache(maxsize=_KEPT)
+def _derived(start: Start, d: int) -> tuple[TypedParametrization, Report | None]:
+    try:
+        model = TypedParametrization(start.function(d), start.theta(d))
     except ImportError as missing:
         raise InputError(f"formula: {missing}") from missing
-    except TooLongError as slow:
-        raise InputError(f"formula: {slow} Start elsewhere, or simplify it.") from slow
+    with _ONE_AT_A_TIME, one_thread():
+        return model, bounded(lambda: implicit_bias(model))
 
 
 def _window(path: FloatArray, end: FloatArray, extremes: Extremes) -> tuple[float, float]:
@@ -139,12 +208,17 @@ def _window(path: FloatArray, end: FloatArray, extremes: Extremes) -> tuple[floa
 
 
 def _levels(start: Start, end: FloatArray, window: tuple[float, float]) -> tuple[FloatArray, ...]:
-    """Level sets of Q(w) = q(w1) + q(w2); none where coordinates share a parameter."""
+    """Level sets of Q(w) = q(w1) + q(w2).
+
+    None where coordinates share a parameter, or where q cannot be followed away from the start.
+    """
     from contourpy import contour_generator
 
     if not start.function(1).separates:
         return ()
     section = section_of(start, window)
+    if section.w.size < 2:
+        return ()
     grid = np.linspace(section.w[0], section.w[-1], _GRID)
     one = section.at(grid)
     lines = contour_generator(grid, grid, np.add.outer(one, one))
@@ -159,7 +233,7 @@ def section_of(start: Start, window: tuple[float, float]) -> Section:
     One coordinate's gradient field commutes with itself, so that q is reached along the dual:
     steps of dz = (wanted step in w)/M, since dw/dz = M.
     """
-    model = Parametrization(start.function(1), start.theta(1))
+    model = TypedParametrization(start.function(1), start.theta(1))
     first = start_of(model)
     middle = float(model.initial[0])
     points = [(middle, 0.0, 0.0)]

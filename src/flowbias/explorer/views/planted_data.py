@@ -7,7 +7,6 @@ The population error, that of a new sample less the noise, is ||w - w_true||^2.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.explorer.controls import Slider
 from flowbias.explorer.drawing import FLOW, FRAME, TRUTH, legend_above, new_figure
 from flowbias.explorer.view import Drawn, Settings
+from flowbias.explorer.views.proof_words import distance_words
 from flowbias.solution import Solution
 
 if TYPE_CHECKING:
@@ -68,13 +68,7 @@ def population_error(w: FloatArray, w_true: FloatArray) -> FloatArray:
 
 def proof_of(solution: Solution) -> str:
     """How the solve ended, and what is proved of its result."""
-    bound = solution.certificate.error_bound
-    distance = (
-        f"proved distance to the exact limit at most {bound:.1e}"
-        if math.isfinite(bound)
-        else "no bound on the distance to the exact limit is proved"
-    )
-    return f"{solution.message}; {distance}"
+    return f"{solution.message}; {distance_words(solution)}"
 
 
 def empty_source(*columns: str) -> ColumnDataSource:

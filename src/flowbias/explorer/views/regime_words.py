@@ -53,6 +53,8 @@ class Extremes:
             numbers += " Several predictors have the least l1 norm; one of them is drawn."
         if max(kernel_l1, rich_l2) <= 1.0 + NEAR:
             return f"{numbers} The two extremes agree within {NEAR:.0%}."
+        if max(l1, l2) <= 1.0 + NEAR:
+            return f"{numbers} Within {NEAR:.0%} of both least norms."
         if l1 <= 1.0 + NEAR:
             return f"{numbers} Within {NEAR:.0%} of the least l1 norm: the **rich** regime."
         if l2 <= 1.0 + NEAR:

@@ -95,6 +95,7 @@ def _error_in_words(scene: SparseScene) -> str:
         f"From scale **{power_of_ten(scene.exponent)}** the flow ends with population error "
         f"**{here:.3g}**; the least l1 norm has {rich:.3g}, the least l2 norm {kernel:.3g}. "
         f"Of its {sparsity} largest coefficients {hits} belong to the truth."
+        f"{' Errors that small lie below the picture.' if here < _ERRORS[0] else ''}"
     )
 
 
@@ -103,7 +104,10 @@ def _norms_in_words(scene: SparseScene) -> str:
     l1, l2 = float(path.excess_l1(w)), float(path.excess_l2(w))
     l1_span, l2_span = path.excess_l1(path.least_l2), path.excess_l2(path.least_l1)
     if max(l1_span, l2_span) < _FLOOR:
-        return "One predictor alone fits these data best, so the scale changes nothing."
+        return (
+            "One predictor alone fits these data best, so the scale changes nothing; "
+            "excess norms of zero lie below the picture."
+        )
     size = f"Its l1 norm is {_percent(l1)} above the least possible, its l2 norm {_percent(l2)}"
     if l2 <= _LITTLE * l2_span:
         return f"{size}: this is the **kernel** end, where the l2 norm decides."
