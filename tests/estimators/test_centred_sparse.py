@@ -5,13 +5,9 @@ import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
 
-from flowbias.estimators import (
-    ImplicitBiasRegressor,
-    ImplicitBiasRegressorCV,
-    MinNormRegressor,
-    intercept,
-)
-from flowbias.estimators.centred_sparse import CentredSparseDesign
+from flowbias.estimators import ImplicitBiasRegressor, ImplicitBiasRegressorCV, MinNormRegressor
+from flowbias.estimators.intercepts import frames
+from flowbias.estimators.intercepts.centred_sparse import CentredSparseDesign
 from tests.designs.conformance import check_design
 
 RNG = np.random.default_rng(2)
@@ -40,9 +36,9 @@ def test_large_is_small(estimator, weight, monkeypatch):
     """The way for large X, taken on a small one, gives what its dense copy gives."""
     expected = estimator.fit(X.toarray(), Y, weight)
     coef, constant = expected.coef_, expected.intercept_
-    for module in ("flowbias.designs", "flowbias.estimators.intercept"):
+    for module in ("flowbias.designs", "flowbias.estimators.intercepts.frames"):
         monkeypatch.setattr(f"{module}.SMALL", 1)
-    assert intercept.is_large(X)
+    assert frames.is_large(X)
     fitted = estimator.fit(X, Y, weight)
     assert fitted.certificate_.ok
     # Certified to 1e-8, by two solvers.

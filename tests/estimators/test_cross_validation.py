@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor, ImplicitBiasRegressorCV, scale_walk
-from flowbias.estimators.intercept import Step
+from flowbias.estimators.intercepts.frames import Step
 from flowbias.models import DiagonalNet
 from flowbias.problem import Regression
 
@@ -150,7 +150,7 @@ def test_what_is_not_certified_is_never_chosen(monkeypatch):
         steps[best] = Step(steps[best].w, "no luck")
         return steps
 
-    monkeypatch.setattr("flowbias.estimators.intercept.walk", spoiled)
+    monkeypatch.setattr("flowbias.estimators.intercepts.frames.walk", spoiled)
     with pytest.warns(ConvergenceWarning, match=r"3 of 18 limits .* The first: no luck"):
         fitted = ImplicitBiasRegressorCV(log_scales=LOGS, cv=KFold(3)).fit(X, Y)
     assert np.isnan(fitted.mse_path_[best]).all()

@@ -7,9 +7,10 @@ from scipy.integrate import solve_ivp
 from sklearn.linear_model import LinearRegression
 
 import flowbias as fb
-from flowbias.estimators import ImplicitBiasRegressor, MinNormRegressor, trained_bias
-from flowbias.estimators.bias_elimination import _power_start, eliminate_bias
-from flowbias.estimators.trained_bias import TrainedBias
+from flowbias.estimators import ImplicitBiasRegressor, MinNormRegressor
+from flowbias.estimators.intercepts import trained_bias
+from flowbias.estimators.intercepts.bias_elimination import _power_start, eliminate_bias
+from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.limits.normal_equations import Effort
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.potentials import DepthPotential, Hypentropy, check_potential

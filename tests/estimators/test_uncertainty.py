@@ -8,8 +8,8 @@ from sklearn.exceptions import NotFittedError
 
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor, MinNormRegressor
-from flowbias.estimators.flow_response import flow_response
-from flowbias.estimators.uncertainty import uncertainty
+from flowbias.estimators.inference.flow_response import flow_response
+from flowbias.estimators.inference.uncertainty import uncertainty
 
 MODELS = [
     fb.L2(),

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flowbias as fb
-from flowbias.estimators import older_factor, refits, withdrawal
-from flowbias.estimators.linear_response import linear_response
-from flowbias.estimators.older_factor import MOST_FACTORIZATIONS, SOLVED, OlderFactor
-from flowbias.estimators.refits import leave_one_out_refits
-from flowbias.estimators.warm_newton import FINISHES
-from flowbias.estimators.weighted_rows import weighted_rows
+from flowbias.estimators.inference import older_factor, refits, withdrawal
+from flowbias.estimators.inference.linear_response import linear_response
+from flowbias.estimators.inference.older_factor import MOST_FACTORIZATIONS, SOLVED, OlderFactor
+from flowbias.estimators.inference.refits import leave_one_out_refits
+from flowbias.estimators.inference.warm_newton import FINISHES
+from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.limits.normal_equations import Effort, NormalEquations
 
 N, D = 12, 40

@@ -20,8 +20,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from flowbias._typing import FloatArray
 from flowbias.estimators.fitting import fit_outputs, outputs_at_scales, warn_of
-from flowbias.estimators.inference import LimitInference
-from flowbias.estimators.intercept import FRAMES, Frame, frame_of
+from flowbias.estimators.inference.limit_inference import LimitInference
+from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of
 from flowbias.estimators.regressors import ImplicitBiasRegressor, LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import log_scales_of, network

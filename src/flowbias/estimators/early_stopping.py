@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_X_y
 
 from flowbias._typing import FloatArray
 from flowbias.estimators.fitting import fit_outputs
-from flowbias.estimators.intercept import FRAMES, Frame, frame_of
+from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of
 from flowbias.estimators.mirror_frame import MirrorFrame, mirror_frame, root_weights
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data

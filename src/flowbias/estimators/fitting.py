@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from flowbias._typing import FloatArray
 from flowbias.certificates import Certificate
-from flowbias.estimators.intercept import Frame
+from flowbias.estimators.intercepts.frames import Frame
 from flowbias.estimators.scale_walk import Step
 from flowbias.potentials import L2
 from flowbias.solution import Solution, Stats, Status

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_X_y
 
 from flowbias._typing import FloatArray
 from flowbias.estimators.fitting import fit_scales, warn_of
-from flowbias.estimators.intercept import plain
+from flowbias.estimators.intercepts.frames import plain
 from flowbias.estimators.samples import Samples
 from flowbias.estimators.start import log_scales_of, network
 from flowbias.limits.solve import check_tol

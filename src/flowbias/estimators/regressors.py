@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from flowbias._typing import FloatArray
 from flowbias.estimators.fitting import Fit, Solve, fit_outputs
-from flowbias.estimators.inference import LimitInference
-from flowbias.estimators.intercept import FRAMES, Frame, frame_of, refuse_large
+from flowbias.estimators.inference.limit_inference import LimitInference
+from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of, refuse_large
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import network
 from flowbias.limits.min_norm import min_norm

@@ -8,7 +8,7 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.designs import design_of
-from flowbias.estimators.intercept import Frame, as_array
+from flowbias.estimators.intercepts.frames import Frame, as_array
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.potentials.scale import read_real, require
 from flowbias.problem import InputError

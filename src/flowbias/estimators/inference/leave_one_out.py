@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray, Mask
-from flowbias.estimators.linear_response import LinearResponse, linear_response
-from flowbias.estimators.weighted_rows import weighted_rows
+from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
+from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.limits.routes import HasPotential
 from flowbias.problem import InputError, as_regression
 

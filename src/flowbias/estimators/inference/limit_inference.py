@@ -15,14 +15,14 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.intercept import Frame, frame_of
-from flowbias.estimators.leave_one_out import check_one_can_be_left_out, residuals_of
-from flowbias.estimators.linear_response import LinearResponse, linear_response
+from flowbias.estimators.inference.leave_one_out import check_one_can_be_left_out, residuals_of
+from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
+from flowbias.estimators.inference.refits import refits_of
+from flowbias.estimators.inference.uncertainty import Uncertainty, uncertainty_of
+from flowbias.estimators.inference.weighted_rows import Rows
+from flowbias.estimators.intercepts.frames import Frame, frame_of
 from flowbias.estimators.mirror_frame import mirror_frame, root_weights
-from flowbias.estimators.refits import refits_of
 from flowbias.estimators.samples import Samples, read_data
-from flowbias.estimators.uncertainty import Uncertainty, uncertainty_of
-from flowbias.estimators.weighted_rows import Rows
 from flowbias.problem import Regression
 
 

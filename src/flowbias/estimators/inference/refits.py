@@ -23,15 +23,15 @@ from flowbias._drawing import picture, stems
 from flowbias._html import facts
 from flowbias._typing import FloatArray, Mask
 from flowbias.certificates import certify
-from flowbias.estimators.centring import without
-from flowbias.estimators.leave_one_out import (
+from flowbias.estimators.inference.leave_one_out import (
     check_one_can_be_left_out,
     is_interpolated,
     residuals_of,
 )
-from flowbias.estimators.linear_response import LinearResponse, linear_response
-from flowbias.estimators.warm_newton import FINISHES, Finish, Prediction
-from flowbias.estimators.weighted_rows import weighted_rows
+from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
+from flowbias.estimators.inference.warm_newton import FINISHES, Finish, Prediction
+from flowbias.estimators.inference.weighted_rows import weighted_rows
+from flowbias.estimators.intercepts.centring import without
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.routes import HasPotential
 from flowbias.limits.solve import limit

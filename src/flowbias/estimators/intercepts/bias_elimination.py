@@ -28,7 +28,7 @@ import scipy.linalg
 import scipy.optimize
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.centring import centred, without
+from flowbias.estimators.intercepts.centring import centred, without
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.routes import HasPotential, power_sides
 from flowbias.limits.solve import limit_with_state

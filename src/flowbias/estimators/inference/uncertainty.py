@@ -31,10 +31,10 @@ import numpy as np
 from flowbias._drawing import picture, stems
 from flowbias._html import facts
 from flowbias._typing import FloatArray
-from flowbias.estimators.intercept import as_array
-from flowbias.estimators.leave_one_out import is_interpolated
-from flowbias.estimators.linear_response import LinearResponse, linear_response
-from flowbias.estimators.weighted_rows import weighted_rows
+from flowbias.estimators.inference.leave_one_out import is_interpolated
+from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
+from flowbias.estimators.inference.weighted_rows import weighted_rows
+from flowbias.estimators.intercepts.frames import as_array
 from flowbias.limits.routes import HasPotential
 from flowbias.models.lifted_input import as_float, shown
 from flowbias.problem import InputError

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.linear_response import LinearResponse
-from flowbias.estimators.older_factor import OlderFactor
-from flowbias.estimators.withdrawal import Withdrawal
+from flowbias.estimators.inference.linear_response import LinearResponse
+from flowbias.estimators.inference.older_factor import OlderFactor
+from flowbias.estimators.inference.withdrawal import Withdrawal
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.interior_point import State
 from flowbias.limits.normal_equations import Effort

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.centring import without
+from flowbias.estimators.intercepts.centring import without
 from flowbias.problem import InputError, Regression, as_regression, checked_array
 
 

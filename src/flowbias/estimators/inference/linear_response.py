@@ -15,7 +15,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.weighted_rows import Rows
+from flowbias.estimators.inference.weighted_rows import Rows
 from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.limits.routes import HasPotential
 from flowbias.limits.solve import limit

@@ -17,11 +17,11 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.designs import SMALL
-from flowbias.estimators.centred_sparse import CentredSparseDesign
-from flowbias.estimators.centring import centred as less_mean
+from flowbias.estimators.intercepts.centred_sparse import CentredSparseDesign
+from flowbias.estimators.intercepts.centring import centred as less_mean
+from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.estimators.samples import Samples, is_sparse
 from flowbias.estimators.scale_walk import Step, step_of, walk
-from flowbias.estimators.trained_bias import TrainedBias
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit
 from flowbias.problem import InputError

@@ -17,7 +17,7 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.certificates import Certificate, certify
-from flowbias.estimators.bias_elimination import eliminate_bias
+from flowbias.estimators.intercepts.bias_elimination import eliminate_bias
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.models import MirrorModel

@@ -1,0 +1,1 @@
+"""How far a fitted limit can be trusted: left-out samples, refits, degrees of freedom, errors."""
