@@ -1,5 +1,7 @@
 """Both meanings of an intercept, each against something that knows nothing of the other code."""
 
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -173,6 +175,15 @@ def test_a_dual_too_small_for_a_double_is_not_certified():
     # w = y / x = 1e-221 and its dual is w / x: no double.
     with pytest.raises(fb.SolveError, match="not certified"):
         ImplicitBiasRegressor(scale=0.3, fit_intercept="trained").fit([[1e120]], [-1e-101])
+
+
+def test_biases_whose_limits_leave_the_doubles_are_passed_in_silence():
+    X = np.array([[9e11, 9.1e11], [-7.5e-2, -7.4e-2], [5.5e-20, 5.6e-20]])
+    y = np.array([-4.5e99, 2e100, -1.5e100])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(fb.SolveError, match="not certified"):
+            ImplicitBiasRegressor(scale=0.3, fit_intercept="trained").fit(X, y)
 
 
 def test_a_trained_bias_of_over_determined_data_is_least_squares():

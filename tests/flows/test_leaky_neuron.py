@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 from flowbias.flows.journey import FlowRequest
+from flowbias.flows.leaky_neuron.events import _root
 from flowbias.flows.leaky_neuron.field import LeakyStart, PatternField
 from flowbias.flows.leaky_neuron.follow import follow_leaky
 from flowbias.flows.trajectory import FlowError, FlowStatus
@@ -345,3 +346,15 @@ def test_unknown_route():
     model, X, y = held(0.3)
     with pytest.raises(InputError, match="route: must be 'patterns'"):
         flow(model, X, y, route="dual")
+
+
+class AlwaysPositive:
+    """A margin that is above zero wherever it is asked for by itself."""
+
+    def margins(self, states):
+        return np.full((len(states), 1), 1e-17)
+
+
+def test_a_margin_that_is_zero_to_rounding_switches_at_the_end_of_its_step():
+    # Evaluated together with other points it was seen below zero; alone it is not.
+    assert _root(AlwaysPositive(), lambda time: np.zeros(2), (0.25, 0.5), 0) == 0.5

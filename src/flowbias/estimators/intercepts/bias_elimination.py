@@ -116,8 +116,9 @@ class _Elimination:
         self.effort.steps += inner.stats.steps
         return inner.w, base + start.dual_unit * without(self.e, inner.dual)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def excess(self, t: float) -> float:
-        """h(t)."""
+        """h(t); not finite where a start is so biased that its limit leaves the double range."""
         w, _ = self.at(t)
         own = t * float(self.e @ self.e) / self.network.mirror_rate
         return float(self.e @ (self.y - self.X @ w)) - own
@@ -140,8 +141,8 @@ class _Elimination:
         """The root of h between 0 and `end`, where first = h(0)."""
 
         def h(t: float) -> float:
-            # A start so biased that its limit leaves the double range lies beyond the root; as far
-            # on the other side as h(0), for want of a better guess.
+            # Out of the double range means beyond the root; as far on the other side as h(0), for
+            # want of a better guess.
             excess = self.excess(t)
             return excess if np.isfinite(excess) else -first
 

@@ -77,4 +77,7 @@ def _root(
             jumps = index >= len(pattern.sides) or bool(pattern.start.bends[index])
             return begin if jumps else end
         begin = float(risen)
+    if margin(end) >= 0.0:
+        # Below zero when all looks were evaluated at once: it is zero to rounding.
+        return end
     return float(brentq(margin, begin, end, xtol=4.0 * EPS * end, rtol=4.0 * EPS))
