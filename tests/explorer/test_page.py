@@ -14,7 +14,7 @@ from flowbias.explorer import catalogue
 from flowbias.explorer.address import last_texts, settings_of
 from flowbias.explorer.controls import Choice, Slider, Text
 from flowbias.explorer.newest import Newest
-from flowbias.explorer.page import Tab, Wish, explore, prose
+from flowbias.explorer.page import HEAD_START, Tab, Wish, explore, prose
 from flowbias.explorer.widgets import widget
 from tests.explorer.toy import ToyView
 
@@ -98,7 +98,7 @@ def test_what_is_overtaken_is_never_computed():
     def compute(wish):
         go.wait(10)
         computed.append(wish)
-        return wish
+        yield wish
 
     def deliver(found):
         delivered.append(found)
@@ -122,7 +122,7 @@ def test_a_failure_does_not_block_what_comes_after():
     def compute(wish):
         if wish == "bad":
             raise RuntimeError("boom")
-        return wish
+        yield wish
 
     with ThreadPoolExecutor(1) as pool:
         newest = Newest(pool, compute, delivered.append)
@@ -140,7 +140,7 @@ def test_a_closed_tab_gets_nothing_more():
         computed.append(wish)
         started.set()
         go.wait(10)
-        return wish
+        yield wish
 
     with ThreadPoolExecutor(1) as pool:
         newest = Newest(pool, compute, delivered.append)
@@ -153,6 +153,35 @@ def test_a_closed_tab_gets_nothing_more():
         for _ in range(2):
             pool.submit(lambda: None).result()
     assert (computed, delivered) == ([1], [])
+
+
+@pytest.mark.parametrize(
+    ("then", "expected"),
+    [
+        (lambda newest: None, ["1 first", "1 whole"]),
+        (lambda newest: newest.ask(2), ["1 first", "2 first", "2 whole"]),
+        (lambda newest: newest.close(), ["1 first"]),
+    ],
+)
+def test_a_newer_wish_ends_what_is_left_of_an_older_one(then, expected):
+    computed, delivered = [], []
+
+    def compute(wish):
+        for part in ("first", "whole"):
+            computed.append(f"{wish} {part}")
+            yield f"{wish} {part}"
+
+    def deliver(found):
+        delivered.append(found)
+        if found == "1 first":
+            then(newest)
+
+    with ThreadPoolExecutor(1) as pool:
+        newest = Newest(pool, compute, deliver)
+        newest.ask(1)
+        for _ in range(2):
+            pool.submit(lambda: None).result()
+    assert computed == delivered == expected
 
 
 # --- a tab -----------------------------------------------------------------------------------
@@ -174,6 +203,9 @@ class Page:
         from bokeh.document import Document
 
         self.document = Document()
+        # Bokeh's server runs them in this order; a document alone keeps them in none.
+        self.due = []
+        self.document.add_next_tick_callback = self.due.append
         self.tab = Tab(self.document, ToyView(), AtOnce())
         self.serial = 0
 
@@ -182,9 +214,8 @@ class Page:
         message = {"kind": kind, "serial": self.serial, "texts": texts or {}, **more}
         asked = self.document.get_model_by_name("asked")
         asked.data = {"json": [json.dumps(message)]}
-        for callback in self.document.session_callbacks:
-            self.document.remove_next_tick_callback(callback)
-            callback.callback()
+        while self.due:
+            self.due.pop(0)()
         return self.answer
 
     @property
@@ -209,6 +240,31 @@ def test_a_wish_is_drawn_and_told(page):
     assert answer["text"] == "<p>The slope is <strong>1.5</strong>, the word up.</p>\n"
     assert answer["code"] == "slope = 1.5"
     assert answer["downloads"] == [{"name": "slope.txt", "label": "The slope"}]
+
+
+def test_a_first_scene_is_shown_and_then_the_whole_one(page, monkeypatch):
+    told = []
+    monkeypatch.setattr(page.tab, "_tell", lambda answer: told.append((page.drawn, answer)))
+    page.document.get_model_by_name("answer").data = {"json": ["{}"]}
+    page.send(texts={"slope": "2", "word": "slow"})
+    assert [drawn for drawn, _ in told] == [[0.0], [2.0]]
+    assert [answer["serial"] for _, answer in told] == [1, 1]
+    slopes = ("<strong>0</strong>", "<strong>2</strong>")
+    assert all(slope in answer["text"] for slope, (_, answer) in zip(slopes, told, strict=True))
+    page.send(texts={"slope": "2"})
+    assert len(told) == 3
+
+
+def test_a_first_scene_has_a_head_start(monkeypatch):
+    rests, view = [], ToyView()
+    monkeypatch.setattr("flowbias.explorer.page.time.sleep", rests.append)
+    for word in ("quick", "slow"):
+        found = explore(view, Wish(1, settings_of(view.controls, {"word": word})))
+        next(found)
+        assert rests == []
+        found = list(found)
+    assert len(found) == 1
+    assert rests == [HEAD_START]
 
 
 def test_a_refused_setting_is_told_and_the_page_goes_on(page):
@@ -289,4 +345,5 @@ def test_a_text_cannot_bring_its_own_tags():
 def test_explore_never_raises():
     view = ToyView()
     settings = settings_of(view.controls, {"word": "bug"})
-    assert "ZeroDivisionError" in explore(view, Wish(3, settings)).error
+    (found,) = explore(view, Wish(3, settings))
+    assert "ZeroDivisionError" in found.error

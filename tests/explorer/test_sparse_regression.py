@@ -136,6 +136,68 @@ def test_a_moving_cursor_keeps_the_path_and_the_curves() -> None:
     assert pictures._curves._support.data is not drawn
 
 
+def test_the_first_scene_has_the_numbers_of_the_whole_one() -> None:
+    scenes.sweep_of.cache_clear()
+    chosen = SMALL | {"log_scale": -1.0}
+    first = VIEW.first_scene(chosen)
+    whole = VIEW.scene(chosen)
+    assert first is not None
+    assert first.path is None
+    assert whole.path is not None
+    # Drawn and solved once, so they are the same arrays.
+    assert first == replace(whole, path=None)
+    assert VIEW.first_scene(chosen) is None
+    assert VIEW.first_scene(chosen | {"log_scale": -2.0}) is None
+    assert VIEW.first_scene(chosen | {"depth": 3.0}) is not None
+
+
+def test_curves_of_other_data_are_faint_until_their_own_are_there() -> None:
+    scenes.sweep_of.cache_clear()
+    pictures, whole = SparsePictures(), scene_at(-1.0)
+    other = SMALL | {"log_scale": -2.0, "seed": 4.0}
+    first = VIEW.first_scene(other)
+    assert first is not None
+    lines = [
+        line
+        for drawn in pictures.figures[:3]
+        for line in drawn.figure.renderers
+        if type(line.glyph).__name__ == "Line"
+    ]
+    assert len(lines) == 7
+    pictures.show(whole)
+    assert not any(line.muted for line in lines)
+    along = pictures._along.data
+    pictures.show(first)
+    assert all(line.muted and line.muted_glyph.line_alpha <= 0.2 for line in lines)
+    assert pictures._along.data is along
+    w, point = first.at_cursor.w, pictures._points.data
+    assert point["x"] == [place(-2.0)]
+    assert point["error"] == [np.square(w - first.w_true).sum()]
+    # Relative to least norms that are not known yet.
+    assert np.isnan([point["l1"], point["l2"]]).all()
+    np.testing.assert_array_equal(pictures._stems._stems.data["w"], w)
+    # Back to the data whose curves are still there, and on to those that were waited for.
+    for scene in (whole, first, VIEW.scene(other)):
+        pictures.show(scene)
+        assert all(line.muted == (scene is first) for line in lines)
+    assert pictures._along.data is not along
+
+
+def test_words_say_that_curves_are_still_to_come() -> None:
+    scenes.sweep_of.cache_clear()
+    chosen = SMALL | {"log_scale": -1.0}
+    first = VIEW.first_scene(chosen)
+    assert first is not None
+    text, whole = VIEW.text(first), VIEW.text(VIEW.scene(chosen))
+    assert "23 limits on the curves are being computed; faint curves belong" in text
+    assert "being computed" not in whole
+    error = f"population error **{np.square(first.at_cursor.w - first.w_true).sum():.3g}**"
+    for part in (error, "largest coefficients", "At the cursor: certified"):
+        assert part in text
+        assert part in whole
+    assert "are certified" not in text
+
+
 def test_pictures_show_the_scene() -> None:
     scene, pictures = scene_at(-2.0), SparsePictures()
     pictures.show(scene)
@@ -235,7 +297,7 @@ def test_limits_that_failed_are_counted(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(scenes, "limit_path", half_done)
     assert scene_at(-1.0, seed=49.0).path.uncertified == 2
-    scenes._path.cache_clear()
+    scenes.sweep_of.cache_clear()
 
 
 @pytest.mark.parametrize(

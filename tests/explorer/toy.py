@@ -46,6 +46,9 @@ class ToyView(View):
             raise ZeroDivisionError("of a kind")
         return dict(settings)
 
+    def first_scene(self, settings):
+        return dict(settings) | {"slope": 0.0} if settings["word"] == "slow" else None
+
     def pictures(self):
         return ToyPictures()
 

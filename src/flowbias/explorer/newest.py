@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from threading import Lock
 from typing import Generic, TypeVar
@@ -12,10 +12,17 @@ Found = TypeVar("Found")
 
 
 class Newest(Generic[Wish, Found]):
-    """Computes one wish at a time; of those that come meanwhile, the last one is next."""
+    """Computes one wish at a time; of those that come meanwhile, the last one is next.
+
+    A wish may be answered more than once, each time better: what is found is delivered as soon as
+    it is there, and a newer wish ends what is left of an older one.
+    """
 
     def __init__(
-        self, pool: Executor, compute: Callable[[Wish], Found], deliver: Callable[[Found], None]
+        self,
+        pool: Executor,
+        compute: Callable[[Wish], Iterable[Found]],
+        deliver: Callable[[Found], None],
     ) -> None:
         self._pool, self._compute, self._deliver = pool, compute, deliver
         self._lock = Lock()
@@ -45,9 +52,11 @@ class Newest(Generic[Wish, Found]):
             wish, self._waiting = self._waiting, []
         try:
             for one in wish:
-                found = self._compute(one)
-                if not self._closed:
-                    self._deliver(found)
+                for found in self._compute(one):
+                    if not self._closed:
+                        self._deliver(found)
+                    if self._closed or self._waiting:
+                        break
         finally:
             with self._lock:
                 self._busy = bool(self._waiting)

@@ -7,7 +7,8 @@ import binascii
 import json
 import logging
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cache, partial
@@ -35,6 +36,9 @@ BUG = (
     "Something unexpected went wrong ({error}). It is written to the terminal that runs "
     "`flowbias explore`; move a control to go on."
 )
+# Seconds in which a first scene is sent and mostly drawn: solving at the same time takes the
+# processor from that, and the first picture comes later.
+HEAD_START = 0.12
 _log = logging.getLogger("flowbias.explorer")
 
 
@@ -58,22 +62,26 @@ class Found:
     error: str = ""
 
 
-def explore(view: View[Any], wish: Wish) -> Found:
-    """Everything that a wish needs computed. Never raises: the page has to go on."""
+def explore(view: View[Any], wish: Wish) -> Iterator[Found]:
+    """The first scene if there is one, then the whole. Never raises: the page has to go on."""
     try:
-        scene = view.scene(wish.settings)
-        return Found(
-            wish.serial,
-            scene,
-            prose(view.text(scene)),
-            view.code(wish.settings),
-            view.downloads(scene),
-        )
+        first = view.first_scene(wish.settings)
+        if first is not None:
+            yield presented(view, wish, first)
+            time.sleep(HEAD_START)
+        yield presented(view, wish, view.scene(wish.settings))
     except EXPECTED as error:
-        return Found(wish.serial, error=str(error))
+        yield Found(wish.serial, error=str(error))
     except Exception as error:
         _log.exception("view %s failed for %s", view.name, shortened(wish.settings))
-        return Found(wish.serial, error=BUG.format(error=f"{type(error).__name__}: {error}"))
+        yield Found(wish.serial, error=BUG.format(error=f"{type(error).__name__}: {error}"))
+
+
+def presented(view: View[Any], wish: Wish, scene: Any) -> Found:
+    """A scene with all that the page shows beside it."""
+    return Found(
+        wish.serial, scene, prose(view.text(scene)), view.code(wish.settings), view.downloads(scene)
+    )
 
 
 def shortened(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -62,6 +62,13 @@ class View(ABC, Generic[Scene]):
     def scene(self, settings: Settings) -> Scene:
         """All numbers of the view. Raises InputError or SolveError, whose text the page shows."""
 
+    def first_scene(self, settings: Settings) -> Scene | None:
+        """What can be shown while `scene` is computed; None where nothing is quicker than that.
+
+        Pictures, text and downloads take it like any other and have to say what is missing in it.
+        """
+        return None
+
     @abstractmethod
     def pictures(self) -> Pictures[Scene]:
         """New figures, still empty."""

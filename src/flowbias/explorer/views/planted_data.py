@@ -82,9 +82,16 @@ class Coefficients:
 
     def __init__(self, plot: figure) -> None:
         self._support, self._rest = empty_source("x", "w"), empty_source("x", "w")
-        plot.line("x", "w", source=self._rest, color=FRAME, alpha=0.6, legend_label="others")
-        plot.line(
-            "x", "w", source=self._support, color=TRUTH, line_width=3, legend_label="in the truth"
+        self.lines = (
+            plot.line("x", "w", source=self._rest, color=FRAME, alpha=0.6, legend_label="others"),
+            plot.line(
+                "x",
+                "w",
+                source=self._support,
+                color=TRUTH,
+                line_width=3,
+                legend_label="in the truth",
+            ),
         )
 
     def show(self, x: FloatArray, w: FloatArray, w_true: FloatArray) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from flowbias._typing import FloatArray
 from flowbias.explorer.controls import Control, Slider, power_of_ten
 from flowbias.explorer.drawing import FLOW, KERNEL, RICH, legend_above, new_figure
 from flowbias.explorer.view import Drawn, Pictures, Settings, View
@@ -20,6 +21,7 @@ from flowbias.explorer.views.planted_data import (
     Coefficients,
     Planted,
     empty_source,
+    population_error,
     proof_of,
 )
 from flowbias.explorer.views.sparse_regression_scene import (
@@ -27,6 +29,7 @@ from flowbias.explorer.views.sparse_regression_scene import (
     PATH_EXPONENTS,
     ScalePath,
     SparseScene,
+    first_scene_of,
     place,
     scene_of,
 )
@@ -40,6 +43,10 @@ _LITTLE = 0.01
 _FLOOR, _OUT_OF_SIGHT = 1e-6, 1e-12
 _ERRORS = (3e-4, 30.0)
 _TICKS = (2, 0, -2, -4, -10, -30, -100, -300)
+_TO_COME = (
+    f"The {len(PATH_EXPONENTS)} limits on the curves are being computed; "
+    "faint curves belong to the settings before."
+)
 
 
 class SparseRegressionView(View[SparseScene]):
@@ -70,11 +77,21 @@ class SparseRegressionView(View[SparseScene]):
     def scene(self, settings: Settings) -> SparseScene:
         return scene_of(settings)
 
+    def first_scene(self, settings: Settings) -> SparseScene | None:
+        return first_scene_of(settings)
+
     def pictures(self) -> SparsePictures:
         return SparsePictures()
 
     def text(self, scene: SparseScene) -> str:
-        return "\n\n".join((_error_in_words(scene), _norms_in_words(scene), _proof(scene)))
+        path, proof = scene.path, f"At the cursor: {proof_of(scene.at_cursor)}."
+        if path is None:
+            parts = (f"{_error_in_words(scene)}. {_hits(scene)}", _TO_COME, proof)
+        else:
+            error = f"{_error_in_words(scene)}; {_ends_in_words(path)}. {_hits(scene)}"
+            norms = _norms_in_words(path, scene.at_cursor.w)
+            parts = (error, norms, f"{proof} {_curves_in_words(path)}")
+        return "\n\n".join(parts)
 
     def code(self, settings: Settings) -> str:
         return _SCRIPT.format(
@@ -86,21 +103,31 @@ class SparseRegressionView(View[SparseScene]):
 
 
 def _error_in_words(scene: SparseScene) -> str:
-    path, w = scene.path, scene.at_cursor.w
-    here, rich, kernel = (float(path.error(one)) for one in (w, path.least_l1, path.least_l2))
-    sparsity = scene.planted.sparsity
-    found = np.argsort(-np.abs(w))[:sparsity]
-    hits = int(np.count_nonzero(path.w_true[found]))
     return (
         f"From scale **{power_of_ten(scene.exponent)}** the flow ends with population error "
-        f"**{here:.3g}**; the least l1 norm has {rich:.3g}, the least l2 norm {kernel:.3g}. "
-        f"Of its {sparsity} largest coefficients {hits} belong to the truth."
-        f"{' Errors that small lie below the picture.' if here < _ERRORS[0] else ''}"
+        f"**{_error(scene):.3g}**"
     )
 
 
-def _norms_in_words(scene: SparseScene) -> str:
-    path, w = scene.path, scene.at_cursor.w
+def _error(scene: SparseScene) -> float:
+    return float(population_error(scene.at_cursor.w, scene.w_true))
+
+
+def _ends_in_words(path: ScalePath) -> str:
+    rich, kernel = (float(path.error(one)) for one in (path.least_l1, path.least_l2))
+    return f"the least l1 norm has {rich:.3g}, the least l2 norm {kernel:.3g}"
+
+
+def _hits(scene: SparseScene) -> str:
+    found = np.argsort(-np.abs(scene.at_cursor.w))[: scene.sparsity]
+    hits = int(np.count_nonzero(scene.w_true[found]))
+    return (
+        f"Of its {scene.sparsity} largest coefficients {hits} belong to the truth."
+        f"{' Errors that small lie below the picture.' if _error(scene) < _ERRORS[0] else ''}"
+    )
+
+
+def _norms_in_words(path: ScalePath, w: FloatArray) -> str:
     l1, l2 = float(path.excess_l1(w)), float(path.excess_l2(w))
     l1_span, l2_span = path.excess_l1(path.least_l2), path.excess_l2(path.least_l1)
     if max(l1_span, l2_span) < _FLOOR:
@@ -120,14 +147,13 @@ def _percent(share: float) -> str:
     return f"{share:.2%}" if share >= 1e-4 else "less than 0.01%"
 
 
-def _proof(scene: SparseScene) -> str:
-    limits, missing = len(PATH_EXPONENTS), scene.path.uncertified
-    curves = (
-        f"{missing} of the {limits} limits on the curves are not certified"
+def _curves_in_words(path: ScalePath) -> str:
+    limits, missing = len(PATH_EXPONENTS), path.uncertified
+    return (
+        f"{missing} of the {limits} limits on the curves are not certified."
         if missing
-        else f"All {limits} limits on the curves are certified"
+        else f"All {limits} limits on the curves are certified."
     )
-    return f"At the cursor: {proof_of(scene.at_cursor)}. {curves}."
 
 
 class SparsePictures(Pictures[SparseScene]):
@@ -140,6 +166,7 @@ class SparsePictures(Pictures[SparseScene]):
         self._stems = AgainstTruth("The predictor at the cursor")
         plot = _against_scale("coefficient wᵢ")
         self._curves = Coefficients(plot)
+        self._lines = list(self._curves.lines)
         self._finish(plot, 0)
         self._shown: ScalePath | None = None
         self.figures = (
@@ -165,19 +192,23 @@ class SparsePictures(Pictures[SparseScene]):
 
     def show(self, scene: SparseScene) -> None:
         x, path, w = float(place(scene.exponent)), scene.path, scene.at_cursor.w
+        # Without a path the curves are those of other data: faint, until their own are known.
+        for line in self._lines:
+            line.muted = path is None
         # A cursor that moves leaves the curves as they are, and nothing to send.
-        if path is not self._shown:
+        if path is not None and path is not self._shown:
             self._show_path(path)
             self._shown = path
         for cursor in self._cursors:
             cursor.data = {"x": [x]}
+        l1, l2 = (np.nan, np.nan) if path is None else (path.excess_l1(w), path.excess_l2(w))
         self._points.data = {
             "x": [x],
-            "error": [float(path.error(w))],
-            "l1": [max(float(path.excess_l1(w)), _OUT_OF_SIGHT)],
-            "l2": [max(float(path.excess_l2(w)), _OUT_OF_SIGHT)],
+            "error": [_error(scene)],
+            "l1": [float(np.maximum(l1, _OUT_OF_SIGHT))],
+            "l2": [float(np.maximum(l2, _OUT_OF_SIGHT))],
         }
-        self._stems.show(w, path.w_true)
+        self._stems.show(w, scene.w_true)
 
     def _show_path(self, path: ScalePath) -> None:
         x = place(np.array(PATH_EXPONENTS))
@@ -194,13 +225,12 @@ class SparsePictures(Pictures[SparseScene]):
     def _errors(self) -> figure:
         plot = _against_scale("population error ‖w − w*‖²", y_axis_type="log", y_range=_ERRORS)
         levels = (("l1", RICH, "dashed"), ("l2", KERNEL, "dotted"))
-        plot.line("x", "error", source=self._along, color=FLOW, line_width=2.5, legend_label="flow")
+        self._line(plot, "error", color=FLOW, line_width=2.5, legend_label="flow")
         for norm, colour, dash in levels:
             name = f"least {norm} norm"
-            plot.line(
-                "x",
+            self._line(
+                plot,
                 f"{norm}_error",
-                source=self._along,
                 color=colour,
                 line_width=2,
                 line_dash=dash,
@@ -215,18 +245,13 @@ class SparsePictures(Pictures[SparseScene]):
         kinds = (("l1", RICH, "dashed", "circle"), ("l2", KERNEL, "dotted", "square"))
         for norm, colour, dash, marker in kinds:
             name = f"{norm} norm"
-            plot.line(
-                "x",
-                norm,
-                source=self._along,
-                color=colour,
-                line_width=2.5,
-                line_dash=dash,
-                legend_label=name,
-            )
+            self._line(plot, norm, color=colour, line_width=2.5, line_dash=dash, legend_label=name)
             plot.scatter("x", norm, source=self._points, color=colour, size=10, marker=marker)
         self._finish(plot, 2)
         return plot
+
+    def _line(self, plot: figure, column: str, **look: object) -> None:
+        self._lines.append(plot.line("x", column, source=self._along, **look))
 
     def _finish(self, plot: figure, index: int) -> None:
         plot.vspan("x", source=self._cursors[index], line_color=FLOW, line_width=1.5)

@@ -50,7 +50,6 @@ def place(exponent: float | FloatArray) -> FloatArray:
 class ScalePath:
     """The limits along PATH_EXPONENTS, one per row of w, between the two extremes."""
 
-    problem: Regression
     w_true: FloatArray
     w: FloatArray
     uncertified: int
@@ -71,37 +70,79 @@ class ScalePath:
 
 @dataclass(frozen=True)
 class SparseScene:
-    """The path, and the limit at the cursor."""
+    """The limit at the cursor, and the path where that is known already."""
 
-    planted: Planted
-    depth: int
-    path: ScalePath
+    sparsity: int
+    w_true: FloatArray
+    path: ScalePath | None
     exponent: float
     at_cursor: Solution
 
 
-def scene_of(settings: Settings) -> SparseScene:
-    planted, depth = Planted.of(settings), int(settings["depth"])
-    exponent = float(settings["log_scale"])
-    path = _path(planted, depth)
-    model = DiagonalNet(depth, log_scale=exponent * math.log(10.0))
-    return SparseScene(planted, depth, path, exponent, limit(model, path.problem, throw=False))
+class Sweep:
+    """Data drawn once, and what has been solved on them from any scale."""
+
+    def __init__(self, planted: Planted, depth: int) -> None:
+        data = planted.draw()
+        self.problem, self.w_true = Regression(data.X, data.y), data.w_true
+        self._depth = depth
+        # None until it is asked for: it takes some twenty times as long as one limit.
+        self.known_path: ScalePath | None = None
+        # The one at the cursor is wanted without the path and then with it.
+        self.limit_at = lru_cache(maxsize=2)(self._limit_at)
+
+    def _limit_at(self, exponent: float) -> Solution:
+        model = DiagonalNet(self._depth, log_scale=exponent * math.log(10.0))
+        return limit(model, self.problem, throw=False)
+
+    def path(self) -> ScalePath:
+        """Solved when first asked for."""
+        path = self.known_path or self._solved_path()
+        self.known_path = path
+        return path
+
+    def _solved_path(self) -> ScalePath:
+        log_scales = np.multiply(PATH_EXPONENTS, math.log(10.0))
+        model = DiagonalNet(self._depth, 1.0)
+        path = limit_path(model, self.problem, log_scales=log_scales, throw=False)
+        return ScalePath(
+            w_true=self.w_true,
+            w=path.w,
+            uncertified=sum(not solution.status.ok for solution in path),
+            least_l1=least_l1(self.problem),
+            least_l2=min_norm(self.problem).w,
+        )
 
 
 # Less than a megabyte each: as many as ten readers look at.
 @lru_cache(maxsize=32)
-def _path(planted: Planted, depth: int) -> ScalePath:
-    data = planted.draw()
-    problem = Regression(data.X, data.y)
-    log_scales = np.multiply(PATH_EXPONENTS, math.log(10.0))
-    path = limit_path(DiagonalNet(depth, 1.0), problem, log_scales=log_scales, throw=False)
-    return ScalePath(
-        problem=problem,
-        w_true=data.w_true,
-        w=path.w,
-        uncertified=sum(not solution.status.ok for solution in path),
-        least_l1=least_l1(problem),
-        least_l2=min_norm(problem).w,
+def sweep_of(planted: Planted, depth: int) -> Sweep:
+    return Sweep(planted, depth)
+
+
+def scene_of(settings: Settings) -> SparseScene:
+    sweep = _sweep(settings)
+    return _scene(settings, sweep, sweep.path())
+
+
+def first_scene_of(settings: Settings) -> SparseScene | None:
+    """The limit at the cursor without the path; None where the path is known."""
+    sweep = _sweep(settings)
+    return None if sweep.known_path else _scene(settings, sweep, None)
+
+
+def _sweep(settings: Settings) -> Sweep:
+    return sweep_of(Planted.of(settings), int(settings["depth"]))
+
+
+def _scene(settings: Settings, sweep: Sweep, path: ScalePath | None) -> SparseScene:
+    exponent = float(settings["log_scale"])
+    return SparseScene(
+        sparsity=int(settings["sparsity"]),
+        w_true=sweep.w_true,
+        path=path,
+        exponent=exponent,
+        at_cursor=sweep.limit_at(exponent),
     )
 
 
