@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.explorer.controls import Control, Slider, power_of_ten
 from flowbias.explorer.drawing import FLOW, KERNEL, RICH, legend_above, new_figure
 from flowbias.explorer.view import Drawn, Pictures, Settings, View
@@ -22,7 +21,6 @@ from flowbias.explorer.views.planted_data import (
     Planted,
     empty_source,
     population_error,
-    proof_of,
 )
 from flowbias.explorer.views.sparse_regression_scene import (
     EXPONENTS,
@@ -33,20 +31,15 @@ from flowbias.explorer.views.sparse_regression_scene import (
     place,
     scene_of,
 )
+from flowbias.explorer.views.sparse_regression_words import LEAST_ERROR, LEAST_EXCESS, in_words
 
 if TYPE_CHECKING:
     from bokeh.plotting import figure
 
-# Share of the way between the two extremes that counts as having arrived.
-_LITTLE = 0.01
-# Below this a relative excess is too little to see; a zero, or its rounding, is drawn far below.
-_FLOOR, _OUT_OF_SIGHT = 1e-6, 1e-12
-_ERRORS = (3e-4, 30.0)
+# Where an excess of zero, or its rounding, is drawn: far below the picture.
+_OUT_OF_SIGHT = 1e-12
+_ERRORS = (LEAST_ERROR, 30.0)
 _TICKS = (2, 0, -2, -4, -10, -30, -100, -300)
-_TO_COME = (
-    f"The {len(PATH_EXPONENTS)} limits on the curves are being computed; "
-    "faint curves belong to the settings before."
-)
 
 
 class SparseRegressionView(View[SparseScene]):
@@ -84,14 +77,7 @@ class SparseRegressionView(View[SparseScene]):
         return SparsePictures()
 
     def text(self, scene: SparseScene) -> str:
-        path, proof = scene.path, f"At the cursor: {proof_of(scene.at_cursor)}."
-        if path is None:
-            parts = (f"{_error_in_words(scene)}. {_hits(scene)}", _TO_COME, proof)
-        else:
-            error = f"{_error_in_words(scene)}; {_ends_in_words(path)}. {_hits(scene)}"
-            norms = _norms_in_words(path, scene.at_cursor.w)
-            parts = (error, norms, f"{proof} {_curves_in_words(path)}")
-        return "\n\n".join(parts)
+        return in_words(scene)
 
     def code(self, settings: Settings) -> str:
         return _SCRIPT.format(
@@ -100,60 +86,6 @@ class SparseRegressionView(View[SparseScene]):
             depth=int(settings["depth"]),
             exponent=f"{settings['log_scale']:g}",
         )
-
-
-def _error_in_words(scene: SparseScene) -> str:
-    return (
-        f"From scale **{power_of_ten(scene.exponent)}** the flow ends with population error "
-        f"**{_error(scene):.3g}**"
-    )
-
-
-def _error(scene: SparseScene) -> float:
-    return float(population_error(scene.at_cursor.w, scene.w_true))
-
-
-def _ends_in_words(path: ScalePath) -> str:
-    rich, kernel = (float(path.error(one)) for one in (path.least_l1, path.least_l2))
-    return f"the least l1 norm has {rich:.3g}, the least l2 norm {kernel:.3g}"
-
-
-def _hits(scene: SparseScene) -> str:
-    found = np.argsort(-np.abs(scene.at_cursor.w))[: scene.sparsity]
-    hits = int(np.count_nonzero(scene.w_true[found]))
-    return (
-        f"Of its {scene.sparsity} largest coefficients {hits} belong to the truth."
-        f"{' Errors that small lie below the picture.' if _error(scene) < _ERRORS[0] else ''}"
-    )
-
-
-def _norms_in_words(path: ScalePath, w: FloatArray) -> str:
-    l1, l2 = float(path.excess_l1(w)), float(path.excess_l2(w))
-    l1_span, l2_span = path.excess_l1(path.least_l2), path.excess_l2(path.least_l1)
-    if max(l1_span, l2_span) < _FLOOR:
-        return (
-            "One predictor alone fits these data best, so the scale changes nothing; "
-            "excess norms of zero lie below the picture."
-        )
-    size = f"Its l1 norm is {_percent(l1)} above the least possible, its l2 norm {_percent(l2)}"
-    if l2 <= _LITTLE * l2_span:
-        return f"{size}: this is the **kernel** end, where the l2 norm decides."
-    if l1 <= _LITTLE * l1_span:
-        return f"{size}: this is the **rich** end, where the l1 norm decides."
-    return f"{size}: it lies **between** the two ends."
-
-
-def _percent(share: float) -> str:
-    return f"{share:.2%}" if share >= 1e-4 else "less than 0.01%"
-
-
-def _curves_in_words(path: ScalePath) -> str:
-    limits, missing = len(PATH_EXPONENTS), path.uncertified
-    return (
-        f"{missing} of the {limits} limits on the curves are not certified."
-        if missing
-        else f"All {limits} limits on the curves are certified."
-    )
 
 
 class SparsePictures(Pictures[SparseScene]):
@@ -204,7 +136,7 @@ class SparsePictures(Pictures[SparseScene]):
         l1, l2 = (np.nan, np.nan) if path is None else (path.excess_l1(w), path.excess_l2(w))
         self._points.data = {
             "x": [x],
-            "error": [_error(scene)],
+            "error": [float(population_error(w, scene.w_true))],
             "l1": [float(np.maximum(l1, _OUT_OF_SIGHT))],
             "l2": [float(np.maximum(l2, _OUT_OF_SIGHT))],
         }
@@ -241,7 +173,9 @@ class SparsePictures(Pictures[SparseScene]):
         return plot
 
     def _norms(self) -> figure:
-        plot = _against_scale("norm / least norm − 1", y_axis_type="log", y_range=(_FLOOR, 20.0))
+        plot = _against_scale(
+            "norm / least norm − 1", y_axis_type="log", y_range=(LEAST_EXCESS, 20.0)
+        )
         kinds = (("l1", RICH, "dashed", "circle"), ("l2", KERNEL, "dotted", "square"))
         for norm, colour, dash, marker in kinds:
             name = f"{norm} norm"
