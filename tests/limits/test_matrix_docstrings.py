@@ -14,7 +14,7 @@ PROBLEM = fb.MatrixSensing([[[1.0, 0.0], [0.0, 0.5]]], [1.0])
 @pytest.mark.parametrize("module", [frobenius, schatten, diagonal_measurements])
 def test_examples(module):
     names = ("MatrixCompletion", "MatrixSensing", "MatrixFactorization")
-    known = {"np": np, **{name: getattr(fb, name) for name in names}}
+    known = {"fb": fb, "np": np, **{name: getattr(fb, name) for name in names}}
     ran = doctest.testmod(module, extraglobs=known)
     assert ran.attempted > 1
     assert ran.failed == 0

@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import scipy.integrate
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
@@ -249,6 +249,8 @@ def by_definition(U1, V):
     return plus[0] - plus[1], minus[0] - minus[1], plus[1] + minus[1]
 
 
+# The Gram matrix of this one has an eigenvalue of rounding beyond size * eps.
+@example(seed=0, d=1, m=2, width=1, ratio=1e-4)
 @given(
     seed=st.integers(0, 2**32 - 1),
     d=st.integers(1, 6),

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Units of rounding by which an eigenvalue of a Gram matrix may be off: up to 2 were seen.
+ROUNDINGS = 8.0
+
 
 @dataclass(frozen=True, eq=False)
 class Imbalance:
@@ -110,11 +113,11 @@ class Imbalance:
 def gram_root(gram: FloatArray) -> FloatArray:
     """L with L L^T = gram, through eigenvectors; as many columns as the numerical rank.
 
-    Eigenvalues below size * eps times the largest are rounding. Kept, they would enter L by
+    Eigenvalues below ROUNDINGS * size * eps times the largest are rounding. Kept, they would enter L by
     their square root: an error of 1e-8 in place of 1e-16 for weights of deficient rank.
     """
     values, vectors = scipy.linalg.eigh(gram)
-    kept = values > len(gram) * EPS * values[-1]
+    kept = values > ROUNDINGS * len(gram) * EPS * values[-1]
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
