@@ -113,8 +113,8 @@ class Imbalance:
 def gram_root(gram: FloatArray) -> FloatArray:
     """L with L L^T = gram, through eigenvectors; as many columns as the numerical rank.
 
-    Eigenvalues below ROUNDINGS * size * eps times the largest are rounding. Kept, they would enter L by
-    their square root: an error of 1e-8 in place of 1e-16 for weights of deficient rank.
+    Eigenvalues below ROUNDINGS * size * eps times the largest are rounding. Kept, they would enter
+    L by their square root: an error of 1e-8 in place of 1e-16 for weights of deficient rank.
     """
     values, vectors = scipy.linalg.eigh(gram)
     kept = values > ROUNDINGS * len(gram) * EPS * values[-1]
