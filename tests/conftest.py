@@ -1,6 +1,9 @@
-"""Shared by all tests: how long hypothesis searches, and the problem most figures start from."""
+"""Shared by all tests: how long hypothesis searches, a problem to start from, a browser."""
 
 import os
+import shutil
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -29,3 +32,24 @@ def benchmark_problem() -> SparseRegression:
 def own_cache(tmp_path_factory) -> None:
     """Results of tests go where no user's are. Set for the processes that tests start, too."""
     os.environ["FLOWBIAS_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium that asks nobody for anything; tests that need it skip where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("no chromium on this machine")
+    quiet = (
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--no-first-run",
+    )
+    with playwright.sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=chromium, args=list(quiet))
+        yield opened
+        opened.close()

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import shutil
 
 import numpy as np
 import pytest
@@ -20,20 +19,7 @@ from tests.experiments.sample_pages import (
     svg_of,
 )
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-if CHROMIUM is None:
-    pytest.skip("no chromium on this machine", allow_module_level=True)
-
 WIDE, PHONE = (1440, 900), (390, 844)
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 # Contrast of every text with what lies behind it, as [WCAG 2.2, success criterion 1.4.3] has it.
 CONTRASTS = """() => {
   const rgb = colour => {
@@ -64,14 +50,6 @@ CONTRASTS = """() => {
   }
   return found;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import io
 import re
-import shutil
 import signal
 
 import numpy as np
@@ -12,31 +11,11 @@ from flowbias.explorer import catalogue
 from tests.explorer.running import running
 
 pytest.importorskip("panel", reason="the extra `explore` is not installed")
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-if CHROMIUM is None:
-    pytest.skip("no chromium on this machine", allow_module_level=True)
 
 WIDE, PHONE = (1440, 900), (390, 844)
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
 # A view that loads torch on a busy machine takes its time.
 PATIENCE = 60_000
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=CHROMIUM, args=list(QUIET))
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

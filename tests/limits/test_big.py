@@ -201,6 +201,16 @@ def test_nearly_dependent_rows_beside_repeated_ones_are_an_error():
         fb.limit(fb.DiagonalNet(2, 1.0), KINDS["sparse"](X), [1.0, 2.0, 3.0])
 
 
+@pytest.mark.parametrize("seed", [0, 12, 16])
+def test_rows_that_a_dense_x_tells_apart_are_not_called_dependent(seed):
+    # Apart by some units of rounding: the dense limit fits both outputs.
+    rng = np.random.default_rng(seed)
+    row = rng.standard_normal(4)
+    X = np.array([row, 3.03 * row + 1e-14 * rng.standard_normal(4)])
+    with pytest.raises(InputError, match="rows of a sparse X must be independent"):
+        fb.limit(fb.DiagonalNet(2, 1.0), KINDS["sparse"](X), rng.standard_normal(2))
+
+
 def test_outputs_of_repeated_rows_are_averaged_to_rounding():
     row, other = np.random.default_rng(4).standard_normal((2, 4))
     X = np.array([row, -0.25 * row + 2e-6 * other, row])

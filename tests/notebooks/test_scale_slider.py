@@ -2,7 +2,6 @@
 
 import base64
 import json
-import shutil
 import sys
 
 import numpy as np
@@ -16,7 +15,6 @@ from flowbias.problem import InputError
 from tests.notebooks.results import data
 
 pytest.importorskip("anywidget", reason="the extra `notebook` is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 # What anywidget hands to the script, with all that a kernel would do left out.
 PAGE = """<!doctype html><html lang="en"><head><title>t</title></head><body><main id="el"></main>
 <script type="module">
@@ -90,19 +88,6 @@ def test_the_script_fetches_nothing():
     assert "http" not in text
     assert "import" not in text
     assert "fetch(" not in text
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
-    with playwright.sync_playwright() as driver:
-        opened = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        yield opened
-        opened.close()
 
 
 @pytest.fixture

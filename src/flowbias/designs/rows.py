@@ -98,5 +98,8 @@ def dependence(
 
 
 def noise_of_rows(shape: tuple[int, int]) -> float:
-    """Rows count as dependent up to this distance: that of rounding, as for the SVD of X."""
-    return 10.0 * max(shape) * float(np.finfo(float).eps)
+    """Rows count as dependent up to this distance: that of rounding, the same as for a dense X.
+
+    A wider one would leave rows that are dependent here and not there, with another limit each.
+    """
+    return max(shape) * float(np.finfo(float).eps)
