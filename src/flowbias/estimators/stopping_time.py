@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.cross_validation import Fold, Linear, folds_of
 from flowbias.estimators.early_stopping import StoppedFlow, times_of
+from flowbias.estimators.folds import Fold, Linear, folds_of
 from flowbias.estimators.samples import Samples, read_data
 
 
