@@ -21,9 +21,8 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "flowbias"
 # Lowest first. A module may import from its own layer and from those before it.
 LAYERS = (
     (
-        *("block_certificate", "block_error_bound", "certificates", "data_files", "designs"),
-        *("error_bound", "joint_bound", "matrix_problem", "potentials", "problem", "range_fit"),
-        *("routing", "solution", "vertex_bound"),
+        *("certificates", "data_files", "designs", "matrix_problems", "potentials", "problem"),
+        *("range_fit", "routing", "solution"),
     ),
     ("models",),
     ("limits", "flows"),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowbias import datasets, derive, experiments, kernels, nets, regime, theory
 from flowbias._version import __version__ as __version__
-from flowbias.certificates import Certificate, certify
+from flowbias.certificates.certificate import Certificate, certify
 from flowbias.flows import Trajectory, flow, gradient_descent
 from flowbias.limits import (
     basis_pursuit,
@@ -16,7 +16,9 @@ from flowbias.limits import (
     nuclear_norm,
     rich_limit,
 )
-from flowbias.matrix_problem import MatrixCompletion, MatrixRegression, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models import (
     DiagonalNet,
     LinearNet,

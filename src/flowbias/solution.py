@@ -13,7 +13,7 @@ import numpy as np
 from flowbias._drawing import heat_map, picture, spectrum, stems
 from flowbias._html import coefficients, facts, shown
 from flowbias._typing import FloatArray
-from flowbias.certificates import Certificate
+from flowbias.certificates.certificate import Certificate
 from flowbias.potentials import ConvexPotential
 
 if TYPE_CHECKING:

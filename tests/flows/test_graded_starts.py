@@ -11,7 +11,9 @@ from flowbias.flows import FlowStatus, flow
 from flowbias.flows.gram import compress
 from flowbias.flows.lifted import setting_of
 from flowbias.flows.lifted_coordinates import LiftedCoordinates
-from flowbias.matrix_problem import MatrixCompletion, MatrixRegression, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.problem import InputError

@@ -8,7 +8,9 @@ from numpy.testing import assert_allclose
 
 from flowbias.flows import flow, gradient_descent, lifted_descent
 from flowbias.flows.steps import DescentStatus
-from flowbias.matrix_problem import MatrixCompletion, MatrixRegression, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models import DiagonalNet, LinearNet, MatrixFactorization
 from flowbias.models.factorization import SymmetricFactorization
 from flowbias.problem import InputError

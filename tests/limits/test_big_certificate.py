@@ -6,8 +6,9 @@ import scipy.sparse
 from scipy.sparse.linalg import aslinearoperator
 
 import flowbias as fb
-from flowbias import block_certificate, designs
-from flowbias.block_certificate import certify_design
+from flowbias import designs
+from flowbias.certificates import block_certificate
+from flowbias.certificates.block_certificate import certify_design
 from flowbias.designs.dense import DenseDesign
 from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.sparse import SparseDesign

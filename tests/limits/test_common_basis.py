@@ -10,7 +10,8 @@ from flowbias.limits.common_basis import (
     plain_commutator,
     require_common_basis,
 )
-from flowbias.matrix_problem import MatrixCompletion, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.problem import InputError
 from tests.limits.factor_flow import diagonal_together, orthogonal
 

@@ -8,7 +8,8 @@ import flowbias as fb
 from flowbias.limits.common_basis import common_basis
 from flowbias.limits.diagonal_measurements import _grown, diagonal_limit
 from flowbias.limits.schatten import schatten_limit
-from flowbias.matrix_problem import MatrixCompletion, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization, SymmetricFactorization
 from flowbias.problem import InputError
 from tests.limits.factor_flow import diagonal_together, flow_limit, orthogonal

@@ -6,7 +6,9 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias.limits.frobenius import frobenius_norm
-from flowbias.matrix_problem import MatrixCompletion, MatrixRegression, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.problem import InputError
 
 RNG = np.random.default_rng(0)

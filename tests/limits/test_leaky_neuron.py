@@ -9,11 +9,11 @@ from scipy.integrate import solve_ivp
 from scipy.linalg import null_space
 from scipy.optimize import minimize
 
+from flowbias.certificates.joint_bound import joint_bound
 from flowbias.flows.journey import FlowRequest
 from flowbias.flows.leaky_neuron.convergence import is_trapped, settled_sign
 from flowbias.flows.leaky_neuron.follow import follow_leaky, start_of
 from flowbias.flows.trajectory import FlowStatus
-from flowbias.joint_bound import joint_bound
 from flowbias.limits.leaky_neuron import AGREEMENT, exact_neuron, leaky_limit
 from flowbias.limits.leaky_neuron_kkt import clarke_kkt
 from flowbias.models.neuron import Neuron

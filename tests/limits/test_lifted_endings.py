@@ -11,7 +11,9 @@ from flowbias.flows import flow
 from flowbias.flows.march import march
 from flowbias.limits import lifted_integration, limit
 from flowbias.limits.diagonal_measurements import diagonal_limit
-from flowbias.matrix_problem import MatrixCompletion, MatrixRegression, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.solution import SolveError, Status

@@ -5,7 +5,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.limits import limit, stable_manifold
-from flowbias.matrix_problem import MatrixCompletion, MatrixRegression, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.solution import SolveError, Status

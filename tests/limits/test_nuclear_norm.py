@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias.limits.nuclear_norm import nuclear_norm
-from flowbias.matrix_problem import MatrixCompletion, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.problem import InputError
 from tests.limits.factor_flow import diagonal_together, orthogonal
 

@@ -11,7 +11,7 @@ from flowbias.limits.frobenius import frobenius_norm
 from flowbias.limits.nuclear_norm import nuclear_norm
 from flowbias.limits.schatten import schatten_limit
 from flowbias.limits.spectral_certificate import certify_spectral
-from flowbias.matrix_problem import MatrixSensing
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.problem import InputError
 from tests.limits.factor_flow import diagonal_together, flow_limit, lifted_identity, orthogonal
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.matrix_problem import MatrixCompletion, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models import MatrixFactorization, NarrowWarning, SymmetricFactorization
 from flowbias.potentials import Provides
 from flowbias.problem import InputError

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias.flows.loss import loss_constant
-from flowbias.matrix_problem import MatrixRegression
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import Imbalance, LinearNet, NarrowWarning
 from flowbias.potentials import Provides
 from flowbias.problem import InputError

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias.matrix_problem import MatrixCompletion, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.theory import Claim
 from flowbias.theory.completion_kernel import (

@@ -6,7 +6,7 @@ import scipy.linalg
 from numpy.testing import assert_allclose
 
 from flowbias import theory
-from flowbias.matrix_problem import MatrixRegression
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet
 from flowbias.problem import InputError
 

@@ -14,7 +14,7 @@ import scipy.optimize
 import scipy.stats
 
 from flowbias import theory
-from flowbias.matrix_problem import MatrixRegression
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet
 from flowbias.problem import InputError
 from flowbias.theory.convergence_guarantees import error_path

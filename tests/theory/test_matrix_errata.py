@@ -7,7 +7,9 @@ from numpy.testing import assert_allclose
 from flowbias.datasets.low_rank import low_rank_completion
 from flowbias.limits.common_basis import common_basis, plain_commutator
 from flowbias.limits.nuclear_norm import nuclear_norm
-from flowbias.matrix_problem import MatrixCompletion, MatrixRegression, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.potentials import Hypentropy

@@ -7,7 +7,8 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.stats import binom
 
-from flowbias.matrix_problem import MatrixCompletion, MatrixSensing
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.problem import InputError
 from flowbias.theory.completion_kernel import gaussian_rows_give_delta, orthogonal_rows_give_delta

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from flowbias.matrix_problem import MatrixRegression, MatrixSensing
+from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models import LinearNet, MatrixFactorization
 from flowbias.problem import InputError
 from flowbias.theory.measured_factors import ENDED, follow_factors, follow_weights

@@ -8,7 +8,8 @@ import pytest
 import scipy.stats
 
 from flowbias import theory
-from flowbias.matrix_problem import MatrixRegression, MatrixSensing
+from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.theory.completion_kernel import gaussian_rows_give_delta

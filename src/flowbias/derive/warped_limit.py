@@ -20,7 +20,7 @@ import scipy.linalg
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
-from flowbias.certificates import Certificate
+from flowbias.certificates.certificate import Certificate
 from flowbias.derive.kept_rank import lowest_rank_share
 from flowbias.derive.unit_time_flow import (
     State,

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from flowbias._typing import FloatArray
-from flowbias.certificates import Certificate
+from flowbias.certificates.certificate import Certificate
 from flowbias.estimators.intercepts.frames import Frame
 from flowbias.estimators.scale_walk import Step
 from flowbias.potentials import L2

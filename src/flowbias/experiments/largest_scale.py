@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.certificates import Certificate
+from flowbias.certificates.certificate import Certificate
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.scale_descent import Rescalable
 from flowbias.limits.solve import limit_with_state

@@ -30,7 +30,8 @@ import scipy.linalg
 from flowbias._typing import FloatArray
 from flowbias.flows.fit import SETTLED, Quality
 from flowbias.flows.graded import product_without_noise
-from flowbias.matrix_problem import MatrixProblem, MatrixRegression
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.lifted import Factors, LiftedModel
 
 EPS = float(np.finfo(float).eps)

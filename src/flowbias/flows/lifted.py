@@ -31,7 +31,8 @@ from flowbias.flows.lifted_trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.march import Curve, march
 from flowbias.flows.trajectory import FlowStats, FlowStatus
-from flowbias.matrix_problem import MatrixProblem, MatrixRegression, as_matrix_problem
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.regression import MatrixRegression, as_matrix_problem
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problem import InputError

@@ -30,7 +30,8 @@ from flowbias.flows.lifted import Setting, samples, setting_of
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
 from flowbias.limits import limit
-from flowbias.matrix_problem import MatrixProblem, as_matrix_problem
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problem import InputError
 from flowbias.solution import LiftedSolution, matrix_facts, matrix_panels

@@ -16,7 +16,7 @@ from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.gram import Compression, LiftedFit
 from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
 from flowbias.limits import limit
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problem import InputError
 from flowbias.solution import LiftedSolution, matrix_facts

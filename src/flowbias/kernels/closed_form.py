@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.matrix_problem import MatrixProblem, MatrixRegression, MatrixSensing
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, checked_array
 from flowbias.routing import first_fitting

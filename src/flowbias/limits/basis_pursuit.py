@@ -17,7 +17,7 @@ import scipy.optimize
 
 from flowbias import _extended as extended
 from flowbias._typing import ArrayLike, FloatArray, Mask
-from flowbias.certificates import certify
+from flowbias.certificates.certificate import certify
 from flowbias.limits.reachable import Reachable, reachable
 from flowbias.potentials import L1
 from flowbias.problem import InputError, Regression, as_regression

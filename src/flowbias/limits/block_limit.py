@@ -10,7 +10,7 @@ import numpy as np
 
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
-from flowbias.block_certificate import certify_design
+from flowbias.certificates.block_certificate import certify_design
 from flowbias.designs import Design
 from flowbias.designs.coordinates import Coordinates
 from flowbias.limits.block_newton import BlockNewton

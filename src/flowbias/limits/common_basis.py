@@ -20,7 +20,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.problem import InputError, Regression
 
 # Share of a measurement that may be left off the diagonal: the rounding of a product of some

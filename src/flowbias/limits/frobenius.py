@@ -11,7 +11,9 @@ from flowbias._typing import ArrayLike, FloatArray
 from flowbias.limits.matrix_solution import MatrixSolution
 from flowbias.limits.solve import check_tol
 from flowbias.limits.spectral_certificate import certify_spectral
-from flowbias.matrix_problem import MatrixProblem, MatrixSensing, as_matrix_problem
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.regression import as_matrix_problem
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.potentials import L2
 from flowbias.problem import InputError, checked_array
 from flowbias.solution import Stats, Status

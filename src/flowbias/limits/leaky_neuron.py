@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.certificates import Certificate, certify
+from flowbias.certificates.certificate import Certificate, certify
 from flowbias.flows.journey import FlowRequest
 from flowbias.flows.leaky_neuron.convergence import (
     is_sure_to_fit,

@@ -31,7 +31,8 @@ from flowbias.limits.product_fit import (
     rounding_of,
 )
 from flowbias.limits.stable_manifold import out_of_reach
-from flowbias.matrix_problem import MatrixProblem, MatrixRegression
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import LiftedModel
 from flowbias.solution import LiftedSolution, Stats, Status

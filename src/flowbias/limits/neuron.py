@@ -14,7 +14,7 @@ import numpy as np
 
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
-from flowbias.certificates import certify
+from flowbias.certificates.certificate import certify
 from flowbias.limits.neuron_parts import NeuronParts, within_reach
 from flowbias.limits.neuron_sign import Branch, settle
 from flowbias.potentials.neuron import NeuronPotential

@@ -23,7 +23,7 @@ from flowbias.flows.integrate import flow
 from flowbias.limits.lifted import lifted_limit
 from flowbias.limits.neuron import neuron_limit
 from flowbias.limits.neuron_parts import check_columns
-from flowbias.matrix_problem import MatrixRegression
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.problem import Regression, as_regression
 from flowbias.solution import LiftedSolution, Solution

@@ -19,7 +19,7 @@ import scipy.linalg
 from flowbias._typing import FloatArray
 from flowbias.limits.matrix_solution import MatrixSolution
 from flowbias.limits.spectral_certificate import certify_spectral
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.potentials import L1
 from flowbias.problem import InputError
 from flowbias.solution import Stats, Status

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.certificates import certify
+from flowbias.certificates.certificate import certify
 from flowbias.limits.basis_pursuit import TIGHT, Sides, pursue
 from flowbias.limits.neuron_vanishing import neuron_rich_limit
 from flowbias.limits.normal_equations import Effort

@@ -18,7 +18,8 @@ from flowbias.limits.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.matrix_solution import MatrixSolution
 from flowbias.limits.solve import limit
 from flowbias.limits.spectral_certificate import certify_spectral
-from flowbias.matrix_problem import MatrixProblem, as_matrix_problem
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.models.lifted_input import as_float, shown
 from flowbias.potentials import Hypentropy
 from flowbias.problem import InputError

@@ -10,7 +10,7 @@ from typing import Any, overload
 import numpy as np
 
 from flowbias._threads import threads_for
-from flowbias.certificates import certify
+from flowbias.certificates.certificate import certify
 from flowbias.designs import design_of
 from flowbias.limits.block_limit import block_limit
 from flowbias.limits.neuron import neuron_limit
@@ -18,7 +18,7 @@ from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import ROUTES, HasPotential, Point, Route
 from flowbias.limits.scale_descent import Attempt, Found, from_larger_scales
-from flowbias.matrix_problem import as_matrix_problem
+from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression, as_regression, check_dual

@@ -18,7 +18,7 @@ import scipy.linalg
 
 from flowbias._measures import Measure, Measured
 from flowbias._typing import FloatArray
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.potentials import Potential, Provides
 
 # Singular values below this share of the largest do not count for stationarity: see certificates.

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import ArrayLike
-from flowbias.matrix_problem import MatrixProblem, SymmetrizedProblem, checked_tensor, read_shape
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.reading import checked_tensor, read_shape
+from flowbias.matrix_problems.symmetrized import SymmetrizedProblem
 from flowbias.models.lifted import Factors, LiftedModel, read_factors
 from flowbias.models.lifted_input import (
     keeps_weights,

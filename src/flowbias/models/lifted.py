@@ -18,7 +18,8 @@ import numpy as np
 
 from flowbias._callers import depth_inside
 from flowbias._typing import FloatArray
-from flowbias.matrix_problem import MatrixProblem, checked_tensor
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.reading import checked_tensor
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted_input import keeps_weights
 from flowbias.models.wishart import bartlett_root

@@ -15,7 +15,7 @@ import scipy.linalg
 
 from flowbias._spectrum import EPS, Spectrum
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.matrix_problem import checked_tensor
+from flowbias.matrix_problems.reading import checked_tensor
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.models.lifted_input import (

@@ -13,7 +13,7 @@ from flowbias.kernels.layout import as_array, kernel_matrix
 from flowbias.kernels.maps import TangentMap
 from flowbias.kernels.module_input import Network, copied_in_double, gradients
 from flowbias.kernels.tangent import tangent_kernel
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.regime.leanest import Adjustable
 
 

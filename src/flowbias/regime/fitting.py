@@ -17,7 +17,7 @@ from flowbias.flows.integrate import flow
 from flowbias.kernels.layout import kernel_matrix
 from flowbias.kernels.module_input import Network, copied
 from flowbias.kernels.tangent import declared_by, tangent_kernel
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.nets.train import train
 from flowbias.nets.training import TrainingStatus
 from flowbias.potentials import Provides

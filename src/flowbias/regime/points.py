@@ -25,7 +25,7 @@ from flowbias.kernels.module_input import (
     gradients,
 )
 from flowbias.kernels.tangent import declared_by, tangent_kernel
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models._base import Model, Parameters
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, checked_array

@@ -16,7 +16,7 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.limits.frobenius import frobenius_norm
-from flowbias.matrix_problem import MatrixCompletion
+from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference

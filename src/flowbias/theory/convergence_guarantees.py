@@ -18,7 +18,7 @@ import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.loss import loss_constant
-from flowbias.matrix_problem import MatrixRegression
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.imbalance_bounds import MIN

@@ -22,7 +22,7 @@ from flowbias._drawing import picture
 from flowbias._html import facts
 from flowbias._look import COLOURS, INK
 from flowbias._typing import FloatArray
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference

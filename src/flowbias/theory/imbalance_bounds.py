@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias.matrix_problem import checked_tensor
+from flowbias.matrix_problems.reading import checked_tensor
 from flowbias.models.imbalance import Imbalance
 from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference, between

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray
-from flowbias.matrix_problem import checked_tensor
+from flowbias.matrix_problems.reading import checked_tensor
 from flowbias.models.imbalance import Imbalance
 from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.matrix_problem import MatrixRegression
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.linear_net import LinearNet
 from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference

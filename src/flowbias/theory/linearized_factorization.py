@@ -20,7 +20,7 @@ import scipy.linalg
 
 from flowbias._typing import FloatArray
 from flowbias.flows.loss import loss_constant
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
 from flowbias.theory.measured_factors import lifted_pull
 

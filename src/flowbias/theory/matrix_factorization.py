@@ -14,7 +14,9 @@ import scipy.linalg
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.limits.diagonal_measurements import diagonal_limit
 from flowbias.limits.schatten import schatten_limit
-from flowbias.matrix_problem import MatrixProblem, MatrixSensing, checked_tensor
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.reading import checked_tensor
+from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Hypentropy

@@ -21,7 +21,8 @@ import scipy.integrate
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.loss import loss_constant
-from flowbias.matrix_problem import MatrixProblem, MatrixRegression
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
 from flowbias.theory.reduced_net import LinearStart, ReducedNet, reduced_weights

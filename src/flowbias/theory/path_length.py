@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray
-from flowbias.matrix_problem import MatrixRegression
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.imbalance import Imbalance
 from flowbias.problem import InputError
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowbias._html import facts
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
-from flowbias.matrix_problem import MatrixRegression, checked_tensor
+from flowbias.matrix_problems.reading import checked_tensor
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.linear_net import LinearNet
 from flowbias.problem import InputError
 from flowbias.theory.claim import Claim, Kind, Reference

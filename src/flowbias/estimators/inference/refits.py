@@ -22,7 +22,7 @@ import numpy as np
 from flowbias._drawing import picture, stems
 from flowbias._html import facts
 from flowbias._typing import FloatArray, Mask
-from flowbias.certificates import certify
+from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.leave_one_out import (
     check_one_can_be_left_out,
     is_interpolated,

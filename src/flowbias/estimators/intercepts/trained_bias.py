@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.certificates import Certificate, certify
+from flowbias.certificates.certificate import Certificate, certify
 from flowbias.estimators.intercepts.bias_elimination import eliminate_bias
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.normal_equations import Effort

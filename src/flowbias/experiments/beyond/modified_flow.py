@@ -19,7 +19,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from flowbias._typing import FloatArray
-from flowbias.matrix_problem import MatrixProblem
+from flowbias.matrix_problems._base import MatrixProblem
 
 # Far below the squares of the steps that are compared with it.
 _RTOL, _ATOL = 1e-11, 1e-13

@@ -18,7 +18,9 @@ from flowbias.experiments.beyond.modified_flow import ModifiedFlow
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow, gradient_descent
 from flowbias.flows.lifted_descent import LiftedDescent
-from flowbias.matrix_problem import MatrixCompletion, MatrixProblem, MatrixRegression
+from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet, MatrixFactorization
 from flowbias.models.lifted import LiftedModel
 

@@ -24,7 +24,7 @@ from flowbias.experiments._base import Check, Experiment, Panel, Preset, Setting
 from flowbias.experiments.drawing import draw_band, name_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import flow, gradient_descent
-from flowbias.matrix_problem import MatrixRegression
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
 from flowbias.theory.wide_networks import deviation

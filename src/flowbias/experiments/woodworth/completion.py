@@ -11,7 +11,7 @@ from flowbias.datasets.low_rank import low_rank_completion
 from flowbias.experiments._base import Check, Task
 from flowbias.experiments.table import Table
 from flowbias.flows import flow
-from flowbias.matrix_problem import MatrixCompletion
+from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.models.lifted import LiftedModel
 
 # Relative residual to which flows are followed: a thousandth of the smallest effect judged.

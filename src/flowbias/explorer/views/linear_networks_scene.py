@@ -15,7 +15,7 @@ from flowbias._threads import one_thread
 from flowbias._typing import FloatArray
 from flowbias.experiments.min.loss_and_bounds import RESOLVED, Regression, measured_flow
 from flowbias.flows.integrate import flow
-from flowbias.matrix_problem import MatrixRegression
+from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.linear_net import LinearNet
 

@@ -15,7 +15,7 @@ from flowbias._typing import FloatArray, Mask
 from flowbias.datasets.low_rank import LowRankCompletion, low_rank_completion
 from flowbias.experiments.woodworth.completion import RESIDUAL, Ending, ending, nuclear
 from flowbias.limits.nuclear_norm import nuclear_norm
-from flowbias.matrix_problem import MatrixCompletion
+from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.models.factorization import MatrixFactorization
 
 SIDE = 10

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.certificates import certify
+from flowbias.certificates.certificate import certify
 from flowbias.explorer.view import Settings
 from flowbias.explorer.views.planted_data import Planted, population_error
 from flowbias.limits.basis_pursuit import basis_pursuit

@@ -28,9 +28,9 @@ import scipy.linalg
 from flowbias import _extended as extended
 from flowbias._extended import Extended
 from flowbias._typing import FloatArray
-from flowbias.joint_bound import joint_bound
+from flowbias.certificates.joint_bound import joint_bound
+from flowbias.certificates.vertex_bound import vertex_bound
 from flowbias.potentials import ConvexPotential, Potential, Provides
-from flowbias.vertex_bound import vertex_bound
 
 # Trials for theta before giving up: each at least doubles it.
 MAX_TRIALS = 60

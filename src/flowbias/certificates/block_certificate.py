@@ -1,4 +1,4 @@
-"""The certificate of a limit on a big X: `certificates.py` over blocks of columns.
+"""The certificate of a limit on a big X: `certificate.py` over blocks of columns.
 
 Recomputed from X, y, w, nu and the potential alone, with nothing taken from the solver. X is seen
 through products with its blocks, and where y is outside its range through its own Gram matrix.
@@ -14,8 +14,8 @@ import scipy.linalg
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
-from flowbias.block_error_bound import block_error_bound
-from flowbias.certificates import ULPS, WORST_ROUNDING, Certificate, ratio
+from flowbias.certificates.block_error_bound import block_error_bound
+from flowbias.certificates.certificate import ULPS, WORST_ROUNDING, Certificate, ratio
 from flowbias.designs import Design, Totals
 from flowbias.designs.coordinates import Coordinates
 from flowbias.designs.rows import RowGram, RowSizes, Uniform, dependence, noise_of_rows

@@ -6,13 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from flowbias.matrix_problem import (
-    MatrixCompletion,
-    MatrixRegression,
-    MatrixSensing,
-    SymmetrizedProblem,
-    as_matrix_problem,
-)
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.matrix_problems.regression import MatrixRegression, as_matrix_problem
+from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.matrix_problems.symmetrized import SymmetrizedProblem
 from flowbias.problem import InputError, Regression
 
 # Sums of a few dozen products of ordinary numbers.

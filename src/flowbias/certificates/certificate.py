@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from flowbias import _extended as extended
 from flowbias._measures import Measure, Measured
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.certificates.error_bound import error_bound
 from flowbias.designs import design_of, refuse_dense
-from flowbias.error_bound import error_bound
 from flowbias.potentials import SEEN, ConvexPotential, Potential, Provides
 from flowbias.problem import IN_RANGE, InputError, as_dense
 
@@ -105,7 +105,9 @@ def certify(
     separates = Provides.POTENTIAL in potential.provides
     design = design_of(X) if separates else None
     if design is not None:
-        from flowbias.block_certificate import certify_design  # builds on the measures here
+        from flowbias.certificates.block_certificate import (
+            certify_design,  # builds on the measures here
+        )
 
         check_shapes(design.shape, {"y": np.shape(y), "w": np.shape(w), "nu": np.shape(nu)})
         y, nu, w = _reals("y", y), _reals("nu", nu), design.column(w)

@@ -1,0 +1,5 @@
+"""Proof of a limit, recomputed from the data and the answer alone: no code of the solvers."""
+
+from flowbias.certificates.certificate import Certificate, certify
+
+__all__ = ["Certificate", "certify"]
