@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from _common import Report, interleaved, parser, problem, progress
 
-from flowbias.limits.neuron import neuron_limit
+from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron import Neuron
 
 # Products timed together, so that one of them is not a matter of the clock.

@@ -8,7 +8,7 @@ import flowbias as fb
 from flowbias.flows.fit import fit_of
 from flowbias.flows.integrate import flow
 from flowbias.flows.neuron import NeuronCoordinates
-from flowbias.limits.neuron import neuron_limit
+from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.problem import InputError, Regression

@@ -13,7 +13,8 @@ import flowbias as fb
 from flowbias import designs
 from flowbias.designs.dense import DenseDesign
 from flowbias.designs.sparse import SparseDesign
-from flowbias.limits import block_newton, block_progress
+from flowbias.limits.blocks import newton as block_newton
+from flowbias.limits.blocks import progress as block_progress
 from flowbias.problem import InputError
 from tests.limits.big_data import AGREE, KINDS, WITH_ENTRIES, assert_same, data, small_blocks
 

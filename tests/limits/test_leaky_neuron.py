@@ -14,8 +14,8 @@ from flowbias.flows.journey import FlowRequest
 from flowbias.flows.leaky_neuron.convergence import is_trapped, settled_sign
 from flowbias.flows.leaky_neuron.follow import follow_leaky, start_of
 from flowbias.flows.trajectory import FlowStatus
-from flowbias.limits.leaky_neuron import AGREEMENT, exact_neuron, leaky_limit
-from flowbias.limits.leaky_neuron_kkt import clarke_kkt
+from flowbias.limits.neurons.leaky import AGREEMENT, exact_neuron, leaky_limit
+from flowbias.limits.neurons.leaky_kkt import clarke_kkt
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problem import Regression

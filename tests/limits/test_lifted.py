@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from flowbias.flows import flow
 from flowbias.flows.lifted import setting_of
 from flowbias.limits import limit
-from flowbias.limits.lifted import guaranteed_rate
+from flowbias.limits.products.limit import guaranteed_rate
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.matrix_problems.sensing import MatrixSensing

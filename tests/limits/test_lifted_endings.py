@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 from flowbias.flows import flow
 from flowbias.flows.march import march
 from flowbias.limits import lifted_integration, limit
-from flowbias.limits.diagonal_measurements import diagonal_limit
+from flowbias.limits.products.diagonal_measurements import diagonal_limit
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.matrix_problems.sensing import MatrixSensing

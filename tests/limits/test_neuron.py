@@ -9,11 +9,11 @@ from scipy.integrate import solve_ivp
 
 import flowbias as fb
 from flowbias.certificates import certify
-from flowbias.limits.neuron import neuron_limit
-from flowbias.limits.neuron_parts import NeuronParts
-from flowbias.limits.neuron_sign import InputFlow
-from flowbias.limits.neuron_sum import neuron_sum_limit
-from flowbias.limits.neuron_vanishing import neuron_rich_limit
+from flowbias.limits.neurons.linear import neuron_limit
+from flowbias.limits.neurons.parts import NeuronParts
+from flowbias.limits.neurons.sign import InputFlow
+from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
+from flowbias.limits.neurons.vanishing import neuron_rich_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.potentials import Provides

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.limits.leaky_neuron import leaky_limit
+from flowbias.limits.neurons.leaky import leaky_limit
 from flowbias.models.neuron import Neuron
 from flowbias.problem import InputError
 from flowbias.theory.leaky_neuron import (

@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.integrate import quad
 
-from flowbias.limits.neuron import neuron_limit
+from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.potentials.neuron import NeuronPotential

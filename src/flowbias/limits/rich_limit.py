@@ -16,7 +16,7 @@ import numpy as np
 
 from flowbias.certificates.certificate import certify
 from flowbias.limits.basis_pursuit import TIGHT, Sides, pursue
-from flowbias.limits.neuron_vanishing import neuron_rich_limit
+from flowbias.limits.neurons.vanishing import neuron_rich_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.reachable import Reachable, reachable
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem

@@ -13,7 +13,7 @@ from flowbias._drawing import curves, picture
 from flowbias._html import coefficients, shown, some, table
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.designs import Design, design_of
-from flowbias.limits.block_limit import Warm, block_limit
+from flowbias.limits.blocks.limit import Warm, block_limit
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import HasPotential
 from flowbias.limits.scale_descent import Found, Rescalable, in_turn, total

@@ -5,7 +5,7 @@
 
 where Q_mu is the hypentropy of scale mu: the nuclear norm as mu -> 0, the Frobenius norm as
 mu -> infinity. It holds where one orthogonal pair makes all measurements diagonal; the paper asks
-only that they commute, which is not enough (`limits.common_basis`), and says "spectrum" for what
+only that they commute, which is not enough (`products/common_basis.py`), and says "spectrum" for what
 must be the singular values.
 """
 
@@ -14,8 +14,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from flowbias.limits.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.matrix_solution import MatrixSolution
+from flowbias.limits.products.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.solve import limit
 from flowbias.limits.spectral_certificate import certify_spectral
 from flowbias.matrix_problems._base import MatrixProblem

@@ -12,8 +12,8 @@ import numpy as np
 from flowbias._threads import threads_for
 from flowbias.certificates.certificate import certify
 from flowbias.designs import design_of
-from flowbias.limits.block_limit import block_limit
-from flowbias.limits.neuron import neuron_limit
+from flowbias.limits.blocks.limit import block_limit
+from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import ROUTES, HasPotential, Point, Route
@@ -90,14 +90,14 @@ def _potential_limit(model: HasPotential, X: Any, y: Any, tol: float) -> Solutio
 
 def _lifted_limit(model: LiftedModel, X: Any, y: Any, tol: float) -> LiftedSolution:
     # Flows stand beside limits and build on them: loaded here, so that neither has to come first.
-    from flowbias.limits.lifted import lifted_limit
+    from flowbias.limits.products.limit import lifted_limit
 
     check_tol(tol)
     return lifted_limit(model, as_matrix_problem(X, y), tol)
 
 
 def _leaky_limit(model: Any, X: Any, y: Any, tol: float) -> Solution:
-    from flowbias.limits.leaky_neuron import leaky_limit  # follows the flow, as above
+    from flowbias.limits.neurons.leaky import leaky_limit  # follows the flow, as above
 
     check_tol(tol)
     return leaky_limit(model, X, y, tol)
@@ -109,7 +109,9 @@ def _neuron_limit(model: Any, X: Any, y: Any, tol: float) -> Solution:
 
 
 def _neuron_sum_limit(model: Any, X: Any, y: Any, tol: float) -> Solution | LiftedSolution:
-    from flowbias.limits.neuron_sum import neuron_sum_limit  # follows the flow, as above
+    from flowbias.limits.neurons.sum_of_neurons import (
+        neuron_sum_limit,  # follows the flow, as above
+    )
 
     check_tol(tol)
     return neuron_sum_limit(model, X, y, tol)

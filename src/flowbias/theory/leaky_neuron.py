@@ -22,8 +22,8 @@ from flowbias.flows.leaky_neuron.convergence import (
 from flowbias.flows.leaky_neuron.follow import ActivatedNeuron, follow_leaky, start_of
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.trajectory import FlowStatus
-from flowbias.limits.leaky_neuron import AGREEMENT, leaky_limit
-from flowbias.limits.leaky_neuron_kkt import clarke_kkt
+from flowbias.limits.neurons.leaky import AGREEMENT, leaky_limit
+from flowbias.limits.neurons.leaky_kkt import clarke_kkt
 from flowbias.problem import InputError, Regression
 from flowbias.theory.claim import Claim, Kind, Reference
 

@@ -12,7 +12,7 @@ import scipy.integrate
 import scipy.linalg
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.limits.diagonal_measurements import diagonal_limit
+from flowbias.limits.products.diagonal_measurements import diagonal_limit
 from flowbias.limits.schatten import schatten_limit
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.reading import checked_tensor

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.limits.neuron import neuron_limit
+from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problem import InputError, Regression

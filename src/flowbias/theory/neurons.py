@@ -12,8 +12,8 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.flows import Trajectory, flow
-from flowbias.limits.neuron import neuron_limit
-from flowbias.limits.neuron_sum import neuron_sum_limit
+from flowbias.limits.neurons.linear import neuron_limit
+from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.problem import InputError, Regression

@@ -20,9 +20,9 @@ import numpy as np
 from flowbias._spectrum import Spectrum
 from flowbias._typing import FloatArray
 from flowbias.flows.integrate import flow
-from flowbias.limits.lifted import lifted_limit
-from flowbias.limits.neuron import neuron_limit
-from flowbias.limits.neuron_parts import check_columns
+from flowbias.limits.neurons.linear import neuron_limit
+from flowbias.limits.neurons.parts import check_columns
+from flowbias.limits.products.limit import lifted_limit
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.problem import Regression, as_regression

@@ -20,9 +20,9 @@ from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.designs import Design
 from flowbias.designs.coordinates import Coordinates
-from flowbias.limits.block_rows import Rows
-from flowbias.limits.block_systems import Curvature, curvature_of
-from flowbias.limits.block_tasks import SMALLEST_EXPONENT, Along, Fit, Predictor, Trust
+from flowbias.limits.blocks.rows import Rows
+from flowbias.limits.blocks.systems import Curvature, curvature_of
+from flowbias.limits.blocks.tasks import SMALLEST_EXPONENT, Along, Fit, Predictor, Trust
 from flowbias.limits.normal_equations import Effort
 
 # Growth of w' along a step up to which it is taken whole: e^2 in the exponential family is a step

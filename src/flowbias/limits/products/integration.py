@@ -1,6 +1,6 @@
 """Weights at the limit of a flow by integration, twice by one integrator and once by another.
 
-The last part of the way is solved for (`limits/last_step.py`). A flow that cannot fit its data,
+The last part of the way is solved for (`last_step.py`). A flow that cannot fit its data,
 because the width or the start keep it from that, is followed to where it rests.
 """
 
@@ -16,9 +16,14 @@ from flowbias.flows.journey import TIGHTEST
 from flowbias.flows.lifted import AT_REST, Setting
 from flowbias.flows.lifted_coordinates import LiftedCoordinates, LiftedJourney
 from flowbias.flows.march import Curve, Progress, march
-from flowbias.limits.last_step import LastStep, step_to_fit, step_to_rest
-from flowbias.limits.near_saddle import LEFT_BY_ROUNDING, NUDGE, slowest_before, where_apart
-from flowbias.limits.second_integrator import by_another
+from flowbias.limits.products.last_step import LastStep, step_to_fit, step_to_rest
+from flowbias.limits.products.near_saddle import (
+    LEFT_BY_ROUNDING,
+    NUDGE,
+    slowest_before,
+    where_apart,
+)
+from flowbias.limits.products.second_integrator import by_another
 
 # Length of the last step relative to the weights: its square is below the rounding of a product.
 _LAST_STEP = 1e-7

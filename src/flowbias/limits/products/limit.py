@@ -20,17 +20,17 @@ import numpy as np
 from flowbias._typing import FloatArray
 from flowbias.flows.integrate import flow
 from flowbias.flows.lifted import Setting, closed_form_of, rests_apart, setting_of
-from flowbias.limits.common_basis import common_basis
-from flowbias.limits.diagonal_measurements import diagonal_limit
-from flowbias.limits.lifted_integration import IntegratedWeights, integrated_weights
-from flowbias.limits.product_fit import (
+from flowbias.limits.products.common_basis import common_basis
+from flowbias.limits.products.diagonal_measurements import diagonal_limit
+from flowbias.limits.products.fit import (
     WORST_ROUNDING,
     distance_of,
     feasibility_of,
     residual_of,
     rounding_of,
 )
-from flowbias.limits.stable_manifold import out_of_reach
+from flowbias.limits.products.integration import IntegratedWeights, integrated_weights
+from flowbias.limits.products.stable_manifold import out_of_reach
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.imbalance import Imbalance

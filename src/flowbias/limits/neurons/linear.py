@@ -1,6 +1,6 @@
 """The limit of one linear neuron: a closed form after one factorization.  [azulay2021, Theorem 2]
 
-The minimizer of q(v) - <shift, v> with X v = y is m + sign(a) |a| k of `neuron_parts`, for any
+The minimizer of q(v) - <shift, v> with X v = y is m + sign(a) |a| k of `parts.py`, for any
 delta; which sign a ends with is settled first (`neuron_sign`), for delta < 0 by the flow if need
 be. What is returned is certified against the potential, with which neither has anything to do.
 """
@@ -15,8 +15,8 @@ import numpy as np
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import certify
-from flowbias.limits.neuron_parts import NeuronParts, within_reach
-from flowbias.limits.neuron_sign import Branch, settle
+from flowbias.limits.neurons.parts import NeuronParts, within_reach
+from flowbias.limits.neurons.sign import Branch, settle
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problem import as_regression
 from flowbias.solution import Sensitivity, Solution, Stats, Status

@@ -12,8 +12,8 @@ import scipy.sparse.linalg
 from flowbias._typing import FloatArray
 from flowbias.designs import Design
 from flowbias.designs.coordinates import Coordinates
-from flowbias.limits.block_rows import Rows
-from flowbias.limits.block_tasks import CurvatureProduct, Evaluate, Slope, WeightedGram
+from flowbias.limits.blocks.rows import Rows
+from flowbias.limits.blocks.tasks import CurvatureProduct, Evaluate, Slope, WeightedGram
 from flowbias.limits.normal_equations import Effort, cholesky_with_ridge
 
 # A direction of Newton's method needs this share of its length right, until the end is near.

@@ -18,7 +18,7 @@ from flowbias._typing import FloatArray
 from flowbias.designs import Design
 from flowbias.designs.coordinates import Coordinates
 from flowbias.designs.rows import RowGram, dependence, noise_of_rows
-from flowbias.limits.block_tasks import Inspect
+from flowbias.limits.blocks.tasks import Inspect
 from flowbias.problem import (
     SAFE_GRAM_RCOND,
     InputError,

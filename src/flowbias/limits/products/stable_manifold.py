@@ -10,7 +10,7 @@ in S_V for all n. Where no M with columns in S_U and rows in S_V fits, neither d
 to such a start, however close, the flow does leave: rounding takes an integration there, and what
 it then ends at is no limit of the flow that was asked for. Subspaces are found up to rounding. A
 start may also be on such a manifold without a subspace to tell: the closed form in time sees that
-where it applies, and elsewhere an integration from next to the start (`limits/near_saddle.py`).
+where it applies, and elsewhere an integration from next to the start (`near_saddle.py`).
 """
 
 from __future__ import annotations

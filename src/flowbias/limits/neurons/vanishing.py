@@ -27,7 +27,7 @@ from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import certify
 from flowbias.limits.min_norm import min_norm
-from flowbias.limits.neuron_parts import check_columns, within_reach
+from flowbias.limits.neurons.parts import check_columns, within_reach
 from flowbias.problem import Regression, as_regression
 from flowbias.solution import Solution, Status
 

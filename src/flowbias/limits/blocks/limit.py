@@ -13,9 +13,9 @@ from flowbias._typing import FloatArray
 from flowbias.certificates.block_certificate import certify_design
 from flowbias.designs import Design
 from flowbias.designs.coordinates import Coordinates
-from flowbias.limits.block_newton import BlockNewton
-from flowbias.limits.block_progress import watching
-from flowbias.limits.block_rows import Rows, rows_of
+from flowbias.limits.blocks.newton import BlockNewton
+from flowbias.limits.blocks.progress import watching
+from flowbias.limits.blocks.rows import Rows, rows_of
 from flowbias.limits.normal_equations import Effort
 from flowbias.problem import InputError, checked_outputs
 from flowbias.solution import Sensitivity, Solution, Stats, Status

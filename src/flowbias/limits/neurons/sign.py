@@ -28,7 +28,7 @@ from scipy.integrate import LSODA
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
-from flowbias.limits.neuron_parts import NeuronParts
+from flowbias.limits.neurons.parts import NeuronParts
 
 # Differences of lengths count beyond this share of them: some thousand roundings.
 _POSITIVE = 1e-12

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from flowbias.limits.block_newton import Watch
+from flowbias.limits.blocks.newton import Watch
 
 
 def _silence(step: int, gap: float) -> None:

@@ -1,0 +1,1 @@
+"""Limits on an X that is too big for the dense solver, over blocks of its columns."""

@@ -1,0 +1,1 @@
+"""Limits of single neurons, linear and leaky, and of sums of them."""

@@ -1,0 +1,1 @@
+"""Limits of products of two factors: linear networks and matrix factorization."""
