@@ -5,8 +5,8 @@
 
 where Q_mu is the hypentropy of scale mu: the nuclear norm as mu -> 0, the Frobenius norm as
 mu -> infinity. It holds where one orthogonal pair makes all measurements diagonal; the paper asks
-only that they commute, which is not enough (`products/common_basis.py`), and says "spectrum" for what
-must be the singular values.
+only that they commute, which is not enough (`products/common_basis.py`), and says "spectrum" for
+what must be the singular values.
 """
 
 from __future__ import annotations
