@@ -181,6 +181,12 @@ CLAIMS = {
     "start_kernel": Instances(
         lambda rng: (theory.start_kernel(tied(rng), rng.standard_normal((4, 6))),), 300
     ),
+    "homogeneous_start": Instances(
+        lambda rng: theory.homogeneous_start(
+            tied(rng), *problem(rng), factor=log_uniform(rng, 0.05, 20.0)
+        ),
+        200,
+    ),
     "metric_from_predictor": Instances(
         lambda rng: (theory.metric_from_predictor(untied(rng), *problem(rng), rng.uniform(0, 3)),),
         20,

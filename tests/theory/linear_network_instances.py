@@ -4,13 +4,16 @@ Claims that follow a flow are drawn a few times here; test_linear_networks.py ch
 hundreds of starts whose flows are integrated together.
 """
 
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
 
 from flowbias import theory
 from flowbias.models import LinearNet
+from flowbias.models.lifted import NarrowWarning
 from tests.theory.starts import log_uniform
 
 
@@ -166,11 +169,49 @@ def draw_scalar_rate(rng):
     return theory.scalar_rate(*(rng.standard_normal(3) * log_uniform(rng, 1e-3, 1e3)))
 
 
+def balanced_start(rng):
+    """(net, X, Y): equal singular values, and imbalance lam I with lam below, at or above 0."""
+    r, m = (int(size) for size in rng.integers(1, 5, 2))
+    size = rng.uniform(0.7, 1.4)
+    basis = orthogonal(rng, r + int(rng.integers(0, 3)))[:r]
+    X, Y = size * basis, rng.standard_normal((r, m))
+    level = float(rng.choice([-1.0, 0.0, 1.0])) * rng.uniform(0.2, 2.0)
+    if level == 0.0:
+        theta = basis.T @ rng.standard_normal((r, m))
+        return LinearNet.balanced(theta, X, width=min(r, m) + 3, rng=rng), X, Y
+    large, small = (r, m) if level > 0.0 else (m, r)
+    k = int(rng.integers(1, large + 1))
+    B = rng.standard_normal((small, k))
+    A = orthogonal(rng, large)[:, :k] @ scipy.linalg.sqrtm(B.T @ B + abs(level) * np.eye(k))
+    U, V = (A, B) if level > 0.0 else (B, A)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NarrowWarning)  # narrow ones have the closed form as well
+        return LinearNet(basis.T @ U, V), X, Y
+
+
+def draw_scalar_closed_form(rng):
+    u, v, y = rng.standard_normal(3) * np.exp(rng.uniform(-2.0, 1.5, 3))
+    return (theory.scalar_closed_form(u, v, y, rng.uniform(0.01, 3.0)),)
+
+
+def draw_wishart_start(rng):
+    d, m = int(rng.integers(1, 5)), int(rng.integers(1, 4))
+    return theory.wishart_start(d, m, d + m + int(log_uniform(rng, 1, 1e6)), 300, rng)
+
+
 def times(rng):
     return np.sort(rng.uniform(0.05, 1.0, 4))
 
 
 LINEAR_NETWORK_CLAIMS = {
+    "balanced_closed_form": Instances(
+        lambda rng: theory.balanced_closed_form(
+            *balanced_start(rng), times(rng), rng.uniform(0.5, 2.0)
+        ),
+        20,
+    ),
+    "scalar_closed_form": Instances(draw_scalar_closed_form, 50),
+    "wishart_start": Instances(draw_wishart_start, 10),
     "convergence_rate": Instances(lambda rng: (theory.convergence_rate(*any_start(rng)),), 500),
     "rate_from_layers": Instances(lambda rng: theory.rate_from_layers(*any_start(rng)), 500),
     "rate_bound_range": Instances(lambda rng: theory.rate_bound_range(*any_start(rng)), 500),

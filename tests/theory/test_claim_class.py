@@ -6,7 +6,7 @@ import pytest
 import flowbias as fb
 from flowbias import theory
 from flowbias.theory import Claim, Kind, Reference
-from flowbias.theory.claim import between
+from flowbias.theory.claim import Statement, between
 
 
 def claim(measured, predicted, kind, **tolerance):
@@ -74,6 +74,23 @@ def test_between_is_two_claims():
     assert [c.holds for c in between("n", 2.0, (1.0, 3.0), atol=0.0, **words)] == [True, True]
     assert [c.holds for c in between("n", 0.0, (1.0, 3.0), atol=0.0, **words)] == [False, True]
     assert [c.holds for c in between("n", 4.0, (1.0, 3.0), atol=0.0, **words)] == [True, False]
+
+
+def test_claims_of_one_statement_share_its_words():
+    stated = Statement(Reference("p", "q"), "words", "origin")
+    equal, most, least = (
+        stated.equal("a", 0.25, atol=0.5),
+        stated.at_most("b", 3.0, 2.0, rtol=0.25),
+        stated.at_least("c", 1, 2),
+    )
+    assert [(c.kind, c.holds, c.tolerance) for c in (equal, most, least)] == [
+        (Kind.EQUAL, True, 0.5),
+        (Kind.UPPER, False, 0.5),
+        (Kind.LOWER, False, 0.0),
+    ]
+    for made in (equal, most, least):
+        assert (made.reference, made.statement) == (stated.reference, "words")
+        assert made.tolerance_origin == "origin"
 
 
 X, Y = np.array([[1.0, 2.0, 0.5]]), np.array([1.0])

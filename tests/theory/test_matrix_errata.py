@@ -182,7 +182,7 @@ def test_w15_planted_matrix_need_not_have_the_least_nuclear_norm():
 
 
 @pytest.mark.parametrize("t", [0.1, 1.0])
-def test_o1_hyperbolic_angle_is_twice_the_dual(t):
+def test_hyperbolic_angle_is_twice_the_dual(t):
     """One entry: m = c_i^(1/2) sinh(2 x) with x = -c int r, followed in the factors."""
     rng = np.random.default_rng(0)
     u, v = rng.standard_normal((1, 3)), rng.standard_normal((1, 3))

@@ -8,6 +8,7 @@ from flowbias.theory.approach_to_l1 import (
     sparse_to_dense_cost,
 )
 from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.closed_form_in_time import balanced_closed_form, scalar_closed_form
 from flowbias.theory.completion_kernel import (
     completion_kernel,
     completion_kernel_formula,
@@ -30,6 +31,7 @@ from flowbias.theory.explicit_distance import (
 )
 from flowbias.theory.extremes import kernel_distance, rich_distance, rich_excess, rich_selection
 from flowbias.theory.factorization_kernel_regime import KernelRegime, kernel_regime, residual_decay
+from flowbias.theory.homogeneous_start import homogeneous_start
 from flowbias.theory.imbalance_bounds import (
     convergence_rate,
     error_operator,
@@ -39,10 +41,7 @@ from flowbias.theory.imbalance_bounds import (
     scaled_imbalance,
     smallest_singular_value,
 )
-from flowbias.theory.imbalance_tightness import (
-    attained_rate,
-    attaining_weights,
-)
+from flowbias.theory.imbalance_tightness import attained_rate, attaining_weights
 from flowbias.theory.initialization_shape import (
     conserved_k,
     effective_log_scale,
@@ -69,15 +68,13 @@ from flowbias.theory.leaky_neuron import (
     leaky_neuron_limit,
     leaky_neuron_signs,
 )
-from flowbias.theory.linear_networks import (
-    conserved_imbalance,
+from flowbias.theory.linear_network_limits import (
     limit_decomposition,
     output_orthogonality_counterexample,
     output_orthogonality_is_not_enough,
     reaches_min_norm,
-    time_change,
-    weights_converge,
 )
+from flowbias.theory.linear_networks import conserved_imbalance, time_change, weights_converge
 from flowbias.theory.linearized_factorization import LinearizedFactorization
 from flowbias.theory.matrix_factorization import (
     commuting_is_not_enough,
@@ -157,6 +154,7 @@ from flowbias.theory.wide_networks import (
     wide_start_bounds,
     wide_start_rate,
 )
+from flowbias.theory.wishart_start import wishart_start
 
 __all__ = [
     "Claim",
@@ -170,6 +168,7 @@ __all__ = [
     "attained_rate",
     "attaining_weights",
     "balance_is_conserved",
+    "balanced_closed_form",
     "balanced_neurons_bias",
     "closed_form_flow",
     "closest_interpolator",
@@ -198,6 +197,7 @@ __all__ = [
     "half_kernel_norm",
     "hessian_at_start",
     "hessian_map_defect",
+    "homogeneous_start",
     "hypentropy_large",
     "hypentropy_needs_exponential_scale",
     "hypentropy_small",
@@ -256,6 +256,7 @@ __all__ = [
     "rich_log_scale",
     "rich_scale",
     "rich_selection",
+    "scalar_closed_form",
     "scalar_rate",
     "scale_shape_identities",
     "scaled_imbalance",
@@ -290,5 +291,6 @@ __all__ = [
     "wide_start",
     "wide_start_bounds",
     "wide_start_rate",
+    "wishart_start",
     "zero_error",
 ]

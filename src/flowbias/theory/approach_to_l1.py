@@ -14,6 +14,7 @@ import scipy.optimize
 
 from flowbias.potentials import DepthPotential, DistancePotential, Hypentropy, Potential
 from flowbias.problem import InputError
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, between, beyond_the_papers
 from flowbias.theory.conditions import positive
 
@@ -23,17 +24,19 @@ _ROUNDING = 1e-12
 _ORIGIN = "root of rho = 1 + eps, where rho carries 15 digits"
 
 
+@checked
 def sparse_to_dense_cost(potential: Potential, d: float) -> float:
     """rho = (Q(e_1)/||e_1||_1) / (Q(1/sqrt d)/||1/sqrt d||_1), both vectors of unit length.
 
     >>> round(fb.theory.sparse_to_dense_cost(fb.L2(), d=100), 6)
     10.0
     """
-    root = float(np.sqrt(d))
+    root = float(np.sqrt(positive("d", d, "It is the dimension of the dense vector.")))
     sparse, dense = potential.value_terms(np.array([1.0, 1.0 / root]))
     return float(sparse / (root * dense))
 
 
+@checked
 def l1_approach_log_scale(
     family: Callable[[float], Potential], eps: float, d: float, least: float = -1e5
 ) -> float:
@@ -53,9 +56,15 @@ def l1_approach_log_scale(
     def excess(log_scale: float) -> float:
         return sparse_to_dense_cost(family(log_scale), d) - 1.0 - eps
 
+    if not (least < 50.0 and excess(least) < 0.0):
+        raise InputError(
+            f"least: must be a log-scale with rho below 1 + eps, got {least!r}. Lower it, as far "
+            "as the family allows."
+        )
     return float(scipy.optimize.brentq(excess, least, 50.0, xtol=1e-13, rtol=1e-15))
 
 
+@checked
 def hypentropy_needs_exponential_scale(eps: float, d: float) -> tuple[Claim, Claim]:
     """ln(1/alpha^2) = (1 + 1/eps) ln(d)/2 + 1 where rho = 1 + eps, up to O(alpha^2/eps).
 
@@ -74,6 +83,7 @@ def hypentropy_needs_exponential_scale(eps: float, d: float) -> tuple[Claim, Cla
     )
 
 
+@checked
 def depth_needs_polynomial_scale(eps: float, d: float, depth: float) -> tuple[Claim, Claim]:
     """alpha^(D-2) = (2/D) eps / ((1+eps) d^(1/2 - 1/D) - 1) where rho = 1 + eps, to leading order.
 
@@ -92,6 +102,7 @@ def depth_needs_polynomial_scale(eps: float, d: float, depth: float) -> tuple[Cl
     )
 
 
+@checked
 def distance_needs_polynomial_scale(eps: float, d: float) -> tuple[Claim, Claim]:
     """alpha = eps/(2 ((1+eps) d^(1/4) - 1)) where rho = 1 + eps for R, to leading order.
 

@@ -161,6 +161,43 @@ class Claim:
         )
 
 
+@dataclass(frozen=True)
+class Statement:
+    """What the claims of one statement share: its place, its words, where the tolerance is from."""
+
+    reference: Reference
+    words: str
+    tolerance_origin: str
+
+    def equal(
+        self, name: str, measured: float, predicted: float = 0.0, **tolerance: float
+    ) -> Claim:
+        """measured == predicted; the tolerance is `rtol` and `atol`, as in `Claim`."""
+        return self._claim(name, measured, predicted, Kind.EQUAL, tolerance)
+
+    def at_most(self, name: str, measured: float, predicted: float, **tolerance: float) -> Claim:
+        """measured <= predicted."""
+        return self._claim(name, measured, predicted, Kind.UPPER, tolerance)
+
+    def at_least(self, name: str, measured: float, predicted: float, **tolerance: float) -> Claim:
+        """measured >= predicted."""
+        return self._claim(name, measured, predicted, Kind.LOWER, tolerance)
+
+    def _claim(
+        self, name: str, measured: float, predicted: float, kind: Kind, tolerance: dict[str, float]
+    ) -> Claim:
+        return Claim(
+            name,
+            float(measured),
+            float(predicted),
+            kind,
+            self.reference,
+            self.words,
+            self.tolerance_origin,
+            **{which: float(size) for which, size in tolerance.items()},
+        )
+
+
 def between(
     name: str,
     value: float,
@@ -172,17 +209,8 @@ def between(
     atol: float,
 ) -> tuple[Claim, Claim]:
     """bounds[0] <= value <= bounds[1], as two claims."""
-
-    def side(label: str, predicted: float, kind: Kind) -> Claim:
-        return Claim(
-            f"{name}, {label}",
-            measured=float(value),
-            predicted=float(predicted),
-            kind=kind,
-            reference=reference,
-            statement=statement,
-            tolerance_origin=tolerance_origin,
-            atol=float(atol),
-        )
-
-    return side("below", bounds[0], Kind.LOWER), side("above", bounds[1], Kind.UPPER)
+    shared = Statement(reference, statement, tolerance_origin)
+    return (
+        shared.at_least(f"{name}, below", value, bounds[0], atol=atol),
+        shared.at_most(f"{name}, above", value, bounds[1], atol=atol),
+    )

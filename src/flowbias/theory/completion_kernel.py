@@ -19,6 +19,7 @@ from flowbias.limits.frobenius import frobenius_norm
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.conditions import positive
 from flowbias.theory.kernel_rich import WOODWORTH, relative
@@ -29,6 +30,7 @@ ICLR = Reference(WOODWORTH, "ICLR version, section 6")
 _ORTHOGONAL = 1e-12
 
 
+@checked
 def completion_kernel(model: LiftedModel, problem: MatrixCompletion) -> FloatArray:
     """K between the observed entries, from the Gram matrix alone.
 
@@ -46,6 +48,7 @@ def completion_kernel(model: LiftedModel, problem: MatrixCompletion) -> FloatArr
     return np.asarray(left + right)
 
 
+@checked
 def completion_kernel_formula(model: LiftedModel, problem: MatrixCompletion) -> Claim:
     """The formula against the gradients of the observed entries in the factors.
 
@@ -70,6 +73,7 @@ def completion_kernel_formula(model: LiftedModel, problem: MatrixCompletion) -> 
     )
 
 
+@checked
 def orthogonal_rows_give_delta(
     model: LiftedModel, problem: MatrixCompletion
 ) -> tuple[Claim, Claim]:
@@ -114,6 +118,7 @@ def _imputes_nothing(model: LiftedModel, problem: MatrixCompletion, *, atol: flo
     )
 
 
+@checked
 def gaussian_rows_give_delta(model: LiftedModel, scale: float) -> Claim:
     """||K/(2 alpha^2 k) - 1||_op <= 4 (sqrt(d1/k) + sqrt(d2/k)) on all entries, with probability
     at least 1 - 2 exp(-d1/2) - 2 exp(-d2/2).

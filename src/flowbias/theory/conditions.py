@@ -18,6 +18,14 @@ def positive(name: str, value: float, fix: str) -> float:
     return float(value)
 
 
+def same_size(name: str, size: int, expected: int, what: str) -> None:
+    """`size` counts `what`, of which the other arguments have `expected`."""
+    if size != expected:
+        raise InputError(
+            f"{name}: must have {expected} {what}, got {size}. Pass arguments of one size."
+        )
+
+
 def at_most(log_scale: float | None, largest: float) -> float:
     """The log-scale, by default the largest one that the hypothesis allows."""
     if log_scale is None:

@@ -15,12 +15,15 @@ from flowbias.limits import limit
 from flowbias.models._base import MirrorModel
 from flowbias.potentials import Provides
 from flowbias.problem import Regression
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, beyond_the_papers
+from flowbias.theory.conditions import positive
 from flowbias.theory.measured_flow import FLOW_ORIGIN, FLOW_TOLERANCE, follow
 
 _REFERENCE = beyond_the_papers("2 Convergence")
 
 
+@checked
 def zero_error(
     model: MirrorModel, X: Any, y: Any, t: ArrayLike, loss: str | float = "half"
 ) -> tuple[Claim, ...]:
@@ -73,6 +76,7 @@ def least_metric(model: MirrorModel) -> FloatArray:
         return np.asarray(2.0 * depth**2 * reach ** (-(2.0 * depth - 2.0) / (depth - 2.0)))
 
 
+@checked
 def loss_gap(
     model: MirrorModel, X: Any, y: Any, t: ArrayLike, loss: str | float = "half"
 ) -> tuple[Claim, ...]:
@@ -86,6 +90,7 @@ def loss_gap(
     True
     """
     problem = Regression(X, y)
+    positive("t", float(np.min(t)), "At t = 0 the statement is empty.")
     measured = follow(model, problem, t, loss)
     target = limit(model, problem).w
     start = np.broadcast_to(np.asarray(model.initial), target.shape)

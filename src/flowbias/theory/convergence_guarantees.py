@@ -11,8 +11,11 @@ flow is followed in the weights, unless a trajectory (`t` and products `M`) is p
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -20,9 +23,10 @@ from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.loss import loss_constant
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.problem import InputError
-from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.arguments import checked
+from flowbias.theory.claim import Claim, Reference, Statement
 from flowbias.theory.imbalance_bounds import MIN
-from flowbias.theory.measured_factors import follow_weights
+from flowbias.theory.measured_factors import ProductPath, follow_weights
 from flowbias.theory.reduced_net import (
     LinearStart,
     ReducedNet,
@@ -40,6 +44,9 @@ RESOLVED = 1e-5
 # Local errors of some hundred steps, 1e-10, over the smallest resolved error.
 RATE_TOLERANCE = 1e-5
 RATE_ORIGIN = "factors followed at rtol 1e-12; errors below 1e-5 of the targets are not used"
+
+P = ParamSpec("P")
+C = TypeVar("C")
 
 
 @dataclass(frozen=True)
@@ -66,204 +73,14 @@ class ErrorPath:
         return self.loss_constant * self.start.guaranteed_rate(float(self.errors[index]))
 
 
-def exponential_guarantee(
-    net: LinearStart,
-    X: Any,
-    Y: Any,
-    t: ArrayLike | None = None,
-    *,
-    trajectory: Any = None,
-    loss: Any = "half",
-) -> Claim:
-    """L~(t) <= exp(-lr(S) c(0) t) L~(0) for all t.  [min2021, Theorem 3]
-
-    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
-    >>> fb.theory.exponential_guarantee(net, X, [[1.0], [-1.0]], t=[0.5, 1.0]).holds
-    True
-    """
-    path = error_path(net, X, Y, t, trajectory, loss)
-    return _rate_claim(
-        "exponential convergence",
-        path.mean_rate(),
-        path.guaranteed_rate(),
-        Reference(MIN, "Theorem 3", "(21)"),
-        "imbalance and margin at the start bound the rate for ever",
-    )
-
-
-def imbalance_guarantee(
-    net: LinearStart,
-    X: Any,
-    Y: Any,
-    t: ArrayLike | None = None,
-    *,
-    trajectory: Any = None,
-    loss: Any = "half",
-) -> Claim:
-    """L~(t) <= exp(-2 lr(S) Dl t) L~(0), Dl the level of imbalance.  [min2021, Corollary 4]
-
-    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
-    >>> fb.theory.imbalance_guarantee(net, X, [[1.0], [-1.0]], t=[0.5, 1.0]).holds
-    True
-    """
-    path = error_path(net, X, Y, t, trajectory, loss)
-    rate = 2.0 * path.start.conditioning[1] * path.start.imbalance.level
-    return _rate_claim(
-        "convergence from imbalance",
-        path.mean_rate(),
-        path.loss_constant * rate,
-        Reference(MIN, "Corollary 4"),
-        "the level of imbalance alone bounds the rate",
-    )
-
-
-def margin_guarantee(
-    net: LinearStart,
-    X: Any,
-    Y: Any,
-    t: ArrayLike | None = None,
-    *,
-    trajectory: Any = None,
-    loss: Any = "half",
-) -> tuple[Claim, Claim]:
-    """Where smin(Yt) > ||E(0)||_F: c(0) > 0 and the rate is at least lr(S) c(0).
-
-    [min2021, Corollary 5], which prints twice that rate; it fails (docs/errata.md, M1).
-
-    >>> net = fb.LinearNet.balanced([[1.0], [-0.9], [0.0]], np.eye(2, 3))
-    >>> claims = fb.theory.margin_guarantee(net, np.eye(2, 3), [[1.0], [-1.0]], t=[0.1, 0.5])
-    >>> all(claim.holds for claim in claims)
-    True
-    """
-    path = error_path(net, X, Y, t, trajectory, loss)
-    margin = _margin(path)
-    if not margin > 0.0:
-        raise InputError(
-            f"net: must start with a margin, smin(Yt) > ||E(0)||, got a margin of {margin:.3g}. "
-            "Start closer to the targets, or use exponential_guarantee."
-        )
-    reference = Reference(MIN, "Corollary 5")
-    rate = path.guaranteed_rate()
-    # c(0) >= gain(a, s) for the larger a of the two terms: positive, whatever the imbalance.
-    least = path.start.conditioning[1] * path.loss_constant * _margin_gain(path, margin)
-    return (
-        _rate_claim(
-            "the margin makes c(0) positive",
-            rate,
-            least,
-            reference,
-            "a margin at the start makes the guaranteed rate positive, whatever the imbalance",
-        ),
-        _rate_claim(
-            "convergence from the margin",
-            path.mean_rate(),
-            rate,
-            reference,
-            "a margin at the start suffices for exponential convergence",
-        ),
-    )
-
-
-def _margin(path: ErrorPath) -> float:
-    values = singular_values(path.start.target)
-    return float(values[-1] - path.errors[0])
-
-
-def _margin_gain(path: ErrorPath, margin: float) -> float:
-    """sqrt(a^2 + 4 s^2) - a for the margin s and the larger of both a's: positive."""
-    imbalance = path.start.imbalance
-    a = max(imbalance.spread_plus, imbalance.spread_minus) + imbalance.level
-    return gain(a, margin / float(np.sqrt(path.start.conditioning[0])))
-
-
-def local_guarantee(
-    net: LinearStart,
-    X: Any,
-    Y: Any,
-    t: ArrayLike,
-    *,
-    trajectory: Any = None,
-    loss: Any = "half",
-) -> tuple[Claim, ...]:
-    """L~(t) <= exp(-lr(S) c(t0) (t - t0)) L~(t0) for t >= t0: one claim per time t0 but the last.
-
-    [min2021, Corollary 6], which prints t for t - t0 and, in words, twice the rate; both fail
-    (docs/errata.md, M2).
-
-    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
-    >>> all(c.holds for c in fb.theory.local_guarantee(net, X, [[1.0], [-1.0]], t=[0.5, 1.0]))
-    True
-    """
-    path = error_path(net, X, Y, t, trajectory, loss)
-    if len(path.t) < 3:
-        raise InputError(
-            f"t: must hold two times at which the error is above {RESOLVED:g} of the targets, got "
-            f"{len(path.t) - 1}. Pass earlier times."
-        )
-    return tuple(
-        _rate_claim(
-            f"convergence after t0 = {path.t[index]:.6g}",
-            path.mean_rate(index),
-            path.guaranteed_rate(index),
-            Reference(MIN, "Corollary 6"),
-            "what holds at the start holds from any later time on, with the margin reached",
-        )
-        for index in range(1, len(path.t) - 1)
-    )
-
-
-def asymptotic_rate(
-    net: LinearStart,
-    X: Any,
-    Y: Any,
-    t: ArrayLike | None = None,
-    *,
-    trajectory: Any = None,
-    loss: Any = "half",
-) -> tuple[Claim, Claim]:
-    """c(t) tends to (22), its value at E = 0: never above, below by at most 4 ||E||/l1(S)^(1/2).
-
-    [min2021, Corollary 6, (22)]; the distance is ours, since sqrt(a^2 + 4 s^2) moves by at most
-    2 |ds|, twice for r = m and once otherwise.
-
-    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
-    >>> all(c.holds for c in fb.theory.asymptotic_rate(net, X, [[1.0], [-1.0]], t=[0.1, 0.5, 1.0]))
-    True
-    """
-    path = error_path(net, X, Y, t, trajectory, loss)
-    start = path.start
-    (r, m), top = start.target.shape, start.conditioning[0]
-    values = singular_values(start.target) / np.sqrt(top)
-    limit = braces(start.imbalance, at(values, m), at(values, r))
-    last = start.guaranteed_rate(float(path.errors[-1])) / start.conditioning[1]
-    terms = 2.0 if r == m else 1.0
-    distance = terms * 2.0 * float(path.errors[-1]) / np.sqrt(top)
-
-    def claim(name: str, kind: Kind, predicted: float, statement: str) -> Claim:
-        return Claim(
-            name,
-            measured=last,
-            predicted=predicted,
-            kind=kind,
-            reference=Reference(MIN, "Corollary 6", "(22)"),
-            statement=statement,
-            tolerance_origin=RATE_ORIGIN,
-            rtol=RATE_TOLERANCE,
-        )
-
-    return (
-        claim("c(t) below (22)", Kind.UPPER, limit, "(22) is the largest c that a flow reaches"),
-        claim(
-            "c(t) close to (22)",
-            Kind.LOWER,
-            limit - distance,
-            "c(t) comes as close to (22) as the error to 0",
-        ),
-    )
-
-
 def error_path(
-    net: LinearStart, X: Any, Y: Any, t: ArrayLike | None, trajectory: Any, loss: Any
+    net: LinearStart,
+    X: Any,
+    Y: Any,
+    t: ArrayLike | None = None,
+    *,
+    trajectory: ProductPath | None = None,
+    loss: Any = "half",
 ) -> ErrorPath:
     """||E|| at t = 0 and at the times of the trajectory, from its products alone."""
     problem = regression(net, X, Y)
@@ -285,16 +102,160 @@ def _error_norm(problem: MatrixRegression, M: FloatArray) -> float:
     return float(np.linalg.norm(problem.spectrum.W.T @ (problem.Y - problem.X @ M)))
 
 
-def _rate_claim(
-    name: str, measured: float, predicted: float, reference: Reference, statement: str
-) -> Claim:
-    return Claim(
-        name,
-        measured=measured,
-        predicted=predicted,
-        kind=Kind.LOWER,
-        reference=reference,
-        statement=statement,
-        tolerance_origin=RATE_ORIGIN,
+def along(path_of: Callable[P, ErrorPath]) -> Callable[[Callable[[ErrorPath], C]], Callable[P, C]]:
+    """What is said about a path becomes a claim about what the path is made of."""
+    signature = inspect.signature(path_of)
+
+    def made(guarantee: Callable[[ErrorPath], C]) -> Callable[P, C]:
+        def claim(*args: P.args, **kwargs: P.kwargs) -> C:
+            return guarantee(path_of(*args, **kwargs))
+
+        functools.update_wrapper(claim, guarantee)
+        returned = guarantee.__annotations__["return"]
+        claim.__annotations__ = {**path_of.__annotations__, "return": returned}
+        vars(claim)["__signature__"] = signature.replace(return_annotation=returned)
+        return checked(claim)
+
+    return made
+
+
+@along(error_path)
+def exponential_guarantee(path: ErrorPath) -> Claim:
+    """L~(t) <= exp(-lr(S) c(0) t) L~(0) for all t.  [min2021, Theorem 3]
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> fb.theory.exponential_guarantee(net, X, [[1.0], [-1.0]], t=[0.5, 1.0]).holds
+    True
+    """
+    stated = _stated(
+        Reference(MIN, "Theorem 3", "(21)"),
+        "imbalance and margin at the start bound the rate for ever",
+    )
+    return stated.at_least(
+        "exponential convergence", path.mean_rate(), path.guaranteed_rate(), rtol=RATE_TOLERANCE
+    )
+
+
+@along(error_path)
+def imbalance_guarantee(path: ErrorPath) -> Claim:
+    """L~(t) <= exp(-2 lr(S) Dl t) L~(0), Dl the level of imbalance.  [min2021, Corollary 4]
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> fb.theory.imbalance_guarantee(net, X, [[1.0], [-1.0]], t=[0.5, 1.0]).holds
+    True
+    """
+    rate = 2.0 * path.start.conditioning[1] * path.start.imbalance.level
+    stated = _stated(Reference(MIN, "Corollary 4"), "the level of imbalance alone bounds the rate")
+    return stated.at_least(
+        "convergence from imbalance",
+        path.mean_rate(),
+        path.loss_constant * rate,
         rtol=RATE_TOLERANCE,
     )
+
+
+@along(error_path)
+def margin_guarantee(path: ErrorPath) -> tuple[Claim, Claim]:
+    """Where smin(Yt) > ||E(0)||_F: c(0) > 0 and the rate is at least lr(S) c(0).
+
+    [min2021, Corollary 5], which prints twice that rate; it fails (docs/errata.md, M1).
+
+    >>> net = fb.LinearNet.balanced([[1.0], [-0.9], [0.0]], np.eye(2, 3))
+    >>> claims = fb.theory.margin_guarantee(net, np.eye(2, 3), [[1.0], [-1.0]], t=[0.1, 0.5])
+    >>> all(claim.holds for claim in claims)
+    True
+    """
+    margin = _margin(path)
+    if not margin > 0.0:
+        raise InputError(
+            f"net: must start with a margin, smin(Yt) > ||E(0)||, got a margin of {margin:.3g}. "
+            "Start closer to the targets, or use exponential_guarantee."
+        )
+    stated = _stated(
+        Reference(MIN, "Corollary 5"),
+        "a margin at the start makes the guaranteed rate positive, whatever the imbalance, and so "
+        "suffices for exponential convergence",
+    )
+    rate = path.guaranteed_rate()
+    # c(0) >= gain(a, s) for the larger a of the two terms: positive, whatever the imbalance.
+    least = path.start.conditioning[1] * path.loss_constant * _margin_gain(path, margin)
+    return (
+        stated.at_least("the margin makes c(0) positive", rate, least, rtol=RATE_TOLERANCE),
+        stated.at_least("convergence from the margin", path.mean_rate(), rate, rtol=RATE_TOLERANCE),
+    )
+
+
+def _margin(path: ErrorPath) -> float:
+    values = singular_values(path.start.target)
+    return float(values[-1] - path.errors[0])
+
+
+def _margin_gain(path: ErrorPath, margin: float) -> float:
+    """sqrt(a^2 + 4 s^2) - a for the margin s and the larger of both a's: positive."""
+    imbalance = path.start.imbalance
+    a = max(imbalance.spread_plus, imbalance.spread_minus) + imbalance.level
+    return gain(a, margin / float(np.sqrt(path.start.conditioning[0])))
+
+
+@along(error_path)
+def local_guarantee(path: ErrorPath) -> tuple[Claim, ...]:
+    """L~(t) <= exp(-lr(S) c(t0) (t - t0)) L~(t0) for t >= t0: one claim per time t0 but the last.
+
+    [min2021, Corollary 6], which prints t for t - t0 and, in words, twice the rate; both fail
+    (docs/errata.md, M2).
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> all(c.holds for c in fb.theory.local_guarantee(net, X, [[1.0], [-1.0]], t=[0.5, 1.0]))
+    True
+    """
+    if len(path.t) < 3:
+        raise InputError(
+            f"t: must hold two times at which the error is above {RESOLVED:g} of the targets, got "
+            f"{len(path.t) - 1}. Pass earlier times."
+        )
+    stated = _stated(
+        Reference(MIN, "Corollary 6"),
+        "what holds at the start holds from any later time on, with the margin reached",
+    )
+    return tuple(
+        stated.at_least(
+            f"convergence after t0 = {path.t[index]:.6g}",
+            path.mean_rate(index),
+            path.guaranteed_rate(index),
+            rtol=RATE_TOLERANCE,
+        )
+        for index in range(1, len(path.t) - 1)
+    )
+
+
+@along(error_path)
+def asymptotic_rate(path: ErrorPath) -> tuple[Claim, Claim]:
+    """c(t) tends to (22), its value at E = 0: never above, below by at most 4 ||E||/l1(S)^(1/2).
+
+    [min2021, Corollary 6, (22)]; the distance is ours, since sqrt(a^2 + 4 s^2) moves by at most
+    2 |ds|, twice for r = m and once otherwise.
+
+    >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
+    >>> all(c.holds for c in fb.theory.asymptotic_rate(net, X, [[1.0], [-1.0]], t=[0.1, 0.5, 1.0]))
+    True
+    """
+    start = path.start
+    (r, m), top = start.target.shape, start.conditioning[0]
+    values = singular_values(start.target) / np.sqrt(top)
+    limit = braces(start.imbalance, at(values, m), at(values, r))
+    last = start.guaranteed_rate(float(path.errors[-1])) / start.conditioning[1]
+    terms = 2.0 if r == m else 1.0
+    distance = terms * 2.0 * float(path.errors[-1]) / np.sqrt(top)
+
+    stated = _stated(
+        Reference(MIN, "Corollary 6", "(22)"),
+        "(22) is the largest c that a flow reaches, and c(t) comes as close as the error to 0",
+    )
+    return (
+        stated.at_most("c(t) below (22)", last, limit, rtol=RATE_TOLERANCE),
+        stated.at_least("c(t) close to (22)", last, limit - distance, rtol=RATE_TOLERANCE),
+    )
+
+
+def _stated(reference: Reference, words: str) -> Statement:
+    return Statement(reference, words, RATE_ORIGIN)

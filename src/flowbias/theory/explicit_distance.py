@@ -17,8 +17,9 @@ from flowbias._typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.potentials import DepthPotential, DistancePotential
 from flowbias.problem import Regression
+from flowbias.theory.arguments import Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
-from flowbias.theory.conditions import positive
+from flowbias.theory.conditions import positive, same_size
 
 _QUARTIC = Reference("woodworth2020", "section 4", "after (9), corrected")
 # A minimum is flat: its value is off by the square of the 1e-8 that its place may be.
@@ -27,14 +28,15 @@ _BRUTE_TOLERANCE = 1e-12
 _SQP_TOLERANCE = 1e-5
 
 
-def distance_by_minimization(w: ArrayLike, scale: float, w0: ArrayLike = 1.0) -> Claim:
+@checked
+def distance_by_minimization(w: Vector, scale: float, w0: ArrayLike = 1.0) -> Claim:
     """R(w), measured by minimizing over the weights, is sum a^2 r(w/a^2) with a = scale w0.
 
     >>> fb.theory.distance_by_minimization([0.5, -2.0], scale=0.5).holds
     True
     """
     vector = np.asarray(w, dtype=np.float64)
-    starts = np.broadcast_to(scale * np.abs(np.asarray(w0, dtype=np.float64)), vector.shape)
+    starts = _starts(scale, w0, vector.size)
     measured = sum(_least_distance(x, a) for x, a in zip(np.abs(vector), starts, strict=True))
     return Claim(
         "explicit distance",
@@ -46,6 +48,15 @@ def distance_by_minimization(w: ArrayLike, scale: float, w0: ArrayLike = 1.0) ->
         tolerance_origin="value at a minimum located to 1e-8, and cancellation in (w+ - a)^2",
         atol=_BRUTE_TOLERANCE * float(np.sum(starts**2 + np.abs(vector))),
     )
+
+
+def _starts(scale: float, w0: ArrayLike, d: int) -> FloatArray:
+    """a = scale |w0|, one per feature."""
+    shape = np.asarray(w0, dtype=np.float64)
+    if shape.ndim == 1:
+        same_size("w0", shape.size, d, "entries, one per feature")
+    size = positive("scale", scale, "It is the size of the weights at the start.")
+    return np.broadcast_to(size * np.abs(shape), (d,))
 
 
 def _least_distance(w: float, a: float) -> float:
@@ -65,6 +76,7 @@ def _least_distance(w: float, a: float) -> float:
     return float(found.fun)
 
 
+@checked
 def distance_quartic(z: float) -> tuple[Claim, Claim]:
     """The quartic for r(z) has two real roots, and the smaller one is q_4(z).
 
@@ -102,6 +114,7 @@ def distance_quartic(z: float) -> tuple[Claim, Claim]:
     )
 
 
+@checked
 def distance_is_depth_4(z: float) -> Claim:
     """r(z) = q_4(z), r measured by minimization over the weights.
 
@@ -121,6 +134,7 @@ def distance_is_depth_4(z: float) -> Claim:
     )
 
 
+@checked
 def closest_interpolator(X: Any, y: Any, scale: float, w0: ArrayLike = 1.0) -> Claim:
     """The predictor of the closest weights with zero loss minimizes R on X w = y.
 
@@ -131,7 +145,7 @@ def closest_interpolator(X: Any, y: Any, scale: float, w0: ArrayLike = 1.0) -> C
     """
     problem = Regression(X, y)
     d = problem.X.shape[1]
-    a = np.broadcast_to(scale * np.abs(np.asarray(w0, dtype=np.float64)), (d,))
+    a = _starts(scale, w0, d)
     minimizer = limit(DistancePotential(scale=a), problem).w
     theta = _closest_weights(problem, np.concatenate([a, a]))
     reached = theta[:d] ** 2 - theta[d:] ** 2

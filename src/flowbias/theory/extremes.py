@@ -22,6 +22,7 @@ from flowbias._typing import FloatArray
 from flowbias.limits import basis_pursuit, limit, min_norm, rich_limit
 from flowbias.models import DiagonalNet
 from flowbias.problem import InputError, Regression
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
 from flowbias.theory.conditions import unbiased_log_start
 from flowbias.theory.regime_scales import quartic_share
@@ -80,6 +81,7 @@ def _x_log_x(w: FloatArray, w0: FloatArray) -> FloatArray:
     return np.where(size > 0.0, size * np.log(np.where(size > 0.0, size, 1.0) / w0**2), 0.0)
 
 
+@checked
 def rich_excess(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     """How far the limit is from its rich limit w*, in l1 and in the function that selects.
 
@@ -114,6 +116,7 @@ def rich_excess(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     )
 
 
+@checked
 def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     """||w - w*|| <= (excess l1 norm / dual margin) max_i ||(X_S^+ x_i, -1)|| / weight_i.
 
@@ -148,6 +151,7 @@ def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     )
 
 
+@checked
 def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     """Among all minimizers of the weighted l1 norm, gradient flow picks the selected one.
 
@@ -186,6 +190,7 @@ def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     )
 
 
+@checked
 def kernel_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     """||w - w_K|| <= sqrt(eta) ||w_K|| in the norm of the tangent kernel at the start.
 

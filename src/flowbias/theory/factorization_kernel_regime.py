@@ -25,6 +25,7 @@ from flowbias._typing import FloatArray
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.linearized_factorization import LinearizedFactorization
 from flowbias.theory.measured_factors import (
@@ -61,6 +62,7 @@ class KernelRegime:
     error: float  # ||y(0) - y*||
 
     @classmethod
+    @checked
     def of(
         cls, model: LiftedModel, problem: MatrixProblem, mu: float | None = None
     ) -> KernelRegime:
@@ -179,6 +181,7 @@ class KernelRegime:
         )
 
 
+@checked
 def residual_decay(
     model: LiftedModel,
     problem: MatrixProblem,
@@ -222,6 +225,7 @@ def _decay_claim(name: str, t: FloatArray, error: FloatArray, rate: float) -> Cl
     )
 
 
+@checked
 def kernel_regime(
     model: LiftedModel,
     problem: MatrixProblem,

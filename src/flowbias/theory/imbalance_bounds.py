@@ -15,7 +15,9 @@ import scipy.linalg
 from flowbias.matrix_problems.reading import checked_tensor
 from flowbias.models.imbalance import Imbalance
 from flowbias.problem import InputError
-from flowbias.theory.claim import Claim, Kind, Reference, between
+from flowbias.theory.arguments import checked
+from flowbias.theory.claim import Claim, Reference, Statement, between
+from flowbias.theory.conditions import same_size
 from flowbias.theory.reduced_net import LinearStart, at, gain, reduced, singular_values
 
 MIN = "min2021"
@@ -24,6 +26,7 @@ ROUNDING = 1e-12
 ROUNDING_ORIGIN = "rounding of products and eigenvalues, relative to l1(S) (||U1||^2 + ||V||^2)"
 
 
+@checked
 def convergence_rate(net: LinearStart, X: Any, Y: Any) -> Claim:
     """-(L - L*)'/(L - L*) >= lr(S) {-D+ + sqrt((D+ + Dl)^2 + 4 sm(U1 V^T)^2)
     - D- + sqrt((D- + Dl)^2 + 4 sr(U1 V^T)^2)}.
@@ -35,18 +38,19 @@ def convergence_rate(net: LinearStart, X: Any, Y: Any) -> Claim:
     True
     """
     seen = reduced(net, X, Y)
-    return Claim(
+    stated = _stated(
+        Reference(MIN, "Proposition 1", "(17)"),
+        "imbalance and product alone bound the rate at which the loss falls",
+    )
+    return stated.at_least(
         "rate from imbalance and product",
-        measured=seen.rate,
-        predicted=seen.rate_bound(),
-        kind=Kind.LOWER,
-        reference=Reference(MIN, "Proposition 1", "(17)"),
-        statement="imbalance and product alone bound the rate at which the loss falls",
-        tolerance_origin=ROUNDING_ORIGIN,
+        seen.rate,
+        seen.rate_bound(),
         atol=ROUNDING * seen.size,
     )
 
 
+@checked
 def rate_from_layers(net: LinearStart, X: Any, Y: Any) -> tuple[Claim, Claim]:
     """-(L - L*)'/(L - L*) >= 2 lr(S) (lr(U1 U1^T) + lm(V V^T)) >= Proposition 1's bound.
 
@@ -60,24 +64,23 @@ def rate_from_layers(net: LinearStart, X: Any, Y: Any) -> tuple[Claim, Claim]:
     (r, _), (m, _) = seen.U1.shape, seen.V.shape
     layers = at(singular_values(seen.U1), r) ** 2 + at(singular_values(seen.V), m) ** 2
     bound = 2.0 * seen.conditioning[1] * layers
+    layers_bound = _stated(
+        Reference(MIN, "Lemma 7"), "the least singular values of both layers bound the rate"
+    )
+    imbalance_bounds = _stated(
+        Reference(MIN, "Proposition 1", "(24)-(25)"),
+        "imbalance and product bound the least singular values of both layers",
+    )
+    atol = ROUNDING * seen.size
     return (
-        _at_least(
-            "rate from the layers",
-            (seen.rate, bound),
-            Reference(MIN, "Lemma 7"),
-            "the least singular values of both layers bound the rate",
-            ROUNDING * seen.size,
-        ),
-        _at_least(
-            "layers from imbalance and product",
-            (bound, seen.rate_bound()),
-            Reference(MIN, "Proposition 1", "(24)-(25)"),
-            "imbalance and product bound the least singular values of both layers",
-            ROUNDING * seen.size,
+        layers_bound.at_least("rate from the layers", seen.rate, bound, atol=atol),
+        imbalance_bounds.at_least(
+            "layers from imbalance and product", bound, seen.rate_bound(), atol=atol
         ),
     )
 
 
+@checked
 def smallest_singular_value(A: Any, B: Any) -> Claim:
     """lm(B^T B) >= 1/2 {-p + q + sqrt((p + q)^2 + 4 sm(AB)^2)} for A (r, h), B (h, m).
 
@@ -98,15 +101,19 @@ def smallest_singular_value(A: Any, B: Any) -> Claim:
     p, q = float(imbalance.positive[0]), float(imbalance.negative[-1])
     # 1/2 (-p + q + sqrt((p+q)^2 + 4 s^2)) = q + gain/2, which does not cancel.
     bound = q + 0.5 * gain(p + q, at(singular_values(left @ right), m))
-    return _at_least(
-        "least eigenvalue of B^T B",
-        (at(singular_values(right), m) ** 2, bound),
+    stated = _stated(
         Reference(MIN, "Lemma 8", "(23)"),
         "the imbalance of two factors and their product bound the least singular value of one",
-        ROUNDING * float(np.sum(left**2) + np.sum(right**2)),
+    )
+    return stated.at_least(
+        "least eigenvalue of B^T B",
+        at(singular_values(right), m) ** 2,
+        bound,
+        atol=ROUNDING * float(np.sum(left**2) + np.sum(right**2)),
     )
 
 
+@checked
 def rate_bound_range(net: LinearStart, X: Any, Y: Any) -> tuple[Claim, ...]:
     """Dl <= -D+ + sqrt((D+ + Dl)^2 + 4 s^2) <= sqrt(Dl^2 + 4 s^2), and the same with D-.
 
@@ -138,6 +145,7 @@ def rate_bound_range(net: LinearStart, X: Any, Y: Any) -> tuple[Claim, ...]:
     return tuple(claims)
 
 
+@checked
 def scalar_rate(u: float, v: float, y: float) -> tuple[Claim, Claim]:
     """-L'/L = 2 sqrt(d^2 + 4 (u v)^2) >= 2 sqrt(d^2 + 4 [|y| - |y - u v|]+^2), d = u^2 - v^2.
 
@@ -154,27 +162,26 @@ def scalar_rate(u: float, v: float, y: float) -> tuple[Claim, Claim]:
     rate = 2.0 * residual * (u * (residual * u) + v * (residual * v)) / residual**2
     predicted = 2.0 * float(np.hypot(imbalance, 2.0 * u * v))
     margin = max(abs(y) - abs(residual), 0.0)
+    exact = _stated(
+        Reference(MIN, "section 3.1", "(14)"),
+        "with one weight per layer, imbalance and product give the rate exactly",
+    )
+    bounded = _stated(
+        Reference(MIN, "section 3.1", "(15)"),
+        "imbalance or margin suffices for exponential convergence",
+    )
     return (
-        Claim(
-            "scalar rate",
-            measured=rate,
-            predicted=predicted,
-            kind=Kind.EQUAL,
-            reference=Reference(MIN, "section 3.1", "(14)"),
-            statement="with one weight per layer, imbalance and product give the rate exactly",
-            tolerance_origin=ROUNDING_ORIGIN,
-            rtol=ROUNDING,
-        ),
-        _at_least(
+        exact.equal("scalar rate", rate, predicted, rtol=ROUNDING),
+        bounded.at_least(
             "scalar rate from the margin",
-            (rate, 2.0 * float(np.hypot(imbalance, 2.0 * margin))),
-            Reference(MIN, "section 3.1", "(15)"),
-            "imbalance or margin suffices for exponential convergence",
-            ROUNDING * predicted,
+            rate,
+            2.0 * float(np.hypot(imbalance, 2.0 * margin)),
+            atol=ROUNDING * predicted,
         ),
     )
 
 
+@checked
 def error_operator(U: Any, V: Any, E: Any) -> tuple[Claim, Claim, Claim]:
     """T E = U U^T E + E V V^T: rate 2 <E, TE>/<E, E>, eigenvalues li(U U^T) + lj(V V^T).
 
@@ -188,6 +195,9 @@ def error_operator(U: Any, V: Any, E: Any) -> tuple[Claim, Claim, Claim]:
     left, right = checked_tensor("U", U, ("r", "h")), checked_tensor("V", V, ("m", "h"))
     error = checked_tensor("E", E, ("r", "m"))
     r, m = error.shape
+    same_size("U", len(left), r, "rows, one per row of E")
+    same_size("V", len(right), m, "rows, one per column of E")
+    same_size("V", right.shape[1], left.shape[1], "columns, one per column of U")
     first, second = left @ left.T, right @ right.T
     matrix = np.kron(first, np.eye(m)) + np.kron(np.eye(r), second)
     spectrum = scipy.linalg.eigvalsh(matrix)
@@ -195,43 +205,27 @@ def error_operator(U: Any, V: Any, E: Any) -> tuple[Claim, Claim, Claim]:
     gradient = float(np.sum((error @ right) ** 2) + np.sum((error.T @ left) ** 2))
     norm = float(np.sum(error**2))
     quotient = float(np.sum(error * (matrix @ error.ravel()).reshape(r, m)))
-    size = float(np.sum(left**2) + np.sum(right**2))
     least = at(singular_values(left), r) ** 2 + at(singular_values(right), m) ** 2
-
-    def equal(name: str, measured: float, predicted: float, statement: str) -> Claim:
-        return Claim(
-            name,
-            measured=measured,
-            predicted=predicted,
-            kind=Kind.EQUAL,
-            reference=Reference(MIN, "appendix C"),
-            statement=statement,
-            tolerance_origin=ROUNDING_ORIGIN,
-            atol=ROUNDING * size * len(sums),
-        )
-
+    atol = ROUNDING * float(np.sum(left**2) + np.sum(right**2)) * len(sums)
+    stated = _stated(
+        Reference(MIN, "appendix C"),
+        "the rate is twice the Rayleigh quotient of T at E; the eigenvalues of T are all sums of "
+        "one of U U^T and one of V V^T, the least of them that of the slowest direction",
+    )
     return (
-        equal(
-            "rate is a Rayleigh quotient",
-            gradient / (0.5 * norm),
-            2.0 * quotient / norm,
-            "the squared gradient over the loss is twice the Rayleigh quotient of T at E",
+        stated.equal(
+            "rate is a Rayleigh quotient", 2.0 * gradient / norm, 2.0 * quotient / norm, atol=atol
         ),
-        equal(
-            "spectrum of the error operator",
-            float(np.abs(spectrum - sums).max()),
-            0.0,
-            "the eigenvalues of T are all sums of one eigenvalue of U U^T and one of V V^T",
+        stated.equal(
+            "spectrum of the error operator", float(np.abs(spectrum - sums).max()), atol=atol
         ),
-        equal(
-            "least eigenvalue of the error operator",
-            float(spectrum[0]),
-            least,
-            "the slowest direction decays with the least singular values of both layers",
+        stated.equal(
+            "least eigenvalue of the error operator", float(spectrum[0]), least, atol=atol
         ),
     )
 
 
+@checked
 def scaled_imbalance(net: LinearStart, X: Any, Y: Any, factor: float) -> tuple[Claim, Claim]:
     """With outputs factor * X U V^T all enters through factor^2 D and factor^2 U1 V^T.
 
@@ -256,37 +250,17 @@ def scaled_imbalance(net: LinearStart, X: Any, Y: Any, factor: float) -> tuple[C
     error = scaled.error
     moved = seen.root[:, None] * error
     direct = 2.0 * factor**2 * (np.sum((seen.U1.T @ moved) ** 2) + np.sum((moved @ seen.V) ** 2))
-    claims = []
-    for name, measured, predicted in (
-        ("scaled bound", scaled.rate_bound(), bound),
-        ("scaled rate", scaled.rate, float(direct / np.sum(error**2))),
-    ):
-        claims.append(
-            Claim(
-                name,
-                measured=measured,
-                predicted=predicted,
-                kind=Kind.EQUAL,
-                reference=Reference(MIN, "Remark 13"),
-                statement="a factor before the product scales imbalance, product and rate alike",
-                tolerance_origin=ROUNDING_ORIGIN,
-                atol=ROUNDING * scaled.size,
-            )
-        )
-    return claims[0], claims[1]
-
-
-def _at_least(
-    name: str, values: tuple[float, float], reference: Reference, statement: str, atol: float
-) -> Claim:
-    measured, predicted = values
-    return Claim(
-        name,
-        measured=measured,
-        predicted=predicted,
-        kind=Kind.LOWER,
-        reference=reference,
-        statement=statement,
-        tolerance_origin=ROUNDING_ORIGIN,
-        atol=atol,
+    stated = _stated(
+        Reference(MIN, "Remark 13"),
+        "a factor before the product scales imbalance, product and rate alike",
     )
+    atol = ROUNDING * scaled.size
+    rate = float(direct / np.sum(error**2))
+    return (
+        stated.equal("scaled bound", scaled.rate_bound(), bound, atol=atol),
+        stated.equal("scaled rate", scaled.rate, rate, atol=atol),
+    )
+
+
+def _stated(reference: Reference, words: str) -> Statement:
+    return Statement(reference, words, ROUNDING_ORIGIN)

@@ -24,7 +24,8 @@ from flowbias._typing import FloatArray
 from flowbias.matrix_problems.reading import checked_tensor
 from flowbias.models.imbalance import Imbalance
 from flowbias.problem import InputError
-from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.arguments import checked
+from flowbias.theory.claim import Claim, Reference, Statement
 from flowbias.theory.imbalance_bounds import ROUNDING, ROUNDING_ORIGIN
 from flowbias.theory.reduced_net import ReducedNet, at, braces
 
@@ -43,6 +44,7 @@ class AttainingWeights(NamedTuple):
     slowest: FloatArray
 
 
+@checked
 def attaining_weights(D: Any, W: Any) -> AttainingWeights:
     """Weights with imbalance D (h, h) and product W (r, m) for which Proposition 1 is an equality.
 
@@ -66,6 +68,7 @@ def attaining_weights(D: Any, W: Any) -> AttainingWeights:
     return AttainingWeights(mirrored.V, mirrored.U, mirrored.slowest.T)
 
 
+@checked
 def attained_rate(D: Any, W: Any) -> tuple[Claim, Claim, Claim]:
     """For these D and W some weights and some targets have exactly the rate of Proposition 1.
 
@@ -82,25 +85,21 @@ def attained_rate(D: Any, W: Any) -> tuple[Claim, Claim, Claim]:
     values = scipy.linalg.svdvals(product)
     eigenvalues = np.asarray(scipy.linalg.eigvalsh(imbalance)[::-1], dtype=np.float64)
     spectrum = Imbalance(eigenvalues, r, m)
-    size = seen.size + float(np.abs(imbalance).max())
-
-    def equal(name: str, measured: float, predicted: float) -> Claim:
-        return Claim(
-            name,
-            measured=measured,
-            predicted=predicted,
-            kind=Kind.EQUAL,
-            reference=TIGHTNESS,
-            statement="weights with the given imbalance and product attain the bound on the rate",
-            tolerance_origin=ROUNDING_ORIGIN,
-            atol=ROUNDING * size,
-        )
-
+    atol = ROUNDING * (seen.size + float(np.abs(imbalance).max()))
+    stated = Statement(
+        TIGHTNESS,
+        "weights with the given imbalance and product attain the bound on the rate",
+        ROUNDING_ORIGIN,
+    )
     D_found = found.U.T @ found.U - found.V.T @ found.V
+    off = float(np.linalg.norm(D_found - imbalance))
+    rate = braces(spectrum, at(values, m), at(values, r))
     return (
-        equal("imbalance of the weights", float(np.linalg.norm(D_found - imbalance)), 0.0),
-        equal("product of the weights", float(np.linalg.norm(seen.product - product)), 0.0),
-        equal("rate attained", seen.rate, braces(spectrum, at(values, m), at(values, r))),
+        stated.equal("imbalance of the weights", off, atol=atol),
+        stated.equal(
+            "product of the weights", float(np.linalg.norm(seen.product - product)), atol=atol
+        ),
+        stated.equal("rate attained", seen.rate, rate, atol=atol),
     )
 
 

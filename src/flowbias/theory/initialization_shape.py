@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias._typing import FloatArray
 from flowbias.limits import basis_pursuit, limit, min_norm
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.potentials import UntiedPotential
-from flowbias.problem import Regression
+from flowbias.problem import InputError, Regression
+from flowbias.theory.arguments import Matrix, Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, between, beyond_the_papers
-from flowbias.theory.conditions import positive
+from flowbias.theory.conditions import positive, same_size
 from flowbias.theory.kernel_rich import flow_meets_minimizer
 from flowbias.theory.measured_flow import FLOW_ORIGIN, FLOW_TOLERANCE, follow
 from flowbias.theory.regime_scales import (
@@ -31,6 +32,7 @@ _LIMITS = Reference(AZULAY, "section 7.1 and appendix E")
 _ROUNDING = 1e-14
 
 
+@checked
 def untied_limit(model: UntiedDiagonalNet, X: Any, y: Any) -> Claim:
     """Gradient flow converges to argmin Q_k(w) - <grad Q_k(w(0)), w> s.t. X w = y.
 
@@ -46,17 +48,20 @@ def untied_limit(model: UntiedDiagonalNet, X: Any, y: Any) -> Claim:
     return flow_meets_minimizer(model, Regression(X, y), "untied limit", reference)
 
 
-def conserved_k(weights: ArrayLike) -> FloatArray:
+@checked
+def conserved_k(weights: Matrix) -> FloatArray:
     """k of the weights (u+, u-, v+, v-), in the rows of an array.  [azulay2021, appendix A]
 
     >>> fb.theory.conserved_k([[1.0], [1.0], [0.5], [0.5]])
     array([6.25])
     """
+    same_size("weights", len(np.asarray(weights)), 4, "rows, u+, u-, v+ and v-")
     u_plus, u_minus, v_plus, v_minus = np.asarray(weights, dtype=np.float64)
     imbalance = v_plus**2 - u_plus**2 - v_minus**2 + u_minus**2
     return np.asarray(imbalance**2 + 4.0 * (u_plus * u_minus + v_plus * v_minus) ** 2)
 
 
+@checked
 def metric_from_predictor(model: UntiedDiagonalNet, X: Any, y: Any, t: float) -> Claim:
     """u+^2 + v+^2 + u-^2 + v-^2 = sqrt(k + 4 w^2) along the flow.  [azulay2021, (19)-(20)]
 
@@ -82,7 +87,8 @@ def metric_from_predictor(model: UntiedDiagonalNet, X: Any, y: Any, t: float) ->
     )
 
 
-def untied_near_l2(w: ArrayLike, sqrt_k: float) -> tuple[Claim, Claim]:
+@checked
+def untied_near_l2(w: Vector, sqrt_k: float) -> tuple[Claim, Claim]:
     """sum w^2/(2 sqrt k) (1 - w^2/(3k)) <= Q_k(w) <= sum w^2/(2 sqrt k): the limit k -> infinity.
 
     [azulay2021, section 7.1 and appendix E] print w^2/sqrt k, twice too much (docs/errata.md, A2).
@@ -96,7 +102,8 @@ def untied_near_l2(w: ArrayLike, sqrt_k: float) -> tuple[Claim, Claim]:
     return _sandwich("Q_k near l2", vector, root, (half - drop, half), half + drop)
 
 
-def untied_near_l1(w: ArrayLike, sqrt_k: float) -> tuple[Claim, Claim]:
+@checked
+def untied_near_l1(w: Vector, sqrt_k: float) -> tuple[Claim, Claim]:
     """0 <= Q_k(w) - 1/2 sum(|w| ln(4|w|/sqrt k) - |w|) <= d sqrt(k)/4: the limit k -> 0.
 
     So Q_k / (1/2 ln(1/sqrt k)) -> ||w||_1. One line of [azulay2021, appendix E] has + |w|/2 for
@@ -114,7 +121,8 @@ def untied_near_l1(w: ArrayLike, sqrt_k: float) -> tuple[Claim, Claim]:
     return _sandwich("Q_k near l1", vector, root, (below, below + room), total)
 
 
-def half_kernel_norm(model: UntiedDiagonalNet, w: ArrayLike) -> Claim:
+@checked
+def half_kernel_norm(model: UntiedDiagonalNet, w: Vector) -> Claim:
     """sum w^2/(2 sqrt k) is half the squared norm of the tangent kernel at an unbiased start.
 
     Measured as w^T K^-1 w / 2 with K the kernel on the unit vectors. [azulay2021, appendix E]
@@ -139,6 +147,7 @@ def half_kernel_norm(model: UntiedDiagonalNet, w: ArrayLike) -> Claim:
     )
 
 
+@checked
 def race(X: Any, y: Any, scale: float, shape: float) -> Claim:
     """Scale and shape count only through scale^2 (1+s^2)/(1-s^2), the square of a tied scale.
 
@@ -163,6 +172,7 @@ def race(X: Any, y: Any, scale: float, shape: float) -> Claim:
     )
 
 
+@checked
 def effective_log_scale(scale: float, shape: float) -> float:
     """log of scale sqrt((1+s^2)/(1-s^2)), the tied scale with the same limit.
 
@@ -170,9 +180,12 @@ def effective_log_scale(scale: float, shape: float) -> float:
     0.145774
     """
     scale = positive("scale", scale, "Pass sqrt(|u||v|).")
+    if not abs(shape) < 1.0:
+        raise InputError(f"shape: must be in (-1, 1), got {shape!r}. Pass (|v|-|u|)/(|v|+|u|).")
     return float(np.log(scale) + 0.5 * np.log((1.0 + shape**2) / ((1.0 - shape) * (1.0 + shape))))
 
 
+@checked
 def race_to_rich(X: Any, y: Any, shape: float, eps: float) -> Claim:
     """||w||_1 <= (1+eps) min ||.||_1 once scale^2 (1+s^2)/(1-s^2) is below the rich scale's square.
 
@@ -190,6 +203,7 @@ def race_to_rich(X: Any, y: Any, shape: float, eps: float) -> Claim:
     return _won("rich", float(np.abs(w).sum()) / least, eps)
 
 
+@checked
 def race_to_kernel(X: Any, y: Any, scale: float, eps: float) -> Claim:
     """||w||_2^2 <= (1+eps) min ||.||_2^2 once 1 - s^2 is small enough for the scale.
 

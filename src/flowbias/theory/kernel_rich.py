@@ -15,12 +15,15 @@ from flowbias.limits import limit
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models._base import MirrorModel
 from flowbias.problem import InputError, Regression
+from flowbias.theory.arguments import Matrix, Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
+from flowbias.theory.conditions import same_size
 from flowbias.theory.measured_flow import FLOW_ORIGIN, FLOW_TOLERANCE, Snapshot, follow
 
 WOODWORTH = "woodworth2020"
 
 
+@checked
 def tied_limit(model: DiagonalNet, X: Any, y: Any) -> Claim:
     """Gradient flow on w = w+^D - w-^D converges to argmin Q s.t. X w = y.
 
@@ -57,6 +60,7 @@ def flow_meets_minimizer(
     )
 
 
+@checked
 def closed_form_flow(
     model: MirrorModel, X: Any, y: Any, t: float, loss: str | float = "sum"
 ) -> tuple[Claim, Claim]:
@@ -99,6 +103,7 @@ def _same(name: str, measured: FloatArray, predicted: FloatArray, equation: str)
     )
 
 
+@checked
 def dual_stays_inside(
     model: DiagonalNet, X: Any, y: Any, t: ArrayLike, loss: str | float = "sum"
 ) -> Claim:
@@ -133,7 +138,8 @@ def dual_stays_inside(
     )
 
 
-def equal_magnitudes(u: ArrayLike, v: ArrayLike, X: Any, y: Any, t: ArrayLike) -> tuple[Claim, ...]:
+@checked
+def equal_magnitudes(u: Vector, v: Vector, X: Any, y: Any, t: ArrayLike) -> tuple[Claim, ...]:
     """On w = u v with |u(0)| = |v(0)|: magnitudes stay equal, signs never flip.
 
     Because u(t) = u(0) exp(sign(u(0) v(0)) int G), which is the third claim.
@@ -146,11 +152,14 @@ def equal_magnitudes(u: ArrayLike, v: ArrayLike, X: Any, y: Any, t: ArrayLike) -
     True
     """
     u0, v0 = np.asarray(u, dtype=np.float64), np.asarray(v, dtype=np.float64)
+    problem = Regression(X, y)
+    same_size("v", v0.size, u0.size, "entries, one per entry of u")
+    same_size("X", problem.X.shape[1], u0.size, "columns, one per entry of u and v")
     if not np.array_equal(np.abs(u0), np.abs(v0)):
         gap = float(np.abs(np.abs(u0) - np.abs(v0)).max())
         raise InputError(f"v: must have |v| = |u|, got a difference of {gap:g}. Pass v = +-u.")
     net = UntiedDiagonalNet.from_weights(u0, np.zeros_like(u0), v0, np.zeros_like(v0))
-    snapshots = follow(net, Regression(X, y), t).snapshots
+    snapshots = follow(net, problem, t).snapshots
     return (
         _magnitude_claim(
             "magnitudes stay equal", max(_imbalance(at) for at in snapshots), Kind.EQUAL
@@ -190,7 +199,8 @@ def _magnitude_claim(name: str, measured: float, kind: Kind) -> Claim:
     )
 
 
-def start_kernel(model: DiagonalNet, X: Any) -> Claim:
+@checked
+def start_kernel(model: DiagonalNet, X: Matrix) -> Claim:
     """The tangent kernel at an unbiased start is X diag(2 D^2 a^(2D-2)) X^T, a = alpha w0.
 
     [woodworth2020, section 4]: 8 alpha^2 <x, x'> at depth 2. Measured from the weights' gradients.
@@ -200,6 +210,8 @@ def start_kernel(model: DiagonalNet, X: Any) -> Claim:
     """
     features = np.asarray(X, dtype=np.float64)
     parameters = model.initial_parameters()
+    if parameters.w_plus.ndim == 1:
+        same_size("X", features.shape[1], parameters.w_plus.size, "columns, one per weight")
     jacobian = np.stack(
         [
             np.concatenate(np.broadcast_arrays(*model.parameter_gradient(parameters, row)))

@@ -25,6 +25,7 @@ from flowbias.flows.trajectory import FlowStatus
 from flowbias.limits.neurons.leaky import AGREEMENT, leaky_limit
 from flowbias.limits.neurons.leaky_kkt import clarke_kkt
 from flowbias.problem import InputError, Regression
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 
 AZULAY = "azulay2021"
@@ -41,6 +42,7 @@ END = 1e2 * RESIDUAL
 END_ORIGIN = "flow at rtol 1e-12 to a relative residual of 1e-9, magnified by up to 1e2"
 
 
+@checked
 def leaky_neuron_limit(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
     """The flow's limit is the global minimizer of a convex problem.  [azulay2021, Theorem 4]
 
@@ -71,6 +73,7 @@ def leaky_neuron_limit(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
     )
 
 
+@checked
 def leaky_neuron_kkt(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Claim, Claim, Claim]:
     """KKT conditions in Clarke's sense at the end of the flow.  [azulay2021, Theorem 4, appendix G]
 
@@ -103,6 +106,7 @@ def leaky_neuron_kkt(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Claim, Cla
     )
 
 
+@checked
 def leaky_neuron_signs(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
     """At the end sign <w, x_n> = sign(a y_n) for every sample with y_n != 0.
 
@@ -126,6 +130,7 @@ def leaky_neuron_signs(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
     )
 
 
+@checked
 def leaky_neuron_conserved(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Claim, Claim]:
     """a^2 - ||w||^2 and the part of w outside the row space of X stay, across all switches.
 
@@ -164,6 +169,7 @@ def leaky_neuron_conserved(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Clai
     )
 
 
+@checked
 def leaky_neuron_converges(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Claim, Claim]:
     """a^2 >= m and L(t) <= L(0) exp(-2 c m (lo sigma)^2 t), for independent rows and m > 0.
 

@@ -22,6 +22,7 @@ from flowbias._typing import FloatArray
 from flowbias.flows.loss import loss_constant
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
+from flowbias.theory.arguments import check_fields
 from flowbias.theory.measured_factors import lifted_pull
 
 
@@ -39,6 +40,9 @@ class LinearizedFactorization:
     model: LiftedModel
     problem: MatrixProblem
     loss: Any = "sum"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @cached_property
     def measurements(self) -> MatrixProblem:

@@ -11,17 +11,18 @@ import numpy as np
 import scipy.integrate
 import scipy.linalg
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias._typing import FloatArray
 from flowbias.limits.products.diagonal_measurements import diagonal_limit
 from flowbias.limits.schatten import schatten_limit
 from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.reading import checked_tensor
+from flowbias.matrix_problems.reading import checked_tensor, read_shape
 from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Hypentropy
+from flowbias.theory.arguments import Matrix, checked
 from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import positive
+from flowbias.theory.conditions import positive, same_size
 from flowbias.theory.kernel_rich import WOODWORTH, relative
 from flowbias.theory.linearized_factorization import LinearizedFactorization
 from flowbias.theory.measured_factors import FACTORS_ORIGIN, FACTORS_TOLERANCE, follow_factors
@@ -29,6 +30,7 @@ from flowbias.theory.measured_factors import FACTORS_ORIGIN, FACTORS_TOLERANCE, 
 PAGE = "docs/theory/matrix_factorization.md"
 
 
+@checked
 def infinitely_wide(shape: tuple[int, int], scale: float) -> MatrixFactorization:
     """A start with [U; V][U; V]^T = 2 scale^2 I: what Gaussian ones tend to as they widen.
 
@@ -41,10 +43,12 @@ def infinitely_wide(shape: tuple[int, int], scale: float) -> MatrixFactorization
            [0. , 0. , 0.5]])
     """
     mu = positive("scale", scale, "Pass mu = sqrt(alpha^2 k/2).")
-    Z = np.sqrt(2.0) * mu * np.eye(sum(shape))
-    return MatrixFactorization(Z[: shape[0]], Z[shape[0] :])
+    d1, d2 = read_shape("shape", shape)
+    Z = np.sqrt(2.0) * mu * np.eye(d1 + d2)
+    return MatrixFactorization(Z[:d1], Z[d1:])
 
 
+@checked
 def schatten_bias(problem: MatrixProblem, scale: float) -> Claim:
     """From [U; V][U; V]^T = 2 mu^2 I the flow goes to argmin Q_mu(singular values of M).
 
@@ -66,6 +70,7 @@ def commuting_counterexample() -> MatrixSensing:
     return MatrixSensing([np.eye(2), [[0.0, 1.0], [0.0, 0.0]]], [1.0, 2.0])
 
 
+@checked
 def commuting_is_not_enough(scale: float, problem: MatrixProblem | None = None) -> Claim:
     """On measurements that merely commute the limit is not even stationary for Q_mu.
 
@@ -92,6 +97,7 @@ def commuting_is_not_enough(scale: float, problem: MatrixProblem | None = None) 
     )
 
 
+@checked
 def diagonal_bias(model: LiftedModel, problem: MatrixProblem) -> Claim:
     """At any width and from any start: the exact limit where measurements are diagonal together.
 
@@ -122,6 +128,7 @@ def _same_limit(
     )
 
 
+@checked
 def hyperbolic_rows(
     model: LiftedModel, problem: MatrixProblem, t: float, loss: Any = "sum"
 ) -> tuple[Claim, Claim]:
@@ -162,7 +169,8 @@ def _hyperbolic(name: str, difference: FloatArray, size: FloatArray) -> Claim:
     )
 
 
-def symmetric_velocity(W: ArrayLike, problem: MatrixProblem, loss_constant: float = 2.0) -> Claim:
+@checked
+def symmetric_velocity(W: Matrix, problem: MatrixProblem, loss_constant: float = 2.0) -> Claim:
     """For M = W W^T: M' = -2 (G M + M G), G the symmetric part of the gradient of the loss in M.
 
     [woodworth2020, section 6] prints M' = G M + M G. Measured from the gradient in W itself, by
@@ -173,6 +181,8 @@ def symmetric_velocity(W: ArrayLike, problem: MatrixProblem, loss_constant: floa
     True
     """
     factor = checked_tensor("W", W, ("d", "width"))
+    same_size("W", len(factor), problem.shape[0], "rows, one per row of the matrix M")
+    same_size("problem", problem.shape[1], problem.shape[0], "columns, since W W^T is square")
     c = positive("loss_constant", loss_constant, "Pass 2 for the sum of squares.")
 
     def loss(at: Any) -> Any:
@@ -204,6 +214,7 @@ def symmetric_velocity(W: ArrayLike, problem: MatrixProblem, loss_constant: floa
     )
 
 
+@checked
 def linearized_flow(
     model: LiftedModel, problem: MatrixProblem, t: float, loss: Any = "sum"
 ) -> Claim:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.integrate
@@ -44,6 +44,16 @@ ENDED = 1e-11
 RESTS = 1e-10
 # Longest flow, in units of the fastest time scale at the start: beyond it it creeps past a saddle.
 LONGEST = 1e6
+
+
+@runtime_checkable
+class ProductPath(Protocol):
+    """A trajectory of products, however it was computed."""
+
+    @property
+    def t(self) -> FloatArray: ...
+    @property
+    def M(self) -> FloatArray: ...  # noqa: N802  (the name that every such trajectory has)
 
 
 @dataclass(frozen=True)
@@ -166,7 +176,7 @@ class _Flow(NamedTuple):
             return self._measured(np.zeros(1), y0[:, None])
         clock = 1.0 / (self.c * self.top * (unit + first))  # one over the fastest rate
         times = None if t is None else _times(t)
-        end = LONGEST * clock if times is None else float(times[-1])
+        last = LONGEST * clock if times is None else float(times[-1])
 
         def done(_t: float, y: FloatArray) -> float:
             return self.error(y) - goal
@@ -177,20 +187,22 @@ class _Flow(NamedTuple):
         done.terminal = rests.terminal = True  # type: ignore[attr-defined]
         solved = scipy.integrate.solve_ivp(
             self.derivative,
-            (0.0, end),
+            (0.0, last),
             y0,
             method="DOP853",
             t_eval=times,
             rtol=RTOL,
             atol=1e-2 * RTOL * float(np.abs(self.root).max()),
-            first_step=min(1e-2 * clock, end),  # the integrator's own guess may overshoot by far
+            first_step=min(1e-2 * clock, last),  # the integrator's own guess may overshoot by far
             events=(done, rests) if times is None else None,
         )
         reached = times is not None or bool(solved.t_events and solved.t_events[0].size)
         if not (solved.success and reached):
+            # A first step that fails leaves no state at all.
+            t_end, end = (solved.t[-1], solved.y[:, -1]) if np.size(solved.t) else (0.0, y0)
             raise InputError(
                 f"model: must start where the flow reaches zero error, got ||r|| = "
-                f"{self.error(solved.y[:, -1]):.3g} at t = {solved.t[-1]:.3g} ({solved.message}). "
+                f"{self.error(end):.3g} at t = {t_end:.3g} ({solved.message}). "
                 "The start is at or near a saddle; enlarge it or widen the model."
             )
         return self._measured(solved.t, solved.y)

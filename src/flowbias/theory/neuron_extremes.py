@@ -20,19 +20,23 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias._typing import FloatArray
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problem import InputError, Regression
+from flowbias.theory.arguments import Matrix, Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.conditions import same_size
 from flowbias.theory.initialization_shape import AZULAY
 from flowbias.theory.neuron_geometry import DIFFERENCE_ORIGIN, DIFFERENCE_TOLERANCE, STEP
 from flowbias.theory.regime_scales import SOLVER_TOLERANCE
 
+COLUMNS = "columns, one per inner weight of the model"
 _TAYLOR = Reference(AZULAY, "appendix F.2")
 
 
+@checked
 def kernel_matrix(model: Neuron) -> FloatArray:
     """B, for which the tangent kernel is a^2 x^T B^{-1} x'.  [azulay2021, (27)]
 
@@ -45,6 +49,7 @@ def kernel_matrix(model: Neuron) -> FloatArray:
     return np.asarray(np.eye(u.size) - (1.0 - s) ** 2 / (2.0 * (1.0 + s * s)) * np.outer(u, u))
 
 
+@checked
 def hessian_at_start(model: Neuron) -> Claim:
     """Hess q(v(0)) = 3/2 sqrt((1-s)/(alpha (1+s))) B, by differences of grad q.
 
@@ -72,6 +77,7 @@ def hessian_at_start(model: Neuron) -> Claim:
     )
 
 
+@checked
 def third_order_at_start(model: Neuron) -> Claim:
     """d/dx (qhat'(x)/x) = -3/4 (1-s)^(5/2)/(alpha^(3/2) (1+s^2) sqrt(1+s)) at x = alpha.
 
@@ -108,7 +114,8 @@ def third_derivative_bound(potential: NeuronPotential, x: float, radius: float) 
     return 8.0 * (x + radius) / float(a**5)
 
 
-def taylor_remainder(model: Neuron, v: ArrayLike) -> Claim:
+@checked
+def taylor_remainder(model: Neuron, v: Vector) -> Claim:
     """|D_q(v, v(0)) - 1/2 e^T Hess q(v(0)) e| <= ||e||^3/6 times the third derivative's bound.
 
     e = v - v(0), ||e|| < ||v(0)||, delta >= 0. [azulay2021, appendix F.2, (26)]
@@ -118,6 +125,7 @@ def taylor_remainder(model: Neuron, v: ArrayLike) -> Claim:
     """
     _unbalanced_towards_a(model)
     point, start = np.asarray(v, dtype=np.float64), model.initial
+    same_size("v", point.size, start.size, "entries, one per inner weight of the model")
     e, alpha = point - start, float(np.linalg.norm(start))
     distance = float(np.linalg.norm(e))
     factor = 1.5 / abs(model.a)
@@ -138,6 +146,7 @@ def taylor_remainder(model: Neuron, v: ArrayLike) -> Claim:
     )
 
 
+@checked
 def shape_to_one(model: Neuron, X: Any, y: Any) -> Claim:
     """||v(inf) - argmin ||v - v(0)|| || <= ||P_null w|| max(||P w||^2, ||m||^2/D)/|a|, s -> 1.
 
@@ -149,6 +158,7 @@ def shape_to_one(model: Neuron, X: Any, y: Any) -> Claim:
     True
     """
     problem = Regression(X, y)
+    same_size("X", problem.X.shape[1], model.w.size, COLUMNS)
     inverse = np.linalg.pinv(problem.X)
     shortest, moving = inverse @ problem.y, inverse @ (problem.X @ model.w)
     resting = model.w - moving
@@ -182,6 +192,7 @@ def kernel_solution(model: Neuron, problem: Regression) -> FloatArray:
     )
 
 
+@checked
 def large_scale_is_kernel(model: Neuron, X: Any, y: Any) -> Claim:
     """||v(inf) - v_kernel|| <= T ||e||^2/(2 mu), e = v(inf) - v(0), ||e|| < alpha, delta >= 0.
 
@@ -213,7 +224,8 @@ def large_scale_is_kernel(model: Neuron, X: Any, y: Any) -> Claim:
     )
 
 
-def neuron_tangent_kernel(model: Neuron, X: ArrayLike) -> Claim:
+@checked
+def neuron_tangent_kernel(model: Neuron, X: Matrix) -> Claim:
     """K(x, x') = a^2 x^T B^{-1} x', as the weights' gradients have it.
 
     [azulay2021, section 7.2], which leaves out a^2; its appendix F has it.
@@ -222,6 +234,7 @@ def neuron_tangent_kernel(model: Neuron, X: ArrayLike) -> Claim:
     True
     """
     data = np.asarray(X, dtype=np.float64)
+    same_size("X", data.shape[1], model.w.size, COLUMNS)
     weights = model.initial_parameters()
     jacobian = np.stack([np.concatenate(model.parameter_gradient(weights, row)) for row in data])
     measured = jacobian @ jacobian.T

@@ -16,12 +16,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias._typing import FloatArray
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problem import InputError
+from flowbias.theory.arguments import Matrix, Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, between
-from flowbias.theory.conditions import positive
+from flowbias.theory.conditions import positive, same_size
 from flowbias.theory.initialization_shape import AZULAY
 
 # Step of central differences relative to ||v||; their error is its square times a few, plus
@@ -32,7 +33,8 @@ _ROUNDING = 1e-14
 _FEW_ROUNDINGS = "a few roundings of each term"
 
 
-def hessian_map_defect(metric: Callable[[FloatArray], FloatArray], v: ArrayLike) -> float:
+@checked
+def hessian_map_defect(metric: Callable[[FloatArray], FloatArray], v: Vector) -> float:
     """||d_k H_ij - d_j H_ik||_F at v, by central differences: 0 where H is a Hessian (and d > 1).
 
     [azulay2021, (6)]
@@ -53,6 +55,7 @@ def hessian_map_defect(metric: Callable[[FloatArray], FloatArray], v: ArrayLike)
     return float(np.linalg.norm(derivative - derivative.transpose(0, 2, 1)))
 
 
+@checked
 def neuron_metric(delta: float) -> Callable[[FloatArray], FloatArray]:
     """v -> H(v), with H v' = -c X^T r along the flow.  [azulay2021, (23)]
 
@@ -80,7 +83,8 @@ def time_warp(delta: float, x: float) -> float:
     return NeuronPotential(delta).weights(x)[0]
 
 
-def metric_is_no_hessian(delta: float, v: ArrayLike) -> Claim:
+@checked
+def metric_is_no_hessian(delta: float, v: Vector) -> Claim:
     """The metric misses the Hessian-map condition by sqrt(2 (d-1)) ||v||/(2 a^4 S) > 0.
 
     [azulay2021, appendix B.1], which shows that it does for delta = 0.
@@ -95,7 +99,8 @@ def metric_is_no_hessian(delta: float, v: ArrayLike) -> Claim:
     return _defect("metric of a neuron is no Hessian", neuron_metric(delta), point, predicted, a)
 
 
-def warped_metric_is_hessian(delta: float, v: ArrayLike) -> tuple[Claim, Claim]:
+@checked
+def warped_metric_is_hessian(delta: float, v: Vector) -> tuple[Claim, Claim]:
     """|a| H meets the condition, and 3/2 |a| H is the Hessian of q.  [azulay2021, appendix B.1]
 
     >>> all(claim.holds for claim in fb.theory.warped_metric_is_hessian(delta=0.5, v=[0.5, 0.2]))
@@ -125,7 +130,8 @@ def warped_metric_is_hessian(delta: float, v: ArrayLike) -> tuple[Claim, Claim]:
     return condition, hessian
 
 
-def identity_plus_outer_is_no_hessian(v: ArrayLike) -> Claim:
+@checked
+def identity_plus_outer_is_no_hessian(v: Vector) -> Claim:
     """I + v v^T misses the condition by sqrt(2 (d-1)) ||v||: the test's negative control.
 
     [azulay2021, section 3, footnote 3]
@@ -167,6 +173,7 @@ def _defect(
     )
 
 
+@checked
 def warp_is_positive_and_increasing(delta: float, x: float, y: float) -> tuple[Claim, ...]:
     """sqrt(delta) <= g(x) <= g(y) <= sqrt(delta + y) for 0 < x <= y, and g > 0.
 
@@ -199,6 +206,7 @@ def warp_is_positive_and_increasing(delta: float, x: float, y: float) -> tuple[C
     )
 
 
+@checked
 def warp_at_zero(delta: float, x: float) -> tuple[Claim, Claim]:
     """sqrt(delta) <= g(x) <= sqrt(delta) + x^2/(2 delta^(3/2)): Lemma 3 with its limit put right.
 
@@ -219,6 +227,7 @@ def warp_at_zero(delta: float, x: float) -> tuple[Claim, Claim]:
     )
 
 
+@checked
 def scale_shape_identities(model: Neuron) -> tuple[Claim, ...]:
     """delta = 4 alpha s/(1 - s^2) and the three roots that go with it.  [azulay2021, Lemmas 1, 2]
 
@@ -256,7 +265,8 @@ def scale_shape_identities(model: Neuron) -> tuple[Claim, ...]:
     )
 
 
-def kernel_norm(matrix: ArrayLike, w: ArrayLike) -> Claim:
+@checked
+def kernel_norm(matrix: Matrix, w: Vector) -> Claim:
     """||f||_K^2 = w^T A^{-1} w for f = <w, .> and K(x, x') = x^T A x'.  [azulay2021, Lemma 4]
 
     Measured as the least squared norm of theta with A^(1/2) theta = w, the definition of the norm.
@@ -265,6 +275,8 @@ def kernel_norm(matrix: ArrayLike, w: ArrayLike) -> Claim:
     True
     """
     A, vector = np.asarray(matrix, dtype=np.float64), np.asarray(w, dtype=np.float64)
+    same_size("matrix", A.shape[0], A.shape[1], "rows, as many as columns")
+    same_size("w", vector.size, len(A), "entries, one per row of the matrix")
     values, vectors = np.linalg.eigh(A)
     root = (vectors * np.sqrt(values)) @ vectors.T
     theta = np.linalg.lstsq(root, vector, rcond=None)[0]

@@ -17,7 +17,9 @@ from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.problem import InputError, Regression
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.conditions import same_size
 from flowbias.theory.initialization_shape import AZULAY
 from flowbias.theory.regime_scales import SOLVER_TOLERANCE
 
@@ -61,6 +63,7 @@ def _meets(
     )
 
 
+@checked
 def neuron_bias(model: Neuron, X: Any, y: Any) -> Claim:
     """The flow of one neuron with delta >= 0 ends at argmin qhat(||v||) + <z, v> with X v = y.
 
@@ -84,6 +87,7 @@ def neuron_bias(model: Neuron, X: Any, y: Any) -> Claim:
     )
 
 
+@checked
 def neuron_closed_form(model: Neuron, X: Any, y: Any) -> Claim:
     """v(inf) = m + a k with a^2 = D/2 + sqrt(D^2/4 + ||m||^2), for any delta.
 
@@ -110,6 +114,7 @@ def neuron_closed_form(model: Neuron, X: Any, y: Any) -> Claim:
     )
 
 
+@checked
 def sign_changes_once(model: Neuron, X: Any, y: Any) -> tuple[Claim, Claim, Claim]:
     """The outer weight changes its sign at most once, at the loss of the zero predictor.
 
@@ -155,6 +160,7 @@ def sign_changes_once(model: Neuron, X: Any, y: Any) -> tuple[Claim, Claim, Clai
     )
 
 
+@checked
 def balanced_neurons_bias(model: NeuronSum, X: Any, y: Any) -> Claim:
     """Strictly balanced neurons end at argmin ||v||^(3/2) - 3/2 ||v(0)||^(-1/2) <v(0), v>.
 
@@ -179,6 +185,7 @@ def balanced_neurons_bias(model: NeuronSum, X: Any, y: Any) -> Claim:
     )
 
 
+@checked
 def balance_is_conserved(model: NeuronSum, X: Any, y: Any) -> Claim:
     """a a^T - W W^T stays what it is at the start.  [azulay2021, section 6, after Du et al.]
 
@@ -201,6 +208,7 @@ def balance_is_conserved(model: NeuronSum, X: Any, y: Any) -> Claim:
     )
 
 
+@checked
 def resting_part(model: NeuronSum, X: Any, y: Any) -> Claim:
     """P_null v(inf) = sum_i a_i(inf) P_null w_i(0): the limit from the outer weights alone.
 
@@ -222,6 +230,7 @@ def resting_part(model: NeuronSum, X: Any, y: Any) -> Claim:
     )
 
 
+@checked
 def vanishing_start(model: NeuronSum, X: Any, y: Any) -> Claim:
     """||v(inf) - m|| <= ||P_null W(0)|| sqrt(A/2 + sqrt(A^2/4 + ||m||^2)), A = ||a(0)||^2.
 
@@ -233,6 +242,7 @@ def vanishing_start(model: NeuronSum, X: Any, y: Any) -> Claim:
     True
     """
     problem = Regression(X, y)
+    same_size("X", problem.X.shape[1], model.W.shape[1], "columns, one per inner weight")
     inverse = np.linalg.pinv(problem.X)
     shortest = inverse @ problem.y
     resting = model.W - (model.W @ problem.X.T) @ inverse.T

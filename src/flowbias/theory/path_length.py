@@ -25,6 +25,7 @@ from flowbias._typing import FloatArray
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.measured_factors import (
     DECAY_ORIGIN,
@@ -54,6 +55,7 @@ class Reach:
     error: float  # e
 
     @classmethod
+    @checked
     def of(cls, model: LiftedModel, problem: MatrixProblem) -> Reach:
         """Measured at the start of the model."""
         rows = problem.matrices.reshape(len(problem.target), -1)
@@ -97,6 +99,7 @@ def _least(rows: FloatArray) -> float:
     return float(np.linalg.svd(rows, compute_uv=False)[-1] ** 2)
 
 
+@checked
 def path_length(
     model: LiftedModel,
     problem: MatrixProblem,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.linalg
@@ -23,6 +23,7 @@ from flowbias.models.imbalance import Imbalance
 from flowbias.problem import InputError
 
 
+@runtime_checkable
 class LinearStart(Protocol):
     """A two-layer linear network at its start: a `LinearNet`, or any model with these two."""
 

@@ -15,6 +15,7 @@ from flowbias._typing import FloatArray
 from flowbias.limits import basis_pursuit, limit, min_norm
 from flowbias.models import DiagonalNet
 from flowbias.problem import InputError, Regression
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
 from flowbias.theory.conditions import at_least, at_most, positive
 
@@ -23,11 +24,13 @@ SOLVER_TOLERANCE = 1e-9
 _SOLVER_ORIGIN = "both norms come from limits certified to 1e-10"
 _EPS_FIX = "Pass the allowed relative excess, for instance eps=0.1."
 _NORM_FIX = "Pass the norm of a solution of X w = y with y not zero."
+_D_FIX = "Pass the number of features; only its size counts."
 _PRINTED = Reference("woodworth2020", "Theorem 2")
 _SHARPER = beyond_the_papers("8 Scales that guarantee a regime")
 
 
-def rich_log_scale(eps: float, l1_norm: float, d: int) -> float:
+@checked
+def rich_log_scale(eps: float, l1_norm: float, d: float) -> float:
     """log of min{(2(1+eps) b)^(-(2+eps)/(2 eps)), exp(-d/(eps b))}, b the least l1 norm.
 
     [woodworth2020, Theorem 2]
@@ -37,11 +40,13 @@ def rich_log_scale(eps: float, l1_norm: float, d: int) -> float:
     """
     positive("eps", eps, _EPS_FIX)
     b = positive("l1_norm", l1_norm, _NORM_FIX)
+    positive("d", d, _D_FIX)
     power = -(2.0 + eps) / (2.0 * eps) * np.log(2.0 * (1.0 + eps) * b)
     return float(min(power, -d / (eps * b)))
 
 
-def rich_scale(eps: float, l1_norm: float, d: int) -> float:
+@checked
+def rich_scale(eps: float, l1_norm: float, d: float) -> float:
     """exp of `rich_log_scale`; 0.0 where it underflows.
 
     >>> f"{fb.theory.rich_scale(eps=0.5, l1_norm=1.0, d=10):.3g}"
@@ -50,6 +55,7 @@ def rich_scale(eps: float, l1_norm: float, d: int) -> float:
     return float(np.exp(rich_log_scale(eps, l1_norm, d)))
 
 
+@checked
 def kernel_log_scale(eps: float, l2_norm: float) -> float:
     """log of sqrt(2 (1+eps) (1+2/eps) ||w_l2||_2).  [woodworth2020, Theorem 2]
 
@@ -61,6 +67,7 @@ def kernel_log_scale(eps: float, l2_norm: float) -> float:
     return float(0.5 * np.log(2.0 * (1.0 + eps) * (1.0 + 2.0 / eps) * norm))
 
 
+@checked
 def kernel_scale(eps: float, l2_norm: float) -> float:
     """exp of `kernel_log_scale`.
 
@@ -70,7 +77,8 @@ def kernel_scale(eps: float, l2_norm: float) -> float:
     return float(np.exp(kernel_log_scale(eps, l2_norm)))
 
 
-def sharp_rich_log_scale(eps: float, l1_norm: float, d: int, depth: float = 2) -> float:
+@checked
+def sharp_rich_log_scale(eps: float, l1_norm: float, d: float, depth: float = 2) -> float:
     """log of the largest scale that we can prove to be rich, b the least l1 norm.
 
         depth 2:   alpha^2 = b 2^(-1/eps) ((1+eps)/(e d))^(1 + 1/eps),     1 + eps <= e d
@@ -83,6 +91,8 @@ def sharp_rich_log_scale(eps: float, l1_norm: float, d: int, depth: float = 2) -
     """
     positive("eps", eps, _EPS_FIX)
     b = positive("l1_norm", l1_norm, _NORM_FIX)
+    positive("d", d, _D_FIX)
+    _at_least_two(depth)
     if depth > 2:
         exponent = depth / (depth - 2.0)
         log_gain = exponent * np.log(2.0 * eps / depth) - (exponent - 1.0) * np.log1p(eps)
@@ -96,6 +106,7 @@ def sharp_rich_log_scale(eps: float, l1_norm: float, d: int, depth: float = 2) -
     return float(0.5 * (np.log(b) - np.log(2.0) / eps + (1.0 + 1.0 / eps) * log_share))
 
 
+@checked
 def sharp_kernel_log_scale(eps: float, l2_norm: float, depth: float = 2) -> float:
     """log of the least scale that we can prove to be kernel, m the least l2 norm.
 
@@ -109,10 +120,16 @@ def sharp_kernel_log_scale(eps: float, l2_norm: float, depth: float = 2) -> floa
     """
     positive("eps", eps, _EPS_FIX)
     norm = positive("l2_norm", l2_norm, _NORM_FIX)
+    _at_least_two(depth)
     by_values = (1.0 + eps) ** 2 / eps
     by_gradients = 2.0 * (1.0 + eps) ** 1.5 / np.sqrt(eps)
     gain = min(by_values, by_gradients) if eps <= 0.5 else by_values
     return float((np.log(norm) + 0.5 * np.log(quartic_share(depth) * gain)) / depth)
+
+
+def _at_least_two(depth: float) -> None:
+    if not 2.0 <= depth < np.inf:
+        raise InputError(f"depth: must be >= 2 and finite, got {depth!r}. Pass 2 for w+^2 - w-^2.")
 
 
 def quartic_share(depth: float) -> float:
@@ -120,6 +137,7 @@ def quartic_share(depth: float) -> float:
     return (2.0 * depth - 2.0) * (3.0 * depth - 4.0) / (48.0 * depth**2)
 
 
+@checked
 def rich_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None) -> Claim:
     """alpha <= rich_scale implies ||w||_1 <= (1+eps) min ||.||_1.  [woodworth2020, Theorem 2]
 
@@ -135,6 +153,7 @@ def rich_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None) -
     return _rich_claim("rich guarantee", _limit(problem, 2, used), least, eps, _PRINTED)
 
 
+@checked
 def sharp_rich_guarantee(
     X: Any, y: Any, eps: float, depth: float = 2, log_scale: float | None = None
 ) -> Claim:
@@ -149,6 +168,7 @@ def sharp_rich_guarantee(
     return _rich_claim("rich guarantee, sharper", w, least, eps, _SHARPER)
 
 
+@checked
 def kernel_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None) -> Claim:
     """alpha >= kernel_scale implies ||w||_2^2 <= (1+eps) min ||.||_2^2.  [woodworth2020, Theorem 2]
 
@@ -162,6 +182,7 @@ def kernel_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None)
     return _kernel_claim("kernel guarantee", _limit(problem, 2, used), least, eps, _PRINTED)
 
 
+@checked
 def sharp_kernel_guarantee(
     X: Any, y: Any, eps: float, depth: float = 2, log_scale: float | None = None
 ) -> Claim:
@@ -176,8 +197,9 @@ def sharp_kernel_guarantee(
     return _kernel_claim("kernel guarantee, sharper", w, least, eps, _SHARPER)
 
 
+@checked
 def printed_scales_are_safe(
-    eps: float, l1_norm: float, l2_norm: float, d: int
+    eps: float, l1_norm: float, l2_norm: float, d: float
 ) -> tuple[Claim, Claim]:
     """The printed rich scale is below ours, the printed kernel scale above: Theorem 2 is true.
 

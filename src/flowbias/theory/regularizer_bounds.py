@@ -10,6 +10,7 @@ import numpy as np
 from flowbias._typing import ArrayLike
 from flowbias.potentials import DepthPotential, Hypentropy, Potential
 from flowbias.problem import InputError
+from flowbias.theory.arguments import Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, between, beyond_the_papers
 from flowbias.theory.conditions import at_least, at_most, positive
 
@@ -20,6 +21,7 @@ _ORIGIN = "rounding of the potential and of the prediction's largest term"
 _EPS_FIX = "Pass the relative accuracy, for instance eps=0.1."
 
 
+@checked
 def hypentropy_small(z: float) -> tuple[Claim, Claim]:
     """z^2/4 - z^4/192 <= q(z) <= z^2/4 - z^4/192 + z^6/2560 for every z.  [woodworth2020, (6)]
 
@@ -42,6 +44,7 @@ def hypentropy_small(z: float) -> tuple[Claim, Claim]:
     )
 
 
+@checked
 def hypentropy_large(z: float) -> tuple[Claim, Claim]:
     """0 <= q(z) - (z ln z - z + 2 - 1/z) <= 1/(2 z^3) for every z > 0.
 
@@ -64,6 +67,7 @@ def hypentropy_large(z: float) -> tuple[Claim, Claim]:
     )
 
 
+@checked
 def depth_potential_small(z: float, depth: float) -> tuple[Claim, Claim]:
     """u^2 k (1 - c u^2/2) <= q_D(z) <= u^2 k,  u = z/(2k), k = D/(D-2), c = (k+1)(k+2)/6.
 
@@ -72,12 +76,13 @@ def depth_potential_small(z: float, depth: float) -> tuple[Claim, Claim]:
     >>> all(claim.holds for claim in fb.theory.depth_potential_small(0.1, depth=3))
     True
     """
+    potential = DepthPotential(depth, scale=1.0)
     z, k = abs(float(z)), depth / (depth - 2.0)
     leading = z**2 / (4.0 * k)
     drop = (k + 1.0) * (k + 2.0) / 6.0 * (z / (2.0 * k)) ** 2 / 2.0
     return between(
         "q_D near 0",
-        _term(DepthPotential(depth, scale=1.0), z),
+        _term(potential, z),
         (leading * (1.0 - drop), leading),
         reference=Reference(WOODWORTH, "appendix F", "(65)"),
         statement="q_D is quadratic near 0, with a quartic correction",
@@ -86,6 +91,7 @@ def depth_potential_small(z: float, depth: float) -> tuple[Claim, Claim]:
     )
 
 
+@checked
 def depth_potential_large(z: float, depth: float) -> tuple[Claim, Claim]:
     """0 <= z - (D/2) z^(2/D) + (D-2)(1 - 2^-k) - q_D(z) <= z^(2/D - 1) for every z > 0.
 
@@ -96,13 +102,14 @@ def depth_potential_large(z: float, depth: float) -> tuple[Claim, Claim]:
     True
     """
     z = positive("z", abs(float(z)), "The expansion at infinity has no value at 0.")
+    potential = DepthPotential(depth, scale=1.0)
     k = depth / (depth - 2.0)
     constant = (depth - 2.0) * (1.0 - 2.0**-k)
     bend = 0.5 * depth * z ** (2.0 / depth)
     above = z - bend + constant
     return between(
         "q_D at infinity",
-        _term(DepthPotential(depth, scale=1.0), z),
+        _term(potential, z),
         (above - z ** (2.0 / depth - 1.0), above),
         reference=beyond_the_papers("3 Potentials"),
         statement="q_D is linear at infinity, up to a power 2/D and a constant",
@@ -111,7 +118,8 @@ def depth_potential_large(z: float, depth: float) -> tuple[Claim, Claim]:
     )
 
 
-def l1_log_scale(eps: float, l1_norm: float, d: int) -> float:
+@checked
+def l1_log_scale(eps: float, l1_norm: float, d: float) -> float:
     """log of alpha_1(eps, ||w||_1, d), below which Q is nearly l1.  [woodworth2020, Lemma 5]
 
     >>> round(fb.theory.l1_log_scale(eps=0.1, l1_norm=1.0, d=1000), 3)
@@ -119,11 +127,13 @@ def l1_log_scale(eps: float, l1_norm: float, d: int) -> float:
     """
     positive("eps", eps, _EPS_FIX)
     norm = positive("l1_norm", l1_norm, "Pass the l1 norm of a predictor that is not zero.")
+    positive("d", d, "Pass the number of features; only its size counts.")
     parts = (0.0, 0.5 * np.log(norm), -np.log(2.0 * norm) / (2.0 * eps), -d / (2.0 * eps * norm))
     return float(min(parts))
 
 
-def nearly_l1(w: ArrayLike, eps: float, log_scale: float | None = None) -> tuple[Claim, Claim]:
+@checked
+def nearly_l1(w: Vector, eps: float, log_scale: float | None = None) -> tuple[Claim, Claim]:
     """(1-eps) ||w||_1 <= Q(w)/ln(1/alpha^2) <= (1+eps) ||w||_1 for alpha <= alpha_1.
 
     [woodworth2020, Lemma 5], at alpha_1 itself by default. (22) in its proof prints arcsin for
@@ -147,6 +157,7 @@ def nearly_l1(w: ArrayLike, eps: float, log_scale: float | None = None) -> tuple
     )
 
 
+@checked
 def mismatch_log_scale(eps: float, d: float) -> float:
     """log of d^(-1/4 - 1/(8 eps)), above which Q is not l1.  [woodworth2020, Lemma 6]
 
@@ -160,6 +171,7 @@ def mismatch_log_scale(eps: float, d: float) -> float:
     return float(-(0.25 + 0.125 / eps) * np.log(d))
 
 
+@checked
 def not_l1(eps: float, d: float, log_scale: float | None = None) -> Claim:
     """Q(e_1)/||e_1||_1 >= (1+eps) Q(1/sqrt d)/||1/sqrt d||_1 for alpha >= d^(-1/4 - 1/(8 eps)).
 
@@ -183,6 +195,7 @@ def not_l1(eps: float, d: float, log_scale: float | None = None) -> Claim:
     )
 
 
+@checked
 def l2_log_scale(eps: float, l2_norm: float) -> float:
     """log of alpha_2 = sqrt(||w||_2) (1 + eps^(-1/4)).  [woodworth2020, Lemma 7]
 
@@ -194,7 +207,8 @@ def l2_log_scale(eps: float, l2_norm: float) -> float:
     return float(0.5 * np.log(norm) + np.log1p(eps**-0.25))
 
 
-def nearly_l2(w: ArrayLike, eps: float, log_scale: float | None = None) -> tuple[Claim, Claim]:
+@checked
+def nearly_l2(w: Vector, eps: float, log_scale: float | None = None) -> tuple[Claim, Claim]:
     """(1-eps) ||w||_2^2 <= 4 alpha^2 Q(w) <= (1+eps) ||w||_2^2 for alpha >= alpha_2.
 
     [woodworth2020, Lemma 7], at alpha_2 itself by default. (40)-(41) in its proof print the third
@@ -216,7 +230,8 @@ def nearly_l2(w: ArrayLike, eps: float, log_scale: float | None = None) -> tuple
     )
 
 
-def sharply_l2(w: ArrayLike, eps: float) -> tuple[Claim, Claim]:
+@checked
+def sharply_l2(w: Vector, eps: float) -> tuple[Claim, Claim]:
     """(1-eps) ||w||_2^2 <= 4 alpha^2 Q(w) <= ||w||_2^2 already from alpha^2 = ||w||_2/sqrt(48 eps).
 
     Lemma 7 with the best constant: equality is approached by one-sparse w as eps -> 0.

@@ -21,6 +21,7 @@ from flowbias._html import facts
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.conditions import positive
 from flowbias.theory.factorization_kernel_regime import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 _SCALE_FIX = "Pass the standard deviation of the weights at the start."
 
 
+@checked
 def wide_gram(model: LiftedModel, scale: float) -> Claim:
     """||Z Z^T - scale^2 k I||_op < 8 scale^2 sqrt(k p), but for a probability 2 exp(-p/2).
 
@@ -160,6 +162,7 @@ def wide_regime(model: LiftedModel, problem: MatrixProblem, scale: float) -> Wid
     return regime
 
 
+@checked
 def wide_kernel_regime(
     model: LiftedModel,
     problem: MatrixProblem,

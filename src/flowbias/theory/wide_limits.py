@@ -16,6 +16,7 @@ from flowbias._typing import FloatArray
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.linear_net import LinearNet
 from flowbias.problem import InputError
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.imbalance_bounds import MIN
 from flowbias.theory.measured_factors import MeasuredFactors, follow_weights
@@ -23,6 +24,7 @@ from flowbias.theory.reduced_net import LinearStart, regression
 from flowbias.theory.wide_networks import violations, wide_start_bounds
 
 
+@checked
 def growth_from_invariant_set(
     net: LinearStart, X: Any, Y: Any, *, path: MeasuredFactors | None = None
 ) -> tuple[Claim, ...]:
@@ -70,6 +72,7 @@ def _growth(equation: str, measured: float, predicted: float) -> Claim:
     )
 
 
+@checked
 def wide_limit_bound(
     problem: MatrixRegression, width: float, exponent: float = 0.5, delta: float = 0.01
 ) -> float:
@@ -96,6 +99,7 @@ def wide_limit_bound(
     return float(np.exp(log_C / bounds.level) * bounds.invariance_defect)
 
 
+@checked
 def wide_limit_rate(
     X: Any,
     Y: Any,

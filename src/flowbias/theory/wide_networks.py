@@ -14,7 +14,7 @@ number that a binomial law of rate delta exceeds once in a million.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -23,6 +23,7 @@ from flowbias.matrix_problems.reading import checked_tensor
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.linear_net import LinearNet
 from flowbias.problem import InputError
+from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.imbalance_bounds import MIN, ROUNDING, ROUNDING_ORIGIN
 from flowbias.theory.reduced_net import (
@@ -34,6 +35,7 @@ from flowbias.theory.reduced_net import (
     singular_values,
     weights_of,
 )
+from flowbias.theory.wide_bounds import WideStart
 
 # A count above the binomial quantile would be seen once in this many runs if the rate were delta.
 CHANCE = 1e-6
@@ -47,22 +49,7 @@ def deviation(delta: float) -> float:
     return float(np.sqrt(2.0 * np.log(2.0 / delta)))
 
 
-class WideStart(NamedTuple):
-    """The numbers of Lemma 11 for given sizes: bounds hold with probability 1 - delta."""
-
-    width: float
-    exponent: float
-    T: float
-    #: h^(1-2a), (33)
-    level: float
-    #: the level on the event itself, 2 h^(-2a) (sqrt(h) - T)^2: attained
-    sharp_level: float
-    #: 2 sqrt(m + r) T h^(1/2 - 2a), (34)
-    invariance_defect: float
-    #: 2 sqrt(m) T h^(1/2 - 2a), (35)
-    product: float
-
-
+@checked
 def wide_start_bounds(
     d: int, m: int, rank: int, width: float, exponent: float = 0.5, delta: float = 0.01
 ) -> WideStart:
@@ -94,6 +81,7 @@ def wide_start_bounds(
     )
 
 
+@checked
 def gaussian_singular_values(
     n: int, m: int, t: float, samples: int, rng: np.random.Generator
 ) -> Claim:
@@ -118,6 +106,7 @@ def gaussian_singular_values(
     )
 
 
+@checked
 def product_singular_values(A: Any, B: Any) -> tuple[Claim, ...]:
     """si(A B) >= si(A) sn(B) for A (k, n), B (n, m), n <= m.  [min2021, Lemma E.2]
 
@@ -149,6 +138,7 @@ def product_singular_values(A: Any, B: Any) -> tuple[Claim, ...]:
     )
 
 
+@checked
 def wide_start(net: LinearStart, X: Any, bounds: WideStart) -> tuple[Claim, Claim, Claim, Claim]:
     """(33)-(35) for a start whose singular values lie in h^(-a) (sqrt(h) +- T): no chance left.
 
@@ -193,6 +183,7 @@ def wide_start(net: LinearStart, X: Any, bounds: WideStart) -> tuple[Claim, Clai
     )
 
 
+@checked
 def wide_start_rate(
     X: Any,
     m: int,
