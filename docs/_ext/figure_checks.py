@@ -65,7 +65,7 @@ def section(record: Record, source: Path) -> str:
 def _section(record: Record, source: Path) -> Iterator[str]:
     experiment = record.experiment
     yield f"({experiment.name})="
-    yield f"## {_text(str(experiment.reference))}: {_text(experiment.title)}\n"
+    yield f"## {_text(str(experiment.reference))}: {_text(record.title)}\n"
     yield f"{_text(experiment.summary)}\n"
     yield f"**The paper:** {_text(experiment.paper_says)}\n"
     if (source / "images" / f"{experiment.name}.png").exists():

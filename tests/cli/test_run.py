@@ -96,6 +96,35 @@ def test_json_is_one_document_and_the_rest_goes_elsewhere(smoke, tmp_path):
     assert again["counts"] == {"computed": 0, "cached": 3, "stale": 0, "failed": 0}
 
 
+@pytest.fixture
+def with_made_up(monkeypatch):
+    """The catalogue of a sound experiment and of one whose numbers are made up."""
+    pair = (tiny.SOUND, tiny.MADE_UP)
+    monkeypatch.setattr("flowbias.experiments.catalogue.EXPERIMENTS", pair)
+
+
+def test_what_is_made_up_is_said_wherever_it_is_named(smoke, with_made_up, tmp_path):
+    told = " ".join(smoke("reproduce").stdout.split())
+    assert "made-up The made-up one (made-up numbers) (woodworth2020, Figure 0)" in told
+    assert "holds made-up numbers: squares are squares (3 of them)" in told
+    assert "2 of 2 checks hold (1 of the 2 on made-up numbers)" in told
+    # And of the other one it is not said.
+    assert "sound The sound one (woodworth2020, Figure 0)" in told
+    assert "holds squares are squares (3 of them)" in told
+    page = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert page.count("The made-up one (made-up numbers)") == 2
+    assert "2 of 2 checks hold (1 of the 2 on made-up numbers)" in page
+
+
+def test_what_is_made_up_is_said_to_machines(smoke, with_made_up):
+    told = document(smoke("reproduce", "--json").stdout)
+    assert told["checks"] == {"total": 2, "hold": 2, "on_stand_ins": {"made-up numbers": 1}}
+    sound, made_up = told["records"]
+    assert (sound["stand_in"], made_up["stand_in"]) == ("", "made-up numbers")
+    assert sound["checks"][0]["claim"] == "squares are squares"
+    assert made_up["checks"][0]["claim"] == "made-up numbers: squares are squares"
+
+
 def test_a_name_given_twice_is_run_once(smoke):
     told = document(smoke("run", "sound", "sound", "--json").stdout)
     assert [record["name"] for record in told["records"]] == ["sound"]

@@ -73,4 +73,8 @@ SOUND = experiment("sound")
 DOUBTFUL = experiment("doubtful", check=squares_are_small)
 FAILING = experiment("failing", compute=compute_or_fail)
 UNDRAWN = experiment("undrawn", panels=(Panel("a", "Squares", draw_nothing),))
+#: Odd numbers are not the paper's.
+MADE_UP = experiment(
+    "made-up", stand_in=lambda task: "made-up numbers" if task.integer("number") % 2 else ""
+)
 ALL = (SOUND, DOUBTFUL, FAILING, UNDRAWN)

@@ -10,8 +10,17 @@ from flowbias.experiments.table import Table
 Corruption = Callable[[Table], Table]
 
 
+_KNOWN: dict[str, Table] = {}
+
+
 def smoke_table(experiment: Experiment) -> Table:
-    return Table.stack(_rows(experiment, task) for task in experiment.task_list(Preset.SMOKE))
+    """Computed once in a process; nobody writes into it."""
+    if experiment.name not in _KNOWN:
+        tasks = experiment.task_list(Preset.SMOKE)
+        _KNOWN[experiment.name] = Table.stack(_rows(experiment, task) for task in tasks)
+        for column in _KNOWN[experiment.name].columns.values():
+            column.flags.writeable = False
+    return _KNOWN[experiment.name]
 
 
 def _rows(experiment: Experiment, task: Task) -> Table:

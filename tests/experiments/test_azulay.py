@@ -8,17 +8,8 @@ import pytest
 from flowbias.experiments.azulay.fig07_1 import EXPERIMENT
 from flowbias.experiments.azulay.scale_and_shape import shape_of
 from flowbias.experiments.table import Table
-from tests.experiments.judging import (
-    Corruption,
-    alone_in,
-    failing,
-    higher,
-    mostly_nan,
-    named,
-    names_of,
-    passes_without,
-    smoke_table,
-)
+from tests.experiments.conformance import Conformance
+from tests.experiments.judging import Corruption, higher, smoke_table
 
 VALUES = (
     "error",
@@ -113,23 +104,10 @@ CORRUPTIONS: list[tuple[set[str], Corruption]] = [
 ]
 
 
-def test_the_sound_table_passes(table):
-    assert failing(EXPERIMENT, table) == set()
-
-
-@pytest.mark.parametrize(("names", "corrupt"), CORRUPTIONS, ids=named)
-def test_each_check_notices_its_corruption(table, names, corrupt):
-    assert failing(EXPERIMENT, corrupt(table)) == names
-
-
-def test_every_check_has_a_corruption_of_its_own(table):
-    assert names_of(EXPERIMENT, table) == alone_in(CORRUPTIONS)
-
-
-@pytest.mark.parametrize("column", VALUES)
-def test_nan_does_not_pass(table, column):
-    assert failing(EXPERIMENT, mostly_nan(table, column))
-    assert not passes_without(EXPERIMENT, table, column)
+class TestChecks(Conformance):
+    experiment = EXPERIMENT
+    corruptions = CORRUPTIONS
+    values = VALUES
 
 
 def test_shapes_have_the_growth_they_are_named_after():

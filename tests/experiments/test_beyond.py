@@ -10,17 +10,8 @@ from flowbias.experiments.beyond import descent_vs_flow, rich_limit
 from flowbias.experiments.beyond.descents import UNSTABLE
 from flowbias.experiments.beyond.segment import best_place
 from flowbias.experiments.table import Table
-from tests.experiments.judging import (
-    Corruption,
-    alone_in,
-    failing,
-    higher,
-    mostly_nan,
-    named,
-    names_of,
-    passes_without,
-    smoke_table,
-)
+from tests.experiments.conformance import Conformance
+from tests.experiments.judging import Corruption, higher, smoke_table
 
 SELECTION, DESCENT = rich_limit.EXPERIMENT, descent_vs_flow.EXPERIMENT
 
@@ -141,23 +132,10 @@ SELECTION_VALUES = (
 )
 
 
-def test_the_sound_selection_passes(selection):
-    assert failing(SELECTION, selection) == set()
-
-
-@pytest.mark.parametrize(("names", "corrupt"), SELECTION_CORRUPTIONS, ids=named)
-def test_each_check_of_the_selection_notices_its_corruption(selection, names, corrupt):
-    assert failing(SELECTION, corrupt(selection)) == names
-
-
-def test_every_check_of_the_selection_has_a_corruption_of_its_own(selection):
-    assert names_of(SELECTION, selection) == alone_in(SELECTION_CORRUPTIONS)
-
-
-@pytest.mark.parametrize("column", SELECTION_VALUES)
-def test_nan_does_not_pass_for_a_selection(selection, column):
-    assert failing(SELECTION, mostly_nan(selection, column))
-    assert not passes_without(SELECTION, selection, column)
+class TestSelection(Conformance):
+    experiment = SELECTION
+    corruptions = SELECTION_CORRUPTIONS
+    values = SELECTION_VALUES
 
 
 def test_best_place_has_its_closed_form_at_both_ends():
@@ -237,23 +215,10 @@ DESCENT_VALUES = (
 )
 
 
-def test_the_sound_descent_passes(descent):
-    assert failing(DESCENT, descent) == set()
-
-
-@pytest.mark.parametrize(("names", "corrupt"), DESCENT_CORRUPTIONS, ids=named)
-def test_each_check_of_the_descent_notices_its_corruption(descent, names, corrupt):
-    assert failing(DESCENT, corrupt(descent)) == names
-
-
-def test_every_check_of_the_descent_has_a_corruption_of_its_own(descent):
-    assert names_of(DESCENT, descent) == alone_in(DESCENT_CORRUPTIONS)
-
-
-@pytest.mark.parametrize("column", DESCENT_VALUES)
-def test_nan_does_not_pass_for_a_descent(descent, column):
-    assert failing(DESCENT, mostly_nan(descent, column))
-    assert not passes_without(DESCENT, descent, column)
+class TestDescent(Conformance):
+    experiment = DESCENT
+    corruptions = DESCENT_CORRUPTIONS
+    values = DESCENT_VALUES
 
 
 def test_descents_that_do_not_rest_are_infinitely_far(descent):

@@ -4,14 +4,8 @@ import numpy as np
 import pytest
 
 from flowbias.experiments.beyond.derive_gallery import EXPERIMENT, WITH_POTENTIAL, WITHOUT
-from tests.experiments.judging import (
-    alone_in,
-    failing,
-    named,
-    names_of,
-    passes_without,
-    smoke_table,
-)
+from tests.experiments.conformance import Conformance
+from tests.experiments.judging import smoke_table
 
 NONE, WARPED = "no potential of the predictor alone", "mirror flow after a time warp"
 
@@ -45,22 +39,10 @@ CORRUPTIONS = [
 ]
 
 
-def test_the_sound_table_passes(table):
-    assert not failing(EXPERIMENT, table)
-
-
-@pytest.mark.parametrize(("names", "corrupt"), CORRUPTIONS, ids=named)
-def test_checks_notice(table, names, corrupt):
-    assert failing(EXPERIMENT, corrupt(table)) == names
-
-
-def test_every_check_fails_alone_somewhere(table):
-    assert alone_in(CORRUPTIONS) == names_of(EXPERIMENT, table)
-
-
-@pytest.mark.parametrize("column", ["value", "exact", "closed_form", "warp_residual"])
-def test_nothing_passes_without(table, column):
-    assert not passes_without(EXPERIMENT, table, column)
+class TestChecks(Conformance):
+    experiment = EXPERIMENT
+    corruptions = CORRUPTIONS
+    whole = ("value", "exact", "closed_form", "warp_residual")
 
 
 def test_examples_are_listed_once():

@@ -1,5 +1,7 @@
 """woodworth2020, Figures 6(c), 6(d) and 8: each check notices what it is there for."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -8,13 +10,18 @@ torch = pytest.importorskip("torch", reason="needs the extra `nets`")
 from flowbias.datasets.image_store import AbsentFileError  # noqa: E402
 from flowbias.experiments._base import Preset, Task  # noqa: E402
 from flowbias.experiments.attempt import rows_of  # noqa: E402
+from flowbias.experiments.catalogue import EXPERIMENTS  # noqa: E402
 from flowbias.experiments.table import Table  # noqa: E402
 from flowbias.experiments.woodworth import fig06c, fig06c_twin, fig06d, fig08  # noqa: E402
 from flowbias.experiments.woodworth.image_stand_ins import (  # noqa: E402
     made_up_digits,
     made_up_objects,
 )
-from flowbias.experiments.woodworth.image_training import SOURCES, split_of  # noqa: E402
+from flowbias.experiments.woodworth.image_training import (  # noqa: E402
+    SOURCES,
+    STAND_INS,
+    split_of,
+)
 from flowbias.kernels import linearized_flow  # noqa: E402
 from flowbias.nets import mlp  # noqa: E402
 from tests.experiments.judging import (  # noqa: E402
@@ -196,6 +203,30 @@ def test_figures_say_what_was_trained_on(tables, key):
     figure = FIGURES[key].plot(tables[key])
     for axes in figure.axes:
         assert any("made-up" in text.get_text() for text in axes.texts)
+
+
+@pytest.mark.parametrize("key", FIGURES)
+def test_made_up_pictures_are_told_from_the_data_of_the_task(key):
+    """At whatever preset: a smoke run of genuine pictures would not be called made up."""
+    figure = FIGURES[key]
+    told = {preset: figure.stand_ins(preset) for preset in Preset}
+    assert told == {
+        Preset.SMOKE: "made-up pictures",
+        Preset.LAPTOP: "",
+        Preset.PAPER: "",
+    }
+    genuine = {"made-up digits": "MNIST", "made-up objects": "CIFAR-10"}
+    smoke = dict(figure.settings[Preset.SMOKE])
+    smoke["data"] = genuine[smoke["data"]]
+    changed = dataclasses.replace(figure, settings={**figure.settings, Preset.SMOKE: smoke})
+    assert changed.stand_ins(Preset.SMOKE) == ""
+    # What is loaded says the same of itself.
+    assert all(part.name == name for name in STAND_INS for part in SOURCES[name]())
+
+
+def test_no_other_figure_has_anything_made_up():
+    named = {e.name for e in EXPERIMENTS if e.stand_ins(Preset.SMOKE)}
+    assert named == {figure.name for figure in FIGURES.values()}
 
 
 def _task(**settings):

@@ -9,17 +9,8 @@ from flowbias.experiments.beyond import width_collapse
 from flowbias.experiments.table import Table
 from flowbias.experiments.woodworth import fig05, iclr_fig03, iclr_fig05
 from flowbias.experiments.woodworth.completion import crossing, slope
-from tests.experiments.judging import (
-    Corruption,
-    alone_in,
-    failing,
-    higher,
-    mostly_nan,
-    named,
-    names_of,
-    passes_without,
-    smoke_table,
-)
+from tests.experiments.conformance import Conformance
+from tests.experiments.judging import Corruption, higher
 
 MAP, COLLAPSE = fig05.EXPERIMENT, width_collapse.EXPERIMENT
 RECOVERY, NORMS = iclr_fig03.EXPERIMENT, iclr_fig05.EXPERIMENT
@@ -74,11 +65,6 @@ def test_slope_is_that_of_a_line():
 # --- woodworth-fig5 ------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def completion_map() -> Table:
-    return smoke_table(MAP)
-
-
 MAP_CORRUPTIONS: list[tuple[set[str], Corruption]] = [
     (
         {"rich-excess-vanishes"},
@@ -122,31 +108,13 @@ MAP_CORRUPTIONS: list[tuple[set[str], Corruption]] = [
 MAP_VALUES = ("excess", "kernel_excess", "moved", "unseen_size", "distance", "residual", "drift")
 
 
-def test_the_map_shows_what_the_paper_says(completion_map):
-    assert failing(MAP, completion_map) == set()
-
-
-@pytest.mark.parametrize(("names", "corrupt"), MAP_CORRUPTIONS, ids=named)
-def test_each_check_of_the_map_notices_its_corruption(completion_map, names, corrupt):
-    assert failing(MAP, corrupt(completion_map)) == names
-
-
-def test_every_check_of_the_map_has_a_corruption_of_its_own(completion_map):
-    assert names_of(MAP, completion_map) == alone_in(MAP_CORRUPTIONS)
-
-
-@pytest.mark.parametrize("column", MAP_VALUES)
-def test_nan_does_not_pass_for_a_map(completion_map, column):
-    assert failing(MAP, mostly_nan(completion_map, column))
-    assert not passes_without(MAP, completion_map, column)
+class TestMap(Conformance):
+    experiment = MAP
+    corruptions = MAP_CORRUPTIONS
+    values = MAP_VALUES
 
 
 # --- width-collapse ------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def collapse() -> Table:
-    return smoke_table(COLLAPSE)
 
 
 def to_constant(value: float) -> Callable[[Table], np.ndarray]:
@@ -196,31 +164,13 @@ COLLAPSE_CORRUPTIONS: list[tuple[set[str], Corruption]] = [
 COLLAPSE_VALUES = ("distance", "infinite_distance", "to_infinite", "residual", "drift")
 
 
-def test_the_collapse_shows_what_is_claimed(collapse):
-    assert failing(COLLAPSE, collapse) == set()
-
-
-@pytest.mark.parametrize(("names", "corrupt"), COLLAPSE_CORRUPTIONS, ids=named)
-def test_each_check_of_the_collapse_notices_its_corruption(collapse, names, corrupt):
-    assert failing(COLLAPSE, corrupt(collapse)) == names
-
-
-def test_every_check_of_the_collapse_has_a_corruption_of_its_own(collapse):
-    assert names_of(COLLAPSE, collapse) == alone_in(COLLAPSE_CORRUPTIONS)
-
-
-@pytest.mark.parametrize("column", COLLAPSE_VALUES)
-def test_nan_does_not_pass_for_a_collapse(collapse, column):
-    assert failing(COLLAPSE, mostly_nan(collapse, column))
-    assert not passes_without(COLLAPSE, collapse, column)
+class TestCollapse(Conformance):
+    experiment = COLLAPSE
+    corruptions = COLLAPSE_CORRUPTIONS
+    values = COLLAPSE_VALUES
 
 
 # --- woodworth-iclr-fig3 -------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def recovery() -> Table:
-    return smoke_table(RECOVERY)
 
 
 def identity(*levels: float) -> Callable[[Table], np.ndarray]:
@@ -262,31 +212,13 @@ RECOVERY_CORRUPTIONS: list[tuple[set[str], Corruption]] = [
 RECOVERY_VALUES = ("error", "moved", "start", "unseen", "residual", "drift")
 
 
-def test_the_recovery_shows_what_the_paper_says(recovery):
-    assert failing(RECOVERY, recovery) == set()
-
-
-@pytest.mark.parametrize(("names", "corrupt"), RECOVERY_CORRUPTIONS, ids=named)
-def test_each_check_of_the_recovery_notices_its_corruption(recovery, names, corrupt):
-    assert failing(RECOVERY, corrupt(recovery)) == names
-
-
-def test_every_check_of_the_recovery_has_a_corruption_of_its_own(recovery):
-    assert names_of(RECOVERY, recovery) == alone_in(RECOVERY_CORRUPTIONS)
-
-
-@pytest.mark.parametrize("column", RECOVERY_VALUES)
-def test_nan_does_not_pass_for_a_recovery(recovery, column):
-    assert failing(RECOVERY, mostly_nan(recovery, column))
-    assert not passes_without(RECOVERY, recovery, column)
+class TestRecovery(Conformance):
+    experiment = RECOVERY
+    corruptions = RECOVERY_CORRUPTIONS
+    values = RECOVERY_VALUES
 
 
 # --- woodworth-iclr-fig5 -------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def norms() -> Table:
-    return smoke_table(NORMS)
 
 
 # Of the smoke preset: the planted matrix has the least nuclear norm on the last one only.
@@ -346,20 +278,7 @@ NORMS_VALUES = (
 )
 
 
-def test_the_norms_show_what_is_claimed(norms):
-    assert failing(NORMS, norms) == set()
-
-
-@pytest.mark.parametrize(("names", "corrupt"), NORMS_CORRUPTIONS, ids=named)
-def test_each_check_of_the_norms_notices_its_corruption(norms, names, corrupt):
-    assert failing(NORMS, corrupt(norms)) == names
-
-
-def test_every_check_of_the_norms_has_a_corruption_of_its_own(norms):
-    assert names_of(NORMS, norms) == alone_in(NORMS_CORRUPTIONS)
-
-
-@pytest.mark.parametrize("column", NORMS_VALUES)
-def test_nan_does_not_pass_for_norms(norms, column):
-    assert failing(NORMS, mostly_nan(norms, column))
-    assert not passes_without(NORMS, norms, column)
+class TestNorms(Conformance):
+    experiment = NORMS
+    corruptions = NORMS_CORRUPTIONS
+    values = NORMS_VALUES

@@ -7,17 +7,8 @@ import pytest
 
 from flowbias.experiments.min import fig01, fig02, fig03, fig05, fig07
 from flowbias.experiments.table import Table
-from tests.experiments.judging import (
-    Corruption,
-    alone_in,
-    failing,
-    higher,
-    mostly_nan,
-    named,
-    names_of,
-    passes_without,
-    smoke_table,
-)
+from tests.experiments.conformance import Conformance
+from tests.experiments.judging import Corruption, failing, higher, smoke_table
 
 
 def scaled(column: str, factor: float, **where: float | str) -> Corruption:
@@ -79,23 +70,10 @@ FIG03: list[tuple[set[str], Corruption]] = [
 FIG03_VALUES = ("loss", "loss_bound", "rate", "rate_bound", "level", "margin", "drift")
 
 
-def test_fig03_passes(fig03_table):
-    assert failing(fig03.EXPERIMENT, fig03_table) == set()
-
-
-@pytest.mark.parametrize(("names", "corrupt"), FIG03, ids=named)
-def test_fig03_notices(fig03_table, names, corrupt):
-    assert failing(fig03.EXPERIMENT, corrupt(fig03_table)) == names
-
-
-def test_every_check_of_fig03_has_a_corruption_of_its_own(fig03_table):
-    assert names_of(fig03.EXPERIMENT, fig03_table) == alone_in(FIG03)
-
-
-@pytest.mark.parametrize("column", [*FIG03_VALUES, "descent_loss"])
-def test_nan_does_not_pass_fig03(fig03_table, column):
-    assert failing(fig03.EXPERIMENT, mostly_nan(fig03_table, column))
-    assert not passes_without(fig03.EXPERIMENT, fig03_table, column)
+class TestFig03(Conformance):
+    experiment = fig03.EXPERIMENT
+    corruptions = FIG03
+    values = (*FIG03_VALUES, "descent_loss")
 
 
 def test_fig03_measures_the_rate_of_its_own_loss(fig03_table):
@@ -153,28 +131,11 @@ FIG07_VALUES = ["distance", "stopped_distance", "expected", "bound", "freedom", 
 FIG07_DESCENT = ["descent_distance", "flow_distance", "share", "last_loss"]
 
 
-def test_fig07_passes(fig07_table):
-    assert failing(fig07.EXPERIMENT, fig07_table) == set()
-
-
-@pytest.mark.parametrize(("names", "corrupt"), FIG07, ids=named)
-def test_fig07_notices(fig07_table, names, corrupt):
-    assert failing(fig07.EXPERIMENT, corrupt(fig07_table)) == names
-
-
-def test_every_check_of_fig07_has_a_corruption_of_its_own(fig07_table):
-    assert names_of(fig07.EXPERIMENT, fig07_table) == alone_in(FIG07)
-
-
-@pytest.mark.parametrize("column", FIG07_VALUES)
-def test_nan_does_not_pass_fig07(fig07_table, column):
-    assert failing(fig07.EXPERIMENT, mostly_nan(fig07_table, column))
-    assert not passes_without(fig07.EXPERIMENT, fig07_table, column)
-
-
-@pytest.mark.parametrize("column", FIG07_DESCENT)
-def test_nan_in_the_descent_does_not_pass_fig07(fig07_table, column):
-    assert not passes_without(fig07.EXPERIMENT, fig07_table, column)
+class TestFig07(Conformance):
+    experiment = fig07.EXPERIMENT
+    corruptions = FIG07
+    values = FIG07_VALUES
+    whole = FIG07_DESCENT
 
 
 def test_fig07_is_drawn_with_the_bound_and_the_law(fig07_table):
@@ -269,25 +230,14 @@ FIG02: list[tuple[set[str], Corruption]] = [
 FIG02_VALUES = ["eigenvalue", "start_size", "spread_plus", "spread_minus"]
 
 
-@pytest.mark.parametrize("experiment", [fig02.EXPERIMENT, fig05.EXPERIMENT], ids=["fig2", "fig5"])
-def test_fig02_and_fig05_pass(experiment, fig02_table):
-    table = fig02_table if experiment is fig02.EXPERIMENT else smoke_table(experiment)
-    assert failing(experiment, table) == set()
+class TestFig02(Conformance):
+    experiment = fig02.EXPERIMENT
+    corruptions = FIG02
+    values = (*FIG02_VALUES, *FIG03_VALUES, "descent_loss")
 
 
-@pytest.mark.parametrize(("names", "corrupt"), FIG02, ids=named)
-def test_fig02_notices(fig02_table, names, corrupt):
-    assert failing(fig02.EXPERIMENT, corrupt(fig02_table)) == names
-
-
-def test_every_check_of_fig02_has_a_corruption_of_its_own(fig02_table):
-    assert names_of(fig02.EXPERIMENT, fig02_table) == alone_in(FIG02)
-
-
-@pytest.mark.parametrize("column", [*FIG02_VALUES, *FIG03_VALUES, "descent_loss"])
-def test_nan_does_not_pass_fig02(fig02_table, column):
-    assert failing(fig02.EXPERIMENT, mostly_nan(fig02_table, column))
-    assert not passes_without(fig02.EXPERIMENT, fig02_table, column)
+def test_fig05_passes():
+    assert failing(fig05.EXPERIMENT, smoke_table(fig05.EXPERIMENT)) == set()
 
 
 def test_fig02_is_drawn_with_both_bounds(fig02_table):
@@ -344,23 +294,10 @@ FIG01: list[tuple[set[str], Corruption]] = [
 ]
 
 
-def test_fig01_passes(fig01_table):
-    assert failing(fig01.EXPERIMENT, fig01_table) == set()
-
-
-@pytest.mark.parametrize(("names", "corrupt"), FIG01, ids=named)
-def test_fig01_notices(fig01_table, names, corrupt):
-    assert failing(fig01.EXPERIMENT, corrupt(fig01_table)) == names
-
-
-def test_every_check_of_fig01_has_a_corruption_of_its_own(fig01_table):
-    assert names_of(fig01.EXPERIMENT, fig01_table) == alone_in(FIG01)
-
-
-@pytest.mark.parametrize("column", ["level", "margin", "guaranteed", "slowest", "left"])
-def test_nan_does_not_pass_fig01(fig01_table, column):
-    assert failing(fig01.EXPERIMENT, mostly_nan(fig01_table, column))
-    assert not passes_without(fig01.EXPERIMENT, fig01_table, column)
+class TestFig01(Conformance):
+    experiment = fig01.EXPERIMENT
+    corruptions = FIG01
+    values = ("level", "margin", "guaranteed", "slowest", "left")
 
 
 def test_fig01_is_a_square_map_without_the_saddle(fig01_table):

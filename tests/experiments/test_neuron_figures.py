@@ -1,29 +1,11 @@
 """azulay2021, Figure 7.2 and the paths on it: each check notices what it is there for."""
 
 import numpy as np
-import pytest
 
 from flowbias.experiments.azulay import fig07_2
 from flowbias.experiments.azulay.neuron_contours import DIRECTION, Start
 from flowbias.experiments.beyond import neuron_paths
-from tests.experiments.judging import (
-    alone_in,
-    failing,
-    named,
-    names_of,
-    passes_without,
-    smoke_table,
-)
-
-
-@pytest.fixture(scope="module")
-def contours():
-    return smoke_table(fig07_2.EXPERIMENT)
-
-
-@pytest.fixture(scope="module")
-def paths():
-    return smoke_table(neuron_paths.EXPERIMENT)
+from tests.experiments.conformance import Conformance
 
 
 def _with_values(start, value):
@@ -67,21 +49,10 @@ CONTOURS = [
 ]
 
 
-def test_the_sound_contours_pass(contours):
-    assert not failing(fig07_2.EXPERIMENT, contours)
-
-
-@pytest.mark.parametrize(("names", "corrupt"), CONTOURS, ids=named)
-def test_contour_checks_notice(contours, names, corrupt):
-    assert failing(fig07_2.EXPERIMENT, corrupt(contours)) == names
-
-
-def test_every_contour_check_fails_alone_somewhere(contours):
-    assert alone_in(CONTOURS) == names_of(fig07_2.EXPERIMENT, contours)
-
-
-def test_nothing_passes_without_values(contours):
-    assert not passes_without(fig07_2.EXPERIMENT, contours, "value")
+class TestContours(Conformance):
+    experiment = fig07_2.EXPERIMENT
+    corruptions = CONTOURS
+    whole = ("value",)
 
 
 def _moved(column, by, **where):
@@ -104,21 +75,7 @@ PATHS = [
 ]
 
 
-def test_the_sound_paths_pass(paths):
-    assert not failing(neuron_paths.EXPERIMENT, paths)
-
-
-@pytest.mark.parametrize(("names", "corrupt"), PATHS, ids=named)
-def test_path_checks_notice(paths, names, corrupt):
-    assert failing(neuron_paths.EXPERIMENT, corrupt(paths)) == names
-
-
-def test_every_path_check_fails_alone_somewhere(paths):
-    assert alone_in(PATHS) == names_of(neuron_paths.EXPERIMENT, paths)
-
-
-@pytest.mark.parametrize(
-    "column", ["first", "limit_first", "searched_second", "least_first", "certified"]
-)
-def test_no_path_passes_without(paths, column):
-    assert not passes_without(neuron_paths.EXPERIMENT, paths, column)
+class TestPaths(Conformance):
+    experiment = neuron_paths.EXPERIMENT
+    corruptions = PATHS
+    whole = ("first", "limit_first", "searched_second", "least_first", "certified")

@@ -17,14 +17,7 @@ from flowbias.experiments.woodworth.circle_networks import (
 )
 from flowbias.experiments.woodworth.fig06ab_checks import default_level
 from flowbias.experiments.woodworth.relu_univariate import GRID, POINTS, RANGE, VALUES
-from tests.experiments.judging import (
-    alone_in,
-    failing,
-    named,
-    names_of,
-    passes_without,
-    smoke_table,
-)
+from tests.experiments.conformance import Conformance
 
 
 def _changed(column, change, **where):
@@ -51,11 +44,6 @@ def _in_turn(*corruptions):
 
 
 # --- circle: scale ------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def scales():
-    return smoke_table(fig06ab.EXPERIMENT)
 
 
 SCALES = [
@@ -95,22 +83,10 @@ SCALES = [
 ]
 
 
-def test_the_sound_scales_pass(scales):
-    assert not failing(fig06ab.EXPERIMENT, scales)
-
-
-@pytest.mark.parametrize(("names", "corrupt"), SCALES, ids=named)
-def test_scale_checks_notice(scales, names, corrupt):
-    assert failing(fig06ab.EXPERIMENT, corrupt(scales)) == names
-
-
-def test_every_scale_check_fails_alone_somewhere(scales):
-    assert alone_in(SCALES) == names_of(fig06ab.EXPERIMENT, scales)
-
-
-@pytest.mark.parametrize("column", ["rmse", "grad_distance", "train_rmse", "zero_rmse"])
-def test_no_scale_passes_without(scales, column):
-    assert not passes_without(fig06ab.EXPERIMENT, scales, column)
+class TestScales(Conformance):
+    experiment = fig06ab.EXPERIMENT
+    corruptions = SCALES
+    whole = ("rmse", "grad_distance", "train_rmse", "zero_rmse")
 
 
 # --- circle: the networks -----------------------------------------------------------------------
@@ -154,11 +130,6 @@ def test_descent_that_diverges_is_no_result():
 # --- circle: step size --------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def steps():
-    return smoke_table(iclr_fig04cd.EXPERIMENT)
-
-
 def _set(column, value, **where):
     return _changed(column, lambda v: np.full_like(v, value), **where)
 
@@ -193,30 +164,13 @@ STEPS = [
 ]
 
 
-def test_the_sound_steps_pass(steps):
-    assert not failing(iclr_fig04cd.EXPERIMENT, steps)
-
-
-@pytest.mark.parametrize(("names", "corrupt"), STEPS, ids=named)
-def test_step_checks_notice(steps, names, corrupt):
-    assert failing(iclr_fig04cd.EXPERIMENT, corrupt(steps)) == names
-
-
-def test_every_step_check_fails_alone_somewhere(steps):
-    assert alone_in(STEPS) == names_of(iclr_fig04cd.EXPERIMENT, steps)
-
-
-@pytest.mark.parametrize("column", ["rmse", "grad_distance", "train_rmse"])
-def test_no_step_passes_without(steps, column):
-    assert not passes_without(iclr_fig04cd.EXPERIMENT, steps, column)
+class TestSteps(Conformance):
+    experiment = iclr_fig04cd.EXPERIMENT
+    corruptions = STEPS
+    whole = ("rmse", "grad_distance", "train_rmse")
 
 
 # --- line ---------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def curves():
-    return smoke_table(fig07.EXPERIMENT)
 
 
 def _bent(column, by, **where):
@@ -228,10 +182,6 @@ def _bent(column, by, **where):
 def test_the_values_go_up_and_down():
     assert (np.diff(np.sign(np.diff(VALUES))) != 0).all()
     assert len(POINTS) == len(VALUES)
-
-
-def test_the_sound_curves_pass(curves):
-    assert not failing(fig07.EXPERIMENT, curves)
 
 
 def _as_in_the_first_panel(table):
@@ -262,15 +212,7 @@ CURVES = [
 ]
 
 
-@pytest.mark.parametrize(("names", "corrupt"), CURVES, ids=named)
-def test_curve_checks_notice(curves, names, corrupt):
-    assert failing(fig07.EXPERIMENT, corrupt(curves)) == names
-
-
-def test_every_curve_check_fails_alone_somewhere(curves):
-    assert alone_in(CURVES) == names_of(fig07.EXPERIMENT, curves)
-
-
-@pytest.mark.parametrize("column", ["learned", "linear", "cubic", "kernel", "train_rmse"])
-def test_no_curve_passes_without(curves, column):
-    assert not passes_without(fig07.EXPERIMENT, curves, column)
+class TestCurves(Conformance):
+    experiment = fig07.EXPERIMENT
+    corruptions = CURVES
+    whole = ("learned", "linear", "cubic", "kernel", "train_rmse")

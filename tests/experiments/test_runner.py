@@ -13,6 +13,7 @@ from flowbias.experiments import Check, Preset, provenance, run
 from flowbias.experiments.attempt import rows_of
 from flowbias.experiments.cache import Cache
 from flowbias.experiments.progress import Lines
+from flowbias.experiments.record import tally
 from flowbias.experiments.runner import Options, run_many
 from flowbias.problem import InputError
 from tests.experiments.toy import COUNT, compute_or_die, compute_or_fail, toy
@@ -55,6 +56,27 @@ def test_the_second_run_computes_nothing_and_has_the_same_table(cached, log):
     assert first.table.digest == second.table.digest
     assert first.holds
     assert second.compute_seconds == first.compute_seconds
+
+
+def test_a_record_says_what_stands_in_for_the_papers_data(cached):
+    made_up = toy(stand_in=lambda task: "made-up sums" if task.part == "sums" else "")
+    record = cached(made_up)
+    assert record.title == "A toy <b> (made-up sums)"
+    assert [check.claim for check in record.checks] == ["made-up sums: all values are finite"]
+    assert repr(record).startswith("Record(toy (made-up sums), smoke: ")
+    assert "(made-up sums)" in record._repr_html_()
+    assert tally([record, record]) == "2 of 2 checks hold (2 of the 2 on made-up sums)"
+    plain = cached()
+    assert plain.title == "A toy <b>"
+    assert tally([record, plain]) == "2 of 2 checks hold (1 of the 2 on made-up sums)"
+    assert tally([plain]) == "1 of 1 check holds"
+
+
+def test_a_figure_that_fails_says_it_as_well(cached):
+    broken = toy(compute=compute_or_fail, stand_in=lambda task: "made-up sums")
+    record = cached(broken)
+    assert record.title == "A toy <b> (made-up sums)"
+    assert tally([record]) == "nothing checked"
 
 
 def test_processes_and_order_do_not_matter(cached, tmp_path):

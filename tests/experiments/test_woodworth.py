@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flowbias.datasets import SparseRegression
-from flowbias.experiments._base import Experiment, Preset
+from flowbias.experiments._base import Preset
 from flowbias.experiments.table import Table
 from flowbias.experiments.woodworth import fig01, fig02, fig03
 from flowbias.experiments.woodworth.sample_sizes import (
@@ -18,6 +18,8 @@ from flowbias.experiments.woodworth.sample_sizes import (
 )
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet
+from tests.experiments.conformance import Conformance
+from tests.experiments.judging import smoke_table
 
 FIGURES = {module.EXPERIMENT.name: module.EXPERIMENT for module in (fig01, fig02, fig03)}
 # What is computed, as opposed to where: by part, because a scale is both.
@@ -33,13 +35,6 @@ VALUES = {
         *("l1_error", "l2_error", "optimality", "error_bound"),
     ),
 }
-
-
-def smoke_table(experiment: Experiment) -> Table:
-    return Table.stack(
-        Table.of({"part": task.part, **dict(task.settings), **experiment.compute(task)})
-        for task in experiment.task_list(Preset.SMOKE)
-    )
 
 
 @pytest.fixture(scope="module")
@@ -232,30 +227,27 @@ def third_figure() -> dict[str, Callable[[Table], Table]]:
     }
 
 
-CORRUPTIONS = {
-    "woodworth-fig1": first_figure(),
-    "woodworth-fig2": second_figure(),
-    "woodworth-fig3": third_figure(),
-}
-CASES = [(figure, name) for figure, wrong in CORRUPTIONS.items() for name in wrong]
+def alone(wrong):
+    """Each check with the table that it alone refuses."""
+    return [({name}, corrupt) for name, corrupt in wrong.items()]
 
 
-@pytest.mark.parametrize("figure", FIGURES)
-def test_all_checks_hold(figure, tables):
-    assert [str(check) for check in FIGURES[figure].check(tables[figure]) if not check.holds] == []
+class TestFigure1(Conformance):
+    experiment = fig01.EXPERIMENT
+    corruptions = alone(first_figure())
+    whole = ("error", "excess_l1", "excess_l2", "l1_error", "l2_error")
 
 
-@pytest.mark.parametrize(("figure", "name"), CASES)
-def test_a_wrong_table_fails_its_check_and_no_other(figure, name, tables):
-    wrong = CORRUPTIONS[figure][name](tables[figure])
-    assert [check.name for check in FIGURES[figure].check(wrong) if not check.holds] == [name]
+class TestFigure2(Conformance):
+    experiment = fig02.EXPERIMENT
+    corruptions = alone(second_figure())
+    whole = ("q", "r", "q4", "r_minimized", "ratio", "q_power", "r_power")
 
 
-@pytest.mark.parametrize("figure", FIGURES)
-def test_every_check_has_its_wrong_table(figure, tables):
-    names = [check.name for check in FIGURES[figure].check(tables[figure])]
-    assert len(set(names)) == len(names)
-    assert set(names) == set(CORRUPTIONS[figure])
+class TestFigure3(Conformance):
+    experiment = fig03.EXPERIMENT
+    corruptions = alone(third_figure())
+    whole = ("q", "ratio", "log10_scale", "log10_start", "l2_error", "optimality")
 
 
 @pytest.mark.parametrize("figure", FIGURES)

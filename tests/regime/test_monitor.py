@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import warnings
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from flowbias.kernels import parameter_movement
 from flowbias.nets import mlp
 from flowbias.problem import InputError
 from flowbias.regime import Every, Geometric, History, Monitor, Record, Verdict, diagnose
-from flowbias.regime.monitor import FIRST_GUESS
 
 
 def data():
@@ -30,7 +30,7 @@ def descend(module, x, y, monitor, steps, step_size=0.01):
         with torch.no_grad():
             for p in module.parameters():
                 p -= step_size * p.grad
-        monitor.step(loss.detach())
+        monitor.step(loss)
 
 
 def test_records_are_what_diagnose_finds():
@@ -87,24 +87,74 @@ def test_the_budget_is_kept_and_used(budget):
     x, _ = data()
     net, clock = mlp((3, 4, 1), rng=0, dtype=torch.float64), Clock(0.01)
     with Monitor(net, x, schedule=Every(1), budget=budget, clock=clock) as monitor:
-        for _ in range(50):
-            clock.now += 0.4
+        for _ in range(200):
+            clock.now += 0.08
             monitor.step()
     history = monitor.history
-    assert history.overhead <= budget
-    # A look costs a tick; the first one was guessed at FIRST_GUESS of them, and had to wait.
-    first = history.records[0]
-    assert first.seconds >= FIRST_GUESS * clock.tick / budget
-    assert history.overhead >= 0.2 * min(budget, clock.tick / 0.4)
+    # A look costs a tick, the first one two. Only the last may go beyond the budget.
+    assert history.spent == pytest.approx((len(history.records) + 1) * clock.tick)
+    assert history.spent - clock.tick <= budget * history.elapsed
+    assert history.overhead >= 0.5 * min(budget, clock.tick / 0.08)
+    assert [history.records[0].step, history.records[-1].step] == [1, 200]
 
 
-def test_a_short_training_is_not_looked_at():
+@pytest.mark.parametrize("schedule", [None, Every(1)])
+def test_a_short_training_has_its_first_and_its_last_record(schedule):
+    """However much a look costs next to a step: here there is no time between two readings."""
     x, y = data()
     net = mlp((3, 4, 1), rng=0, dtype=torch.float64)
-    with Monitor(net, x, clock=Clock(1.0)) as monitor:
-        descend(net, x, y, monitor, 2)
+    with Monitor(net, x, clock=Clock(1.0), schedule=schedule) as monitor:
+        descend(net, x, y, monitor, 5)
+    first, last = monitor.history.records
+    assert (first.step, last.step) == (1, 5)
+    assert first.loss > last.loss > 0.0
+    assert 0.0 < first.kernel_change < last.kernel_change
+    assert monitor.history.verdict is not None
+
+
+def test_a_training_of_no_steps_has_no_record():
+    with Monitor(mlp((3, 4, 1), rng=0, dtype=torch.float64), data()[0]) as monitor:
+        pass
     assert monitor.history.records == []
     assert monitor.history.verdict is None
+
+
+def test_what_the_first_look_loads_is_not_expected_of_the_second(monkeypatch):
+    """The kernel of the start takes 100 s here, and any other a tick."""
+    x, _ = data()
+    clock = Clock(0.01)
+    net = mlp((3, 4, 1), rng=0, dtype=torch.float64)
+    monitor = Monitor(net, x, budget=1.0, schedule=Every(1), clock=clock)
+    plain = monitor._trace_kernel
+
+    def slow_at_first(module):
+        clock.now += 100.0 * (module is monitor._start)
+        return plain(module)
+
+    monkeypatch.setattr(monitor, "_trace_kernel", slow_at_first)
+    with monitor:
+        for _ in range(5):
+            clock.now += 30.0
+            monitor.step()
+    # Of 30, 60, 90, 120, 150 s of training, 120 are the first to pay for 100 and a tick.
+    assert [record.step for record in monitor.history.records] == [1, 4, 5]
+
+
+def test_a_loss_with_its_graph_is_no_reason_to_warn():
+    x, y = data()
+    net = mlp((3, 4, 1), rng=0, dtype=torch.float64)
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)  # else torch warns once a process, perhaps in another test
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with Monitor(net, x, clock=Clock(1.0)) as monitor:
+                descend(net, x, y, monitor, 3)
+    finally:
+        torch.set_warn_always(always)
+    assert all(isinstance(record.loss, float) for record in monitor.history.records)
+    assert len(monitor.history.records) == 2
+    assert monitor._loss.grad_fn is None
 
 
 @pytest.mark.parametrize("schedule", [Geometric(1.3), Every(7)])

@@ -12,6 +12,7 @@ from rich.text import Text
 from flowbias.cli.console import columns, complain, results, show
 from flowbias.cli.exit_codes import ExitCode
 from flowbias.experiments import Record
+from flowbias.experiments.record import checks_on_stand_ins, tally
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,8 @@ class Report:
         """For people: a verdict per check, then where the page is."""
         for record in self.records:
             _show_record(record)
-        checks = [check for record in self.records for check in record.checks]
-        holding = sum(check.holds for check in checks)
         failures = [failure for record in self.records for failure in record.failures]
-        summary = f"{holding} of {len(checks)} checks hold"
+        summary = tally(self.records)
         if failures:
             summary += f", failures: {len(failures)}"
         style = "bold green" if self.exit_code is ExitCode.ALL_WELL else "bold red"
@@ -53,6 +52,11 @@ class Report:
         """For machines."""
         return {
             "records": [_entry(record, self.page) for record in self.records],
+            "checks": {
+                "total": sum(len(record.checks) for record in self.records),
+                "hold": sum(check.holds for record in self.records for check in record.checks),
+                "on_stand_ins": checks_on_stand_ins(self.records),
+            },
             "seconds": self.seconds,
             "page": str(self.page),
             "exit_code": int(self.exit_code),
@@ -63,7 +67,7 @@ def _show_record(record: Record) -> None:
     console = results()
     experiment = record.experiment
     heading = Text(experiment.name, style="bold")
-    heading.append(f"  {experiment.title} ({experiment.reference})", style="not bold")
+    heading.append(f"  {record.title} ({experiment.reference})", style="not bold")
     console.print(heading, soft_wrap=True)
     table = columns("", "", "")
     table.show_header = False
@@ -82,6 +86,8 @@ def _entry(record: Record, page: Path) -> dict[str, Any]:
     return {
         "name": name,
         "preset": record.preset.value,
+        # In the place of the paper's data: "made-up pictures", or nothing.
+        "stand_in": record.stand_in,
         "counts": vars(record.counts),
         "complete": record.complete,
         "holds": record.holds,

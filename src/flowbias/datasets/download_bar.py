@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from flowbias._progress import terminal
+
 
 class DownloadBar:
     """What pooch expects of a bar, drawn by rich."""
@@ -38,7 +40,7 @@ class DownloadBar:
 @contextmanager
 def download_bar(name: str) -> Iterator[DownloadBar | bool]:
     """A bar for one file; False, which pooch takes for none, where nobody looks at a terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not terminal(sys.stderr):
         yield False
         return
     from rich import progress

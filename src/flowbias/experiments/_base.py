@@ -114,6 +114,11 @@ class Panel:
     draw: Callable[[Axes, Table], None]
 
 
+def no_stand_in(task: Task) -> str:
+    """Most tasks compute with what the paper did."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One figure. `tasks` yields (part, settings) pairs from the settings of a preset.
@@ -134,6 +139,8 @@ class Experiment:
     compute: Callable[[Task], Columns]
     panels: tuple[Panel, ...]
     check: Callable[[Table], Sequence[Check]]
+    #: what a task has in the place of the paper's data ("made-up pictures"), or nothing
+    stand_in: Callable[[Task], str] = no_stand_in
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.name):
@@ -160,6 +167,11 @@ class Experiment:
                 "Add a setting that tells them apart, such as replicate=i."
             )
         return tasks
+
+    def stand_ins(self, preset: Preset) -> str:
+        """What the tasks of a preset have in the place of the paper's data, or nothing."""
+        named = dict.fromkeys(self.stand_in(task) for task in self.task_list(preset))
+        return ", ".join(filter(None, named))
 
     def plot(self, table: Table) -> Figure:
         """All panels side by side."""

@@ -16,10 +16,13 @@ from flowbias.experiments.table import Summary, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.backend_bases import FigureCanvasBase
     from matplotlib.figure import Figure
 
     from flowbias.experiments._base import Panel
 
+# Points of a PNG per inch, and those of an SVG, which has 72 whatever it is told.
+PNG_DPI, SVG_DPI = 110, 72
 # Panels that fit side by side.
 IN_ONE_ROW = 5
 
@@ -44,12 +47,12 @@ class Drawing:
 def draw(panels: Sequence[Panel], table: Table) -> Drawing:
     """Draw a figure once for all uses. The same table gives the same bytes."""
     import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     with mpl.rc_context(STYLE):
-        whole = figure_of(panels, table)
-        png = _saved(whole, format="png", dpi=110, metadata={"Software": None})
         # The layout found for one format serves the other; finding it is half of the work.
-        whole.set_layout_engine("none")
+        whole = _laid_out(figure_of(panels, table), FigureCanvasAgg, dpi=PNG_DPI)
+        png = _saved(whole, format="png", dpi=PNG_DPI, metadata={"Software": None})
         return Drawing(
             png=png,
             svg=_as_svg(whole),
@@ -64,8 +67,21 @@ def draw(panels: Sequence[Panel], table: Table) -> Drawing:
 
 def _bare(panel: Panel, table: Table) -> Figure:
     """A panel without its title, which the page sets in its own type."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     figure = figure_of([panel], table)
     figure.axes[0].set_title("")
+    return _laid_out(figure, FigureCanvasSVG, dpi=SVG_DPI)
+
+
+def _laid_out(figure: Figure, canvas: type[FigureCanvasBase], dpi: float) -> Figure:
+    """The axes put in place, once, for the canvas: `savefig` would draw a draft for it."""
+    canvas(figure)
+    figure.dpi = dpi
+    engine = figure.get_layout_engine()
+    if engine is not None:
+        engine.execute(figure)
+    figure.set_layout_engine(None)
     return figure
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
+from flowbias import _progress
 from flowbias.experiments.record import Counts, Failure
 
 # Seconds between two plain lines: a log wants to know, not to be filled.
@@ -75,41 +75,25 @@ class Bar:
     """A bar with the number of tasks done and the time that remains."""
 
     def __init__(self, stream: IO[str]) -> None:
-        from rich.console import Console
-
-        self._console = Console(file=stream)
-        self._bar: Any = None
-        self._row: Any = None
+        # At once: a run has said nothing yet.
+        self._bar = _progress.Bar(stream, patience=0.0)
+        self._done = 0
 
     def start(self, counts: Counts, waiting: int) -> None:
-        from rich import progress
-
-        if not waiting:
-            return
-        self._bar = progress.Progress(
-            progress.TextColumn("{task.description}"),
-            progress.BarColumn(),
-            progress.MofNCompleteColumn(),
-            progress.TextColumn("remaining"),
-            progress.TimeRemainingColumn(),
-            progress.TextColumn("{task.fields[last]}", style="dim", markup=False),
-            console=self._console,
-            transient=True,
-        )
-        self._row = self._bar.add_task("computing", total=waiting, last="")
-        self._bar.start()
+        if waiting:
+            self._bar.start("computing", waiting)
 
     def finished(self, task: str, seconds: float, failure: Failure | None) -> None:
         if failure is not None:
             self.note(f"failed: {failure}")
-        self._bar.update(self._row, advance=1, last=task.split(" ")[0])
+        self._done += 1
+        self._bar.show(self._done, task.split(" ")[0])
 
     def note(self, message: str) -> None:
-        self._console.print(message, markup=False, highlight=False)
+        self._bar.say(message)
 
     def stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.stop()
 
 
 def progress_for(stream: IO[str] | None = None) -> Progress:
@@ -117,5 +101,4 @@ def progress_for(stream: IO[str] | None = None) -> Progress:
     chosen = sys.stderr if stream is None else stream
     if chosen is None:  # the process was started without it
         return Silence()
-    drawable = chosen.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
-    return Bar(chosen) if drawable else Lines(chosen)
+    return Bar(chosen) if _progress.terminal(chosen) else Lines(chosen)

@@ -20,7 +20,7 @@ from flowbias.experiments._base import Check
 from flowbias.experiments.drawing import Drawing
 from flowbias.experiments.inlining import dark_colours, inlined
 from flowbias.experiments.provenance import Provenance
-from flowbias.experiments.record import Counts, Failure, Record
+from flowbias.experiments.record import Counts, Failure, Record, tally
 from flowbias.problem import InputError
 from flowbias.theory import Reference
 
@@ -113,8 +113,8 @@ class Section:
         return worst(checks if self.complete else [*checks, Verdict.INCOMPLETE])
 
     @property
-    def holding(self) -> int:
-        return sum(check.holds for check in self.record.checks)
+    def tally(self) -> str:
+        return tally([self.record])
 
     @property
     def command(self) -> str:
@@ -142,12 +142,8 @@ class Overview:
         return worst([section.verdict for section in self.sections])
 
     @property
-    def checks(self) -> int:
-        return sum(len(section.record.checks) for section in self.sections)
-
-    @property
-    def holding(self) -> int:
-        return sum(section.holding for section in self.sections)
+    def tally(self) -> str:
+        return tally([section.record for section in self.sections])
 
     @property
     def drawn(self) -> int:

@@ -7,7 +7,7 @@ that a table does not depend on who computed what when, nor on how often the run
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 
@@ -104,12 +104,16 @@ def run_many(
     return [this.record(experiment) for experiment in experiments]
 
 
-def _verdicts(experiment: Experiment, table: Table) -> tuple[Check, ...]:
+def _verdicts(experiment: Experiment, table: Table, preset: Preset) -> tuple[Check, ...]:
+    """The checks; where the data are not the paper's, each claim says so itself."""
     checks = tuple(experiment.check(table))
     for check in checks:
         if not isinstance(check, Check):
             raise TypeError(f"check must give Check objects, got {check!r}")
-    return checks
+    stand_in = experiment.stand_ins(preset)
+    if not stand_in:
+        return checks
+    return tuple(replace(check, claim=f"{stand_in}: {check.claim}") for check in checks)
 
 
 class _Run:
@@ -162,7 +166,7 @@ class _Run:
         if not failures:
             try:
                 table = Table.stack(Table(entry.columns) for entry in entries)
-                checks = _verdicts(experiment, table)
+                checks = _verdicts(experiment, table, self._options.preset)
             except Exception as error:  # one broken check must not cost the other figures
                 failures = [failure_of(f"{experiment.name}: its checks", error)]
         return Record(

@@ -1,30 +1,29 @@
 """The limit as a differentiable function of its data and of the scale of the start.
 
-With u = H^-1 X W g for a gradient g in w (one adjoint solve with H = X W X^T, W = diag(w'(z))):
+With u = (dw/dy)^T g for a gradient g in w, and W = diag(w'(z)):
 
-    grad y = u,     grad X = -u w^T + nu (W g - W X^T u)^T,     grad log_scale = <g, v> - <u, X v>
+    grad y = u,     grad X = -u w^T + nu (W g - W X^T u)^T,     grad log_scale = <g, dw/dlog_scale>
 
-where v = d w(z) / d log(scale) at fixed z. From the implicit function theorem on
-w = grad Q*(shift + X^T nu), X w = y. The limit itself is solved in double precision and certified;
+From the implicit function theorem on w = grad Q*(shift + X^T nu), X w = y; `limits/sensitivity.py`
+has the derivatives. The limit itself is solved in double precision and certified;
 it comes back in the type and on the device of X. [woodworth2020, Theorems 1 and 3]
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
-from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.limits.routes import HasPotential
 from flowbias.limits.solve import limit
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression
 from flowbias.routing import provided_by, unfitting
-from flowbias.solution import Solution
+from flowbias.solution import Sensitivity, Solution
 
 
 def limit_layer(model: Any, X: Any, y: Any, log_scale: Any = None, *, tol: float = 1e-10) -> Any:
@@ -33,6 +32,7 @@ def limit_layer(model: Any, X: Any, y: Any, log_scale: Any = None, *, tol: float
     X (n, d) and y (n) are tensors; the rows of X must be independent, so that the limit
     interpolates (the limit on more samples than features is least squares: torch.linalg.lstsq).
     With `log_scale`, a tensor of one number, the start is `model.at_log_scale(log_scale)`.
+    First derivatives by torch.autograd; torch.func transforms do not go through it.
 
     >>> import torch, flowbias as fb
     >>> X, y = torch.tensor([[1.0, 2.0]]), torch.tensor([1.0], requires_grad=True)
@@ -55,6 +55,11 @@ def _check_tensors(torch: Any, X: Any, y: Any, log_scale: Any) -> None:
             raise InputError(
                 f"{name}: must be a tensor of real floating-point numbers, got {got}. "
                 f"Pass torch.as_tensor({name}, dtype=torch.float64)."
+            )
+        if value.layout is not torch.strided:
+            raise InputError(
+                f"{name}: must be dense, got layout {value.layout}. Pass {name}.to_dense(), or "
+                "take fb.limit on a scipy.sparse X without gradients."
             )
     if log_scale is not None and log_scale.numel() != 1:
         raise InputError(
@@ -100,33 +105,36 @@ def _limit_function() -> Any:
 
 
 class LimitAdjoint:
-    """Gradients at one limit; the factorization is made by the first call and kept."""
+    """Gradients at one limit; its derivatives are found by the first call and kept."""
 
     def __init__(self, model: HasPotential, problem: Regression, solution: Solution) -> None:
-        self.potential, self.problem, self.solution = model.potential, problem, solution
-        self.z = np.asarray(model.shift + problem.X.T @ solution.dual)
-        self.system: NormalEquations | None = None
+        self.model, self.problem, self.solution = model, problem, solution
+
+    @cached_property
+    def sensitivity(self) -> Sensitivity:
+        return self.solution.sensitivity()
+
+    @cached_property
+    def curvature(self) -> FloatArray:
+        """The diagonal of W."""
+        z = np.asarray(self.model.shift + self.problem.X.T @ self.solution.dual)
+        return np.broadcast_to(self.model.potential.hess_dual(z), self.solution.w.shape)
 
     def gradients(self, g: FloatArray, in_scale: bool) -> list[FloatArray]:
         """In X, in y, and in log_scale where asked for."""
-        if self.system is None:
-            curvature = np.broadcast_to(self.potential.hess_dual(self.z), g.shape)
-            self.system = NormalEquations(self.problem.constraint, curvature, Effort())
-        constraint, curvature = self.problem.constraint, self.system.weights
-        adjoint = self.system.solve(constraint.apply(curvature * g))
-        u = constraint.dual_of_data(adjoint)
-        across = curvature * (g - constraint.adjoint(adjoint))
+        u = np.asarray(self.sensitivity.dw_dy.T @ g)
+        across = self.curvature * (g - self.problem.X.T @ u)
         in_X = np.outer(self.solution.dual, across) - np.outer(u, self.solution.w)
-        return [in_X, u, *([self._in_log_scale(g, u)] if in_scale else [])]
+        return [in_X, u, *([self._in_log_scale(g)] if in_scale else [])]
 
-    def _in_log_scale(self, g: FloatArray, u: FloatArray) -> FloatArray:
-        drift = self.potential.scale_derivative(self.z)
+    def _in_log_scale(self, g: FloatArray) -> FloatArray:
+        drift = self.sensitivity.dw_dlog_scale
         if drift is None:
             raise InputError(
-                f"log_scale: must belong to a model with a scale, got {self.potential!r}. "
+                f"log_scale: must belong to a model with a scale, got {self.model!r}. "
                 "Leave log_scale out."
             )
-        return np.asarray(g @ drift - u @ (self.problem.X @ drift))
+        return np.asarray(g @ drift)
 
 
 def _as_doubles(tensor: Any) -> FloatArray:
@@ -135,11 +143,9 @@ def _as_doubles(tensor: Any) -> FloatArray:
 
 
 def _at_log_scale(model: Any, log_scale: float) -> Any:
-    try:
-        rescaled = model.at_log_scale
-    except AttributeError:
-        raise unfitting(model, "offer at_log_scale(log_scale)", "Leave log_scale out.") from None
-    return rescaled(log_scale)
+    if Provides.SCALE not in provided_by(model):
+        raise unfitting(model, "provide SCALE", "Leave log_scale out.")
+    return model.at_log_scale(log_scale)
 
 
 def _check_rows(problem: Regression) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from flowbias._atomic import write_atomically
 from flowbias._drawing import picture
 from flowbias._html import some, table
+from flowbias._torch import require_torch
 from flowbias.problem import InputError
 from flowbias.regime.diagnosis import finite
 from flowbias.regime.drawing import history_panels
@@ -140,6 +141,11 @@ class History:
 
 def _some(records: list[Record]) -> list[Record]:
     return [records[i] for i in some(len(records))]
+
+
+def detached(loss: Any) -> Any:
+    """A loss without its graph, which would be kept alive, and which `float` warns about."""
+    return loss.detach() if isinstance(loss, require_torch().Tensor) else loss
 
 
 def as_loss(loss: Any) -> float | None:

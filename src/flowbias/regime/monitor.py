@@ -8,6 +8,8 @@
 
 It looks at steps of a schedule, on a fixed probe of a few inputs, and only when the time it has
 used stays within a share of the time that training took: a look that is due waits until it does.
+The first look and, at the end of the block, the last are taken whatever they cost, so that the
+shortest training has both.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from flowbias.kernels.module_input import Network, copied, gradients
 from flowbias.kernels.movement import parameter_movement
 from flowbias.kernels.tangent import tangent_kernel
 from flowbias.problem import InputError
-from flowbias.regime.history import History, Record, as_loss
+from flowbias.regime.history import History, Record, as_loss, detached
 from flowbias.regime.labels import read_label_rows, vary
 from flowbias.regime.schedule import Geometric, Schedule
 
@@ -36,9 +38,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The first look costs a kernel of the start as well, and nothing is known of either: so many calls
-# of the module on the probe.
-FIRST_GUESS = 50
 # A look is taken to cost this much more than the last one.
 SAFETY = 1.2
 
@@ -48,16 +47,17 @@ class Monitor:
 
     `x` are inputs, of which at most `most_inputs`, evenly spread, are the probe; `y` their labels
     (classes one-hot), for the alignment of the kernel with them. `schedule` says at which steps to
-    look (`Geometric(1.25)` by default, or `Every(100)`); `budget` bounds the time as a share of the
-    training's, None for no bound. The module is measured in eval mode by a copy: dropout and
-    normalization may stay in training mode, and neither it nor torch's random state is touched.
+    look (`Geometric(1.25)` by default, or `Every(100)`); `budget` bounds the time of all looks but
+    the first and the last as a share of the training's, None for no bound. The module is measured
+    in eval mode by a copy: dropout and normalization may stay in training mode, and neither it nor
+    torch's random state is touched.
 
     >>> import torch
     >>> net, x = torch.nn.Linear(2, 1), torch.eye(2)
     >>> with fb.regime.Monitor(net, x, schedule=fb.regime.Every(1)) as monitor:
     ...     monitor.step(torch.tensor(1.0))
-    >>> type(monitor.history).__name__
-    'History'
+    >>> [record.step for record in monitor.history.records]
+    [1]
     """
 
     def __init__(
@@ -91,7 +91,8 @@ class Monitor:
         self._probe = tuple(part[rows.tolist()] for part in inputs)
         self._labels = None if y is None else read_label_rows(y, len(inputs[0]))[rows]
         self._kernel: Any = None
-        self._last_cost = self._guess()
+        self._last_cost = 0.0
+        self._loss: Any = None
         self.history = History(inputs=len(rows))
         self._due = self._following(0)
         # When training went on, and what its clock and the monitor's own showed then.
@@ -122,10 +123,10 @@ class Monitor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """A last look where the budget has room for it and training came to its end."""
+        """A last look, where training came to its end."""
         seen = self.history.records[-1].step if self.history.records else 0
-        if kind is None and self.history.steps > seen and self._affordable():
-            self._look(None)
+        if kind is None and self.history.failure is None and self.history.steps > seen:
+            self._look()
         self._elapse()
         self._entered = None
 
@@ -134,10 +135,11 @@ class Monitor:
         if self._entered is None:
             self._start_clock()
         self.history.steps += 1
+        self._loss = detached(loss)
         if self.history.steps < self._due or self.history.failure is not None:
             return
         if self._affordable():
-            self._look(as_loss(loss))
+            self._look()
             self._due = self._following(self.history.steps)
 
     def save(self, path: str | Path) -> None:
@@ -160,27 +162,31 @@ class Monitor:
         return self.history.elapsed
 
     def _affordable(self) -> bool:
-        if self.budget is None:
+        if self.budget is None or not self.history.records:
             return True
         return self.history.spent + SAFETY * self._last_cost <= self.budget * self._elapse()
 
-    def _look(self, loss: float | None) -> None:
+    def _look(self) -> None:
         """Record where the module is now; what cannot be measured ends the recording, aloud."""
-        seconds, began = self._elapse(), self._clock()
+        seconds, loss = self._elapse(), as_loss(self._loss)
+        began = ready = self._clock()
         try:
+            if self._kernel is None:
+                self._kernel = self._trace_kernel(self._start)
+                # No later look makes this kernel, nor loads what the first one had to load.
+                ready = self._clock()
             record = self._measure(loss, seconds)
         except InputError as error:
             self.history.failure = f"step {self.history.steps}: {error}"
             warnings.warn(f"the monitor stopped at {self.history.failure}", stacklevel=3)
         else:
             self.history.records.append(record)
-        self._last_cost = self._clock() - began
-        self.history.spent += self._last_cost
+        done = self._clock()
+        self._last_cost = done - ready
+        self.history.spent += done - began
 
     def _measure(self, loss: float | None, seconds: float) -> Record:
         self._catch_up()
-        if self._kernel is None:
-            self._kernel = self._trace_kernel(self._start)
         kernel = self._trace_kernel(self._now)
         turned = grad_distance(self._start, self._now, self._probe, max_memory=self.max_memory)
         return Record(
@@ -217,9 +223,3 @@ class Monitor:
 
     def _trace_kernel(self, module: Any) -> Any:
         return tangent_kernel(module, self._probe, reduce="trace", max_memory=self.max_memory)
-
-    def _guess(self) -> float:
-        began = self._clock()
-        with gradients(on=False):
-            self._start(*self._probe)
-        return FIRST_GUESS * (self._clock() - began)

@@ -76,6 +76,7 @@ def compute(task: Task) -> Columns:
         "orbit": np.nan if orbit is None else orbit.dimension,
         "predictors": report.parametrization.d,
         "parameters": report.parametrization.p,
+        "start": report.parametrization.initial[0],
         "laws": np.nan if report.laws is None else len(report.laws.laws),
         **_section(example, report.potential),
     }
@@ -127,7 +128,7 @@ def draw_section(axes: Axes, table: Table, example: Example) -> None:
         axes.set_axis_off()
         return
     colour = COLOURS[Verdict(rows["verdict"][0])]
-    start = example.parametrization().initial[0]
+    start = rows["start"][0]
     axes.plot(start + rows["offset"], rows["value"], color=colour)
     axes.axvline(start, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
     if "closed_form" in rows.columns:

@@ -31,6 +31,7 @@ from flowbias.experiments.woodworth.image_training import (
     picked,
     say_scaling,
     split_of,
+    stand_in,
 )
 from flowbias.nets import mlp, train, train_last_layer
 from flowbias.theory import Reference
@@ -209,4 +210,5 @@ EXPERIMENT = Experiment(
         Panel("b", "Large starts hardly move", draw_moved),
     ),
     check=check,
+    stand_in=stand_in,
 )

@@ -25,6 +25,7 @@ from flowbias.experiments.woodworth.image_training import (
     numbers,
     picked,
     say_scaling,
+    stand_in,
     vgg_curve,
 )
 from flowbias.theory import Reference
@@ -265,4 +266,5 @@ EXPERIMENT = Experiment(
         Panel("b", "Large starts hardly move", draw_moved),
     ),
     check=check,
+    stand_in=stand_in,
 )

@@ -31,6 +31,7 @@ from flowbias.experiments.woodworth.image_training import (
     numbers,
     picked,
     say_scaling,
+    stand_in,
     vgg_curve,
 )
 from flowbias.theory import Reference
@@ -179,4 +180,5 @@ EXPERIMENT = Experiment(
         ),
     ),
     check=check,
+    stand_in=stand_in,
 )

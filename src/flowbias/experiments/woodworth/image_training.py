@@ -48,12 +48,20 @@ def _made_up(make: Callable[[int, int], Images]) -> Pictures:
     return make(_MADE_UP, 0), make(_MADE_UP, 1)
 
 
-SOURCES: dict[str, Callable[[], Pictures]] = {
-    "MNIST": lambda: _genuine(mnist),
-    "CIFAR-10": lambda: _genuine(cifar10),
+STAND_INS: dict[str, Callable[[], Pictures]] = {
     "made-up digits": lambda: _made_up(made_up_digits),
     "made-up objects": lambda: _made_up(made_up_objects),
 }
+SOURCES: dict[str, Callable[[], Pictures]] = {
+    "MNIST": lambda: _genuine(mnist),
+    "CIFAR-10": lambda: _genuine(cifar10),
+    **STAND_INS,
+}
+
+
+def stand_in(task: Task) -> str:
+    """Whether `split_of` gives the task made-up pictures."""
+    return "made-up pictures" if task.text("data") in STAND_INS else ""
 
 
 @dataclass(frozen=True)
