@@ -19,6 +19,7 @@ import scipy.sparse
 from flowbias._typing import FloatArray
 from flowbias.range_fit import IN_RANGE as IN_RANGE
 from flowbias.range_fit import fit_to_range, row_units
+from flowbias.range_fit import row_lengths as row_lengths
 
 # Columns are handled in blocks of about this many numbers, so that no product needs a copy of X.
 BLOCK_NUMBERS = 2**19
@@ -44,18 +45,25 @@ class InputError(ValueError):
 
 def as_dense(matrix: Any) -> Any:
     """A sparse matrix as an array; anything else as it is."""
-    is_sparse: bool = scipy.sparse.issparse(matrix)
-    return matrix.toarray() if is_sparse else matrix
+    # Designs know how to be big, not what a problem is: loaded here, so that neither comes first.
+    from flowbias.designs.sparse import sound
+
+    return sound(matrix).toarray() if scipy.sparse.issparse(matrix) else matrix
 
 
 def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
     """`value` as a finite float64 array of `ndim` dimensions, without a copy where possible."""
-    # Designs know how to be big, not what a problem is: loaded here, so that neither comes first.
-    from flowbias.designs import refuse_dense
+    from flowbias.designs import refuse_dense, refuse_masked
 
+    if value is None:
+        raise InputError(
+            f"{name}: must be given, got None. Pass X and y, or a Regression(X, y) in place of X."
+        )
     refuse_dense(name, value)
+    refuse_masked(name, value)
+    value = as_dense(value)
     try:
-        array = np.asarray(as_dense(value))
+        array = np.asarray(value)
     except ValueError:
         raise InputError(
             f"{name}: must be a rectangular array, got rows of different lengths. "
@@ -215,18 +223,6 @@ def gram(rows: FloatArray, weights: FloatArray, row_scale: FloatArray) -> FloatA
         total *= row_scale
         total *= row_scale[:, None]
     return total
-
-
-def row_lengths(X: FloatArray) -> FloatArray:
-    """Euclidean length of each row, safe for entries whose squares overflow or vanish."""
-    largest = np.maximum(X.max(axis=1), -X.min(axis=1))
-    lengths = np.zeros(len(X))
-    ordinary = (largest > 1e-120) & (largest < 1e120)
-    if ordinary.all():
-        return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))
-    for i in np.flatnonzero(largest > 0):
-        lengths[i] = largest[i] * np.linalg.norm(X[i] / largest[i])
-    return lengths
 
 
 def constraint_of(X: FloatArray, y: FloatArray) -> Constraint:

@@ -23,6 +23,18 @@ def row_units(lengths: FloatArray) -> FloatArray:
     return np.where(lengths > 0, lengths, np.min(lengths, initial=np.inf, where=lengths > 0))
 
 
+def row_lengths(X: FloatArray) -> FloatArray:
+    """Euclidean length of each row, safe for entries whose squares overflow or vanish."""
+    largest = np.maximum(X.max(axis=1), -X.min(axis=1))
+    lengths = np.zeros(len(X))
+    ordinary = (largest > 1e-120) & (largest < 1e120)
+    if ordinary.all():
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))
+    for i in np.flatnonzero(largest > 0):
+        lengths[i] = largest[i] * np.linalg.norm(X[i] / largest[i])
+    return lengths
+
+
 @dataclass(frozen=True)
 class RangeFit:
     """y as far as X can fit it: V^T w = target, target = from_data @ y; see `Constraint`."""

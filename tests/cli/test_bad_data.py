@@ -99,8 +99,8 @@ def npz_file(folder: Path, **members: object) -> Path:
 @pytest.mark.parametrize(
     ("members", "says"),
     [
-        ({"A": np.eye(2), "b": np.ones(2)}, "there is no X and no y; there is: A, b"),
-        ({"X": np.eye(2)}, "there is no y; there is: X"),
+        ({"A": np.eye(2), "b": np.ones(2)}, "there is no X and no y; there is: 'A', 'b'"),
+        ({"X": np.eye(2)}, "there is no y; there is: 'X'"),
         ({}, "there is: nothing"),
         ({"X": np.eye(2), "y": np.ones(3)}, "y: must have one entry per row of X (2), got 3"),
         ({"X": np.ones(2), "y": np.ones(2)}, "X: must have 2 dimension(s), got shape (2,)"),

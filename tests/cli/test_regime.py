@@ -36,6 +36,10 @@ def place(tmp_path, monkeypatch):
     np.savez(tmp_path / "flat.npz", X=np.array(3.0), y=np.array([1.0]))
     np.savez(tmp_path / "words.npz", X=np.array([["a", "b", "c"]]), y=np.array([1.0]))
     (tmp_path / "text.npz").write_text("1,2,3")
+    np.savez_compressed(tmp_path / "damaged.npz", X=np.eye(3), y=np.ones(3))
+    content = bytearray((tmp_path / "damaged.npz").read_bytes())
+    content[60:70] = bytes(10)
+    (tmp_path / "damaged.npz").write_bytes(content)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
@@ -93,11 +97,12 @@ def test_a_training_that_does_not_fit_ends_with_1(place):
         (("somebodys_networks:broken", "--data", "data.npz"), "no weights today"),
         (("somebodys_networks:number", "--data", "data.npz"), "must be a torch.nn.Module"),
         (("somebodys_networks:make", "--data", "absent.npz"), "does not exist"),
-        (("somebodys_networks:make", "--data", "nameless.npz"), "with arrays X and y"),
+        (("somebodys_networks:make", "--data", "nameless.npz"), "must hold arrays X and y"),
         (("somebodys_networks:make", "--data", "short.npz"), "y: must have one finite number"),
         (("somebodys_networks:make", "--data", "flat.npz"), "X: must have one sample or more"),
         (("somebodys_networks:make", "--data", "words.npz"), "X: must be numbers"),
-        (("somebodys_networks:make", "--data", "text.npz"), "must be a .npz file"),
+        (("somebodys_networks:make", "--data", "text.npz"), "text.npz: cannot be read as"),
+        (("somebodys_networks:make", "--data", "damaged.npz"), "damaged.npz: cannot be read as"),
         (("somebodys_networks:leaves", "--data", "data.npz"), "SystemExit"),
         (("somebodys_networks:make", "--data", "data.npz", "--scales", "1,x"), "--scales: must be"),
         (("somebodys_networks:make", "--data", "data.npz", "--max-epochs", "0"), "--max-epochs"),

@@ -1,4 +1,4 @@
-"""Tasks that visit blocks in the tests of the Dask design; picklable, for workers that import."""
+"""What the tests of the Dask design share: tasks that workers can import, and data for them."""
 
 import os
 import time
@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from flowbias.designs import Totals
+
+N, D = 6, 40
 
 
 @dataclass(frozen=True)
@@ -55,3 +57,18 @@ class SlowSums(Sums):
         (self.folder / f"{os.getpid()}-{block.columns.start}").touch()
         time.sleep(self.seconds)
         return super().__call__(block, *parts)
+
+
+def data(d=D, dtype=np.float64, seed=0):
+    """Some X, and a task on it."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(N, d)).astype(dtype)
+    return X, Sums(rng.normal(size=N), rng.uniform(size=d))
+
+
+def assert_same_sums(totals, expected):
+    product, gram, largest = expected
+    # Sums of at most a few hundred products, in another order: some roundings of the largest.
+    for total, whole in zip(totals.sums, (product, gram), strict=True):
+        np.testing.assert_allclose(total, whole, rtol=0, atol=1e-14 * (1 + np.abs(whole).max()))
+    np.testing.assert_allclose(totals.largest[0], largest, rtol=1e-13)

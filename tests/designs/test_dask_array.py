@@ -1,8 +1,6 @@
 """A dask.array as a design: the sums of its blocks are those of the whole, wherever they are."""
 
 import pickle
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ import flowbias as fb
 from flowbias.designs import design_of
 from flowbias.problem import InputError
 from tests.designs.conformance import check_design
-from tests.designs.dask_tasks import Numbers, Sums
+from tests.designs.dask_tasks import D, N, Numbers, assert_same_sums, data
 
 dask = pytest.importorskip("dask", reason="needs the extra `cluster`")
 da = pytest.importorskip("dask.array")
@@ -23,28 +21,12 @@ from flowbias.designs import dask_array  # noqa: E402
 from flowbias.designs.dask_array import DaskDesign  # noqa: E402
 from flowbias.designs.dask_source import mapped_columns  # noqa: E402
 
-N, D = 6, 40
-
 
 @pytest.fixture(autouse=True)
 def one_thread():
     # Whatever the machine; other schedulers are asked for by name.
     with dask.config.set(scheduler="synchronous"):
         yield
-
-
-def data(d=D, dtype=np.float64, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(N, d)).astype(dtype)
-    return X, Sums(rng.normal(size=N), rng.uniform(size=d))
-
-
-def assert_same_sums(totals, expected):
-    product, gram, largest = expected
-    # Sums of at most a few hundred products, in another order: some roundings of the largest.
-    for total, whole in zip(totals.sums, (product, gram), strict=True):
-        np.testing.assert_allclose(total, whole, rtol=0, atol=1e-14 * (1 + np.abs(whole).max()))
-    np.testing.assert_allclose(totals.largest[0], largest, rtol=1e-13)
 
 
 @settings(max_examples=20)
@@ -84,22 +66,6 @@ def test_threads_give_the_same_bits_every_time():
             again = design.reduce(task)
         for one, other in zip(first.sums + first.largest, again.sums + again.largest, strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-def test_processes():
-    X, task = data()
-    X[2, 23] = np.nan
-    array = da.from_array(X, chunks=(N, 10))
-    with (
-        ProcessPoolExecutor(1, get_context("spawn")) as pool,
-        dask.config.set(scheduler="processes", pool=pool),
-    ):
-        assert_same_sums(
-            DaskDesign(array.map_blocks(np.nan_to_num)).reduce(task),
-            task.expected(np.nan_to_num(X)),
-        )
-        with pytest.raises(InputError, match=r"at index \(2, 23\).*\(In column block 2\.\)$"):
-            DaskDesign(array).reduce(task)
 
 
 def test_no_block_outlives_its_task(tmp_path):
@@ -161,7 +127,9 @@ def test_vectors_too_long_for_the_caller_stay_lazy(monkeypatch):
 
 def test_chunks_over_rows_are_rechunked_with_a_warning():
     X, task = data()
-    with pytest.warns(UserWarning, match=r"chunked over rows \(2 chunks\).*chunks=\(6, ") as seen:
+    with pytest.warns(
+        UserWarning, match=r"chunked over rows \(2 chunks\).*chunks=\(6, 40\)"
+    ) as seen:
         design = DaskDesign(da.from_array(X, chunks=(4, 10)))
     assert seen[0].filename == __file__
     assert_same_sums(design.reduce(task), task.expected(X))
@@ -183,6 +151,43 @@ def test_an_entry_that_is_no_number_is_found_with_its_block():
         InputError, match=r"^X: must be finite, got nan at index \(2, 23\).*block 2\.\)$"
     ):
         design.reduce(task)
+
+
+def masked(block):
+    return np.ma.masked_greater(block, 0.0)
+
+
+def corrupt(block):
+    found = scipy.sparse.csc_array(block)
+    found.indices[3] = 99
+    return found
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda block: block[:3], r"got \(3, 10\) for \(6, 10\)"),
+        (lambda block: np.vstack([block, block]), r"got \(12, 10\) for \(6, 10\)"),
+        (lambda block: np.hstack([block, block]), r"got \(6, 20\) for \(6, 10\)"),
+        (lambda block: block + 1j, "must hold real numbers, got dtype complex128"),
+        (masked, r"must hold plain numbers, got \d+ masked entries of 60"),
+        (corrupt, "must be a sound sparse matrix.*indices must be < 6"),
+        (lambda block: block.tolist(), "blocks must be computable, got AttributeError"),
+    ],
+)
+def test_a_block_that_is_not_what_dask_was_told(made, words):
+    X, _ = data()
+    array = da.from_array(X, chunks=(N, 10))
+    told = da.map_blocks(made, array, dtype=float, meta=np.empty((0, 0)), chunks=array.chunks)
+    with pytest.raises(InputError, match=f"^X: .*{words}"):
+        fb.limit(fb.DiagonalNet(2, 0.1), told, X[:, 0])
+
+
+def test_blocks_with_a_mask_that_masks_nothing():
+    X, task = data()
+    array = da.from_array(X, chunks=(N, 10))
+    told = array.map_blocks(np.ma.asarray, dtype=float, meta=np.empty((0, 0)))
+    assert_same_sums(DaskDesign(told).reduce(task), task.expected(X))
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,11 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from contextlib import closing, contextmanager
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ distributed = pytest.importorskip("distributed", reason="needs the extra `cluste
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 
-from flowbias.designs import dask_source  # noqa: E402
+from flowbias.designs import dask_cluster, dask_source  # noqa: E402
 from flowbias.designs.dask_array import DaskDesign  # noqa: E402
 from flowbias.designs.dask_cluster import ClusterError, active_client  # noqa: E402
 
@@ -36,7 +39,13 @@ def cluster_of(**options):
 @pytest.fixture
 def client():
     """Of a cluster whose two workers are threads: the protocol of a real one, at once."""
-    with cluster_of(n_workers=2, processes=False) as cluster, distributed.Client(cluster) as client:
+    with (
+        # A client whose cluster is closed first leaves Dask set to a cluster.
+        dask.config.set(scheduler=None),
+        cluster_of(n_workers=2, processes=False) as cluster,
+        # As users do: `with Client() as client` would stay the one to compute on when it is closed.
+        closing(distributed.Client(cluster)) as client,
+    ):
         yield client
 
 
@@ -111,10 +120,46 @@ def test_a_cluster_without_workers_is_said(client, monkeypatch):
 def test_a_cluster_that_goes_away_is_said(client, tmp_path, leaves):
     design = DaskDesign(da.ones((N, D), chunks=(N, 1000)))
     task = SlowSums(TASK.dual, TASK.weights, folder=tmp_path, seconds=0.5)
-    closing = {"client": client.close, "cluster": client.cluster.close}[leaves]
-    threading.Thread(target=after(tmp_path, "*", closing)).start()
+    leave = {"client": client.close, "cluster": client.cluster.close}[leaves]
+    threading.Thread(target=after(tmp_path, "*", leave)).start()
     with pytest.raises(ClusterError, match=r"went away, or its client was closed.*Client\(address"):
         design.reduce(task)
+
+
+@pytest.mark.parametrize("leaves", ["client", "cluster"])
+def test_a_cluster_that_goes_away_between_passes_is_not_replaced_by_this_machine(client, leaves):
+    design = DaskDesign(da.ones((N, D), chunks=(N, 1000)))
+    design.reduce(TASK)
+    {"client": client.close, "cluster": client.cluster.close}[leaves]()
+    with pytest.raises(ClusterError, match=r"went away, or its client was closed.*Client\(address"):
+        design.reduce(TASK)
+
+
+def test_a_client_that_dask_is_set_to_and_that_is_gone():
+    with (
+        dask.config.set(scheduler="dask.distributed"),
+        pytest.raises(ClusterError, match=r"^cluster: .*no Client active.*Client\(address"),
+    ):
+        DaskDesign(da.ones((N, D), chunks=(N, 1000)))
+
+
+def test_a_cluster_that_comes_later_is_used(request, monkeypatch):
+    design = DaskDesign(da.from_array(X, chunks=(N, 1000)))
+    client, asked = request.getfixturevalue("client"), []
+    there = dask_cluster._there
+    monkeypatch.setattr(dask_cluster, "_there", lambda *args: asked.append(args[0]) or there(*args))
+    assert_right(design.reduce(TASK))
+    assert asked == [client]
+
+
+def test_blocks_that_a_cluster_holds_are_used_there_or_not_at_all(client):
+    held = da.from_array(X, chunks=(N, 1000)).persist()
+    with dask.config.set(scheduler="threads"):
+        assert_right(DaskDesign(held).reduce(TASK))
+    client.close()
+    for array in (held, held * 1.0):
+        with pytest.raises(ClusterError, match=r"blocks of X were held by a cluster whose client"):
+            DaskDesign(array)
 
 
 def after(folder, sign, action):
@@ -128,15 +173,32 @@ def after(folder, sign, action):
     return wait
 
 
-def test_a_killed_worker_is_replaced_and_the_sums_are_the_same(tmp_path):
-    with cluster_of(n_workers=2, processes=True) as cluster, distributed.Client(cluster) as client:
+@contextmanager
+def worker_process(address):
+    words = [sys.executable, "-m", "distributed.cli.dask_worker", address]
+    options = ["--no-nanny", "--no-dashboard", "--nthreads", "1", "--memory-limit", str(LIMIT)]
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(words + options, env=place, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_what_a_killed_worker_did_and_held_is_made_again_elsewhere(tmp_path):
+    options = {"processes": False, "protocol": "tcp", "host": "127.0.0.1"}
+    with (
+        cluster_of(n_workers=1, **options) as cluster,
+        closing(distributed.Client(cluster)) as client,
+        worker_process(cluster.scheduler_address) as victim,
+    ):
+        client.wait_for_workers(2, timeout=60)
         design = DaskDesign(da.from_array(X, chunks=(N, 500)))
-        victim, _ = client.run(os.getpid).values()
         task = SlowSums(TASK.dual, TASK.weights, folder=tmp_path)
-        kill = after(tmp_path, f"{victim}-*", lambda: os.kill(victim, signal.SIGKILL))
-        threading.Thread(target=kill).start()
+        kill = after(tmp_path, f"{victim.pid}-*", victim.kill)
+        threading.Thread(target=kill, daemon=True).start()
         assert_right(design.reduce(task))
-        assert victim not in client.run(os.getpid).values()
+        assert victim.wait() == -signal.SIGKILL
 
 
 def test_a_block_that_kills_its_workers_is_said(client, monkeypatch):

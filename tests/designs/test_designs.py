@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.sparse.linalg import LinearOperator, aslinearoperator
+from scipy.sparse.linalg import aslinearoperator
 
 import flowbias as fb
 import flowbias.designs as designs
@@ -114,84 +114,10 @@ def test_a_memory_map_is_read_block_by_block(tmp_path):
     assert all(type(block.values) is np.ndarray for block in MemoryMappedDesign(file).blocks())
 
 
-def test_linear_operator(monkeypatch):
-    X = some_matrix(4, 6, 25, 1.0)
-    check_design(OperatorDesign(aslinearoperator(X)), X)
-    monkeypatch.setattr("flowbias.designs.linear_operator.SLAB_NUMBERS", 50)
-    check_design(OperatorDesign(aslinearoperator(X)), X)
-
-
-def test_an_operator_without_an_adjoint_is_refused():
-    X = some_matrix(4, 6, 25, 1.0)
-    operator = LinearOperator(X.shape, matvec=lambda v: X @ v, dtype=float)
-    with pytest.raises(InputError, match=r"X: must have an adjoint.*rmatvec"):
-        OperatorDesign(operator)
-
-
-def test_an_empty_operator_is_refused():
-    with pytest.raises(InputError, match="X: must not be empty"):
-        OperatorDesign(aslinearoperator(np.zeros((3, 0))))
-
-
-@pytest.mark.parametrize("wrong", [lambda X, u: -X.T @ u, lambda X, u: 2 * X.T @ u])
-def test_an_operator_with_a_wrong_adjoint_is_refused(wrong):
-    X = some_matrix(4, 6, 25, 1.0)
-    operator = LinearOperator(
-        X.shape, matvec=lambda v: X @ v, rmatvec=lambda u: wrong(X, u), dtype=float
-    )
-    with pytest.raises(InputError, match="rmatvec must be the adjoint"):
-        OperatorDesign(operator)
-
-
-def _fails(v):
-    raise RuntimeError("disk on fire")
-
-
-@pytest.mark.parametrize(
-    ("matvec", "message"),
-    [
-        (lambda X, v: (X @ v)[:3], "matvec must return a vector.*ValueError"),
-        (lambda X, v: None, "matvec must return"),
-        (lambda X, v: _fails(v), "matvec must return a vector.*RuntimeError: disk on fire"),
-        (lambda X, v: X @ v + 1j, "matvec must return real numbers, got dtype complex128"),
-        (lambda X, v: X @ (v + 1e-5 * v**3), "rmatvec must be the adjoint"),
-    ],
-)
-def test_an_operator_that_breaks_its_word_is_refused(matvec, message):
-    X = some_matrix(4, 6, 25, 1.0)
-    operator = LinearOperator(
-        X.shape, matvec=lambda v: matvec(X, v), rmatvec=lambda u: X.T @ u, dtype=float
-    )
-    with pytest.raises(InputError, match=message):
-        OperatorDesign(operator)
-
-
-def test_an_operator_that_breaks_down_later_is_an_error_too():
-    X = some_matrix(4, 6, 25, 1.0)
-    calls = iter(range(10))
-
-    def adjoint(u):
-        return X.T @ u if next(calls, None) is not None else _fails(u)
-
-    operator = LinearOperator(X.shape, matvec=lambda v: X @ v, rmatvec=adjoint, dtype=float)
-    with pytest.raises(InputError, match=r"rmatvec must return a vector.*disk on fire"):
-        fb.limit(fb.DiagonalNet(2, 0.1), operator, np.ones(6))
-
-
-def test_single_precision_operators_are_judged_by_their_own_digits():
-    X = some_matrix(4, 6, 25, 1.0)
-
-    def operator(dtype):
-        return LinearOperator(
-            X.shape,
-            matvec=lambda v: (1.0 + 1e-5) * (X @ v),
-            rmatvec=lambda u: X.T @ u,
-            dtype=dtype,
-        )
-
-    assert OperatorDesign(operator(np.float32)).shape == X.shape
-    with pytest.raises(InputError, match=r"give it dtype=np\.float32"):
-        OperatorDesign(operator(np.float64))
+def test_outputs_elsewhere_are_told_by_their_own_name():
+    da = pytest.importorskip("dask.array", reason="needs the extra `cluster`")
+    with pytest.raises(InputError, match=r"^y: must be an array in memory.*Pass y\.compute\(\)"):
+        fb.limit(fb.DiagonalNet(2, 0.1), np.eye(3), da.ones(3))
 
 
 @pytest.mark.parametrize("call", [fb.flow, fb.rich_limit])
@@ -211,10 +137,48 @@ def test_an_entry_that_is_not_finite_is_named(make, bad):
         design.reduce(RowSizes())
 
 
-@pytest.mark.parametrize("dtype", [complex, object, "datetime64[s]", np.longdouble])
-def test_numbers_that_no_double_holds_are_refused(dtype):
+@pytest.mark.parametrize("dtype", [complex, object, "datetime64[s]"])
+def test_what_is_no_real_number_is_refused(dtype):
     with pytest.raises(InputError, match="X: must hold real numbers"):
         DenseDesign(np.zeros((2, 3), dtype=dtype))
+
+
+def test_extended_precision_is_rounded_whatever_the_size(monkeypatch):
+    X = some_matrix(7, 5, 20, 1.0).astype(np.longdouble) * (1 + np.finfo(np.longdouble).eps)
+    check_design(DenseDesign(X), X)
+    check_design(SparseDesign(scipy.sparse.csc_array(X)), X)
+    model, y = fb.DiagonalNet(2, 0.1), np.ones(5)
+    small = fb.limit(model, X, y)
+    monkeypatch.setattr(designs, "SMALL", 99)
+    np.testing.assert_allclose(fb.limit(model, X, y).w, small.w, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_what_is_masked_is_not_used(monkeypatch, size):
+    monkeypatch.setattr(designs, "SMALL", {"small": 1000, "large": 99}[size])
+    X, y, model = some_matrix(7, 5, 20, 1.0, "float32"), np.ones(5), fb.DiagonalNet(2, 0.1)
+    hidden = np.ma.masked_greater(X, 20.0)
+    count = int(hidden.mask.sum())
+    with pytest.raises(InputError, match=rf"^X: .*got {count} masked entries of 100.*X\.filled"):
+        fb.limit(model, hidden, y)
+    with pytest.raises(InputError, match=r"^y: .*got 1 masked entries of 5.*y\.filled"):
+        fb.limit(model, X, np.ma.array(y, mask=[0, 0, 1, 0, 0]))
+    wanted = fb.limit(model, X, y)
+    unmasked = np.ma.masked_greater(X, 1e9), np.ma.array(y)
+    np.testing.assert_array_equal(fb.limit(model, *unmasked).w, wanted.w)
+    w = np.ma.masked_less(wanted.w, 0.0)
+    with pytest.raises(InputError, match=r"^w: .*masked entries of 20"):
+        DenseDesign(X).column(w)
+
+
+@pytest.mark.parametrize("layout", ["csc", "csr", "bsr"])
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_a_sparse_matrix_with_indices_outside_of_it(monkeypatch, layout, size):
+    monkeypatch.setattr(designs, "SMALL", {"small": 1000, "large": 99}[size])
+    X = scipy.sparse.coo_array(some_matrix(1, 6, 30, 0.3)).asformat(layout)
+    X.indices[3] = 99
+    with pytest.raises(InputError, match=r"^X: must be a sound sparse matrix, got indices"):
+        fb.limit(fb.DiagonalNet(2, 0.1), X, np.ones(6))
 
 
 def test_small_input_is_for_the_dense_solver(monkeypatch, tmp_path):

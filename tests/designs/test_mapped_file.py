@@ -82,3 +82,35 @@ def test_a_file_that_is_gone_is_named(tmp_path):
     path.unlink()
     with pytest.raises(InputError, match=r"must be readable.*FileNotFoundError"):
         list(design.blocks())
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("place", [(0, 0), (N - 1, 2)])
+def test_a_file_that_was_replaced_since_it_was_mapped_is_refused(tmp_path, order, place):
+    values = np.asarray(np.random.default_rng(0).normal(size=(N, D)), order=order)
+    np.save(tmp_path / "X.npy", values)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    assert MappedFile.of(mapped).order == order
+    values[place] *= 2
+    np.save(tmp_path / "new.npy", values)
+    (tmp_path / "new.npy").replace(tmp_path / "X.npy")
+    with pytest.raises(InputError, match=r"X\.npy must be the file that was mapped.*map it again"):
+        MemoryMappedDesign(mapped)
+
+
+def test_a_file_that_was_cut_short_before_it_is_used_is_said(tmp_path):
+    # As much as a page: to look at the map behind the end would end the process.
+    path = tmp_path / "X"
+    path.write_bytes(bytes(8 * N * 4096))
+    mapped = np.memmap(path, np.float64, "r", 0, (N, 4096))
+    with path.open("r+b") as file:
+        file.truncate(8 * 4096)
+    with pytest.raises(InputError, match=r"must be the file that was mapped, got other entries or"):
+        MemoryMappedDesign(mapped)
+
+
+def test_a_map_that_is_being_written_is_its_file(tmp_path):
+    mapped = np.memmap(tmp_path / "X", np.float64, "w+", 0, (N, D))
+    mapped[:] = np.nan
+    mapped[2] = -0.0
+    assert MappedFile.of(mapped) is not None

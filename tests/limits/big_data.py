@@ -1,11 +1,14 @@
 """What the tests of big X share: kinds of designs, and data that all of them hold exactly."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
 from scipy.sparse.linalg import aslinearoperator
 
+import flowbias as fb
 from flowbias.designs import dense, entries, sparse
 from flowbias.designs.dense import DenseDesign
 from flowbias.designs.linear_operator import OperatorDesign
@@ -38,6 +41,12 @@ def data(seed, n=20, d=100, density=1.0):
     X = X.astype(np.float32).astype(float)
     y = X[:, :4] @ np.ones(4) + 0.1 * rng.standard_normal(n)
     return X, y
+
+
+@cache
+def dense_limit(model, seed):
+    """The limit of the dense solver on data(seed), solved once for all kinds."""
+    return fb.limit(model, *data(seed))
 
 
 def assert_same(found, wanted):

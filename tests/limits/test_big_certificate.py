@@ -13,17 +13,18 @@ from flowbias.designs.dense import DenseDesign
 from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.sparse import SparseDesign
 from flowbias.problem import InputError
-from tests.limits.big_data import KINDS, WITH_ENTRIES, data, small_blocks
+from tests.limits.big_data import KINDS, WITH_ENTRIES, data, dense_limit, small_blocks
 
 __all__ = ["small_blocks"]
 
 
 @pytest.mark.parametrize("kind", WITH_ENTRIES)
-@pytest.mark.parametrize(("depth", "scale"), [(2, 1.0), (2, 1e-3), (3, 0.05)])
-def test_the_certificate_is_that_of_the_dense_data(kind, depth, scale):
+@pytest.mark.parametrize(
+    "model", [fb.DiagonalNet(2, 1.0), fb.DiagonalNet(2, 1e-3), fb.DiagonalNet(3, 0.05)], ids=repr
+)
+def test_the_certificate_is_that_of_the_dense_data(kind, model):
     X, y = data(10)
-    model = fb.DiagonalNet(depth, scale)
-    solution = fb.limit(model, X, y)
+    solution = dense_limit(model, 10)
     wanted = solution.certificate
     design = KINDS[kind](X)
     found = certify_design(design, y, solution.w, solution.dual, model.potential, model.shift)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO, TypeVar
 
 from flowbias.data_files.regression_data import READERS, RegressionData
 from flowbias.problem import InputError, Regression
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,17 +47,23 @@ def read_data(file: Path) -> Data:
         raise InputError(
             f"DATA: must end in {kinds}, got {str(file)!r}. {_conversion(file)}"
         ) from None
+    return Data(file, read_file("DATA", file, read))
+
+
+def read_file(argument: str, file: Path, read: Callable[[BinaryIO], T]) -> T:
+    """What is in the file of an argument; InputError where it cannot be had."""
     try:
         if file.is_dir():
-            raise InputError(f"DATA: must be a file, got the folder {str(file)!r}.")
+            raise InputError(f"{argument}: must be a file, got the folder {str(file)!r}.")
         with file.open("rb") as content:
-            return Data(file, read(content))
+            return read(content)
     except FileNotFoundError:
         raise InputError(
-            f"DATA: must be a file, but {str(file)!r} does not exist. Check the path."
+            f"{argument}: must be a file, but {str(file)!r} does not exist. Check the path."
         ) from None
     except OSError as error:
-        raise InputError(f"DATA: cannot read {str(file)!r}: {error.strerror}.") from error
+        reason = error.strerror or error
+        raise InputError(f"{argument}: cannot read {str(file)!r}: {reason}.") from error
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
 

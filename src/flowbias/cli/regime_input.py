@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-import zipfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from flowbias.cli.data import read_file
+from flowbias.data_files.regression_data import arrays_of
 from flowbias.problem import InputError
 
 
@@ -70,16 +69,5 @@ def read_module(place: str) -> Any:
 
 
 def read_arrays(file: Path) -> tuple[Any, Any]:
-    try:
-        # allow_pickle=False: a pickle is a program, and data must not be able to run one.
-        with np.load(file, allow_pickle=False) as archive:
-            return archive["X"], archive["y"]
-    except FileNotFoundError:
-        raise InputError(
-            f"--data: must be a file, but {str(file)!r} does not exist. Check the path."
-        ) from None
-    except (KeyError, TypeError, AttributeError, ValueError, OSError, zipfile.BadZipFile) as error:
-        raise InputError(
-            f"--data: must be a .npz file with arrays X and y, got {str(file)!r} ({error}). "
-            "Write it with np.savez(file, X=X, y=y)."
-        ) from error
+    """X and y of a .npz file; X may have any number of dimensions."""
+    return read_file("--data", file, arrays_of)

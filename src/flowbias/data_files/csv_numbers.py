@@ -127,7 +127,8 @@ def _require_width(line: Line, first: Line) -> None:
 def _number(line: int, column: int, text: str, names: Sequence[str] | None) -> float:
     value = float(text) if _is_number(text) else math.nan
     if not math.isfinite(value):
-        name = "" if names is None else f" ({names[column]})"
+        # A name in quotes may have several lines, a message has one.
+        name = "" if names is None else f" ({' '.join(names[column].split())})"
         got = repr(text.strip()) if text.strip() else "nothing"
         raise InputError(
             f"line {line}, column {column + 1}{name}: must be a finite number, got {got}. "

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -33,23 +32,33 @@ def from_csv(content: BinaryIO) -> RegressionData:
 
 
 def from_npz(content: BinaryIO) -> RegressionData:
-    """The arrays X and y of a NumPy archive."""
+    """The arrays X and y of a NumPy archive, as a regression problem."""
+    return RegressionData(Regression(*arrays_of(content)), None)
+
+
+def arrays_of(content: BinaryIO) -> tuple[np.ndarray, np.ndarray]:
+    """The arrays X and y of a NumPy archive, whatever they hold."""
+    with reading_an_archive():
+        return _members(content)
+
+
+@contextmanager
+def reading_an_archive() -> Iterator[None]:
+    """What NumPy, zipfile and the unpackers raise, as an InputError that says what to write.
+
+    All of it: for damaged bytes alone that is a dozen kinds, from TokenError to LZMAError.
+    """
     try:
-        return RegressionData(Regression(*_members(content)), None)
+        yield
     except InputError:
         raise
-    except UNREADABLE as error:
-        raise unreadable(error) from error
-
-
-def unreadable(error: Exception) -> InputError:
-    """What NumPy or zipfile said of an archive, with what to write instead."""
-    # NumPy goes on to say how to unpickle; here nothing ever is.
-    told = str(error).split(". If you trust")[0].rstrip(".")
-    return InputError(
-        f"cannot be read as a NumPy archive of numbers: {told}. "
-        "Write it with np.savez(file, X=X, y=y), from arrays of numbers."
-    )
+    except Exception as error:
+        # NumPy goes on to say how to unpickle; here nothing ever is.
+        told = " ".join(str(error).split()).split(". If you trust")[0].rstrip(".")
+        raise InputError(
+            f"cannot be read as a NumPy archive of numbers: {told or type(error).__name__}. "
+            "Write it with np.savez(file, X=X, y=y), from arrays of numbers."
+        ) from error
 
 
 def _members(content: BinaryIO) -> tuple[np.ndarray, np.ndarray]:
@@ -60,7 +69,7 @@ def _members(content: BinaryIO) -> tuple[np.ndarray, np.ndarray]:
     with archive:
         missing = [name for name in ("X", "y") if name not in archive.files]
         if missing:
-            there = ", ".join(archive.files) or "nothing"
+            there = ", ".join(map(repr, archive.files)) or "nothing"
             raise InputError(
                 f"must hold arrays X and y, but there is no {' and no '.join(missing)}; there is: "
                 f"{there}. Write it with np.savez(file, X=X, y=y)."
@@ -68,16 +77,4 @@ def _members(content: BinaryIO) -> tuple[np.ndarray, np.ndarray]:
         return archive["X"], archive["y"]
 
 
-# What NumPy and zipfile raise for objects, other formats, damaged, encrypted, unheard-of and
-# impossibly large archives.
-UNREADABLE = (
-    ValueError,
-    EOFError,
-    KeyError,
-    MemoryError,
-    NotImplementedError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 READERS: dict[str, Callable[[BinaryIO], RegressionData]] = {".npz": from_npz, ".csv": from_csv}

@@ -10,14 +10,23 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from flowbias.designs._base import Block, Design, Task, Totals
+from flowbias.designs._base import Block, Design, Task, Totals, refuse_masked
 from flowbias.designs.dense import DenseDesign
 from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.memory_mapped import MemoryMappedDesign
 from flowbias.designs.sparse import SparseDesign
 from flowbias.problem import InputError
 
-__all__ = ["KINDS", "Block", "Design", "Task", "Totals", "design_of", "refuse_dense"]
+__all__ = [
+    "KINDS",
+    "Block",
+    "Design",
+    "Task",
+    "Totals",
+    "design_of",
+    "refuse_dense",
+    "refuse_masked",
+]
 
 # Numbers (80 MB as doubles) up to which a sparse, mapped or single-precision X is simply made
 # dense: the dense solver takes fewer steps.
@@ -30,6 +39,7 @@ class Kind:
 
     accepts: Callable[[Any], bool]
     make: Callable[[Any], Design]
+    #: how to make an array of something, by its name
     as_array: str = ""
 
 
@@ -67,9 +77,9 @@ def _dask_design(X: Any) -> Design:
 
 #: First that accepts. What none accepts is for the dense solver.
 KINDS = (
-    Kind(_is_dask, _dask_design, "X.compute()"),
-    Kind(_is_operator, OperatorDesign, "X @ np.eye(X.shape[1])"),
-    Kind(_is_large_sparse, SparseDesign, "X.toarray()"),
+    Kind(_is_dask, _dask_design, "{0}.compute()"),
+    Kind(_is_operator, OperatorDesign, "{0} @ np.eye({0}.shape[1])"),
+    Kind(_is_large_sparse, SparseDesign, "{0}.toarray()"),
     # These two are arrays already.
     Kind(_is_large_map, MemoryMappedDesign),
     Kind(_is_large_and_short, DenseDesign),
@@ -99,7 +109,6 @@ def refuse_dense(name: str, value: Any) -> None:
     if kind is not None and kind.as_array:
         raise InputError(
             f"{name}: must be an array in memory for this call, got a {type(value).__name__} of "
-            f"shape {tuple(value.shape)}. fb.limit, fb.limit_path and fb.min_norm take it as it "
-            f"is (with X and y as separate arguments); otherwise pass {kind.as_array}, if that "
-            "fits into memory."
+            f"shape {tuple(value.shape)}. Pass {kind.as_array.format(name)}, if that fits into "
+            "memory. fb.limit, fb.limit_path and fb.min_norm take it as X, with y beside it."
         )

@@ -118,12 +118,9 @@ class Design(ABC):
 
     def column(self, values: Any) -> Any:
         """One number per column of X, given from outside, as `reduce` takes it."""
+        refuse_masked("w", values)
         array = np.asarray(values)
-        if array.dtype.kind not in "buif":
-            raise InputError(
-                f"w: must hold real numbers, got dtype {array.dtype}. "
-                "Convert it first, for example w.astype(float)."
-            )
+        check_dtype(array.dtype, "w")
         return array.astype(np.float64, copy=False)
 
     def gather(self, task: Task, *columns: Any) -> FloatArray:
@@ -135,12 +132,21 @@ class Design(ABC):
         return out
 
 
-def check_dtype(dtype: np.dtype[Any]) -> None:
-    """Real numbers, that double precision can hold."""
-    if dtype.kind not in "buif" or dtype.itemsize > 8:
+def check_dtype(dtype: np.dtype[Any], name: str = "X") -> None:
+    """Real numbers; what has more digits than a double is rounded to one, as in a dense X."""
+    if dtype.kind not in "buif":
         raise InputError(
-            f"X: must hold real numbers of at most 64 bits, got dtype {dtype}. "
-            "Convert it first, for example X.astype(float)."
+            f"{name}: must hold real numbers, got dtype {dtype}. "
+            f"Convert it first, for example {name}.astype(float)."
+        )
+
+
+def refuse_masked(name: str, value: Any) -> None:
+    """InputError where entries of a NumPy array are masked: what is below the mask is no data."""
+    if np.ma.is_masked(value):
+        raise InputError(
+            f"{name}: must hold plain numbers, got {int(value.mask.sum())} masked entries of "
+            f"{value.size}. Drop their rows, or fill them: {name}.filled(0.0)."
         )
 
 

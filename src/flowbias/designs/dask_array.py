@@ -18,10 +18,12 @@ import scipy.sparse
 
 from flowbias._callers import depth_inside
 from flowbias._typing import FloatArray
-from flowbias.designs._base import Design, Task, Totals, check_dtype
-from flowbias.designs.dask_cluster import computed
+from flowbias.designs._base import Design, Task, Totals, check_dtype, refuse_masked
+from flowbias.designs.dask_cluster import active_client, client_of, computed
+from flowbias.designs.dask_processes import Processes
 from flowbias.designs.dask_source import block_width, settled
 from flowbias.designs.entries import DenseBlock, EntriesBlock, SparseBlock
+from flowbias.designs.sparse import sound
 from flowbias.problem import InputError
 
 # Sums added by one task: few enough to hold at once, enough to keep the tree flat.
@@ -31,14 +33,18 @@ GATHERED_BYTES = 2**30
 
 
 class DaskDesign(Design):
-    """X as dask.array.Array, on whatever scheduler Dask is set to."""
+    """X as dask.array.Array, on whatever scheduler Dask is set to.
+
+    A cluster is remembered: where it goes away nothing is computed here instead.
+    """
 
     kind = "dask"
 
     def __init__(self, X: Any) -> None:
         _check(X)
         self.n, self.d = (int(size) for size in X.shape)
-        self.array = _with_whole_columns(X)
+        self._client, self._processes = client_of(X), Processes()
+        self.array = _with_whole_columns(X, self._client)
         widths = self.array.chunks[1]
         (keys,) = self.array.__dask_keys__()
         #: columns and key of every block
@@ -51,7 +57,7 @@ class DaskDesign(Design):
     def blocks(self) -> Iterator[EntriesBlock]:
         graph, keys = self._visits(_Fetch(), ())
         for key in keys:
-            yield computed(graph, [key])[0]
+            yield self._computed(graph, [key])[0]
 
     def reduce(self, task: Task, *columns: Any) -> Totals:
         from dask.task_spec import Task as Node
@@ -63,7 +69,7 @@ class DaskDesign(Design):
             level = [(f"add-{level[0][0]}", i) for i in range(len(groups))]
             for key, group in zip(level, groups, strict=True):
                 graph[key] = Node(key, _added, *map(TaskRef, group))
-        (total,) = computed(graph, level)
+        (total,) = self._computed(graph, level)
         return total  # type: ignore[no-any-return]
 
     def gather(self, task: Task, *columns: Any) -> FloatArray:
@@ -73,7 +79,7 @@ class DaskDesign(Design):
 
         graph, keys = self._visits(task, columns)
         if self.d * 8 <= GATHERED_BYTES:
-            return np.concatenate(computed(graph, keys))
+            return np.concatenate(self._computed(graph, keys))
         name = f"gathered-{keys[0][0]}"
         chunks = {(name, i): Alias((name, i), key) for i, key in enumerate(keys)}
         widths = tuple(part.stop - part.start for part, _ in self._blocks)
@@ -93,6 +99,9 @@ class DaskDesign(Design):
         (cut,) = dask.optimize(values.rechunk((widths,)))
         return cut
 
+    def _computed(self, graph: dict[Any, Any], keys: list[Any]) -> tuple[Any, ...]:
+        return computed(graph, keys, self._client or active_client(), self._processes)
+
     def _visits(self, task: Task, columns: tuple[Any, ...]) -> tuple[dict[Any, Any], list[Any]]:
         """A graph with the task's visit to every block, and their keys."""
         from dask.task_spec import Task as Node
@@ -103,7 +112,7 @@ class DaskDesign(Design):
         # A name of its own for every pass: a cluster takes tasks of one name for the same.
         name = f"visit-{uuid.uuid4().hex}"
         for i, (part, chunk) in enumerate(self._blocks):
-            visit = _Visit(task.on(part), part, i)
+            visit = _Visit(task.on(part), self.n, part, i)
             graph[name, i] = Node((name, i), visit, TaskRef(chunk), *(cut[i] for cut in parts))
         return graph, [(name, i) for i in range(len(self._blocks))]
 
@@ -123,6 +132,7 @@ class _Visit:
     """A task on its way to one block."""
 
     task: Task
+    n: int
     columns: slice
     number: int
 
@@ -130,7 +140,7 @@ class _Visit:
         try:
             # Trial points may overflow; the solver judges each by its sums.
             with np.errstate(all="ignore"):
-                return self.task(_block(chunk, self.columns), *parts)
+                return self.task(_block(chunk, self.n, self.columns), *parts)
         except InputError as error:
             raise InputError(f"{error} (In column block {self.number}.)") from None
 
@@ -145,9 +155,19 @@ class _Fetch:
         return block
 
 
-def _block(chunk: Any, columns: slice) -> EntriesBlock:
-    kind = SparseBlock if scipy.sparse.issparse(chunk) else DenseBlock
-    return kind(chunk, columns)
+def _block(chunk: Any, n: int, columns: slice) -> EntriesBlock:
+    """The block of a chunk, if the chunk is what Dask was told it would be."""
+    declared = (n, columns.stop - columns.start)
+    if chunk.shape != declared:
+        raise InputError(
+            f"X: its blocks must have the shapes that their chunks say, got {chunk.shape} for "
+            f"{declared}. Check what makes them, for example the chunks= of map_blocks."
+        )
+    check_dtype(chunk.dtype)
+    refuse_masked("X", chunk)
+    if scipy.sparse.issparse(chunk):
+        return SparseBlock(sound(chunk), columns)
+    return DenseBlock(chunk, columns)
 
 
 def _added(first: Totals, *others: Totals) -> Totals:
@@ -184,11 +204,11 @@ def _check(X: Any) -> None:
         )
 
 
-def _with_whole_columns(X: Any) -> Any:
+def _with_whole_columns(X: Any, client: Any) -> Any:
     """X with each column in one chunk, ready for many passes."""
     if len(X.chunks[0]) == 1:
-        return settled(X)
-    width = block_width(X.shape[0], X.dtype)
+        return settled(X, client)
+    width = block_width(X.shape, X.dtype)
     warnings.warn(
         f"X is chunked over rows ({len(X.chunks[0])} chunks). Every step of the solver sums over "
         "features, column by column, so X is rechunked over features, which moves all of it. "
@@ -196,4 +216,4 @@ def _with_whole_columns(X: Any) -> Any:
         UserWarning,
         stacklevel=depth_inside(),
     )
-    return settled(X.rechunk((X.shape[0], width)), travels=True)
+    return settled(X.rechunk((X.shape[0], width)), client, travels=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import BrokenExecutor
 from typing import Any
 
 from flowbias._threads import one_thread
+from flowbias.designs.dask_processes import Processes
 from flowbias.problem import InputError
 
 # Seconds without a finished computation after which it is asked whether any worker is left, and
@@ -19,38 +22,76 @@ class ClusterError(RuntimeError):
 
 def active_client() -> Any:
     """The client of the cluster that Dask would compute on; None for threads and processes."""
-    from dask.base import get_scheduler
-
     # Dask tells its schedulers apart by their function alone; a cluster's is a client's method.
-    owner = getattr(get_scheduler(), "__self__", None)
+    owner = getattr(_scheduler(), "__self__", None)
     return owner if "Client" in type(owner).__name__ else None
 
 
-def computed(graph: Mapping[Any, Any], keys: Sequence[Any]) -> tuple[Any, ...]:
-    """The values of some keys of a graph, in their order."""
+def client_of(X: Any) -> Any:
+    """The client of the cluster that holds blocks of X already, else the active one."""
+    # Optional; where a cluster holds blocks it is loaded.
+    distributed: Any = sys.modules.get("distributed")
+    nodes = () if distributed is None else dict(X.dask).values()
+    future = next((node for node in nodes if isinstance(node, distributed.Future)), None)
+    if future is None:
+        return active_client()
+    if _is_gone(future.client):
+        raise ClusterError(
+            "cluster: blocks of X were held by a cluster whose client is closed (X.persist()), and "
+            "are gone with it. Make X anew, with a distributed.Client(address) that stays open."
+        )
+    return future.client
+
+
+def computed(
+    graph: Mapping[Any, Any], keys: Sequence[Any], client: Any, processes: Processes
+) -> tuple[Any, ...]:
+    """The values of some keys of a graph, in their order; on this machine where client is None."""
     import dask
     from dask.delayed import optimize
 
     # A block is read, used and dropped by one task: no scheduler can then keep it or send it on.
     with dask.config.set({"optimization.fuse.delayed": True}):
         ready = optimize(graph, list(keys)).to_dict()
-    client = active_client()
-    return tuple(_here(ready, keys) if client is None else _there(client, ready, keys))
+    return tuple(_here(ready, keys, processes) if client is None else _there(client, ready, keys))
 
 
-def _here(graph: dict[Any, Any], keys: Sequence[Any]) -> Sequence[Any]:
+def _scheduler(**options: Any) -> Any:
+    from dask.base import get_scheduler
+
+    try:
+        return get_scheduler(**options)
+    except ValueError as error:
+        raise InputError(
+            f"dask.config: its scheduler must be one that Dask knows, got {error}. "
+            "Use dask.config.set(scheduler='threads'), or a distributed.Client."
+        ) from error
+    except RuntimeError as error:
+        raise ClusterError(
+            f"cluster: must be running, got: {error} Connect to one with "
+            "distributed.Client(address), or use dask.config.set(scheduler='threads')."
+        ) from error
+
+
+def _here(graph: dict[Any, Any], keys: Sequence[Any], processes: Processes) -> Sequence[Any]:
     """With the threads or processes of this machine."""
     import dask.array
-    from dask.base import get_scheduler
     from dask.multiprocessing import RemoteException
 
-    schedule = get_scheduler(cls=dask.array.Array)
+    schedule = _scheduler(cls=dask.array.Array)
     try:
         # The threads are Dask's: those of the BLAS would only be in each other's way.
         with one_thread():
-            values: Sequence[Any] = schedule(graph, list(keys))
+            options = processes.options_for(schedule)
+            values: Sequence[Any] = schedule(graph, list(keys), **options)
     except RemoteException as error:
         raise _told(error.exception) from error
+    except BrokenExecutor as error:
+        processes.drop()
+        raise ClusterError(
+            "cluster: one of Dask's processes on this machine died, most often for want of memory. "
+            "Use narrower chunks, or fewer processes: dask.config.set(num_workers=...)."
+        ) from error
     except Exception as error:
         raise _told(error) from error
     return values
@@ -61,6 +102,8 @@ def _there(client: Any, graph: dict[Any, Any], keys: Sequence[Any]) -> Sequence[
     import distributed
 
     try:
+        if _is_gone(client):
+            raise distributed.client.ClosedClientError
         futures = client.get(graph, list(keys), sync=False)
         _wait_for(client, futures)
         values: Sequence[Any] = client.gather(futures)
@@ -84,6 +127,10 @@ def _there(client: Any, graph: dict[Any, Any], keys: Sequence[Any]) -> Sequence[
     except Exception as error:
         raise _told(error) from error
     return values
+
+
+def _is_gone(client: Any) -> bool:
+    return client.status in ("closing", "closed")
 
 
 def _wait_for(client: Any, futures: Sequence[Any]) -> None:

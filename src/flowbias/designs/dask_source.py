@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.designs.dask_cluster import active_client
 from flowbias.designs.mapped_file import MappedFile
 from flowbias.problem import InputError
 
@@ -35,18 +34,18 @@ def mapped_columns(mapped: NDArray[Any], width: int | None = None) -> Any:
             f"{np.shape(mapped)}. Pass np.load(file, mmap_mode='r') or np.memmap(file, ...) as it "
             "is, not a part of it nor of mode 'c', and take parts of the dask.array."
         )
-    n = file.shape[0]
-    chunks = (n, block_width(n, file.dtype) if width is None else width)
+    chunks = (file.shape[0], block_width(file.shape, file.dtype) if width is None else width)
     # A name of its own, because the entries of a file change and its path does not.
     return da.from_array(file, chunks=chunks, name=False, fancy=False)
 
 
-def block_width(n: int, dtype: np.dtype[Any]) -> int:
+def block_width(shape: tuple[int, int], dtype: np.dtype[Any]) -> int:
     """Columns of a block."""
-    return max(1, BLOCK_BYTES // (n * dtype.itemsize))
+    n, d = shape
+    return min(d, max(1, BLOCK_BYTES // (n * dtype.itemsize)))
 
 
-def settled(X: Any, *, travels: bool = False) -> Any:
+def settled(X: Any, client: Any, *, travels: bool = False) -> Any:
     """X ready for many passes: held by the workers where its entries would travel at each of them.
 
     A graph is sent to the workers at every pass, and a NumPy array inside it with it. So such an X
@@ -56,7 +55,6 @@ def settled(X: Any, *, travels: bool = False) -> Any:
     from dask.sizeof import sizeof
 
     (X,) = dask.optimize(X)
-    client = active_client()
     if client is None:
         return X
     carried = any(sizeof(node) > CARRIES_DATA for node in dict(X.dask).values())
@@ -65,7 +63,7 @@ def settled(X: Any, *, travels: bool = False) -> Any:
     limits = [worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()]
     # A limit of 0 or None is none.
     if not all(limits) or X.nbytes <= HELD_SHARE * sum(limits):
-        return X.persist()
+        return client.persist(X)
     if carried:
         raise InputError(
             f"X: its {X.nbytes / 1e9:.3g} GB are inside the graph, which is sent to the workers, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from flowbias.designs._base import Design, check_dtype, column_parts
+from flowbias.designs._base import Design, check_dtype, column_parts, refuse_masked
 from flowbias.designs.entries import DenseBlock
 
 # Columns of a block: about this many numbers, so that the vectors that go with them stay small.
@@ -19,6 +19,7 @@ class DenseDesign(Design):
 
     def __init__(self, X: Any) -> None:
         check_dtype(X.dtype)
+        refuse_masked("X", X)
         self.values = X
         self.n, self.d = X.shape
 

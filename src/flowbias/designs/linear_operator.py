@@ -49,8 +49,6 @@ def _asked(name: str, product: Callable[[], Any]) -> FloatArray:
     """What the operator's own code returns; InputError where that is no vector of real numbers."""
     try:
         found = np.asarray(product())
-    except NotImplementedError:
-        raise
     except Exception as error:
         raise InputError(
             f"X: {name} must return a vector of the operator's shape, got "
@@ -82,30 +80,47 @@ class OperatorDesign(Design):
         yield OperatorBlock(self.operator, self.size)
 
     def _checked_size(self) -> float:
-        """The largest entry of a random combination of rows, if rmatvec is matvec's adjoint."""
+        """The largest entry of a random combination of rows, if the products are those of one X."""
         rng = np.random.default_rng(0)
-        dual, w = rng.standard_normal(self.n), rng.standard_normal(self.d)
+        duals, ws = rng.standard_normal((self.n, 2)), rng.standard_normal((self.d, 2))
+        dual, w = duals[:, 0], ws[:, 0]
         try:
-            back = _asked("rmatvec", lambda: self.operator.rmatvec(dual))
-        except NotImplementedError:
+            back = _asked("rmatvec", lambda: self.operator.rmatvec(dual)).copy()
+        except InputError as refusal:
+            if not isinstance(refusal.__cause__, NotImplementedError):
+                raise
             raise InputError(
                 f"X: must have an adjoint, got a {type(self.operator).__name__} without rmatvec. "
                 "Pass LinearOperator(shape, matvec=..., rmatvec=...): rmatvec(u) is X.T @ u."
             ) from None
-        forth = _asked("matvec", lambda: self.operator.matvec(w))
-        length = extended.length
+        forth = _asked("matvec", lambda: self.operator.matvec(w)).copy()
+        length, tolerance = extended.length, _half_of_the_digits(self.operator.dtype)
         unit = length(dual) * length(forth) + length(back) * length(w)
         mismatch = abs(float(dual @ forth - back @ w))
         # NaN compares false: it is found, and named, when the rows are measured.
-        if mismatch > _half_of_the_digits(self.operator.dtype) * unit:
+        if mismatch > tolerance * unit:
             raise InputError(
                 "X: rmatvec must be the adjoint of matvec, got <u, X v> - <X.T u, v> = "
                 f"{mismatch:.1e} for random u and v, where their sizes are {unit:.1e}. Check "
                 "rmatvec: it is X.T @ u. If X works in single precision give it dtype=np.float32."
             )
+        block = OperatorBlock(self.operator)
+        _require_same("matvec", forth, block.apply(ws)[:, 0], tolerance)
+        _require_same("rmatvec", back, block.adjoint(duals)[:, 0], tolerance)
         size = float(np.abs(back).max())
         squares_exist = not 0.0 < size < np.inf or ORDINARY[0] < size < ORDINARY[1]
         return 1.0 if squares_exist else size
+
+
+def _require_same(name: str, alone: FloatArray, among: FloatArray, tolerance: float) -> None:
+    """One product, asked for alone and as the first of several."""
+    away = extended.length(among - alone)
+    if away > tolerance * extended.length(alone):
+        raise InputError(
+            f"X: {name} of several vectors must be that of each of them, got a difference of "
+            f"{away:.1e} where its size is {extended.length(alone):.1e}. Let {name} return a new "
+            "array each time, not one that is written to again; or mend matmat and rmatmat."
+        )
 
 
 def _half_of_the_digits(dtype: Any) -> float:

@@ -18,6 +18,10 @@ from numpy.typing import NDArray
 
 from flowbias.problem import InputError
 
+# Entries that tell whether a file is the one that was mapped: the first ones of so many rows.
+PROBED_ROWS = 8
+PROBED_COLUMNS = 256
+
 
 @dataclass(frozen=True)
 class MappedFile:
@@ -35,6 +39,7 @@ class MappedFile:
         """The file behind `mapped`; None where it does not say what `mapped` holds.
 
         A view does not say its place, and what was written to a map of mode "c" is not in the file.
+        InputError where the file under that path is another one by now.
         """
         base: Any = mapped.base
         if not (isinstance(mapped, np.memmap) and isinstance(base, mmap.mmap)):
@@ -43,7 +48,9 @@ class MappedFile:
             return None
         order: Literal["C", "F"] = "C" if mapped.flags.c_contiguous else "F"
         rows, columns = mapped.shape
-        return cls(str(mapped.filename), mapped.dtype, (rows, columns), mapped.offset, order)
+        file = cls(str(mapped.filename), mapped.dtype, (rows, columns), mapped.offset, order)
+        file._require_same(mapped)
+        return file
 
     def __getitem__(self, index: Any) -> NDArray[Any]:
         """A part of the matrix, as an array of its own."""
@@ -59,6 +66,21 @@ class MappedFile:
         if self.order == "F":
             return self._read(second, first, self.shape[0]).T
         return self._read(first, second, self.shape[1])
+
+    def _require_same(self, mapped: NDArray[Any]) -> None:
+        """InputError unless some entries of the map are those of the file, to the bit."""
+        with self._opened() as file:
+            # Not beyond the end of the file: to touch a map there ends the process.
+            whole = file.seek(0, io.SEEK_END) >= self.offset + mapped.nbytes
+        for i in np.linspace(0, self.shape[0] - 1, PROBED_ROWS, dtype=int) if whole else ():
+            some = slice(i, i + 1), slice(0, PROBED_COLUMNS)
+            if self[some].tobytes() != mapped[some].tobytes():
+                whole = False
+        if not whole:
+            raise InputError(
+                f"X: {self.path} must be the file that was mapped, got other entries or fewer. It "
+                "was written anew since: map it again, np.load(file, mmap_mode='r')."
+            )
 
     def _read(self, lines: range, inside: range, length: int) -> NDArray[Any]:
         """Some entries of some lines; entries of a line, `length` in all, follow each other."""

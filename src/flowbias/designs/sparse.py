@@ -9,6 +9,7 @@ import scipy.sparse
 
 from flowbias.designs._base import Design, check_dtype, column_parts
 from flowbias.designs.entries import SparseBlock
+from flowbias.problem import InputError
 
 # Columns of a block: the vectors that go with them, a dozen at a time, stay within megabytes.
 BLOCK_COLUMNS = 2**16
@@ -21,7 +22,7 @@ class SparseDesign(Design):
 
     def __init__(self, X: Any) -> None:
         check_dtype(X.dtype)
-        self.values = scipy.sparse.csc_array(X)
+        self.values = scipy.sparse.csc_array(sound(X))
         # The products do not mind entries given in parts, but the largest entry would. A copy,
         # because the numbers may still be the user's.
         if not self.values.has_canonical_format:
@@ -41,3 +42,16 @@ class SparseDesign(Design):
     def blocks(self) -> Iterator[SparseBlock]:
         for part in column_parts(self.d, BLOCK_COLUMNS):
             yield SparseBlock(self.values[:, part], part)
+
+
+def sound(X: Any) -> Any:
+    """X; InputError where its indices point outside of it, which products would not notice."""
+    if X.format in ("csc", "csr", "bsr"):
+        try:
+            X.check_format(full_check=True)
+        except ValueError as error:
+            raise InputError(
+                f"X: must be a sound sparse matrix, got indices that are not: {error}. "
+                "Make it anew from its entries: scipy.sparse.coo_array((values, (rows, columns)))."
+            ) from error
+    return X

@@ -13,11 +13,10 @@ import zipfile
 import numpy as np
 
 from flowbias.data_files.regression_data import (
-    UNREADABLE,
     RegressionData,
     from_csv,
     from_npz,
-    unreadable,
+    reading_an_archive,
 )
 from flowbias.problem import InputError
 
@@ -74,14 +73,9 @@ def _read_csv(content: bytes) -> RegressionData:
 
 
 def _read_npz(content: bytes) -> RegressionData:
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for name in sorted(set(_MEMBERS) & set(archive.namelist())):
-                _require_small_array(name.removesuffix(".npy"), _opening(archive, name))
-    except InputError:
-        raise
-    except (*UNREADABLE, OSError) as error:
-        raise unreadable(error) from error
+    with reading_an_archive(), zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for name in sorted(set(_MEMBERS) & set(archive.namelist())):
+            _require_small_array(name.removesuffix(".npy"), _opening(archive, name))
     return from_npz(io.BytesIO(content))
 
 
