@@ -1,7 +1,8 @@
 """What does cross-validation over scales cost, beside that over the penalties of the lasso?
 
 50 scales (or penalties) x 5 folds, n = 200 samples of d = 2000 features by default, each in turn
-in one process. Every limit of a path is certified to 1e-8; LassoCV stops at its default tolerance.
+in one process. Every limit of a path passes a test of feasibility and duality gap to 1e-8, and the
+final one is certified; LassoCV stops at its default tolerance.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import mean_absolute_error
@@ -13,8 +11,6 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor, ImplicitBiasRegressorCV, scale_walk
 from flowbias.estimators.intercepts.frames import Step
-from flowbias.models import DiagonalNet
-from flowbias.problem import Regression
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((18, 30)) + 1.0
@@ -182,6 +178,27 @@ def test_bad_input(parameters, message):
         ImplicitBiasRegressorCV(**parameters).fit(X, Y)
 
 
+def test_numbers_may_be_strings_everywhere():
+    options = {"n_scales": "3", "eps": ".1", "shape": "0.5", "depth": "2"}
+    read = {"n_scales": 3, "eps": 0.1, "shape": 0.5, "depth": 2}
+    texts, numbers = (ImplicitBiasRegressorCV(**o, cv=2).fit(X, Y) for o in (options, read))
+    assert_array_equal(texts.log_scales_, numbers.log_scales_)
+    assert_array_equal(texts.coef_, numbers.coef_)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_scale_beyond_the_doubles_is_chosen_by_its_logarithm():
+    fitted = ImplicitBiasRegressorCV(log_scales=[800.0], depth=2, cv=2, fit_intercept=False)
+    fitted.fit(X, Y)
+    assert (fitted.log_scale_, fitted.scale_) == (800.0, np.inf)
+
+
+def test_warnings_point_at_the_call():
+    with pytest.warns(ConvergenceWarning) as caught, pytest.raises(fb.InputError):
+        ImplicitBiasRegressorCV(log_scales=LOGS, cv=2, tol=1e-30).fit(X, Y)
+    assert {warning.filename for warning in caught} == {__file__}
+
+
 def test_a_fold_without_weight_is_refused():
     weight = np.where(np.arange(18) < 9, 0.0, 1.0)
     with pytest.raises(ValueError, match="sample_weight"):
@@ -189,87 +206,6 @@ def test_a_fold_without_weight_is_refused():
 
 
 # --- the walk ----------------------------------------------------------------------------------
-
-
-@settings(max_examples=8)
-@given(
-    seed=st.integers(0, 10**6),
-    depth=st.sampled_from([2, 3, 5]),
-    bottom=st.sampled_from([-4.0, -12.0, -300.0]),
-    rows=st.sampled_from(["plain", "copied", "centred"]),
-)
-def test_the_walk_finds_the_limits(seed, depth, bottom, rows):
-    rng = np.random.default_rng(seed)
-    A, b = rng.standard_normal((7, 16)), rng.standard_normal(7)
-    if rows == "copied":
-        A, b = np.vstack([A, A]), np.append(b, b)
-    elif rows == "centred":
-        A, b = A - A.mean(axis=0), b - b.mean()
-    network, logs = DiagonalNet(depth, 1.0), np.linspace(1.0, 2.0 * bottom / depth, 9)
-    steps = scale_walk.walk(network, A, b, logs, 1e-8)
-    path = fb.limit_path(network, A, b, log_scales=logs)
-    for step, w in zip(steps, path.w, strict=True):
-        assert step.failure is None
-        # Certified to 1e-8, in the l2 norm of an l1 problem in the worst case.
-        assert_allclose(step.w, w, atol=1e-6 * np.abs(w).max())
-
-
-@pytest.mark.parametrize("depth", [2, 3])
-def test_the_walk_takes_one_factorization_per_scale(depth, monkeypatch):
-    """At the spacing of 50 scales over ten decades of scale^depth; that is what makes it quick."""
-    made = []
-    factor = scale_walk.NormalEquations
-
-    def counting(*arguments, **options):
-        made.append(1)
-        return factor(*arguments, **options)
-
-    def cold(*_):
-        pytest.fail("a limit was solved for from scratch")
-
-    monkeypatch.setattr(scale_walk, "NormalEquations", counting)
-    monkeypatch.setattr(scale_walk, "_solved", cold)
-    A, b, _ = fb.datasets.sparse_regression(n=40, d=300, sparsity=5, noise_var=0.01, rng=0)
-    logs = (2.4 - np.linspace(0.0, np.log(1e10), 50)) / depth
-    scale_walk.walk(DiagonalNet(depth, 1.0), A, b, logs, 1e-8)
-    assert len(made) <= 60
-
-
-@pytest.mark.parametrize("rows", [X, np.vstack([X, X])], ids=["plain", "copied"])
-def test_the_walk_goes_on_from_a_limit_solved_from_scratch(rows, monkeypatch):
-    solved, corrected, solve = [], scale_walk._Walker._corrected, scale_walk._solved
-
-    def reluctant(walker, model, dual):
-        return corrected(walker, model, dual) if solved else None
-
-    def counting(*arguments):
-        solved.append(1)
-        return solve(*arguments)
-
-    monkeypatch.setattr(scale_walk._Walker, "_corrected", reluctant)
-    monkeypatch.setattr(scale_walk, "_solved", counting)
-    outputs = np.resize(Y, len(rows))
-    # Rich enough that a dual of 0, or one in other units, is no place to start from.
-    logs = np.linspace(-8.0, -9.0, 5)
-    scale_walk.walk(DiagonalNet(2, 1.0), rows, outputs, logs, 1e-8)
-    assert len(solved) == 1
-
-
-def test_the_walk_tests_what_it_returns(monkeypatch):
-    model = DiagonalNet(2, 0.1)
-    good = fb.limit(model, X, Y)
-    walker = scale_walk._Walker(model, Regression(X, Y), 1e-8)
-    assert walker._is_proved(model, good.w, good.dual)
-    for w, dual in [
-        (good.w * (1.0 + 1e-6), good.dual),
-        (good.w, good.dual * (1.0 + 1e-3)),
-        (np.linalg.lstsq(X, Y)[0], good.dual),
-        (np.full_like(good.w, np.nan), good.dual),
-    ]:
-        assert not walker._is_proved(model, w, dual)
-    monkeypatch.setattr(scale_walk._Walker, "_is_proved", lambda *_: False)
-    steps = scale_walk.walk(model, X, Y, np.log([0.1]), 1e-8)
-    assert_array_equal(steps[0].w, fb.limit(model.at_log_scale(np.log(0.1)), X, Y, tol=1e-8).w)
 
 
 def test_inference_is_that_of_the_chosen_network():
@@ -285,6 +221,10 @@ def test_inference_is_that_of_the_chosen_network():
     [
         ("scoring: must be a number", {"cv": LeaveOneOut(), "scoring": "r2"}, None),
         ("cv: must have at least one split", {"cv": []}, None),
+        ("cv: must leave samples in both parts .*got 0 to train on", {"cv": [([], [1])]}, None),
+        ("cv: must leave samples in both parts .* and 0 to test", {"cv": [([1], [])]}, None),
+        ("^scales: must be a non-empty list", {"scales": []}, None),
+        ("^scales: must be a non-empty list", {"scales": [[1.0, 2.0]]}, None),
         ("scoring: must take sample_weight", {"scoring": "neg_max_error"}, np.ones(len(Y))),
         ("scoring: must take sample_weight", {"scoring": lambda *_: 1.0}, np.ones(len(Y))),
         ("n_scales: must be a whole number", {"n_scales": [3]}, None),

@@ -1,8 +1,11 @@
 """The predictor at finite times as an estimator."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -54,7 +57,8 @@ def test_estimator_is_a_column_of_the_path():
     for j, time in enumerate((0.1, np.inf)):
         fitted = EarlyStoppedRegressor(time, scale=0.3, fit_intercept=False).fit(X, y)
         np.testing.assert_allclose(fitted.coef_, coefs[:, :, j], atol=1e-8)
-        assert fitted.n_iter_ >= 1
+        assert len(fitted.n_iter_) == 2
+        assert min(fitted.n_iter_) >= 1
     np.testing.assert_array_equal(EarlyStoppedRegressor(0.0).fit(X, y).coef_, 0.0)
 
 
@@ -66,6 +70,10 @@ def test_limit_is_the_other_estimator():
         limit = ImplicitBiasRegressor(**options).fit(X, y)
         np.testing.assert_array_equal(stopped.coef_, limit.coef_)
         assert stopped.intercept_ == limit.intercept_
+        np.testing.assert_array_equal(stopped.dual_coef_, limit.dual_coef_)
+        assert stopped.certificate_ == limit.certificate_
+        assert stopped.status_ is limit.status_
+        assert stopped.n_iter_ == limit.n_iter_
         late = EarlyStoppedRegressor(1e4, **options).fit(X, y)
         np.testing.assert_allclose(late.coef_, limit.coef_, atol=1e-7)
         assert late.intercept_ == pytest.approx(limit.intercept_, abs=1e-7)
@@ -135,12 +143,68 @@ def test_cross_validation_chooses_the_best_time_of_its_own_errors():
     assert fitted.mse_path_[3, 2] == pytest.approx(by_hand)
 
 
+def test_nothing_certifies_a_finite_time():
+    X, y = data()
+    fitted = EarlyStoppedRegressor(np.inf).fit(X, y).set_params(time=1.0).fit(X, y)
+    assert fitted.certificate_ is fitted.status_ is fitted.dual_coef_ is None
+
+
+def test_default_times_are_distinct():
+    # The residual comes to rest at its rounding: no time is left for the levels below.
+    times, coefs = flow_time_path(*data(3, 4), n_times=9, eps=1e-30)
+    assert len(times) < 9
+    assert (np.diff(times) > 0.0).all()
+    assert coefs.shape == (4, len(times))
+
+
+def test_folds_count_by_their_weight():
+    X, y = data(12, 20, seed=6)
+    weight = np.repeat([10.0, 1.0, 0.1], 4)
+    fitted = EarlyStoppedRegressorCV(n_times=5, cv=KFold(3), scale=0.3).fit(X, y, weight)
+    share = [weight[test].sum() for _, test in KFold(3).split(X)]
+    chosen = np.argmin(np.average(fitted.mse_path_, axis=1, weights=share))
+    assert fitted.time_ == fitted.times_[chosen]
+    assert chosen != np.argmin(fitted.mse_path_.mean(axis=1))
+
+
+def test_a_limit_not_certified_is_warned_of_and_never_chosen():
+    X, y = data(8, 12)
+    options = {"tol": 1e-30, "cv": 2}
+    with pytest.warns(ConvergenceWarning, match="2 of 2 limits are not certified, at time inf"):
+        fitted = EarlyStoppedRegressorCV(n_times=3, **options).fit(X, y)
+    assert np.isnan(fitted.mse_path_[-1]).all()
+    assert np.isfinite(fitted.mse_path_[:-1]).all()
+    assert np.isfinite(fitted.time_)
+    with (
+        pytest.warns(ConvergenceWarning),
+        pytest.raises(fb.InputError, match="times: must include a finite one"),
+    ):
+        EarlyStoppedRegressorCV(times=[np.inf], **options).fit(X, y)
+
+
+def test_a_clock_without_a_rate_says_what_to_use_instead():
+    stopped = EarlyStoppedRegressor(1.0, depth=3, log_scale=-1000.0, fit_intercept="trained")
+    with pytest.raises(fb.InputError, match=r'log_scale: must leave .*fit_intercept="centered"'):
+        stopped.fit(*data())
+
+
+@pytest.mark.parametrize("unit", [1e150, 1e160, 1e307])
+def test_rates_beyond_the_doubles_are_named(unit):
+    X, y = data()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        for fit in (EarlyStoppedRegressor(1.0).fit, EarlyStoppedRegressorCV(n_times=2).fit):
+            with pytest.raises(fb.InputError, match="X: must leave the rates of the flow"):
+                fit(X * unit, y)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"times": [1.0, 0.5]}, "times: must be non-negative and increasing"),
         ({"times": [[1.0]]}, "times: must be non-negative and increasing"),
         ({"times": [-1.0]}, "times: must be non-negative"),
+        ({"times": [1.0, np.inf, np.inf]}, "times: must be non-negative and increasing"),
         ({"n_times": 0}, "n_times: must be a whole number >= 1"),
         ({"n_times": 2.5}, "n_times: must be a whole number >= 1"),
         ({"eps": 1.0}, "eps: must lie in"),

@@ -70,6 +70,100 @@ def test_least_squares_samples_are_exact_at_any_scale(model, fit_intercept):
     assert (refits.factorizations[repeated] == 0).all()
 
 
+def by_least_squares(X, y, fit_intercept):
+    """Over-determined: lstsq on all samples but one, for each of them."""
+    rows = np.column_stack([X, np.ones(len(y))]) if fit_intercept else X
+    fits = [np.linalg.lstsq(np.delete(rows, i, 0), np.delete(y, i))[0] for i in range(len(y))]
+    return np.array([y[i] - rows[i] @ fit for i, fit in enumerate(fits)])
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("small", [1e-3, 3e-5, 1e-6, 1e-7, 1e-10])
+@pytest.mark.parametrize("n", [12, 6])
+def test_a_sample_of_high_leverage(n, small, fit_intercept):
+    # One feature that only the first sample has to speak of: its leverage is 1 - O(small^2), while
+    # X is well conditioned.
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.standard_normal((n, 3)), small * rng.standard_normal(n)])
+    X[0, 3] = 1.0
+    y = rng.standard_normal(n)
+    expected = by_least_squares(X, y, fit_intercept)
+    assert abs(expected[0]) > 0.1 / small
+    # What rounding does to a basis whose row has that length, and to a refit whose column has.
+    rtol = 1e-14 / small + 1e-12
+    found = leave_one_out(fb.L2(), X, y, fit_intercept=fit_intercept)
+    np.testing.assert_allclose(found, expected, rtol=rtol)
+    regressor = ImplicitBiasRegressor(scale=0.1, fit_intercept=fit_intercept).fit(X, y)
+    np.testing.assert_allclose(regressor.leave_one_out(X, y, exact=True), expected, rtol=rtol)
+
+
+@pytest.mark.parametrize("log_scale", [0.0, -5000.0])
+@pytest.mark.parametrize("length", [1.0, 1e3, 1e9])
+def test_least_squares_where_rows_differ_in_length(length, log_scale):
+    # The first row decides nearly alone what it says; no curvature has a part in any of this.
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((12, 4)), rng.standard_normal(12)
+    X[0], y[0] = length * X[0], length * y[0]
+    model = fb.DiagonalNet(depth=2, log_scale=log_scale)
+    expected = by_least_squares(X, y, fit_intercept=False)
+    np.testing.assert_allclose(leave_one_out(model, X, y), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_a_sample_that_alone_decides_a_coefficient_among_many(fit_intercept):
+    # Left out it is predicted by the others, to whom its own feature means nothing.
+    X, y = data(15, 4, 0)
+    X[:, 3] = 0.0
+    X[2, 3] = 5.0
+    expected = by_refitting(fb.L2(), X, y, fit_intercept)
+    for found in (
+        leave_one_out(fb.L2(), X, y, fit_intercept=fit_intercept),
+        leave_one_out_refits(fb.L2(), X, y, fit_intercept=fit_intercept).residuals,
+    ):
+        np.testing.assert_allclose(found, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("unit", [1e150, 1e-150, 1e160, 1e-160])
+def test_units_of_the_data_change_nothing_but_the_unit(unit, fit_intercept):
+    X, y = data(6, 15, 0)
+    right = leave_one_out(fb.L2(), X, y, fit_intercept=fit_intercept)
+    found = leave_one_out(fb.L2(), unit * X, unit * y, fit_intercept=fit_intercept)
+    np.testing.assert_allclose(found / unit, right, rtol=1e-8)
+
+
+@pytest.mark.parametrize("weight", [None, np.array([1.0, 2.0, 0.5, 4.0])])
+@pytest.mark.parametrize("value", [1.0, 0.1])
+def test_constant_features_leave_the_mean_of_the_others(value, weight):
+    X, y = np.full((4, 3), value), np.array([1.0, 2.0, 4.0, 9.0])
+    shares = np.ones(4) if weight is None else weight
+    others = [np.average(np.delete(y, i), weights=np.delete(shares, i)) for i in range(4)]
+    model = fb.DiagonalNet(depth=3, scale=0.1)
+    found = leave_one_out(model, X, y, fit_intercept=True, sample_weight=weight)
+    np.testing.assert_allclose(found, y - others, atol=1e-14)
+    refits = leave_one_out_refits(model, X, y, fit_intercept=True, sample_weight=weight)
+    np.testing.assert_allclose(refits.residuals, y - others, atol=1e-14)
+    for regressor in (MinNormRegressor(), ImplicitBiasRegressor(scale=0.1)):
+        for exact in (False, True):
+            found = regressor.fit(X, y, weight).leave_one_out(X, y, weight, exact=exact)
+            np.testing.assert_allclose(found, y - others, atol=1e-14)
+
+
+def test_a_refit_whose_centre_is_one_of_its_samples():
+    # Without sample 3, sample 2 lies at the mean of what remains up to rounding, which is no
+    # constraint; log_scale says that the refit is from scratch.
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((5, 12)) / 3.0
+    X[2] = (X[0] + X[1] + X[4]) / 3.0
+    model, y = fb.DiagonalNet(depth=2, log_scale=-5000.0), np.array([1.0, 2.0, 1.6, 0.3, 1.8])
+    y[2] = (y[0] + y[1] + y[4]) / 3.0
+    found = leave_one_out_refits(model, X, y, fit_intercept=True)
+    kept = [0, 1, 4]  # the same limit as without sample 2
+    w = fb.limit(model, X[kept] - X[kept].mean(axis=0), y[kept] - y[kept].mean()).w
+    expected = y[3] - y[kept].mean() - (X[3] - X[kept].mean(axis=0)) @ w
+    np.testing.assert_allclose(found.residuals[3], expected, atol=1e-8)
+
+
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("model", [fb.L2(), fb.DiagonalNet(depth=2, scale=0.1)], ids=repr)
 @pytest.mark.parametrize("shape", [(7, 15), (15, 4)])
@@ -138,7 +232,8 @@ def test_refits_where_the_full_fit_has_no_resolved_response(fit_intercept):
     X = np.vstack([X, X[:1]])
     model, y = fb.DiagonalNet(depth=2, log_scale=-5000.0), X[:, 0]
     found = leave_one_out_refits(model, X, y, fit_intercept=fit_intercept)
-    assert found.from_scratch.all()
+    # The repeated sample is fitted by least squares, which takes no response.
+    np.testing.assert_array_equal(found.from_scratch, [False, True, True, True, True, False])
     np.testing.assert_allclose(found.residuals, by_refitting(model, X, y, fit_intercept), atol=1e-8)
 
 

@@ -56,8 +56,7 @@ def test_over_determined_is_ordinary_least_squares():
     design = np.column_stack([X, np.ones(30)])
     inverse = np.linalg.inv(design.T @ design)
     residual = y - design @ (inverse @ design.T @ y)
-    leverage = np.einsum("ij,jk,ik->i", design, inverse, design)
-    sigma = np.sqrt(np.mean(residual**2 / (1.0 - leverage)))
+    sigma = np.sqrt(np.sum(residual**2) / (30 - 5))
     found = uncertainty(fb.DiagonalNet(depth=2, scale=0.1), X, y, fit_intercept=True)
     assert found.degrees_of_freedom == pytest.approx(5.0)
     assert found.sigma == pytest.approx(sigma)
@@ -76,6 +75,77 @@ def test_noise_level_is_right_on_average_where_y_is_noise(fit_intercept):
     ]
     # sigma^2 of one draw is off by sqrt(2/20) = 32%, so their mean by 4%: three times that.
     assert np.mean(np.square(levels)) == pytest.approx(9.0, rel=0.12)
+
+
+def test_noise_level_where_some_samples_are_interpolated_and_some_are_not():
+    X, _ = data(8, 20)
+    X = np.vstack([X, X[:2], X[:1]])  # the first two samples are fitted by least squares
+    rng = np.random.default_rng(0)
+    draws = [uncertainty(fb.L2(), X, 3.0 * rng.standard_normal(11)).sigma for _ in range(100)]
+    # 3 differences among repeated samples and 6 interpolated ones: sigma^2 of one draw is off by
+    # sqrt(2/9) = 47%, so their mean by 4.7%: three times that.
+    assert np.mean(np.square(draws)) == pytest.approx(9.0, rel=0.14)
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("shape", [(6, 15), (15, 4)])
+@pytest.mark.parametrize(
+    ("x_unit", "y_unit"),
+    [(1e80, 1.0), (1e150, 1.0), (1e-150, 1.0), (1e100, 1e200), (1e160, 1e160), (1e-160, 1e-160)],
+)
+def test_units_of_the_data_change_those_of_the_errors(x_unit, y_unit, shape, fit_intercept):
+    X, y = data(*shape)
+    fresh = data(3, shape[1], seed=1)[0]
+    right = uncertainty(fb.L2(), X, y, fit_intercept=fit_intercept)
+    found = uncertainty(fb.L2(), x_unit * X, y_unit * y, fit_intercept=fit_intercept)
+    assert found.sigma / y_unit == pytest.approx(right.sigma)
+    assert_allclose(found.w_error * (x_unit / y_unit), right.w_error, rtol=1e-8)
+    assert found.intercept_error / y_unit == pytest.approx(right.intercept_error)
+    assert found.gain * x_unit == pytest.approx(right.gain)
+    assert found.carriers == pytest.approx(right.carriers)
+    errors = found.prediction_error(x_unit * fresh)
+    assert_allclose(errors / y_unit, right.prediction_error(fresh), rtol=1e-8)
+
+
+def test_constant_features_leave_the_mean_and_its_error():
+    X, y = np.full((4, 3), 0.1), np.array([1.0, 2.0, 4.0, 9.0])
+    sigma = y.std(ddof=1)
+    for found in (
+        uncertainty(fb.DiagonalNet(depth=2, scale=0.1), X, y, fit_intercept=True),
+        MinNormRegressor().fit(X, y).uncertainty(X, y),
+    ):
+        assert found.sigma == pytest.approx(sigma)
+        assert found.intercept_error == pytest.approx(sigma / 2.0)
+        assert (found.degrees_of_freedom, found.carriers, found.gain) == (1.0, 0.0, 0.0)
+        assert_allclose(found.w_error, 0.0)
+        assert_allclose(found.prediction_error(X[:2]), sigma / 2.0)
+    response = flow_response(fb.DistancePotential(scale=0.1), X, y, t=1.0, fit_intercept=True)
+    assert response.degrees_of_freedom == 1.0
+    assert_allclose(response.dw_dy, np.zeros((3, 4)))
+    assert_allclose(response.w, 0.0)
+
+
+def test_one_centred_sample_says_nothing_about_the_noise():
+    X, y = np.ones((1, 3)), np.array([2.0])
+    with pytest.raises(fb.InputError, match="sigma: must be given where a single sample is cent"):
+        uncertainty(fb.L2(), X, y, fit_intercept=True)
+    found = uncertainty(fb.L2(), X, y, fit_intercept=True, sigma=3.0)
+    assert (found.intercept_error, found.degrees_of_freedom) == (3.0, 1.0)
+    # Uncentred it is an interpolator as any other: all of y could be noise.
+    assert uncertainty(fb.L2(), X, y).sigma == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (np.ones((2, 5)), "X: must have 4 columns"),
+        (np.ones(4), "X: must have 2 dimension"),
+        ([[1.0, np.nan, 0.0, 0.0]], "X: must be finite"),
+    ],
+)
+def test_errors_of_predictions_for_bad_samples(X, message):
+    with pytest.raises(fb.InputError, match=message):
+        uncertainty(fb.L2(), *data(3, 4)).prediction_error(X)
 
 
 def test_degrees_of_freedom_and_carriers_from_one_end_to_the_other():

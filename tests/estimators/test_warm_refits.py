@@ -1,7 +1,6 @@
 """What warm refits are made of: systems solved with an older factor, and duals taken away."""
 
-from dataclasses import replace
-
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +11,6 @@ from flowbias.estimators.inference import older_factor, refits, withdrawal
 from flowbias.estimators.inference.linear_response import linear_response
 from flowbias.estimators.inference.older_factor import MOST_FACTORIZATIONS, SOLVED, OlderFactor
 from flowbias.estimators.inference.refits import leave_one_out_refits
-from flowbias.estimators.inference.warm_newton import FINISHES
 from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.limits.normal_equations import Effort, NormalEquations
 
@@ -149,7 +147,7 @@ def test_a_warm_start_that_ends_somewhere_else_is_not_believed(monkeypatch):
     def off(response):
         return lambda ahead, effort: (response.solution.w, ahead.start)
 
-    monkeypatch.setattr(refits, "FINISHES", [replace(way, prepare=off) for way in FINISHES])
+    monkeypatch.setattr(refits, "finish_of", off)
     found = leave_one_out_refits(model, X, y)
     assert found.from_scratch.all()
     np.testing.assert_allclose(found.residuals, right.residuals, atol=1e-8)
@@ -163,6 +161,25 @@ def test_the_response_is_resolved_or_says_why_not():
     assert not response.is_resolved
     with pytest.raises(fb.SolveError, match="leave_one_out_refits"):
         _ = response.inverse
+
+
+def test_what_is_resolved_is_right():
+    # One coordinate fits everything: the smaller the scale, the less the others show of it.
+    X = np.random.default_rng(0).standard_normal((4, 12))
+    rows = weighted_rows(X, X[:, 0], fit_intercept=False)
+    resolved = []
+    with mpmath.workdps(80):
+        for log_scale in np.arange(-3.0, -30.0, -2.0):
+            response = linear_response(fb.DiagonalNet(depth=2, log_scale=log_scale), rows)
+            resolved.append(response.is_resolved)
+            if response.is_resolved:
+                A = mpmath.matrix((response.constraint.row_scale[:, None] * X).tolist())
+                exact = (A * mpmath.diag(response.curvature.tolist()) * A.T) ** -1
+                diagonal = [float(exact[i, i]) for i in range(4)]
+                np.testing.assert_allclose(np.diag(response.inverse), diagonal, rtol=1e-8)
+    # From the kernel side to where Cholesky's method has lost half of its digits.
+    assert 5 <= sum(resolved) < len(resolved)
+    assert resolved == sorted(resolved, reverse=True)
 
 
 def test_conjugate_gradients_stop_where_they_are_told(monkeypatch):

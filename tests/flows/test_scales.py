@@ -48,6 +48,21 @@ def test_rich_flow_waits_for_the_logarithm_of_the_scale():
     assert_allclose(half_time(-400.0) / half_time(-200.0), 2.0, rtol=0.05)
 
 
+@pytest.mark.parametrize("route", ["dual", "parameter"])
+@pytest.mark.parametrize("unit", [1e150, 1e307])
+def test_data_whose_rates_overflow_are_refused(route, unit):
+    with pytest.raises(InputError, match=r"X.*: must leave the (rates of the flow|flow's speed)"):
+        flow(DiagonalNet(2, 1.0), unit * SMALL.X, SMALL.y, route=route)
+
+
+def test_units_of_the_data_are_those_of_the_clock():
+    # X and y in units u: the same predictors at times u^2 sooner, far from where u^2 overflows.
+    t, unit = np.array([0.1, 1.0]), 2.0**450
+    here = flow(DiagonalNet(2, 0.3), SMALL.X, SMALL.y, t=t).w
+    there = flow(DiagonalNet(2, 0.3), unit * SMALL.X, unit * SMALL.y, t=t / unit**2).w
+    assert_allclose(there, here, rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize(("depth", "log_scale"), [(2, 1e3), (5, -1e4)])
 def test_a_clock_that_overflows_says_so(depth, log_scale):
     with pytest.raises(InputError, match="must give times within the double range"):

@@ -94,7 +94,8 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         chosen, at = self._judged(folds, grids, paths)
         self.depth_ = networks[chosen].depth
         self.log_scale_ = float(grids[chosen][at])
-        self.scale_ = float(np.exp(self.log_scale_))
+        with np.errstate(over="ignore"):  # infinite where only its logarithm is a double
+            self.scale_ = float(np.exp(self.log_scale_))
         model = frame.model(self._network())
         fit = fit_outputs(frame, lambda X, y: limit(model, X, y, tol=self.tol), self.tol)
         self._keep(fit, samples.single)

@@ -10,13 +10,13 @@ is at every time the one that fits best: the flow of w beside a bias that moves 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_X_y
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.fitting import fit_outputs
+from flowbias.estimators.fitting import Fit, fit_outputs
 from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of
 from flowbias.estimators.mirror_frame import MirrorFrame, mirror_frame, root_weights
 from flowbias.estimators.regressors import LinearInterpolator
@@ -28,6 +28,7 @@ from flowbias.limits.solve import check_tol, limit
 from flowbias.models.lifted_input import as_float, shown
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError
+from flowbias.solution import Solution
 
 # The relative residual at the first of the default times.
 FIRST_RESIDUAL = 0.98
@@ -35,6 +36,14 @@ FIRST_RESIDUAL = 0.98
 RTOL, RTOL_FOR_GRID = 1e-9, 1e-6
 # Where nothing moves any time will do.
 AT_REST = 1.0
+
+
+class AtTimes(NamedTuple):
+    """coef (n_times, k, d), intercept (n_times, k), and what a limit not certified says."""
+
+    coef: FloatArray
+    intercept: FloatArray
+    failure: str | None
 
 
 class FlowTimes:
@@ -45,31 +54,45 @@ class FlowTimes:
         self.mirror: MirrorFrame = mirror_frame(frame, fit_intercept, net)
         root: Any = root_weights(frame)
         self.loss = loss_constant(loss, root @ root)
-        self.steps = 0
+        #: of the integrator, for each output followed last
+        self.steps: list[int] = []
 
-    def coefficients(self, times: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """coef (n_times, k, d) and intercept (n_times, k)."""
-        finite = times[np.isfinite(times)]
-        found = []
-        if finite.size:
-            along = np.stack([self._along(y, finite) for y in self.frame.y.T], axis=1)
-            found = [self.frame.coefficients(w) for w in along]
-        if finite.size < times.size:
-            found.append(self._limit())
-        return np.stack([coef for coef, _ in found]), np.stack([b for _, b in found])
+    def followed(self, times: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """coef (n_times, k, d) and intercept (n_times, k) at finite times."""
+        self.steps = []
+        along = np.stack([self._along(y, times) for y in self.frame.y.T], axis=1)
+        coefs, intercepts = zip(*(self.frame.coefficients(w) for w in along), strict=True)
+        return np.stack(coefs), np.stack(intercepts)
 
     def _along(self, y: FloatArray, times: FloatArray) -> FloatArray:
         if not self.frame.moves:
+            self.steps.append(0)
             return np.zeros((len(times), self.mirror.X.shape[1]))
         trajectory = flow(self.mirror.model, self.mirror.X, y, t=times, loss=self.loss, rtol=RTOL)
-        self.steps += trajectory.stats.steps
+        self.steps.append(trajectory.stats.steps)
         return np.asarray(trajectory.w)
 
-    def _limit(self) -> tuple[FloatArray, FloatArray]:
+    def limit(self, *, throw: bool) -> Fit:
+        """At infinity; without `throw` a limit that is not certified says so in `failure`."""
         model = self.frame.model(self.net)
-        fit = fit_outputs(self.frame, lambda X, y: limit(model, X, y, tol=self.tol), self.tol)
-        self.steps += sum(solution.stats.steps for solution in fit.solutions)
-        return fit.coef, fit.intercept
+
+        def solve(X: Any, y: FloatArray) -> Solution:
+            solution: Solution = limit(model, X, y, tol=self.tol, throw=throw)
+            return solution
+
+        return fit_outputs(self.frame, solve, self.tol)
+
+    def coefficients(self, times: FloatArray, *, throw: bool = True) -> AtTimes:
+        """At increasing times, the last of which may be infinite."""
+        finite = times[np.isfinite(times)]
+        parts = [self.followed(finite)] if finite.size else []
+        failure = None
+        if finite.size < times.size:
+            fit = self.limit(throw=throw)
+            parts.append((fit.coef[None], fit.intercept[None]))
+            failure = fit.failure
+        coefs, intercepts = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return AtTimes(coefs, intercepts, failure)
 
     def informative(self, n_times: int, eps: float) -> FloatArray:
         """Times at which the residual of the slowest output passes n_times levels down to eps.
@@ -127,7 +150,7 @@ def flow_time_path(
         frame_of(samples, False), False, network(depth, scale, log_scale, shape), loss, tol
     )
     chosen = times_of(times, flows, n_times, eps)
-    coefs = np.moveaxis(flows.coefficients(chosen)[0], 0, -1)
+    coefs = np.moveaxis(flows.coefficients(chosen).coef, 0, -1)
     return chosen, coefs[0] if samples.single else coefs
 
 
@@ -150,12 +173,17 @@ def times_of(times: Any, flows: FlowTimes, n_times: Any, eps: Any) -> FloatArray
 
 def _read_times(times: Any) -> FloatArray:
     read = np.atleast_1d(read_real("times", times, "Pass increasing times, for instance [0.1, 1]."))
-    if read.ndim != 1 or read.size == 0 or not (read >= 0.0).all() or (np.diff(read) <= 0.0).any():
+    if read.ndim != 1 or read.size == 0 or not _increase_from_0(read):
         raise InputError(
             f"times: must be non-negative and increasing, got {shown(times)}. "
             "Sort them with np.unique(times); np.inf is the limit."
         )
     return read
+
+
+def _increase_from_0(times: FloatArray) -> bool:
+    # No difference of two infinities, which is no number.
+    return bool((times >= 0.0).all() and (times[1:] > times[:-1]).all())
 
 
 class StoppedFlow(LinearInterpolator):
@@ -178,10 +206,14 @@ class StoppedFlow(LinearInterpolator):
     def _stop_at(self, samples: Samples, time: float) -> None:
         """Set the attributes of the estimator fitted at this time."""
         flows = self._flows(samples)
-        coef, intercept = (part[0] for part in flows.coefficients(np.array([time])))
+        if time == np.inf:
+            self._keep(flows.limit(throw=True), samples.single)
+            return
+        coef, intercept = (part[0] for part in flows.followed(np.array([time])))
         self.coef_ = coef[0] if samples.single else coef
         self.intercept_ = float(intercept[0]) if samples.single else intercept
-        self.n_iter_ = flows.steps
+        self.n_iter_ = flows.steps[0] if samples.single else flows.steps
+        self.certificate_ = self.status_ = self.dual_coef_ = None
 
 
 class EarlyStoppedRegressor(StoppedFlow):
@@ -193,6 +225,8 @@ class EarlyStoppedRegressor(StoppedFlow):
     depth, scale, log_scale, shape, fit_intercept : as for ImplicitBiasRegressor
     loss : "half_mean", "half", "mean", "sum" or a number c in (c/2) ||.||^2: sets the clock
     tol : of the certificate at time = np.inf
+
+    certificate_, status_ and dual_coef_ are those of the limit at np.inf, and None before.
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=20, d=30, rng=0)
     >>> fb.estimators.EarlyStoppedRegressor(time=1.0, scale=0.1).fit(X, y).coef_.shape

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from flowbias._callers import depth_inside
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
 from flowbias.estimators.intercepts.frames import Frame
@@ -36,16 +37,18 @@ class Fit:
         return next((s.message for s in self.solutions if not s.status.ok), None)
 
 
-def warn_of(failures: Sequence[tuple[float, str | None]], where: str) -> None:
-    """One ConvergenceWarning that names the log-scales whose limits are not certified."""
-    failed = [(log_scale, message) for log_scale, message in failures if message is not None]
+def warn_of(
+    failures: Sequence[tuple[float, str | None]], where: str, name: str = "log_scale"
+) -> None:
+    """One ConvergenceWarning that says for which log-scales (or times) limits are not certified."""
+    failed = [(value, message) for value, message in failures if message is not None]
     if failed:
-        scales = ", ".join(f"{log_scale:.6g}" for log_scale in sorted({s for s, _ in failed}))
+        values = ", ".join(f"{value:.6g}" for value in sorted({value for value, _ in failed}))
         warnings.warn(
-            f"{where}: {len(failed)} of {len(failures)} limits are not certified, at log_scale "
-            f"{scales}. The first: {failed[0][1]}",
+            f"{where}: {len(failed)} of {len(failures)} limits are not certified, at {name} "
+            f"{values}. The first: {failed[0][1]}",
             ConvergenceWarning,
-            stacklevel=3,
+            stacklevel=depth_inside(),
         )
 
 

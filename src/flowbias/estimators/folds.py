@@ -42,6 +42,11 @@ class Fold:
     test: NDArray[np.intp]
 
     def __post_init__(self) -> None:
+        if not (len(self.train) and len(self.test)):
+            raise InputError(
+                "cv: must leave samples in both parts of every split, got "
+                f"{len(self.train)} to train on and {len(self.test)} to test on. Pass cv=5."
+            )
         if not self.share > 0.0:
             raise InputError(
                 "sample_weight: must be positive for some sample of every part left out, got "

@@ -14,6 +14,7 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.estimators.intercepts.frames import Frame, as_array, refuse_large
+from flowbias.estimators.intercepts.trained_bias import bias_weight
 from flowbias.models import MirrorModel
 from flowbias.potentials import Potential, Provides
 from flowbias.potentials.with_bias import WithBias
@@ -51,7 +52,7 @@ def _centred(frame: Frame, network: MirrorModel) -> MirrorFrame:
 
 
 def _trained(frame: Frame, network: MirrorModel) -> MirrorFrame:
-    rate = network.mirror_rate
+    rate = bias_weight(network)
     potential = WithBias(network.potential, rate, frame.X.shape[1])
     X = np.column_stack([frame.X, root_weights(frame)])
     return MirrorFrame(WithBiasModel(potential, rate), X, None, has_bias_column=True)

@@ -30,6 +30,10 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
     fit_intercept: Any
     tol: float
+    #: of the limit, one per output; None where an estimator does not go that far
+    certificate_: Any
+    status_: Any
+    dual_coef_: Any
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -103,7 +107,6 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
         self,
         depth: float = 2,
         scale: float = 1.0,
-        *,
         log_scale: float | None = None,
         shape: float = 0.0,
         fit_intercept: bool | str = True,

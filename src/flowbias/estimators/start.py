@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.designs import design_of
+from flowbias.designs import Design, design_of
 from flowbias.estimators.intercepts.frames import Frame, as_array
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.potentials.scale import read_real, require
@@ -26,9 +26,7 @@ def network(
 ) -> DiagonalNet | UntiedDiagonalNet:
     """The diagonal network at its start; log_scale, where given, stands in for the scale."""
     start = {"scale": scale} if log_scale is None else {"log_scale": log_scale}
-    ratio = read_real("shape", shape, "Pass one number in (-1, 1).")
-    if ratio.ndim:
-        raise InputError(f"shape: must be a single number, got {shape!r}. Pass shape=0.5.")
+    ratio = _read_shape(shape)
     tied = DiagonalNet(depth, **start)
     if ratio == 0.0:
         return tied
@@ -38,6 +36,13 @@ def network(
             "Layers of different size are known at depth 2 only."
         )
     return UntiedDiagonalNet(**start, shape=ratio)
+
+
+def _read_shape(shape: Any) -> float:
+    ratio = read_real("shape", shape, "Pass one number in (-1, 1).")
+    if ratio.ndim:
+        raise InputError(f"shape: must be a single number, got {shape!r}. Pass shape=0.5.")
+    return float(ratio)
 
 
 def log_scales_of(
@@ -55,21 +60,25 @@ def log_scales_of(
             "scales: must not be given together with log_scales, got both. Pass one of them."
         )
     if scales is not None:
-        sizes = read_real("scales", scales, "Pass a list of positive numbers.")
-        require("scales", sizes, (sizes > 0) & (sizes < np.inf), "must be > 0 and finite", _SCALES)
-        log_scales = np.log(sizes)
+        sizes = _read_list("scales", scales, "Pass numbers, for example np.geomspace(10, 1e-5, 50)")
+        require("scales", sizes, sizes > 0, "must be > 0 and finite", _SCALES)
+        return np.sort(np.log(sizes))[::-1]
     if log_scales is None:
         return default_log_scales(frame, depth, shape, n_scales, eps)
-    logs = np.atleast_1d(read_real("log_scales", log_scales, "Pass natural logarithms."))
-    if logs.ndim != 1 or logs.size == 0 or not np.isfinite(logs).all():
-        raise InputError(
-            f"log_scales: must be a non-empty list of finite numbers, got {log_scales!r}. "
-            "Pass natural logarithms, for example np.linspace(2, -10, 50)."
-        )
+    logs = _read_list("log_scales", log_scales, "Pass natural logarithms: np.linspace(2, -10, 50)")
     return np.sort(logs)[::-1]
 
 
 _SCALES = "For scales too small for a float pass log_scales."
+
+
+def _read_list(name: str, given: Any, fix: str) -> FloatArray:
+    values = np.atleast_1d(read_real(name, given, f"{fix}."))
+    if values.ndim != 1 or values.size == 0 or not np.isfinite(values).all():
+        raise InputError(
+            f"{name}: must be a non-empty list of finite numbers, got {given!r}. {fix}."
+        )
+    return values
 
 
 def default_log_scales(
@@ -81,23 +90,22 @@ def default_log_scales(
     change of units in X or y. An uneven start counts as alpha^2 (1 + s^2) / (1 - s^2).
     [azulay2021, section 4]
     """
-    _check_grid(n_scales, eps)
-    size = _least_norm(frame) or 1.0
-    unevenness = np.log((1.0 + shape**2) / (1.0 - shape**2))
-    top = (np.log(KERNEL_END * size) - unevenness) / depth
-    return np.linspace(top, top + np.log(eps) / depth, int(n_scales))
+    count, share = _read_grid(n_scales, eps)
+    size, uneven = _least_norm(frame) or 1.0, _read_shape(shape) ** 2
+    top = (np.log(KERNEL_END * size) - np.log((1.0 + uneven) / (1.0 - uneven))) / depth
+    return np.linspace(top, top + np.log(share) / depth, count)
 
 
 def _least_norm(frame: Frame) -> float:
     """||w||_2 of the least-norm fit, the largest over outputs; a rough one, for a grid."""
     design = design_of(frame.X)
     # In units of the largest entries: their squares may leave the double range.
-    unit = 1.0 if design is not None else float(abs(frame.X).max()) or 1.0
+    unit = float(abs(frame.X).max() if design is None else _largest_entry(design)) or 1.0
     y_unit = float(np.abs(frame.y).max()) or 1.0
     y, wide = frame.y / y_unit, True
     if design is not None:
-        one = np.ones(design.n)
-        product = sum(block.gram(np.ones(block.width), one) for block in design.blocks())
+        shrunk = np.full(design.n, 1.0 / unit)
+        product = sum(block.gram(np.ones(block.width), shrunk) for block in design.blocks())
     else:
         X = frame.X / unit
         wide = X.shape[0] <= X.shape[1]
@@ -111,12 +119,17 @@ def _least_norm(frame: Frame) -> float:
     return float(np.sqrt(norms.sum(axis=0).max())) * y_unit / unit
 
 
-def _check_grid(n_scales: int, eps: float) -> None:
+def _largest_entry(design: Design) -> float:
+    return max(float(block.largest_entries().max()) for block in design.blocks())
+
+
+def _read_grid(n_scales: Any, eps: Any) -> tuple[int, float]:
     count = read_real("n_scales", n_scales, "Pass a whole number.")
     whole = (count >= 1) & (count % 1 == 0) & (count.ndim == 0)
     require("n_scales", count, whole, "must be a whole number >= 1", _COUNT)
     share = read_real("eps", eps, _SHARE)
     require("eps", share, (share > 0) & (share < 1), "must lie in (0, 1)", _SHARE)
+    return int(count), float(share)
 
 
 _COUNT = "Pass n_scales=50."

@@ -8,8 +8,10 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.estimators.early_stopping import StoppedFlow, times_of
+from flowbias.estimators.fitting import warn_of
 from flowbias.estimators.folds import Fold, Linear, folds_of
 from flowbias.estimators.samples import Samples, read_data
+from flowbias.problem import InputError
 
 
 class EarlyStoppedRegressorCV(StoppedFlow):
@@ -63,7 +65,8 @@ class EarlyStoppedRegressorCV(StoppedFlow):
     ) -> EarlyStoppedRegressorCV:
         """Choose the time, then follow the flow on all data up to it.
 
-        sample_weight counts in the fits, in the errors within a fold and in their average.
+        sample_weight counts in the fits, in the errors within a fold and in their average. A limit
+        that is not certified is warned of and never chosen.
         """
         X, y, weight = read_data(self, X, y, sample_weight)
         samples = Samples.of(X, y, weight)
@@ -71,17 +74,29 @@ class EarlyStoppedRegressorCV(StoppedFlow):
         if self.times is None:
             times = np.append(times, np.inf)
         folds = folds_of(self.cv, X, y, weight, groups)
-        self.mse_path_ = np.stack([self._errors(fold, times) for fold in folds], axis=-1)
-        self.times_ = times
+        errors, failures = zip(*(self._errors(fold, times) for fold in folds), strict=True)
+        where = f"{type(self).__name__} (never chosen where so)"
+        warn_of([(np.inf, failure) for failure in failures], where, "time")
+        self.mse_path_, self.times_ = np.stack(errors, axis=-1), times
         average = np.average(self.mse_path_, axis=-1, weights=[fold.share for fold in folds])
+        if np.isnan(average).all():
+            raise InputError(
+                "times: must include a finite one, or limits that are certified in every fold, got "
+                f"{self.times!r}. Add a time, or take a larger tol ({self.tol:g})."
+            )
         # The first, so the earliest, where several do equally well.
-        self.time_ = float(times[int(np.argmin(average))])
+        self.time_ = float(times[int(np.nanargmin(average))])
         self._stop_at(samples, self.time_)
         return self
 
-    def _errors(self, fold: Fold, times: FloatArray) -> FloatArray:
-        """Mean squared error on the part left out, at each time."""
+    def _errors(self, fold: Fold, times: FloatArray) -> tuple[FloatArray, str | None]:
+        """Mean squared error on the part left out, at each time; NaN for a limit that failed."""
         samples = fold.samples()
-        along = zip(*self._flows(samples).coefficients(times), strict=True)
+        coefs, intercepts, failure = self._flows(samples).coefficients(times, throw=False)
         keep = 0 if samples.single else slice(None)
-        return np.array([fold.mse(Linear(coef[keep], b[keep])) for coef, b in along])
+        mse = np.array(
+            [fold.mse(Linear(w[keep], b[keep])) for w, b in zip(coefs, intercepts, strict=True)]
+        )
+        if failure is not None:
+            mse[-1] = np.nan
+        return mse, failure

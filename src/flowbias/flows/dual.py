@@ -25,6 +25,8 @@ from flowbias.problem import InputError
 # Trial points of an implicit step may leave the dual domain (depth > 2) or overflow (depth 2). A
 # predictor this far above anything the flow visits makes the step fail and be retried shorter.
 _BEYOND = 1e3
+# Rates whose inverses, times the square root of the tightest tolerance, are normal doubles.
+_FASTEST = 1e300
 # Change of w'(z) that counts as one natural length of the dual.
 _GROWTH = 2.0
 
@@ -103,8 +105,11 @@ class DualCoordinates(Coordinates):
         w'(z) changes by a factor: whichever comes first.
         """
         pull = self.velocity(0.0, self.start)
-        stiffness = float(np.abs(self.jacobian(0.0, self.start)).sum(axis=1).max())
-        length, drift = self._natural_length(), float(np.abs(pull @ self.fit.rows).max())
+        with np.errstate(over="ignore", invalid="ignore"):
+            stiffness = float(np.abs(self.jacobian(0.0, self.start)).sum(axis=1).max())
+            drift = float(np.abs(pull @ self.fit.rows).max())
+        _check_rate(max(stiffness, drift))
+        length = self._natural_length()
         size = length / float(self.fit.column_lengths.max())
         duration = length / drift if drift > 0.0 else np.inf
         if stiffness > 0.0:
@@ -140,6 +145,14 @@ class DualCoordinates(Coordinates):
         model: Any = self.model
         weights: Parameters = model.parameters(state @ self.fit.rows)
         return weights
+
+
+def _check_rate(rate: float) -> None:
+    if not rate < _FASTEST:
+        raise InputError(
+            f"X: must leave the rates of the flow, of the order of X^2 w', below {_FASTEST:g}, got "
+            f"{rate:.1e}. Divide X and y by a common factor u: the same flow, u^2 times slower."
+        )
 
 
 def _ordinary(value: float) -> float:

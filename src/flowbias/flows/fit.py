@@ -19,7 +19,7 @@ from flowbias._typing import FloatArray
 from flowbias.limits.reachable import reachable
 from flowbias.limits.routes import HasPotential
 from flowbias.potentials import Provides
-from flowbias.problem import Regression
+from flowbias.problem import Regression, row_lengths
 
 # Residual, relative to the terms it is a difference of, below which the flow stands still: two
 # digits above rounding.
@@ -77,8 +77,7 @@ def fit_of(problem: Regression, initial: FloatArray, reached: FloatArray | None)
         best = reached if lift is None else lift.T @ reached
     # Where P y = 0 the start is what residuals are compared to; where both are, nothing moves.
     size = extended.length(best) or extended.length(rows @ initial - best) or 1.0
-    lengths = np.sqrt(np.einsum("ij,ij->j", rows, rows))
-    return Fit(rows, target, best, lift, size, lengths)
+    return Fit(rows, target, best, lift, size, row_lengths(rows.T))
 
 
 def _independent_rows(

@@ -31,10 +31,11 @@ from flowbias.flows.loss import loss_constant
 from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
 from flowbias.limits import limit
 from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems._shown import matrix_facts, matrix_panels
+from flowbias.matrix_problems.lifted_solution import LiftedSolution
 from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problem import InputError
-from flowbias.solution import LiftedSolution, matrix_facts, matrix_panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,9 +17,10 @@ from flowbias.flows.gram import Compression, LiftedFit
 from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
 from flowbias.limits import limit
 from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems._shown import matrix_facts
+from flowbias.matrix_problems.lifted_solution import LiftedSolution
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problem import InputError
-from flowbias.solution import LiftedSolution, matrix_facts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,6 +62,11 @@ class LiftedTrajectory:
     def M(self) -> FloatArray:  # noqa: N802  (the matrix, as in the papers)
         """U V^T at each t, (len(t), d, m)."""
         return self._compression.product(self._states)
+
+    @property
+    def w(self) -> FloatArray:
+        """M, as the predictor of every other flow is called."""
+        return self.M
 
     @cached_property
     def loss(self) -> FloatArray:

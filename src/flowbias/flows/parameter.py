@@ -88,6 +88,8 @@ class ParameterCoordinates(Coordinates):
         # Weights grow by factors from their start: the smallest one must be followed as well.
         return float(sizes.min()) if sizes.size else 1.0, self._natural_time()
 
+    # What leaves the double range is refused at the end.
+    @np.errstate(over="ignore", invalid="ignore")
     def _natural_time(self) -> float:
         """Time in which either the weights or their velocity change by about their own size."""
         speed = self.velocity(0.0, self.start)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -18,6 +18,7 @@ import scipy.optimize
 from flowbias import _extended as extended
 from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates.certificate import certify
+from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.limits.reachable import Reachable, reachable
 from flowbias.potentials import L1
 from flowbias.problem import InputError, Regression, as_regression
@@ -45,28 +46,36 @@ def pursue(problem: Regression, potential: L1, *, tol: float) -> Solution:
     """`basis_pursuit` on a checked problem, for weights that may differ between the signs."""
     started = time.perf_counter()
     sides = Sides.of(potential, problem.X.shape[1])
-    reach = reachable(problem, np.isfinite(sides.positive), np.isfinite(sides.negative))
-    w, dual, steps = _vertex(reach, sides)
-    w, dual = _sharpened(problem, reach, sides, w, dual)
-    dual = _inside_box(problem.X, sides, dual)
+    only = _only_choice(problem, sides)
+    solution = None if only is None else _certified(problem, potential, sides, only, tol, started)
+    if solution is not None and solution.status.ok:
+        return solution
+    return _certified(problem, potential, sides, _searched(problem, sides), tol, started)
+
+
+def _certified(
+    problem: Regression, potential: L1, sides: Sides, found: _Found, tol: float, started: float
+) -> Solution:
+    w, distance = found.w, found.reach.distance
+    dual = _inside_box(problem.X, sides, found.dual)
     pull = sides.pull(problem.X.T @ dual)
     support = np.abs(w) > ON_SUPPORT * np.abs(w).max(initial=0.0)
     margin = 1.0 - float(np.abs(pull[~support]).max(initial=0.0))
-    unique = is_only_minimizer(problem, pull, support)
     certificate = certify(problem.X, problem.y, w, dual, potential, tol=tol)
     status = Status.STALLED
     if certificate.ok:
-        status = Status.PROJECTED if reach.distance > 0 else Status.CERTIFIED
+        unique = is_only_minimizer(problem, pull, support)
+        status = Status.PROJECTED if distance > 0 else Status.CERTIFIED
         status = status if unique else Status.NOT_UNIQUE
     return Solution(
         w=w,
         dual=dual,
         status=status,
-        route="linear program (HiGHS)",
+        route=found.route,
         certificate=certificate,
-        stats=Stats(0, steps, time.perf_counter() - started),
+        stats=Stats(0, found.steps, time.perf_counter() - started),
         potential=potential,
-        distance=reach.distance,
+        distance=distance,
         details={"dual_margin": margin},
     )
 
@@ -96,6 +105,37 @@ class Sides:
     def pull(self, z: FloatArray) -> FloatArray:
         """z in units of the cost it pays for: +-1 where an entry is free to grow."""
         return z / self.towards(z)
+
+
+class _Found(NamedTuple):
+    """A minimizer, its dual, and how they were found."""
+
+    w: FloatArray
+    dual: FloatArray
+    reach: Reachable
+    steps: int
+    route: str
+
+
+def _only_choice(problem: Regression, sides: Sides) -> _Found | None:
+    """The one predictor that the data leave, where they leave no more and its sides are open."""
+    constraint = only_predictor(problem)
+    if constraint is None:
+        return None
+    w = constraint.target
+    cost = np.where(w == 0.0, 0.0, sides.towards(w))
+    if not np.isfinite(cost).all():
+        return None
+    dual = dual_of(constraint, problem.X, cost * np.sign(w))
+    reach = Reachable(constraint, None, constraint.distance)
+    return _Found(w, dual, reach, 0, "the only predictor")
+
+
+def _searched(problem: Regression, sides: Sides) -> _Found:
+    reach = reachable(problem, np.isfinite(sides.positive), np.isfinite(sides.negative))
+    w, dual, steps = _vertex(reach, sides)
+    w, dual = _sharpened(problem, reach, sides, w, dual)
+    return _Found(w, dual, reach, steps, "linear program (HiGHS)")
 
 
 def _vertex(reach: Reachable, sides: Sides) -> tuple[FloatArray, FloatArray, int]:

@@ -69,7 +69,12 @@ def flow_response(
     ((2, 1), True)
     """
     time = _read_time(t)
-    problem = weighted_rows(X, y, fit_intercept).problem
+    rows = weighted_rows(X, y, fit_intercept)
+    if not rows.moves:
+        n, d = rows.X.shape
+        still = model.potential.grad_dual(np.zeros(d) + model.shift)
+        return FlowResponse(time, still, np.zeros((d, n)), float(fit_intercept))
+    problem = rows.problem
     trajectory = flow(model, problem, t=[time], loss=loss)
     fit, potential = fit_model(model, problem), model.potential
     rate = float(model.mirror_rate) * loss_constant(loss, len(problem.y))

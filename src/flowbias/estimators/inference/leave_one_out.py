@@ -17,14 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray, Mask
+from flowbias._typing import FloatArray
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.limits.routes import HasPotential
 from flowbias.problem import InputError, as_regression
-
-# Distance of a leverage from 1 below which half of the digits of y - fit are gone.
-INTERPOLATED = 1e-8
 
 
 def leave_one_out(
@@ -59,11 +56,14 @@ def check_one_can_be_left_out(n: int) -> None:
 
 def residuals_of(response: LinearResponse) -> FloatArray:
     """The leave-one-out residuals that a linear response predicts, in the units of y."""
-    interpolated = is_interpolated(response)
-    diagonal = np.where(interpolated, np.diagonal(response.dual_dy), 1.0 - response.leverage)
-    return np.where(interpolated, response.dual, response.misfit) / diagonal / response.rows.root
+    residuals = least_squares_residuals(response)
+    interpolated = response.unseen.interpolated
+    if interpolated.any():
+        dual, own = response.unit_dual, np.diagonal(response.unit_dual_dy)
+        residuals[interpolated] = (dual / own / response.rows.root)[interpolated]
+    return residuals
 
 
-def is_interpolated(response: LinearResponse) -> Mask:
-    """Samples whose own target alone decides their fit."""
-    return np.asarray(response.leverage > 1.0 - INTERPOLATED)
+def least_squares_residuals(response: LinearResponse) -> FloatArray:
+    """Those of the samples that are not interpolated, which no potential has a part in."""
+    return response.unseen.left_out(response.rows.y) / response.rows.root

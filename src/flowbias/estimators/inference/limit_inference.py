@@ -15,6 +15,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
 from flowbias._typing import FloatArray
+from flowbias.estimators.inference.bias_column import BiasColumn
 from flowbias.estimators.inference.leave_one_out import check_one_can_be_left_out, residuals_of
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.refits import refits_of
@@ -23,7 +24,6 @@ from flowbias.estimators.inference.weighted_rows import Rows
 from flowbias.estimators.intercepts.frames import Frame, frame_of
 from flowbias.estimators.mirror_frame import mirror_frame, root_weights
 from flowbias.estimators.samples import Samples, read_data
-from flowbias.problem import Regression
 
 
 class LimitInference:
@@ -72,13 +72,15 @@ class LimitInference:
         return found[0] if samples.single else found
 
     def _responses(self, frame: Frame) -> Iterator[LinearResponse]:
-        mirror = mirror_frame(frame, self.fit_intercept, self._network())
+        network = self._network()
+        mirror = mirror_frame(frame, self.fit_intercept, network)
+        model = mirror.model
+        if mirror.has_bias_column:
+            model = BiasColumn(network, model.potential)
         root = root_weights(frame)
         for y in frame.y.T:
-            rows = Rows(
-                Regression(mirror.X, y), mirror.free, frame.X_mean, root, mirror.has_bias_column
-            )
-            yield linear_response(mirror.model, rows, self.tol)
+            rows = Rows(mirror.X, y, mirror.free, frame.X_mean, root, mirror.has_bias_column)
+            yield linear_response(model, rows, self.tol)
 
 
 def _residuals(response: LinearResponse, exact: bool, tol: float) -> FloatArray:

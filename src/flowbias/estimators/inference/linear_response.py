@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy.linalg
 
 from flowbias._typing import FloatArray
+from flowbias.certificates.certificate import Certificate
+from flowbias.estimators.inference.unseen import Unseen, unseen_by
 from flowbias.estimators.inference.weighted_rows import Rows
 from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.limits.routes import HasPotential
 from flowbias.limits.solve import limit
 from flowbias.potentials import Provides
-from flowbias.problem import Constraint, InputError, Regression
+from flowbias.problem import Constraint, InputError
 from flowbias.routing import provided_by, unfitting
-from flowbias.solution import Solution, SolveError
+from flowbias.solution import Solution, SolveError, Stats, Status
 
 # How far H H^-1 may be from the identity: what is left of sixteen digits where half are lost.
 RESOLVED = 1e-6
@@ -34,8 +35,7 @@ class LinearResponse:
 
     curvature  w'(z), the diagonal of W
     lift       takes duals of the basis rows to duals nu of the samples, in the range of X
-    leverage   diagonal of d(fitted)/dy, intercept included: 1 where sample i is interpolated
-               whatever its target
+    unseen     what neither X nor the intercept can do to the samples
     """
 
     model: HasPotential
@@ -43,15 +43,16 @@ class LinearResponse:
     solution: Solution
     curvature: FloatArray
     lift: FloatArray
-    leverage: FloatArray
-
-    @property
-    def problem(self) -> Regression:
-        return self.rows.problem
+    unseen: Unseen
 
     @property
     def constraint(self) -> Constraint:
-        return self.rows.problem.constraint
+        return self.rows.constraint
+
+    @property
+    def degrees_of_freedom(self) -> int:
+        """trace d(fitted)/dy, intercept included."""
+        return len(self.rows.y) - self.unseen.dimension
 
     @cached_property
     def _inverse_and_error(self) -> tuple[FloatArray, float]:
@@ -86,37 +87,65 @@ class LinearResponse:
         constraint = self.constraint
         if constraint.to_data is None:
             return np.asarray(self.dual / constraint.row_scale)
-        return np.asarray(constraint.apply(self.problem.X.T @ self.dual))  # orthonormal rows
+        return np.asarray(constraint.apply(self.rows.X.T @ self.dual))  # orthonormal rows
 
     @cached_property
-    def dual_dy(self) -> FloatArray:
-        """d nu/dy = H^+, (n, n)."""
-        return np.asarray(self.lift @ self.inverse @ self.lift.T)
+    def unit(self) -> FloatArray:
+        """The size of nu_i per sample: squares of nu and of d nu/dy would leave the doubles."""
+        size = np.abs(self.lift).max(axis=1, initial=0.0)
+        return np.where(size > 0.0, size, 1.0)
+
+    @cached_property
+    def unit_lift(self) -> FloatArray:
+        return np.asarray(self.lift / self.unit[:, None])
+
+    @property
+    def unit_dual(self) -> FloatArray:
+        """nu_i / unit_i."""
+        return np.asarray(self.dual / self.unit)
+
+    @cached_property
+    def unit_dual_dy(self) -> FloatArray:
+        """d nu/dy = H^+, row i divided by unit_i, (n, n)."""
+        return np.asarray(self.unit_lift @ self.inverse @ self.lift.T)
 
     @cached_property
     def dw_dy(self) -> FloatArray:
         """(d, n)."""
-        moved = self.inverse @ self.lift.T
-        rises = np.stack([self.constraint.adjoint(column) for column in moved.T], axis=1)
-        return np.asarray(self.curvature[:, None] * rises)
-
-    @cached_property
-    def misfit(self) -> FloatArray:
-        """y - X w - b e; zero for an interpolator."""
-        return np.asarray(self.problem.y - self.problem.X @ self.solution.w)
+        rows, row_scale = self.constraint.rows, self.constraint.row_scale
+        # Basis rows have unit length: the units of X enter once, through the lift.
+        rises = rows.T @ (row_scale[:, None] * self.inverse)
+        return np.asarray((self.curvature[:, None] * rises) @ self.lift.T)
 
 
 def linear_response(model: HasPotential, rows: Rows, tol: float = 1e-10) -> LinearResponse:
     """The limit of `model` on the rows and its linear response."""
     if Provides.POTENTIAL not in provided_by(model):
         raise unfitting(model, "provide POTENTIAL", "Its limit has no derivative of this form.")
-    problem = rows.problem
-    solution: Solution = limit(model, problem, tol=tol)
+    solution = _limit(model, rows, tol)
     _check_moves_both_ways(model, solution)
-    lift, leverage = _lift_and_leverage(rows)
-    z = np.asarray(model.shift + problem.X.T @ solution.dual)
+    unseen = unseen_by(rows)
+    z = np.asarray(model.shift + rows.X.T @ solution.dual)
     curvature = np.broadcast_to(model.potential.hess_dual(z), solution.w.shape)
-    return LinearResponse(model, rows, solution, curvature, lift, leverage)
+    return LinearResponse(model, rows, solution, curvature, _lift(rows, unseen), unseen)
+
+
+def _limit(model: HasPotential, rows: Rows, tol: float) -> Solution:
+    """Of the rows; where nothing is left of X, gradient flow stays where it starts."""
+    if rows.moves:
+        solution: Solution = limit(model, rows.X, rows.y, tol=tol)
+        return solution
+    n, d = rows.X.shape
+    return Solution(
+        w=model.potential.grad_dual(np.zeros(d) + model.shift),
+        dual=np.zeros(n),
+        status=Status.CERTIFIED,
+        route="nothing to learn: X is zero",
+        certificate=Certificate(0.0, 0.0, 0.0, 0.0, tol),
+        stats=Stats(0, 0, 0.0),
+        potential=model.potential,
+        shift=model.shift,
+    )
 
 
 def _check_moves_both_ways(model: HasPotential, solution: Solution) -> None:
@@ -130,25 +159,21 @@ def _check_moves_both_ways(model: HasPotential, solution: Solution) -> None:
         )
 
 
-def _lift_and_leverage(rows: Rows) -> tuple[FloatArray, FloatArray]:
-    """The map from basis duals to sample duals in the range of X, and the hat matrix' diagonal."""
-    problem, constraint = rows.problem, rows.problem.constraint
-    n, free = len(problem.y), int(rows.free is not None)
-    if constraint.to_data is None:
-        return np.diag(constraint.row_scale), np.ones(n)
-    lift = constraint.to_data
-    if lift.shape[1] == n - free:
-        return rows.projected(lift), np.ones(n)
-    left, values, _ = scipy.linalg.svd(problem.X, full_matrices=False)
-    left = left[:, values > max(problem.X.shape) * np.finfo(float).eps * values[0]]
-    return left @ (left.T @ lift), np.square(left).sum(axis=1) + rows.free_leverage
+def _lift(rows: Rows, unseen: Unseen) -> FloatArray:
+    """The map from basis duals to sample duals in the range of X."""
+    lift = rows.constraint.to_data
+    if lift is None:
+        return np.diag(rows.constraint.row_scale)
+    return rows.projected(lift - unseen.misfit(lift))
 
 
 def _inverse(constraint: Constraint, curvature: FloatArray) -> tuple[FloatArray, float]:
     """(A W A^T)^-1, and how far its product with A W A^T is from the identity."""
+    identity = np.eye(len(constraint.target))
+    if not len(identity):
+        return identity, 0.0
     with np.errstate(all="ignore"):
         system = NormalEquations(constraint, curvature, Effort())
-        identity = np.eye(len(constraint.target))
         inverse = np.stack([system.solve(column) for column in identity], axis=1)
         products = [constraint.apply(curvature * constraint.adjoint(v)) for v in inverse.T]
         error = float(np.abs(np.stack(products, axis=1) - identity).max())

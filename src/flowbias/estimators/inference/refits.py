@@ -4,7 +4,8 @@ Without sample i the dual has nu_i = 0. One of the solver's own Newton methods g
 
     on the dual alone         from the linear prediction, where w'(z) hardly changes on the way (the
                               kernel side), and for any potential whose dual map has no known form
-    in weights and slacks     while nu_i is taken away (`withdrawal`), elsewhere at depth 2 and D
+    in weights and slacks     while nu_i is taken away (`withdrawal`), elsewhere at depth 2 and D; a
+                              trained bias is one weight more (`bias_branch`)
     from scratch              where neither arrives, or the full fit has no resolved response
 
 The first two solve their linear systems with the factor of the full fit (`older_factor`). Each
@@ -25,18 +26,16 @@ from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.leave_one_out import (
     check_one_can_be_left_out,
-    is_interpolated,
-    residuals_of,
+    least_squares_residuals,
 )
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
-from flowbias.estimators.inference.warm_newton import FINISHES, Finish, Prediction
+from flowbias.estimators.inference.warm_newton import Finish, Prediction, finish_of
 from flowbias.estimators.inference.weighted_rows import weighted_rows
-from flowbias.estimators.intercepts.centring import without
+from flowbias.estimators.intercepts.centring import centred
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.routes import HasPotential
 from flowbias.limits.solve import limit
 from flowbias.problem import Constraint, as_regression
-from flowbias.routing import first_fitting
 from flowbias.solution import Solution
 
 if TYPE_CHECKING:
@@ -109,13 +108,11 @@ def leave_one_out_refits(
 
 def refits_of(response: LinearResponse, tol: float) -> Refits:
     """The refits that start from a linear response; from scratch where doubles show none."""
-    n, finish = len(response.problem.y), None
-    residuals, wanted = np.zeros(n), np.arange(n)
-    if response.is_resolved:
-        residuals, wanted = residuals_of(response), np.flatnonzero(is_interpolated(response))
-        finish = first_fitting(response.model, FINISHES).prepare(response)
+    residuals = least_squares_residuals(response)
+    finish = finish_of(response) if response.is_resolved else None
+    n = len(residuals)
     costs, from_scratch = [Effort() for _ in range(n)], np.zeros(n, dtype=bool)
-    for i in wanted:
+    for i in np.flatnonzero(response.unseen.interpolated):
         refit = _Refit(response, int(i), tol, costs[i])
         w, from_scratch[i] = refit.limit(finish)
         residuals[i] = refit.residual(w)
@@ -173,15 +170,17 @@ class _Refit:
 
     def __init__(self, response: LinearResponse, i: int, tol: float, effort: Effort) -> None:
         self.response, self.i, self.tol, self.effort = response, i, tol, effort
-        problem, free = response.problem, response.rows.free
-        self.X, self.y = np.delete(problem.X, i, axis=0), np.delete(problem.y, i)
-        self.x, self.target = problem.X[i], float(problem.y[i])
+        rows, free = response.rows, response.rows.free
+        self.X, self.y = np.delete(rows.X, i, axis=0), np.delete(rows.y, i)
+        self.x, self.target = rows.X[i], float(rows.y[i])
         if free is not None:
             # The samples that remain have an intercept, or centre, of their own.
             e = np.delete(free, i)
             share = free[i] / float(e @ e)
             self.x, self.target = self.x - share * (e @ self.X), self.target - share * (e @ self.y)
-            self.X, self.y = without(e, self.X), without(e, self.y)
+            column = e[:, None]
+            self.X = column * centred(self.X / column, e**2)[0]
+            self.y = e * centred(self.y[:, None] / column, e**2)[0][:, 0]
 
     def residual(self, w: FloatArray) -> float:
         return float(self.target - self.x @ w) / float(self.response.rows.root[self.i])
@@ -189,7 +188,7 @@ class _Refit:
     def limit(self, finish: Finish | None) -> tuple[FloatArray, bool]:
         """On the samples that remain, certified; and whether it had to be from scratch."""
         response = self.response
-        if len(response.constraint.target) == 1 and is_interpolated(response)[self.i]:
+        if len(response.constraint.target) == 1:
             # Nothing is left to fit: the flow stays where it starts.
             resting = np.zeros_like(response.solution.w) + response.model.shift
             return response.model.potential.grad_dual(resting), False
@@ -204,10 +203,11 @@ class _Refit:
         """The limit from the full fit, if Newton's method gets there."""
         response, potential = self.response, self.response.model.potential
         shift = response.model.shift
-        t = response.lift[self.i]
+        t = response.unit_lift[self.i]
         remaining = Remaining.orthogonal_to(t)
-        column, diagonal = response.inverse @ t, response.dual_dy[self.i, self.i]
-        predicted = response.basis_dual - response.dual[self.i] / diagonal * column
+        column = response.inverse @ t
+        diagonal = float(t @ column)
+        predicted = response.basis_dual - response.unit_dual[self.i] / diagonal * column
         # H^-1 on what remains, by taking out one row and column of the whole inverse.
         inverse = response.inverse - np.outer(column, column) / diagonal
         inverse = remaining.restrict(remaining.restrict(inverse).T)

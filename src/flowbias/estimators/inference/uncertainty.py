@@ -12,12 +12,14 @@
                          around its value at the noiseless y, to first order. Not its bias.
 
 The noise level comes from leave-one-out residuals nu_i / (H^-1)_ii. If y were noise alone their
-variance would be sigma^2 sum_j (H^-1)_ij^2 / (H^-1)_ii^2, hence
+variance would be sigma^2 sum_j (H^-1)_ij^2 / (H^-1)_ii^2, and the squared misfit of samples fitted
+by least squares sigma^2 (n - rank) on average, hence
 
-    sigma^2 = mean of  nu_i^2 / sum_j (H^-1)_ij^2
+    sigma^2 = (||y - fit||^2 + sum_i nu_i^2 / sum_j (H^-1)_ij^2) / (n - rank + interpolated)
 
-What the other samples cannot tell about sample i counts as noise: an upper estimate where y has
-signal. Samples fitted by least squares enter as misfit_i^2 / (1 - leverage_i), the usual estimate.
+with i over the interpolated samples: the usual estimate for over-determined data, a mean of squares
+for an interpolator. What the other samples cannot tell about sample i counts as noise: an upper
+estimate where y has signal.
 """
 
 from __future__ import annotations
@@ -28,16 +30,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias import _extended as extended
 from flowbias._drawing import picture, stems
 from flowbias._html import facts
 from flowbias._typing import FloatArray
-from flowbias.estimators.inference.leave_one_out import is_interpolated
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.weighted_rows import weighted_rows
-from flowbias.estimators.intercepts.frames import as_array
 from flowbias.limits.routes import HasPotential
 from flowbias.models.lifted_input import as_float, shown
-from flowbias.problem import InputError
+from flowbias.problem import InputError, checked_array, row_lengths
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,8 +66,13 @@ class Uncertainty:
 
     def prediction_error(self, X: Any) -> FloatArray:
         """Standard error of X w + b, one per row of X; the noise of a new y is not part of it."""
-        moved = as_array(X) @ self._dw_dy + self._db_dy
-        return np.asarray(self.sigma * np.linalg.norm(moved, axis=1))
+        rows, d = checked_array("X", X, 2), len(self.w_error)
+        if rows.shape[1] != d:
+            raise InputError(
+                f"X: must have {d} columns, one per coefficient, got shape {rows.shape}. "
+                "Pass samples with the features of the fit."
+            )
+        return np.asarray(self.sigma * row_lengths(rows @ self._dw_dy + self._db_dy))
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """The standard error of each coefficient; on `ax` if given, written to `path` if given."""
@@ -118,15 +124,16 @@ def uncertainty(
 def uncertainty_of(response: LinearResponse, sigma: float | None = None) -> Uncertainty:
     """The uncertainty that follows from a linear response."""
     level = noise_level(response) if sigma is None else _read_sigma(sigma)
-    shares = np.einsum("ij,ji->j", response.problem.X, response.dw_dy)
+    shares = np.einsum("ij,ji->j", response.rows.X, response.dw_dy)
     dw_dy, db_dy = response.rows.coefficients_and_intercept(response.dw_dy)
     return Uncertainty(
-        w_error=level * np.linalg.norm(dw_dy, axis=1),
-        intercept_error=level * float(np.linalg.norm(db_dy)),
+        w_error=level * row_lengths(dw_dy),
+        intercept_error=level * extended.length(db_dy),
         sigma=level,
-        degrees_of_freedom=float(response.leverage.sum()),
-        carriers=float(shares.sum() ** 2 / np.square(shares).sum()),
-        gain=float(np.linalg.norm(dw_dy)),
+        degrees_of_freedom=float(response.degrees_of_freedom),
+        # No share at all: nothing is left of X, and no coordinate carries anything.
+        carriers=float(shares.sum() ** 2 / (np.square(shares).sum() or 1.0)),
+        gain=extended.length(dw_dy),
         _dw_dy=dw_dy,
         _db_dy=db_dy,
     )
@@ -134,14 +141,19 @@ def uncertainty_of(response: LinearResponse, sigma: float | None = None) -> Unce
 
 def noise_level(response: LinearResponse) -> float:
     """sigma from the leave-one-out residuals: right on average where y is noise alone."""
-    interpolated = is_interpolated(response)
-    gain = np.square(response.dual_dy).sum(axis=1)
-    variance = np.where(interpolated, gain, 1.0 - response.leverage)
-    return float(
-        np.sqrt(
-            np.mean(np.square(np.where(interpolated, response.dual, response.misfit)) / variance)
-        )
-    )
+    unseen, y = response.unseen, response.rows.y
+    told, count = unseen.misfit(y), unseen.dimension
+    alone = unseen.interpolated
+    if alone.any():
+        if response.rows.free is not None and len(y) == 1:
+            raise InputError(
+                "sigma: must be given where a single sample is centred, got None. Nothing is left "
+                "of it to tell the noise; pass sigma, more samples, or no intercept."
+            )
+        gain = row_lengths(response.unit_dual_dy[alone])
+        told = np.append(told, response.unit_dual[alone] / gain)
+        count += int(alone.sum())
+    return extended.length(told) / float(np.sqrt(count))
 
 
 def _read_sigma(sigma: Any) -> float:

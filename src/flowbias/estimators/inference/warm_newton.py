@@ -7,12 +7,14 @@ not (whoever calls it certifies), or None where the prediction is no place to st
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from flowbias import _extended as extended
 from flowbias._typing import FloatArray
+from flowbias.estimators.inference.bias_branch import with_bias
 from flowbias.estimators.inference.linear_response import LinearResponse
 from flowbias.estimators.inference.older_factor import OlderFactor
 from flowbias.estimators.inference.withdrawal import Withdrawal
@@ -21,13 +23,14 @@ from flowbias.limits.interior_point import State
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
 from flowbias.limits.routes import (
-    MAX_GENERAL_STEPS,
     RESIDUAL,
+    HasPotential,
     exponential_sides,
     power_sides,
 )
 from flowbias.potentials import Provides
 from flowbias.problem import Constraint
+from flowbias.routing import first_fitting
 
 Finished: TypeAlias = tuple[FloatArray, FloatArray]  # w and the dual of the constraint's rows
 
@@ -47,6 +50,8 @@ Finish: TypeAlias = Callable[[Prediction, Effort], Finished | None]
 NEARLY_LINEAR = 1.1
 # Newton steps on the dual; beyond so many a solve from scratch is cheaper.
 MAX_WARM_STEPS = 20
+# A refit may ask for another bias than the full fit; a larger room costs digits of w.
+BIAS_ROOM = 4.0
 # Of a weight that a trial point may ask for: its exponential is a double.
 LARGEST_LOG = 700.0
 
@@ -59,8 +64,20 @@ class Preparation:
     prepare: Callable[[LinearResponse], Finish]
 
 
+def finish_of(response: LinearResponse) -> Finish:
+    """The one that fits the network best, trained bias or not."""
+    return first_fitting(_network(response), FINISHES).prepare(response)
+
+
+def _network(response: LinearResponse) -> HasPotential:
+    """The model without its trained bias."""
+    potential: Any = response.model.potential
+    network: HasPotential = potential.features if response.rows.has_bias_column else response.model
+    return network
+
+
 def _on_the_dual(
-    response: LinearResponse, max_steps: int, only_if_easy: bool
+    response: LinearResponse, only_if_easy: bool
 ) -> Callable[[Prediction, Effort], Finished]:
     model = response.model
 
@@ -68,7 +85,7 @@ def _on_the_dual(
         systems = OlderFactor(ahead.inverse.dot)
         newton = DualNewton(ahead.constraint, model.potential, model.shift, effort, systems)
         newton.move_to(ahead.dual)
-        newton.run(tol=RESIDUAL, max_steps=max_steps, only_if_easy=only_if_easy)
+        newton.run(tol=RESIDUAL, max_steps=MAX_WARM_STEPS, only_if_easy=only_if_easy)
         return newton.w, newton.dual
 
     return finish
@@ -76,51 +93,73 @@ def _on_the_dual(
 
 def _in_branches(response: LinearResponse, rich: RichProblem) -> Finish:
     """In weights and slacks along the way to the limit, or on the dual where that is cheaper."""
-    potential, branches, law = response.model.potential, rich.branches, rich.response
+    potential: Any = response.model.potential
+    branches, law = rich.branches, rich.response
+    mass, unit = rich.mass, rich.dual_unit
     rise = response.constraint.adjoint(response.basis_dual)
     z = np.asarray(response.model.shift + rise)
-    slack = branches.cost - branches.signed(rise / rich.dual_unit)
+    origin = np.zeros_like(rise)  # what weights are counted from
+    if response.rows.has_bias_column:
+        stiffness = float(potential.bias.weights) * mass / unit
+        origin[-1] = -_room_for_bias(response) / mass
+        branches, law = with_bias(branches, law, stiffness, -origin[-1])
+    slack = branches.cost - branches.signed(rise / unit)
     weight = np.exp(np.minimum(law.log_weight(slack), LARGEST_LOG))
-    on_the_dual = _on_the_dual(response, MAX_WARM_STEPS, only_if_easy=True)
+    on_the_dual = _on_the_dual(response, only_if_easy=True)
 
     def finish(ahead: Prediction, effort: Effort) -> Finished | None:
-        constraint, unit = ahead.constraint, rich.dual_unit
+        constraint = ahead.constraint
         moved = constraint.adjoint(ahead.dual)
         if float(potential.hess_growth(z, np.abs(moved - rise)).max()) <= NEARLY_LINEAR:
             return on_the_dual(ahead, effort)
         withdrawal = Withdrawal(
-            constraint.with_target(constraint.target / rich.mass),
+            constraint.with_target(constraint.target / mass - constraint.apply(origin)),
             branches,
             law,
             branches.signed(rise - constraint.adjoint(ahead.start)) / unit,
-            OlderFactor((ahead.inverse * (rich.mass / unit)).dot),
+            OlderFactor((ahead.inverse * (mass / unit)).dot),
             effort,
         )
         state = withdrawal.followed(State(weight, slack, ahead.start / unit))
         if state is None:
             return None
-        return rich.mass * branches.difference(state.weight), unit * state.dual
+        return mass * (branches.difference(state.weight) + origin), unit * state.dual
 
     return finish
 
 
+def _room_for_bias(response: LinearResponse) -> float:
+    """A multiple of what the bias would be if it fitted the targets alone, and of what it is."""
+    constraint, bias = response.constraint, float(response.solution.w[-1])
+    column = constraint.row_scale * constraint.rows[:, -1]
+    alone = extended.length(constraint.target) / extended.length(column)
+    return BIAS_ROOM * (alone + abs(bias)) or 1.0
+
+
+def _of_network(response: LinearResponse) -> tuple[Constraint, HasPotential, int]:
+    """The constraint without the bias' column, the network and its number of coordinates."""
+    d = response.rows.X.shape[1] - response.rows.has_bias_column
+    constraint = response.constraint
+    return replace(constraint, rows=constraint.rows[:, :d]), _network(response), d
+
+
 def _exponential(response: LinearResponse) -> Finish:
-    potential: Any = response.model.potential
-    plus, minus = exponential_sides(response.model, response.problem.X.shape[1])
-    rich = exponential_problem(response.constraint, plus, minus, potential.rate)
+    constraint, network, d = _of_network(response)
+    potential: Any = network.potential
+    rich = exponential_problem(constraint, *exponential_sides(network, d), potential.rate)
     return _in_branches(response, rich)
 
 
 def _power(response: LinearResponse) -> Finish:
-    potential: Any = response.model.potential
-    plus, minus = power_sides(response.model, response.problem.X.shape[1])
+    constraint, network, d = _of_network(response)
+    potential: Any = network.potential
     depth, unit = potential.depth, potential.log_unit
-    rich = power_problem(response.constraint, plus, minus, depth, unit, Effort())
+    rich = power_problem(constraint, *power_sides(network, d), depth, unit, Effort())
     return _in_branches(response, rich)
 
 
 def _general(response: LinearResponse) -> Finish:
-    return _on_the_dual(response, MAX_GENERAL_STEPS, only_if_easy=False)
+    return _on_the_dual(response, only_if_easy=False)
 
 
 #: The most special first.

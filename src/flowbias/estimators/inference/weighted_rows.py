@@ -9,18 +9,19 @@ moves when a sample is dropped; the condition <e, nu> = 0 does not.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.intercepts.centring import without
-from flowbias.problem import InputError, Regression, as_regression, checked_array
+from flowbias.estimators.intercepts.centring import centred, without
+from flowbias.problem import Constraint, InputError, Regression, as_regression, checked_array
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Weighted rows with the free column projected out.
+    """Weighted rows X and their targets y with the free column projected out.
 
     free             e, or None where no column is free
     x_mean           (weighted) means of the columns of X, 0 without a free column
@@ -28,11 +29,30 @@ class Rows:
     has_bias_column  whether the last column of X is that of a trained bias
     """
 
-    problem: Regression
+    X: FloatArray
+    y: FloatArray
     free: FloatArray | None
     x_mean: FloatArray
     root: FloatArray
     has_bias_column: bool = False
+
+    @property
+    def moves(self) -> bool:
+        """Whether gradient flow leaves its start: centring may leave nothing of X."""
+        return bool(self.X.any())
+
+    @cached_property
+    def problem(self) -> Regression:
+        return Regression(self.X, self.y)
+
+    @cached_property
+    def constraint(self) -> Constraint:
+        """`A w = b`; of no rows at all where X is zero."""
+        if self.moves:
+            return self.problem.constraint
+        n, d = self.X.shape
+        none = np.zeros(0)
+        return Constraint(np.zeros((0, d)), none, none, to_data=np.zeros((n, 0)))
 
     def projected(self, values: FloatArray) -> FloatArray:
         """`values` (n, ...) less what the free column can do."""
@@ -46,24 +66,18 @@ class Rows:
             return dw_dy, np.zeros_like(self.root)
         return dw_dy, self.free / float(self.free @ self.free) - self.x_mean @ dw_dy
 
-    @property
-    def free_leverage(self) -> FloatArray:
-        """What the free column adds to the diagonal of the hat matrix."""
-        if self.free is None:
-            return np.zeros_like(self.root)
-        return np.square(self.free) / float(self.free @ self.free)
-
 
 def weighted_rows(X: Any, y: Any, fit_intercept: bool, sample_weight: Any = None) -> Rows:
     """Data as they are fitted."""
     _check_is_flag(fit_intercept)
     given = as_regression(X, y)
     root = _root_of(sample_weight, len(given.y))
-    rows, targets = given.X * root[:, None], given.y * root
+    column = root[:, None]
     if not fit_intercept:
-        return Rows(Regression(rows, targets), None, np.zeros(rows.shape[1]), root)
-    x_mean = root @ rows / float(root @ root)
-    return Rows(Regression(without(root, rows), without(root, targets)), root, x_mean, root)
+        return Rows(column * given.X, root * given.y, None, np.zeros(given.X.shape[1]), root)
+    X, x_mean = centred(given.X, root**2)
+    y, _ = centred(given.y[:, None], root**2)
+    return Rows(column * X, root * y[:, 0], root, x_mean, root)
 
 
 def _check_is_flag(fit_intercept: Any) -> None:

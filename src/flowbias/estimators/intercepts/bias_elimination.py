@@ -46,8 +46,9 @@ INSIDE = 1.0 - 1e-9
 EDGE = -1.0 + np.finfo(np.float64).eps
 # The root is wanted to the last digits that its function has.
 LAST_BIT, LAST_DIGIT = 1e-300, 1e-15
-# Halvings from the largest double down to the last bit: a step of h may lie anywhere between.
-MOST_HALVINGS = 2100
+# Evaluations of h, each a limit, and their steps: several times what a root that doubles resolve
+# takes. Beyond, the search ends where it is, for the certificate to judge.
+MOST_TRIALS, MOST_STEPS = 200, 3000
 # Share of the bracket tried first.
 FIRST_TRIAL = 2.0**-10
 # Shift of an exponential dual tried first: it multiplies weights by e.
@@ -78,10 +79,9 @@ class _Family(NamedTuple):
 def eliminate_bias(
     network: MirrorModel, problem: Regression, effort: Effort
 ) -> tuple[FloatArray, FloatArray]:
-    """(w, b) and the dual of the rows of problem.X = [X, e]."""
-    projected = problem.constraint.projected
-    y = problem.y if projected is None else projected
-    return _Elimination(network, problem.X[:, :-1], problem.X[:, -1], y, effort).solve()
+    """(w, b) and the dual of the rows of problem.X = [X, e], which can fit problem.y."""
+    X, e = problem.X[:, :-1], problem.X[:, -1]
+    return _Elimination(network, X, e, problem.y, effort).solve()
 
 
 class _Elimination:
@@ -93,6 +93,7 @@ class _Elimination:
         self.family = FAMILIES[needed]
         column = e[:, None]
         rest, target = (column * centred(part / column, e**2)[0] for part in (X, y[:, None]))
+        self.trials = 0
         self.data = Regression(rest, target[:, 0]) if rest.any() else None
         self.direction, self.reach = self._direction()
 
@@ -119,6 +120,7 @@ class _Elimination:
     @np.errstate(over="ignore", invalid="ignore")
     def excess(self, t: float) -> float:
         """h(t); not finite where a start is so biased that its limit leaves the double range."""
+        self.trials += 1
         w, _ = self.at(t)
         own = t * float(self.e @ self.e) / self.network.mirror_rate
         return float(self.e @ (self.y - self.X @ w)) - own
@@ -139,8 +141,11 @@ class _Elimination:
 
     def _root(self, first: float, end: float) -> float:
         """The root of h between 0 and `end`, where first = h(0)."""
+        before = self.effort.steps
 
         def h(t: float) -> float:
+            if self.trials >= MOST_TRIALS or self.effort.steps - before >= MOST_STEPS:
+                return 0.0
             # Out of the double range means beyond the root; as far on the other side as h(0), for
             # want of a better guess.
             excess = self.excess(t)
@@ -165,7 +170,7 @@ class _Elimination:
                 high,
                 xtol=LAST_BIT,
                 rtol=LAST_DIGIT,
-                maxiter=MOST_HALVINGS,
+                maxiter=MOST_TRIALS,
                 full_output=True,
                 disp=False,
             )

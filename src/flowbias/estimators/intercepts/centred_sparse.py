@@ -36,10 +36,12 @@ class CentredBlock(DenseBlock):
         return self.block.adjoint(dual) - np.multiply.outer(self.m, self.e @ dual)
 
     def gram(self, weights: FloatArray, row_scale: FloatArray) -> FloatArray:
-        e = row_scale * self.e
-        across = np.outer(row_scale * self.block.apply(weights * self.m), e)
+        # Means in units of the largest: their squares may leave the double range.
+        size = float(np.abs(self.m).max()) or 1.0
+        m, e = self.m / size, row_scale * (size * self.e)
+        across = np.outer(row_scale * self.block.apply(weights * m), e)
         total = self.block.gram(weights, row_scale) - across - across.T
-        return total + float(weights @ self.m**2) * np.outer(e, e)
+        return total + float(weights @ m**2) * np.outer(e, e)
 
 
 class CentredSparseDesign(Design):

@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
 
 from flowbias._typing import FloatArray
 from flowbias.designs import SMALL
 from flowbias.estimators.intercepts.centred_sparse import CentredSparseDesign
+from flowbias.estimators.intercepts.centring import CANCELLED
 from flowbias.estimators.intercepts.centring import centred as less_mean
 from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.estimators.samples import Samples, is_sparse
@@ -89,9 +92,11 @@ def _contrasts(rows: FloatArray, root_weight: FloatArray | None) -> FloatArray:
 class LargeFrame(Frame):
     """X is a design, centred without being filled."""
 
+    varies: bool = True
+
     @property
     def moves(self) -> bool:
-        return bool(np.any(self.samples.X.data))
+        return self.varies
 
 
 @dataclass(frozen=True)
@@ -148,10 +153,20 @@ def centred(samples: Samples) -> Frame:
 
 def _centred_large(samples: Samples) -> Frame:
     weight = np.ones(len(samples.y)) if samples.weight is None else samples.weight
-    mean = np.asarray(weight @ samples.X) / weight.sum()
+    varies = _varying(samples.X)
+    # Constant columns are left out, not turned into rounding.
+    kept = samples.weighted(samples.X) @ scipy.sparse.diags_array(varies.astype(np.float64))
+    mean = np.where(varies, np.asarray(weight @ samples.X) / weight.sum(), 0.0)
     y, y_mean = _centred_outputs(samples)
-    X = CentredSparseDesign(samples.weighted(samples.X), np.sqrt(weight), mean)
-    return LargeFrame(samples, X, y, mean, y_mean)
+    X = CentredSparseDesign(kept, np.sqrt(weight), mean)
+    return LargeFrame(samples, X, y, mean, y_mean, bool(varies.any()))
+
+
+def _varying(X: Any) -> NDArray[np.bool_]:
+    """Which columns of a sparse X differ between samples by more than rounding."""
+    highest, lowest = (extreme.toarray().ravel() for extreme in (X.max(axis=0), X.min(axis=0)))
+    size = np.maximum(np.abs(highest), np.abs(lowest))
+    return np.asarray(highest - lowest > CANCELLED * size)
 
 
 def _centred_outputs(samples: Samples) -> tuple[FloatArray, FloatArray]:
