@@ -223,13 +223,23 @@ def test_the_rules_allow(module, source):
     assert faults_in(module, source) == []
 
 
-def test_importing_flowbias_loads_no_heavy_package():
-    heavy = sorted(ONLY_INSIDE_FUNCTIONS | {"torch"})
+def loaded_by(program: str) -> set[str]:
+    """The modules that a fresh Python has loaded at the end of a program."""
     program = (
-        f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r}); import flowbias; "
-        f"assert flowbias.__file__, 'flowbias has no __init__.py'; "
-        f"print(*[name for name in {heavy!r} if name in sys.modules])"
+        f"import sys; sys.path.insert(0, {str(SOURCE.parent)!r}); {program}; print(*sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert run.stdout.split() == []
+    return set(run.stdout.split())
+
+
+def test_importing_flowbias_loads_only_what_limits_and_flows_need():
+    loaded = loaded_by("import flowbias")
+    assert "flowbias.limits.solve" in loaded
+    assert not loaded & {*ONLY_INSIDE_FUNCTIONS, "torch", "sklearn"}
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("flowbias.")}
+    assert not rooms & {name for layer in LAYERS[3:] for name in layer}
+
+
+def test_rooms_load_when_they_are_used():
+    assert "flowbias.theory.claim" in loaded_by("import flowbias; flowbias.theory.Claim")

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from flowbias import datasets, derive, experiments, kernels, nets, regime, theory
+from flowbias import datasets
 from flowbias._version import __version__ as __version__
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.flows import Trajectory, flow, gradient_descent
@@ -39,7 +39,7 @@ from flowbias.problem import InputError, Regression
 from flowbias.solution import Solution, SolveError, Status
 
 if TYPE_CHECKING:
-    from flowbias import estimators as estimators
+    from flowbias import derive, estimators, experiments, kernels, nets, regime, theory
 
 __all__ = [
     "L1",
@@ -85,8 +85,17 @@ __all__ = [
 ]
 
 
+# Each takes longer to load than all that a limit or a flow needs: only for those who use it.
+_LOADED_WHEN_USED = frozenset(
+    {"derive", "estimators", "experiments", "kernels", "nets", "regime", "theory"}
+)
+
+
 def __getattr__(name: str) -> Any:
-    # scikit-learn takes as long to load as all the rest: only for those who use it.
-    if name == "estimators":
-        return import_module("flowbias.estimators")
+    if name in _LOADED_WHEN_USED:
+        return import_module(f"flowbias.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

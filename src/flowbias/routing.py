@@ -18,18 +18,20 @@ class Needing(Protocol):
 
 RouteT = TypeVar("RouteT", bound=Needing)
 
+_LIMIT, _FLOW = "fb.limit(model, X, y)", "fb.flow(model, X, y)"
+_DESCENT = "fb.gradient_descent(model, X, y, step_size=...)"
 #: The calls that take a model, by what it provides: what an error offers in place of what failed.
-CALLS: dict[Provides, str] = {
-    Provides.POTENTIAL: "fb.limit(model, X, y) and fb.flow(model, X, y)",
-    Provides.PARAMETERS: "fb.flow(model, X, y) and fb.gradient_descent(model, X, y, step_size=...)",
+CALLS: dict[Provides, tuple[str, ...]] = {
+    Provides.POTENTIAL: (_LIMIT, _FLOW),
+    Provides.PARAMETERS: (_FLOW, _DESCENT),
     Provides.GRAM: (
-        "fb.limit, fb.flow and fb.gradient_descent on data (X, Y) or on a matrix problem such as "
-        "fb.MatrixCompletion"
+        "fb.limit, fb.flow or fb.gradient_descent on data (X, Y) or on a matrix problem such as "
+        "fb.MatrixCompletion",
     ),
-    Provides.NEURON: "fb.limit(model, X, y) and fb.flow(model, X, y)",
-    Provides.NEURON_SUM: "fb.limit(model, X, y) and fb.flow(model, X, y)",
-    Provides.ACTIVATED_NEURON: "fb.limit(model, X, y) and fb.flow(model, X, y)",
-    Provides.OWN_LIMIT: "fb.limit(model, X, y)",
+    Provides.NEURON: (_LIMIT, _FLOW),
+    Provides.NEURON_SUM: (_LIMIT, _FLOW),
+    Provides.ACTIVATED_NEURON: (_LIMIT, _FLOW),
+    Provides.OWN_LIMIT: (_LIMIT,),
 }
 
 #: How to come by what is missing, where there is more to say than to declare it.
@@ -39,7 +41,10 @@ REMEDIES: dict[Provides, str] = {
         "the route, since the flow of the Gram matrix is the same."
     ),
 }
-_DECLARE = "Declare it in `provides`, with the attributes that go with it."
+_DECLARE = (
+    "Declare it in `provides`, with the attributes that go with it. fb.basis_pursuit(X, y) and "
+    "fb.min_norm(X, y), the extremes, need no model."
+)
 
 
 def provided_by(model: Any) -> frozenset[Provides]:
@@ -72,7 +77,8 @@ def unfitting(model: Any, must: str, fix: str) -> InputError:
     """The error for a model that lacks what a call needs: says which calls it does fit."""
     declared = provided_by(model)
     has = ", ".join(sorted(need.name for need in declared)) or "nothing"
-    calls = "; ".join(CALLS[need] for need in Provides if need in declared and need in CALLS)
+    fitting = (call for need in Provides if need in declared for call in CALLS.get(need, ()))
+    calls = ", or ".join(dict.fromkeys(fitting))
     fits = f" Or, with this model, {calls}." if calls else ""
     return InputError(
         f"model: must {must}, got a {type(model).__name__}, which provides {has}. {fix}{fits}"

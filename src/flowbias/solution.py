@@ -6,19 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from flowbias._drawing import heat_map, picture, spectrum, stems
+from flowbias._drawing import picture, stems
 from flowbias._html import coefficients, facts, shown
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
 from flowbias.potentials import ConvexPotential
+from flowbias.problem import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from flowbias.matrix_problems.lifted_solution import LiftedSolution
+    from flowbias.matrix_problems.matrix_solution import MatrixSolution
 
 
 class Status(Enum):
@@ -63,9 +67,17 @@ class SolveError(RuntimeError):
     STALLED
     """
 
-    def __init__(self, message: str, solution: Solution | LiftedSolution) -> None:
+    def __init__(self, message: str, solution: Solution | LiftedSolution | MatrixSolution) -> None:
         super().__init__(message)
         self.solution = solution
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is made anew from `args` alone, which is the message.
+        return type(self), (str(self), self.solution)
+
+
+class UnresolvedError(ArithmeticError):
+    """A derivative that double precision does not show; `Solution.sensitivity` says of what."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +137,14 @@ class Solution:
     def sensitivity(self) -> Sensitivity:
         """Derivatives of the limit in y and in the log of the scale."""
         if self._sensitivity is None:
-            raise NotImplementedError(
-                f"route {self.route!r} has no derivative: its minimizer need not be smooth in y. "
-                "Take fb.limit at a small positive scale instead."
+            raise InputError(
+                f"solution: must come by a route that has a derivative, got {self.route!r}, whose "
+                "minimizer need not be smooth in y. Take fb.limit at a small positive scale."
             )
-        return self._sensitivity()
+        try:
+            return self._sensitivity()
+        except UnresolvedError as lost:
+            raise SolveError(str(lost), self) from lost
 
     def checked(self, throw: bool) -> Solution:
         """Itself, or SolveError where it is not certified and `throw` is set."""
@@ -173,113 +188,3 @@ class Solution:
             note=self.message,
         )
         return about + self.certificate._repr_html_()
-
-
-@dataclass(frozen=True, eq=False)
-class LiftedSolution:
-    """The limit M = U V^T of gradient flow from a product of two factors.
-
-    feasibility  ||measure(M) - reachable|| / (||reachable|| + ||measure|| ||M||_F)
-    error        estimate of ||M - limit||_F; exact routes: a few roundings of the terms of M
-    distance     of the target from what can be reached, relative to it
-    unique       whether the data alone determine the limit
-    is_rest      whether the flow comes to rest with more of an error than the data force on it
-    gram         [U; V][U; V]^T at the limit; None where no weights were followed to it
-    """
-
-    M: FloatArray
-    status: Status
-    route: str
-    feasibility: float
-    error: float
-    stats: Stats
-    distance: float = 0.0
-    unique: bool = False
-    is_rest: bool = False
-    gram: FloatArray | None = None
-    details: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def w(self) -> FloatArray:
-        """M, (d, m)."""
-        return self.M
-
-    @property
-    def message(self) -> str:
-        """The status in words, with its numbers."""
-        if self.status is Status.INTEGRATED:
-            numbers = self.status.value.format(feasibility=self.feasibility, error=self.error)
-            words = f"{numbers} ({self.route})"
-        elif self.status is Status.STALLED:
-            words = (
-                f"no limit of zero error: feasibility {self.feasibility:.1e} ({self.route}). The "
-                "flow ends at a saddle, or could not be followed to its end"
-            )
-        else:
-            words = f"certified: feasibility {self.feasibility:.1e} ({self.route})"
-        if self.distance > 0.0:
-            words += f"; the target cannot be reached (relative distance {self.distance:.1e})"
-            words += "" if self.is_rest else ": this is the least-squares limit"
-        is_known = self.unique and self.status.ok
-        return f"{words}; the data alone determine it" if is_known else words
-
-    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
-        """The matrix and its singular values, of one row or column its entries."""
-        return picture(*matrix_panels(self.M, self.status.name), path=path, ax=ax)
-
-    def _repr_html_(self) -> str:
-        return facts(
-            f"{type(self).__name__}: {self.status.name}",
-            {
-                "route": self.route,
-                **matrix_facts(self.M),
-                "feasibility": f"{self.feasibility:.1e}",
-                "error": f"{self.error:.1e}",
-                **self.details,
-                "seconds": f"{self.stats.seconds:.3g}",
-            },
-            note=self.message,
-        )
-
-    def checked(self, throw: bool) -> LiftedSolution:
-        """Itself, or SolveError where it is no limit and `throw` is set."""
-        if throw and not self.status.ok:
-            raise SolveError(self.message, self)
-        return self
-
-    def __repr__(self) -> str:
-        return (
-            f"LiftedSolution({self.message}\n"
-            f"               route={self.route}, shape={self.M.shape}, "
-            f"Frobenius norm={np.linalg.norm(self.M):.6g}, error={self.error:.1e}, "
-            f"seconds={self.stats.seconds:.3g})"
-        )
-
-
-def matrix_panels(M: FloatArray, title: str) -> tuple[Callable[[Axes], None], ...]:
-    """How a matrix is drawn: as a map and by its singular values; of one row or column as stems."""
-
-    def entries(axes: Axes) -> None:
-        axes.set_title(title)
-        stems(axes, np.ravel(M), label="entry of  M")
-
-    def mapped(axes: Axes) -> None:
-        axes.set_title(title)
-        heat_map(axes, M)
-
-    def values(axes: Axes) -> None:
-        spectrum(axes, np.asarray(np.linalg.svd(M, compute_uv=False)))
-
-    return (entries,) if min(M.shape) == 1 else (mapped, values)
-
-
-def matrix_facts(M: FloatArray) -> dict[str, str | float]:
-    """What a matrix looks like."""
-    values = np.asarray(np.linalg.svd(M, compute_uv=False))
-    rank = int(np.count_nonzero(values > 1e-6 * values.max(initial=0.0)))
-    return {
-        "shape": " x ".join(str(n) for n in M.shape),
-        "singular values above 1e-6 of the largest": f"{rank}",
-        "nuclear norm": float(values.sum()),
-        "Frobenius norm": float(np.linalg.norm(values)),
-    }

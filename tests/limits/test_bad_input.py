@@ -103,6 +103,23 @@ def test_log_scales(log_scales):
         fb.limit_path(MODEL, X, Y, log_scales=log_scales)
 
 
+def test_a_norm_is_sent_to_the_call_that_needs_no_model():
+    with pytest.raises(fb.InputError, match=r"must provide POTENTIAL.* fb\.basis_pursuit\(X, y\)"):
+        fb.limit(fb.L1(), X, Y)
+
+
+def test_calls_that_fit_a_model_are_named_once():
+    with pytest.raises(fb.InputError, match="with this model") as caught:
+        fb.limit_path(fb.Neuron(a=2.0, w=np.ones(3)), X, Y, log_scales=[0.0])
+    assert str(caught.value).count("fb.flow(model, X, y)") == 1
+
+
+def test_data_in_place_of_a_matrix_problem():
+    for solve in (fb.nuclear_norm, fb.frobenius_norm):
+        with pytest.raises(fb.InputError, match="Y: must be given with X"):
+            solve(X)
+
+
 def test_a_solve_that_cannot_be_certified_raises_or_says_so():
     rng = np.random.default_rng(0)
     A, y = rng.standard_normal((5, 20)), rng.standard_normal(5)

@@ -164,6 +164,18 @@ def test_a_narrow_net_ends_at_the_best_fit_of_its_rank():
     assert solution.distance > 0.1
 
 
+def test_the_certificate_tells_the_residual():
+    solution = limit(LinearNet(*weights(7, 2, 12)), X, Y)
+    certificate = solution.certificate
+    assert certificate.ok
+    misfit = np.linalg.norm(X @ solution.w - Y) / np.linalg.norm(Y)
+    assert_allclose(certificate.residual, misfit, rtol=0, atol=1e-14)
+    assert (certificate.error, certificate.feasibility) == (solution.error, solution.feasibility)
+    # A width of one does not fit two outputs.
+    narrow = limit(LinearNet(*weights(7, 2, 1)), X, Y, throw=False)
+    assert narrow.certificate.ok == (narrow.certificate.residual <= narrow.certificate.allowed)
+
+
 def test_the_trajectory_knows_its_limit():
     trajectory = flow(LinearNet(*weights(7, 2, 12)), X, Y)
     assert trajectory.distance_to_limit < 1e-6

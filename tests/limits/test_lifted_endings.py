@@ -9,7 +9,8 @@ from scipy.integrate import solve_ivp
 
 from flowbias.flows import flow
 from flowbias.flows.march import march
-from flowbias.limits import lifted_integration, limit
+from flowbias.limits import limit
+from flowbias.limits.products import integration
 from flowbias.limits.products.diagonal_measurements import diagonal_limit
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.matrix_problems.regression import MatrixRegression
@@ -195,7 +196,7 @@ def test_weights_that_vanish_with_their_target():
 
 
 def test_an_integrator_that_gives_up_half_way_has_no_limit(monkeypatch):
-    monkeypatch.setattr(lifted_integration, "march", partial(march, max_steps=5))
+    monkeypatch.setattr(integration, "march", partial(march, max_steps=5))
     U, V, problem, cls = random_problem(1)
     solution = limit(cls(U, V), problem, throw=False)
     assert solution.status is Status.STALLED

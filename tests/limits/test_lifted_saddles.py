@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.limits import limit, stable_manifold
+from flowbias.limits import limit
+from flowbias.limits.products import stable_manifold
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.matrix_problems.sensing import MatrixSensing

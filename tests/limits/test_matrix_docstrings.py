@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.limits import diagonal_measurements, frobenius, schatten
+from flowbias.limits import frobenius, schatten
+from flowbias.limits.products import diagonal_measurements
 
 PROBLEM = fb.MatrixSensing([[[1.0, 0.0], [0.0, 0.5]]], [1.0])
 

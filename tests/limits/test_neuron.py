@@ -274,7 +274,7 @@ def test_resting_at_zero_loss_is_no_saddle():
 def test_no_derivative_at_the_kink():
     solution = limit(0.3, [1.0, 0.5], [[1.0, 0.0]], [0.0])
     assert solution.details["a"] == 0.0
-    with pytest.raises(NotImplementedError, match="no derivative"):
+    with pytest.raises(fb.InputError, match="must come by a route that has a derivative"):
         solution.sensitivity()
 
 

@@ -8,7 +8,8 @@ from scipy.integrate import solve_ivp
 from flowbias.flows import lifted_coordinates
 from flowbias.flows.lifted import setting_of
 from flowbias.flows.lifted_coordinates import LiftedCoordinates
-from flowbias.limits import limit, second_integrator
+from flowbias.limits import limit
+from flowbias.limits.products import second_integrator
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.matrix_problems.sensing import MatrixSensing

@@ -1,5 +1,6 @@
 """Derivatives of the limit against differences of limits."""
 
+import mpmath as mp
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -65,6 +66,29 @@ def test_on_a_cone(depth):
         assert_allclose(found[:, j], (up - down) / (2 * STEP), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("log_scale", [-5.0, -20.0, -150.0, -300.0])
+def test_where_fewer_coordinates_than_samples_carry_the_fit(log_scale):
+    """dw/dy = W X^T H^-1, though H is singular to working precision: once more with 700 digits."""
+    model = fb.DiagonalNet(depth=2, log_scale=log_scale)
+    y = 2.0 * X[:, 0] - X[:, 3]
+    solution = fb.limit(model, X, y)
+    weights = model.potential.hess_dual(X.T @ solution.dual)
+    with mp.workdps(700):
+        rows, W = mp.matrix(X.tolist()), mp.diag(weights.tolist())
+        expected = np.array((W * rows.T * mp.inverse(rows * W * rows.T)).tolist(), dtype=float)
+    found = solution.sensitivity()
+    # What the normal equations may leave, times the few that a residual counts for.
+    assert_allclose(found.dw_dy, expected, atol=1e-11)
+    assert_allclose(X @ found.dw_dlog_scale, 0.0, atol=1e-11 * -log_scale)
+
+
+def test_beyond_the_double_range_it_is_refused():
+    solution = fb.limit(fb.DiagonalNet(depth=2, log_scale=-1000.0), X, X[:, 0])
+    with pytest.raises(fb.SolveError, match=r"not resolved .* Take a larger scale") as refused:
+        solution.sensitivity()
+    assert refused.value.solution is solution
+
+
 def test_extremes_have_none():
-    with pytest.raises(NotImplementedError, match="has no derivative"):
+    with pytest.raises(fb.InputError, match="solution: must come by a route that has a derivative"):
         fb.basis_pursuit(X, Y).sensitivity()

@@ -37,6 +37,28 @@ def test_gradients_in_the_scale(model):
     )
 
 
+@pytest.mark.parametrize("log_scale", [-20.0, -40.0])
+def test_gradients_where_fewer_coordinates_than_samples_carry_the_fit(log_scale):
+    # X w = y at every scale, whatever X and y: w -> <g, X w> has gradients g and g w^T - g w^T.
+    X, _ = tensors()
+    y = X.detach()[:, 0].clone().requires_grad_()
+    s = torch.tensor(log_scale, dtype=torch.float64, requires_grad=True)
+    fitted = X @ limit_layer(fb.DiagonalNet(depth=2, scale=1.0), X, y, s)
+    for i in range(3):
+        in_X, in_y, in_s = torch.autograd.grad(fitted[i], (X, y, s), retain_graph=True)
+        np.testing.assert_allclose(in_y, np.eye(3)[i], atol=1e-12)
+        np.testing.assert_allclose(in_X, 0.0, atol=1e-10)
+        np.testing.assert_allclose(in_s, 0.0, atol=1e-10)
+
+
+def test_gradients_that_doubles_do_not_show_are_refused():
+    X, _ = tensors()
+    y = X.detach()[:, 0].clone().requires_grad_()
+    w = limit_layer(fb.DiagonalNet(depth=2, log_scale=-1000.0), X, y)
+    with pytest.raises(fb.SolveError, match="not resolved"):
+        w.sum().backward()
+
+
 def test_nearly_dependent_rows():
     X, y = tensors()
     with torch.no_grad():
@@ -103,7 +125,8 @@ def refusals():
     yield "X: must be a tensor", (fb.L2(), X.detach().numpy(), y)
     yield "y: must be a tensor of real .* got torch.int64", (fb.L2(), X, torch.ones(3).long())
     yield "log_scale: must hold one number", (MODELS[1], X, y, torch.zeros(2))
-    yield "offer at_log_scale", (fb.L2(), X, y, one)
+    yield "provide SCALE", (fb.L2(), X, y, one)
+    yield "X: must be dense, got layout torch.sparse_coo", (fb.L2(), X.detach().to_sparse(), y)
     yield "provide POTENTIAL", (fb.L1(), X, y)
     yield "y: must be within reach", (one_signed, X[:2].abs(), -torch.ones(2).double())
 

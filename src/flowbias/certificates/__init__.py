@@ -1,4 +1,4 @@
-"""Proof of a limit, recomputed from the data and the answer alone: no code of the solvers."""
+"""Proof of a limit, recomputed from the data and the answer alone, by no method of the solvers."""
 
 from flowbias.certificates.certificate import Certificate, certify
 

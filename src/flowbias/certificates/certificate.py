@@ -5,9 +5,10 @@ w is the limit of gradient flow on (X, y) if and only if
     X w = P y                               (feasibility; P projects on the range of X)
     grad Q(w) = shift + X^T nu              (stationarity)
 
-and then Q(w) - <shift, w> + Q*(shift + X^T nu) = <nu, P y> (zero gap). Nothing here is shared with
-the solvers, so an error in one of them cannot certify itself. `error_bound` goes further: it bounds
-the distance to the exact limit (docs/theory/error_bound.md has the proof).
+and then Q(w) - <shift, w> + Q*(shift + X^T nu) = <nu, P y> (zero gap). The solvers share
+the potentials and the arithmetic of two doubles with this file and nothing else, so an error in one
+of them cannot certify itself. `error_bound` goes further: it bounds the distance to the exact limit
+(docs/theory/error_bound.md has the proof).
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.limits.matrix_solution import MatrixSolution
+from flowbias.certificates.spectral_certificate import certify_spectral
 from flowbias.limits.solve import check_tol
-from flowbias.limits.spectral_certificate import certify_spectral
 from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.matrix_solution import MatrixSolution
 from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.potentials import L2

@@ -4,7 +4,7 @@
 
 Clarabel solves it to about nine digits. M is then moved to the nearest matrix that satisfies the
 measurements, and nu is shrunk into the unit ball, so that both bounds hold: ||M||_* from above,
-<nu, y> from below. `flowbias.limits.spectral_certificate` measures what is left between them.
+<nu, y> from below. `flowbias.certificates.spectral_certificate` measures what is left between them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray
-from flowbias.limits.matrix_solution import MatrixSolution
-from flowbias.limits.spectral_certificate import certify_spectral
+from flowbias.certificates.spectral_certificate import certify_spectral
 from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.matrix_solution import MatrixSolution
+from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.potentials import L1
 from flowbias.problem import InputError
 from flowbias.solution import Stats, Status
@@ -71,6 +72,7 @@ def nuclear_norm(
     array([[1., 2.],
            [3., 1.]])
     """
+    problem = as_matrix_problem(problem)
     _check_size(problem)
     started = time.perf_counter()
     basis = _Basis.of(problem)

@@ -18,6 +18,7 @@ from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.interior_point import State
 from flowbias.limits.joint_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
+from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.limits.reachable import Reachable, reachable, run_off
 from flowbias.limits.refined_dual import asked_for, inside_domain
 from flowbias.limits.rich_regime import (
@@ -73,6 +74,17 @@ class Route:
     derivatives: Callable[[Reachable, Any, FloatArray], Sensitivity] = sensitivity
     #: what may still make a point pass that the certificate does not
     repair: Callable[[HasPotential, Regression, Effort, Point], Point] | None = None
+
+
+def without_choice(model: HasPotential, problem: Regression) -> Point | None:
+    """The one predictor that the data leave, where they leave no more."""
+    constraint = only_predictor(problem)
+    if constraint is None:
+        return None
+    w = constraint.target
+    dual = dual_of(constraint, problem.X, model.potential.grad(w) - model.shift)
+    reach = Reachable(constraint, None, constraint.distance)
+    return Point(w, dual, "the only predictor", reach)
 
 
 def _easily(model: HasPotential, reach: Reachable, effort: Effort) -> DualNewton | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -13,19 +13,24 @@ from flowbias._drawing import curves, picture
 from flowbias._html import coefficients, shown, some, table
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.designs import Design, design_of
-from flowbias.limits.blocks.limit import Warm, block_limit
+from flowbias.limits.blocks.limit import BlockFound, BlockLimits
+from flowbias.limits.blocks.scales import Past
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import HasPotential
-from flowbias.limits.scale_descent import Found, Rescalable, in_turn, total
+from flowbias.limits.scale_descent import IN_MEMORY, Found, Rescalable, in_turn, total
 from flowbias.limits.solve import check_size, limit_with_state
+from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError, Regression, as_regression
-from flowbias.routing import unfitting
+from flowbias.routing import provided_by, unfitting
 from flowbias.solution import Solution, Stats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+#: models at their log-scales
+Starts: TypeAlias = Iterable[tuple[float, HasPotential]]
 
 
 @dataclass(frozen=True)
@@ -117,62 +122,41 @@ def limit_path(
            [0.088, 0.456],
            [0.   , 0.5  ]])
     """
-    try:
-        rescaled = model.at_log_scale
-    except AttributeError:
+    if Provides.SCALE not in provided_by(model):
         raise unfitting(
             model,
-            "offer at_log_scale(log_scale)",
+            "offer at_log_scale(log_scale) and declare SCALE",
             "Take fb.limit of one model per scale, or pass a model such as "
             "fb.DiagonalNet(depth=2, scale=1.0).",
-        ) from None
+        )
     scales = read_real("log_scales", log_scales, "Pass natural logarithms.")
     if scales.ndim != 1 or scales.size == 0 or not np.isfinite(scales).all():
         raise InputError(
             f"log_scales: must be a non-empty list of finite numbers, got shape {scales.shape}. "
             "Pass natural logarithms, for example np.linspace(7, -690, 100)."
         )
+    starts = ((log_scale, model.at_log_scale(log_scale)) for log_scale in map(float, scales))
     design = design_of(X)
     solved = (
-        _in_memory(rescaled, as_regression(X, y), scales, tol)
+        _in_memory(starts, as_regression(X, y), tol)
         if design is None
-        else _over_blocks(rescaled, design, y, scales, tol)
+        else _over_blocks(starts, design, y, tol)
     )
-    return LimitPath(scales, tuple(solution.checked(throw) for solution in solved))
+    return LimitPath(scales, tuple(solution.checked(throw) for solution, _ in solved))
 
 
-def _in_memory(
-    rescaled: Callable[[float], HasPotential], problem: Regression, scales: FloatArray, tol: float
-) -> Iterator[Solution]:
-    """The limits one after the other, each from a prediction of its normalized state."""
-    starts = ((log_scale, rescaled(log_scale)) for log_scale in map(float, scales))
-    factored = problem.constraint.factorizations
-
+def _in_memory(starts: Starts, problem: Regression, tol: float) -> Iterator[Found]:
     def attempt(model: HasPotential, warm: WarmStart | None) -> Found:
         return limit_with_state(model, problem, tol=tol, warm=warm)
 
-    return (solution for solution, _ in in_turn(attempt, starts, factored))
+    return in_turn(attempt, starts, problem.constraint.factorizations, IN_MEMORY)
 
 
-def _over_blocks(
-    rescaled: Callable[[float], HasPotential],
-    design: Design,
-    y: Any,
-    scales: FloatArray,
-    tol: float,
-) -> Iterator[Solution]:
-    """The limits one after the other, each from the dual along the secant in log_scale."""
-    history: list[tuple[float, Warm]] = []
-    for log_scale in map(float, scales):
-        model = rescaled(log_scale)
+def _over_blocks(starts: Starts, design: Design, y: Any, tol: float) -> Iterator[BlockFound]:
+    solver = BlockLimits(design, y, tol=tol, progress=False)
+
+    def attempt(model: HasPotential, past: Past | None) -> BlockFound:
         check_size(model, design.d, tol)
-        warm = None
-        if history:
-            (before_scale, before), (last_scale, warm) = history[0], history[-1]
-            if last_scale != before_scale:
-                ahead = (log_scale - last_scale) / (last_scale - before_scale)
-                unit = np.exp(before.log_unit - warm.log_unit)
-                warm = replace(warm, m=warm.m + ahead * (warm.m - unit * before.m))
-        solution, state = block_limit(model, design, y, tol=tol, progress=False, warm=warm)
-        yield solution
-        history = [*history[-1:], (log_scale, state)]
+        return solver.limit(model, past)
+
+    return in_turn(attempt, starts, 0, solver.guide)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from flowbias.limits.matrix_solution import MatrixSolution
+from flowbias.certificates.spectral_certificate import certify_spectral
 from flowbias.limits.products.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.solve import limit
-from flowbias.limits.spectral_certificate import certify_spectral
 from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.matrix_solution import MatrixSolution
 from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.models.lifted_input import as_float, shown
 from flowbias.potentials import Hypentropy

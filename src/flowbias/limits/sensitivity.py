@@ -9,13 +9,17 @@ is a matrix.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray
-from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.limits.reachable import Reachable
+from flowbias.limits.weighted_inverse import WeightedInverse
 from flowbias.potentials import JointPotential, Potential
+from flowbias.problem import Regression
 from flowbias.solution import Sensitivity
 
 
@@ -23,18 +27,26 @@ def sensitivity(reach: Reachable, potential: Potential, z: FloatArray) -> Sensit
     """Both derivatives of the limit at the dual point z."""
     constraint = reach.constraint
     curvature = reach.restrict(potential.hess_dual(z))
-    system = NormalEquations(constraint, curvature, Effort())
+    answer = WeightedInverse(constraint, curvature)
     targets = constraint.target_derivative()
-    moves = [
-        reach.embed(curvature * constraint.adjoint(system.solve(target))) for target in targets.T
-    ]
-    dw_dy = np.stack(moves, axis=1)
+    dw_dy = np.stack([reach.embed(answer.apply(target)) for target in targets.T], axis=1)
     drift = potential.scale_derivative(z)
     if drift is None:
         return Sensitivity(dw_dy, None)
     drift = reach.restrict(drift)
-    correction = system.solve(constraint.apply(drift))
-    return Sensitivity(dw_dy, reach.embed(drift - curvature * constraint.adjoint(correction)))
+    return Sensitivity(dw_dy, reach.embed(drift - answer.apply(constraint.apply(drift))))
+
+
+def at_limit(
+    derivatives: Callable[[Reachable, Any, FloatArray], Sensitivity],
+    reach: Reachable,
+    model: Any,
+    problem: Regression,
+    dual: FloatArray,
+) -> Sensitivity:
+    """Either kind at the dual point of a limit of `model`."""
+    z = np.asarray(model.shift + problem.X.T @ dual)
+    return derivatives(reach, model.potential, z)
 
 
 def joint_sensitivity(reach: Reachable, potential: JointPotential, z: FloatArray) -> Sensitivity:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, overload
 
 import numpy as np
@@ -12,18 +13,20 @@ import numpy as np
 from flowbias._threads import threads_for
 from flowbias.certificates.certificate import certify
 from flowbias.designs import design_of
-from flowbias.limits.blocks.limit import block_limit
+from flowbias.limits.blocks.limit import BlockLimits
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.routes import ROUTES, HasPotential, Point, Route
-from flowbias.limits.scale_descent import Attempt, Found, from_larger_scales
+from flowbias.limits.routes import ROUTES, HasPotential, Point, Route, without_choice
+from flowbias.limits.scale_descent import IN_MEMORY, Found, or_last_resort
+from flowbias.limits.sensitivity import at_limit
+from flowbias.matrix_problems.lifted_solution import LiftedSolution
 from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression, as_regression, check_dual
 from flowbias.routing import first_fitting, provided_by
-from flowbias.solution import LiftedSolution, Sensitivity, Solution, Stats, Status
+from flowbias.solution import Solution, Stats, Status
 
 
 @overload
@@ -81,7 +84,8 @@ def limit(
     if design is None:
         return family.solve(model, X, y, tol).checked(throw)
     check_size(model, design.d, tol)
-    return block_limit(model, design, y, tol=tol, progress=progress)[0].checked(throw)
+    solver = BlockLimits(design, y, tol=tol, progress=progress)
+    return solver.limit(model)[0].checked(throw)
 
 
 def _potential_limit(model: HasPotential, X: Any, y: Any, tol: float) -> Solution:
@@ -149,15 +153,27 @@ def limit_with_state(
 ) -> Found:
     """`limit`, and the state from which a nearby scale can start."""
     check_model(model, problem, tol)
+    if (only := _without_choice(model, problem, tol)) is not None:
+        return only, None
 
     def attempt(start: HasPotential, warm: WarmStart | None) -> Found:
         return _attempted(start, problem, tol, warm)
 
-    found = attempt(model, warm)
-    if found[0].status.ok:
-        return found
-    last_resort = first_fitting(model, LAST_RESORTS).try_again
-    return last_resort(model, found, attempt, problem.constraint.factorizations)
+    factored = problem.constraint.factorizations
+    return or_last_resort(model, attempt(model, warm), attempt, factored, IN_MEMORY)
+
+
+def _without_choice(model: HasPotential, problem: Regression, tol: float) -> Solution | None:
+    """The certified limit where the data leave one predictor only, and it can be proved."""
+    started = time.perf_counter()
+    effort = Effort(factorizations=problem.constraint.factorizations + 1)
+    with threads_for(problem.X), np.errstate(all="ignore"):
+        point = without_choice(model, problem)
+        if point is None:
+            return None
+        route, seconds = first_fitting(model, ROUTES), time.perf_counter() - started
+        solution = _certified(model, problem, route, point, effort, seconds, tol)
+    return solution if solution.status.ok else None
 
 
 def _attempted(
@@ -181,24 +197,6 @@ def _attempted(
         return solution, point.state
 
 
-@dataclass(frozen=True)
-class LastResort:
-    """What is left to try for models whose limit has stalled."""
-
-    needs: frozenset[Provides]
-    try_again: Callable[[Any, Found, Attempt, int], Found]
-
-
-def _give_up(model: Any, stalled: Found, attempt: Attempt, of_data: int) -> Found:
-    return stalled
-
-
-LAST_RESORTS = (
-    LastResort(frozenset({Provides.SCALE}), from_larger_scales),
-    LastResort(frozenset(), _give_up),
-)
-
-
 def check_tol(tol: float) -> None:
     """A tolerance is a positive number."""
     try:
@@ -207,7 +205,7 @@ def check_tol(tol: float) -> None:
         positive = False
     if not positive:
         raise InputError(
-            f"tol: must be a positive number, got {tol!r}. The default 1e-10 suits most problems."
+            f"tol: must be a positive number, got {tol!r}. Leave it out for the default."
         )
 
 
@@ -257,10 +255,6 @@ def _certified(
     if certificate.ok:
         status = Status.PROJECTED if reach.distance > 0 else Status.CERTIFIED
 
-    def derivatives() -> Sensitivity:
-        z = np.asarray(shift + problem.X.T @ dual)
-        return route.derivatives(reach, potential, z)
-
     return Solution(
         w=point.w,
         dual=dual,
@@ -271,5 +265,6 @@ def _certified(
         potential=potential,
         shift=shift,
         distance=reach.distance,
-        _sensitivity=derivatives,
+        # Not a closure: solutions travel between processes.
+        _sensitivity=partial(at_limit, route.derivatives, reach, model, problem, dual),
     )

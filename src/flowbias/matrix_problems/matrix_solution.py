@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from flowbias._drawing import picture
 from flowbias._html import facts
 from flowbias._typing import FloatArray
-from flowbias.solution import SolveError, Stats, Status, matrix_facts, matrix_panels
+from flowbias.matrix_problems._shown import matrix_facts, matrix_panels
+from flowbias.solution import SolveError, Stats, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -52,6 +53,11 @@ class MatrixSolution:
     details: dict[str, float] = field(default_factory=dict)
 
     @property
+    def w(self) -> FloatArray:
+        """M, as the predictor of every other solution is called."""
+        return self.M
+
+    @property
     def singular_values(self) -> FloatArray:
         return np.asarray(np.linalg.svd(self.M, compute_uv=False))
 
@@ -71,8 +77,7 @@ class MatrixSolution:
     def checked(self, throw: bool) -> MatrixSolution:
         """Itself, or SolveError where it is not certified and `throw` is set."""
         if throw and not self.status.ok:
-            failed: Any = self
-            raise SolveError(self.message, failed)
+            raise SolveError(self.message, self)
         return self
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:

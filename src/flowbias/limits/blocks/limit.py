@@ -3,73 +3,104 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from flowbias._threads import threads_for
-from flowbias._typing import FloatArray
 from flowbias.certificates.block_certificate import certify_design
 from flowbias.designs import Design
 from flowbias.designs.coordinates import Coordinates
 from flowbias.limits.blocks.newton import BlockNewton
 from flowbias.limits.blocks.progress import watching
 from flowbias.limits.blocks.rows import Rows, rows_of
+from flowbias.limits.blocks.scales import Past, Reached, is_hidden, least_norm, predicted, ways_down
 from flowbias.limits.normal_equations import Effort
+from flowbias.limits.routes import HasPotential
+from flowbias.limits.scale_descent import FoundOf, Guide, History, Scaled, or_last_resort, total
 from flowbias.problem import InputError, checked_outputs
 from flowbias.solution import Sensitivity, Solution, Stats, Status
 
+# What to do where no start helps.
+TOO_SMALL = (
+    "at this scale rounding of the dual hides the limit: pass X as an array of doubles, for which "
+    "the dense solver has no such end, or take a larger scale"
+)
 
-@dataclass(frozen=True)
-class Warm:
-    """What the limit at one scale knows that helps at the next."""
-
-    rows: Rows
-    m: FloatArray
-    log_unit: float
+BlockFound: TypeAlias = FoundOf[Reached]
 
 
-def block_limit(
-    model: Any, design: Design, y: Any, *, tol: float, progress: bool, warm: Warm | None = None
-) -> tuple[Solution, Warm]:
-    """The limit of a separable potential on a design, and what a nearby scale can start from."""
-    outputs = checked_outputs(y, design.n)
-    potential, shift = model.potential, model.shift
-    coordinates = Coordinates(potential, shift, design.d)
-    started = time.perf_counter()
-    effort = Effort()
-    with (
-        threads_for(np.broadcast_to(0.0, design.dense_shape)),
-        watching(progress, tol) as watch,
-        np.errstate(all="ignore"),
-    ):
-        if warm is None:
-            rows, start = rows_of(design, outputs, coordinates), None
+class BlockLimits:
+    """The limits of separable potentials on one design: its rows are made independent once."""
+
+    def __init__(self, design: Design, y: Any, *, tol: float, progress: bool) -> None:
+        self.design, self.outputs = design, checked_outputs(y, design.n)
+        self.tol, self.progress = tol, progress
+        self.rows: Rows | None = None
+        self.size = 1.0
+        # A way down ends with the first scale that is not certified: that bounds what it costs.
+        self.guide = Guide(_last_two, self._ways_down, worth_trying=np.inf)
+
+    def limit(self, model: HasPotential, past: Past | None = None) -> BlockFound:
+        """The limit, and what a nearby scale can start from; from larger scales if need be."""
+        solution, state = found = self._attempt(model, past)
+        if not solution.status.ok and is_hidden(model.potential, self.size):
+            return replace(solution, route=f"{solution.route}; {TOO_SMALL}"), state
+        if not solution.status.ok and past:
+            cold, state = self._attempt(model, None)
+            found = replace(cold, stats=total([solution.stats, cold.stats])), state
+        return or_last_resort(model, found, self._attempt, 0, self.guide)
+
+    def _ways_down(self, model: Scaled, here: float) -> Iterator[list[float]]:
+        return ways_down(model, here, self.size)
+
+    def _rows(self, coordinates: Coordinates, effort: Effort) -> Rows:
+        if self.rows is None:
+            self.rows = rows_of(self.design, self.outputs, coordinates)
+            self.size = least_norm(self.rows)
             effort.factorizations += 1
-        else:
-            rows, start = warm.rows, np.exp(warm.log_unit - potential.log_unit) * warm.m
-        newton = BlockNewton(design, coordinates, rows, effort, watch)
-        point = newton.run(start)
-        w, dual = newton.predictor(point), rows.dual(point.m)
-        seconds = time.perf_counter() - started
-        certificate = certify_design(design, outputs, w, dual, potential, shift, tol=tol)
-    status = Status.STALLED
-    if certificate.ok:
-        status = Status.PROJECTED if rows.distance > 0 else Status.CERTIFIED
-    solution = Solution(
-        w=w,
-        dual=dual,
-        status=status,
-        route=f"dual Newton over blocks ({design.kind})",
-        certificate=certificate,
-        stats=Stats(effort.factorizations, effort.steps, seconds),
-        potential=potential,
-        shift=shift,
-        distance=rows.distance,
-        _sensitivity=_no_sensitivity,
-    )
-    return solution, Warm(rows, point.m, potential.log_unit)
+        return self.rows
+
+    def _attempt(self, model: HasPotential, past: Past | None) -> BlockFound:
+        design, potential, shift = self.design, model.potential, model.shift
+        coordinates = Coordinates(potential, shift, design.d)
+        started = time.perf_counter()
+        effort = Effort()
+        with (
+            threads_for(np.broadcast_to(0.0, design.dense_shape)),
+            watching(self.progress, self.tol) as watch,
+            np.errstate(all="ignore"),
+        ):
+            rows = self._rows(coordinates, effort)
+            newton = BlockNewton(design, coordinates, rows, effort, watch)
+            point = newton.run(predicted(past, potential, self.size) if past else None)
+            w, dual = newton.predictor(point), rows.dual(point.m)
+            seconds = time.perf_counter() - started
+            certificate = certify_design(
+                design, self.outputs, w, dual, potential, shift, tol=self.tol
+            )
+        status = Status.STALLED
+        if certificate.ok:
+            status = Status.PROJECTED if rows.distance > 0 else Status.CERTIFIED
+        solution = Solution(
+            w=w,
+            dual=dual,
+            status=status,
+            route=f"dual Newton over blocks ({design.kind})",
+            certificate=certificate,
+            stats=Stats(effort.factorizations, effort.steps, seconds),
+            potential=potential,
+            shift=shift,
+            distance=rows.distance,
+            _sensitivity=_no_sensitivity,
+        )
+        return solution, Reached(point.m, potential) if status.ok else None
+
+
+def _last_two(history: History[Reached], log_scale: float) -> Past:
+    return [reached for _, reached in history]
 
 
 def _no_sensitivity() -> Sensitivity:

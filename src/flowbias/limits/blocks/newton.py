@@ -39,6 +39,8 @@ ROUNDING = 1e-12
 PATIENCE = 2
 RESTING = 1e-5
 MAX_STEPS = 200
+# A warm start that needs more than this was not warm.
+MAX_WARM_STEPS = 60
 # A whole step that cuts the residual this much is in the region of quadratic convergence.
 QUADRATIC = 0.1
 
@@ -83,10 +85,12 @@ class BlockNewton:
         """The best point reached from a dual of X's rows, or from 0."""
         zero = np.zeros(len(self.rows.target))
         here = self._at(zero if start is None else start)
+        self.curvature.is_warm = start is not None
+        max_steps = MAX_STEPS if start is None else min(MAX_STEPS, MAX_WARM_STEPS)
         if not np.isfinite(here.residual):
-            here = self._at(zero)
+            here, max_steps = self._at(zero), MAX_STEPS
         best, idle, is_quadratic = here, 0, False
-        while self.effort.steps < MAX_STEPS and best.residual > RESIDUAL and idle <= PATIENCE:
+        while self.effort.steps < max_steps and best.residual > RESIDUAL and idle <= PATIENCE:
             step = self.curvature.solve(here.left, here.residual)
             reach = 1.0 if is_quadratic else self._reach(here, step)
             if not (reach > 0.0 and np.isfinite(step).all()):

@@ -23,6 +23,9 @@ FORCING = 0.1
 class Curvature(ABC):
     """H = A diag(w'(z)) A^T at the current dual."""
 
+    #: whether the dual is near its end, where a system must be solved for the residual to fall
+    is_warm: bool = False
+
     def __init__(self, design: Design, coordinates: Coordinates, rows: Rows, effort: Effort):
         self.design, self.coordinates = design, coordinates
         self.rows, self.effort = rows, effort
@@ -81,11 +84,8 @@ class ProductCurvature(Curvature):
     def solve(self, b: FloatArray, accuracy: float) -> FloatArray:
         n = len(b)
         if self.iterations >= n:
-            gram = self.design.reduce(WeightedGram(self.rows.scale), self.slope).sums[0]
-            self.precondition = factored(self.rows.matrix(gram))
-            self.effort.factorizations += 1
-            self.iterations = 0
-        x, _ = scipy.sparse.linalg.cg(
+            self._form_matrix()
+        x, unsolved = scipy.sparse.linalg.cg(
             scipy.sparse.linalg.LinearOperator((n, n), matvec=self._product, dtype=np.float64),
             b,
             rtol=min(FORCING, accuracy),
@@ -96,7 +96,19 @@ class ProductCurvature(Curvature):
             ),
             callback=self._count,
         )
+        if unsolved and self.is_warm:
+            # Fewer coordinates may carry the fit than there are rows. H is then singular to
+            # rounding, and only the ridge of its factor keeps what is left of y out of its kernel.
+            self._form_matrix()
+            x = self.precondition(b)
+            x = x + self.precondition(b - self._product(x))
         return np.asarray(x)
+
+    def _form_matrix(self) -> None:
+        gram = self.design.reduce(WeightedGram(self.rows.scale), self.slope).sums[0]
+        self.precondition = factored(self.rows.matrix(gram))
+        self.effort.factorizations += 1
+        self.iterations = 0
 
     def _count(self, _: FloatArray) -> None:
         self.iterations += 1

@@ -8,6 +8,7 @@ be. What is returned is certified against the potential, with which neither has 
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,7 +70,7 @@ def neuron_limit(model: LinearNeuron, X: Any, y: Any, tol: float) -> Solution:
             "sign_change": float(branch.sign * model.a < 0.0),
         },
         # Where a = 0 the predictor is at the kink of the potential.
-        _sensitivity=(lambda: derivatives(parts, branch)) if a != 0.0 else None,
+        _sensitivity=partial(derivatives, parts, branch) if a != 0.0 else None,
     )
 
 

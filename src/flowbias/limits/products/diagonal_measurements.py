@@ -19,10 +19,10 @@ import time
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.limits.matrix_solution import MatrixSolution
 from flowbias.limits.products.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.solve import limit
 from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.matrix_solution import MatrixSolution
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import HyperbolicPotential
 from flowbias.solution import Stats, Status

@@ -32,10 +32,11 @@ from flowbias.limits.products.fit import (
 from flowbias.limits.products.integration import IntegratedWeights, integrated_weights
 from flowbias.limits.products.stable_manifold import out_of_reach
 from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.matrix_problems.lifted_solution import FitCertificate, LiftedSolution
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import LiftedModel
-from flowbias.solution import LiftedSolution, Stats, Status
+from flowbias.solution import Stats, Status
 
 EPS = float(np.finfo(float).eps)
 # Rounding errors that may add up in a product of weights, relative to the product of their sizes.
@@ -88,7 +89,8 @@ def _solution(setting: Setting, ending: Ending, tol: float, seconds: float) -> L
     undecided = rounding_of(setting, M)
     if status is not Status.INTEGRATED:
         undecided = min(undecided, WORST_ROUNDING)
-    is_end = ending.is_rest or residual <= max(tol, undecided)
+    certificate = FitCertificate(residual, feasibility, ending.error, max(tol, undecided))
+    is_end = ending.is_rest or certificate.ok
     if not (is_end and np.isfinite(M).all()):
         status = Status.STALLED
     elif status is Status.CERTIFIED and distance > 0.0:
@@ -101,8 +103,7 @@ def _solution(setting: Setting, ending: Ending, tol: float, seconds: float) -> L
         M=M,
         status=status,
         route=ending.route,
-        feasibility=feasibility,
-        error=ending.error,
+        certificate=certificate,
         stats=Stats(0, ending.steps, seconds),
         distance=distance,
         unique=unique,

@@ -1,0 +1,140 @@
+"""The limit of a product of two factors, with what there is to prove it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flowbias._drawing import picture
+from flowbias._html import facts
+from flowbias._measures import Measure, Measured
+from flowbias._typing import FloatArray
+from flowbias.matrix_problems._shown import matrix_facts, matrix_panels
+from flowbias.solution import SolveError, Stats, Status
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class FitCertificate(Measured):
+    """That a product fits the data: a limit of zero error, with no potential to be minimized.
+
+    Which of the many fits it is rests on the route: a theorem where the status is CERTIFIED, two
+    integrations that agree where it is INTEGRATED.
+
+    residual     ||measure(M) - reachable|| / ||reachable||, at most `allowed`: the tolerance, or
+                 what the digits of M leave undecided
+    feasibility  the same relative to its terms, ||reachable|| + ||measure|| ||M||_F
+    error        estimate of ||M - limit||_F; exact routes: a few roundings of the terms of M
+    """
+
+    residual: float
+    feasibility: float
+    error: float
+    allowed: float
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """The residual is judged; the others are only known."""
+        return (
+            Measure("residual", self.residual, self.allowed),
+            Measure("feasibility", self.feasibility),
+            Measure("error, estimated", self.error),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class LiftedSolution:
+    """The limit M = U V^T of gradient flow from a product of two factors.
+
+    distance     of the target from what can be reached, relative to it
+    unique       whether the data alone determine the limit
+    is_rest      whether the flow comes to rest with more of an error than the data force on it
+    gram         [U; V][U; V]^T at the limit; None where no weights were followed to it
+
+    >>> net = fb.LinearNet.gaussian(2, 1, width=100, scale=0.1, rng=0)
+    >>> solution = fb.limit(net, [[1.0, 2.0]], [1.0])
+    >>> solution.status.name, solution.certificate.ok
+    ('CERTIFIED', True)
+    """
+
+    M: FloatArray
+    status: Status
+    route: str
+    certificate: FitCertificate
+    stats: Stats
+    distance: float = 0.0
+    unique: bool = False
+    is_rest: bool = False
+    gram: FloatArray | None = None
+    details: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def w(self) -> FloatArray:
+        """M, (d, m)."""
+        return self.M
+
+    @property
+    def feasibility(self) -> float:
+        """That of the certificate."""
+        return self.certificate.feasibility
+
+    @property
+    def error(self) -> float:
+        """That of the certificate."""
+        return self.certificate.error
+
+    @property
+    def message(self) -> str:
+        """The status in words, with its numbers."""
+        if self.status is Status.INTEGRATED:
+            numbers = self.status.value.format(feasibility=self.feasibility, error=self.error)
+            words = f"{numbers} ({self.route})"
+        elif self.status is Status.STALLED:
+            words = (
+                f"no limit of zero error: feasibility {self.feasibility:.1e} ({self.route}). The "
+                "flow ends at a saddle, or could not be followed to its end"
+            )
+        else:
+            words = f"certified: feasibility {self.feasibility:.1e} ({self.route})"
+        if self.distance > 0.0:
+            words += f"; the target cannot be reached (relative distance {self.distance:.1e})"
+            words += "" if self.is_rest else ": this is the least-squares limit"
+        is_known = self.unique and self.status.ok
+        return f"{words}; the data alone determine it" if is_known else words
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The matrix and its singular values, of one row or column its entries."""
+        return picture(*matrix_panels(self.M, self.status.name), path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        about = facts(
+            f"{type(self).__name__}: {self.status.name}",
+            {
+                "route": self.route,
+                **matrix_facts(self.M),
+                **self.details,
+                "seconds": f"{self.stats.seconds:.3g}",
+            },
+            note=self.message,
+        )
+        return about + self.certificate._repr_html_()
+
+    def checked(self, throw: bool) -> LiftedSolution:
+        """Itself, or SolveError where it is no limit and `throw` is set."""
+        if throw and not self.status.ok:
+            raise SolveError(self.message, self)
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            f"LiftedSolution({self.message}\n"
+            f"               route={self.route}, shape={self.M.shape}, "
+            f"Frobenius norm={np.linalg.norm(self.M):.6g}, error={self.error:.1e}, "
+            f"seconds={self.stats.seconds:.3g})"
+        )
