@@ -132,6 +132,15 @@ def test_a_solve_that_cannot_be_certified_raises_or_says_so():
     assert "not certified" in repr(silent)
 
 
+def test_only_where_there_is_a_scale_a_stall_speaks_of_it():
+    near = X + 1e-11 * np.eye(2, 3)
+    near[1] = near[0] + 1e-11
+    for model, speaks in ((fb.L2(), False), (fb.Hypentropy(scale=0.1), True)):
+        found = fb.limit(model, near, Y, tol=1e-30, throw=False)
+        assert found.status is fb.Status.STALLED
+        assert ("declares SCALE" in found.message) == speaks
+
+
 def test_outputs_whose_predictor_leaves_the_double_range():
     for solve in (fb.min_norm, fb.basis_pursuit):
         with pytest.raises(fb.InputError, match=r"^y: must be at most 1e\+153 times .* got 1e200"):

@@ -175,16 +175,30 @@ class LastResort:
     try_again: Callable[[Any, Any, Any, int, Guide[Any, Any]], Any]
 
 
-def _give_up(
-    model: Any, stalled: FoundOf[StateT], attempt: Any, of_data: int, guide: Guide[Any, Any]
+def _ask_for_a_scale(
+    model: HasPotential,
+    stalled: FoundOf[StateT],
+    attempt: Any,
+    of_data: int,
+    guide: Guide[Any, Any],
 ) -> FoundOf[StateT]:
+    """What has stalled, and how another model could be helped, if its potential has a scale."""
     solution, state = stalled
+    if model.potential.scale_derivative(np.zeros(1)) is None:
+        return stalled
     hint = "a model that declares SCALE, as fb.DiagonalNet does, comes down from larger scales"
     return replace(solution, route=f"{solution.route}; {hint}"), state
 
 
+def _give_up(
+    model: Any, stalled: FoundOf[StateT], attempt: Any, of_data: int, guide: Guide[Any, Any]
+) -> FoundOf[StateT]:
+    return stalled
+
+
 LAST_RESORTS = (
     LastResort(frozenset({Provides.SCALE}), from_larger_scales),
+    LastResort(frozenset({Provides.POTENTIAL}), _ask_for_a_scale),
     LastResort(frozenset(), _give_up),
 )
 
