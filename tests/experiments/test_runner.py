@@ -359,7 +359,7 @@ def test_a_check_must_be_a_check(cached):
     assert type(Check("a", "b", "c", np.bool_(True)).holds) is bool
 
 
-@pytest.mark.parametrize("name", ["", "../up", "/tmp/x", "a b", "[/b]", "UPPER"])
+@pytest.mark.parametrize("name", ["", "../up", "/up/x", "a b", "[/b]", "UPPER"])
 def test_names_are_safe_as_files(name):
     with pytest.raises(InputError, match="name: must be"):
         toy(name=name)

@@ -264,7 +264,7 @@ def test_imbalance_is_that_of_the_definition(seed, d, m, width, ratio):
     Z = np.vstack([U, V])
     size = np.linalg.norm(Z) ** 2
     full = np.sort(np.linalg.eigvalsh(U.T @ U - V.T @ V))[::-1]
-    for imbalance in (Imbalance.of_root(Z, d), Imbalance.of_gram(Z @ Z.T, d)):
+    for imbalance in (Imbalance.of_root(Z, d), Imbalance.of_root(gram_root(Z @ Z.T), d)):
         measured = imbalance.spread_plus, imbalance.spread_minus, imbalance.level
         assert_allclose(measured, by_definition(U, V), atol=1e-13 * size)
         assert len(imbalance.eigenvalues) <= min(width, d + m)
@@ -308,7 +308,7 @@ def test_balanced_weights_of_deficient_rank_keep_their_digits():
     U, V = np.eye(6), np.eye(6)
     rotation = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6)))[0]
     Z = np.vstack([U @ rotation, V @ rotation])
-    assert np.abs(Imbalance.of_gram(Z @ Z.T, 6).eigenvalues).max() < 1e-13
+    assert np.abs(Imbalance.of_root(gram_root(Z @ Z.T), 6).eigenvalues).max() < 1e-13
 
 
 # --- bad input ---------------------------------------------------------------------------------

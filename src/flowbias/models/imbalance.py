@@ -55,11 +55,6 @@ class Imbalance:
         eigenvalues.setflags(write=False)
         return cls(eigenvalues, rank, len(lower))
 
-    @classmethod
-    def of_gram(cls, gram: FloatArray, rank: int) -> Imbalance:
-        """From G = [U1; V][U1; V]^T alone."""
-        return cls.of_root(gram_root(gram), rank)
-
     @property
     def positive(self) -> FloatArray:
         """[l_1(D)]+, ..., [l_r(D)]+."""
