@@ -18,19 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.linalg
 
 from flowbias._drawing import picture, stems
 from flowbias._html import facts
-from flowbias._spectrum import EPS
 from flowbias._typing import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# Units of rounding by which an eigenvalue of a Gram matrix may be off: up to 2 were seen.
-ROUNDINGS = 8.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,17 +98,6 @@ class Imbalance:
                 "negative at most": f"{self.outputs}",
             },
         )
-
-
-def gram_root(gram: FloatArray) -> FloatArray:
-    """L with L L^T = gram, through eigenvectors; as many columns as the numerical rank.
-
-    Eigenvalues below ROUNDINGS * size * eps times the largest are rounding. Kept, they would enter
-    L by their square root: an error of 1e-8 in place of 1e-16 for weights of deficient rank.
-    """
-    values, vectors = scipy.linalg.eigh(gram)
-    kept = values > ROUNDINGS * len(gram) * EPS * values[-1]
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
 def _leading(values: FloatArray, count: int) -> FloatArray:
