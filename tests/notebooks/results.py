@@ -57,10 +57,11 @@ def of_matrices():
     single = fb.LinearNet.gaussian(20, 1, width=8, scale=0.1, rng=0)
     weights = 0.3 * np.random.default_rng(0).standard_normal((2, 20))
     sum_of_two = fb.NeuronSum(a=np.array([1.0, -0.5]), W=weights)
-    least = fb.frobenius_norm(problem)
+    least, lifted = fb.frobenius_norm(problem), fb.limit(net, problem)
     wide = fb.MatrixFactorization.gaussian((5, 4), width=10**6, scale=0.1, rng=0)
     return {
-        "lifted solution": fb.limit(net, problem),
+        "lifted solution": lifted,
+        "fit certificate": lifted.certificate,
         "neuron sum": fb.limit(sum_of_two, X, y),
         "matrix solution": least,
         "spectral certificate": least.certificate,

@@ -18,7 +18,14 @@ from tests.notebooks.results import HOSTILE, all_results
 NAMES = (
     *("solution", "projected", "certificate", "refused certificate", "path", "trajectory"),
     *("leaky trajectory", "descent", "lifted solution", "neuron sum", "matrix solution"),
-    *("spectral certificate", "lifted trajectory", "one column", "lifted descent", "imbalance"),
+    *(
+        "spectral certificate",
+        "fit certificate",
+        "lifted trajectory",
+        "one column",
+        "lifted descent",
+        "imbalance",
+    ),
     *("upper claim", "equal claim", "failed claim", "report", "diagnosis", "diagnosis by kernel"),
     *("prediction", "sweep", "monitor", "history", "training", "copies", "record"),
     *("incomplete record", "uncertainty", "refits", "kernel regime", "no kernel regime"),
@@ -139,7 +146,7 @@ def test_a_certificate_says_which_measure_fails(pages):
 
 
 def test_what_a_certificate_shows_is_what_it_judges():
-    for name in ("certificate", "refused certificate", "spectral certificate"):
+    for name in ("certificate", "refused certificate", "spectral certificate", "fit certificate"):
         certificate = all_results()[name]
         judged = [m for m in certificate.measures if m.allowed is not None]
         assert certificate.ok == all(m.value <= m.allowed for m in judged)
