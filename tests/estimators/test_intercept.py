@@ -11,7 +11,11 @@ from sklearn.linear_model import LinearRegression
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor, MinNormRegressor
 from flowbias.estimators.intercepts import trained_bias
-from flowbias.estimators.intercepts.bias_elimination import _power_start, eliminate_bias
+from flowbias.estimators.intercepts.bias_elimination import (
+    _Elimination,
+    _power_start,
+    eliminate_bias,
+)
 from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.limits.normal_equations import Effort
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
@@ -174,6 +178,15 @@ def test_a_dual_too_small_for_a_double_is_not_certified():
     # w = y / x = 1e-221 and its dual is w / x: no double.
     with pytest.raises(fb.SolveError, match="not certified"):
         ImplicitBiasRegressor(scale=0.3, fit_intercept="trained").fit([[1e120]], [-1e-101])
+
+
+@pytest.mark.parametrize("smallest", [1e-3, 1e-12])
+def test_rows_of_any_condition_can_do_what_the_bias_does(smallest):
+    # As many independent rows as samples: nothing of the ones is left beside them but rounding.
+    left, _, right = np.linalg.svd(np.random.default_rng(0).standard_normal((3, 8)))
+    rows = left @ np.diag([1.0, 1e-2, smallest]) @ right[:3]
+    task = _Elimination(DiagonalNet(2, 0.3), rows, np.ones(3), np.array([1.0, 2.0, 3.0]), Effort())
+    assert_allclose(task.direction, np.full(3, 1.0 / 3.0))
 
 
 def test_biases_whose_limits_leave_the_doubles_are_passed_in_silence():

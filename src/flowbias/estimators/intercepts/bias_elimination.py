@@ -100,7 +100,9 @@ class _Elimination:
     def _direction(self) -> tuple[FloatArray, float]:
         """nu_0 for t = 1, and the largest |t| it admits."""
         X, e = self.X, self.e
-        alone = e - X @ scipy.linalg.lstsq(X, e)[0]
+        # By a basis: the coefficients of a fit would round by the condition number of X.
+        basis = scipy.linalg.orth(X)
+        alone = e - basis @ (basis.T @ e)
         if np.linalg.norm(alone) > OUTSIDE * np.linalg.norm(e):
             # X cannot do what the bias does: along `alone` its columns see nothing at all.
             return alone / float(alone @ e), np.inf
