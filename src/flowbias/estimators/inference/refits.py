@@ -22,6 +22,7 @@ import numpy as np
 
 from flowbias._drawing import picture, stems
 from flowbias._html import facts
+from flowbias._threads import threads_for
 from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.leave_one_out import (
@@ -112,10 +113,11 @@ def refits_of(response: LinearResponse, tol: float) -> Refits:
     finish = finish_of(response) if response.is_resolved else None
     n = len(residuals)
     costs, from_scratch = [Effort() for _ in range(n)], np.zeros(n, dtype=bool)
-    for i in np.flatnonzero(response.unseen.interpolated):
-        refit = _Refit(response, int(i), tol, costs[i])
-        w, from_scratch[i] = refit.limit(finish)
-        residuals[i] = refit.residual(w)
+    with threads_for(response.rows.X):
+        for i in np.flatnonzero(response.unseen.interpolated):
+            refit = _Refit(response, int(i), tol, costs[i])
+            w, from_scratch[i] = refit.limit(finish)
+            residuals[i] = refit.residual(w)
     return Refits(
         residuals,
         np.array([cost.factorizations for cost in costs]),
