@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -23,6 +23,20 @@ if TYPE_CHECKING:
 
     from flowbias.matrix_problems.lifted_solution import LiftedSolution
     from flowbias.matrix_problems.matrix_solution import MatrixSolution
+
+
+class Proof(Protocol):
+    """What every certificate of a minimizer offers."""
+
+    @property
+    def feasibility(self) -> float: ...
+    @property
+    def stationarity(self) -> float: ...
+    @property
+    def gap(self) -> float: ...
+    @property
+    def ok(self) -> bool: ...
+    def _repr_html_(self) -> str: ...
 
 
 class Status(Enum):
@@ -54,6 +68,16 @@ class Status(Enum):
     @property
     def ok(self) -> bool:
         return self is not Status.STALLED
+
+    def words(self, proof: Proof, distance: float, steps: int) -> str:
+        """The status with its numbers, for minimizers of a potential."""
+        return self.value.format(
+            feasibility=proof.feasibility,
+            stationarity=proof.stationarity,
+            gap=proof.gap,
+            distance=distance,
+            steps=steps,
+        )
 
 
 class SolveError(RuntimeError):
@@ -123,14 +147,7 @@ class Solution:
     @property
     def message(self) -> str:
         """The status in words, with its numbers."""
-        certificate = self.certificate
-        words = self.status.value.format(
-            feasibility=certificate.feasibility,
-            stationarity=certificate.stationarity,
-            gap=certificate.gap,
-            distance=self.distance,
-            steps=self.stats.steps,
-        )
+        words = self.status.words(self.certificate, self.distance, self.stats.steps)
         # Where it stalled says why, on routes that follow a flow.
         return words if self.status.ok else f"{words} ({self.route})"
 

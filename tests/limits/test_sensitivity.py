@@ -6,6 +6,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import flowbias as fb
+from flowbias.limits.reachable import Reachable
+from flowbias.limits.sensitivity import joint_sensitivity
+from flowbias.potentials.neuron import NeuronPotential
+from flowbias.solution import UnresolvedError
 
 RNG = np.random.default_rng(5)
 X, Y = RNG.standard_normal((6, 15)), RNG.standard_normal(6)
@@ -87,6 +91,14 @@ def test_beyond_the_double_range_it_is_refused():
     with pytest.raises(fb.SolveError, match=r"not resolved .* Take a larger scale") as refused:
         solution.sensitivity()
     assert refused.value.solution is solution
+
+
+def test_a_joint_potential_that_moves_nowhere_is_refused():
+    # The dual map of a neuron with delta < 0 rests at z = 0.
+    problem = fb.Regression(X, Y)
+    reach = Reachable(problem.constraint, None, 0.0)
+    with pytest.raises(UnresolvedError, match="not resolved"):
+        joint_sensitivity(reach, NeuronPotential(-1.0), np.zeros(15))
 
 
 def test_extremes_have_none():

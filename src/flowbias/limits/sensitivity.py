@@ -13,11 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from flowbias._typing import FloatArray
 from flowbias.limits.reachable import Reachable
-from flowbias.limits.weighted_inverse import WeightedInverse
+from flowbias.limits.weighted_inverse import WeightedInverse, check_resolved
 from flowbias.potentials import JointPotential, Potential
 from flowbias.problem import Regression
 from flowbias.solution import Sensitivity
@@ -54,5 +53,9 @@ def joint_sensitivity(reach: Reachable, potential: JointPotential, z: FloatArray
     constraint = reach.constraint
     rows = constraint.rows * constraint.row_scale[:, None]
     moves = potential.hess_dual(z) @ rows.T
-    solved = scipy.linalg.solve(rows @ moves, constraint.target_derivative(), assume_a="pos")
-    return Sensitivity(np.asarray(moves @ solved), None)
+    targets = constraint.target_derivative()
+    # Symmetric and definite up to rounding, which Cholesky's method would not forgive.
+    dw_dy = np.asarray(moves @ np.linalg.lstsq(rows @ moves, targets)[0])
+    residual = np.linalg.norm(rows @ dw_dy - targets) / np.linalg.norm(targets)
+    check_resolved(float(residual))
+    return Sensitivity(dw_dy, None)

@@ -24,6 +24,16 @@ ACCURATE = 1e-12
 RESOLVED = 1e-8
 
 
+def check_resolved(residual: float) -> None:
+    """Of A v = b, relative to b."""
+    if not residual <= RESOLVED:
+        raise UnresolvedError(
+            "the derivative of the limit is not resolved in double precision (relative residual "
+            f"{residual:.1e}, allowed {RESOLVED:.0e}): fewer coordinates carry the fit than there "
+            "are samples, and the others are too small. Take a larger scale."
+        )
+
+
 class WeightedInverse:
     """G for the rows A of a constraint and the weights W."""
 
@@ -37,13 +47,7 @@ class WeightedInverse:
         v = np.asarray(self.weights * self.constraint.adjoint(self.system.solve(b)))
         if not self._residual(v, b) <= ACCURATE:
             v = self._orthogonal.apply(b)
-        residual = self._residual(v, b)
-        if not residual <= RESOLVED:
-            raise UnresolvedError(
-                "the derivative of the limit is not resolved in double precision (relative "
-                f"residual {residual:.1e}, allowed {RESOLVED:.0e}): fewer coordinates carry the "
-                "fit than there are samples, and the others are too small. Take a larger scale."
-            )
+        check_resolved(self._residual(v, b))
         return v
 
     @cached_property

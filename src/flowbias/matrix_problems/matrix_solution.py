@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,25 +12,11 @@ from flowbias._drawing import picture
 from flowbias._html import facts
 from flowbias._typing import FloatArray
 from flowbias.matrix_problems._shown import matrix_facts, matrix_panels
-from flowbias.solution import SolveError, Stats, Status
+from flowbias.solution import Proof, SolveError, Stats, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-class Proof(Protocol):
-    """What every certificate offers."""
-
-    @property
-    def feasibility(self) -> float: ...
-    @property
-    def stationarity(self) -> float: ...
-    @property
-    def gap(self) -> float: ...
-    @property
-    def ok(self) -> bool: ...
-    def _repr_html_(self) -> str: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,14 +50,7 @@ class MatrixSolution:
     @property
     def message(self) -> str:
         """The status in words, with its numbers."""
-        certificate = self.certificate
-        words = self.status.value.format(
-            feasibility=certificate.feasibility,
-            stationarity=certificate.stationarity,
-            gap=certificate.gap,
-            distance=self.distance,
-            steps=self.stats.steps,
-        )
+        words = self.status.words(self.certificate, self.distance, self.stats.steps)
         return words if self.unique is not False else f"{words}; other minimizers may exist"
 
     def checked(self, throw: bool) -> MatrixSolution:
