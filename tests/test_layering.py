@@ -242,4 +242,5 @@ def test_importing_flowbias_loads_only_what_limits_and_flows_need():
 
 
 def test_rooms_load_when_they_are_used():
-    assert "flowbias.theory.claim" in loaded_by("import flowbias; flowbias.theory.Claim")
+    program = "import flowbias as fb; [getattr(fb, name) for name in fb.__all__]"
+    assert {"flowbias.theory.claim", "flowbias.derive.report"} <= loaded_by(program)

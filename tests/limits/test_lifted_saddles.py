@@ -70,6 +70,9 @@ def test_symmetric_starts_that_do_not_fit_are_refused(model, problem):
     assert solution.status is Status.STALLED
     assert "saddle" in solution.route
     assert solution.feasibility > 1e-2
+    assert not solution.certificate.ok
+    assert_allclose(solution.certificate.residual, problem.relative_residual(solution.w))
+    assert solution.certificate.feasibility < solution.certificate.residual
 
 
 @pytest.mark.parametrize("modes", [[1], [2], [0, 2]])
