@@ -8,6 +8,7 @@ from numpy.testing import assert_allclose
 import flowbias as fb
 from flowbias.limits.reachable import Reachable
 from flowbias.limits.sensitivity import joint_sensitivity
+from flowbias.limits.weighted_inverse import WeightedInverse
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.solution import UnresolvedError
 
@@ -86,6 +87,15 @@ def test_where_fewer_coordinates_than_samples_carry_the_fit(log_scale):
     # What the normal equations may leave, times the few that a residual counts for.
     assert_allclose(found.dw_dy, expected, atol=1e-11)
     assert_allclose(rolled @ found.dw_dlog_scale, 0.0, atol=1e-11 * -log_scale)
+
+
+def test_weights_of_any_spread_in_any_order():
+    constraint = fb.Regression(X, Y).constraint
+    ascending = 10.0 ** np.linspace(-80.0, 0.0, 15)
+    for weights in (ascending, ascending[::-1], np.ones(15)):
+        inverse = WeightedInverse(constraint, weights)
+        found = np.stack([inverse.apply(unit) for unit in np.eye(6)], axis=1)
+        assert_allclose((constraint.row_scale[:, None] * X) @ found, np.eye(6), atol=1e-12)
 
 
 def test_beyond_the_double_range_it_is_refused():
