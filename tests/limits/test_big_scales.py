@@ -1,7 +1,5 @@
 """Tiny scales on big X: cold starts that stall come down from larger scales."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -10,8 +8,8 @@ import flowbias as fb
 from flowbias.limits.blocks import newton as block_newton
 from flowbias.limits.blocks import scales
 from flowbias.limits.blocks.limit import BlockLimits
-from flowbias.potentials import Provides
 from tests.limits.big_data import KINDS, data
+from tests.limits.scaled_models import Fixed, Undeclared
 
 DESCENDED = "down from larger scales"
 X, Y = data(0, n=12, d=40)
@@ -196,36 +194,11 @@ def test_no_outputs_have_a_size_of_one():
     assert solver.size == 1.0
 
 
-@dataclass(frozen=True)
-class Fixed:
-    """Says that it knows its scale, and stays where it is."""
-
-    potential: fb.potentials.Potential
-    log_scale: float
-    shift: float = 0.0
-
-    @property
-    def provides(self):
-        return self.potential.provides | {Provides.SCALE}
-
-    def at_log_scale(self, log_scale):
-        return self
-
-
 def test_a_model_that_gets_no_easier_stays_stalled(few_steps):
     model = Fixed(uniform(2, -690.0).potential, -690.0)
     found = fb.limit(model, KINDS["sparse"](X), Y, throw=False)
     assert found.status is fb.Status.STALLED
     assert found.stats.steps == cold(model, "sparse").stats.steps
-
-
-@dataclass(frozen=True)
-class Undeclared(Fixed):
-    """Has at_log_scale and does not say so."""
-
-    @property
-    def provides(self):
-        return self.potential.provides
 
 
 def test_a_path_asks_for_what_is_declared():

@@ -1,6 +1,6 @@
 """Limits that stall from a cold start: down from larger scales, or with the dual of the weights."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +11,8 @@ import flowbias as fb
 from flowbias.limits import dual_newton, newton, rich_regime, scale_descent, solve
 from flowbias.limits import interior_point as ip
 from flowbias.limits.refined_dual import asked_for
-from flowbias.potentials import Provides
 from flowbias.solution import Stats
+from tests.limits.scaled_models import Declares
 
 DESCENDED = "down from larger scales"
 REPAIRED = "dual from the weights in use"
@@ -149,22 +149,6 @@ def test_a_descent_that_stalls_is_tried_once_more_in_smaller_steps():
     top, first, again, second = (float(model.log_scale) for model in attempts.models)
     assert top == again
     assert 0.0 < top - second < 0.5 * (top - first)
-
-
-@dataclass(frozen=True)
-class Declares:
-    """A model of one's own that says it knows its scale."""
-
-    potential: fb.potentials.Potential
-    log_scale: object
-    shift: float = 0.0
-
-    @property
-    def provides(self):
-        return self.potential.provides | {Provides.SCALE}
-
-    def at_log_scale(self, log_scale):
-        return Declares(fb.Hypentropy(log_scale=log_scale), log_scale)
 
 
 def test_own_models_that_know_their_scale_descend_too():
