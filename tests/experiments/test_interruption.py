@@ -21,6 +21,16 @@ from tests.experiments.toy import toy
 record = run(toy(), preset="smoke", cache=sys.argv[1], jobs=int(sys.argv[2]))
 sys.stdout.write(record.table.digest)
 """
+# In an interpreter of its own, where nothing has started a process before.
+BLOCKED_SIGNALS = """
+import signal
+from flowbias.experiments.processes import spread
+from tests.experiments.toy import blocked_signals
+workers = list(spread(blocked_signals, range(4), 2))
+assert all(signal.SIGINT in blocked for blocked in workers), workers
+here = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+assert signal.SIGINT not in here, here
+"""
 # Long enough that a run is caught in the middle, short enough to wait for.
 SECONDS = "0.3"
 
@@ -31,15 +41,9 @@ def start(tmp_path):
     started = []
 
     def begin(jobs):
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
-            "TOY_LOG": str(tmp_path / "log"),
-            "TOY_SECONDS": SECONDS,
-        }
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(tmp_path / "cache"), str(jobs)],
-            env=environment,
+            env={**environment(), "TOY_LOG": str(tmp_path / "log"), "TOY_SECONDS": SECONDS},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -52,6 +56,10 @@ def start(tmp_path):
     for process in started:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
 
 
 def stored(tmp_path):
@@ -101,6 +109,12 @@ def test_ctrl_c_stops_at_once_and_leaves_no_process_behind(start, tmp_path, jobs
     assert 2 <= kept < COUNT + 1
     assert len(stored(tmp_path)) == kept
     assert list((tmp_path / "cache").rglob("*.tmp")) == []
+
+
+def test_ctrl_c_is_kept_from_the_workers_at_every_moment():
+    subprocess.run(
+        [sys.executable, "-c", BLOCKED_SIGNALS], env=environment(), check=True, timeout=60
+    )
 
 
 def test_workers_end_when_their_parent_was_killed(start, tmp_path):

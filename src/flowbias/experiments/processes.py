@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from multiprocessing import resource_tracker
 from typing import TypeVar
 
 Given = TypeVar("Given")
@@ -52,6 +53,8 @@ def _interrupts_kept_from_children() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # not on Windows, whose Ctrl-C works otherwise
         yield
         return
+    # It starts with the first process, and up to Python 3.13 its start lifts the block.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
