@@ -114,7 +114,8 @@ def test_changes_in_place_leave_the_gradients_alone():
     w = limit_layer(MODELS[1], X, y)
     w.mul_(2.0)
     (found,) = torch.autograd.grad(w.sum(), X)
-    np.testing.assert_array_equal(found, 2.0 * expected)
+    # Up to rounding: the order in which a product is summed goes with where its factors lie.
+    np.testing.assert_allclose(found, 2.0 * expected, rtol=1e-12)
 
 
 def refusals():

@@ -16,7 +16,7 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.limits.reachable import Reachable
-from flowbias.limits.weighted_inverse import WeightedInverse, check_resolved
+from flowbias.limits.weighted_inverse import check_resolved, weighted_inverse
 from flowbias.potentials import JointPotential, Potential
 from flowbias.problem import Regression
 from flowbias.solution import Sensitivity
@@ -26,14 +26,14 @@ def sensitivity(reach: Reachable, potential: Potential, z: FloatArray) -> Sensit
     """Both derivatives of the limit at the dual point z."""
     constraint = reach.constraint
     curvature = reach.restrict(potential.hess_dual(z))
-    answer = WeightedInverse(constraint, curvature)
-    targets = constraint.target_derivative()
-    dw_dy = np.stack([reach.embed(answer.apply(target)) for target in targets.T], axis=1)
+    found = weighted_inverse(constraint, curvature)
+    check_resolved(found.residual)
+    dw_dy = np.apply_along_axis(reach.embed, 0, found.answer @ constraint.target_derivative())
     drift = potential.scale_derivative(z)
     if drift is None:
         return Sensitivity(dw_dy, None)
     drift = reach.restrict(drift)
-    return Sensitivity(dw_dy, reach.embed(drift - answer.apply(constraint.apply(drift))))
+    return Sensitivity(dw_dy, reach.embed(drift - found.answer @ constraint.apply(drift)))
 
 
 def at_limit(

@@ -8,7 +8,7 @@ reason v = W A^T x is accurate to about the size of its residual A v - b, which 
 
 from __future__ import annotations
 
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
@@ -18,68 +18,84 @@ from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.problem import Constraint
 from flowbias.solution import UnresolvedError
 
-# Relative residual above which the normal equations are left for orthogonal factors.
+# Residual above which the normal equations are left for orthogonal factors.
 ACCURATE = 1e-12
 # And up to which a derivative counts as found: half of the digits.
 RESOLVED = 1e-8
 
 
-def check_resolved(residual: float) -> None:
+def check_resolved(residual: float, advice: str = "Take a larger scale.") -> None:
     """Of A v = b, relative to b."""
     if not residual <= RESOLVED:
         raise UnresolvedError(
             "the derivative of the limit is not resolved in double precision (relative residual "
             f"{residual:.1e}, allowed {RESOLVED:.0e}): fewer coordinates carry the fit than there "
-            "are samples, and the others are too small. Take a larger scale."
+            f"are samples, and the others are too small. {advice}"
         )
 
 
+@dataclass(frozen=True, eq=False)
 class WeightedInverse:
-    """G for the rows A of a constraint and the weights W."""
+    """For the rows A of a constraint and the weights W.
 
-    def __init__(self, constraint: Constraint, weights: FloatArray) -> None:
-        self.constraint = constraint
-        self.weights = weights
-        self.system = NormalEquations(constraint, weights, Effort())
-
-    def apply(self, b: FloatArray) -> FloatArray:
-        """G b: by the normal equations, or where they lose it by orthogonal factors."""
-        v = np.asarray(self.weights * self.constraint.adjoint(self.system.solve(b)))
-        if not self._residual(v, b) <= ACCURATE:
-            v = self._orthogonal.apply(b)
-        check_resolved(self._residual(v, b))
-        return v
-
-    @cached_property
-    def _orthogonal(self) -> _OrthogonalFactors:
-        return _OrthogonalFactors(self.constraint, self.weights)
-
-    def _residual(self, v: FloatArray, b: FloatArray) -> float:
-        """||A v - b|| / ||b||; the rows of A have unit length."""
-        size = float(np.linalg.norm(b)) or 1.0
-        return float(np.linalg.norm(self.constraint.apply(v) - b)) / size
-
-
-class _OrthogonalFactors:
-    """W^(1/2) A^T = Q R P^T, so that G = W^(1/2) Q R^-T P^T and the weights are never squared.
-
-    Rows sorted by size and columns pivoted: Householder's method is then accurate row by row
-    [Powell and Reid 1969; Cox and Higham 1998].
+    answer    G, (d, rows)
+    inverse   (A W A^T)^-1
+    residual  the largest ||A v - b|| of a column v of G, b a unit vector
     """
 
-    def __init__(self, constraint: Constraint, weights: FloatArray) -> None:
-        self.root = np.sqrt(weights)
-        rows = constraint.rows.T * constraint.row_scale
-        rows *= self.root[:, None]
-        self.order = np.argsort(-np.abs(rows).max(axis=1), kind="stable")
-        self.Q, self.R, self.pivots = scipy.linalg.qr(
-            rows[self.order], mode="economic", pivoting=True, overwrite_a=True, check_finite=False
-        )
+    answer: FloatArray
+    inverse: FloatArray
+    residual: float
 
-    def apply(self, b: FloatArray) -> FloatArray:
-        """G b; zero, which fits nothing, where no weight rests on some direction."""
-        y, singular = scipy.linalg.lapack.dtrtrs(self.R, b[self.pivots], trans=1)
-        v = np.zeros(len(self.order))
-        if not singular:
-            v[self.order] = self.Q @ y
-        return np.asarray(self.root * v)
+    @property
+    def is_resolved(self) -> bool:
+        """Whether double precision shows it."""
+        return self.residual <= RESOLVED
+
+
+def weighted_inverse(constraint: Constraint, weights: FloatArray) -> WeightedInverse:
+    """By the normal equations, or where they lose it by orthogonal factors."""
+    rows = len(constraint.target)
+    if not rows:
+        return WeightedInverse(np.zeros((len(weights), 0)), np.zeros((0, 0)), 0.0)
+    with np.errstate(all="ignore"):
+        found = _by_normal_equations(constraint, weights)
+        if found.residual <= ACCURATE:
+            return found
+        return _by_orthogonal_factors(constraint, weights)
+
+
+def _by_normal_equations(constraint: Constraint, weights: FloatArray) -> WeightedInverse:
+    system = NormalEquations(constraint, weights, Effort())
+    identity = np.eye(len(constraint.target))
+    inverse = np.stack([system.solve(column) for column in identity], axis=1)
+    answer = constraint.rows.T @ (constraint.row_scale[:, None] * inverse)
+    answer *= weights[:, None]
+    return WeightedInverse(answer, 0.5 * (inverse + inverse.T), _residual(constraint, answer))
+
+
+def _by_orthogonal_factors(constraint: Constraint, weights: FloatArray) -> WeightedInverse:
+    """From W^(1/2) A^T = Q R P^T: with S = R^-T P^T, G = W^(1/2) Q S and (A W A^T)^-1 = S^T S.
+
+    The weights are never squared. Rows sorted by size and columns pivoted: Householder's method is
+    then accurate row by row [Powell and Reid 1969; Cox and Higham 1998].
+    """
+    root = np.sqrt(weights)[:, None]
+    scaled = constraint.rows.T * constraint.row_scale
+    scaled *= root
+    order = np.argsort(-np.abs(scaled).max(axis=1), kind="stable")
+    Q, R, pivots = scipy.linalg.qr(
+        scaled[order], mode="economic", pivoting=True, overwrite_a=True, check_finite=False
+    )
+    S, singular = scipy.linalg.lapack.dtrtrs(R, np.eye(len(pivots))[pivots], trans=1)
+    answer = np.zeros_like(scaled)
+    if not singular:  # else no weight rests on some direction: zero, which fits nothing
+        answer[order] = Q @ S
+        answer *= root
+    return WeightedInverse(answer, S.T @ S, _residual(constraint, answer))
+
+
+def _residual(constraint: Constraint, answer: FloatArray) -> float:
+    """The rows of A have unit length; not a number where something has left the double range."""
+    fitted = constraint.row_scale[:, None] * (constraint.rows @ answer)
+    return float(np.linalg.norm(fitted - np.eye(len(fitted)), axis=0).max())

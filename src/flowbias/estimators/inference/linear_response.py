@@ -17,16 +17,13 @@ from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
 from flowbias.estimators.inference.unseen import Unseen, unseen_by
 from flowbias.estimators.inference.weighted_rows import Rows
-from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.limits.routes import HasPotential
 from flowbias.limits.solve import limit
+from flowbias.limits.weighted_inverse import WeightedInverse, check_resolved, weighted_inverse
 from flowbias.potentials import Provides
 from flowbias.problem import Constraint, InputError
 from flowbias.routing import provided_by, unfitting
-from flowbias.solution import Solution, SolveError, Stats, Status
-
-# How far H H^-1 may be from the identity: what is left of sixteen digits where half are lost.
-RESOLVED = 1e-6
+from flowbias.solution import Solution, SolveError, Stats, Status, UnresolvedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,26 +52,26 @@ class LinearResponse:
         return len(self.rows.y) - self.unseen.dimension
 
     @cached_property
-    def _inverse_and_error(self) -> tuple[FloatArray, float]:
-        return _inverse(self.constraint, self.curvature)
+    def _answers(self) -> WeightedInverse:
+        return weighted_inverse(self.constraint, self.curvature)
 
     @property
     def is_resolved(self) -> bool:
         """Whether double precision shows how the limit answers."""
-        return self._inverse_and_error[1] <= RESOLVED
+        return self._answers.is_resolved
+
+    @property
+    def _resolved(self) -> WeightedInverse:
+        try:
+            check_resolved(self._answers.residual, "Use leave_one_out_refits, or a larger scale.")
+        except UnresolvedError as lost:
+            raise SolveError(str(lost), self.solution) from lost
+        return self._answers
 
     @property
     def inverse(self) -> FloatArray:
         """(A W A^T)^-1 in the basis rows A of the constraint."""
-        inverse, error = self._inverse_and_error
-        if not self.is_resolved:
-            raise SolveError(
-                f"the derivative of the limit is not resolved in double precision (error "
-                f"{error:.1e}, allowed {RESOLVED:.0e}): fewer coordinates carry the fit than there "
-                "are samples. Use leave_one_out_refits, or a larger scale.",
-                self.solution,
-            )
-        return inverse
+        return self._resolved.inverse
 
     @cached_property
     def dual(self) -> FloatArray:
@@ -112,10 +109,8 @@ class LinearResponse:
     @cached_property
     def dw_dy(self) -> FloatArray:
         """(d, n)."""
-        rows, row_scale = self.constraint.rows, self.constraint.row_scale
         # Basis rows have unit length: the units of X enter once, through the lift.
-        rises = rows.T @ (row_scale[:, None] * self.inverse)
-        return np.asarray((self.curvature[:, None] * rises) @ self.lift.T)
+        return np.asarray(self._resolved.answer @ self.lift.T)
 
 
 def linear_response(model: HasPotential, rows: Rows, tol: float = 1e-10) -> LinearResponse:
@@ -165,16 +160,3 @@ def _lift(rows: Rows, unseen: Unseen) -> FloatArray:
     if lift is None:
         return np.diag(rows.constraint.row_scale)
     return rows.projected(lift - unseen.misfit(lift))
-
-
-def _inverse(constraint: Constraint, curvature: FloatArray) -> tuple[FloatArray, float]:
-    """(A W A^T)^-1, and how far its product with A W A^T is from the identity."""
-    identity = np.eye(len(constraint.target))
-    if not len(identity):
-        return identity, 0.0
-    with np.errstate(all="ignore"):
-        system = NormalEquations(constraint, curvature, Effort())
-        inverse = np.stack([system.solve(column) for column in identity], axis=1)
-        products = [constraint.apply(curvature * constraint.adjoint(v)) for v in inverse.T]
-        error = float(np.abs(np.stack(products, axis=1) - identity).max())
-    return 0.5 * (inverse + inverse.T), error

@@ -6,7 +6,8 @@ Without sample i the dual has nu_i = 0. One of the solver's own Newton methods g
                               kernel side), and for any potential whose dual map has no known form
     in weights and slacks     while nu_i is taken away (`withdrawal`), elsewhere at depth 2 and D; a
                               trained bias is one weight more (`bias_branch`)
-    from scratch              where neither arrives, or the full fit has no resolved response
+    from scratch              where neither arrives (a few times: then for all that are left), or
+                              the full fit has no resolved response
 
 The first two solve their linear systems with the factor of the full fit (`older_factor`). Each
 refit is certified like any other limit.
@@ -42,6 +43,10 @@ from flowbias.solution import Solution
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+# Warm starts given up one after the other from which on none is tried: the limit is too rich for
+# them, and each costs several solves from scratch before it is given up.
+TRIES_IN_VAIN = 3
 
 
 @dataclass(frozen=True)
@@ -113,10 +118,12 @@ def refits_of(response: LinearResponse, tol: float) -> Refits:
     finish = finish_of(response) if response.is_resolved else None
     n = len(residuals)
     costs, from_scratch = [Effort() for _ in range(n)], np.zeros(n, dtype=bool)
+    in_vain = 0
     with threads_for(response.rows.X):
         for i in np.flatnonzero(response.unseen.interpolated):
             refit = _Refit(response, int(i), tol, costs[i])
-            w, from_scratch[i] = refit.limit(finish)
+            w, from_scratch[i] = refit.limit(finish if in_vain < TRIES_IN_VAIN else None)
+            in_vain = in_vain + 1 if from_scratch[i] else 0
             residuals[i] = refit.residual(w)
     return Refits(
         residuals,
