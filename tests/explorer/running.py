@@ -27,7 +27,7 @@ class Running:
 
     def get(self, path="/", method="GET", **headers):
         """Status, headers and body of one request, its path sent as it is."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         connection.putrequest(method, path, skip_host=True)
         sent = {"Host": f"127.0.0.1:{self.port}"} | headers
         for name, value in sent.items():
@@ -41,7 +41,7 @@ class Running:
     def stop(self, how=signal.SIGINT):
         """Ctrl-C, or another signal; the exit code and what was said until then."""
         self.process.send_signal(how)
-        _, rest = self.process.communicate(timeout=20)
+        _, rest = self.process.communicate(timeout=60)
         return self.process.returncode, "".join(self.said) + rest
 
 

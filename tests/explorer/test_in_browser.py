@@ -113,9 +113,9 @@ def test_a_slider_moves_the_picture_by_key_and_by_mouse(visit):
     slider = tab.locator("#control-log_scale")
     slider.focus()
     for _ in range(5):
+        count = drawn(tab)
         tab.keyboard.press("ArrowLeft")
-    tab.wait_for_timeout(100)
-    wait_until_drawn(tab, drawn(tab) + 1)
+        wait_until_drawn(tab, count + 1)
     by_key = pixels(picture)
     assert np.abs(by_key - before).max() > 0.3
     assert tab.inner_text("#text") != words

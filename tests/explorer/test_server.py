@@ -177,7 +177,7 @@ def test_a_large_body_is_not_read(server, head):
     before = resident(server.process)
     request = f"POST / HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n{head}\r\n\r\n".encode()
     chunk = b"100000\r\n" + bytes(MEGABYTE) + b"\r\n"
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
         connection.sendall(request)
         sent = 0
         try:
