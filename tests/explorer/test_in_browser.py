@@ -31,6 +31,7 @@ def visit(browser, server):
         )
         contexts.append(context)
         tab = context.new_page()
+        tab.set_default_timeout(PATIENCE)
         tab.on("console", lambda message: complaints.append(f"{message.type} {message.text}"))
         tab.on("pageerror", lambda error: complaints.append(str(error)))
         tab.on("request", lambda request: requests.append(request.url))
@@ -52,7 +53,7 @@ def visit(browser, server):
 def wait_until_drawn(tab, serial):
     """Until the picture of that request, or of a later one, has been painted."""
     earlier = "".join(f":not([data-drawn='{number}'])" for number in range(serial))
-    tab.wait_for_selector(f"body{earlier}", timeout=PATIENCE)
+    tab.wait_for_selector(f"body{earlier}")
 
 
 def drawn(tab):
@@ -137,7 +138,7 @@ def test_a_fast_slider_ends_at_its_last_value(visit):
         slider.dispatchEvent(new Event("input", {bubbles: true}));
       }
     }""")
-    tab.wait_for_selector("#text:has-text('same point')", timeout=PATIENCE)
+    tab.wait_for_selector("#text:has-text('same point')")
     # Not one picture per value: those in between were never asked for.
     assert drawn(tab) < 20
 
@@ -247,15 +248,15 @@ def test_a_wrong_file_is_explained_and_the_page_goes_on(visit):
         "tags.csv": b"<img src=x onerror=alert(1)>,![i](http://evil.example/i.png),y\n1,2,nan\n",
     }
     upload.set_input_files({"name": "right.csv", "mimeType": "text/csv", "buffer": rows})
-    tab.wait_for_selector("#text:has-text('Your file')", timeout=PATIENCE)
+    tab.wait_for_selector("#text:has-text('Your file')")
     for name, content in wrong.items():
         upload.set_input_files({"name": name, "mimeType": "text/plain", "buffer": content})
-        tab.wait_for_selector("#error:not([hidden])", timeout=PATIENCE)
+        tab.wait_for_selector("#error:not([hidden])")
         assert tab.inner_text("#error").startswith("file: ")
         # Its name is gone, so that the mended one can be chosen, and the file before it is kept.
         assert upload.input_value() == ""
         tab.locator("#control-log_scale").press("ArrowLeft")
-        tab.wait_for_selector("#error", state="hidden", timeout=PATIENCE)
+        tab.wait_for_selector("#error", state="hidden")
         assert tab.inner_text("#text").startswith("Your file: samples 8, features 2.")
     assert tab.inner_text("#text") != example
 
@@ -263,6 +264,7 @@ def test_a_wrong_file_is_explained_and_the_page_goes_on(visit):
 def test_a_stopped_server_is_said_and_the_page_comes_back(browser):
     """Without the fixture that forbids complaints: the browser itself reports lost connections."""
     tab = browser.new_page()
+    tab.set_default_timeout(PATIENCE)
     with running() as first:
         port = first.port
         tab.goto(f"{first.address}?view=geometry&log_scale=-3")
@@ -274,7 +276,7 @@ def test_a_stopped_server_is_said_and_the_page_comes_back(browser):
         assert "this page reconnects by itself" in tab.inner_text("#gone")
     with running(port=port) as second:
         assert second.port == port
-        tab.wait_for_selector("#gone", state="hidden", timeout=PATIENCE)
+        tab.wait_for_selector("#gone", state="hidden")
         wait_until_drawn(tab, 1)
         assert tab.evaluate("window.before") is None
         assert tab.inner_text("#word-log_scale") == "1.0e-03"

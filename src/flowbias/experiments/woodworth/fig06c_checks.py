@@ -87,20 +87,23 @@ def _plateaus(scale: FloatArray, error: FloatArray) -> Iterator[Check]:
 
 
 def _ratio(small: float, large: float) -> Check:
-    times = large / small if small > 0.0 else np.inf
     return Check(
         "large-starts-generalize-worse",
         f"large starts have {RATIO:g} times the error of small ones or more (paper: 1.7)",
-        f"{large:.2%} for α ≥ {LARGE:g}, {small:.2%} for α ≤ {SMALL:g}: {times:.2f} times",
-        bool(large >= RATIO * small),
+        f"{large:.2%} for α ≥ {LARGE:g}, {small:.2%} for α ≤ {SMALL:g}{_times(large, small)}",
+        bool(large > 0.0 and large >= RATIO * small),
     )
+
+
+def _times(error: float, other: float) -> str:
+    return f": {error / other:.2f} times" if other > 0.0 else ""
 
 
 def _near_last_layer(large: float, last: float) -> Check:
     return Check(
         "large-starts-are-random-features",
         "large starts do no better than a linear model over random features",
-        f"{large:.2%} against {last:.2%} with the last layer alone: {large / last:.2f} times",
+        f"{large:.2%} against {last:.2%} with the last layer alone{_times(large, last)}",
         bool(abs(large - last) <= CLOSE * last),
     )
 
