@@ -79,8 +79,9 @@ class NeuronPotential(JointPotential):
         root = float(np.sqrt(self.delta))
         if a == 0.0:
             return 0.0
-        # |a| (m^2 - delta/2) + delta^(3/2)/2 without the cancellation; each factor is at most 3/2 a
-        return m * m * ((a * a + a * root - 0.5 * self.delta) / (a + root))
+        # |a| (m^2 - delta/2) + delta^(3/2)/2 without the cancellation; the fraction is at most
+        # 3/2 a, and taken with one m after the other: the square may be below the double range.
+        return m * (m * ((a * a + a * root - 0.5 * self.delta) / (a + root)))
 
     def grad(self, w: FloatArray) -> FloatArray:
         w = np.asarray(w, dtype=np.float64)
@@ -108,7 +109,7 @@ class NeuronPotential(JointPotential):
             # far below the rounding of <z, w> = 3/2 m^2 |a|.
             return 0.5 * a * a * a if m - root > _ON_THE_BALL * root else 0.0
         # a^3 - root^3 = (a - root)(a^2 + a root + root^2), and (a - root)(a + root) = m^2.
-        return 0.5 * m * m * ((a * a + a * root + self.delta) / (a + root))
+        return 0.5 * m * (m * ((a * a + a * root + self.delta) / (a + root)))
 
     def determined(self, w: FloatArray) -> NDArray[np.bool_]:
         # At the kink grad is a whole ball, of which `grad` returns the centre.
