@@ -9,14 +9,18 @@ from hypothesis import strategies as st
 
 from flowbias.data_files.contents import to_json
 
+# What infinities are written as; no text of the program is one of these.
+INFINITE = ("Infinity", "-Infinity")
+TEXTS = st.text().filter(lambda text: text not in INFINITE)
+
 
 @example([math.nan, [math.inf, -math.inf]])
-@given(st.recursive(st.floats() | st.text() | st.none(), st.lists))
+@given(st.recursive(st.floats() | TEXTS | st.none(), st.lists))
 def test_every_value_is_json_and_comes_back(value):
     def restored(entry):
         if isinstance(entry, list):
             return [restored(part) for part in entry]
-        return float(entry) if entry in ("Infinity", "-Infinity") else entry
+        return float(entry) if entry in INFINITE else entry
 
     def without_nan(entry):
         if isinstance(entry, list):
@@ -25,5 +29,4 @@ def test_every_value_is_json_and_comes_back(value):
 
     text = to_json(value)
     assert "\n" not in text
-    if value not in ("Infinity", "-Infinity"):
-        assert restored(json.loads(text, parse_constant=pytest.fail)) == without_nan(value)
+    assert restored(json.loads(text, parse_constant=pytest.fail)) == without_nan(value)

@@ -45,9 +45,11 @@ def test_derivatives_are_those_of_torch(text):
         return
     theirs = Parametrization(TypedFunction.of(text, 2), mine.start)
     for theta in (mine.start, mine.start[::-1].copy()):
-        # Same operations in another order: rounding of terms that may cancel.
         J = theirs.jacobian(theta)
-        slack = 1e-10 * (1.0 + np.abs(J[np.isfinite(J)]).max(initial=0.0))
+        if not np.isfinite(J).all():
+            continue  # which entries an overflow reaches goes with the order of operations
+        # Same operations in another order: rounding of terms that may cancel.
+        slack = 1e-10 * (1.0 + np.abs(J).max())
         np.testing.assert_allclose(mine.jacobian(theta), J, rtol=1e-9, atol=slack)
         np.testing.assert_allclose(
             mine.pulled_back(theta, Z), theirs.pulled_back(theta, Z), rtol=1e-9, atol=2 * slack

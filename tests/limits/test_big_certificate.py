@@ -76,8 +76,10 @@ def test_the_error_bound_holds():
         assert bound.error_bound < 1e3 * error
 
 
-def test_a_predictor_that_is_not_finite_certifies_nothing():
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_predictor_that_is_not_finite_certifies_nothing(times):
     X, y = data(10)
+    X, y = np.tile(X, (times, 1)), np.tile(y, times)
     solution = fb.limit(fb.DiagonalNet(2, 0.1), X, y)
     for bad in (np.nan, np.inf):
         w = solution.w.copy()

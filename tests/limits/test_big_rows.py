@@ -29,6 +29,7 @@ __all__ = ["small_blocks"]
 )
 @example(0, 3, 0, 0, 0, True, 1.0, "dense", 1.0)
 @example(0, 4, 10, 3, 4, False, 1.0, "sparse", 1e-2)
+@example(321, 1, 16, 3, 1, False, 1e-100, "dense", 1.0)  # y by far largest at the smallest row
 def test_awkward_rows_and_columns(seed, n, extra, repeated, empty, consistent, size, kind, scale):
     """Repeated rows, rows and columns of zeros, rows of all sizes, y in the range or not."""
     rng = np.random.default_rng(seed)

@@ -10,21 +10,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
-import scipy.linalg
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.certificates.block_error_bound import block_error_bound
+from flowbias.certificates.block_range import BlockRange
 from flowbias.certificates.certificate import ULPS, WORST_ROUNDING, Certificate, ratio
 from flowbias.designs import Design, Totals
 from flowbias.designs.coordinates import Coordinates
-from flowbias.designs.rows import RowGram, RowSizes, Uniform, dependence, noise_of_rows
+from flowbias.designs.rows import Uniform
 from flowbias.potentials import SEEN, Potential
 from flowbias.problem import IN_RANGE
-from flowbias.range_fit import row_units
 
-# Eigenvalues of the Gram matrix below this many roundings of it belong to dependent rows.
-NOISE = 10.0
 # Multiplications up to which a bound of the error is worth its time: a minute or two here.
 BOUND_WORK = 2e11
 
@@ -95,11 +92,11 @@ def certify_design(
     away = away if np.isfinite(largest_w) else np.nan
     fit, misfit = y, applied - y
     unit = extended.length(y) + extended.length(spread)
-    rows = _Range(design)
+    rows = BlockRange(design)
     if not extended.length(misfit) <= tol * unit:
         # Either w is wrong or y has a part outside the range of X, which no w can fit.
-        fit, rounding_of_fit = rows.fitted(y)
-        misfit = applied - fit
+        misfit, rounding_of_fit = rows.fitted(misfit)
+        fit = applied - misfit
         rounding_of_fit = min(rounding_of_fit, IN_RANGE)
         if largest_w == 0.0 and extended.length(fit) <= rounding_of_fit * extended.length(y):
             # w says that nothing of y can be fitted, and what is left of it is rounding.
@@ -122,45 +119,6 @@ def certify_design(
         relative=relative,
         rounding=rounding,
     )
-
-
-class _Range:
-    """The range of X, found when first asked for."""
-
-    def __init__(self, design: Design) -> None:
-        self.design = design
-
-    def _vanishing(self) -> tuple[FloatArray, float]:
-        """Orthonormal columns that X^T maps to zero, and the rounding of a projection by them."""
-        sizes = self.design.reduce(RowSizes()).largest[0]
-        unit = row_units(sizes)
-        gram = self.design.reduce(RowGram(1.0 / unit)).sums[0]
-        lengths = row_units(np.sqrt(np.diagonal(gram)))
-        values, vectors = scipy.linalg.eigh(gram / lengths / lengths[:, None])
-        eps = float(np.finfo(float).eps)
-        kept = values > NOISE * len(unit) * eps * values[-1]
-        if kept.all():
-            return np.zeros((len(unit), 0)), eps
-        scale = 1.0 / (unit * lengths)
-        parts = vectors[:, kept], values[kept], vectors[:, ~kept]
-        vanishing, apart = dependence(self.design, scale, *parts)
-        if apart > noise_of_rows(self.design.shape):
-            # The Gram matrix took for dependent what is not: all of y can be fitted.
-            return np.zeros((len(unit), 0)), eps
-        spanning = (scale / scale.max())[:, None] * vanishing
-        basis, triangle = scipy.linalg.qr(spanning, mode="economic")
-        condition = float(values[-1] / values[kept][0] * np.linalg.cond(triangle))
-        return basis, ULPS * len(unit) * eps * condition
-
-    def fitted(self, y: FloatArray) -> tuple[FloatArray, float]:
-        """P y, and its rounding relative to y."""
-        size = float(np.abs(y).max()) or 1.0
-        basis, rounding = self._vanishing()
-        return y - size * (basis @ (basis.T @ (y / size))), rounding
-
-    def shortest(self, nu: FloatArray) -> FloatArray:
-        """The shortest dual with the same X^T nu."""
-        return self.fitted(nu)[0]
 
 
 @dataclass(frozen=True)
