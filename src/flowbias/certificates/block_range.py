@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray
-from flowbias.certificates.certificate import ULPS
+from flowbias.certificates.projection import RangeProjection
 from flowbias.designs import Design
 from flowbias.designs.rows import RowGram, RowSizes, dependence, noise_of_rows
 from flowbias.range_fit import row_units
@@ -24,7 +24,7 @@ class BlockRange:
         self.design = design
 
     @cached_property
-    def _spanning(self) -> _Spanning | None:
+    def _projection(self) -> RangeProjection | None:
         """None where the rows are independent, so that all can be fitted."""
         sizes = self.design.reduce(RowSizes()).largest[0]
         unit = row_units(sizes)
@@ -44,45 +44,14 @@ class BlockRange:
         basis, _ = scipy.linalg.qr(
             vectors[:, kept] - vanishing @ (vanishing.T @ vectors[:, kept]), mode="economic"
         )
-        return _Spanning(unit, basis, float(values[-1] / values[kept][0]))
+        return RangeProjection(unit, basis, float(values[-1] / values[kept][0]))
 
     def fitted(self, y: FloatArray) -> tuple[FloatArray, float]:
         """P y, and its rounding relative to y."""
-        if self._spanning is None:
+        if self._projection is None:
             return y, float(np.finfo(float).eps)
-        return self._spanning.projected(y)
+        return self._projection.projected(y)
 
     def shortest(self, nu: FloatArray) -> FloatArray:
         """The shortest dual with the same X^T nu."""
         return self.fitted(nu)[0]
-
-
-class _Spanning:
-    """The range as that of diag(unit) basis, the basis orthonormal.
-
-    Rows of very different size: P y is small where the unit is, however large y is there, and comes
-    as a product with the unit. Rows sorted and columns pivoted, so that the large ones do not hide
-    what only the small ones tell [Cox and Higham 1998].
-    """
-
-    def __init__(self, unit: FloatArray, basis: FloatArray, condition: float) -> None:
-        self.order = np.argsort(-unit, kind="stable")
-        self.rows = (unit / unit.max())[:, None] * basis
-        self.Q, R, self.pivots = scipy.linalg.qr(
-            self.rows[self.order], mode="economic", pivoting=True
-        )
-        # Units too far below the largest for doubles leave no direction of their own.
-        self.rank = int(np.count_nonzero(np.diagonal(R)))
-        self.R = R[: self.rank, : self.rank]
-        condition *= float(np.linalg.cond(self.R))
-        self.rounding = ULPS * len(unit) * float(np.finfo(float).eps) * condition
-
-    def projected(self, y: FloatArray) -> tuple[FloatArray, float]:
-        """P y, and its rounding relative to y."""
-        size = float(np.abs(y).max()) or 1.0
-        target = self.Q[:, : self.rank].T @ (y / size)[self.order]
-        coefficients = np.zeros(len(self.pivots))
-        coefficients[self.pivots[: self.rank]] = scipy.linalg.solve_triangular(
-            self.R, target, check_finite=False
-        )
-        return size * (self.rows @ coefficients), self.rounding

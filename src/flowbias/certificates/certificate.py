@@ -24,9 +24,10 @@ from flowbias import _extended as extended
 from flowbias._measures import Measure, Measured
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.certificates.error_bound import error_bound
+from flowbias.certificates.projection import RangeProjection
 from flowbias.designs import design_of, refuse_dense
 from flowbias.potentials import SEEN, ConvexPotential, Potential, Provides
-from flowbias.problem import IN_RANGE, InputError, as_dense
+from flowbias.problem import IN_RANGE, InputError, as_dense, row_lengths
 
 # Units in the last place by which X may be perturbed in the certificate's own evaluation: for
 # nearly dependent rows nu is so huge that no double nu does better.
@@ -241,8 +242,27 @@ def _out_of_reach(
     pull = -(X / unit).T @ (misfit / size)
     at_end = np.abs(w) <= SEEN * probe
     stuck = at_end & ((~upward & (pull > 0)) | (~downward & (pull < 0)))
-    columns = X[:, ~stuck] / unit
-    cutoff = _dependent(X)
-    coefficients, _, rank, values = scipy.linalg.lstsq(columns, misfit / size, cond=cutoff)
-    rounding = float(ULPS * cutoff * (values[0] / values[rank - 1] if rank else 1.0))
-    return -(misfit - columns @ coefficients * size), rounding
+    fitted, rounding = _within_range(X[:, ~stuck], misfit)
+    return fitted - misfit, rounding
+
+
+def _within_range(columns: FloatArray, y: FloatArray) -> tuple[FloatArray, float]:
+    """P y on the range of these columns, and its rounding relative to y."""
+    fitted, rounding = np.zeros_like(y), float(np.finfo(float).eps)
+    if not columns.any():
+        return fitted, rounding
+    lengths = row_lengths(columns)
+    seen = lengths > 0.0
+    unit = lengths[seen]
+    rows: Any = columns[seen] / unit[:, None]
+    if rows.shape[1] > len(rows):
+        # The same left factors, without right ones that are as long as X.
+        rows = scipy.linalg.qr(rows.T, mode="r", overwrite_a=True)[0][: len(rows)].T
+    left, values, _ = scipy.linalg.svd(rows, full_matrices=False)
+    kept = values > _dependent(columns) * values[0]
+    fitted[seen] = y[seen]
+    if kept.sum() < len(unit):
+        condition = float(values[0] / values[kept][-1])
+        projection = RangeProjection(unit, left[:, kept], condition)
+        fitted[seen], rounding = projection.projected(y[seen])
+    return fitted, rounding

@@ -1,0 +1,42 @@
+"""The orthogonal projection on what the rows of X can fit, whatever their sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.linalg
+
+from flowbias._typing import FloatArray
+
+# Units in the last place that a projection may be off by, per row and unit of the condition.
+ROUNDINGS = 8.0
+
+
+class RangeProjection:
+    """The range as that of diag(unit) basis, the basis orthonormal.
+
+    Rows of very different size: P y is small where the unit is, however large y is there, and comes
+    as a product with the unit. Rows sorted and columns pivoted, so that the large ones do not hide
+    what only the small ones tell [Cox and Higham 1998].
+    """
+
+    def __init__(self, unit: FloatArray, basis: FloatArray, condition: float) -> None:
+        self.order = np.argsort(-unit, kind="stable")
+        self.rows = (unit / unit.max())[:, None] * basis
+        self.Q, R, self.pivots = scipy.linalg.qr(
+            self.rows[self.order], mode="economic", pivoting=True
+        )
+        # Units too far below the largest for doubles leave no direction of their own.
+        self.rank = int(np.count_nonzero(np.diagonal(R)))
+        self.R = R[: self.rank, : self.rank]
+        condition *= float(np.linalg.cond(self.R))
+        self.rounding = ROUNDINGS * len(unit) * float(np.finfo(float).eps) * condition
+
+    def projected(self, y: FloatArray) -> tuple[FloatArray, float]:
+        """P y, and its rounding relative to y."""
+        size = float(np.abs(y).max()) or 1.0
+        target = self.Q[:, : self.rank].T @ (y / size)[self.order]
+        coefficients = np.zeros(len(self.pivots))
+        coefficients[self.pivots[: self.rank]] = scipy.linalg.solve_triangular(
+            self.R, target, check_finite=False
+        )
+        return size * (self.rows @ coefficients), self.rounding
