@@ -29,8 +29,8 @@ lint: $(TEST_READY)  ## Check style and types only
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
 
-fuzz: $(TEST_READY)  ## Search for data that break the library: two thousand examples a function
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 -q tests/hardening
+fuzz: $(TEST_READY)  ## Search for data that break the library: two thousand new examples a property
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 -q -m hypothesis
 
 bench: $(TEST_READY)  ## Print the comparisons with other solvers
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
