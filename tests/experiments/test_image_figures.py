@@ -131,6 +131,11 @@ CORRUPTIONS = {
             ),
         ),
         ({"large-starts-generalize-worse"}, _levels(0.10, 0.14, 0.14)),
+        (
+            # Where nothing is wrong nothing is worse, and there is no way from one to the other.
+            {"large-starts-generalize-worse", "transition", "standard-start-is-outside"},
+            _levels(0.0, 0.0, 0.0),
+        ),
         ({"large-starts-are-random-features"}, _changed("error", _set(0.6), "last-layer")),
         (
             {"transition"},

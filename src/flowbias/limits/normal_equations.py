@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import scipy.linalg
 
+from flowbias._graded_qr import graded_triangle
 from flowbias._typing import FloatArray
 from flowbias.problem import Constraint
 
@@ -87,20 +88,12 @@ class _CholeskyFactor:
 
 
 class _OrthogonalFactor:
-    """R with R^T R = A diag(weights) A^T, rows sorted by weight and columns pivoted.
-
-    Sorting and pivoting are what make Householder's method accurate row by row for graded weights
-    [Powell and Reid 1969].
-    """
+    """R with R^T R = A diag(weights) A^T, columns pivoted."""
 
     def __init__(self, constraint: Constraint, weights: FloatArray) -> None:
-        order = np.argsort(-weights)
-        rows = constraint.rows.T[order] * constraint.row_scale
-        rows *= np.sqrt(weights[order])[:, None]
-        upper, self.pivots = scipy.linalg.qr(
-            rows, mode="r", pivoting=True, overwrite_a=True, check_finite=False
-        )
-        self.upper = upper[: rows.shape[1]]
+        rows = constraint.rows.T * constraint.row_scale
+        rows *= np.sqrt(weights)[:, None]
+        self.upper, self.pivots = graded_triangle(rows)
         # A direction on which no weight rests stays where it is.
         diagonal = np.diagonal(self.upper)
         self.dead = np.abs(diagonal) <= np.finfo(float).tiny

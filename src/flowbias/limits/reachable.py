@@ -40,7 +40,7 @@ class Reachable:
         """Back to all coordinates, with zeros where nothing moves."""
         if self.kept is None:
             return values
-        full = np.zeros(len(self.kept))
+        full = np.zeros((len(self.kept), *values.shape[1:]))
         full[self.kept] = values
         return full
 

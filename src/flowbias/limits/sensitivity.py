@@ -28,7 +28,7 @@ def sensitivity(reach: Reachable, potential: Potential, z: FloatArray) -> Sensit
     curvature = reach.restrict(potential.hess_dual(z))
     found = weighted_inverse(constraint, curvature)
     check_resolved(found.residual)
-    dw_dy = np.apply_along_axis(reach.embed, 0, found.answer @ constraint.target_derivative())
+    dw_dy = reach.embed(found.answer @ constraint.target_derivative())
     drift = potential.scale_derivative(z)
     if drift is None:
         return Sensitivity(dw_dy, None)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from flowbias._graded_qr import graded_qr
 from flowbias._typing import FloatArray
 from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.problem import Constraint
@@ -77,21 +78,16 @@ def _by_normal_equations(constraint: Constraint, weights: FloatArray) -> Weighte
 def _by_orthogonal_factors(constraint: Constraint, weights: FloatArray) -> WeightedInverse:
     """From W^(1/2) A^T = Q R P^T: with S = R^-T P^T, G = W^(1/2) Q S and (A W A^T)^-1 = S^T S.
 
-    The weights are never squared. Rows sorted by size and columns pivoted: Householder's method is
-    then accurate row by row [Powell and Reid 1969; Cox and Higham 1998].
+    The weights are never squared.
     """
     root = np.sqrt(weights)[:, None]
     scaled = constraint.rows.T * constraint.row_scale
     scaled *= root
-    order = np.argsort(-np.abs(scaled).max(axis=1), kind="stable")
-    Q, R, pivots = scipy.linalg.qr(
-        scaled[order], mode="economic", pivoting=True, overwrite_a=True, check_finite=False
-    )
+    Q, R, pivots = graded_qr(scaled)
     S, singular = scipy.linalg.lapack.dtrtrs(R, np.eye(len(pivots))[pivots], trans=1)
     answer = np.zeros_like(scaled)
     if not singular:  # else no weight rests on some direction: zero, which fits nothing
-        answer[order] = Q @ S
-        answer *= root
+        answer = root * (Q @ S)
     return WeightedInverse(answer, S.T @ S, _residual(constraint, answer))
 
 

@@ -109,7 +109,8 @@ def _near_last_layer(large: float, last: float) -> Check:
 
 
 def _where(scale: FloatArray, error: FloatArray, small: float, large: float) -> Iterator[Check]:
-    way = (error - small) / (large - small)
+    with np.errstate(divide="ignore", invalid="ignore"):  # two levels may be one: there is no way
+        way = (error - small) / (large - small)
     crossed = np.flatnonzero(way >= 0.5)
     last_below = scale[crossed[0] - 1] if crossed.size and crossed[0] else np.nan
     first_above = scale[crossed[0]] if crossed.size else np.nan
