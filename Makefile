@@ -5,55 +5,98 @@ VENV := .venv
 # How much `make run` computes: smoke (two minutes), laptop (twenty minutes) or paper (an hour).
 PRESET ?= smoke
 BIN := $(VENV)/bin
+CONSTRAINTS := constraints.txt
+# Those that pyproject.toml names, to which the library is held before a release.
+PYTHONS := $(shell sed -n 's/.*Python :: \(3\.[0-9]*\)".*/\1/p' pyproject.toml)
 BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
+
+# What is computed by BLAS and by the vector instructions of the processor, and then judged by digits.
+NUMERIC := $(addprefix tests/,potentials models limits flows theory estimators designs hardening)
+# Two processes of tests share the cores: threads of their own would only wait for each other. In the
+# second run they have them, for the sake of sums that are taken in parts.
+ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
+# The rounding of another processor: the kernel of OpenBLAS that any x86 runs, and NumPy without AVX
+# (under the names of 2.4 and of those before). What a processor or a version does not know of is
+# passed over by both.
+OTHER_PROCESSOR := OPENBLAS_CORETYPE=Prescott \
+	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX2 FMA3 AVX512F AVX512_SKX"
+
+# How many problems `make fuzz` has judged in many digits.
+PROBLEMS ?= 10000
 
 # One stamp per set of packages, so that `make run` does not wait for the test tools.
 RUN_READY := $(VENV)/.ready-run
 TEST_READY := $(VENV)/.ready-test
+TOOLS_READY := $(VENV)/.ready-tools
 DOCS_READY := $(VENV)/.ready-docs
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint fuzz bench docs dist clean
+# Two sets of packages go into one environment: never at once.
+.NOTPARALLEL:
+.PHONY: help run test suite kernel lint fuzz bench docs dist minima pythons clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUN_READY)  ## Reproduce every figure and write the page out/index.html
 	$(BIN)/flowbias reproduce --preset $(PRESET) --out out
 
-test: lint  ## Check style, types and behaviour
-	HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n 2 -q
+test: lint suite kernel  ## Check style, types and behaviour
 
-lint: $(TEST_READY)  ## Check style and types only
+suite: $(TEST_READY)  ## Check behaviour only
+	$(ONE_THREAD) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n 2 -q
+
+kernel: $(TEST_READY)  ## Repeat the numeric tests with the rounding of another processor
+	$(OTHER_PROCESSOR) HYPOTHESIS_PROFILE=kernel $(BIN)/python -m pytest -n 2 -q -m "not slow" $(NUMERIC)
+
+lint: $(TEST_READY) $(TOOLS_READY)  ## Check style and types only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict src
 
-fuzz: $(TEST_READY)  ## Search for data that break the library: two thousand new examples a property
+fuzz: $(TEST_READY)  ## Search for data that break the library, every certified answer judged in many digits
+	$(ONE_THREAD) $(BIN)/python -m tests.fuzz --problems $(PROBLEMS)
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 -q -m hypothesis
 
 bench: $(TEST_READY)  ## Print the comparisons with other solvers
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 docs: $(DOCS_READY)  ## Build the pages, run their examples: docs/_build/html/index.html
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -W --keep-going -q -j 2 \
+	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -q -j 2 \
 		-d docs/_build/doctrees -b html docs docs/_build/html
 
-dist: $(TEST_READY)  ## Build wheel and sdist, and try both in empty environments
+dist: $(TOOLS_READY)  ## Build wheel and sdist, and try both in empty environments
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python tests/release/try_in_empty_environment.py dist/*
 
+minima: .venv-minima.txt  ## Check behaviour with the least version of every declared package
+	@$(MAKE) suite VENV=.venv-minima CONSTRAINTS=$<
+
+.venv-minima.txt: tests/release/minima.py pyproject.toml constraints.txt
+	$(PYTHON) $< > $@
+
+pythons:  ## Check behaviour on every declared Python
+	@$(MAKE) --keep-going $(PYTHONS:%=suite-on-%)
+
+# By its name or, where pyenv has it and does not select it, by its place.
+suite-on-%: PYTHON = $(shell python$* -c pass 2>/dev/null && echo python$* || \
+	ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$*.*/bin/python$* 2>/dev/null | tail -n 1)
+suite-on-%:
+	@test -n "$(PYTHON)" || { echo "python$*: must be on the PATH or in pyenv, is in neither." >&2; exit 1; }
+	@$(MAKE) suite VENV=.venv-$* PYTHON=$(PYTHON)
+
 clean:  ## Remove the environment, caches and build output
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf docs/_build docs/auto_examples docs/figure_checks.md
 	find src tests docs -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(RUN_READY): EXTRAS := [nets,data,sdp]
-$(TEST_READY): EXTRAS := [test,dev,cluster,nets,data,explore,notebook]
+$(TEST_READY): EXTRAS := [test,cluster,nets,data,explore,notebook]
+$(TOOLS_READY): EXTRAS := [dev]
 $(DOCS_READY): EXTRAS := [docs,nets,data,sdp]
 
-$(RUN_READY) $(TEST_READY) $(DOCS_READY): pyproject.toml constraints.txt Makefile
+$(RUN_READY) $(TEST_READY) $(TOOLS_READY) $(DOCS_READY): pyproject.toml $(CONSTRAINTS) Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$(EXTRAS)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e ".$(EXTRAS)"
 	@touch $@

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from flowbias.datasets import SparseRegression, sparse_regression
 settings.register_profile("local", deadline=None)
 # The same examples on every run, so that a change, not luck, turns CI red.
 settings.register_profile("ci", deadline=None, derandomize=True, max_examples=40)
+# `make kernel`: another rounding of examples that `ci` has been through. Rounding shows in any.
+settings.register_profile("kernel", deadline=None, derandomize=True, max_examples=10)
 # `make fuzz`: new examples on every run, and many of them.
 settings.register_profile("fuzz", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "local"))
@@ -32,6 +35,14 @@ def benchmark_problem() -> SparseRegression:
 def own_cache(tmp_path_factory) -> None:
     """Results of tests go where no user's are. Set for the processes that tests start, too."""
     os.environ["FLOWBIAS_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interruptible() -> Iterator[None]:
+    """Ctrl-C reaches what tests start: a background job has it ignored, and hands that down."""
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, inherited)
 
 
 @pytest.fixture(scope="module")

@@ -215,8 +215,9 @@ def _(potential: DistancePotential) -> Powers:
 
 def _start(potential: Any) -> Any:
     """The size of the start from whichever number was given: the scale, or its logarithm."""
-    direct = potential._start.direct
-    return _exp(_exact(potential.log_scale)) if direct is None else _exact(direct)
+    start = potential._start
+    number = _exp(_exact(start.log_number)) if start.direct is None else _exact(start.direct)
+    return number if start.factor is None else number * _exact(start.factor)
 
 
 def _powers(potential: Any, plus: Any, minus: Any) -> Powers:

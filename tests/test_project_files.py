@@ -1,13 +1,18 @@
 """The files around the code agree with it and with each other."""
 
 import os
+import platform
 import re
+import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 
 import flowbias
+from tests.release.minima import canonical, pinned
 
 ROOT = Path(__file__).resolve().parents[1]
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -15,24 +20,10 @@ PROJECT = SETTINGS["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 FEATURES = ("nets", "cluster", "sdp", "data", "explore", "notebook")
 ALL_EXTRAS = (*FEATURES, "test", "dev", "docs")
-PIN = re.compile(r"([A-Za-z0-9._-]+)==([A-Za-z0-9.+]+)")
 
 
 def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
-
-
-def canonical(requirement: str) -> str:
-    """The package's name in its normal form: pydantic_core>=2 -> pydantic-core."""
-    return re.sub(r"[-_.]+", "-", re.match(r"[A-Za-z0-9._-]+", requirement)[0]).lower()
-
-
-def pinned() -> dict[str, str]:
-    lines = [line for line in read("constraints.txt").splitlines() if not line.startswith("#")]
-    pins = [PIN.fullmatch(line) for line in lines]
-    bad = [line for line, pin in zip(lines, pins, strict=True) if pin is None]
-    assert bad == [], "constraints.txt holds name==version and nothing else"
-    return {canonical(name): version for name, version in (pin.groups() for pin in pins)}
 
 
 def test_the_version_is_written_once():
@@ -74,7 +65,11 @@ def test_optional_packages_are_not_core():
 
 
 @pytest.mark.parametrize(
-    "target", ["help", "run", "test", "lint", "fuzz", "bench", "docs", "dist", "clean"]
+    "target",
+    [
+        *("help", "run", "test", "suite", "kernel", "lint", "fuzz", "bench", "docs", "dist"),
+        *("minima", "pythons", "clean"),
+    ],
 )
 def test_makefile_has_target(target):
     assert re.search(rf"^{target}:.*## \S", read("Makefile"), re.MULTILINE)
@@ -94,6 +89,42 @@ def test_ci_calls_make_test_and_nothing_else():
     assert to_root.startswith("cd ")
     assert commands == ["make test"]
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def variable(name: str) -> str:
+    """What the Makefile sets a variable to, in one line."""
+    makefile = read("Makefile").replace("\\\n", "")
+    return re.search(rf"^{name} := (.*)$", makefile, re.MULTILINE)[1]
+
+
+def test_make_test_includes_the_other_processor():
+    needs = re.search(r"^test: (.*?)  ##", read("Makefile"), re.MULTILINE)[1]
+    assert needs.split() == ["lint", "suite", "kernel"]
+    folders = re.fullmatch(r"\$\(addprefix tests/,(.*)\)", variable("NUMERIC"))[1].split()
+    assert [folder for folder in folders if not (ROOT / "tests" / folder).is_dir()] == []
+
+
+ARITHMETIC = """
+import numpy, scipy.linalg, threadpoolctl
+from numpy._core._multiarray_umath import __cpu_features__
+print({blas["architecture"] for blas in threadpoolctl.threadpool_info()})
+print([name for name in ("X86_V3", "X86_V4", "AVX512_SKX") if __cpu_features__.get(name)])
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other processors have other kernels")
+def test_the_other_processor_is_another():
+    settings = dict(word.split("=") for word in shlex.split(variable("OTHER_PROCESSOR")))
+    other, features = subprocess.run(
+        [sys.executable, "-c", ARITHMETIC],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    # threadpoolctl says Katmai for what was asked for as Prescott: they are one kernel.
+    assert other in ("{'Katmai'}", "{'Prescott'}")
+    assert features == "[]"
 
 
 @pytest.mark.parametrize("key", ["woodworth2020", "min2021", "azulay2021"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 
@@ -13,22 +13,17 @@ def write_atomically(file: Path, data: bytes) -> None:
     Raises OSError, and leaves what was there, where the folder cannot be written or is full.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    # Through a link, to the file that it names.
-    target = file.resolve()
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".tmp")
+    # Through a link, to the file that it names. One that leads back to itself names none: there
+    # realpath stops, where Path.resolve may raise, and the link gives way to the file.
+    target = Path(os.path.realpath(file))
+    beside = target.with_name(f".{secrets.token_hex(8)}.tmp")
+    # With the rights of any new file, which the system takes from the umask: reading that would
+    # mean to set it, for all threads, and `tempfile` makes files for their owner alone.
+    stream = beside.open("xb")
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with stream:
             stream.write(data)
-        # mkstemp makes private files; these are as readable as any other output.
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, target)
+        beside.replace(target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    # The only way to read it is to set it.
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

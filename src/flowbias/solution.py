@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -13,7 +14,7 @@ import numpy as np
 from flowbias._drawing import picture, stems
 from flowbias._html import coefficients, facts, shown
 from flowbias._typing import FloatArray
-from flowbias.certificates.certificate import Certificate
+from flowbias.certificates.certificate import ONE_DIGIT, Certificate
 from flowbias.potentials import ConvexPotential
 from flowbias.problem import InputError
 
@@ -55,6 +56,10 @@ class Status(Enum):
         "certified minimizer, but not the only one: feasibility {feasibility:.1e}, gap {gap:.1e}; "
         "fb.rich_limit(model, X, y) returns the one that gradient flow selects"
     )
+    FEW_DIGITS = (
+        "proved to about {digits} digits, not to the tolerance: feasibility {feasibility:.1e}, "
+        "gap {gap:.1e}; rows of X are nearly dependent, or columns of very different size"
+    )
     INTEGRATED = (
         "followed by integration: feasibility {feasibility:.1e}, error estimate {error:.1e} from "
         "two tolerances and the integrators of its route, not a certificate"
@@ -69,9 +74,10 @@ class Status(Enum):
     def ok(self) -> bool:
         return self is not Status.STALLED
 
-    def words(self, proof: Proof, distance: float, steps: int) -> str:
+    def words(self, proof: Proof, distance: float, steps: int, digits: int = 0) -> str:
         """The status with its numbers, for minimizers of a potential."""
         return self.value.format(
+            digits=digits,
             feasibility=proof.feasibility,
             stationarity=proof.stationarity,
             gap=proof.gap,
@@ -80,12 +86,20 @@ class Status(Enum):
         )
 
 
+def status_of(certificate: Certificate, distance: float) -> Status:
+    """What a certificate says of a limit, y being at this distance from what X can fit."""
+    if certificate.ok:
+        return Status.PROJECTED if distance > 0.0 else Status.CERTIFIED
+    if certificate.relative_error <= ONE_DIGIT and certificate.feasibility <= certificate.tol:
+        return Status.FEW_DIGITS
+    return Status.STALLED
+
+
 class SolveError(RuntimeError):
     """A solve that could not be certified; `solution` holds what was reached.
 
-    >>> X, y = [[1.0, 2.0], [1.0, 2.0 + 1e-12]], [1.0, 5.0]
     >>> try:
-    ...     fb.limit(fb.DiagonalNet(depth=2, scale=0.1), X, y)
+    ...     fb.limit(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0], tol=1e-30)
     ... except fb.SolveError as error:
     ...     print(error.solution.status.name)
     STALLED
@@ -147,7 +161,8 @@ class Solution:
     @property
     def message(self) -> str:
         """The status in words, with its numbers."""
-        words = self.status.words(self.certificate, self.distance, self.stats.steps)
+        certificate = self.certificate
+        words = self.status.words(certificate, self.distance, self.stats.steps, certificate.digits)
         # Where it stalled says why, on routes that follow a flow.
         return words if self.status.ok else f"{words} ({self.route})"
 
@@ -162,6 +177,12 @@ class Solution:
             return self._sensitivity()
         except UnresolvedError as lost:
             raise SolveError(str(lost), self) from lost
+
+    def derivatives_at(self, dual: FloatArray) -> Callable[[], Sensitivity] | None:
+        """What `sensitivity` computes, at another dual: the last thing that it is given."""
+        if not isinstance(self._sensitivity, partial):
+            return self._sensitivity
+        return partial(self._sensitivity.func, *self._sensitivity.args[:-1], dual)
 
     def checked(self, throw: bool) -> Solution:
         """Itself, or SolveError where it is not certified and `throw` is set."""

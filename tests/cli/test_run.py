@@ -50,6 +50,17 @@ def test_a_check_that_fails_ends_with_1(smoke):
     assert "1 of 2 checks hold" in run.stdout
 
 
+def test_cache_entries_that_are_links_to_themselves_are_computed_again(smoke, tmp_path):
+    smoke("run", "sound")
+    for entry in (tmp_path / "cache").rglob("*.npz"):
+        entry.unlink()
+        entry.symlink_to(entry)
+    again = smoke("run", "sound")
+    assert again.exit_code == ExitCode.ALL_WELL
+    assert "cache entries cannot be used and are computed again" in again.stderr
+    assert "cannot be used" not in smoke("run", "sound").stderr
+
+
 def test_one_experiment_that_fails_is_enough(smoke):
     assert smoke("run", "sound", "doubtful").exit_code == ExitCode.DOUBTFUL
 
@@ -180,20 +191,39 @@ main()
 """
 
 
-def test_after_ctrl_c_the_same_command_goes_on(smoke, tmp_path):
+@pytest.fixture
+def start(tmp_path):
+    """Begin a run, by way of another program if given; it is within its second of three tasks."""
+    now = tmp_path / "now"
     words = ("run", "sound", "--preset", "smoke", "--jobs", "1")
     folders = ("--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache"))
-    now = tmp_path / "now"
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *words, *folders],
-        env=environment(**{tiny.SLOW: str(now)}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    deadline = time.monotonic() + 60.0
-    while not now.exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    started = []
+
+    def begin(*by_way_of):
+        process = subprocess.Popen(
+            [*by_way_of, sys.executable, "-c", PROGRAM, *words, *folders],
+            env=environment(**{tiny.SLOW: str(now)}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        deadline = time.monotonic() + 60.0
+        while not now.exists():
+            assert process.poll() is None, process.stderr.read()
+            assert time.monotonic() < deadline, "no task in a minute"
+            time.sleep(0.01)
+        return process, now
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def test_after_ctrl_c_the_same_command_goes_on(start, smoke, tmp_path):
+    process, _ = start()
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == ExitCode.INTERRUPTED
@@ -205,6 +235,15 @@ def test_after_ctrl_c_the_same_command_goes_on(smoke, tmp_path):
     assert not (tmp_path / "out").exists()
     (record,) = document(smoke("run", "sound", "--json").stdout)["records"]
     assert record["counts"] == {"computed": 2, "cached": 1, "stale": 0, "failed": 0}
+
+
+def test_a_background_job_of_a_script_is_not_for_ctrl_c(start):
+    """A shell has it ignored in such jobs, because it is meant for what runs in front."""
+    process, now = start("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+    process.send_signal(signal.SIGINT)
+    now.unlink()
+    process.communicate(timeout=60)
+    assert process.returncode == ExitCode.ALL_WELL
 
 
 # --- list -----------------------------------------------------------------------------------------

@@ -2,16 +2,19 @@
 
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import flowbias
 from flowbias.problem import InputError
 from tests.designs.dask_tasks import Numbers, SlowSums, Sums
 
@@ -181,10 +184,10 @@ def after(folder, sign, action):
 
 
 @contextmanager
-def worker_process(address):
+def worker_process(address, *first_on_path):
     words = [sys.executable, "-m", "distributed.cli.dask_worker", address]
     options = ["--no-nanny", "--no-dashboard", "--nthreads", "1", "--memory-limit", str(LIMIT)]
-    place = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    place = {**os.environ, "PYTHONPATH": os.pathsep.join([*first_on_path, *sys.path])}
     with subprocess.Popen(words + options, env=place, stderr=subprocess.DEVNULL) as process:
         try:
             yield process
@@ -206,6 +209,22 @@ def test_what_a_killed_worker_did_and_held_is_made_again_elsewhere(tmp_path):
         threading.Thread(target=kill, daemon=True).start()
         assert_right(design.reduce(task))
         assert victim.wait() == -signal.SIGKILL
+
+
+def test_a_worker_of_another_version_is_refused(tmp_path):
+    package = Path(flowbias.__file__).parent
+    shutil.copytree(package, tmp_path / "flowbias", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "flowbias" / "potentials" / "hypentropy.py").open("a") as file:
+        file.write("# Another version.\n")
+    options = {"processes": False, "protocol": "tcp", "host": "127.0.0.1"}
+    with (
+        cluster_of(n_workers=0, **options) as cluster,
+        closing(distributed.Client(cluster)) as client,
+        worker_process(cluster.scheduler_address, str(tmp_path)),
+    ):
+        client.wait_for_workers(1, timeout=60)
+        with pytest.raises(ClusterError, match=r"^cluster: must compute as .*Install the same"):
+            flowbias.limit(flowbias.DiagonalNet(2, 1.0), da.ones((3, 40), chunks=(3, 20)), X[:3, 0])
 
 
 def test_a_block_that_kills_its_workers_is_said(client, monkeypatch):

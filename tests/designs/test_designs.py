@@ -216,7 +216,8 @@ def test_coordinates_are_cut_as_a_whole(potential):
     cut = Coordinates(potential, np.arange(10.0), 10).on(part)
     for name in ("grad_dual", "hess_dual", "conjugate_terms", "value_terms", "grad"):
         whole = getattr(potential, name)(z)
-        np.testing.assert_array_equal(getattr(cut.potential, name)(z[part]), whole[part])
+        # Vector instructions round the entries of a group otherwise than what is left over.
+        np.testing.assert_allclose(getattr(cut.potential, name)(z[part]), whole[part], rtol=1e-14)
     np.testing.assert_array_equal(cut.shift, [3.0, 4.0, 5.0, 6.0])
 
 

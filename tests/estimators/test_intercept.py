@@ -111,7 +111,9 @@ def test_small_scales_are_certified(network, size):
     assert solution.certificate.ok
     # The certificate's own equations, by hand: b is determined by the dual alone.
     bias = solution.dual.sum() / network.mirror_rate
-    assert_allclose(solution.w[-1], bias, rtol=1e-8)
+    # Terms up to 1e8 times their sum, each of which is rounded.
+    rounding = len(Y) * np.finfo(float).eps * np.abs(solution.dual).sum() / network.mirror_rate
+    assert_allclose(solution.w[-1], bias, rtol=1e-8, atol=rounding)
     assert_allclose(X @ solution.w[:-1] + solution.w[-1], size * Y, rtol=1e-8)
 
 
@@ -189,6 +191,7 @@ def test_rows_of_any_condition_can_do_what_the_bias_does(smallest):
     assert_allclose(task.direction, np.full(3, 1.0 / 3.0))
 
 
+@pytest.mark.slow
 def test_biases_whose_limits_leave_the_doubles_are_passed_in_silence():
     X = np.array([[9e11, 9.1e11], [-7.5e-2, -7.4e-2], [5.5e-20, 5.6e-20]])
     y = np.array([-4.5e99, 2e100, -1.5e100])

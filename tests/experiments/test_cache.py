@@ -128,6 +128,36 @@ def test_a_failed_write_keeps_what_was_there(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_a_file_has_the_rights_of_any_other_and_the_umask_is_left_alone(tmp_path, monkeypatch):
+    """To read the umask is to set it, for the files that other threads make at that moment."""
+    before = os.umask(0o027)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr("os.umask", lambda mask: pytest.fail(f"umask set to {mask:o}"))
+            write_atomically(tmp_path / "ours", b"")
+        (tmp_path / "any other").touch()
+    finally:
+        os.umask(before)
+    ours, other = (file.stat().st_mode & 0o777 for file in sorted(tmp_path.iterdir())[::-1])
+    assert ours == other == 0o640
+
+
+@pytest.mark.parametrize("links", [["a"], ["a", "b", "c"]], ids=["itself", "round about"])
+def test_a_link_that_leads_back_to_itself_gives_way_to_the_file(tmp_path, links):
+    for link, following in zip(links, [*links[1:], links[0]], strict=True):
+        (tmp_path / link).symlink_to(tmp_path / following)
+    write_atomically(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_a_link_stays_one(tmp_path):
+    (tmp_path / "named").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "named")
+    write_atomically(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "named").read_bytes() == b"new"
+
+
 def test_the_folder_can_be_chosen(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("FLOWBIAS_CACHE", raising=False)

@@ -11,7 +11,7 @@ import pytest
 
 from flowbias.experiments import run
 from flowbias.experiments.progress import Silence
-from tests.experiments.toy import COUNT, toy
+from tests.experiments.toy import COUNT, FREE, toy
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -31,19 +31,21 @@ assert all(signal.SIGINT in blocked for blocked in workers), workers
 here = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 assert signal.SIGINT not in here, here
 """
-# Long enough that a run is caught in the middle, short enough to wait for.
-SECONDS = "0.3"
 
 
 @pytest.fixture
 def start(tmp_path):
-    """A run in a process group of its own, as a terminal would start it."""
+    """A run in a process group of its own, as a terminal would start it, that stops half way."""
     started = []
 
     def begin(jobs):
         process = subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(tmp_path / "cache"), str(jobs)],
-            env={**environment(), "TOY_LOG": str(tmp_path / "log"), "TOY_SECONDS": SECONDS},
+            env={
+                **environment(),
+                "TOY_LOG": str(tmp_path / "log"),
+                "TOY_GATE": str(tmp_path / "gate"),
+            },
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -66,9 +68,9 @@ def stored(tmp_path):
     return sorted((tmp_path / "cache").rglob("*.npz"))
 
 
-def wait_for_entries(tmp_path, count, process):
+def wait_for_entries(tmp_path, process):
     deadline = time.monotonic() + 60
-    while len(stored(tmp_path)) < count:
+    while len(stored(tmp_path)) < FREE:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline, "no results in a minute"
         time.sleep(0.01)
@@ -79,18 +81,19 @@ def test_after_a_kill_no_finished_task_is_computed_again_and_the_table_is_the_sa
     start, tmp_path, jobs
 ):
     process = start(jobs)
-    wait_for_entries(tmp_path, 3, process)
+    wait_for_entries(tmp_path, process)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     kept = {file: file.stat().st_mtime_ns for file in stored(tmp_path)}
-    assert 3 <= len(kept) < COUNT + 1
+    assert len(kept) == FREE
     (tmp_path / "log").unlink()
+    (tmp_path / "gate").touch()
     rerun = start(jobs)
     digest, told = rerun.communicate(timeout=60)
     assert rerun.returncode == 0, told
-    assert f"{len(kept)} from the cache" in told
+    assert f"{FREE} from the cache" in told
     computed = (tmp_path / "log").read_text().splitlines()
-    assert len(computed) == len(set(computed)) == COUNT + 1 - len(kept)
+    assert len(computed) == len(set(computed)) == COUNT + 1 - FREE
     assert {file: file.stat().st_mtime_ns for file in kept} == kept
     untouched = run(toy(), preset="smoke", cache=tmp_path / "c2", jobs=1, progress=Silence())
     assert digest == untouched.table.digest
@@ -99,15 +102,13 @@ def test_after_a_kill_no_finished_task_is_computed_again_and_the_table_is_the_sa
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_stops_at_once_and_leaves_no_process_behind(start, tmp_path, jobs):
     process = start(jobs)
-    wait_for_entries(tmp_path, 2, process)
+    wait_for_entries(tmp_path, process)
     os.killpg(process.pid, signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode in (1, -signal.SIGINT)
     assert told.count("Traceback") == told.count("KeyboardInterrupt") == 1, told
-    kept = len(stored(tmp_path))
     wait_for_end(process.pid)
-    assert 2 <= kept < COUNT + 1
-    assert len(stored(tmp_path)) == kept
+    assert len(stored(tmp_path)) == FREE
     assert list((tmp_path / "cache").rglob("*.tmp")) == []
 
 
@@ -119,7 +120,7 @@ def test_ctrl_c_is_kept_from_the_workers_at_every_moment():
 
 def test_workers_end_when_their_parent_was_killed(start, tmp_path):
     process = start(2)
-    wait_for_entries(tmp_path, 2, process)
+    wait_for_entries(tmp_path, process)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     wait_for_end(process.pid)

@@ -1,6 +1,7 @@
 """A run leaves a page, and for each figure a PNG, an SVG and its table."""
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 import pytest
@@ -9,18 +10,19 @@ from flowbias.experiments import Panel, Preset
 from flowbias.experiments.drawing import draw
 from flowbias.experiments.gallery import drawings_of
 from flowbias.experiments.progress import Silence
+from flowbias.experiments.provenance import Start
 from flowbias.experiments.publish import publish
 from flowbias.experiments.runner import Options, check_folder, run_many
 from flowbias.problem import InputError
 from tests.experiments.toy import compute_or_fail, toy
 
-ABOUT = {"command": "flowbias run toy", "started": datetime.now(UTC)}
+ABOUT = {"command": "flowbias run toy", "start": Start.now()}
 
 
-def published(tmp_path, *experiments, jobs=1):
+def published(tmp_path, *experiments, jobs=1, about=ABOUT):
     options = Options(Preset.SMOKE, jobs=jobs, cache=tmp_path / "cache")
     records = run_many(experiments, options, Silence())
-    return publish(records, tmp_path / "out", options, **ABOUT)
+    return publish(records, tmp_path / "out", options, **about)
 
 
 def test_files_of_a_figure(tmp_path):
@@ -48,6 +50,14 @@ def test_a_figure_is_drawn_once(tmp_path, monkeypatch):
     page, (record,), _ = published(tmp_path, toy())
     assert record.holds
     assert (page.parent / "toy.png").read_bytes() == first
+
+
+def test_a_date_that_is_set_meanwhile_does_not_change_how_long_it_took(tmp_path):
+    now = Start.now()
+    ahead = replace(now, date=now.date + timedelta(hours=1))
+    published_at, _, seconds = published(tmp_path, toy(), about={**ABOUT, "start": ahead})
+    assert 0.0 < seconds < 3600.0
+    assert f"{ahead.date:%Y-%m-%d}" in published_at.read_text(encoding="utf-8")
 
 
 def test_a_damaged_drawing_is_drawn_again(tmp_path):

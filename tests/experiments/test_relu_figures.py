@@ -1,5 +1,9 @@
 """ReLU networks on the circle and on the line: each check notices what it is there for."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -168,6 +172,33 @@ class TestSteps(Conformance):
     experiment = iclr_fig04cd.EXPERIMENT
     corruptions = STEPS
     whole = ("rmse", "grad_distance", "train_rmse")
+
+
+# A whole task in a process of its own: one data set, a few steps.
+SMALL_TASK = """
+import sys
+from flowbias.experiments import Task
+from flowbias.experiments.attempt import rows_of
+from flowbias.experiments.woodworth.iclr_fig04cd import compute
+settings = (("fractions", "1.5"), ("replicates", 1), ("steps", 5), ("group", 0))
+task = Task("woodworth-iclr-fig4cd", "sweep", settings)
+sys.stdout.write(rows_of(task, compute(task)).digest)
+"""
+
+
+def test_every_process_computes_the_same_bits():
+    """Whatever the order of its sets of words, which PYTHONHASHSEED decides."""
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", SMALL_TASK],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "12"
+    }
+    assert len(digests) == 1
 
 
 # --- line ---------------------------------------------------------------------------------------

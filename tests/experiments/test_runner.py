@@ -3,12 +3,14 @@
 import io
 import os
 import sys
+import threading
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
+from flowbias import _sources
 from flowbias.experiments import Check, Preset, provenance, run
 from flowbias.experiments.attempt import rows_of
 from flowbias.experiments.cache import Cache
@@ -130,6 +132,32 @@ def test_a_process_that_dies_is_reported_and_the_other_tasks_are_done(cached):
     assert cached().counts.computed == 1
 
 
+class Panic(BaseException):
+    """What Rust raises in Python is no Exception."""
+
+
+def panic(task):
+    raise Panic("unwrapped nothing")
+
+
+def test_a_panic_is_a_failure_not_a_crash(cached):
+    record = cached(toy(compute=panic))
+    assert record.counts.failed == TOTAL
+    assert record.failures[0].cause == "Panic: unwrapped nothing"
+
+
+def test_a_task_that_cannot_be_sent_is_a_failure_not_a_crash(cached):
+    lock = threading.Lock()
+
+    def compute_here(task):
+        with lock:
+            return {"value": [1.0]}
+
+    record = cached(toy(compute=compute_here, check=lambda table: []), jobs=2)
+    assert record.counts.failed == TOTAL
+    assert "Could not pickle" in record.failures[0].cause
+
+
 def test_a_damaged_entry_is_computed_again(cached, log):
     first = cached()
     entries = sorted(cached.folder.rglob("*.npz"))
@@ -178,17 +206,17 @@ def test_changed_sources_are_computed_again_unless_told_otherwise(cached, log, m
 def forgetful():
     """Fingerprints that a test has made up are not remembered."""
     yield
-    provenance.fingerprint.cache_clear()
+    _sources.fingerprint.cache_clear()
     provenance.fingerprint_of.cache_clear()
 
 
 def test_fingerprint_follows_sources_and_versions(monkeypatch):
     seen = set()
     for sources, version in [("one", "1"), ("two", "1"), ("two", "2")]:
-        monkeypatch.setattr(provenance, "SOURCES", sources)
-        monkeypatch.setattr(provenance, "version_of", lambda _, version=version: version)
-        provenance.fingerprint.cache_clear()
-        seen.add(provenance.fingerprint())
+        monkeypatch.setattr(_sources, "SOURCES", sources)
+        monkeypatch.setattr(_sources, "version_of", lambda _, version=version: version)
+        _sources.fingerprint.cache_clear()
+        seen.add(_sources.fingerprint())
     assert len(seen) == 3
 
 
@@ -203,7 +231,7 @@ def test_sources_are_all_that_computes(tmp_path):
         (".#a.py", ""),
     ]:
         (tmp_path / file).write_text(text)
-        digests.append(provenance.digest_of(tmp_path))
+        digests.append(_sources.digest_of(tmp_path))
     assert len(set(digests[:3])) == 3
     assert digests[2] == digests[3] == digests[4]
 
@@ -221,10 +249,11 @@ def threads(task):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_one_blas_thread_per_task(cached, jobs):
-    before = [pool["num_threads"] for pool in threadpool_info()]
-    record = cached(toy(compute=threads, check=lambda table: []), jobs=jobs)
+    with threadpool_limits(2, user_api="blas"):
+        before = [pool["num_threads"] for pool in threadpool_info()]
+        record = cached(toy(compute=threads, check=lambda table: []), jobs=jobs)
+        assert [pool["num_threads"] for pool in threadpool_info()] == before
     assert_array_equal(np.unique(record.table["threads"]), [1.0])
-    assert [pool["num_threads"] for pool in threadpool_info()] == before
 
 
 def test_a_check_that_breaks_is_a_failure_not_a_crash(cached):
@@ -279,6 +308,12 @@ def test_cache_that_is_a_file(tmp_path):
             run(toy(), cache=tmp_path / place)
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b"], ids=["too long", "null byte"])
+def test_cache_whose_name_no_folder_can_have(tmp_path, name):
+    with pytest.raises(InputError, match=r"cache: must be a folder, but .* cannot be one \("):
+        run(toy(), cache=tmp_path / name / "below")
+
+
 def test_a_function_without_a_file_is_refused(tmp_path):
     names = {}
     exec("def compute(task): return {}", names)
@@ -295,7 +330,7 @@ def test_entries_of_a_users_experiment_follow_its_file(tmp_path):
         exec(compile(source, str(file), "exec"), names)
         marks.add(provenance.fingerprint_of(np.errstate(all="ignore")(names["compute"])))
     assert len(marks) == 2
-    assert provenance.fingerprint() not in marks
+    assert _sources.fingerprint() not in marks
 
 
 def test_the_cache_is_a_tree_of_experiments_and_presets(cached):

@@ -1,6 +1,7 @@
 """An experiment that can wait, fail or die, and that keeps a log of the tasks that it computes.
 
-Where the log is and how long to wait is read from the environment, which processes inherit.
+Where the log is, how long to wait and for what is read from the environment, which processes
+inherit.
 """
 
 import os
@@ -14,6 +15,8 @@ from flowbias.experiments import Check, Experiment, Panel, Preset
 from flowbias.theory import Reference
 
 COUNT = 8
+# Tasks before the gate: a run whose gate is shut has these results and no others.
+FREE = 4
 
 
 def tasks(settings):
@@ -27,11 +30,18 @@ def compute(task):
         with Path(log).open("a") as stream:
             stream.write(f"{task.name}\n")
     time.sleep(float(os.environ.get("TOY_SECONDS", "0")))
+    if (gate := os.environ.get("TOY_GATE")) and not is_free(task):
+        while not Path(gate).exists():
+            time.sleep(0.01)
     if task.part == "words":
         return {"word": ["b", "c"]}
     # The last bits of a large product depend on the number of BLAS threads.
     matrix = task.rng().standard_normal((task.integer("size"), task.integer("size")))
     return {"row": [0, 1], "value": (matrix @ matrix.T @ matrix)[0, :2]}
+
+
+def is_free(task):
+    return any(("i", i) in task.settings for i in range(FREE))
 
 
 def compute_or_fail(task):

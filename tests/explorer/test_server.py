@@ -5,6 +5,8 @@ import re
 import signal
 import socket
 import webbrowser
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 
@@ -220,6 +222,40 @@ def test_a_large_message_is_refused(server, size, refused):
     # Closed at once, while the rest of a short one is waited for.
     assert asyncio.run(talk()) == refused
     assert server.get("/")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HT",
+        b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n",
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nhalf",
+    ],
+    ids=["nothing", "half a line", "half a head", "half a body"],
+)
+def test_a_connection_that_falls_silent_is_closed(monkeypatch, sent):
+    from tornado.iostream import StreamClosedError
+    from tornado.tcpclient import TCPClient
+
+    monkeypatch.setattr(explorer_server, "IDLE_SECONDS", 0.2)
+
+    async def talk():
+        port = explorer_server.free_port(0)
+        with ThreadPoolExecutor(1) as pool:
+            server = explorer_server.make_server(port, pool)
+            server.start()
+            try:
+                stream = await TCPClient().connect("127.0.0.1", port)
+                await stream.write(sent)
+                # Until the server closes; far longer than it should take, so that none fails for
+                # a busy machine.
+                with suppress(StreamClosedError):
+                    await asyncio.wait_for(stream.read_until_close(), 60)
+            finally:
+                server.stop()
+
+    asyncio.run(talk())
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

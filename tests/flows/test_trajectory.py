@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from flowbias.flows import FlowStatus, flow
+from flowbias.flows.march import RISE
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.problem import InputError, Regression
 
@@ -33,10 +34,9 @@ def test_shapes_and_start(model):
 
 @models
 def test_the_loss_falls_all_the_way(model):
-    trajectory = flow(model, X, Y)
-    # Up to the integrator's error, of the order of its rtol 1e-8.
-    assert np.all(np.diff(trajectory.residual) < 1e-7)
-    assert trajectory.residual[-1] <= 1e-8 < trajectory.residual[-2]
+    residual = flow(model, X, Y).residual
+    assert np.all(residual[1:] <= RISE * residual[:-1])
+    assert residual[-1] <= 1e-8
 
 
 @models
@@ -86,7 +86,8 @@ def test_nothing_to_fit():
     assert trajectory.residual.tolist() == [0.0]
     # A biased start has something to unlearn; residuals are then relative to the start.
     biased = flow(DiagonalNet.from_weights(0.5, 0.3, depth=2), X, np.zeros(3))
-    assert biased.residual[0] == 1.0
+    # The same norm by two products, whose sums may be taken in another order.
+    assert_allclose(biased.residual[0], 1.0, rtol=1e-14)
     assert np.abs(X @ biased.w[-1]).max() < 1e-7
 
 

@@ -4,6 +4,7 @@ import copy
 import itertools
 import subprocess
 import sys
+from collections import OrderedDict
 
 import pytest
 from hypothesis import given, settings
@@ -221,6 +222,19 @@ def test_samples_whose_gradients_vanish_prove_nothing():
     expected = explicit_kernel(module, x)
     assert float(expected.abs().max()) > 0.0
     assert_kernel(tangent_kernel(module, x), expected)
+
+
+def test_the_names_of_layers_do_not_change_a_bit():
+    """Nor does the process, whose sets of names have an order of their own."""
+    widths = (3, 7, 7, 7, 7, 7, 1)
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(*pair, dtype=torch.float64) for pair in itertools.pairwise(widths)]
+    x = torch.randn(5, 3, dtype=torch.float64)
+    expected = tangent_kernel(torch.nn.Sequential(*layers), x)
+    for number in range(20):
+        named = {f"layer {number} {i}": layer for i, layer in enumerate(layers)}
+        renamed = torch.nn.Sequential(OrderedDict(named))
+        assert torch.equal(tangent_kernel(renamed, x), expected)
 
 
 def test_warns_where_jacobians_are_slow():

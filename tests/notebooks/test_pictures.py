@@ -199,7 +199,7 @@ def test_a_certificate_is_drawn_against_what_is_allowed():
 def test_measures_without_a_logarithm_are_written():
     certificate = fb.Certificate(0.0, 0.0, 0.0, np.inf, 1e-10, (float("nan"), 0.0))
     written = [text.get_text() for text in certificate.plot().axes[0].texts]
-    assert written == ["0", "nan", "0", "0", "0", "inf"]
+    assert written == ["0", "nan", "0", "inf", "0", "0", "inf"]
 
 
 @pytest.mark.parametrize("name", ["upper claim", "equal claim", "failed claim"])

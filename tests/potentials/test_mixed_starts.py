@@ -29,7 +29,8 @@ def test_nonuniform_equals_coordinate_by_coordinate():
         assert together.log_unit == 0.0
         for name in ("grad", "value_terms"):
             alone = [getattr(p, name)(x) for p, x in zip(apart, w, strict=True)]
-            np.testing.assert_array_equal(getattr(together, name)(w), alone)
+            # Vector instructions round the entries of a group otherwise than one alone.
+            np.testing.assert_allclose(getattr(together, name)(w), alone, rtol=1e-14)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import flowbias
+from tests.release.minima import least, minima, pinned
 from tests.release.try_in_empty_environment import SMOKE, main, resources, version
 
 
@@ -51,3 +52,28 @@ def test_a_requirement_that_fails_ends_the_smoke_test(capsys):
     assert capsys.readouterr().out == "ok: fine\n"
     with pytest.raises(SystemExit, match="smoke test: broken"):
         smoke.must(False, "broken")
+
+
+def test_the_least_version_that_a_requirement_allows():
+    assert least(["numpy>=2.0", "Typing_Extensions>=4.1.2"]) == {
+        "numpy": "2.0",
+        "typing-extensions": "4.1.2",
+    }
+
+
+def test_libraries_and_test_tools_are_tried_at_their_least_versions_but_for_torch():
+    versions = minima()
+    assert {"numpy", "dask", "cvxpy", "pytest"} <= versions.keys()
+    assert "mypy" not in versions
+    assert versions["torch"] == pinned()["torch"]
+
+
+@pytest.mark.parametrize("requirement", ["numpy", "numpy==2.0", "numpy>=2.0,<3", "numpy>2.0"])
+def test_a_requirement_without_a_least_version_is_refused(requirement):
+    with pytest.raises(SystemExit, match=r"must declare name>=version, got 'numpy"):
+        least([requirement])
+
+
+def test_two_least_versions_of_one_package_are_refused():
+    with pytest.raises(SystemExit, match=r"one least version of cvxpy, got 1\.5 and 1\.6"):
+        least(["cvxpy>=1.5", "cvxpy>=1.6"])

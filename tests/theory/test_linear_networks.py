@@ -57,6 +57,7 @@ def margin_cases():
     return [case for group in starts.values() for case in flows_together(group, end=3.0, count=12)]
 
 
+@pytest.mark.slow
 def test_guarantees_along_500_flows(cases):
     claims = []
     for net, X, Y, path in cases:
@@ -91,6 +92,7 @@ def test_loss_never_rises(cases):
         assert (np.diff(errors) < 0.0).all()
 
 
+@pytest.mark.slow
 def test_weights_and_limits_of_500_flows(cases):
     claims = []
     for net, X, Y, path in cases:
@@ -102,6 +104,7 @@ def test_weights_and_limits_of_500_flows(cases):
     assert failures(claims) == []
 
 
+@pytest.mark.slow
 def test_invariant_starts_reach_min_norm():
     rng = np.random.default_rng(22)
     starts = []

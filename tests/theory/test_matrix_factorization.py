@@ -89,6 +89,7 @@ def batches(draw, total):
         yield from zip(starts, followed_together(starts, 14.0 / rates), strict=True)
 
 
+@pytest.mark.slow
 def test_length_of_the_path_on_hundreds_of_starts():
     closest, instances = 0.0, 0
     for (model, problem), measured in batches(within_reach, 500):
@@ -100,6 +101,7 @@ def test_length_of_the_path_on_hundreds_of_starts():
     assert closest > 0.9  # the bound is not idle on random starts either
 
 
+@pytest.mark.slow
 def test_theorem_9_and_lemma_11_on_hundreds_of_starts():
     closest, instances = 0.0, 0
     for (model, problem), measured in batches(in_kernel_regime, 500):

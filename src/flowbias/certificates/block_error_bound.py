@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
-from flowbias.certificates.error_bound import CONDITION_SAFETY, EVALUATION, SMALLEST_RCOND
+from flowbias.certificates.error_bound import CONDITION_SAFETY, SMALLEST_RCOND
 from flowbias.designs import Design, Totals
 from flowbias.designs.coordinates import Coordinates
 from flowbias.designs.rows import RowGram, RowProducts, RowSizes
@@ -77,8 +77,12 @@ class _Noise(_AtDual):
         rise = block.adjoint(self.step)
         terms = block.absolute_adjoint(self.nu) + np.abs(self.coordinates.shift)
         tilt = (block.n + 2) * extended.EPS * terms
-        tilt = tilt + self.coordinates.potential.dual_rounding(np.asarray(z, dtype=np.float64))
-        relative = EVALUATION * np.abs(np.asarray(exact, dtype=np.float64))
+        potential = self.coordinates.potential
+        tilt = tilt + potential.dual_rounding(np.asarray(z, dtype=np.float64))
+        tilt = tilt + potential.shift_rounding(self.coordinates.shift)
+        relative = self.coordinates.potential.evaluation_rounding * np.abs(
+            np.asarray(exact, dtype=np.float64)
+        )
         scaled = np.divide(relative, root, out=np.zeros_like(root), where=root > 0)
         centre = np.asarray(exact - w + extended_slope * rise, dtype=np.float64)
         return Totals(

@@ -5,15 +5,16 @@ w is the limit of gradient flow on (X, y) if and only if
     X w = P y                               (feasibility; P projects on the range of X)
     grad Q(w) = shift + X^T nu              (stationarity)
 
-and then Q(w) - <shift, w> + Q*(shift + X^T nu) = <nu, P y> (zero gap). The solvers share
-the potentials and the arithmetic of two doubles with this file and nothing else, so an error in one
-of them cannot certify itself. `error_bound` goes further: it bounds the distance to the exact limit
-(docs/theory/error_bound.md has the proof).
+and then Q(w) - <shift, w> + Q*(shift + X^T nu) = <nu, P y> (zero gap). Small measures prove that w
+is nearly optimal, not that it is nearly the limit: where rows of X nearly depend on each other, or
+where Q is nearly flat on a whole face, they cannot tell. So a limit is certified by its error
+bound (docs/theory/error_bound.md has the proof): in doubles where that is enough, and in balls of
+as many digits as it takes where it is not and X is small enough.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -22,23 +23,25 @@ from numpy.typing import NDArray
 
 from flowbias import _extended as extended
 from flowbias._measures import Measure, Measured
-from flowbias._typing import ArrayLike, FloatArray
-from flowbias.certificates.error_bound import error_bound
+from flowbias._typing import ArrayLike, FloatArray, Mask
+from flowbias.certificates.candidate import Candidate, declares_growth
+from flowbias.certificates.error_bound import PROVED, error_bound
+from flowbias.certificates.exact_limit import ExactLimit
 from flowbias.certificates.projection import RangeProjection
 from flowbias.designs import design_of, refuse_dense
 from flowbias.potentials import SEEN, ConvexPotential, Potential, Provides
 from flowbias.problem import IN_RANGE, InputError, as_dense, row_lengths
 
-# Units in the last place by which X may be perturbed in the certificate's own evaluation: for
-# nearly dependent rows nu is so huge that no double nu does better.
-ULPS = 8.0
-# No amount of rounding excuses more than this.
-WORST_ROUNDING = 1e-4
+# A pull against the end of a range that is larger than this, relative to the column and to what is
+# left of y, is none by rounding.
+PULLED = 1e-8
+# What is proved to one digit is still an answer, though not one without a word about it.
+ONE_DIGIT = 0.1
 
 
 @dataclass(frozen=True)
 class Certificate(Measured):
-    """Measures of optimality; `ok` when feasibility and the scale-free ones are within tol.
+    """Measures of optimality, and how far w is from the limit at most.
 
     feasibility   ||X w - P y|| / (||P y|| + || |X| |w| ||)
     stationarity  ||grad Q(w) - shift - X^T nu||_inf / max(1, ||X^T nu||_inf)
@@ -46,8 +49,13 @@ class Certificate(Measured):
     error_bound   bound of ||w - exact limit||_2; inf where none could be proved
     relative      stationarity and gap once more, in units of the dual point and of Q + Q*: at
                   large scales both are far below one, and the measures above see nothing
-    rounding      what a change of X in its last digits does to `relative`. Where rows of X are
-                  nearly dependent this exceeds tol, and `relative` is judged against it
+    size          ||w||_2, the unit of the error, or where that is next to nothing the rounding of
+                  w(0) or of the fit to y; None where Q may have several minimizers, and what is
+                  certified is that w is one of them
+
+    `ok` where feasibility and the relative measures are within tol and the error bound within
+    1e-6 of the size. Where rows of X are nearly dependent no dual in doubles may do better; then w
+    and the dual are compared with those of the limit in balls.
 
     >>> solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0])
     >>> solution.certificate.ok, solution.certificate.error_bound < 1e-12
@@ -60,20 +68,40 @@ class Certificate(Measured):
     error_bound: float
     tol: float
     relative: tuple[float, float] = (0.0, 0.0)
-    rounding: tuple[float, float] = (0.0, 0.0)
+    size: float | None = None
+    #: of the potential, where it is known to no more; on big X what its last digits are worth
+    accuracy: float = 0.0
+    #: the limit itself, where it took balls to tell how far it is
+    exact: ExactLimit | None = field(default=None, repr=False, compare=False)
+    #: whether w and nu are those of the limit in balls, to tol
+    is_exact: bool = False
 
     @property
     def measures(self) -> tuple[Measure, ...]:
         """What is judged, against what it may be at most; then what is only known."""
-        (away, gap), (for_dual, for_value) = self.relative, self.rounding
+        away, gap = self.relative
+        judged = None if self.is_exact else max(self.tol, self.accuracy)
+        allowed = None if self.size is None else max(PROVED, self.tol)
         return (
             Measure("feasibility", self.feasibility, self.tol),
-            Measure("stationarity, relative", away, max(self.tol, for_dual)),
-            Measure("gap, relative", gap, max(self.tol, for_value)),
+            Measure("stationarity, relative", away, judged),
+            Measure("gap, relative", gap, judged),
+            Measure("error bound, relative", self.relative_error, allowed),
             Measure("stationarity", self.stationarity),
             Measure("gap", self.gap),
             Measure("error bound", self.error_bound),
         )
+
+    @property
+    def relative_error(self) -> float:
+        """The error bound in units of w; inf where several minimizers are allowed."""
+        return np.inf if self.size is None else ratio(self.error_bound, self.size)
+
+    @property
+    def digits(self) -> int:
+        """How many digits of w are proved, that is of its largest entries."""
+        error = self.relative_error
+        return 0 if not error < 1.0 else int(min(-np.log10(max(error, 1e-300)), 15.0))
 
     def __repr__(self) -> str:
         return (
@@ -122,10 +150,10 @@ def certify(
     with np.errstate(all="ignore"):
         misfit = X @ w - y
         spread = extended.absolute_apply(X, w)
-        fit = y
+        fit, rounding_of_fit, driven = y, 0.0, np.zeros(len(w), dtype=bool)
         if extended.length(misfit) > tol * (extended.length(y) + extended.length(spread)):
             # Either w is wrong or y has a part outside the range of X, which no w can fit.
-            outside, rounding_of_fit = _out_of_reach(X, w, misfit, potential)
+            outside, rounding_of_fit, driven = _out_of_reach(X, w, misfit, potential)
             fit, misfit = y - outside, misfit + outside
             rounding_of_fit = min(rounding_of_fit, IN_RANGE)
             if not w.any() and extended.length(fit) <= rounding_of_fit * extended.length(y):
@@ -146,19 +174,30 @@ def certify(
         value_unit = float(sizes.sum()) if w.any() else 1.0
         units = max(dual_size, float(np.abs(z).max())), value_unit
         relative = ratio(away, units[0]), ratio(gap, units[1])
-        rounding = (0.0, 0.0)
-        if max(relative) > tol:
-            rounding = _rounding(X, rise, spread + np.abs(fit), units)
+        size, blur, exact = None, 0.0, None
+        # X w is in the range of X, so no more of y than this is outside of it.
+        sums = extended.length(spread) + extended.length(y)
+        noise = extended.length(misfit) + rounding_of_fit * extended.length(y)
+        noise += (len(w) + 2) * float(np.finfo(float).eps) * sums
+        if separates and declares_growth(cast(Potential, potential)):
+            candidate = Candidate(X, y, fit, w, nu, cast(Potential, potential), shift, noise)
+            size = candidate.size
+            blur = candidate.least_size * max(float(X.max()), -float(X.min()))
+            bound, exact = candidate.distance(driven, doubtful=not np.max(relative) <= tol)
+        else:
+            bound = error_bound(X, fit, w, nu, potential, shift, noise)
         return Certificate(
             feasibility=ratio(
-                extended.length(misfit), extended.length(fit) + extended.length(spread)
+                extended.length(misfit), extended.length(fit) + extended.length(spread) + blur
             ),
             stationarity=away / max(1.0, dual_size),
             gap=gap / (1.0 + total),
-            error_bound=error_bound(X, fit, w, nu, potential, shift),
+            error_bound=bound,
             tol=tol,
             relative=relative,
-            rounding=rounding,
+            size=size,
+            exact=exact,
+            is_exact=exact is not None and exact.agrees(X, w, nu, tol),
         )
 
 
@@ -202,18 +241,8 @@ def check_shapes(shape: tuple[int, ...], given: dict[str, tuple[int, ...]]) -> N
 
 def ratio(measure: float, unit: float) -> float:
     """measure / unit, where 0 / 0 is a perfect score and NaN stays NaN."""
-    return 0.0 if measure == 0.0 and unit == 0.0 else float(np.divide(measure, unit))
-
-
-def _rounding(
-    X: FloatArray, rise: FloatArray, spread: FloatArray, units: tuple[float, float]
-) -> tuple[float, float]:
-    """What ULPS of X are worth, through the shortest dual with the same X^T nu."""
-    shortest = np.abs(scipy.linalg.lstsq(X.T, rise, cond=_dependent(X))[0])
-    amplified = float(extended.absolute_adjoint(X, shortest).max()), float(shortest @ spread)
-    ulps = ULPS * float(np.finfo(float).eps)
-    for_dual, for_value = map(ratio, amplified, units)
-    return min(WORST_ROUNDING, ulps * for_dual), min(WORST_ROUNDING, ulps * for_value)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return 0.0 if measure == 0.0 and unit == 0.0 else float(np.divide(measure, unit))
 
 
 def _dependent(X: FloatArray) -> float:
@@ -229,11 +258,11 @@ def _farthest(difference: FloatArray, counted: NDArray[np.bool_], w: FloatArray)
 
 def _out_of_reach(
     X: FloatArray, w: FloatArray, misfit: FloatArray, potential: ConvexPotential
-) -> tuple[FloatArray, float]:
+) -> tuple[FloatArray, float, Mask]:
     """The part of y - X w that no coordinate which is free to move can fit, and its rounding.
 
     That is all that is orthogonal to the range of X; and where a coordinate keeps one sign and has
-    vanished, what only the other sign could fit.
+    vanished, what only the other sign could fit. Which those are comes third.
     """
     size = float(np.abs(misfit).max())
     unit = max(float(X.max()), -float(X.min()))
@@ -241,9 +270,10 @@ def _out_of_reach(
     upward, downward = potential.open_sides(len(w), probe)
     pull = -(X / unit).T @ (misfit / size)
     at_end = np.abs(w) <= SEEN * probe
-    stuck = at_end & ((~upward & (pull > 0)) | (~downward & (pull < 0)))
+    clear = np.abs(pull) > PULLED * np.linalg.norm(X / unit, axis=0) * np.linalg.norm(misfit / size)
+    stuck = at_end & clear & ((~upward & (pull > 0)) | (~downward & (pull < 0)))
     fitted, rounding = _within_range(X[:, ~stuck], misfit)
-    return fitted - misfit, rounding
+    return fitted - misfit, rounding, stuck
 
 
 def _within_range(columns: FloatArray, y: FloatArray) -> tuple[FloatArray, float]:

@@ -18,9 +18,8 @@ of the residual is the whole error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
@@ -28,14 +27,15 @@ import scipy.linalg
 from flowbias import _extended as extended
 from flowbias._extended import Extended
 from flowbias._typing import FloatArray
+from flowbias.certificates.gap_bound import gap_bound
 from flowbias.certificates.joint_bound import joint_bound
-from flowbias.certificates.vertex_bound import vertex_bound
-from flowbias.potentials import ConvexPotential, Potential, Provides
+from flowbias.certificates.rank import numerical_rank
+from flowbias.potentials import ConvexPotential, JointPotential, Potential, Provides
 
+# Relative to w: what is certified is proved to so many digits at least.
+PROVED = 1e-6
 # Trials for theta before giving up: each at least doubles it.
 MAX_TRIALS = 60
-# Rounding of one evaluation of w(z) and w'(z) in the potential's own double constants.
-EVALUATION = 4.0 * np.finfo(np.float64).eps
 # Below this reciprocal condition number of the equilibrated H its own rounding is no longer small
 # against its inverse, and nothing is proved.
 SMALLEST_RCOND = 1e-12
@@ -60,24 +60,35 @@ def error_bound(
     nu: FloatArray,
     potential: ConvexPotential,
     shift: FloatArray | float,
+    noise: float = 0.0,
 ) -> float:
-    """Upper bound of ||w - w*||_2, or inf where no argument goes through."""
-    bounds = (bound for need, bound in BOUNDS if need in potential.provides)
-    chosen: Callable[..., float] = next(bounds, vertex_bound)
-    return chosen(X, y, w, nu, potential, shift)
+    """Upper bound of ||w - w*||_2, or inf where no argument goes through.
+
+    Where rows of X depend on others, what can be fitted of y is known up to `noise`.
+    """
+    if Provides.JOINT_POTENTIAL in potential.provides:
+        return joint_bound(X, y, w, nu, cast(JointPotential, potential), shift)
+    separable = cast(Potential, potential)
+    # A norm has no dual map.
+    smooth = Provides.POTENTIAL in potential.provides
+    bound = box_bound(X, y, w, nu, separable, shift, noise) if smooth else np.inf
+    if bound <= PROVED * extended.length(w):
+        return bound
+    return min(bound, gap_bound(X, y, w, nu, separable, shift, noise))
 
 
-def _box_bound(
+def box_bound(
     X: FloatArray,
     y: FloatArray,
     w: FloatArray,
     nu: FloatArray,
     potential: Potential,
     shift: FloatArray | float,
+    noise_of_fit: float = 0.0,
 ) -> float:
     """The bound of a separable potential."""
     point = _dual_point(X, y, nu, potential, shift)
-    factored = _factored(X, point)
+    factored = _factored(X, point, noise_of_fit)
     if factored is None:
         return np.inf
     factor, point = factored
@@ -85,7 +96,7 @@ def _box_bound(
     step, leftover = factor.newton_step(point)
     rise = factor.X.T @ step
     leverage = factor.leverage()
-    coordinate = _coordinate_noise(potential, point, root)
+    coordinate = _coordinate_noise(potential, point, root, shift)
     noise = coordinate + leftover + factor.lifted(point.residual_rounding)
     first = np.abs(rise) + leverage * noise
     theta = _box(potential, z, slope, first, leverage)
@@ -99,7 +110,9 @@ def _box_bound(
     return centre + spread + extended.length(bend)
 
 
-def _factored(X: FloatArray, point: _DualPoint) -> tuple[_Factor, _DualPoint] | None:
+def _factored(
+    X: FloatArray, point: _DualPoint, noise_of_fit: float
+) -> tuple[_Factor, _DualPoint] | None:
     """H factored, on independent rows if not all of them are; None where that is hopeless."""
     slope = np.asarray(point.slope, dtype=np.float64)
     if not (np.isfinite(slope).all() and np.isfinite(np.asarray(point.residual, float)).all()):
@@ -108,17 +121,23 @@ def _factored(X: FloatArray, point: _DualPoint) -> tuple[_Factor, _DualPoint] | 
     if factor is not None:
         return factor, point
     rows = _independent_rows(X)
+    if not len(rows) or len(rows) < numerical_rank(X):
+        # Which rows depend on others is a matter of the columns' units here.
+        return None
     factor = _Factor.of(X[rows], slope)
     if factor is None:
         return None
-    residual, rounding = point.residual[rows], point.residual_rounding[rows]
+    residual, rounding = point.residual[rows], point.residual_rounding[rows] + noise_of_fit
     return factor, replace(point, residual=residual, residual_rounding=rounding)
 
 
-def _coordinate_noise(potential: Potential, point: _DualPoint, root: FloatArray) -> float:
+def _coordinate_noise(
+    potential: Potential, point: _DualPoint, root: FloatArray, shift: FloatArray | float
+) -> float:
     """Errors of w^ coordinate by coordinate, in the norm where the projection leaves them alone."""
     tilt = point.z_rounding + potential.dual_rounding(np.asarray(point.z, dtype=np.float64))
-    relative = EVALUATION * np.abs(np.asarray(point.w, dtype=np.float64))
+    tilt = tilt + potential.shift_rounding(shift)
+    relative = potential.evaluation_rounding * np.abs(np.asarray(point.w, dtype=np.float64))
     scaled = np.divide(relative, root, out=np.zeros_like(root), where=root > 0)
     return extended.length(root * tilt) + extended.length(scaled)
 
@@ -199,7 +218,9 @@ class _Factor:
         residual = np.asarray(point.residual, dtype=np.float64)
         x = self._solve(residual)
         left = residual - self.X @ (self.slope * (self.X.T @ x))
-        lifted = scipy.linalg.solve_triangular(self.lower, self.equilibrate * left, lower=True)
+        lifted = scipy.linalg.solve_triangular(
+            self.lower, self.equilibrate * left, lower=True, check_finite=False
+        )
         # Twice: the factor itself is that of H only up to rounding.
         return x, 2.0 * float(np.linalg.norm(lifted))
 
@@ -243,10 +264,3 @@ def _independent_rows(X: FloatArray) -> FloatArray:
     diagonal = np.abs(np.diagonal(triangle))
     rank = int((diagonal > max(X.shape) * np.finfo(float).eps * diagonal[0]).sum())
     return np.sort(order[:rank])
-
-
-#: By what the potential provides; a norm, which has no dual map, has a bound of its own.
-BOUNDS: tuple[tuple[Provides, Callable[..., float]], ...] = (
-    (Provides.POTENTIAL, _box_bound),
-    (Provides.JOINT_POTENTIAL, joint_bound),
-)

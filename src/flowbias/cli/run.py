@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,15 +141,16 @@ def _run(
 ) -> ExitCode:
     from flowbias.cli.run_report import Report
     from flowbias.experiments.progress import progress_for
+    from flowbias.experiments.provenance import Start
     from flowbias.experiments.publish import publish
     from flowbias.experiments.runner import check_folder, run_many
 
     check_folder("out", out)
-    started = datetime.now(UTC)
+    start = Start.now()
     try:
         records = run_many(experiments, options, progress_for())
         published = publish(
-            records, out, options, command=invocation.command, started=started, page_name=page_name
+            records, out, options, command=invocation.command, start=start, page_name=page_name
         )
     except KeyboardInterrupt as stop:
         raise InterruptedRunError(

@@ -181,7 +181,7 @@ def _certificate(
         error_bound=np.inf,
         tol=tol,
         relative=(away / (length or 1.0), gap / (terms or 1.0)),
-        rounding=(rounding, rounding),
+        accuracy=rounding,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias._typing import FloatArray, Mask
 from flowbias.potentials import Potential
 
 
@@ -20,16 +20,17 @@ class Coordinates:
     shift: FloatArray | float
     d: int
 
-    def on(self, columns: slice) -> Coordinates:
+    def on(self, columns: slice | Mask) -> Coordinates:
         """The same for these coordinates alone; itself where all coordinates are alike."""
         potential = _cut(self.potential, columns, self.d)
         shift = _cut(self.shift, columns, self.d)
         if potential is self.potential and shift is self.shift:
             return self
-        return replace(self, potential=potential, shift=shift, d=columns.stop - columns.start)
+        count = len(np.arange(self.d)[columns])
+        return replace(self, potential=potential, shift=shift, d=count)
 
 
-def _cut(value: Any, columns: slice, d: int) -> Any:
+def _cut(value: Any, columns: slice | Mask, d: int) -> Any:
     """`value` with every array of length d that it holds cut down; itself where it holds none."""
     if isinstance(value, np.ndarray):
         return value[columns] if value.shape == (d,) and d > 1 else value

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse
 
 from flowbias._callers import depth_inside
+from flowbias._sources import SameSources
 from flowbias._typing import FloatArray
 from flowbias.designs._base import Design, Task, Totals, check_dtype, refuse_masked
 from flowbias.designs.dask_cluster import active_client, client_of, computed
@@ -68,7 +69,7 @@ class DaskDesign(Design):
             groups = [level[i : i + BRANCHES] for i in range(0, len(level), BRANCHES)]
             level = [(f"add-{level[0][0]}", i) for i in range(len(groups))]
             for key, group in zip(level, groups, strict=True):
-                graph[key] = Node(key, _added, *map(TaskRef, group))
+                graph[key] = Node(key, _sent(_added), *map(TaskRef, group))
         (total,) = self._computed(graph, level)
         return total  # type: ignore[no-any-return]
 
@@ -112,7 +113,7 @@ class DaskDesign(Design):
         # A name of its own for every pass: a cluster takes tasks of one name for the same.
         name = f"visit-{uuid.uuid4().hex}"
         for i, (part, chunk) in enumerate(self._blocks):
-            visit = _Visit(task.on(part), self.n, part, i)
+            visit = _sent(_Visit(task.on(part), self.n, part, i))
             graph[name, i] = Node((name, i), visit, TaskRef(chunk), *(cut[i] for cut in parts))
         return graph, [(name, i) for i in range(len(self._blocks))]
 
@@ -153,6 +154,11 @@ class _Fetch:
 
     def __call__(self, block: EntriesBlock, *parts: FloatArray) -> EntriesBlock:
         return block
+
+
+def _sent(function: Callable[..., Any]) -> SameSources:
+    """To be computed by workers of the same flowbias, with what the blocks compute with."""
+    return SameSources.of(function, "numpy", "scipy")
 
 
 def _block(chunk: Any, n: int, columns: slice) -> EntriesBlock:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
+from flowbias._sources import OtherSourcesError
 from flowbias._threads import one_thread
 from flowbias.designs.dask_processes import Processes
 from flowbias.problem import InputError
@@ -159,6 +160,8 @@ def _told(error: Exception) -> Exception:
     """What a block raised: the library's own words, or what went wrong in the array's graph."""
     if isinstance(error, InputError):
         return InputError(str(error))
+    if isinstance(error, OtherSourcesError):
+        return ClusterError(f"cluster: must compute as this process does, got: {error}")
     return InputError(
         f"X: its blocks must be computable, got {type(error).__name__}: {error}. "
         "Check that X.compute() works, and that every worker sees the same files and packages."

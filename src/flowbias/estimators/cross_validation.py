@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.metrics import check_scoring
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from flowbias._threads import one_thread
 from flowbias._typing import FloatArray
 from flowbias.estimators.fitting import fit_outputs, warn_of
 from flowbias.estimators.folds import Fold, FoldPath, check_takes_weights, fold_path, folds_of
@@ -178,11 +178,11 @@ def _check_n_jobs(n_jobs: Any) -> None:
 
 
 def _one_thread_each(n_jobs: int | None) -> AbstractContextManager[Any]:
-    """One BLAS thread per job: set here once, because jobs in threads would undo each other."""
+    """One BLAS thread per job where there are several: also for products worth more alone."""
     from joblib import effective_n_jobs
 
     alone = effective_n_jobs(n_jobs) == 1
-    return nullcontext() if alone else threadpool_limits(limits=1, user_api="blas")
+    return nullcontext() if alone else one_thread()
 
 
 def _without_depth(values: FloatArray) -> FloatArray:

@@ -82,7 +82,7 @@ def _assembled(frame: Frame, solutions: Sequence[Solution]) -> Fit:
     """Limits in the frame as coefficients of the data given."""
     coef, intercept = frame.coefficients(np.stack([solution.w for solution in solutions]))
     dual = frame.samples.dual_of_given(np.stack([solution.dual for solution in solutions]))
-    return Fit(coef, intercept, dual, tuple(solutions))
+    return Fit(coef, intercept, dual, tuple(map(frame.said, solutions)))
 
 
 def _start(tol: float) -> Solve:

@@ -7,9 +7,10 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from flowbias._sources import fingerprint, require_same
+from flowbias._threads import one_thread_in_every_pool
 from flowbias.experiments._base import Task
-from flowbias.experiments.one_thread import one_thread
-from flowbias.experiments.provenance import fingerprint, fingerprint_of, source_file
+from flowbias.experiments.provenance import fingerprint_of, source_file
 from flowbias.experiments.record import Failure
 from flowbias.experiments.table import Columns, Table
 
@@ -42,9 +43,12 @@ def attempt(job: Job) -> Outcome:
     rows, failure = None, None
     try:
         _require_same_sources(job)
-        with one_thread():
+        with one_thread_in_every_pool():
             rows = rows_of(job.task, job.compute(job.task))
-    except (Exception, SystemExit) as error:  # it is reported, and the other tasks go on
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a panic of Rust is no Exception, nor is a call of sys.exit
+        # It is reported, and the other tasks go on.
         failure = failure_of(job.task.name, error)
     return Outcome(job, rows, time.perf_counter() - started, failure)
 
@@ -73,8 +77,4 @@ def _require_same_sources(job: Job) -> None:
     # A function that was sent by value has no file here, and needs none.
     by_value = source_file(job.compute) is None
     here = fingerprint() if by_value else fingerprint_of(job.compute)
-    if here != (job.sender if by_value else job.fingerprint):
-        raise RuntimeError(
-            "this worker has other sources of the experiment, or other sources or versions of "
-            "flowbias, numpy, scipy or torch, than the sender. Install the same ones on both."
-        )
+    require_same(here, job.sender if by_value else job.fingerprint)

@@ -36,7 +36,7 @@ class Key:
     experiment: str
     preset: str
     task: str
-    #: sources and versions, from `provenance.fingerprint`
+    #: sources and versions, from `provenance.fingerprint_of`
     fingerprint: str
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._sources import version_of
 from flowbias.experiments.attempt import failure_of
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key
 from flowbias.experiments.drawing import Drawing, PanelDrawing, draw
 from flowbias.experiments.processes import spread
-from flowbias.experiments.provenance import fingerprint_of, version_of
+from flowbias.experiments.provenance import fingerprint_of
 from flowbias.experiments.record import Failure, Record
 from flowbias.experiments.runner import Options
 from flowbias.experiments.table import Table

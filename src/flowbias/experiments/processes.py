@@ -53,8 +53,12 @@ def _interrupts_kept_from_children() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # not on Windows, whose Ctrl-C works otherwise
         yield
         return
-    # It starts with the first process, and up to Python 3.13 its start lifts the block.
+    from joblib.externals.loky.backend import resource_tracker as joblibs_tracker
+
+    # They start with the first process, and the start of either lifts the block: up to Python 3.13
+    # and up to joblib 1.5.
     resource_tracker.ensure_running()
+    joblibs_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -6,21 +6,33 @@ import hashlib
 import inspect
 import os
 import platform
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from flowbias._sources import COMPUTING, PACKAGE, fingerprint, version_of
 from flowbias._version import __version__
 from flowbias.problem import InputError
 
-PACKAGE = Path(__file__).resolve().parents[1]
-#: A change in any of these may change the last bits of a result.
-COMPUTING = ("numpy", "scipy", "torch")
-ABSENT = "not installed"
+
+@dataclass(frozen=True)
+class Start:
+    """When a run began: the date for the reader, and a clock that nobody sets to measure from."""
+
+    date: datetime
+    ticks: float
+
+    @classmethod
+    def now(cls) -> Start:
+        return cls(datetime.now(UTC), time.monotonic())
+
+    @property
+    def seconds_since(self) -> float:
+        return time.monotonic() - self.ticks
 
 
 @dataclass(frozen=True)
@@ -38,37 +50,6 @@ class Provenance:
     started: datetime
     seconds: float
     keep_stale: bool
-
-
-def digest_of(package: Path) -> str:
-    """Changes with any line that computes: a mended solver never leaves a stale figure."""
-    state = hashlib.sha256()
-    for file in sorted(package.rglob("[!.]*.py")):
-        if package / "cli" in file.parents:
-            continue  # lies above everything that computes: its words change no number
-        state.update(f"{file.relative_to(package).as_posix()}\0".encode())
-        state.update(hashlib.sha256(file.read_bytes()).digest())
-    return state.hexdigest()
-
-
-#: Taken when this is imported, like the code itself: an edit made later has not been loaded.
-SOURCES = digest_of(PACKAGE)
-
-
-@cache
-def version_of(package: str) -> str:
-    """The installed version, found without importing the package."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ABSENT
-
-
-@cache
-def fingerprint() -> str:
-    """One word for the sources and the versions that results depend on."""
-    versions = " ".join(f"{name}={version_of(name)}" for name in COMPUTING)
-    return hashlib.sha256(f"{SOURCES} {versions}".encode()).hexdigest()[:16]
 
 
 def source_file(compute: Callable[..., Any]) -> Path | None:

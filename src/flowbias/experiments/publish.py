@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from flowbias._atomic import write_atomically
+from flowbias._sources import SOURCES
 from flowbias.experiments import provenance
 from flowbias.experiments.drawing import Drawing
 from flowbias.experiments.gallery import drawings_of
-from flowbias.experiments.provenance import Provenance
+from flowbias.experiments.provenance import Provenance, Start
 from flowbias.experiments.record import Failure, Record
 from flowbias.experiments.report import page
 from flowbias.experiments.runner import Options, check_folder
@@ -38,7 +38,7 @@ def publish(
     options: Options,
     *,
     command: str,
-    started: datetime,
+    start: Start,
     page_name: str = PAGE,
 ) -> Publication:
     """Write the files of every figure, and the page over all of them."""
@@ -49,17 +49,17 @@ def publish(
     for record in records:
         if record.experiment.name in drawings:
             _write_figure(folder, record, drawings[record.experiment.name])
-    seconds = (datetime.now(UTC) - started).total_seconds()
+    seconds = start.seconds_since
     about = Provenance(
         command=command,
         preset=options.preset,
         versions=provenance.versions(),
-        sources=provenance.SOURCES,
+        sources=SOURCES,
         machine=provenance.machine(),
         cores=provenance.cores(),
         jobs=None if options.cluster else options.workers,
         cluster=options.cluster,
-        started=started,
+        started=start.date,
         seconds=seconds,
         keep_stale=options.keep_stale,
     )

@@ -6,11 +6,13 @@ that a table does not depend on who computed what when, nor on how often the run
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 
+from flowbias._sources import fingerprint
 from flowbias.experiments._base import Check, Experiment, Preset, Task
 from flowbias.experiments.attempt import Job, Outcome, failure_of
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key, default_folder
@@ -18,7 +20,7 @@ from flowbias.experiments.catalogue import find_experiment, find_preset
 from flowbias.experiments.cluster import check_address, run_on_cluster
 from flowbias.experiments.local import run_locally
 from flowbias.experiments.progress import Progress, progress_for
-from flowbias.experiments.provenance import cores, fingerprint, fingerprint_of
+from flowbias.experiments.provenance import cores, fingerprint_of
 from flowbias.experiments.record import Counts, Failure, Record
 from flowbias.experiments.table import Table
 from flowbias.problem import InputError
@@ -53,12 +55,21 @@ class Options:
 
 
 def check_folder(what: str, folder: Path) -> None:
-    """Refuse, before hours of computing, a folder that is a file or below one."""
+    """Refuse, before hours of computing, what is no folder and cannot become one."""
     for place in (folder, *folder.parents):
-        if place.is_dir():
+        try:
+            found = place.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # it is made when it is needed, unless a parent is a file
+        except (OSError, ValueError) as error:  # too long, not to be looked at, a null byte
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(
+                f"{what}: must be a folder, but {str(place)!r} cannot be one ({reason}). "
+                "Pass another one."
+            ) from error
+        if stat.S_ISDIR(found.st_mode) or place.is_dir():
             return
-        if place.exists() or place.is_symlink():
-            raise InputError(f"{what}: must be a folder, but {place} is none. Pass another one.")
+        raise InputError(f"{what}: must be a folder, but {place} is none. Pass another one.")
 
 
 def _check_jobs(jobs: object) -> None:

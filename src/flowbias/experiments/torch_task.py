@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from flowbias._threads import SharedHold
 from flowbias._torch import require_torch
+
+# How many threads torch had before any task: one that begins while another runs would find 1.
+_BEFORE_TASKS: SharedHold[int] = SharedHold(
+    take=lambda: int(require_torch().get_num_threads()), give_back=lambda threads: None
+)
 
 
 @contextmanager
 def torch_device() -> Iterator[str]:
     """The GPU where there is one; otherwise one thread, since tasks run side by side already.
 
-    `one_thread` does not reach a torch that a task is the first to load.
+    `one_thread_in_every_pool` does not reach a torch that a task is the first to load.
     """
     torch = require_torch()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield "cuda" if torch.cuda.is_available() else "cpu"
-    finally:
-        torch.set_num_threads(before)
+    with _BEFORE_TASKS.held() as before:
+        # A number for each thread that calls torch, so each of them sets and restores its own.
+        torch.set_num_threads(1)
+        try:
+            yield "cuda" if torch.cuda.is_available() else "cpu"
+        finally:
+            torch.set_num_threads(before)

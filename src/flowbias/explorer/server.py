@@ -13,8 +13,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
+from flowbias._threads import one_thread
 from flowbias.explorer.host_check import guard, own_hosts
 from flowbias.problem import InputError
 
@@ -29,6 +28,9 @@ RESOURCES = Path(__file__).parent / "resources"
 LARGEST_MESSAGE = 16 * 2**20
 # Nothing is posted to this server.
 LARGEST_BODY = 2**16
+# A connection may be silent for this long before and between its requests, or within one. Browsers
+# open a new one when they need it; a websocket, once open, may be silent as long as it likes.
+IDLE_SECONDS = 20.0
 # A tab that is closed or reloaded is forgotten after this long.
 UNUSED_MILLISECONDS = 3_000
 
@@ -86,7 +88,13 @@ def make_server(port: int, pool: Executor) -> Server:
         check_unused_sessions_milliseconds=1_000,
         unused_session_lifetime_milliseconds=UNUSED_MILLISECONDS,
         websocket_max_message_size=LARGEST_MESSAGE,
-        http_server_kwargs={"max_body_size": LARGEST_BODY, "max_header_size": 2**15},
+        http_server_kwargs={
+            "max_body_size": LARGEST_BODY,
+            "max_header_size": 2**15,
+            # Tornado's own hour, and no end for a body, would let half a request stay.
+            "idle_connection_timeout": IDLE_SECONDS,
+            "body_timeout": IDLE_SECONDS,
+        },
     )
     guard(server._tornado, port)
     return server
@@ -107,7 +115,7 @@ def serve(port: int, *, open_browser: bool = True, say: Callable[[str], None]) -
     if open_browser:
         server.io_loop.add_callback(lambda: _open(address, say))
     # The problems are small, and two tabs at once are the rule: more threads only wait.
-    with threadpool_limits(limits=1):
+    with one_thread():
         # Ends by Ctrl-C, which Panel turns into a stop of the loop, or when the system asks.
         signal.signal(
             signal.SIGTERM,

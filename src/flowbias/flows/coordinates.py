@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import numpy as np
 from scipy.integrate import OdeSolver
 
 from flowbias._typing import FloatArray
@@ -50,6 +51,6 @@ class Coordinates(ABC):
         """nu with grad Q(w) = shift + X^T nu; None for coordinates that do not know it."""
         return None
 
-    def rounding(self, state: FloatArray) -> float:
-        """How much of the misfit the rounding of the state alone may cause."""
-        return 0.0
+    def rounding(self, state: FloatArray) -> FloatArray:
+        """How much of the misfit, row by row, the rounding of the state alone may cause."""
+        return np.zeros(1)

@@ -72,11 +72,13 @@ class DualCoordinates(Coordinates):
     @np.errstate(over="ignore", invalid="ignore")
     def jacobian(self, _: float, state: FloatArray) -> FloatArray:
         rows = self.fit.rows
-        z = self.shift + state @ rows
-        # The derivative of the clipped map: a steep one would let a corrector accept such a point.
+        return np.asarray(-(rows * self._slope(state)) @ rows.T)
+
+    def _slope(self, state: FloatArray) -> FloatArray:
+        """w'(z) of the clipped map: a steep one would let a corrector accept a point beyond."""
+        z = self.shift + state @ self.fit.rows
         inside = np.abs(self.potential.grad_dual(z)) < self._largest
-        slope = np.where(inside, self.potential.hess_dual(z), 0.0)
-        return np.asarray(-(rows * slope) @ rows.T)
+        return np.where(inside, self.potential.hess_dual(z), 0.0)
 
     def solver(
         self,
@@ -133,10 +135,13 @@ class DualCoordinates(Coordinates):
             return np.inf
         return float(2.0 ** exponents[first_long - 1])
 
-    def rounding(self, state: FloatArray) -> float:
-        # nu's slow directions may be large where its stiff ones would need more digits.
-        moved = np.abs(self.jacobian(0.0, state)) @ np.abs(state)
-        return float(np.finfo(float).eps * np.linalg.norm(moved))
+    def rounding(self, state: FloatArray) -> FloatArray:
+        # nu's slow directions may be large where its stiff ones would need more digits. z is a sum
+        # of n terms and a row of X w one of d, and each addition rounds once.
+        rows = np.abs(self.fit.rows)
+        terms = np.abs(self.shift) + np.abs(state) @ rows
+        once = np.finfo(float).eps * (rows @ (self._slope(state) * terms))
+        return np.asarray(sum(rows.shape) * once)
 
     def dual(self, states: FloatArray) -> FloatArray:
         return self.fit.dual_of_data(states)

@@ -3,7 +3,8 @@
     X^T (X w - y) = A^T (A w - b)
 
 A = X and b = y where the rows of X are independent. Otherwise X = U A with orthonormal columns in
-U (from the singular value decomposition) and b = U^T y: the same flow, in rank(X) unknowns.
+U (from a QR decomposition that keeps rows in small units) and b = U^T y: the same flow, in rank(X)
+unknowns.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias import _extended as extended
+from flowbias._graded_qr import graded_qr
 from flowbias._typing import FloatArray
 from flowbias.limits.reachable import reachable
 from flowbias.limits.routes import HasPotential
@@ -27,11 +29,30 @@ SETTLED = 1e-13
 
 
 class Quality(NamedTuple):
-    """||A w - b||; the relative residual; whether what is left of it is rounding."""
+    """How well a predictor fits: all rows in one, and each by itself.
 
-    misfit: float
-    residual: float
-    is_settled: bool
+    A row in small units is a constraint like any other, and it is the last that the flow fits: the
+    norm of all rows is down to 1e-8 before the flow has seen one that is 1e-9 of the largest.
+    """
+
+    misfit: float  # ||A w - b||
+    residual: float  # ||A w - P b|| / ||P b||
+    left: FloatArray  # |A w - P b|, row by row
+    sizes: FloatArray  # of the terms each of those is a difference of
+
+    def within(self, tolerance: float) -> bool:
+        """Whether what is left of each row is no more than this share of its own size."""
+        return bool(np.all(self.left <= tolerance * self.sizes))
+
+    @property
+    def shares(self) -> FloatArray:
+        """What is left of each row, relative to its own size."""
+        return np.divide(self.left, self.sizes, out=np.zeros_like(self.left), where=self.left > 0.0)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether what is left is rounding."""
+        return self.within(SETTLED)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,14 +76,13 @@ class Fit:
         return np.asarray(misfit / self.size)
 
     def quality(self, w: FloatArray) -> Quality:
-        """All there is to know about one predictor, for the price of one product with A."""
+        """All there is to know about one predictor, for the price of two products with A."""
         fitted = self.rows @ w
-        misfit = extended.length(fitted - self.target)
-        short = (
-            misfit if self.reachable is self.target else extended.length(fitted - self.reachable)
-        )
-        terms = float(np.abs(w) @ self.column_lengths) + self.size
-        return Quality(misfit, short / self.size, short <= SETTLED * terms)
+        left = np.abs(fitted - self.reachable)
+        short = extended.length(left)
+        misfit = short if self.reachable is self.target else extended.length(fitted - self.target)
+        sizes = np.abs(self.reachable) + np.abs(self.rows) @ np.abs(w)
+        return Quality(misfit, short / self.size, left, sizes)
 
     def dual_of_data(self, dual: FloatArray) -> FloatArray:
         """nu for X's own rows, X^T nu = A^T dual; works on rows of duals as well."""
@@ -86,10 +106,14 @@ def _independent_rows(
     X, y = problem.X, problem.y
     if problem.constraint.to_data is None:
         return X, y, None
-    left, values, right = scipy.linalg.svd(X, full_matrices=False)
-    rank = int((values > max(X.shape) * np.finfo(float).eps * values[0]).sum())
-    left = left[:, :rank]
-    return values[:rank, None] * right[:rank], left.T @ y, left
+    constraint = problem.constraint
+    rank = len(constraint.rows)
+    left, upper, pivots = graded_qr(X)
+    rows = np.empty((rank, X.shape[1]))
+    rows[:, pivots] = upper[:rank]
+    # U^T y = A w for every fit w: so each entry has the digits of its own row, not of the largest.
+    fitted = constraint.rows.T @ constraint.target
+    return rows, rows @ fitted, left[:, :rank]
 
 
 def reached_by(model: HasPotential, problem: Regression) -> FloatArray | None:

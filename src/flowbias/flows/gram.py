@@ -28,7 +28,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray
-from flowbias.flows.fit import SETTLED, Quality
+from flowbias.flows.fit import Quality
 from flowbias.flows.graded import product_without_noise
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.regression import MatrixRegression
@@ -72,7 +72,7 @@ class LiftedFit:
         misfit = float(np.linalg.norm(fitted - self.target))
         short = float(np.linalg.norm(fitted - self.reachable))
         terms = self.size + float(np.linalg.norm(fitted))
-        return Quality(misfit, short / self.size, short <= SETTLED * terms)
+        return Quality(misfit, short / self.size, np.array([short]), np.array([terms]))
 
     @cached_property
     def norm(self) -> float:

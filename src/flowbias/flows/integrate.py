@@ -43,10 +43,11 @@ class Route:
 
 
 #: Fewest unknowns first. On the way to the limit errors die out in the dual, whose flow contracts
-#: and whose steps are implicit; explicit steps keep the residual at about 100 rtol.
+#: and whose steps are implicit: what one step adds only has to stay below the residual asked for.
+#: Explicit steps keep the residual at about 100 rtol.
 ROUTES = (
     Route(NeuronCoordinates.name, frozenset({Provides.NEURON}), NeuronCoordinates, 1e-3),
-    Route(DualCoordinates.name, frozenset({Provides.POTENTIAL}), DualCoordinates, 1.0),
+    Route(DualCoordinates.name, frozenset({Provides.POTENTIAL}), DualCoordinates, 0.1),
     Route(ParameterCoordinates.name, frozenset({Provides.PARAMETERS}), ParameterCoordinates, 1e-3),
 )
 
@@ -98,8 +99,9 @@ def flow(
 ) -> AnyTrajectory:
     """Gradient flow from `model` on the loss (c/2) ||X w - y||^2.
 
-    Until the relative residual falls to `residual`, or to the times `t` where given (increasing,
-    from 0 on; beyond convergence is fine). X may be a `Regression`, with y left out. `loss` names
+    Until the relative residual falls to `residual`, and that of each row to as much of its own size
+    |y_i| + sum_j |x_ij w_j|, or to the times `t` where given (increasing, from 0 on; beyond
+    convergence is fine). X may be a `Regression`, with y left out. `loss` names
     the constant c: "half" (1), "sum" (2), "half_mean" (1/n), "mean" (2/n), or is a number.
     Residuals below about 1e-13 are rounding, and the flow is then at rest.
     `rtol` and `atol` bound the local error of the integrator's state; `route` is "dual"

@@ -10,7 +10,7 @@ from scipy.integrate import OdeSolver
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.coordinates import Coordinates
-from flowbias.flows.fit import Quality
+from flowbias.flows.fit import SETTLED, Quality
 from flowbias.flows.march import Curve, Progress
 from flowbias.flows.trajectory import FlowStatus
 from flowbias.models.lifted_input import as_float, shown
@@ -32,8 +32,12 @@ _FOREVER = 1e300
 class Judge(Protocol):
     """Says how well a predictor fits."""
 
+    @property
+    def size(self) -> float:
+        """What the residual is relative to."""
+
     def quality(self, predictor: FloatArray, /) -> Quality:
-        """Misfit, residual, and whether what is left is rounding."""
+        """Of all measurements in one, and of each by itself."""
 
 
 class FlowJourney:
@@ -68,16 +72,22 @@ class FlowJourney:
         return True
 
     def is_rounding(self, state: FloatArray) -> bool:
-        misfit, residual, _ = self.fit.quality(self.coordinates.predictor(state))
-        return residual < _STILL_A_FIT and misfit <= _FEW * self.coordinates.rounding(state)
+        quality = self.fit.quality(self.coordinates.predictor(state))
+        undecided = _FEW * self.coordinates.rounding(state)
+        return quality.within(_STILL_A_FIT) and bool(np.all(quality.left <= undecided))
 
     def progress(self, state: FloatArray) -> Progress:
-        misfit, residual, is_settled = self.fit.quality(self.coordinates.predictor(state))
+        quality = self.fit.quality(self.coordinates.predictor(state))
         if self.residual is None:
-            is_done, is_close = self.end == 0.0, residual <= _REST * self.rtol
+            asked, is_done = SETTLED, self.end == 0.0
+            is_close = quality.within(_REST * self.rtol)
         else:
-            is_done, is_close = residual <= self.residual, False
-        return Progress(misfit, residual, is_done, is_settled, is_close)
+            asked, is_close = self.residual, False
+            is_done = quality.residual <= asked and quality.within(asked)
+        # Of what is as small as asked for, no rise is a fault and no fall a progress.
+        misfit = max(quality.misfit, asked * self.fit.size)
+        residuals = np.maximum(np.append(quality.shares, quality.residual), asked)
+        return Progress(misfit, residuals, is_done, quality.is_settled, is_close)
 
     def status(self, curve: Curve) -> FlowStatus:
         if self.residual is None:

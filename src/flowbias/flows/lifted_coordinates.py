@@ -184,10 +184,10 @@ class LiftedCoordinates(Coordinates):
         change = float(np.linalg.norm(ahead - speed)) / probe
         return size / pace if change == 0.0 else min(size / pace, pace / change)
 
-    def rounding(self, state: FloatArray) -> float:
+    def rounding(self, state: FloatArray) -> FloatArray:
         # Entries of the product are sums of k terms that may cancel.
         sizes = self.compression.moving_product(np.abs(self.shaped(state)))
-        return EPS * self.fit.norm * float(np.linalg.norm(sizes))
+        return np.array([EPS * self.fit.norm * float(np.linalg.norm(sizes))])
 
     def parameters(self, state: FloatArray) -> Parameters:
         return tuple(self.compression.factors(self.shaped(state)))

@@ -2,7 +2,8 @@
 
 The horizon of a flow is unknown: about log(1/scale) at depth 2, a negative power of the scale
 beyond. So the integrator is stepped by hand and asked after each step. The loss never rises along
-gradient flow: a step after which it has risen was not one of the flow, and is taken back.
+gradient flow: a step after which it has risen was not one of the flow, and is taken back. Where it
+has risen by no more than the integrator's error, that has to become smaller.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from scipy.integrate import DenseOutput, OdeSolution, OdeSolver
 from flowbias._typing import FloatArray
 
 MAX_STEPS = 50_000
-# Steps without a fall of the residual by FALL after which only the integrator's error moves.
+# Steps without a fall of a residual by FALL after which only the integrator's error moves.
 PATIENCE, FALL = 500, 1e-3
 # How often in a row a step may be taken back, each time with a first step this much shorter.
 MAX_RETRIES, SHORTER = 8, 1e-2
@@ -28,8 +29,8 @@ RISE, NOISE = 1.1, 100.0
 class Progress(NamedTuple):
     """How far a state is."""
 
-    misfit: float  # root of the loss, up to a factor
-    residual: float  # distance from what can be reached
+    misfit: float  # root of the loss, up to a factor and to what is asked for
+    residuals: FloatArray  # distances from what can be reached, none below what is asked for
     is_done: bool
     is_settled: bool  # all that moves is rounding
     is_within_error: bool  # all that moves may be the integrator's error
@@ -104,7 +105,7 @@ class _Marcher:
         self.curve = Curve([np.array(start)])
         self.reached = journey.progress(start)
         self.noise = NOISE * journey.rtol * self.reached.misfit
-        self.lowest, self.steps_since = self.reached.residual, 0
+        self.lowest, self.steps_since = self.reached.residuals, 0
         self.length, self.retries = journey.first_step, 0
 
     def is_at_rest(self) -> bool:
@@ -112,15 +113,18 @@ class _Marcher:
             return self.reached.is_settled
         return self.reached.is_within_error or self.journey.is_rounding(self.curve.states[-1])
 
+    def _is_held_up(self) -> bool:
+        return self.steps_since > PATIENCE and not self.reached.is_within_error
+
     def run(self, max_steps: int) -> None:
         curve, solver = self.curve, self._depart()
         while not self.reached.is_over() and solver.status != "finished":
-            if self.is_at_rest():
-                break
-            if self.steps_since > PATIENCE and self.journey.tighten():
+            if self._is_held_up() and self.journey.tighten():
                 # What keeps the residual up is the integrator's error, times a condition number.
                 self.steps_since = 0
                 solver = self._depart_again(solver, SHORTER)
+            elif self.is_at_rest():
+                break
             curve.failure = self._exhausted(max_steps)
             if curve.failure is not None:
                 break
@@ -128,8 +132,13 @@ class _Marcher:
             # Of this step, or of the last that moved at all.
             self.length = float(solver.t) - curve.end or self.length
             ahead = self.journey.progress(np.asarray(solver.y))
-            if reason is None and ahead.misfit <= RISE * self.reached.misfit + self.noise:
-                self._accept(solver, ahead)
+            allowed = RISE * self.reached.misfit
+            if reason is None and ahead.misfit <= allowed + self.noise:
+                if ahead.misfit <= allowed or not self.journey.tighten():
+                    self._accept(solver, ahead)
+                else:
+                    # An error as small as was asked of the integrator, but not next to the misfit.
+                    solver = self._depart_again(solver, SHORTER)
                 continue
             self.retries += 1
             if self.retries > MAX_RETRIES:
@@ -151,9 +160,10 @@ class _Marcher:
         self.curve.times.append(float(solver.t))
         self.curve.pieces.append(solver.dense_output())
         self.reached, self.retries = ahead, 0
-        self.steps_since += 1
-        if ahead.residual < (1.0 - FALL) * self.lowest:
-            self.lowest, self.steps_since = ahead.residual, 0
+        # Any of them counts: rows in small units begin to fall when the others have fallen.
+        fallen = ahead.residuals < (1.0 - FALL) * self.lowest
+        self.lowest = np.where(fallen, ahead.residuals, self.lowest)
+        self.steps_since = 0 if fallen.any() else self.steps_since + 1
 
     def _exhausted(self, max_steps: int) -> str | None:
         if self.steps_since > PATIENCE:

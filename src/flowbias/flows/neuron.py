@@ -99,10 +99,10 @@ class NeuronCoordinates(Coordinates):
         nu = 1.5 * float(np.sign(self.model.a)) * states[..., 1:]
         return self.fit.dual_of_data(np.where(kept, nu, np.nan))
 
-    def rounding(self, state: FloatArray) -> float:
+    def rounding(self, state: FloatArray) -> FloatArray:
         # nu's slow directions may be large where its stiff ones would need more digits.
         moved = np.abs(self._gram) @ np.abs(state[1:]) + np.abs(self._first)
-        return float(np.finfo(float).eps * abs(state[0]) * np.linalg.norm(moved))
+        return np.asarray(np.finfo(float).eps * abs(state[0]) * moved)
 
     def parameters(self, state: FloatArray) -> Parameters:
         w: Any = self.model.w + state[1:] @ self.fit.rows

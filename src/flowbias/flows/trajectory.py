@@ -15,7 +15,7 @@ from flowbias._html import coefficients
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.coordinates import Coordinates
-from flowbias.flows.fit import Fit
+from flowbias.flows.fit import Fit, Quality
 from flowbias.flows.march import Curve
 from flowbias.limits import limit
 from flowbias.models._base import Parameters
@@ -38,8 +38,9 @@ class FlowStatus(Enum):
     )
     FOLLOWED = "followed to t = {t:.4g}: relative residual {residual:.1e}"
     STOPPED = (
-        "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Loosen residual, "
-        "change rtol, or take limit(model, X, y), which does not integrate"
+        "stopped at t = {t:.4g} with relative residual {residual:.1e}, in the row that fits worst "
+        "{worst:.1e} of its own size: {reason}. Loosen residual, change rtol, or take "
+        "limit(model, X, y), which does not integrate"
     )
 
     @property
@@ -158,7 +159,8 @@ class Trajectory:
         """The status in words, with its numbers."""
         return self.status.value.format(
             t=self.t[-1],
-            residual=float(self._last_residual),
+            residual=self._last.residual,
+            worst=self._last.shares.max(),
             reason=(self._curve.failure or "").rstrip("."),
         )
 
@@ -173,9 +175,9 @@ class Trajectory:
         return self
 
     @property
-    def _last_residual(self) -> FloatArray:
-        # Of one row, because printing a trajectory should not compute all of it.
-        return self._fit.residual(self._coordinates.predictor(self._states[-1]))
+    def _last(self) -> Quality:
+        # Of one state, because printing a trajectory should not compute all of it.
+        return self._fit.quality(self._coordinates.predictor(self._states[-1]))
 
     def _states_at(self, times: FloatArray) -> FloatArray:
         # The last time itself, back from internal time, may round to just beyond the end.

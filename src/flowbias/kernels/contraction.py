@@ -31,8 +31,11 @@ def add_products(
     With first = second only the part on and above the diagonal (of samples) is complete.
     """
     same = first is second
-    for names in first.factors.keys() & second.factors.keys():
-        one, two = first.factors[names], second.factors[names]
+    for names, one in first.factors.items():
+        # In the order of the layers: that of a set of names, and with it the last bits of the sum,
+        # changes from one process to the next.
+        if (two := second.factors.get(names)) is None:
+            continue
         v1 = one.v()
         v2 = v1 if same else two.v()
         for group in range(len(v1)):

@@ -8,7 +8,7 @@ Simplex returns a vertex to about nine digits; its support is then solved exactl
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +22,16 @@ from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.limits.reachable import Reachable, reachable
 from flowbias.potentials import L1
 from flowbias.problem import InputError, Regression, as_regression
-from flowbias.solution import Solution, Stats, Status
+from flowbias.solution import Solution, Stats, Status, status_of
 
 # Relative to the largest entry, and to the weights: what HiGHS' own tolerance (1e-9) may hide.
 ON_SUPPORT = 1e-8
 TIGHT = 1e-7
+# Shrinking a dual by its excess puts it inside at once, but for the rounding of its products: by
+# twice as much each time.
+MOST_SHRINKS = 12
+# What a coordinate is to have of the least norm where others share it: little, so that all can.
+SHARE = 1e-4
 
 
 def basis_pursuit(
@@ -63,10 +68,12 @@ def _certified(
     margin = 1.0 - float(np.abs(pull[~support]).max(initial=0.0))
     certificate = certify(problem.X, problem.y, w, dual, potential, tol=tol)
     status = Status.STALLED
-    if certificate.ok:
-        unique = is_only_minimizer(problem, pull, support)
-        status = Status.PROJECTED if distance > 0 else Status.CERTIFIED
-        status = status if unique else Status.NOT_UNIQUE
+    if certificate.ok and not is_only_minimizer(problem, pull, support):
+        status = Status.NOT_UNIQUE
+    elif certificate.ok:
+        # Where there is one minimizer only, w is either near it or not. Zero is it.
+        proof = replace(certificate, size=extended.length(w)) if w.any() else certificate
+        status = status_of(proof, distance)
     return Solution(
         w=w,
         dual=dual,
@@ -133,13 +140,21 @@ def _only_choice(problem: Regression, sides: Sides) -> _Found | None:
 
 def _searched(problem: Regression, sides: Sides) -> _Found:
     reach = reachable(problem, np.isfinite(sides.positive), np.isfinite(sides.negative))
-    w, dual, steps = _vertex(reach, sides)
+    if reach.kept is not None and not reach.kept.any():
+        nothing = np.zeros(problem.X.shape[1]), np.zeros_like(problem.y)
+        return _Found(*nothing, reach, 0, "all coordinates driven to zero")
+    vertex = _vertex(reach, sides)
+    if vertex is None:
+        nothing = np.zeros(problem.X.shape[1]), np.zeros_like(problem.y)
+        why = "columns of comparable length may help"
+        return _Found(*nothing, reach, 0, f"linear program that HiGHS gives up: {why}")
+    w, dual, steps = vertex
     w, dual = _sharpened(problem, reach, sides, w, dual)
     return _Found(w, dual, reach, steps, "linear program (HiGHS)")
 
 
-def _vertex(reach: Reachable, sides: Sides) -> tuple[FloatArray, FloatArray, int]:
-    """An optimal vertex and its dual, from the equilibrated problem."""
+def _vertex(reach: Reachable, sides: Sides) -> tuple[FloatArray, FloatArray, int] | None:
+    """An optimal vertex and its dual, from the equilibrated problem; None where HiGHS has none."""
     constraint = reach.constraint
     rows = constraint.row_scale[:, None] * constraint.rows
     positive, negative = reach.restrict(sides.positive), reach.restrict(sides.negative)
@@ -155,10 +170,7 @@ def _vertex(reach: Reachable, sides: Sides) -> tuple[FloatArray, FloatArray, int
         options={"primal_feasibility_tolerance": 1e-9, "dual_feasibility_tolerance": 1e-9},
     )
     if result.x is None:
-        raise RuntimeError(
-            f"the linear program could not be solved: HiGHS said {result.message!r}. "
-            "Rescale the columns of X to comparable lengths."
-        )
+        return None
     moving = np.zeros(rows.shape[1])
     moving[up] = result.x[: len(up)]
     moving[down] -= result.x[len(up) :]
@@ -185,9 +197,12 @@ def _sharpened(
 
 def _inside_box(X: FloatArray, sides: Sides, dual: FloatArray) -> FloatArray:
     """Shrink the dual until X^T nu is within its box as it is evaluated, rounding included."""
-    while (np.abs(z := X.T @ dual) > sides.towards(z)).any():
+    for more in range(MOST_SHRINKS):
+        z = X.T @ dual
+        if not (np.abs(z) > sides.towards(z)).any():
+            break
         excess = float(np.abs(sides.pull(z)).max())
-        dual = dual * ((1.0 - 4.0 * np.finfo(float).eps) / excess)
+        dual = dual * ((1.0 - np.finfo(float).eps * 2.0 ** (2 + more)) / excess)
     return dual
 
 
@@ -214,3 +229,30 @@ def is_only_minimizer(problem: Regression, pull: FloatArray, support: Mask) -> b
         method="highs",
     )
     return result.fun is not None and -result.fun < 1e-6
+
+
+def used_by_some_minimizer(problem: Regression, signs: FloatArray, size: float) -> Mask:
+    """Which coordinates of the face with these signs (0 off it) some minimizer uses.
+
+    One with all of them at once: max sum t s.t. X (signs v) = P y, v >= t, 0 <= t <= SHARE, in
+    units of the least norm.
+    """
+    constraint = problem.constraint
+    on_face = np.flatnonzero(signs)
+    if not len(on_face):
+        return np.zeros(len(signs), dtype=bool)
+    rows = constraint.row_scale[:, None] * constraint.rows[:, on_face] * signs[on_face]
+    count, room = len(on_face), np.eye(len(on_face))
+    result = scipy.optimize.linprog(
+        np.concatenate([np.zeros(count), -np.ones(count)]),
+        A_eq=np.hstack([rows, np.zeros_like(rows)]),
+        b_eq=constraint.target / (size or 1.0),
+        A_ub=np.hstack([-room, room]),
+        b_ub=np.zeros(count),
+        bounds=[(0.0, None)] * count + [(0.0, SHARE)] * count,
+        method="highs",
+    )
+    used = np.asarray(signs != 0.0)
+    if result.x is not None:
+        used[on_face] = result.x[count:] > ON_SUPPORT
+    return used

@@ -129,5 +129,5 @@ class PowerResponse(Response):
 
 def step_to_zero(value: FloatArray, change: FloatArray) -> float:
     """The multiple of `change` that brings the first entry of a positive `value` to zero."""
-    steepest = float((-change / value).max())
+    steepest = float((-change / value).max(initial=0.0))
     return 1.0 / steepest if steepest > 0.0 else np.inf

@@ -95,7 +95,9 @@ def start(constraint: Constraint, branches: Branches, guess: FloatArray) -> Stat
     """Mehrotra's start: an interpolator, lifted until every weight is positive."""
     sides = branches.signed(guess)
     worth = branches.lesser(np.abs(sides) / branches.unit)
-    weight = float(worth.mean()) * branches.unit + np.maximum(sides, 0.0)
+    # Where nothing is to be fitted there is no size to go by, and any will do.
+    level = float(worth.mean()) or 1.0 if worth.size else 1.0
+    weight = level * branches.unit + np.maximum(sides, 0.0)
     return State(weight, branches.cost.copy(), np.zeros(len(constraint.target)))
 
 

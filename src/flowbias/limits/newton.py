@@ -116,7 +116,7 @@ class _Newton:
         shrunk = np.exp(np.minimum(growth, 0.0))
         self.weight = np.maximum(self.weight * np.where(growth >= 0, grown, shrunk), self.floor)
         self.slack, self.dual = self.slack - reach * rise, self.dual + reach * change
-        moved = np.abs(rate * rise * (self.weight > LOST * self.mass)).max()
+        moved = np.abs(rate * rise * (self.weight > LOST * self.mass)).max(initial=0.0)
         if reach == 1.0 and moved < CHORD:
             self._chord(system, goal)
 

@@ -36,6 +36,8 @@ def only_predictor(problem: Regression) -> Constraint | None:
     if not values[-1] > rounding * values[0]:
         return None
     inverse = scipy.linalg.solve_triangular(upper, left.T)
+    # What is asked of rows that are zero cannot be fitted, however large it is.
+    y = np.where(row_lengths(X) > 0.0, y, 0.0)
     size = float(np.abs(y).max()) or 1.0
     w = _least_squares(columns, inverse, y / size, rounding * values[0] / values[-1])
     unit = row_units(row_lengths(X))

@@ -14,15 +14,23 @@ from typing import Any
 
 import numpy as np
 
+from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.certificate import certify
-from flowbias.limits.basis_pursuit import TIGHT, Sides, pursue
+from flowbias.certificates.exact_limit import exact_limit, spread_of_costs
+from flowbias.limits.basis_pursuit import TIGHT, Sides, pursue, used_by_some_minimizer
 from flowbias.limits.neurons.vanishing import neuron_rich_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.reachable import Reachable, reachable
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
 from flowbias.limits.routes import RESIDUAL, HasPotential, exponential_sides, power_sides
 from flowbias.limits.solve import check_model
-from flowbias.potentials import L1, Provides
+from flowbias.potentials import (
+    L1,
+    BiasedDepthPotential,
+    HyperbolicPotential,
+    Potential,
+    Provides,
+)
 from flowbias.problem import Regression, as_regression
 from flowbias.routing import provided_by, unfitting
 from flowbias.solution import Solution, Stats, Status
@@ -30,6 +38,8 @@ from flowbias.solution import Solution, Stats, Status
 # log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does
 # not depend on the scale, and off it weights are below exp(-1e6 * margin).
 FAR = 1e6
+# Costs that agree to so many digits agree exactly; to so few, up to the rounding of X and w0.
+EXACT_TIE, ROUNDED_TIE = 2.0**-100, 1e-13
 # "Visible": inactive coordinates below this share of the l1 norm.
 VISIBLE = 1e-3
 
@@ -42,6 +52,8 @@ class _Extreme:
     selecting: Callable[[Reachable, Effort], RichProblem]
     #: log of the scale below which a dual margin makes the rich limit visible at l1 norm `size`
     visible_below: Callable[[float, float], float]
+    #: the potential of these positive and negative sides alone, from a start of the size of w
+    paying: Callable[[Mask, Mask, FloatArray], Potential]
 
 
 #: Models whose limit from a vanishing start is the shortest fit.
@@ -79,25 +91,46 @@ def rich_limit(
 
 
 def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: float) -> Solution:
-    """Among the minimizers that share the vertex's dual, the one that gradient flow selects."""
+    """Among the minimizers that share the vertex's dual, the one that gradient flow selects.
+
+    On their face the cost is the same for all, and so the choice does not depend on the scale: it
+    is the limit of the sides that pay, from a start of ordinary size, which balls prove.
+    """
     started = time.perf_counter()
     sides = Sides.of(extreme.potential, problem.X.shape[1])
     reach = reachable(problem, np.isfinite(sides.positive), np.isfinite(sides.negative))
     effort = Effort(factorizations=reach.constraint.factorizations)
-    _, selected = extreme.selecting(reach, effort).solve(effort, tol=RESIDUAL)
-    pull = np.abs(sides.pull(problem.X.T @ vertex.dual))
-    on_face = pull > 1.0 - TIGHT
-    w = np.where(on_face, reach.embed(selected), 0.0)
+    signed = sides.pull(problem.X.T @ vertex.dual)
+    pull, on_face = np.abs(signed), np.abs(signed) > 1.0 - TIGHT
+    used = used_by_some_minimizer(
+        problem, np.where(on_face, np.sign(signed), 0.0), float(np.abs(vertex.w).sum())
+    )
+    paying = extreme.paying(used & (signed > 0.0), used & (signed < 0.0), vertex.w)
+    exact = exact_limit(
+        problem.X, problem.y, paying, 0.0, np.zeros_like(problem.y), np.zeros_like(vertex.w)
+    )
+    spread = spread_of_costs(problem.X, paying)
+    if spread > ROUNDED_TIE:
+        why = "costs differ by less than a linear program in doubles can tell"
+        return replace(vertex, status=Status.STALLED, route=f"{vertex.route}: {why}")
+    if exact is None:
+        _, moving = extreme.selecting(reach, effort).solve(effort, tol=RESIDUAL)
+        selected, how = reach.embed(moving), "interior point and Newton"
+    else:
+        selected, how = exact.w, "Newton in balls"
+    w = np.where(used, selected, 0.0)
     certificate = certify(problem.X, problem.y, w, vertex.dual, vertex.potential, tol=tol)
-    status = Status.CERTIFIED if certificate.ok else Status.STALLED
-    if certificate.ok and reach.distance > 0:
-        status = Status.PROJECTED
+    status = Status.STALLED
+    if certificate.ok:
+        status = Status.PROJECTED if reach.distance > 0 else Status.CERTIFIED
+        # A tie that holds up to rounding may be none: that there is a choice is all one can say.
+        status = status if exact is not None and spread <= EXACT_TIE else Status.NOT_UNIQUE
     return replace(
         vertex,
         w=w,
         status=status,
         certificate=certificate,
-        route="selected among the minimizers: interior point and Newton",
+        route=f"selected among the minimizers: {how}",
         stats=Stats(effort.factorizations, effort.steps, time.perf_counter() - started),
         details={"dual_margin": 1.0 - float(pull[~on_face].max(initial=0.0))},
     )
@@ -127,6 +160,14 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
         # An inactive weight is about scale^2 (size / scale^2)^(1 - margin).
         return 0.5 * float(np.log(size) + np.log(VISIBLE / d) / margin)
 
+    def paying(up: Mask, down: Mask, w: FloatArray) -> Potential:
+        ordinary = float(np.median(finite)) - float(np.log(np.abs(w).max()))
+        upward, downward = (
+            np.where(up, plus - ordinary, -np.inf),
+            np.where(down, minus - ordinary, -np.inf),
+        )
+        return HyperbolicPotential(upward, downward, rate=potential.rate)
+
     return _Extreme(
         L1(np.where(np.isfinite(plus), 1.0, np.inf), np.where(np.isfinite(minus), 1.0, np.inf)),
         lambda reach, _: exponential_problem(
@@ -136,6 +177,7 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
             potential.rate,
         ),
         visible,
+        paying,
     )
 
 
@@ -150,6 +192,15 @@ def _power_extreme(model: HasPotential, d: int) -> _Extreme:
         # An inactive weight is scale^D / margin^k.
         return float((np.log(VISIBLE * size / d) + k * np.log(margin)) / potential.depth)
 
+    def paying(up: Mask, down: Mask, w: FloatArray) -> Potential:
+        # log c = (2 - D) log of the start.
+        ordinary = float(np.log(np.abs(w).max())) / potential.depth
+        logs = (
+            np.where(sides, (log - typical) / (2.0 - potential.depth) + ordinary, -np.inf)
+            for log, sides in ((plus, up), (minus, down))
+        )
+        return BiasedDepthPotential(potential.depth, *logs)
+
     return _Extreme(
         L1(np.exp(plus - typical), np.exp(minus - typical)),
         lambda reach, effort: power_problem(
@@ -161,6 +212,7 @@ def _power_extreme(model: HasPotential, d: int) -> _Extreme:
             effort,
         ),
         visible,
+        paying,
     )
 
 

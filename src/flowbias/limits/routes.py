@@ -115,6 +115,10 @@ def _by_branches(
     """Newton near the kernel regime, interior point elsewhere; `sides` exist where finite."""
     reach = reachable(problem, np.isfinite(sides[0]), np.isfinite(sides[1]))
     constraint = reach.constraint
+    if not len(constraint.target):
+        # No column that can move is seen by the data: all stays where it starts.
+        w = model.potential.grad_dual(np.broadcast_to(model.shift, problem.X.shape[1:]))
+        return Point(w, np.zeros_like(problem.y), "nothing moves", reach)
     if reach.kept is not None and not reach.kept.any():
         w = np.zeros(len(reach.kept))
         dual = run_off(reach, problem, model.potential, model.shift, w, np.zeros_like(problem.y))

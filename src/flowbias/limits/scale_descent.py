@@ -140,7 +140,7 @@ def from_larger_scales(
         still_to_go = range(len(above), -1, -1)
         for left, found in zip(still_to_go, in_turn(attempt, starts, of_data, guide), strict=True):
             spent.append(found[0].stats)
-            if not found[0].status.ok or (left and not _is_worth_trying(spent, guide)):
+            if not found[0].certificate.ok or (left and not _is_worth_trying(spent, guide)):
                 break
         else:
             route = f"{found[0].route}, down from larger scales"
@@ -211,7 +211,7 @@ def or_last_resort(
     guide: Guide[StateT, WarmT],
 ) -> FoundOf[StateT]:
     """What was found, if that is certified; if not, what is left to try for such a model."""
-    if found[0].status.ok:
+    if found[0].certificate.ok:
         return found
     last_resort = first_fitting(model, LAST_RESORTS)
     again: FoundOf[StateT] = last_resort.try_again(model, found, attempt, of_data, guide)

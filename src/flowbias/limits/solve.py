@@ -11,7 +11,9 @@ from typing import Any, overload
 import numpy as np
 
 from flowbias._threads import threads_for
+from flowbias._typing import Mask
 from flowbias.certificates.certificate import certify
+from flowbias.certificates.rank import is_cut_by_rounding
 from flowbias.designs import design_of
 from flowbias.limits.blocks.limit import BlockLimits
 from flowbias.limits.neurons.linear import neuron_limit
@@ -24,9 +26,9 @@ from flowbias.matrix_problems.lifted_solution import LiftedSolution
 from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
-from flowbias.problem import InputError, Regression, as_regression, check_dual
+from flowbias.problem import IN_RANGE, InputError, Regression, as_regression, check_dual
 from flowbias.routing import first_fitting, provided_by
-from flowbias.solution import Solution, Stats, Status
+from flowbias.solution import Solution, Stats, status_of
 
 
 @overload
@@ -159,8 +161,47 @@ def limit_with_state(
     def attempt(start: HasPotential, warm: WarmStart | None) -> Found:
         return _attempted(start, problem, tol, warm)
 
-    factored = problem.constraint.factorizations
-    return or_last_resort(model, attempt(model, warm), attempt, factored, IN_MEMORY)
+    found = attempt(model, warm)
+    exact = _in_balls(model, problem, found[0], tol)
+    if exact is not None:
+        return exact, found[1]
+    return or_last_resort(model, found, attempt, problem.constraint.factorizations, IN_MEMORY)
+
+
+def _in_balls(
+    model: HasPotential, problem: Regression, solution: Solution, tol: float
+) -> Solution | None:
+    """The limit that a certificate has found on its way, where it refuses the one it was given."""
+    exact = solution.certificate.exact
+    if solution.certificate.ok or exact is None:
+        return None
+    started = time.perf_counter()
+    certificate = certify(
+        problem.X, problem.y, exact.w, exact.dual, model.potential, model.shift, tol=tol
+    )
+    distance = exact.distance if exact.distance > IN_RANGE else _cut(problem, exact.rank)
+    seconds = solution.stats.seconds + time.perf_counter() - started
+    better = replace(
+        solution,
+        w=exact.w,
+        dual=exact.dual,
+        status=status_of(certificate, distance),
+        certificate=certificate,
+        route=f"{solution.route}, then Newton in balls",
+        stats=replace(solution.stats, seconds=seconds),
+        distance=distance,
+        _sensitivity=solution.derivatives_at(exact.dual),
+    )
+    return better if certificate.ok else None
+
+
+def _cut(problem: Regression, rank: int, kept: Mask | None = None) -> float:
+    """A distance of rounding where rows count as dependent that rounding alone tells apart.
+
+    What is fitted then is y up to that, as it is where y is outside the range.
+    """
+    X = problem.X if kept is None else problem.X[:, kept]
+    return float(np.finfo(float).eps) if is_cut_by_rounding(X, rank) else 0.0
 
 
 def _without_choice(model: HasPotential, problem: Regression, tol: float) -> Solution | None:
@@ -173,7 +214,7 @@ def _without_choice(model: HasPotential, problem: Regression, tol: float) -> Sol
             return None
         route, seconds = first_fitting(model, ROUTES), time.perf_counter() - started
         solution = _certified(model, problem, route, point, effort, seconds, tol)
-    return solution if solution.status.ok else None
+    return solution if solution.certificate.ok else None
 
 
 def _attempted(
@@ -188,12 +229,12 @@ def _attempted(
             point = route.solve(model, problem, effort, warm)
         seconds = time.perf_counter() - started
         solution = _certified(model, problem, route, point, effort, seconds, tol)
-        if not solution.status.ok and route.repair is not None:
+        if not solution.certificate.ok and route.repair is not None:
             with np.errstate(all="ignore"):
                 repaired = route.repair(model, problem, effort, point)
             seconds = time.perf_counter() - started
             second = _certified(model, problem, route, repaired, effort, seconds, tol)
-            solution = second if second.status.ok else replace(solution, stats=second.stats)
+            solution = second if second.certificate.ok else replace(solution, stats=second.stats)
         return solution, point.state
 
 
@@ -251,20 +292,17 @@ def _certified(
     potential, shift, reach = model.potential, model.shift, point.reach
     dual = point.dual
     certificate = certify(problem.X, problem.y, point.w, dual, potential, shift, tol=tol)
-    status = Status.STALLED
-    if certificate.ok:
-        status = Status.PROJECTED if reach.distance > 0 else Status.CERTIFIED
-
+    distance = reach.distance or _cut(problem, len(reach.constraint.target), reach.kept)
     return Solution(
         w=point.w,
         dual=dual,
-        status=status,
+        status=status_of(certificate, distance),
         route=point.route,
         certificate=certificate,
         stats=Stats(effort.factorizations, effort.steps, seconds),
         potential=potential,
         shift=shift,
-        distance=reach.distance,
+        distance=distance,
         # Not a closure: solutions travel between processes.
         _sensitivity=partial(at_limit, route.derivatives, reach, model, problem, dual),
     )

@@ -115,13 +115,12 @@ class DiagonalNet(MirrorModel):
         return not bool(np.all((plus == minus) & (plus > 0.0)))
 
     @cached_property
-    def _upward(self) -> FloatArray:
-        """log |weight| of the branch that adds to w; -inf where absent."""
-        return np.where(self._role > 0, self._plus.log, self._minus.log)
-
-    @cached_property
-    def _downward(self) -> FloatArray:
-        return np.where(self._role > 0, self._minus.log, self._plus.log)
+    def _branches(self) -> tuple[Start, Start]:
+        """The weights that push w up, and those that push it down."""
+        plus, minus = self._plus, self._minus
+        upward = np.where(self._role > 0, plus.base, minus.base)
+        downward = np.where(self._role > 0, minus.base, plus.base)
+        return Start(upward, plus.scale), Start(downward, plus.scale)
 
     @cached_property
     def initial(self) -> FloatArray | float:
@@ -153,17 +152,16 @@ class DiagonalNet(MirrorModel):
     def potential(self) -> Potential:
         if self.is_biased:
             return self._biased_potential()
-        size = self._plus.size
-        start = {"scale": size.direct} if size.direct is not None else {"log_scale": size.log}
         if self.depth == 2:
-            return Hypentropy(**start)
-        return DepthPotential(self.depth, **start)
+            return Hypentropy.from_start(self._plus.size)
+        return DepthPotential.from_start(self.depth, self._plus.size)
 
     def _biased_potential(self) -> Potential:
         if self.depth > 2:
-            return BiasedDepthPotential(self.depth, self._upward, self._downward)
+            upward, downward = self._branches
+            return BiasedDepthPotential.from_weights(self.depth, upward.weights, downward.weights)
         # Centred, with the bias in the shift, so that Q is the even function of the unbiased case.
-        plus, minus = np.broadcast_arrays(2.0 * self._upward, 2.0 * self._downward)
+        plus, minus = np.broadcast_arrays(*(2.0 * branch.log for branch in self._branches))
         centre = 0.5 * plus + 0.5 * minus
         two_sided = np.isfinite(centre)
         return HyperbolicPotential(

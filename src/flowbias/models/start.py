@@ -13,7 +13,9 @@ from functools import cached_property
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.potentials.biased_depth import Weights
 from flowbias.potentials.scale import Scale, describe, frozen_array, read_real, require
+from flowbias.potentials.scale import log_ratio as log_ratio_of_sizes
 from flowbias.problem import InputError
 
 # exp() of anything smaller in size, times a number of ordinary size, stays inside double range.
@@ -41,6 +43,11 @@ class Start:
     def log(self) -> FloatArray:
         """log |w(0)|, -inf where it is zero."""
         return frozen_array(np.where(self.base == 0.0, -np.inf, self.size.log))
+
+    @cached_property
+    def weights(self) -> Weights:
+        """|w(0)| for potentials."""
+        return Weights(self.size, self.base != 0.0)
 
     @cached_property
     def value(self) -> FloatArray:
@@ -73,10 +80,8 @@ def log_ratio(plus: Start, minus: Start) -> FloatArray:
     By log1p where they are nearly equal: the difference of two logarithms rounds to their size.
     """
     first, second = np.abs(plus.base), np.abs(minus.base)
-    near = np.log1p((first - second) / second)
-    far = np.log(first) - np.log(second)
-    ratio = np.where((first > 0.5 * second) & (first < 2.0 * second), near, far)
-    return np.where((first == 0.0) | (second == 0.0), 0.0, ratio)
+    absent = (first == 0.0) | (second == 0.0)
+    return np.where(absent, 0.0, log_ratio_of_sizes(first, second))
 
 
 def read_weights(name: str, values: ArrayLike) -> FloatArray:

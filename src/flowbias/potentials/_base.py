@@ -10,12 +10,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import FloatArray
 
+if TYPE_CHECKING:
+    from flowbias.potentials.dual_map import DualMap
+
+EPS = float(np.finfo(np.float64).eps)
 # Coordinates below this share of the largest do not count for stationarity: their logarithm is
 # beyond what X w = y in double precision determines.
 SEEN = 1e-12
@@ -108,13 +113,30 @@ class Potential(ConvexPotential):
         """Upper bound of w'(z+t)/w'(z) and of its inverse over |t| <= radius; inf where unknown."""
         return np.full(np.broadcast_shapes(np.shape(z), np.shape(radius)), np.inf)
 
+    def dual_map(self, d: int) -> DualMap | None:
+        """w(z) of d coordinates in balls of the precision in force; None without a law."""
+        return None
+
+    def law_rounding(self, z: FloatArray) -> FloatArray:
+        """How far z may be off in `dual_map`, where the numbers of the start are only near it."""
+        return np.zeros(np.shape(z))
+
+    def shift_rounding(self, shift: FloatArray | float) -> FloatArray:
+        """How far the dual point of a start may be off: logarithms of numbers that were rounded."""
+        return np.where(np.asarray(shift) == 0.0, 0.0, 4.0 * EPS * (1.0 + np.abs(shift)))
+
     def scale_derivative(self, z: FloatArray) -> FloatArray | None:
         """dw(z)/dlog(scale) at fixed z in fixed units; None for a potential without a scale."""
         return None
 
     def dual_rounding(self, z: FloatArray) -> FloatArray:
-        """How far z may be off because the potential's own constants are rounded to doubles."""
+        """How far z may be off because constants that differ between coordinates are rounded."""
         return np.zeros(np.shape(z))
+
+    @property
+    def evaluation_rounding(self) -> float:
+        """Relative error of w(z) and w'(z) in extended precision: that of the constants."""
+        return 4.0 * EPS
 
     def pairing_terms(self, z: FloatArray, w: FloatArray) -> FloatArray:
         return np.asarray(z * w)

@@ -11,7 +11,7 @@ A branch at log = -inf is absent: w keeps one sign, or is frozen at 0 without ei
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,16 +19,27 @@ from numpy.typing import NDArray
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.potentials._base import Potential, Provides
 from flowbias.potentials.depth import power_log_unit
-from flowbias.potentials.power import check_depth, power_growth, solve_natural_dual
+from flowbias.potentials.power import (
+    check_depth,
+    exponent_of,
+    power_growth,
+    power_rounding,
+    rest_to_power,
+    solve_natural_dual,
+)
 from flowbias.potentials.scale import (
     Scale,
     describe,
     frozen_array,
+    log_ratio_of,
     read_real,
     require,
     require_broadcast,
     working_array,
 )
+
+if TYPE_CHECKING:
+    from flowbias.potentials.dual_map import PowerMap, Side
 
 # exp(709) is about the largest double, and w(0) = |w+(0)|^D - |w-(0)|^D must be one.
 _LARGEST_LOG = 709.0
@@ -50,9 +61,24 @@ class _Branch(NamedTuple):
     log_energy: FloatArray  # log(amplitude * reach)
 
 
-def _branch(sign: float, log_start: FloatArray, depth: float, unit: float) -> _Branch:
-    present = np.isfinite(log_start)
-    start = Scale(None, np.where(present, log_start, 0.0))
+class Weights(NamedTuple):
+    """|w(0)| of one side: sizes, of which only those that are present count."""
+
+    size: Scale
+    present: NDArray[np.bool_]
+
+    @property
+    def log(self) -> FloatArray:
+        return np.where(self.present, self.size.log, -np.inf)
+
+    def log_balls(self, d: int) -> Side:
+        present = np.broadcast_to(self.present, (d,))
+        logs = self.size.log_balls(d)
+        return [log if here else None for log, here in zip(logs, present, strict=True)]
+
+
+def _branch(sign: float, weights: Weights, depth: float, unit: float) -> _Branch:
+    start, present = weights
     reach = np.where(present, start.power(2.0 - depth, -unit), np.inf)
     present = present & np.isfinite(reach)
     log_reach = np.where(present, (2.0 - depth) * start.log - unit, np.inf)
@@ -70,15 +96,29 @@ class BiasedDepthPotential(Potential):
     log_minus: FloatArray
     log_unit: float
     start: FloatArray  # w(0)
+    _weights: tuple[Weights, Weights] = field(repr=False)
     _plus: _Branch = field(repr=False)
     _minus: _Branch = field(repr=False)
 
     def __init__(self, depth: float, log_plus: ArrayLike, log_minus: ArrayLike) -> None:
-        depth = check_depth(depth)
-        plus = read_real("log_plus", log_plus, _LOG_FIX)
-        minus = read_real("log_minus", log_minus, _LOG_FIX)
+        sides = []
+        for name, log in (("log_plus", log_plus), ("log_minus", log_minus)):
+            read = read_real(name, log, _LOG_FIX)
+            require(name, read, read < np.inf, "must be a number below inf", _LOG_FIX)
+            present = np.isfinite(read)
+            sides.append(Weights(Scale(None, frozen_array(np.where(present, read, 0.0))), present))
+        self._begin(check_depth(depth), *sides)
+
+    @classmethod
+    def from_weights(cls, depth: float, plus: Weights, minus: Weights) -> BiasedDepthPotential:
+        """From the weights themselves, as models have them."""
+        potential = cls.__new__(cls)
+        potential._begin(check_depth(depth), plus, minus)
+        return potential
+
+    def _begin(self, depth: float, plus_weights: Weights, minus_weights: Weights) -> None:
+        plus, minus = frozen_array(plus_weights.log), frozen_array(minus_weights.log)
         for name, log in (("log_plus", plus), ("log_minus", minus)):
-            require(name, log, log < np.inf, "must be a number below inf", _LOG_FIX)
             limit = f"must be < {_LARGEST_LOG:g}/depth = {_LARGEST_LOG / depth:.6g}"
             require(name, log, depth * log < _LARGEST_LOG, limit, _OVERFLOW_FIX)
         require_broadcast("log_minus", minus, "log_plus", plus)
@@ -86,10 +126,14 @@ class BiasedDepthPotential(Potential):
         nearer = np.maximum(plus, minus)
         unit = power_log_unit(depth, nearer[np.isfinite(nearer)])
         with np.errstate(all="ignore"):
-            branches = _branch(1.0, plus, depth, unit), _branch(-1.0, minus, depth, unit)
+            branches = (
+                _branch(1.0, plus_weights, depth, unit),
+                _branch(-1.0, minus_weights, depth, unit),
+            )
             amplitude_plus, amplitude_minus = (branch.amplitude for branch in branches)
-            log_ratio = depth * (plus - minus)
-            close = np.abs(log_ratio) < 1.0
+            log_ratio = depth * log_ratio_of(plus_weights.size, minus_weights.size)
+            both = plus_weights.present & minus_weights.present
+            close = both & (np.abs(log_ratio) < 1.0)
             # expm1, because w(0) itself cancels for a nearly unbiased start.
             near = amplitude_minus * np.expm1(log_ratio)
             start = np.where(close, near, amplitude_plus - amplitude_minus)
@@ -98,6 +142,7 @@ class BiasedDepthPotential(Potential):
             "log_plus": plus,
             "log_minus": minus,
             "log_unit": unit,
+            "_weights": (plus_weights, minus_weights),
             "start": frozen_array(start),
             "_plus": branches[0],
             "_minus": branches[1],
@@ -114,6 +159,12 @@ class BiasedDepthPotential(Potential):
         """k = depth/(depth-2), the order of the poles of w(z)."""
         return self.depth / (self.depth - 2.0)
 
+    def dual_map(self, d: int) -> PowerMap:
+        from flowbias.potentials.dual_map import PowerMap
+
+        plus, minus = (side.log_balls(d) for side in self._weights)
+        return PowerMap(plus, minus, self.depth)
+
     # --- from dual to primal -------------------------------------------------------------------
 
     @np.errstate(all="ignore")
@@ -127,11 +178,7 @@ class BiasedDepthPotential(Potential):
     @np.errstate(all="ignore")
     def hess_dual(self, z: FloatArray) -> FloatArray:
         z = working_array(z)
-        slope = np.zeros(())
-        for branch in (self._plus, self._minus):
-            rest = np.maximum(1.0 - branch.sign * z / branch.reach, 0.0)
-            slope = slope + branch.amplitude / branch.reach * np.power(rest, -self.exponent - 1.0)
-        return self.exponent * slope
+        return self._slope_of(self._plus, z) + self._slope_of(self._minus, z)
 
     @np.errstate(all="ignore")
     def conjugate_terms(self, z: FloatArray) -> FloatArray:
@@ -155,10 +202,22 @@ class BiasedDepthPotential(Potential):
         return power_growth(slack, radius, self.exponent)
 
     def dual_rounding(self, z: FloatArray) -> FloatArray:
-        """The nearer end of the domain is known to the digits of its logarithm."""
-        nearer = np.minimum(self._plus.log_reach, self._minus.log_reach)
-        digits = 1.0 + np.where(np.isfinite(nearer), np.abs(nearer), 0.0)
-        return 4.0 * float(np.finfo(float).eps) * digits * np.abs(z)
+        """Each end of the domain is rounded; what that does to w, as a change of z."""
+        slopes = [self._slope_of(branch, z) for branch in (self._plus, self._minus)]
+        ends = [np.where(np.isfinite(b.reach), b.reach, 0.0) for b in (self._plus, self._minus)]
+        moved = slopes[0] * ends[0] + slopes[1] * ends[1]
+        total = slopes[0] + slopes[1]
+        with np.errstate(all="ignore"):
+            share = np.where(total > 0.0, moved / total, 0.0)
+        # Next to a pole both slopes may overflow; the error there is that of the pole.
+        return self.evaluation_rounding * np.where(np.isfinite(share), share, np.maximum(*ends))
+
+    @property
+    def evaluation_rounding(self) -> float:
+        return max(
+            power_rounding(self.depth, log, self.log_unit)
+            for log in (self.log_plus, self.log_minus)
+        )
 
     # --- from primal to dual -------------------------------------------------------------------
 
@@ -223,15 +282,23 @@ class BiasedDepthPotential(Potential):
     def _is_two_sided(self) -> NDArray[np.bool_]:
         return np.isfinite(self._plus.reach) & np.isfinite(self._minus.reach)
 
+    @np.errstate(all="ignore")
+    def _slope_of(self, branch: _Branch, z: FloatArray) -> FloatArray:
+        """What one branch adds to w'(z)."""
+        k, x = exponent_of(self.depth, z), branch.sign * z / branch.reach
+        rest = rest_to_power(np.minimum(x, 1.0), -k - 1.0)
+        return np.asarray(k * branch.amplitude / branch.reach * rest)
+
     def _excess(self, z: FloatArray, w: FloatArray) -> FloatArray:
         """w(z) - w, by the increments since the start where z is small against both reaches."""
         x_plus, x_minus = z / self._plus.reach, -z / self._minus.reach
+        k = exponent_of(self.depth, z)
         near = (self.start - w) + (
-            self._plus.amplitude * np.expm1(-self.exponent * np.log1p(-x_plus))
-            - self._minus.amplitude * np.expm1(-self.exponent * np.log1p(-x_minus))
+            self._plus.amplitude * np.expm1(-k * np.log1p(-x_plus))
+            - self._minus.amplitude * np.expm1(-k * np.log1p(-x_minus))
         )
-        far = self._plus.amplitude * np.power(np.maximum(1.0 - x_plus, 0.0), -self.exponent) - (
-            self._minus.amplitude * np.power(np.maximum(1.0 - x_minus, 0.0), -self.exponent)
+        far = self._plus.amplitude * rest_to_power(np.minimum(x_plus, 1.0), -k) - (
+            self._minus.amplitude * rest_to_power(np.minimum(x_minus, 1.0), -k)
         )
         is_near = np.maximum(np.abs(x_plus), np.abs(x_minus)) < _NEAR_START
         return np.where(is_near, near, far - w)

@@ -8,12 +8,16 @@ per coordinate, a = scale the size of w+(0) = w-(0); the general start a is not 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.potentials.power import PowerPotential, check_depth
 from flowbias.potentials.scale import Scale
+
+if TYPE_CHECKING:
+    from flowbias.potentials.dual_map import PowerMap
 
 _LARGEST_PLAIN_LOG = 300.0
 
@@ -48,8 +52,16 @@ class DepthPotential(PowerPotential):
     def __init__(
         self, depth: float, scale: ArrayLike | None = None, *, log_scale: ArrayLike | None = None
     ) -> None:
-        depth = check_depth(depth)
-        start = Scale.read(scale, log_scale)
+        self._begin(check_depth(depth), Scale.read(scale, log_scale))
+
+    @classmethod
+    def from_start(cls, depth: float, start: Scale) -> DepthPotential:
+        """From the start itself, as models have it."""
+        potential = cls.__new__(cls)
+        potential._begin(check_depth(depth), start)
+        return potential
+
+    def _begin(self, depth: float, start: Scale) -> None:
         unit = power_log_unit(depth, start.log)
         object.__setattr__(self, "_start", start)
         object.__setattr__(self, "log_scale", start.log)
@@ -63,6 +75,12 @@ class DepthPotential(PowerPotential):
             energy=start.power(2.0, -unit),
             logs=(depth * start.log, (2.0 - depth) * start.log - unit),
         )
+
+    def dual_map(self, d: int) -> PowerMap:
+        from flowbias.potentials.dual_map import PowerMap
+
+        logs = self._start.log_balls(d)
+        return PowerMap(logs, logs, self.depth)
 
     @property
     def scale(self) -> FloatArray:

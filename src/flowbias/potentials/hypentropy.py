@@ -9,10 +9,16 @@ scale is the size of w+(0) = w-(0), per coordinate or one for all.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.potentials.hyperbolic import HyperbolicPotential
 from flowbias.potentials.scale import Scale
+
+if TYPE_CHECKING:
+    from flowbias.potentials.dual_map import ExponentialMap
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
@@ -30,10 +36,29 @@ class Hypentropy(HyperbolicPotential):
     def __init__(
         self, scale: ArrayLike | None = None, *, log_scale: ArrayLike | None = None
     ) -> None:
-        start = Scale.read(scale, log_scale)
+        self._begin(Scale.read(scale, log_scale))
+
+    @classmethod
+    def from_start(cls, start: Scale) -> Hypentropy:
+        """From the start itself, as models have it."""
+        potential = cls.__new__(cls)
+        potential._begin(start)
+        return potential
+
+    def _begin(self, start: Scale) -> None:
         object.__setattr__(self, "_start", start)
         object.__setattr__(self, "log_scale", start.log)
         self._install(2.0 * start.log, 2.0 * start.log, rate=1.0, root=start)
+
+    def dual_map(self, d: int) -> ExponentialMap:
+        from flowbias.potentials.dual_map import ExponentialMap
+
+        logs = [2 * log for log in self._start.log_balls(d)]
+        return ExponentialMap(logs, logs, self.rate)
+
+    def law_rounding(self, z: FloatArray) -> FloatArray:
+        """None: `dual_map` starts from the numbers that were given."""
+        return np.zeros(np.shape(z))
 
     @property
     def scale(self) -> FloatArray:

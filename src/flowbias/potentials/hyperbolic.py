@@ -17,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.potentials._base import Potential, Provides
+from flowbias.potentials._base import EPS, Potential, Provides
 from flowbias.potentials.scale import (
     Scale,
     describe,
@@ -31,6 +32,9 @@ from flowbias.potentials.scale import (
     require_broadcast,
     working_array,
 )
+
+if TYPE_CHECKING:
+    from flowbias.potentials.dual_map import ExponentialMap, Side
 
 # Beyond this sinh is an exponential to all digits and is taken together with the scale.
 _EXPONENTIAL = 700.0
@@ -114,6 +118,17 @@ class HyperbolicPotential(Potential):
     def provides(self) -> frozenset[Provides]:
         return frozenset({Provides.POTENTIAL, Provides.EXPONENTIAL_DUAL})
 
+    def dual_map(self, d: int) -> ExponentialMap:
+        from flowbias._balls import as_balls
+        from flowbias.potentials.dual_map import ExponentialMap
+
+        def side(logs: FloatArray) -> Side:
+            balls = as_balls(np.where(np.isfinite(logs), logs, 0.0), d)
+            present = np.broadcast_to(np.isfinite(logs), (d,))
+            return [ball if here else None for ball, here in zip(balls, present, strict=True)]
+
+        return ExponentialMap(side(self.log_plus), side(self.log_minus), self.rate)
+
     # --- from dual to primal -------------------------------------------------------------------
 
     @np.errstate(all="ignore")
@@ -170,6 +185,28 @@ class HyperbolicPotential(Potential):
         growth = np.exp(self.rate * self._in_own_units(np.asarray(radius, dtype=np.float64)))
         shape = np.broadcast_shapes(np.shape(z), growth.shape, self.log_plus.shape)
         return np.broadcast_to(growth, shape).copy()
+
+    def dual_rounding(self, z: FloatArray) -> FloatArray:
+        """An error of all logarithms is one of the scale; one per coordinate counts."""
+        logs = self.log_plus if self.log_plus.size else np.zeros(1)
+        return np.any(logs != logs.flat[0]) * self._rounding_of_logs(z)
+
+    def law_rounding(self, z: FloatArray) -> FloatArray:
+        return self._rounding_of_logs(z)
+
+    def _rounding_of_logs(self, z: FloatArray) -> FloatArray:
+        """Logarithms of starts round to their own size, and so does the middle of two.
+
+        That is a relative error of w = s sinh(rate z): a change of z by its share of w / w'(z).
+        """
+        logs = np.where(np.isfinite(self.log_plus), self.log_plus, self.log_minus)
+        logs = np.where(np.isfinite(logs), np.abs(logs), 0.0)
+        with np.errstate(over="ignore"):
+            farthest = np.exp(-self.log_unit) / self.rate
+        centred = self._two_sided & (self._tilt == 0.0)
+        # tanh(rate z) / rate is no more than either.
+        moved = np.where(centred, np.minimum(np.abs(z), farthest), farthest)
+        return np.asarray(4.0 * EPS * (1.0 + logs) * moved)
 
     # --- from primal to dual -------------------------------------------------------------------
 

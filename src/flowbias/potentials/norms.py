@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from flowbias.potentials.scale import (
     require_broadcast,
     working_array,
 )
+
+if TYPE_CHECKING:
+    from flowbias.potentials.dual_map import LinearMap
 
 _WEIGHT_FIX = "Remove coordinates that should not be penalized, or give them a small weight."
 
@@ -62,6 +66,12 @@ class L2(Potential):
     def hess_growth(self, z: FloatArray, radius: FloatArray | float) -> FloatArray:
         """1: the second derivative is constant."""
         return np.ones(np.broadcast_shapes(np.shape(z), np.shape(radius), self.weights.shape))
+
+    def dual_map(self, d: int) -> LinearMap:
+        from flowbias._balls import as_balls
+        from flowbias.potentials.dual_map import LinearMap
+
+        return LinearMap(as_balls(self.weights, d))
 
     def __repr__(self) -> str:
         return f"L2(weights={describe(self.weights)})"

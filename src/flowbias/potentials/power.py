@@ -12,11 +12,12 @@ q(h) = h tanh t - (2/m) expm1(m log cosh t + log cosh m t): no cancellation at e
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.potentials._base import Potential, Provides
+from flowbias.potentials._base import EPS, Potential, Provides
 from flowbias.potentials.scale import (
     frozen_array,
     product_error,
@@ -29,6 +30,8 @@ from flowbias.problem import InputError
 _LOG2 = float(np.log(2.0))
 # Newton in t converges from its start in at most 5 steps for 2.001 <= depth <= 1000 (measured).
 _MAX_NEWTON = 12
+# Below it h(x) = 2 k x and q(h) = h^2 / (4 k) to all digits, x or t times k being what counts.
+LINEAR = 1e-9
 _DEPTH_FIX = "Depth 2 has its own potential, Hypentropy; depth 1 is the plain L2 norm."
 
 
@@ -101,29 +104,29 @@ class PowerPotential(Potential):
     def grad_dual(self, z: FloatArray) -> FloatArray:
         """w(z); infinite at and beyond the ends of the dual domain."""
         z = working_array(z)
-        x = np.abs(z) / self.reach
+        x, k = np.abs(z) / self.reach, exponent_of(self.depth, z)
         # (1-x)^-k (1 - ((1-x)/(1+x))^k): one pole, and expm1 keeps the digits of small x.
-        shape = np.power(1.0 - x, -self.exponent) * -np.expm1(-2.0 * self.exponent * np.arctanh(x))
+        shape = rest_to_power(x, -k) * -np.expm1(-2.0 * k * np.arctanh(x))
         # Divided by x: for very large starts reach is inf while the slope is an ordinary number.
-        ratio = np.where(x < 1e-9, 2.0 * self.exponent, shape / x)
+        ratio = np.where(k * x < LINEAR, 2.0 * k, shape / x)
         w = self._slope * ratio * z
         # For depths close to 2 the pole overflows while the slope underflows.
         lost = (x < 1.0) & ~np.isfinite(w)
         if lost.any():
-            far = np.exp(self._log_gain - self.exponent * np.log1p(-x))
+            far = np.exp(self._log_gain - k * np.log1p(-x))
             w = np.where(lost, np.copysign(far, z), w)
         return np.where(x < 1.0, w, np.copysign(np.inf, z))
 
     @np.errstate(all="ignore")
     def hess_dual(self, z: FloatArray) -> FloatArray:
-        x = np.abs(working_array(z)) / self.reach
-        order = -self.exponent - 1.0
-        bend = np.power(1.0 - x, order) + np.power(1.0 + x, order)
-        slope = self.exponent * self._slope * bend
+        z = working_array(z)
+        x, k = np.abs(z) / self.reach, exponent_of(self.depth, z)
+        bend = rest_to_power(x, -k - 1.0) + rest_to_power(-x, -k - 1.0)
+        slope = k * self._slope * bend
         lost = (x < 1.0) & ~np.isfinite(slope)
         if lost.any():
-            far = np.exp(self._log_gain - self._log_reach + order * np.log1p(-x))
-            slope = np.where(lost, self.exponent * far, slope)
+            far = np.exp(self._log_gain - self._log_reach - (k + 1.0) * np.log1p(-x))
+            slope = np.where(lost, k * far, slope)
         return np.where(x < 1.0, slope, np.inf)
 
     @np.errstate(all="ignore")
@@ -133,7 +136,7 @@ class PowerPotential(Potential):
         x = np.abs(z) / self.reach
         small = self.exponent * self._slope * np.square(z)
         terms = self._conjugate_at(np.arctanh(x))
-        return np.where(x < 1.0, np.where(x < 1e-9, small, terms), np.inf)
+        return np.where(x < 1.0, np.where(self.exponent * x < LINEAR, small, terms), np.inf)
 
     def scale_derivative(self, z: FloatArray) -> FloatArray:
         """D w + (D-2) z w', from w(z; r a) = r^D w(r^(D-2) z; a)."""
@@ -147,9 +150,18 @@ class PowerPotential(Potential):
         return power_growth(slack, radius, self.exponent)
 
     def dual_rounding(self, z: FloatArray) -> FloatArray:
-        """An error of all reaches is a rescaled dual and harmless; one per coordinate is not."""
+        """An error of all reaches is a rescaled dual and harmless; one per coordinate is not.
+
+        It moves w as a change of z by its share of reach tanh((k+1) atanh(z / reach)) would.
+        """
         uneven = bool(np.any(self.reach != self.reach.flat[0])) if self.reach.size else False
-        return 4.0 * float(np.finfo(float).eps) * uneven * np.abs(z)
+        moved = np.minimum(self.reach, (self.exponent + 1.0) * np.abs(z))
+        return np.asarray(uneven * self.evaluation_rounding * moved)
+
+    @property
+    def evaluation_rounding(self) -> float:
+        """Powers of the start; in units of its own they come by logarithms, which round more."""
+        return power_rounding(self.depth, self.log_plus, self.log_unit)
 
     # --- from primal to dual -------------------------------------------------------------------
 
@@ -157,8 +169,9 @@ class PowerPotential(Potential):
     def grad(self, w: FloatArray) -> FloatArray:
         w = np.asarray(w, dtype=np.float64)
         t = self._natural_dual(w)
-        # Where t is a tiny number or underflows, the linear map w / w'(0) is exact.
-        return np.where(t < 1e-9, self._linear_grad(w), np.copysign(self.reach * np.tanh(t), w))
+        # Where k t is a tiny number or t underflows, the linear map w / w'(0) is exact.
+        linear = self.exponent * t < LINEAR
+        return np.where(linear, self._linear_grad(w), np.copysign(self.reach * np.tanh(t), w))
 
     @np.errstate(all="ignore")
     def value_terms(self, w: FloatArray) -> FloatArray:
@@ -166,7 +179,8 @@ class PowerPotential(Potential):
         t = self._natural_dual(w)
         small = 0.5 * w * self._linear_grad(w)
         dual = self._conjugate_at(t)
-        return np.where(t < 1e-9, small, np.abs(w) * self.reach * np.tanh(t) - dual)
+        linear = self.exponent * t < LINEAR
+        return np.where(linear, small, np.abs(w) * self.reach * np.tanh(t) - dual)
 
     def _conjugate_at(self, t: FloatArray) -> FloatArray:
         """Q* at the natural dual t: ((1-x)^-m + (1+x)^-m - 2)/m times the energy, x = tanh t."""
@@ -202,6 +216,27 @@ class PowerPotential(Potential):
         """|t| for each w: h(tanh t) = w/gain."""
         size = np.abs(w)
         return solve_natural_dual(self._ratio(size), np.log(size) - self._log_gain, self.depth)
+
+
+def power_rounding(depth: float, log_start: FloatArray, log_unit: float) -> float:
+    """Relative rounding of start^(2D - 2) and lower powers."""
+    finite = np.isfinite(log_start)
+    largest = float(np.max(np.abs(log_start), initial=0.0, where=finite)) if log_unit else 0.0
+    return EPS * (4.0 + depth * (1.0 + 2.0 * largest))
+
+
+def exponent_of(depth: float, z: FloatArray) -> Any:
+    """k = depth/(depth-2) in the precision of z: close to depth 2 a unit in its last place counts.
+
+    A power with exponent k has a relative error of |log| of its value times that of k.
+    """
+    exact = z.dtype.type(depth)
+    return exact / (exact - 2)
+
+
+def rest_to_power(x: FloatArray, order: FloatArray) -> FloatArray:
+    """(1-x)^order: by log1p where 1-x rounds, which a large order would amplify."""
+    return np.where(x < 0.5, np.exp(order * np.log1p(-x)), np.power(1.0 - x, order))
 
 
 def _inverse_root(base: FloatArray, depth: float) -> FloatArray:

@@ -2,18 +2,24 @@
 
 A scale such as exp(-10000) exists only as a logarithm, and a scale given as a number should not
 take the detour through its logarithm, which costs |log scale| units in the last place. `Scale`
-keeps whichever was given.
+keeps whichever was given, and beside it the factor per coordinate: the product of the two rounds,
+and the ratio of two coordinates is that of their factors alone.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.problem import InputError
+
+if TYPE_CHECKING:
+    from flint import arb
 
 
 def frozen_array(values: ArrayLike) -> FloatArray:
@@ -77,10 +83,12 @@ _LOG_SCALE_FIX = "Pass the natural logarithm of the scale, for instance log_scal
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scale:
-    """A positive number (or array of them), given directly or by its natural logarithm."""
+    """number * factor, the number given directly or by its natural logarithm; all are positive."""
 
+    #: the number; None where it was given by its logarithm
     direct: FloatArray | None
-    log: FloatArray
+    log_number: FloatArray
+    factor: FloatArray | None = None
 
     @classmethod
     def read(
@@ -102,14 +110,32 @@ class Scale:
             f"Pass {name}=0.1, or log_scale=-10000.0 when the scale itself underflows."
         )
 
+    @cached_property
+    def log(self) -> FloatArray:
+        """The logarithm of the product, which rounds to its own size."""
+        if self.factor is None:
+            return self.log_number
+        return frozen_array(self.log_number + np.log(self.factor))
+
     @property
     def value(self) -> FloatArray:
-        """The scale itself; 0 or inf where only its logarithm exists."""
-        return self.power(1.0) if self.direct is None else self.direct
+        """The product; 0 or inf where only its logarithm exists."""
+        if self.direct is None or self.factor is not None:
+            return frozen_array(self.power(1.0))
+        return self.direct
 
     @np.errstate(all="ignore")
     def power(self, exponent: float, log_factor: float = 0.0) -> FloatArray:
-        """scale^exponent * exp(log_factor), to about one unit in the last place."""
+        """(number * factor)^exponent * exp(log_factor), each power to a unit in its last place."""
+        number = self._power_of_number(exponent, log_factor)
+        if self.factor is None:
+            return number
+        product = number * self.factor**exponent
+        if np.all(np.isfinite(product) & (product > 0) & np.isfinite(number) & (number > 0)):
+            return np.asarray(product)
+        return _exp_of_product(exponent, self.log, log_factor)
+
+    def _power_of_number(self, exponent: float, log_factor: float) -> FloatArray:
         if self.direct is not None:
             if log_factor == 0.0:
                 return np.asarray(self.direct**exponent)
@@ -117,24 +143,56 @@ class Scale:
             half = np.asarray(self.direct ** (0.5 * exponent) * np.exp(0.5 * log_factor))
             if np.all(np.isfinite(half) & (half > 0)):
                 return np.asarray(half * half)
-        product = exponent * self.log
-        error = product_error(exponent, self.log, product)
-        return np.asarray(np.exp(product + log_factor) * (1.0 + error))
+        return _exp_of_product(exponent, self.log_number, log_factor)
 
-    @np.errstate(all="ignore")
     def times(self, factor: FloatArray) -> Scale:
-        """The scale multiplied by an ordinary positive factor."""
-        log = frozen_array(self.log + np.log(factor))
+        """Multiplied by an ordinary positive factor."""
+        both = factor if self.factor is None else self.factor * factor
+        return replace(self, factor=frozen_array(both))
+
+    def log_balls(self, d: int) -> list[arb]:
+        """The logarithms of the d numbers as they were given, in balls."""
+        from flowbias._balls import as_balls
+
         if self.direct is None:
-            return Scale(None, log)
-        product = self.direct * factor
-        regular = bool(np.all(np.isfinite(product) & (product > 0)))
-        return Scale(frozen_array(product) if regular else None, log)
+            logs = as_balls(self.log_number, d)
+        else:
+            logs = [number.log() for number in as_balls(self.direct, d)]
+        if self.factor is None:
+            return logs
+        factors = as_balls(self.factor, d)
+        return [log + factor.log() for log, factor in zip(logs, factors, strict=True)]
 
     def __repr__(self) -> str:
         if self.direct is None:
             return f"log_scale={describe(self.log)}"
-        return f"scale={describe(self.direct)}"
+        return f"scale={describe(self.value)}"
+
+
+@np.errstate(all="ignore")
+def log_ratio_of(first: Scale, second: Scale) -> FloatArray:
+    """log(first / second); by log1p where they are nearly equal multiples of one number.
+
+    The difference of two logarithms rounds to their size.
+    """
+    if first.factor is None or second.factor is None or first.log_number is not second.log_number:
+        return np.asarray(first.log - second.log)
+    return log_ratio(first.factor, second.factor)
+
+
+@np.errstate(all="ignore")
+def log_ratio(first: FloatArray, second: FloatArray) -> FloatArray:
+    """log(first / second) of positive numbers, by log1p where they are nearly equal."""
+    near = np.log1p((first - second) / second)
+    far = np.log(first) - np.log(second)
+    return np.where((first > 0.5 * second) & (first < 2.0 * second), near, far)
+
+
+def _exp_of_product(exponent: float, log: FloatArray, log_factor: float) -> FloatArray:
+    """exp(exponent * log + log_factor), with the rounding of the product undone."""
+    product = exponent * log
+    error = product_error(exponent, log, product)
+    return np.asarray(np.exp(product + log_factor) * (1.0 + error))
 
 
 def product_error(a: float, b: FloatArray, product: FloatArray | float) -> FloatArray:

@@ -10,12 +10,16 @@ is half the tied potential.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.potentials.hyperbolic import HyperbolicPotential
 from flowbias.potentials.scale import Scale, describe, read_real, require, require_broadcast
+
+if TYPE_CHECKING:
+    from flowbias.potentials.dual_map import ExponentialMap
 
 _SHAPE_FIX = "shape = (|v|-|u|)/(|v|+|u|); for u = 0 or v = 0 pass from_sqrt_k(2*(u**2 + v**2))."
 
@@ -59,6 +63,18 @@ class UntiedPotential(HyperbolicPotential):
         root = read_real("sqrt_k", sqrt_k, fix)
         require("sqrt_k", root, (root > 0) & (root < np.inf), "must be > 0 and finite", fix)
         return cls(scale=0.5 * np.sqrt(root))
+
+    def dual_map(self, d: int) -> ExponentialMap:
+        from flowbias._balls import as_balls
+        from flowbias.potentials.dual_map import ExponentialMap
+
+        pairs = zip(self._start.log_balls(d), as_balls(self.shape, d), strict=True)
+        logs = [2 * log + ((1 + s * s) / (1 - s * s)).log() for log, s in pairs]
+        return ExponentialMap(logs, logs, self.rate)
+
+    def law_rounding(self, z: FloatArray) -> FloatArray:
+        """None: `dual_map` starts from the numbers that were given."""
+        return np.zeros(np.shape(z))
 
     @property
     def scale(self) -> FloatArray:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from flowbias._typing import FloatArray
 from flowbias.potentials._base import Potential
 from flowbias.potentials.norms import L2
 from flowbias.potentials.scale import working_array
+
+if TYPE_CHECKING:
+    from flowbias.potentials.dual_map import DualMap
 
 _Terms = Callable[[FloatArray], FloatArray]
 
@@ -58,6 +62,18 @@ class WithBias(Potential):
         growth = self.features.hess_growth(z[..., :-1], reach[..., :-1])
         return np.concatenate([growth, np.ones((*z.shape[:-1], 1))], axis=-1)
 
+    def dual_map(self, d: int) -> DualMap | None:
+        from flint import arb
+
+        from flowbias.potentials.dual_map import JoinedMap, LinearMap
+
+        features = self.features.dual_map(self.d)
+        if features is None:
+            return None
+        # The weight is in units of the features' duals.
+        weight = arb(float(self.bias.weights)) * arb(self.log_unit).exp()
+        return JoinedMap(features, LinearMap([weight]), self.d)
+
     def scale_derivative(self, z: FloatArray) -> FloatArray | None:
         """Of the features; the bias starts at 0 whatever the scale."""
         z = self._spread(z)
@@ -68,6 +84,10 @@ class WithBias(Potential):
 
     def dual_rounding(self, z: FloatArray) -> FloatArray:
         return self._joined(self.features.dual_rounding, self.bias.dual_rounding, z)
+
+    @property
+    def evaluation_rounding(self) -> float:
+        return self.features.evaluation_rounding
 
     def _spread(self, values: FloatArray | float) -> FloatArray:
         """With d + 1 entries in the last place, as a potential with one scale each would have."""

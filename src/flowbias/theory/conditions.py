@@ -10,6 +10,10 @@ from flowbias._typing import FloatArray
 from flowbias.models import DiagonalNet
 from flowbias.problem import InputError
 
+# What rounding makes of a threshold that is computed twice, from norms summed in another order, as
+# the processor has it: a few last digits of the norm, which are as many of its logarithm.
+_ROUNDING = 1e-14
+
 
 def positive(name: str, value: float, fix: str) -> float:
     """The value as a float, if it is positive and finite."""
@@ -28,7 +32,7 @@ def same_size(name: str, size: int, expected: int, what: str) -> None:
 
 def at_most(log_scale: float | None, largest: float) -> float:
     """The log-scale, by default the largest one that the hypothesis allows."""
-    if log_scale is None:
+    if log_scale is None or _is_same(log_scale, largest):
         return largest
     if not log_scale <= largest:
         raise InputError(
@@ -40,7 +44,7 @@ def at_most(log_scale: float | None, largest: float) -> float:
 
 def at_least(log_scale: float | None, smallest: float) -> float:
     """The log-scale, by default the smallest one that the hypothesis allows."""
-    if log_scale is None:
+    if log_scale is None or _is_same(log_scale, smallest):
         return smallest
     if not log_scale >= smallest:
         raise InputError(
@@ -48,6 +52,10 @@ def at_least(log_scale: float | None, smallest: float) -> float:
             "below that scale: raise it, or raise eps."
         )
     return float(log_scale)
+
+
+def _is_same(log_scale: float, threshold: float) -> bool:
+    return abs(log_scale - threshold) <= _ROUNDING * max(1.0, abs(threshold))
 
 
 def unbiased_log_start(model: DiagonalNet, d: int) -> FloatArray:

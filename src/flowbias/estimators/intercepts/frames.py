@@ -10,7 +10,7 @@ False        X w = y.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,8 @@ from flowbias.estimators.samples import Samples, is_sparse
 from flowbias.estimators.scale_walk import Step, step_of, walk
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit
-from flowbias.problem import InputError
-from flowbias.solution import Solution
+from flowbias.problem import IN_RANGE, InputError
+from flowbias.solution import Solution, Status
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,20 @@ class Frame:
         """coef (k, d) and intercept (k,) of limits w, one per row."""
         return w, self.y_mean - w @ self.X_mean
 
+    def said(self, solution: Solution) -> Solution:
+        """A limit in this frame, as it is said of the data given."""
+        return solution
+
 
 @dataclass(frozen=True)
 class CentredFrame(Frame):
     """The rows of X, times the roots of the weights, add up to zero."""
+
+    def said(self, solution: Solution) -> Solution:
+        """Centring leaves rows that rounding alone tells apart: that is no projection of y."""
+        if solution.status is Status.PROJECTED and solution.distance <= IN_RANGE:
+            return replace(solution, status=Status.CERTIFIED, distance=0.0)
+        return solution
 
     def walk(
         self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float

@@ -27,7 +27,7 @@ from flowbias.models import MirrorModel
 from flowbias.potentials import L2, Potential, Provides
 from flowbias.potentials.with_bias import WithBias
 from flowbias.problem import InputError, Regression, row_lengths
-from flowbias.solution import Solution, Stats, Status
+from flowbias.solution import Solution, Stats, status_of
 
 # Residual at which Newton's method stops: three digits below a certificate of 1e-10.
 RESIDUAL = 1e-13
@@ -64,11 +64,10 @@ class TrainedBias:
         effort = Effort()
         task = _Task.of(self.network, problem, potential, effort, tol)
         route, found, certificate = task.solved()
-        reached = Status.PROJECTED if found.distance > 0 else Status.CERTIFIED
         return Solution(
             w=found.w,
             dual=found.dual,
-            status=reached if certificate.ok else Status.STALLED,
+            status=status_of(certificate, found.distance),
             route=route,
             certificate=certificate,
             stats=Stats(effort.factorizations, effort.steps, time.perf_counter() - started),
@@ -133,6 +132,10 @@ class _Task:
             if found is None:
                 continue
             proof = certify(problem.X, problem.y, found.w, found.dual, found.potential, tol=tol)
+            if not proof.ok and proof.exact is not None:
+                found = found._replace(w=proof.exact.w, dual=proof.exact.dual)
+                route = f"{route}, then Newton in balls"
+                proof = certify(problem.X, problem.y, found.w, found.dual, found.potential, tol=tol)
             last = route, found, proof
             if proof.ok:
                 break

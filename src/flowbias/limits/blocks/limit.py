@@ -21,7 +21,7 @@ from flowbias.limits.normal_equations import Effort
 from flowbias.limits.routes import HasPotential
 from flowbias.limits.scale_descent import FoundOf, Guide, History, Scaled, or_last_resort, total
 from flowbias.problem import InputError, checked_outputs
-from flowbias.solution import Sensitivity, Solution, Stats, Status
+from flowbias.solution import Sensitivity, Solution, Stats, status_of
 
 # What to do where no start helps.
 TOO_SMALL = (
@@ -81,9 +81,7 @@ class BlockLimits:
             certificate = certify_design(
                 design, self.outputs, w, dual, potential, shift, tol=self.tol
             )
-        status = Status.STALLED
-        if certificate.ok:
-            status = Status.PROJECTED if rows.distance > 0 else Status.CERTIFIED
+        status = status_of(certificate, rows.distance)
         solution = Solution(
             w=w,
             dual=dual,

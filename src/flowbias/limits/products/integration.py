@@ -118,7 +118,7 @@ class _LimitJourney(LiftedJourney):
         reached = super().progress(state)
         if reached.is_over():
             return reached
-        left = self._share * reached.residual
+        left = self._share * float(reached.residuals.max())
         if not self.is_rest and left <= _AGAIN * self._tried_fit:
             self._tried_fit = left
             return reached._replace(is_done=self.last_step(state).length <= _LAST_STEP)
@@ -130,7 +130,9 @@ class _LimitJourney(LiftedJourney):
             # Not so near a saddle, which the flow may take long to leave.
             self.is_rest = is_narrow(self._setting) or np.isfinite(length)
             reached = reached._replace(is_done=length <= _LAST_STEP)
-        return reached._replace(residual=speed) if self.is_rest else reached
+        if not self.is_rest:
+            return reached
+        return reached._replace(residuals=np.full_like(reached.residuals, speed))
 
     def last_step(self, state: FloatArray) -> LastStep:
         weights = self.coordinates.shaped(state)

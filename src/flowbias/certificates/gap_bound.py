@@ -1,0 +1,196 @@
+"""The error bound where Q is nearly flat: from the duality gap, and the columns that are in use.
+
+For any nu, with z = shift + X^T nu, every term of
+
+    F(v) = sum_i F_i(v_i),   F_i(v) = Q_i(v) + Q_i*(z_i) - z_i v >= 0
+
+is convex, and among the v with X v = y the limit w* minimizes F. So F_i(w*_i) <= F(w~) = G for any
+w~ that fits y, here w with its residual repaired. A tangent of F_i at t then bounds a coordinate:
+
+    w*_i <= t + G / F_i'(t)  where F_i'(t) > 0,      w*_i >= t + G / F_i'(t)  where F_i'(t) < 0.
+
+That settles coordinates that the dual holds down: near the rich limit all but those in use. For the
+rest, S, X_S (w*_S - w_S) = (y - X w) - X_off (w*_off - w_off) bounds the error through the smallest
+singular value of X_S. Where columns in use depend on each other nothing is proved: there the data
+leave a face of nearly equal fits. For a (weighted) l1 norm, which has no dual map, this is the
+only bound there is.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import scipy.linalg
+
+from flowbias import _extended as extended
+from flowbias._typing import FloatArray, Mask
+from flowbias.certificates.rank import SMALL, numerical_rank
+from flowbias.potentials import Potential
+from flowbias.problem import gram, row_lengths
+
+EPS = float(np.finfo(float).eps)
+# Rounding of one value of Q, Q* or their product, in units in the last place.
+EVALUATIONS = 8.0
+# Where tangents touch: this far beyond w, in units of its size.
+TOUCHES = 10.0 ** -np.arange(6.0, 17.0, 2.0)
+# Near the end of its domain Q* has a pole, and the dual's rounding may be more than what is left:
+# a dual that is a little shorter costs as much of the gap, and no more.
+SHRINKS = (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11)
+# Coordinates that the gap alone bounds to this, in units of w, need no column: the best of these.
+SETTLED = 10.0 ** -np.arange(7.0, 14.0)
+# Singular values below this share of the largest are rounding.
+DEPENDENT = 1e-12
+
+
+@np.errstate(all="ignore")
+def gap_bound(
+    X: FloatArray,
+    y: FloatArray,
+    w: FloatArray,
+    nu: FloatArray,
+    potential: Potential,
+    shift: FloatArray | float = 0.0,
+    noise: float = 0.0,
+) -> float:
+    """Upper bound of ||w - w*||_2, or inf; rows that depend on others may be off by `noise`."""
+    # Rows of about unit length: by powers of two, which round nothing.
+    lengths = row_lengths(X)
+    unit = np.exp2(np.floor(np.log2(np.where(lengths > 0.0, lengths, 1.0))))
+    X, y, nu = X / unit[:, None], y / unit, nu * unit
+    size = extended.length(w)
+    if size == 0.0 or not np.isfinite(potential.value_terms(w)).all():
+        # Where not even w is in the domain, the limit may not fit y at all.
+        return np.inf
+    repair = _repaired(X, y, w, potential, noise / unit)
+    if repair is None:
+        # No gap, but where columns are independent one fit only.
+        everything = np.full(len(w), np.inf), np.zeros(len(w), dtype=bool)
+        return _through_columns(X, y, w, *everything, noise / unit)
+    duals = _Duals(X, nu, shift)
+    gaps = [_gap(potential, *duals.shortened(by), repair) for by in SHRINKS]
+    best = int(np.argmin(np.where(np.isnan(gaps), np.inf, gaps)))
+    least = _radii(potential, w, *duals.shortened(SHRINKS[best]), gaps[best])
+    return min(
+        _through_columns(X, y, w, least, least <= settled * size, repair.noise)
+        for settled in SETTLED
+    )
+
+
+class _Repair(NamedTuple):
+    """w~ that fits y but for rounding, how far from it a true fit is at most, and where."""
+
+    fit: FloatArray
+    missing: float
+    moved: Mask
+    #: of y, where rows depend on each other
+    noise: FloatArray
+
+
+def _repaired(
+    X: FloatArray, y: FloatArray, w: FloatArray, potential: Potential, noise: FloatArray
+) -> _Repair | None:
+    """By the least norm, of columns that may move either way; None where these do not suffice."""
+    touch = TOUCHES[0] * extended.length(w)
+    moved = np.isfinite(potential.value_terms(w + touch) + potential.value_terms(w - touch))
+    weights = moved.astype(np.float64)
+    residual = np.asarray(y - extended.apply(X, w), dtype=np.float64)
+    basis, values = _row_space(X, weights)
+    whole = len(values) == len(X)
+    if not len(values):
+        return None
+    if not whole and (X.size > SMALL or len(values) < numerical_rank(X)):
+        return None
+    fit = w + weights * (X.T @ (basis @ ((basis.T @ residual) / values**2)))
+    rest = np.asarray(y - extended.apply(X, fit), dtype=np.float64)
+    rounding = (len(w) + 2) * extended.EPS * (extended.absolute_apply(X, fit) + np.abs(y))
+    noise = np.zeros_like(noise) if whole else noise
+    missing = extended.length(np.abs(rest) + rounding + noise) / float(values.min())
+    found = np.isfinite(missing) and np.isfinite(fit).all()
+    return _Repair(fit, missing, moved, noise) if found else None
+
+
+def _row_space(X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Left singular vectors and values of the weighted columns, above rounding.
+
+    Of large X through X X^T, which needs no second X and sees half as many digits.
+    """
+    if X.size <= SMALL:
+        vectors, values, _ = scipy.linalg.svd(X * weights, full_matrices=False)
+        kept = values > DEPENDENT * values[0]
+        return vectors[:, kept], values[kept]
+    matrix = gram(X, weights, np.ones(len(X)))
+    squares, vectors = scipy.linalg.eigh(matrix, lower=True)
+    kept = squares > DEPENDENT * squares[-1]
+    return vectors[:, kept], np.sqrt(squares[kept])
+
+
+class _Duals:
+    """shift + X^T nu, and how far it may be off, for nu and for shorter ones."""
+
+    def __init__(self, X: FloatArray, nu: FloatArray, shift: FloatArray | float) -> None:
+        self.shift, self.rise = shift, extended.adjoint(X, nu)
+        self.blur = (len(nu) + 2) * extended.EPS * extended.absolute_adjoint(X, nu)
+
+    def shortened(self, by: float) -> tuple[FloatArray, FloatArray]:
+        z = np.asarray(self.shift + (1.0 - np.longdouble(by)) * self.rise, dtype=np.float64)
+        return z, self.blur + EPS * (np.abs(z) + np.abs(self.shift))
+
+
+def _radii(
+    potential: Potential, w: FloatArray, z: FloatArray, blur: FloatArray, gap: float
+) -> FloatArray:
+    """How far each coordinate of the limit may be from w, by the gap alone."""
+    radii = np.full(len(w), np.inf)
+    for touch in TOUCHES * extended.length(w):
+        above = _tangent(potential.grad(w + touch) - (z + blur), touch, gap)
+        below = _tangent(-(potential.grad(w - touch) - (z - blur)), touch, gap)
+        radii = np.fmin(radii, np.maximum(above, below))
+    return radii
+
+
+def _tangent(slope: FloatArray, touch: float, gap: float) -> FloatArray:
+    """touch + gap / slope; inf where the tangent does not rise."""
+    return np.where(slope > 0.0, touch + gap / slope, np.inf)
+
+
+def _gap(potential: Potential, z: FloatArray, blur: FloatArray, repair: _Repair) -> float:
+    """Upper bound of F at the fit next to the repaired one."""
+    fit, missing = repair.fit, repair.missing
+    values = potential.value_terms(fit)
+    # Q* is convex: over all that z may be it is largest at an end.
+    conjugates = np.maximum(
+        potential.conjugate_terms(z - blur), potential.conjugate_terms(z + blur)
+    )
+    products = z * fit
+    sizes = np.abs(values) + np.abs(conjugates) + np.abs(products)
+    rounding = (EVALUATIONS * EPS * sizes + blur * np.abs(fit)).sum()
+    steepest = np.maximum(
+        np.abs(potential.grad(fit + missing) - z), np.abs(potential.grad(fit - missing) - z)
+    )
+    steepest = np.where(repair.moved, steepest, 0.0)
+    # Summed in extended precision, so that only the terms themselves are rounded.
+    terms = [part.astype(np.longdouble) for part in (values, conjugates, -products)]
+    return float(np.sum(terms)) + float(rounding) + missing * float(np.linalg.norm(steepest))
+
+
+def _through_columns(
+    X: FloatArray, y: FloatArray, w: FloatArray, radii: FloatArray, settled: Mask, noise: FloatArray
+) -> float:
+    """The bound of all coordinates: those that the gap does not settle, through their columns."""
+    off = np.where(settled, radii, 0.0)
+    if settled.all():
+        return extended.length(off)
+    columns = X[:, ~settled]
+    lengths = np.linalg.norm(columns, axis=0)
+    if columns.shape[1] > len(X) or not lengths.all():
+        return np.inf
+    smallest = float(scipy.linalg.svdvals(columns / lengths)[-1])
+    if not smallest > DEPENDENT:
+        return np.inf
+    residual = np.asarray(y - extended.apply(X, w), dtype=np.float64)
+    rounding = (len(w) + 2) * extended.EPS * (extended.absolute_apply(X, w) + np.abs(y))
+    terms = np.abs(residual) + rounding + noise + extended.absolute_apply(X, off)
+    rest = extended.length(terms)
+    through = rest / smallest / lengths
+    return extended.length(np.concatenate([off, through]))

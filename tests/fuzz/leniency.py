@@ -1,0 +1,76 @@
+"""Milder verdicts, for what rounding decides before the library can.
+
+A projected answer may take for dependent what is so up to 1e-12. Centred data carry the rounding of
+their centring, so an answer may be as far from the limit as another rounding puts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from flint import arb, fmpq_mat
+
+from tests.fuzz.answers import Answer
+from tests.fuzz.exact_data import rational_matrix
+from tests.fuzz.problems import Problem
+from tests.fuzz.questions import Data, data_of, exact_answer
+from tests.fuzz.reference import Reference
+from tests.fuzz.rounded_rank import lower_ranks
+from tests.fuzz.verdict import FALSE, GOOD, Verdict
+
+# Statuses that say that y was projected, so that a lower rank may be meant.
+PROJECTIONS = ("PROJECTED", "FEW_DIGITS")
+# Copies of centred data that were rounded otherwise, and how many times as far as these an answer
+# may be from the limit.
+ROUNDED_TWINS, ROUNDINGS = 2, 100.0
+# Below this condition number the rounding of X is no excuse, and its exact ties stay what they are.
+WELL_CONDITIONED = 1e5
+
+VerdictOf = Callable[[Problem, Answer, Reference], Verdict]
+
+
+def at_a_lower_rank(
+    problem: Problem, answer: Answer, verdict: Verdict, verdict_of: VerdictOf
+) -> Verdict:
+    """The verdict at a rank that the answer may have meant, where it is right there."""
+    rank, hint = rational_matrix(problem.X).rank(), ""
+    for data in lower_ranks(problem.X, problem.y, rank):
+        other = verdict_of(problem, answer, exact_answer(problem, answer, data))
+        lower = data[0].nrows()
+        if other.kind == GOOD and answer.status in PROJECTIONS:
+            return replace(other, reason=f"right at rank {lower}")
+        if other.kind != FALSE:
+            hint = f", but right at rank {lower}"
+    return replace(verdict, reason=verdict.reason + hint)
+
+
+def of_centred_data(
+    problem: Problem, answer: Answer, verdict: Verdict, exact: Reference, data: Data
+) -> Verdict:
+    """GOOD where the rounding of X and y less their means moves the limit as far."""
+    well_conditioned = _condition(data[0], exact.rank) < WELL_CONDITIONED
+    rng = np.random.default_rng(problem.seed)
+    moved, w = 0.0, [float(value) for value in exact.w]
+    for _ in range(ROUNDED_TWINS):
+        X = problem.X if well_conditioned else _rounded(rng, problem.X)
+        twin = data_of(problem, X, _rounded(rng, problem.y))
+        moved = max(moved, exact_answer(problem, answer, twin).distance(w))
+    if verdict.error <= ROUNDINGS * moved:
+        return replace(verdict, kind=GOOD, reason=f"rounding the data moves w by {moved:.1e}")
+    return verdict
+
+
+def _rounded(rng: np.random.Generator, data: np.ndarray) -> np.ndarray:
+    """With the last digit of the largest entry of each column added or taken away."""
+    last_digit = np.finfo(float).eps * np.abs(data).max(axis=0)
+    return data + last_digit * rng.choice([-1.0, 1.0], data.shape)
+
+
+def _condition(X: fmpq_mat, rank: int) -> float:
+    """Of the rows scaled to length one, as far as doubles show it."""
+    rows = np.array([float(arb(value)) for value in X.entries()]).reshape(X.nrows(), X.ncols())
+    lengths = np.linalg.norm(rows, axis=1)
+    values = np.linalg.svd(rows[lengths > 0] / lengths[lengths > 0, None], compute_uv=False)
+    return float(values[0] / max(values[rank - 1], np.finfo(float).tiny))

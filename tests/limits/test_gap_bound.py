@@ -1,0 +1,51 @@
+"""The bound from the duality gap, where the box of the other one does not close."""
+
+import numpy as np
+import pytest
+
+import flowbias as fb
+from flowbias.certificates.error_bound import box_bound
+from flowbias.certificates.gap_bound import gap_bound
+
+X, Y = fb.datasets.sparse_regression(n=30, d=120, sparsity=3, noise_var=0.01, rng=1)[:2]
+
+
+@pytest.mark.parametrize(("depth", "log_scale"), [(3, -60.0), (5, -20.0), (2, -5000.0)])
+def test_the_gap_bounds_what_the_box_does_not(depth, log_scale):
+    model = fb.DiagonalNet(depth, log_scale=log_scale)
+    found = fb.limit(model, X, Y)
+    arguments = X, Y, found.w, found.dual, model.potential, model.shift
+    bound = gap_bound(*arguments)
+    assert bound <= 1e-6 * np.linalg.norm(found.w)
+    if depth > 2:
+        assert box_bound(*arguments) == np.inf
+    # At the rich end the limit is that of scale zero, which a linear program finds.
+    if depth > 2:
+        rich = fb.rich_limit(model, X, Y).w
+        assert np.linalg.norm(found.w - rich) <= bound + 1e-12 * np.linalg.norm(rich)
+
+
+@pytest.mark.parametrize("off", [1e-9, 1e-6, 1e-2])
+def test_it_is_never_below_the_distance(off):
+    model = fb.DiagonalNet(3, log_scale=-60.0)
+    found = fb.limit(model, X, Y)
+    null = np.linalg.svd(X)[2][-1]
+    moved = found.w + off * null
+    bound = gap_bound(X, Y, moved, found.dual, model.potential, model.shift)
+    assert bound >= off - found.certificate.error_bound
+
+
+def test_there_is_none_on_a_face():
+    """Equal columns: the l1 norm does not say how they share, and the gap cannot see it."""
+    model = fb.DiagonalNet(5, 1e-4)
+    twice = np.array([[1.0, 1.0]])
+    found = fb.limit(model, twice, [1.0])
+    for w in (found.w, np.array([1.0, 0.0])):
+        bound = gap_bound(twice, np.ones(1), w, found.dual, model.potential, model.shift)
+        assert bound == np.inf
+
+
+def test_there_is_none_where_w_is_outside_the_domain():
+    one_sided = fb.DiagonalNet.from_weights([1.0], [0.0])
+    bound = gap_bound(np.ones((1, 1)), -np.ones(1), -np.ones(1), np.zeros(1), one_sided.potential)
+    assert bound == np.inf
