@@ -38,5 +38,5 @@ def csv(tmp_path: Path, data: SparseRegression) -> Path:
 @pytest.fixture
 def catalogue(monkeypatch: pytest.MonkeyPatch) -> tuple[Experiment, ...]:
     """Tiny experiments in place of those of the papers."""
-    monkeypatch.setattr("flowbias.experiments.catalogue.EXPERIMENTS", tiny.ALL)
+    monkeypatch.setattr("flowbias.experiments.catalogue.LOADERS", tiny.loaders(*tiny.ALL))
     return tiny.ALL

@@ -110,8 +110,8 @@ def test_json_is_one_document_and_the_rest_goes_elsewhere(smoke, tmp_path):
 @pytest.fixture
 def with_made_up(monkeypatch):
     """The catalogue of a sound experiment and of one whose numbers are made up."""
-    pair = (tiny.SOUND, tiny.MADE_UP)
-    monkeypatch.setattr("flowbias.experiments.catalogue.EXPERIMENTS", pair)
+    pair = tiny.loaders(tiny.SOUND, tiny.MADE_UP)
+    monkeypatch.setattr("flowbias.experiments.catalogue.LOADERS", pair)
 
 
 def test_what_is_made_up_is_said_wherever_it_is_named(smoke, with_made_up, tmp_path):
@@ -185,7 +185,7 @@ import sys
 sys.path.insert(0, {str(ROOT)!r})
 from flowbias.experiments import catalogue
 from tests.cli import tiny
-catalogue.EXPERIMENTS = tiny.ALL
+catalogue.LOADERS = tiny.loaders(*tiny.ALL)
 from flowbias.cli import main
 main()
 """
@@ -259,7 +259,7 @@ def test_list_shows_names_and_tasks_of_each_preset(catalogue):
 
 def test_lines_for_other_programs_are_not_broken(monkeypatch):
     long = tiny.experiment("long", title="word " * 50 + "end")
-    monkeypatch.setattr("flowbias.experiments.catalogue.EXPERIMENTS", (long,))
+    monkeypatch.setattr("flowbias.experiments.catalogue.LOADERS", tiny.loaders(long))
     assert invoke("list").stdout.splitlines()[1].endswith("word word end")
 
 

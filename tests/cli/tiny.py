@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,3 +81,8 @@ MADE_UP = experiment(
     "made-up", stand_in=lambda task: "made-up numbers" if task.integer("number") % 2 else ""
 )
 ALL = (SOUND, DOUBTFUL, FAILING, UNDRAWN)
+
+
+def loaders(*experiments: Experiment) -> dict[str, Callable[[], Experiment]]:
+    """As the catalogue has them."""
+    return {each.name: lambda each=each: each for each in experiments}

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 def _names(incomplete: str) -> list[str]:
     """For the completion of the shell."""
-    from flowbias.experiments.catalogue import EXPERIMENTS
+    from flowbias.experiments.catalogue import LOADERS
 
-    return [e.name for e in EXPERIMENTS if e.name.startswith(incomplete)]
+    return [name for name in LOADERS if name.startswith(incomplete)]
 
 
 def _presets(incomplete: str) -> list[str]:

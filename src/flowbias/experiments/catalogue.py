@@ -3,73 +3,64 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from flowbias.experiments._base import Experiment, Preset
-from flowbias.experiments.azulay import fig07_1, fig07_2
-from flowbias.experiments.beyond import (
-    derive_gallery,
-    descent_vs_flow,
-    neuron_paths,
-    rich_limit,
-    step_to_time,
-    width_collapse,
-)
-from flowbias.experiments.min import fig01 as min_fig01
-from flowbias.experiments.min import fig02 as min_fig02
-from flowbias.experiments.min import fig03 as min_fig03
-from flowbias.experiments.min import fig05 as min_fig05
-from flowbias.experiments.min import fig07 as min_fig07
-from flowbias.experiments.woodworth import (
-    fig01,
-    fig02,
-    fig03,
-    fig05,
-    fig06ab,
-    fig06c,
-    fig06d,
-    fig07,
-    fig08,
-    iclr_fig03,
-    iclr_fig04cd,
-    iclr_fig05,
-)
 from flowbias.problem import InputError
 
-#: In the order of the page.
-EXPERIMENTS: tuple[Experiment, ...] = (
-    fig01.EXPERIMENT,
-    fig02.EXPERIMENT,
-    fig03.EXPERIMENT,
-    fig05.EXPERIMENT,
-    fig06ab.EXPERIMENT,
-    fig06c.EXPERIMENT,
-    fig06d.EXPERIMENT,
-    fig07.EXPERIMENT,
-    fig08.EXPERIMENT,
-    iclr_fig03.EXPERIMENT,
-    iclr_fig04cd.EXPERIMENT,
-    iclr_fig05.EXPERIMENT,
-    fig07_1.EXPERIMENT,
-    fig07_2.EXPERIMENT,
-    min_fig01.EXPERIMENT,
-    min_fig02.EXPERIMENT,
-    min_fig03.EXPERIMENT,
-    min_fig05.EXPERIMENT,
-    min_fig07.EXPERIMENT,
-    rich_limit.EXPERIMENT,
-    descent_vs_flow.EXPERIMENT,
-    width_collapse.EXPERIMENT,
-    step_to_time.EXPERIMENT,
-    neuron_paths.EXPERIMENT,
-    derive_gallery.EXPERIMENT,
-)
+
+def _defined_in(module: str) -> Callable[[], Experiment]:
+    def load() -> Experiment:
+        found: Experiment = import_module(f"flowbias.experiments.{module}").EXPERIMENT
+        return found
+
+    return load
+
+
+#: In the order of the page. One is loaded without the others: they are many, and some need torch.
+LOADERS: dict[str, Callable[[], Experiment]] = {
+    "woodworth-fig1": _defined_in("woodworth.fig01"),
+    "woodworth-fig2": _defined_in("woodworth.fig02"),
+    "woodworth-fig3": _defined_in("woodworth.fig03"),
+    "woodworth-fig5": _defined_in("woodworth.fig05"),
+    "woodworth-fig6ab": _defined_in("woodworth.fig06ab"),
+    "woodworth-fig6c": _defined_in("woodworth.fig06c"),
+    "woodworth-fig6d": _defined_in("woodworth.fig06d"),
+    "woodworth-fig7": _defined_in("woodworth.fig07"),
+    "woodworth-fig8": _defined_in("woodworth.fig08"),
+    "woodworth-iclr-fig3": _defined_in("woodworth.iclr_fig03"),
+    "woodworth-iclr-fig4cd": _defined_in("woodworth.iclr_fig04cd"),
+    "woodworth-iclr-fig5": _defined_in("woodworth.iclr_fig05"),
+    "azulay-fig7-1": _defined_in("azulay.fig07_1"),
+    "azulay-fig7-2": _defined_in("azulay.fig07_2"),
+    "min-fig1": _defined_in("min.fig01"),
+    "min-fig2": _defined_in("min.fig02"),
+    "min-fig3": _defined_in("min.fig03"),
+    "min-fig5": _defined_in("min.fig05"),
+    "min-fig7": _defined_in("min.fig07"),
+    "rich-limit": _defined_in("beyond.rich_limit"),
+    "descent-vs-flow": _defined_in("beyond.descent_vs_flow"),
+    "width-collapse": _defined_in("beyond.width_collapse"),
+    "step-to-time": _defined_in("beyond.step_to_time"),
+    "neuron-paths": _defined_in("beyond.neuron_paths"),
+    "derive-gallery": _defined_in("beyond.derive_gallery"),
+}
+
+if TYPE_CHECKING:
+    EXPERIMENTS: tuple[Experiment, ...]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "EXPERIMENTS":
+        return tuple(load() for load in LOADERS.values())
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def find_experiment(name: str) -> Experiment:
     """The experiment of this name."""
-    by_name = {experiment.name: experiment for experiment in EXPERIMENTS}
-    return by_name[_known("experiment", name, by_name)]
+    return LOADERS[_known("experiment", name, LOADERS)]()
 
 
 def find_preset(name: str) -> Preset:

@@ -61,7 +61,11 @@ def source_file(compute: Callable[..., Any]) -> Path | None:
 
 @cache
 def fingerprint_of(compute: Callable[..., Any]) -> str:
-    """The fingerprint, with the file of `compute` where that is not of this package."""
+    """Changes with any line that `compute` may run: a mended solver leaves no stale figure.
+
+    Of this package those are the modules behind its own, and a comment in the explorer is none of
+    them; where its file is not of this package, that file and all of the package.
+    """
     file = source_file(compute)
     if file is None:
         raise InputError(
@@ -69,7 +73,7 @@ def fingerprint_of(compute: Callable[..., Any]) -> str:
             "module: the cache has to see whether it changed."
         )
     if PACKAGE in file.resolve().parents:
-        return fingerprint()
+        return fingerprint(module=inspect.unwrap(compute).__module__)
     own = hashlib.sha256(file.read_bytes()).hexdigest()
     return hashlib.sha256(f"{fingerprint()} {own}".encode()).hexdigest()[:16]
 

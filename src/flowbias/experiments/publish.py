@@ -54,7 +54,7 @@ def publish(
         command=command,
         preset=options.preset,
         versions=provenance.versions(),
-        sources=SOURCES,
+        sources=SOURCES.digest(),
         machine=provenance.machine(),
         cores=provenance.cores(),
         jobs=None if options.cluster else options.workers,
