@@ -162,35 +162,41 @@ def several(*corruptions: Corruption) -> Corruption:
     return corrupt
 
 
-def guarantee_to_the_power(power: float, width: int) -> Corruption:
-    """The fall of ln loss_bound multiplied, from each start's own first value on."""
+def loss_to_the_power(power: float, width: int) -> Corruption:
+    """The fall of ln L multiplied, from each start's own first value on."""
 
     def corrupt(table: Table) -> Table:
-        bound = table["loss_bound"].copy()
-        chosen = (table["part"] == "flow") & (table["width"] == width)
-        for replicate in table.part("flow").levels("replicate"):
+        loss = table["loss"].copy()
+        chosen = (table["of"] == "flow") & (table["width"] == width)
+        for replicate in table.levels("replicate"):
             run = chosen & (table["replicate"] == replicate)
-            bound[run] = bound[run][0] * (bound[run] / bound[run][0]) ** power
-        return table.replaced(loss_bound=bound)
+            loss[run] = loss[run][0] * (loss[run] / loss[run][0]) ** power
+        return table.replaced(loss=loss)
 
     return corrupt
 
 
+def another_network_in_the_flow(table):
+    """Each start has the flow of the other one of its width."""
+    flows = table.rows(table["of"] == "flow")
+    others = flows.replaced(replicate=1.0 - flows["replicate"])
+    others = others.rows(np.argsort(others["replicate"], kind="stable"))
+    return Table.stack([table.rows(table["of"] != "flow"), others])
+
+
 def one_eigenvalue_of_the_other_sign(table):
-    chosen = (table["width"] == 300) & (table["index"] == 20) & (table["replicate"] == 1)
+    chosen = (table["width"] == 300) & (table["index"] == 5) & (table["replicate"] == 1)
     assert chosen.sum() == 1
     return table.replaced(eigenvalue=np.where(chosen, -1.0, 1.0) * table["eigenvalue"])
 
 
-def rate_rises_on_the_way(table):
-    late = (table["width"] == 30) & (
-        table["t"] == np.unique(table["t"][table["part"] == "flow"])[9]
-    )
-    factor = np.where(late, 1.2, 1.0)
+def rate_is_highest_on_the_way(table):
+    late = (table["width"] == 30) & (table["t"] == np.unique(table["t"][table["of"] == "flow"])[9])
+    factor = np.where(late, 3.0, 1.0)
     return table.replaced(rate=factor * table["rate"], rate_bound=factor * table["rate_bound"])
 
 
-SPREAD_AT_BOTH_ENDS = [{"part": "spectrum", "width": 30}, {"part": "spectrum", "width": 1000}]
+SPREAD_AT_BOTH_ENDS = [{"of": "spectrum", "width": 30}, {"of": "spectrum", "width": 1000}]
 FIG02: list[tuple[set[str], Corruption]] = [
     ({"signs-of-the-spectrum"}, one_eigenvalue_of_the_other_sign),
     ({"product-keeps-its-scale"}, scaled("start_size", 2.0, width=100)),
@@ -199,7 +205,7 @@ FIG02: list[tuple[set[str], Corruption]] = [
         {"width-brings-imbalance"},
         several(
             *(
-                scaled(name, 30.0, part="spectrum", width=30)
+                scaled(name, 30.0, of="spectrum", width=30)
                 for name in ("level", "spread_plus", "spread_minus")
             )
         ),
@@ -212,17 +218,19 @@ FIG02: list[tuple[set[str], Corruption]] = [
         {"wide-start"},
         several(*(scaled("spread_minus", 20.0, **where) for where in SPREAD_AT_BOTH_ENDS)),
     ),
-    ({"theorem-3-never-crossed"}, scaled("loss_bound", 1.0 - 1e-5, part="flow")),
+    ({"theorem-3-never-crossed"}, scaled("loss_bound", 1.0 - 1e-5, of="flow")),
     ({"proposition-1-never-crossed"}, scaled("rate_bound", 1.3, width=1000)),
     ({"no-margin"}, higher("margin", 100.0)),
-    ({"theorem-3-is-good-when-wide"}, guarantee_to_the_power(0.5, 1000)),
-    ({"theorem-3-misses-most-when-narrow"}, guarantee_to_the_power(2.2, 30)),
+    ({"slope-is-twice-the-level"}, another_network_in_the_flow),
+    ({"slope-is-twice-the-level"}, scaled("eigenvalue", 1.0 + 1e-6, width=100)),
+    ({"theorem-3-is-good-when-wide"}, loss_to_the_power(2.0, 1000)),
+    ({"theorem-3-misses-most-when-narrow"}, loss_to_the_power(0.55, 30)),
     (
         {"wide-rate-is-constant"},
         several(*(scaled(name, 3.0, width=1000, t=0.0) for name in ("rate", "rate_bound"))),
     ),
     ({"proposition-1-is-good-when-wide"}, scaled("rate_bound", 0.5, width=1000)),
-    ({"narrow-rate-falls"}, rate_rises_on_the_way),
+    ({"narrow-rate-falls"}, rate_is_highest_on_the_way),
     ({"proposition-1-improves-when-narrow"}, scaled("rate_bound", 3.0, width=30, t=0.0)),
     ({"imbalance-is-conserved"}, higher("drift", 1e-7)),
     ({"descent-follows-the-flow"}, scaled("descent_loss", 0.8, width=300)),
