@@ -35,7 +35,7 @@ _PAPERS = r"""@inproceedings{woodworth2020,
   author        = {Min, Hancheng and Tarmoun, Salma and Vidal, Ren{\'e} and Mallada, Enrique},
   eprint        = {2105.06351},
   archivePrefix = {arXiv},
-  note          = {Longer version of a paper at ICML 2021; theorems are cited by the numbers of this one},
+  note          = {The longer version of a paper at ICML 2021, cited by its own numbers},
   year          = {2021}
 }"""
 

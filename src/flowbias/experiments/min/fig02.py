@@ -16,7 +16,7 @@ import numpy as np
 
 from flowbias._look import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import name_line
+from flowbias.experiments.drawing import name_line, plain_ticks
 from flowbias.experiments.min.bound_checks import check_bounds, check_descent, check_drift, runs
 from flowbias.experiments.min.loss_and_bounds import (
     Regression,
@@ -139,8 +139,6 @@ def draw_loss(axes: Axes, table: Table) -> None:
 
 
 def draw_rate(axes: Axes, table: Table) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     for width, rows in _shown(table):
         rows = rows.rows(rows["t"] <= SHOWN * STEP)
         x, rate, colour = rows["t"] / STEP, rows["rate"], _COLOURS[width]
@@ -150,9 +148,7 @@ def draw_rate(axes: Axes, table: Table) -> None:
     # Room for the names and for a line of text.
     axes.set(yscale="log", xlim=(0.0, 1.28 * SHOWN))
     axes.set_ylim(bottom=0.6 * axes.get_ylim()[0])
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    plain_ticks(axes.yaxis, 1, 2, 5)
     axes.set_xticks(np.arange(0.0, SHOWN + 1.0, 200.0))
     axes.annotate("dashed: Proposition 1", (0.02, 0.03), xycoords="axes fraction")
     axes.set_xlabel(_TIME)
