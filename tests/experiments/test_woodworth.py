@@ -18,6 +18,7 @@ from flowbias.experiments.woodworth.sample_sizes import (
 )
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet
+from flowbias.potentials import DepthPotential
 from tests.experiments.conformance import Conformance
 from tests.experiments.judging import smoke_table
 
@@ -146,7 +147,7 @@ def second_figure() -> dict[str, Callable[[Table], Table]]:
         "r-is-the-least-distance": lambda t: changed(
             t, rows_of(t, "near", z=10.0), r_minimized=lambda r: r + 1e-9
         ),
-        "r-is-q4": lambda t: changed(t, rows_of(t, "near", z=10.0), q4=lambda q: q * (1.0 + 1e-13)),
+        "r-is-q4": lambda t: changed(t, rows_of(t, "near", z=10.0), q4=lambda q: q * (1.0 + 1e-10)),
         "q-is-no-multiple-of-r": lambda t: changed(t, wide(t, 0.0), ratio=2.0),
         "both-are-quadratic-near-zero": lambda t: changed(
             t, wide(t, 0.0, 1e-3), q=lambda q: q * (1.0 + 1e-5)
@@ -248,6 +249,13 @@ class TestFigure3(Conformance):
     experiment = fig03.EXPERIMENT
     corruptions = alone(third_figure())
     whole = ("q", "ratio", "log10_scale", "log10_start", "l2_error", "optimality")
+
+
+def test_depth_4_from_its_definition_is_the_librarys():
+    z = np.concatenate([[0.0], -np.logspace(-4.0, 12.0, 33), np.logspace(-4.0, 12.0, 33)])
+    # A few roundings on both sides.
+    expected = DepthPotential(4, scale=1.0).value_terms(z)
+    np.testing.assert_allclose(fig02._depth_4_by_definition(z), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("figure", FIGURES)
