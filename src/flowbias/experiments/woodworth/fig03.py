@@ -303,7 +303,7 @@ def _check_largest(line: Line, rows: Table) -> Iterator[Check]:
     yield Check(
         "deeper-allows-larger-starts",
         "from the dashed line on, the largest alpha^D that generalizes grows with depth",
-        f"medians at n = {n[-1]:.0f}: {', '.join(map(power, curves[:, -1:].ravel()))}",
+        f"medians at n = {rows['n'].max():.0f}: {', '.join(map(power, curves[:, -1:].ravel()))}",
         bool(gaps.size and (gaps > 0.0).all()),
     )
     at_line = np.array([value_at(n, median, here) for median in medians])
