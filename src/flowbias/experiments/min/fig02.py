@@ -133,7 +133,7 @@ def draw_loss(axes: Axes, table: Table) -> None:
         axes.plot(x, bound, color=_COLOURS[width], linewidth=1.2, linestyle="--")
     axes.set(yscale="log", xlim=(0.0, SHOWN), ylim=(1e-8, 30.0))
     axes.annotate("dashed: Theorem 3", (0.98, 0.95), xycoords="axes fraction", ha="right")
-    _name_widths(axes)
+    _name_widths(axes, 0.04)
     axes.set_xlabel(_TIME)
     axes.set_ylabel("loss L, relative to the first")
 
@@ -144,22 +144,21 @@ def draw_rate(axes: Axes, table: Table) -> None:
         x, rate, colour = rows["t"] / STEP, rows["rate"], _COLOURS[width]
         axes.plot(x, rate, color=colour)
         axes.plot(x, rows["rate_bound"], color=colour, linewidth=1.2, linestyle="--")
-        name_line(axes, f"h = {width}", x[-1], rate[-1], colour=colour)
-    # Room for the names and for a line of text.
-    axes.set(yscale="log", xlim=(0.0, 1.28 * SHOWN))
+    axes.set(yscale="log", xlim=(0.0, SHOWN))
+    # Room for a line of text below; the names stand between the narrowest rate and its bound.
     axes.set_ylim(bottom=0.6 * axes.get_ylim()[0])
+    _name_widths(axes, 0.3)
     plain_ticks(axes.yaxis, 1, 2, 5)
-    axes.set_xticks(np.arange(0.0, SHOWN + 1.0, 200.0))
     axes.annotate("dashed: Proposition 1", (0.02, 0.03), xycoords="axes fraction")
     axes.set_xlabel(_TIME)
     axes.set_ylabel("rate −L′/L")
 
 
-def _name_widths(axes: Axes) -> None:
+def _name_widths(axes: Axes, bottom: float) -> None:
     for k, width in enumerate(WIDTHS):
         axes.annotate(
             f"h = {width}",
-            (0.04, 0.04 + 0.08 * k),
+            (0.04, bottom + 0.08 * k),
             xycoords="axes fraction",
             color=_COLOURS[width],
             fontweight="bold",
