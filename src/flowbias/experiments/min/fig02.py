@@ -17,11 +17,14 @@ import numpy as np
 from flowbias._look import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import name_line, plain_ticks
-from flowbias.experiments.min.bound_checks import check_bounds, check_descent, check_drift, runs
 from flowbias.experiments.min.loss_and_bounds import (
     Regression,
+    check_bounds,
+    check_descent,
+    check_drift,
     measured_descent,
     measured_flow,
+    runs,
     stacked,
 )
 from flowbias.experiments.table import Columns, Table
