@@ -4,9 +4,13 @@ import re
 import sys
 from pathlib import Path
 
+import matplotlib.colors
+import matplotlib.image
+import numpy as np
 import pytest
 
 import flowbias as fb
+from flowbias._look import RED
 from flowbias.experiments import EXPERIMENTS, Check, Preset, Record
 from flowbias.experiments.record import Counts, Failure
 from tests.test_guides import PAGES as RUN_WORD_FOR_WORD
@@ -69,6 +73,14 @@ def test_every_figure_is_in_the_gallery(experiment):
     assert re.search(rf"flowbias run {experiment.name}\b(?!-)", page)
     assert f"](images/{experiment.name}.png)" in page
     assert (DOCS / "images" / f"{experiment.name}.png").is_file()
+
+
+@pytest.mark.parametrize("name", ["azulay-fig7-2", "neuron-paths"])
+def test_the_start_is_red_in_the_gallery(name):
+    """A palette of few colours must not turn the only red dot of each panel grey."""
+    pixels = matplotlib.image.imread(DOCS / "images" / f"{name}.png")[..., :3]
+    red = np.abs(pixels - matplotlib.colors.to_rgb(RED)).max(axis=-1) < 0.06
+    assert red.sum() >= 6 * 20  # six dots of more than 20 pixels
 
 
 @pytest.fixture

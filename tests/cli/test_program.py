@@ -69,7 +69,9 @@ def test_cite_agrees_with_the_citation_file():
     for family, given in re.findall(r'family-names: (\S+), given-names: "?([^"}]+)"?}', facts):
         assert f"{family}, {given}" in told
     for key, year in (("woodworth2020", 2020), ("azulay2021", 2021), ("min2021", 2021)):
-        assert re.search(rf"@inproceedings{key},.*?year = {year}", told)
+        assert re.search(rf"@(inproceedings|misc){key},.*?year = {year}", told)
+    for number in re.findall(r'value: "arXiv:([^"]+)"', facts):
+        assert f"eprint = {number}, archivePrefix = arXiv" in told
     assert re.search(rf"@softwareflowbias,.*?version = {re.escape(flowbias.__version__)}", told)
 
 

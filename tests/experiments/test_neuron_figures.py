@@ -1,18 +1,21 @@
 """azulay2021, Figure 7.2 and the paths on it: each check notices what it is there for."""
 
 import numpy as np
+import pytest
+from numpy.testing import assert_allclose
 
 from flowbias.experiments.azulay import fig07_2
-from flowbias.experiments.azulay.neuron_contours import DIRECTION, Start
+from flowbias.experiments.azulay.neuron_contours import DIRECTION, STARTS, Start, around
 from flowbias.experiments.beyond import neuron_paths
 from tests.experiments.conformance import Conformance
 
 
-def _with_values(start, value):
+def _with_values(start, value, part="contour"):
     """The table with other level sets around one start: value(first, second)."""
 
     def corrupt(table):
         rows = (table["alpha"] == start.alpha) & (table["shape"] == start.shape)
+        rows &= table["part"] == part
         values = table["value"].copy()
         values[rows] = value(table["first"][rows], table["second"][rows], values[rows])
         return table.replaced(value=values)
@@ -33,12 +36,12 @@ def _bumped(x, y, value):
 
 CONTOURS = [
     ({"least-at-start"}, _with_values(Start(2.0, 0.0), _bumped)),
-    ({"shape-gives-distance"}, _with_values(Start(2.0, 0.8), lambda x, y, v: v**1.1)),
+    ({"shape-gives-distance"}, _with_values(Start(2.0, 0.8), lambda x, y, v: v**1.2)),
     (
         {"small-scale-gives-norm"},
         _with_values(Start(0.01, 0.1), lambda x, y, v: v * (1.0 + 0.2 * np.sign(x))),
     ),
-    ({"kernel-norm-near-start"}, _with_values(Start(1.0, 0.1), _distance(Start(1.0, 0.1)))),
+    ({"kernel-norm-near-start"}, _with_values(Start(1.0, 0.1), _distance(Start(1.0, 0.1)), "near")),
     (
         {"not-kernel-in-between"},
         _with_values(
@@ -47,6 +50,17 @@ CONTOURS = [
         ),
     ),
 ]
+
+
+@pytest.mark.parametrize("start", STARTS, ids=lambda start: start.title)
+def test_the_level_sets_are_those_of_the_potential(start):
+    """The paper's formula at many points at once, against the library's at one after the other."""
+    points = np.random.default_rng(0).uniform(-10.0, 10.0, (50, 2))
+    points[0] = 0.0
+    potential, v0 = start.neuron.potential, start.alpha * DIRECTION
+    expected = [potential.bregman(point, v0) for point in points]
+    # Differences of terms of the size of the largest.
+    assert_allclose(around(start, *points.T), expected, rtol=1e-13, atol=1e-13 * max(expected))
 
 
 class TestContours(Conformance):

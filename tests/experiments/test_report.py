@@ -279,6 +279,6 @@ def test_papers_are_those_of_the_citation_file():
     for key, paper in PAPERS.items():
         assert f'title: "{paper.title}"' in entries[key]
         assert f"year: {paper.year}" in entries[key]
-        assert f'name: "{paper.venue}"' in entries[key]
+        assert f': "{paper.venue}"' in entries[key]
         first = re.search(r"family-names: (\w+)", entries[key]).group(1)
         assert paper.authors == f"{first} et al."

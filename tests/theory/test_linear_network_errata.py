@@ -6,6 +6,7 @@ import scipy.linalg
 from numpy.testing import assert_allclose
 
 from flowbias import theory
+from flowbias.flows import flow
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet
 from flowbias.problem import InputError
@@ -57,3 +58,27 @@ def test_m6_printed_width_does_not_bound_the_growth():
     assert top / bottom * product.measured > 4.9
     with pytest.raises(InputError, match=r"width: must be >= "):
         theory.wide_limit_bound(MatrixRegression(X, np.ones((r, m))), width, 0.5, delta)
+
+
+def test_m9_margin_bounds_the_rate_and_is_not_it():
+    """From u = v = 1/2 to u v = y = 1: 4 |u v| starts at the margin's bound and ends at 4."""
+    start = LinearNet([[0.5]], [[0.5]])
+    products = flow(start, [[1.0]], [[1.0]], residual=1e-6).M[:, 0, 0]
+    bound = 1.0 - abs(1.0 - products[0])
+    assert bound > 0.0
+    # The flow rises to y, from below: nothing is lost to the integrator's 1e-10.
+    assert products.min() >= bound - 1e-9
+    assert products[-1] > 3.0 * bound
+
+
+def test_m10_what_data_do_not_see_of_the_product():
+    """P2 U2 V^T is the part of U V^T that X does not see; P2^T U2 has no meaning."""
+    rng = np.random.default_rng(0)
+    U, V, X = (rng.standard_normal(shape) for shape in ((5, 4), (2, 4), (3, 5)))
+    P = np.linalg.svd(X)[2].T
+    P1, P2 = P[:, :3], P[:, 3:]
+    with pytest.raises(ValueError, match="matmul"):
+        P2.T @ (P2.T @ U) @ V.T
+    unseen = P2 @ (P2.T @ U) @ V.T
+    assert_allclose(U @ V.T, P1 @ (P1.T @ U) @ V.T + unseen, atol=1e-12)
+    assert_allclose(X @ unseen, 0.0, atol=1e-12)

@@ -29,12 +29,14 @@ _PAPERS = r"""@inproceedings{woodworth2020,
   year      = {2021}
 }
 
-@inproceedings{min2021,
-  title     = {{On the Explicit Role of Initialization on the Convergence and Implicit Bias of
-               Overparametrized Linear Networks}},
-  author    = {Min, Hancheng and Tarmoun, Salma and Vidal, Ren{\'e} and Mallada, Enrique},
-  booktitle = {Proceedings of the 38th International Conference on Machine Learning (ICML)},
-  year      = {2021}
+@misc{min2021,
+  title         = {{Convergence and Implicit Bias of Gradient Flow on Overparametrized Linear
+                   Networks}},
+  author        = {Min, Hancheng and Tarmoun, Salma and Vidal, Ren{\'e} and Mallada, Enrique},
+  eprint        = {2105.06351},
+  archivePrefix = {arXiv},
+  note          = {The longer version of a paper at ICML 2021, cited by its own numbers},
+  year          = {2021}
 }"""
 
 

@@ -16,6 +16,7 @@ from flowbias.experiments.table import Summary, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.backend_bases import FigureCanvasBase
     from matplotlib.figure import Figure
 
@@ -161,6 +162,15 @@ def reference_line(
             va="top",
             fontsize=10,
         )
+
+
+def plain_ticks(axis: Axis, *digits: float) -> None:
+    """A logarithmic axis of a few decades: plain numbers at these digits times powers of ten."""
+    from matplotlib.ticker import LogLocator
+
+    axis.set_major_locator(LogLocator(subs=digits))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter("")
 
 
 def name_line(

@@ -63,9 +63,8 @@ PAPERS = {
     "min2021": Paper(
         "Min et al.",
         2021,
-        "On the Explicit Role of Initialization on the Convergence and Implicit Bias of "
-        "Overparametrized Linear Networks",
-        "ICML 2021",
+        "Convergence and Implicit Bias of Gradient Flow on Overparametrized Linear Networks",
+        "arXiv:2105.06351",
     ),
     "azulay2021": Paper(
         "Azulay et al.",

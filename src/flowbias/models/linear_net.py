@@ -87,7 +87,7 @@ class LinearNet(LiftedModel):
         width: int | None = None,
         rng: Rng | None = None,
     ) -> LinearNet:
-        """A start with U V^T = product and no imbalance: U1^T U1 = V^T V.  [min2021, section 3.2]
+        """A start with U V^T = product and no imbalance: U1^T U1 = V^T V.  [min2021, section 5.2]
 
         With P1^T product = A diag(s) B^T,
 

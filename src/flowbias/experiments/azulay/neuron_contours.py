@@ -1,8 +1,10 @@
 """What one neuron minimizes around its start, on a grid of predictors with two coordinates.
 
-    D(v) = q(v) - q(v0) - <grad q(v0), v - v0>,    v0 = alpha (0.6, 0.8)    [azulay2021, Theorem 2]
+    D(v) = qhat(||v||) - qhat(alpha) + <z, v - v0>,    v0 = alpha (0.6, 0.8),
+    qhat(x) = (x^2 - delta a^2/2)/a,    a^2 = sqrt(x^2 + delta^2/4) + delta/2,    z = -3/2 v0/a(0)
 
-which is the paper's q_{delta, v0} up to a constant. alpha = |a| ||w|| is the paper's scale.
+[azulay2021, Theorem 2], whose q_{delta, v0} this is up to a constant; the paper writes 1/a as
+sqrt(a^2 - delta)/x. alpha = |a| ||w|| is its scale.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from flowbias._look import RED
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Settings, Task
 from flowbias.experiments.table import Columns, Table
@@ -21,10 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DIRECTION = np.array([0.6, 0.8])
-#: Largest coordinate that is drawn: the farthest start is at 2.5.
-WINDOW = 4.0
 LEVELS = 9
-START_COLOUR = "#c0392b"
 #: Lines and words on the map, which is as light on a dark page as on a light one.
 ON_MAP = "#10243a"
 
@@ -52,8 +52,9 @@ STARTS = BY_SHAPE + BY_SCALE
 
 def contour_tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One task a panel."""
+    grid = {key: settings[key] for key in ("window", "side")}
     for start in STARTS:
-        yield "contour", {"alpha": start.alpha, "shape": start.shape, "side": settings["side"]}
+        yield "contour", {"alpha": start.alpha, "shape": start.shape, **grid}
 
 
 def start_of(task: Task) -> Start:
@@ -61,14 +62,27 @@ def start_of(task: Task) -> Start:
 
 
 def contour(task: Task) -> Columns:
-    """D on the grid, row by row."""
-    side, start = task.integer("side"), start_of(task).neuron
-    ticks = np.linspace(-WINDOW, WINDOW, side)
+    """D on the grid up to the window's coordinate, row by row."""
+    window = task.number("window")
+    ticks = np.linspace(-window, window, task.integer("side"))
     first, second = (grid.ravel() for grid in np.meshgrid(ticks, ticks))
-    points = np.stack([first, second], axis=1)
-    v0 = start.predictor(start.initial_parameters())
-    values = [start.potential.bregman(point, v0) for point in points]
-    return {"first": first, "second": second, "value": np.array(values)}
+    return {"first": first, "second": second, "value": around(start_of(task), first, second)}
+
+
+def around(start: Start, first: FloatArray, second: FloatArray) -> FloatArray:
+    """D at all points at once."""
+    x, y = start.alpha * DIRECTION
+    delta = start.neuron.potential.delta
+    a0, q0 = _outer_weight_and_qhat(delta, np.array(start.alpha))
+    _, q = _outer_weight_and_qhat(delta, np.hypot(first, second))
+    return np.asarray(q - q0 - 1.5 * (x * (first - x) + y * (second - y)) / a0)
+
+
+def _outer_weight_and_qhat(delta: float, length: FloatArray) -> tuple[FloatArray, FloatArray]:
+    squared = np.hypot(length, 0.5 * delta) + 0.5 * delta
+    a = np.sqrt(squared)
+    # Where a = 0 there is no predictor, and qhat is 0.
+    return a, np.divide(length**2 - 0.5 * delta * squared, a, out=np.zeros_like(a), where=a > 0.0)
 
 
 def of_start(table: Table, start: Start) -> Table:
@@ -80,7 +94,7 @@ def draw_contours(axes: Axes, table: Table, start: Start) -> None:
     from matplotlib import colormaps
 
     rows = of_start(table.part("contour"), start)
-    side = int(np.sqrt(len(rows)))
+    side, window = int(np.sqrt(len(rows))), float(rows["window"][0])
     first, second, value = (rows[name].reshape(side, side) for name in ("first", "second", "value"))
     root = np.sqrt(np.maximum(value, 0.0))
     levels = np.linspace(0.0, float(root.max()), LEVELS + 1)
@@ -88,11 +102,13 @@ def draw_contours(axes: Axes, table: Table, start: Start) -> None:
     axes.contourf(first, second, root, levels=levels, colors=shades)
     axes.contour(first, second, root, levels=levels[1:], colors=ON_MAP, linewidths=0.6)
     at: FloatArray = start.alpha * DIRECTION
-    axes.plot(*at, marker="o", color=START_COLOUR, markersize=7, zorder=5)
+    axes.plot(*at, marker="o", color=RED, markersize=7, zorder=5)
     axes.set(
         aspect="equal",
-        xlim=(-WINDOW, WINDOW),
-        ylim=(-WINDOW, WINDOW),
+        xlim=(-window, window),
+        ylim=(-window, window),
         xlabel="predictor $\\tilde w_1$",
         ylabel="predictor $\\tilde w_2$",
     )
+    # The same numbers on both axes, whatever room each has.
+    axes.set_yticks(axes.get_xticks())

@@ -16,11 +16,10 @@ from flowbias.experiments._base import Check, Experiment, Panel, Preset, Setting
 from flowbias.experiments.azulay.neuron_contours import (
     BY_SCALE,
     BY_SHAPE,
-    DIRECTION,
     ON_MAP,
     STARTS,
-    WINDOW,
     Start,
+    around,
     contour,
     contour_tasks,
     draw_contours,
@@ -40,6 +39,8 @@ X, Y = np.array([[2.0, -1.0]]), np.array([3.5])
 PATH_COLOUR, LIMIT_COLOUR = "#d98200", "#117733"
 # The flow is followed to a relative residual of 1e-10, and its limit is certified to as much.
 ARRIVED = 1e-8
+#: Largest coordinate that is drawn: the farthest start is at 2.5.
+WINDOW = 4.0
 # Points of the line on which the least is looked for.
 ON_LINE = 2001
 
@@ -65,9 +66,8 @@ def path(task: Task) -> Columns:
     least = min_norm(X, Y).w
     along = np.array([-X[0, 1], X[0, 0]]) / np.linalg.norm(X[0])
     ticks = np.linspace(-2.0 * WINDOW, 2.0 * WINDOW, ON_LINE)
-    v0 = start.alpha * DIRECTION
-    values = [neuron.potential.bregman(least + tick * along, v0) for tick in ticks]
-    searched = least + ticks[int(np.argmin(values))] * along
+    line = least + ticks[:, None] * along
+    searched = line[int(np.argmin(around(start, *line.T)))]
     return {
         "first": followed.w[:, 0],
         "second": followed.w[:, 1],
@@ -173,9 +173,9 @@ EXPERIMENT = Experiment(
         "figure is not in the paper."
     ),
     settings={
-        Preset.SMOKE: {"side": 41},
-        Preset.LAPTOP: {"side": 121},
-        Preset.PAPER: {"side": 241},
+        Preset.SMOKE: {"window": WINDOW, "side": 41},
+        Preset.LAPTOP: {"window": WINDOW, "side": 121},
+        Preset.PAPER: {"window": WINDOW, "side": 241},
     },
     tasks=tasks,
     compute=compute,

@@ -19,7 +19,7 @@ import numpy as np
 from flowbias._look import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias._typing import FloatArray, Mask
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import name_line
+from flowbias.experiments.drawing import name_line, plain_ticks
 from flowbias.experiments.min.loss_and_bounds import RESOLVED
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
@@ -133,6 +133,8 @@ def draw_rates(axes: Axes, table: Table) -> None:
     edge = np.array([np.min(rows["guaranteed"]), np.max(rows["guaranteed"])])
     axes.plot(edge, edge, color=INK, linewidth=0.9, linestyle="--")
     axes.set(xscale="log", yscale="log")
+    for axis in (axes.xaxis, axes.yaxis):
+        plain_ticks(axis, 1, 3)
     axes.set_xlabel("guaranteed rate c(0)")
     axes.set_ylabel("slowest mean rate ln(L(0)/L(t))/t")
 

@@ -15,10 +15,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowbias._look import BLUE, DEPTH_COLOURS, INK, RED
-from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import name_line
-from flowbias.experiments.min.fig02_checks import NARROW, STEP, WIDE, WIDTHS, check
-from flowbias.experiments.min.loss_and_bounds import Regression, measured_descent, measured_flow
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.drawing import name_line, plain_ticks
+from flowbias.experiments.min.loss_and_bounds import (
+    Regression,
+    check_bounds,
+    check_descent,
+    check_drift,
+    measured_descent,
+    measured_flow,
+    runs,
+    stacked,
+)
 from flowbias.experiments.table import Columns, Table
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
@@ -26,34 +34,39 @@ from flowbias.theory import Reference
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+WIDTHS = (30, 100, 300, 1000)
+NARROW, WIDE = WIDTHS[0], WIDTHS[-1]
+STEP = 0.05
+# A bound is good where it accounts for half of what it bounds.
+GOOD = 0.5
+# Steps that are drawn.
+SHOWN = 1000
 _TIME = f"time t, in steps of {STEP:g}"
 _COLOURS = {30: RED, 100: DEPTH_COLOURS[10], 300: DEPTH_COLOURS[5], 1000: BLUE}
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
-    """Each replicate is a start and a target: its spectrum and its flow, or its descent."""
-    sizes = {key: settings[key] for key in ("n", "m")}
+    """Each replicate is a start and a target."""
+    rest = {key: settings[key] for key in ("n", "m", "points", "steps")}
     for width in WIDTHS:
         for replicate in range(int(settings["replicates"])):
-            which: Settings = {**sizes, "width": width, "replicate": replicate}
-            yield "spectrum", which
-            yield "flow", {**which, "points": settings["points"]}
-        yield "descent", {**sizes, "width": width, "steps": settings["steps"]}
+            yield "start", {**rest, "width": width, "replicate": replicate}
 
 
 def compute(task: Task) -> Columns:
-    """Eigenvalues of D/(m h), the loss and its bounds, or gradient descent beside the flow."""
+    """Of one start: eigenvalues of D/(m h), the loss and its bounds, gradient descent beside it."""
     n, m, width = (task.integer(name) for name in ("n", "m", "width"))
     rng = task.rng()
     net = LinearNet.gaussian(n, m, width=width, scale=1.0, rng=rng)
     Y = np.sqrt(0.1) * rng.standard_normal((n, m))
     data = Regression(np.eye(n) / np.sqrt(m * width), Y, 1.0, STEP)
-    if task.part == "descent":
-        return measured_descent(net, data, task.integer("steps"), samples=40)
-    if task.part == "spectrum":
-        return _spectrum(net, 1.0 / (m * width))
     times = np.concatenate([[0.0], np.geomspace(STEP, 1e5 * STEP, task.integer("points"))])
-    return measured_flow(net, data, times)
+    measured = {
+        "spectrum": _spectrum(net, 1.0 / (m * width)),
+        "flow": measured_flow(net, data, times),
+        "descent": measured_descent(net, data, task.integer("steps"), samples=40),
+    }
+    return stacked(measured, "of")
 
 
 def _spectrum(net: LinearNet, factor: float) -> Columns:
@@ -74,7 +87,7 @@ def _spectrum(net: LinearNet, factor: float) -> Columns:
 
 
 def draw_spectrum(axes: Axes, table: Table) -> None:
-    rows = table.part("spectrum").where(replicate=0)
+    rows = table.where(of="spectrum", replicate=0)
     n, m = int(rows["n"][0]), int(rows["m"][0])
     for width, marker, x in ((NARROW, "o", n + m + 2.0), (WIDE, "s", n + m + 7.0)):
         shown, colour = rows.where(width=width), _COLOURS[width]
@@ -111,7 +124,7 @@ def _draw_gaps(
 
 def _shown(table: Table) -> Iterator[tuple[int, Table]]:
     """The first start: one run per width, as in the paper."""
-    rows = table.part("flow").where(replicate=0)
+    rows = table.where(of="flow", replicate=0)
     return ((width, rows.where(width=width)) for width in WIDTHS)
 
 
@@ -121,39 +134,215 @@ def draw_loss(axes: Axes, table: Table) -> None:
         axes.plot(x, rows["loss"] / first, color=_COLOURS[width])
         bound = rows["loss_bound"] / first
         axes.plot(x, bound, color=_COLOURS[width], linewidth=1.2, linestyle="--")
-    axes.set(yscale="log", xlim=(0.0, 1000.0), ylim=(1e-8, 30.0))
+    axes.set(yscale="log", xlim=(0.0, SHOWN), ylim=(1e-8, 30.0))
     axes.annotate("dashed: Theorem 3", (0.98, 0.95), xycoords="axes fraction", ha="right")
-    _name_widths(axes)
+    _name_widths(axes, 0.04)
     axes.set_xlabel(_TIME)
     axes.set_ylabel("loss L, relative to the first")
 
 
 def draw_rate(axes: Axes, table: Table) -> None:
-    least = np.inf
     for width, rows in _shown(table):
-        # Time 0 has no place on a logarithmic axis.
-        x, rate, bound = rows["t"][1:] / STEP, rows["rate"][1:], rows["rate_bound"][1:]
-        axes.plot(x, rate, color=_COLOURS[width])
-        axes.plot(x, bound, color=_COLOURS[width], linewidth=1.2, linestyle="--")
-        name_line(axes, f"h = {width}", x[-1], rate[-1], colour=_COLOURS[width])
-        least = min(least, float(np.min(bound)))
-    # Room for the names and for a line of text.
-    axes.set(xscale="log", yscale="log", xlim=(0.7, 1e5), ylim=(0.6 * least, None))
-    axes.annotate("dashed: Proposition 1", (0.98, 0.03), xycoords="axes fraction", ha="right")
+        rows = rows.rows(rows["t"] <= SHOWN * STEP)
+        x, rate, colour = rows["t"] / STEP, rows["rate"], _COLOURS[width]
+        axes.plot(x, rate, color=colour)
+        axes.plot(x, rows["rate_bound"], color=colour, linewidth=1.2, linestyle="--")
+    axes.set(yscale="log", xlim=(0.0, SHOWN))
+    # Room for a line of text below; the names stand between the narrowest rate and its bound.
+    axes.set_ylim(bottom=0.6 * axes.get_ylim()[0])
+    _name_widths(axes, 0.3)
+    plain_ticks(axes.yaxis, 1, 2, 5)
+    axes.annotate("dashed: Proposition 1", (0.02, 0.03), xycoords="axes fraction")
     axes.set_xlabel(_TIME)
     axes.set_ylabel("rate −L′/L")
 
 
-def _name_widths(axes: Axes) -> None:
+def _name_widths(axes: Axes, bottom: float) -> None:
     for k, width in enumerate(WIDTHS):
         axes.annotate(
             f"h = {width}",
-            (0.04, 0.04 + 0.08 * k),
+            (0.04, bottom + 0.08 * k),
             xycoords="axes fraction",
             color=_COLOURS[width],
             fontweight="bold",
             fontsize=11,
         )
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def check(table: Table) -> list[Check]:
+    """What the captions, section 5.1 and appendix A.1 say."""
+    spectra, flows = table.where(of="spectrum"), table.where(of="flow")
+    return [
+        _signs(spectra),
+        _start_size(spectra),
+        *_imbalance(spectra),
+        *check_bounds(flows),
+        _margin(flows),
+        _one_network(spectra, flows),
+        *_global_bound(flows),
+        *_rates(flows),
+        check_drift(flows),
+        check_descent(table.where(of="descent"), STEP * float(np.max(flows["rate"]))),
+    ]
+
+
+def _signs(rows: Table) -> Check:
+    """Zero is rounding of the largest."""
+    n, m = rows["n"][0], rows["m"][0]
+    counts = []
+    for width in WIDTHS:
+        for replicate in rows.levels("replicate"):
+            values = rows.where(width=width, replicate=replicate)["eigenvalue"]
+            zero = 1e-12 * np.max(np.abs(values))
+            counts.append((np.sum(values > zero), np.sum(values < -zero)))
+    right = sum(pair == (n, m) for pair in counts)
+    return Check(
+        "signs-of-the-spectrum",
+        "from h = n + m on, the imbalance has n positive eigenvalues and m negative ones",
+        f"{right} of {len(counts)} starts have {n:.0f} and {m:.0f}",
+        bool(right == len(counts)),
+    )
+
+
+def _start_size(rows: Table) -> Check:
+    """Mean n, variance 2n (1 + (m + 1)/h)/m + 2n^2/(mh): five deviations of the mean allowed."""
+    n, m = float(rows["n"][0]), float(rows["m"][0])
+    first, off = rows.rows(rows["index"] == 1.0), []
+    for width in WIDTHS:
+        sizes = first["start_size"][first["width"] == width]
+        variance = 2.0 * n * (1.0 + (m + 1.0) / width) / m + 2.0 * n * n / (m * width)
+        off.append(abs(np.mean(sizes) - n) / np.sqrt(variance / max(len(sizes), 1)))
+    return Check(
+        "product-keeps-its-scale",
+        "the factor 1/√(mh) keeps the product as large at every width: squared norm n in the mean",
+        f"means over the starts are within {np.max(off):.1f} standard deviations of that",
+        bool(np.max(off) <= 5.0),
+    )
+
+
+def _imbalance(rows: Table) -> Iterator[Check]:
+    narrow, wide = (rows.rows(rows["width"] == width) for width in (NARROW, WIDE))
+    spreads = ("spread_plus", "spread_minus")
+    ratios = [float(np.median(wide[name]) / np.median(narrow[name])) for name in spreads]
+    grows = float(np.median(wide["level"]) / np.median(narrow["level"]))
+    yield Check(
+        "width-brings-imbalance",
+        f"width {WIDE} has a higher level and smaller spreads than width {NARROW}",
+        f"in the median, the level is {grows:.2g} times as high, the spreads {ratios[0]:.2g} and "
+        f"{ratios[1]:.2g} times as wide",
+        bool(grows > 1.0 and max(ratios) < 1.0 and np.isfinite(ratios).all()),
+    )
+    for width, part, name in ((NARROW, narrow, "narrow"), (WIDE, wide, "wide")):
+        shares = np.array([np.median(part["level"] / part[spread]) for spread in spreads])
+        below = width == NARROW
+        yield Check(
+            f"{name}-start",
+            f"at width {width} the level is {'below' if below else 'above'} both spreads",
+            f"in the median {shares[0]:.2g} times Δ₊ and {shares[1]:.2g} times Δ₋",
+            bool((shares < 1.0).all() if below else (shares > 1.0).all()),
+        )
+
+
+def _margin(rows: Table) -> Check:
+    margin = float(np.max(rows["margin"]))
+    return Check(
+        "no-margin",
+        "a random start has no margin: Theorem 3 rests on the imbalance alone",
+        f"largest margin {margin:.2g}",
+        bool(margin < 0.0),
+    )
+
+
+def _one_network(spectra: Table, flows: Table) -> Check:
+    """Without a margin Theorem 3 is exp(-2 level t): eigenvalues of (a) against slopes of (b)."""
+    n, m = int(spectra["n"][0]), int(spectra["m"][0])
+    off = []
+    for width in WIDTHS:
+        for replicate in spectra.levels("replicate"):
+            which = {"width": float(width), "replicate": float(replicate)}
+            values, run = spectra.where(**which)["eigenvalue"], flows.where(**which)
+            slope = np.log(run["loss_bound"][0] / run["loss_bound"][-1]) / run["t"][-1]
+            off.append(abs(slope / (2.0 * (values[n - 1] - values[-m])) - 1.0))
+    return Check(
+        "slope-is-twice-the-level",
+        "the bound of Theorem 3 falls at twice the level that the spectrum shows, start by start",
+        f"relative difference at most {np.max(off):.1e} over {len(off)} starts",
+        # Eigenvalues carry 1e-15 of the largest, of which the least level is about a hundredth.
+        bool(np.max(off) <= 1e-10),
+    )
+
+
+def _global_bound(rows: Table) -> Iterator[Check]:
+    """Falls of ln L until L is a thousandth, and those of its bound by the same time."""
+    for width, name in ((WIDE, "wide"), (NARROW, "narrow")):
+        part = rows.rows(rows["width"] == width)
+        shares = np.array([_fall_share(run) for run in runs(part)])
+        good = width == WIDE
+        yield Check(
+            f"theorem-3-{'is-good' if good else 'misses-most'}-when-{name}",
+            f"at width {width} twice the level is {'a' if good else 'not a'} good bound on the "
+            "rate of the whole flow",
+            f"{np.min(shares):.1%} to {np.max(shares):.1%} of the fall to L(0)/1000",
+            bool((shares >= GOOD).all() if good else (shares < GOOD).all()),
+        )
+
+
+def _fall_share(run: Table) -> float:
+    fallen = np.log(run["loss"][0] / run["loss"])
+    reached = fallen >= np.log(1e3)
+    k = int(np.argmax(reached)) if reached.any() else len(run) - 1
+    return float(np.log(run["loss_bound"][0] / run["loss_bound"][k]) / fallen[k])
+
+
+def _rates(rows: Table) -> Iterator[Check]:
+    wide = list(runs(rows.rows(rows["width"] == WIDE)))
+    varies = float(np.max([np.max(run["rate"]) / np.min(run["rate"]) for run in wide]))
+    least = float(np.min([np.min(run["rate_bound"] / run["rate"]) for run in wide]))
+    yield Check(
+        "wide-rate-is-constant",
+        f"at width {WIDE} the rate hardly varies: by less than a factor of {1.0 / GOOD:g}",
+        f"largest over smallest at most {varies:.2f}",
+        bool(varies <= 1.0 / GOOD),
+    )
+    yield Check(
+        "proposition-1-is-good-when-wide",
+        f"at width {WIDE} Proposition 1 is reasonably good at all times",
+        f"at least {least:.0%} of the rate",
+        bool(least >= GOOD),
+    )
+    narrow = list(runs(rows.rows(rows["width"] == NARROW)))
+    falls = np.array([run["rate"][0] / run["rate"][-1] for run in narrow])
+    highest = max(float(np.max(run["rate"])) / float(run["rate"][0]) for run in narrow)
+    yield Check(
+        "narrow-rate-falls",
+        f"at width {NARROW} the rate starts high and falls, by more than {1.0 / GOOD:g} times",
+        f"to 1/{np.min(falls):.3g} or less of the first, and is never above {highest:.4f} times it",
+        # Not at every step: one start in ten rises again on the way, though not to the first.
+        bool((falls > 1.0 / GOOD).all() and highest <= 1.0),
+    )
+    yield _late_bound(narrow)
+
+
+def _late_bound(narrow: list[Table]) -> Check:
+    """Better, not good: the share in the end is what the start makes of it, well below 1."""
+    ends = [0, -1]
+    shares = np.array([(run["rate_bound"] / run["rate"])[ends] for run in narrow])
+    gaps = np.array([(run["rate"] - run["rate_bound"])[ends] for run in narrow])
+    better = float(np.min(shares[:, 1] / shares[:, 0]))
+    closer = float(np.max(gaps[:, 1] / gaps[:, 0]))
+    late = shares[:, 1]
+    return Check(
+        "proposition-1-improves-when-narrow",
+        f"at width {NARROW} Proposition 1 gets better with time: a share of the rate that doubles, "
+        "and half the gap",
+        f"from {np.median(shares[:, 0]):.0%} of the rate to {np.median(late):.0%} in the median "
+        f"({np.min(late):.0%} to {np.max(late):.0%}); share at least {better:.1f} times as large, "
+        f"gap at most {closer:.2f} times",
+        bool(better >= 2.0 and closer <= 0.5),
+    )
 
 
 SUMMARY = (

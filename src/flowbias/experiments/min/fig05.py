@@ -6,7 +6,7 @@ Section 5.1 of the paper has m = 5 outputs (`fig02`), its appendix A.1 m = 10.
 from __future__ import annotations
 
 from flowbias.experiments._base import Experiment
-from flowbias.experiments.min import fig02, fig02_checks
+from flowbias.experiments.min import fig02
 from flowbias.theory import Reference
 
 EXPERIMENT = Experiment(
@@ -19,5 +19,5 @@ EXPERIMENT = Experiment(
     tasks=fig02.tasks,
     compute=fig02.compute,
     panels=fig02.PANELS,
-    check=fig02_checks.check,
+    check=fig02.check,
 )

@@ -3,16 +3,19 @@
     L(t) <= exp(-c lr(S) c(0) t) L(0)                                   [min2021, Theorem 3]
     -L'/L >= c lr(S) {imbalance, singular values of U1 V^T}             [min2021, Proposition 1]
 
-The loss is (c/2) ||Y - X U V^T||^2, here always with a reachable Y, so that L* = 0.
+The loss is (c/2) ||Y - X U V^T||^2, here always with a reachable Y, so that L* = 0. What must be
+true of every flow is checked here: no bound crossed, the imbalance conserved, descent close by.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from flowbias._typing import FloatArray
+from flowbias.experiments._base import Check
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow, gradient_descent
 from flowbias.flows.lifted_trajectory import LiftedTrajectory
@@ -99,3 +102,55 @@ def measured_descent(net: LinearNet, data: Regression, steps: int, samples: int)
 def stacked(parts: dict[str, Columns], key: str) -> Columns:
     """One below the other, told apart by the column `key`."""
     return Table.stack(Table.of({key: name, **columns}) for name, columns in parts.items()).columns
+
+
+# --- what must be true of every flow ----------------------------------------------------------
+
+
+def runs(rows: Table) -> Iterator[Table]:
+    """One flow after the other, in the order of the rows."""
+    begins = np.flatnonzero(rows["t"] == 0.0)
+    for begin, end in zip(begins, [*begins[1:], len(rows)], strict=True):
+        yield rows.rows(np.arange(begin, end))
+
+
+def check_bounds(rows: Table) -> Iterator[Check]:
+    """No bound is crossed anywhere."""
+    for column, bound, sign, name, claim in (
+        ("loss", "loss_bound", 1.0, "theorem-3", "the loss stays below the bound of Theorem 3"),
+        ("rate", "rate_bound", -1.0, "proposition-1", "the rate stays above Proposition 1"),
+    ):
+        excess = sign * (rows[column] / rows[bound] - 1.0)
+        yield Check(
+            f"{name}-never-crossed",
+            claim,
+            f"{column}/bound − 1 is at {'most' if sign > 0 else 'least'} "
+            f"{sign * float(np.max(excess)):.1e} over {len(rows)} points",
+            bool((excess <= INTEGRATION).all()),
+        )
+
+
+def check_drift(rows: Table) -> Check:
+    """1e-8 is what a flow promises."""
+    worst = float(np.max(rows["drift"]))
+    return Check(
+        "imbalance-is-conserved",
+        "the imbalance UᵀU − VᵀV is the same at all times",
+        f"largest relative change {worst:.1e}",
+        bool(worst <= 1e-8),
+    )
+
+
+def check_descent(rows: Table, tolerance: float) -> Check:
+    """Steps s at a rate l change a loss exp(-l t) by exp(-l^2 s t/4): the share l s/4 of ln L."""
+    # Relative to how far the loss has fallen, in powers of e; at the start nothing has.
+    ways = list(runs(rows))
+    way = np.concatenate([np.log(part["loss"][0] / part["loss"]) for part in ways])
+    fallen = np.concatenate([np.log(part["loss"] / part["descent_loss"]) for part in ways])
+    apart = float(np.max(np.abs(fallen) / np.maximum(way, 1.0)))
+    return Check(
+        "descent-follows-the-flow",
+        "gradient descent with the paper's step is the flow, one step taking the time of its size",
+        f"ln L differs by at most {apart:.1e} of the fall of ln L so far",
+        bool(apart <= tolerance),
+    )

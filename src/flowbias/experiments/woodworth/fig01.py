@@ -4,7 +4,8 @@
 
 (a) population error of the limit against the scale of the start
 (b) how far its l1 and l2 norms exceed the least possible ones
-(c) the largest scale with population error <= 0.025, against the sample size
+(c) the largest scale with population error <= 0.025, against the sample size; the dashed line is
+    where basis pursuit alone passes on half of many other data sets
 """
 
 from __future__ import annotations
@@ -15,19 +16,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowbias._look import BLUE, RED
+from flowbias._typing import FloatArray, Mask
 from flowbias.datasets import SparseRegression
-from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.largest_scale import optimality
 from flowbias.experiments.table import Columns, Summary, Table
-from flowbias.experiments.woodworth.fig01_checks import check
 from flowbias.experiments.woodworth.sample_sizes import (
+    L1_SIZES,
     LOG_TEN,
+    Line,
+    check_certified,
+    check_enclosed,
+    check_grows,
+    check_kernel,
+    check_line,
+    check_none_below,
     draw_largest,
     draw_samples_needed,
+    l1_columns,
+    l1_tasks,
     planted_data,
     population_error,
+    power,
     recovery_columns,
+    samples_needed,
+    value_at,
 )
 from flowbias.limits import basis_pursuit, limit_path, min_norm
 from flowbias.models import DiagonalNet
@@ -36,6 +50,11 @@ from flowbias.theory import Reference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+# Norms of certified minimizers: the relative duality gap is below 1e-10.
+ROUNDING = 1e-9
+# Share of the way between the two extremes that counts as nothing.
+LITTLE = 0.01
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -47,10 +66,13 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     search = {key: settings[key] for key in ("sample_sizes", "threshold")}
     for replicate in range(int(settings["replicates"])):
         yield "largest", {**problem, **search, "replicate": replicate}
+    yield from l1_tasks(settings)
 
 
 def compute(task: Task) -> Columns:
-    """The limits along the scales, or the largest scales that generalize."""
+    """The limits along the scales, the largest scales that generalize, or many basis pursuits."""
+    if task.part == "l1":
+        return l1_columns(task)
     if task.part == "path":
         return _along_scales(planted_data(task, task.integer("n")), task.integer("per_decade"))
     sizes = [int(n) for n in task.text("sample_sizes").split()]
@@ -119,8 +141,134 @@ def draw_excess(axes: Axes, table: Table) -> None:
 def draw_largest_scale(axes: Axes, table: Table) -> None:
     rows = table.part("largest")
     draw_largest(axes, rows, "log10_scale", limits=(-10.0, 0.0), color=BLUE)
-    draw_samples_needed(axes, rows)
+    draw_samples_needed(axes, table)
     axes.set_ylabel(f"largest α with error ≤ {rows['threshold'][0]:g}")
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def check(table: Table) -> list[Check]:
+    """What the caption and section 4 say about the figure."""
+    path = table.rows(table["part"] == "path")
+    largest = table.rows(table["part"] == "largest")
+    return [
+        *_check_error(path),
+        *_check_norms(path),
+        *_check_largest(samples_needed(table), largest),
+        check_certified(table),
+    ]
+
+
+def _check_error(path: Table) -> Iterator[Check]:
+    x, error, *_ = path.summary("error", by="log10_scale")
+    for norm, end in (("l2", -1), ("l1", 0)):
+        rows = path.rows(path["log10_scale"] == x[end])
+        way = rows["l2_error"] - rows["l1_error"]
+        apart = np.abs(rows["error"] - rows[f"{norm}_error"]) / way
+        yield Check(
+            f"error-meets-the-{norm}-level",
+            f"at scale {10.0 ** x[end]:g} the limit is as good as the least-{norm} solution",
+            f"their errors differ by at most {apart.max():.1e} of the way from l2 to l1",
+            bool((apart <= LITTLE).all()),
+        )
+    # Ripples near the rich end are real: the best scale of a data set may be positive.
+    rise = float(np.max(error - np.minimum.accumulate(error[::-1])[::-1])) / float(np.median(way))
+    yield Check(
+        "error-falls-with-the-scale",
+        "the population error falls as the scale falls",
+        f"median from {error[-1]:.3g} to {error[0]:.3g}, largest rise {rise:.1e} of the way",
+        bool(rise <= LITTLE),
+    )
+
+
+def _check_norms(path: Table) -> Iterator[Check]:
+    # One row per replicate, scales increasing.
+    l1, l2 = (_by_replicate(path, column) for column in ("excess_l1", "excess_l2"))
+    least = float(min(l1.min(), l2.min()))
+    yield Check(
+        "norms-exceed-the-least",
+        "no limit has a smaller l1 or l2 norm than the least one",
+        f"smallest excess {least:.2g}",
+        bool(least >= -ROUNDING),
+    )
+    step = float(np.diff(l1, axis=1).min())
+    left = float(np.max(l1[:, 0] / l1[:, -1]))
+    yield Check(
+        "l1-excess-vanishes",
+        "as the scale falls, the l1 norm of the limit falls to the least one",
+        f"{left:.1e} of the excess is left, largest rise on the way {max(0.0, -step):.1e}",
+        bool(step >= -ROUNDING and left <= LITTLE),
+    )
+    step = float(np.diff(l2, axis=1).max())
+    left = float(np.max(l2[:, -1] / l2[:, 0]))
+    yield Check(
+        "l2-excess-vanishes",
+        "as the scale grows, the l2 norm of the limit falls to the least one",
+        f"{left:.1e} of the excess is left, largest rise on the way {max(0.0, step):.1e}",
+        bool(step <= ROUNDING and left <= LITTLE),
+    )
+    yield _asymmetry(path)
+
+
+def _asymmetry(path: Table) -> Check:
+    """Theorem 2: the kernel regime is near, the rich limit exponentially far."""
+    x, l1, *_ = path.summary("excess_l1", by="log10_scale")
+    l2 = path.summary("excess_l2", by="log10_scale").median
+    middle = _first(x, l1 >= 0.5 * l1[-1])
+    up = _first(x, l2 <= LITTLE * l2[0]) - middle
+    down = middle - _first(x[::-1], l1[::-1] <= LITTLE * l1[-1])
+    return Check(
+        "rich-limit-is-farther",
+        "l2 is approximated from a moderately large scale on, l1 only from a far smaller one",
+        f"from the middle, the last {LITTLE:.0%} of excess l2 norm is {up:.2f} decades up, "
+        f"that of l1 {down:.2f} decades down",
+        bool(down >= 2.0 * up > 0.0),
+    )
+
+
+def _by_replicate(rows: Table, column: str) -> FloatArray:
+    ordered = rows.rows(np.lexsort((rows["log10_scale"], rows["replicate"])))
+    return np.asarray(ordered[column].reshape(rows.levels("replicate").size, -1))
+
+
+def _first(x: FloatArray, passes: Mask) -> float:
+    """The first x that passes; NaN, which fails every comparison, without one."""
+    return float(x[np.argmax(passes)]) if passes.any() else np.nan
+
+
+def _check_largest(line: Line, rows: Table) -> Iterator[Check]:
+    yield check_line(line, rows)
+    yield check_kernel(rows)
+    yield check_none_below(line, rows)
+    yield from _check_tradeoff(line, rows)
+    yield check_grows(line, rows)
+    yield check_enclosed(rows)
+
+
+def _check_tradeoff(line: Line, rows: Table) -> Iterator[Check]:
+    # No scale at all counts as smaller than any: close to the line that is half of the data sets.
+    n, median, *_ = rows.summary("log10_scale", by="n")
+    here = line.first(n)
+    beyond, following = _first(n, n >= 1.5 * here), _first(n, n > here)
+    sizes = (here, following, beyond, n[-1])
+    at_line, at_next, at_beyond, at_end = (value_at(n, median, size) for size in sizes)
+    passing = rows["log10_scale"][rows["n"] == here] > -np.inf
+    share = float(passing.mean()) if passing.size else np.nan
+    yield Check(
+        "tiny-at-the-line",
+        "where the least-l1 solution just generalizes, the scale must be extremely small (medians)",
+        f"{power(at_line)} at n = {here:.0f}, where {share:.0%} of the data sets allow any scale; "
+        f"{power(at_next)} at n = {following:.0f} (counts as extreme: below 1e-4)",
+        bool(at_line <= -4.0),
+    )
+    yield Check(
+        "much-larger-slightly-beyond",
+        "with half as many samples again a much larger scale suffices; later gains are smaller",
+        f"{power(at_line)} at n = {here:.0f}, {power(at_beyond)} at n = {beyond:.0f}, "
+        f"{power(at_end)} at n = {n[-1]:.0f}",
+        bool(at_beyond - at_line >= max(1.5, at_end - at_beyond)),
+    )
 
 
 _COMMON: Settings = {"sparsity": 5, "noise_var": 0.01, "threshold": 0.025}
@@ -151,6 +299,8 @@ EXPERIMENT = Experiment(
             "path_replicates": 3,
             "sample_sizes": "34 40 46 70 100",
             "replicates": 5,
+            "l1_sizes": "32 38 44",
+            "l1_batches": 2,
         },
         Preset.LAPTOP: {
             **_COMMON,
@@ -160,6 +310,8 @@ EXPERIMENT = Experiment(
             "path_replicates": 9,
             "sample_sizes": _SAMPLE_SIZES,
             "replicates": 15,
+            "l1_sizes": L1_SIZES,
+            "l1_batches": 12,
         },
         Preset.PAPER: {
             **_COMMON,
@@ -169,6 +321,8 @@ EXPERIMENT = Experiment(
             "path_replicates": 31,
             "sample_sizes": _SAMPLE_SIZES,
             "replicates": 51,
+            "l1_sizes": L1_SIZES,
+            "l1_batches": 20,
         },
     },
     tasks=tasks,

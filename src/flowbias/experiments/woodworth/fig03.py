@@ -12,22 +12,36 @@ writes alpha^D in front of the sum, which has the same minimizer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flowbias._look import DEPTH_COLOURS
-from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.woodworth.fig03_checks import check
 from flowbias.experiments.woodworth.sample_sizes import (
+    L1_SIZES,
     LOG_TEN,
+    Line,
+    check_certified,
+    check_enclosed,
+    check_grows,
+    check_kernel,
+    check_line,
+    check_none_below,
     draw_largest,
     draw_samples_needed,
+    l1_columns,
+    l1_tasks,
+    median_where_l1_works,
     planted_data,
+    power,
     recovery_columns,
+    samples_needed,
+    value_at,
 )
 from flowbias.potentials import DepthPotential, Hypentropy, Potential
 from flowbias.theory import Reference, l1_approach_log_scale, sparse_to_dense_cost
@@ -39,6 +53,8 @@ DASHES: Any = {2: "-", 3: (0, (5, 1.5)), 5: (0, (5, 1.5, 1, 1.5)), 10: (0, (1.2,
 DEPTHS = tuple(DASHES)
 # Accepted excess of the ratio over that of l1, for "how small must the scale be".
 ACCURACIES = (0.1, 0.03, 0.01)
+# Potentials carry 15 digits, and a ratio of sums of two of them nearly as many.
+ROUNDING = 1e-13
 
 
 def potential_of(depth: int, log_scale: float) -> Potential:
@@ -56,10 +72,13 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     keys = ("d", "sparsity", "noise_var", "sample_sizes", "threshold")
     for replicate in range(int(settings["replicates"])):
         yield "largest", {**{key: settings[key] for key in keys}, "replicate": replicate}
+    yield from l1_tasks(settings)
 
 
 def compute(task: Task) -> Columns:
     """One part of the figure, all depths."""
+    if task.part == "l1":
+        return l1_columns(task)
     if task.part == "largest":
         return _largest(task)
     build = {"potentials": _potentials, "ratio": _ratio, "approach": _approach}[task.part]
@@ -143,7 +162,7 @@ def draw_largest_start(axes: Axes, table: Table) -> None:
     for depth, rows in _by_depth(largest):
         limits = (-12.0, -1.0)
         draw_largest(axes, rows, "log10_start", limits=limits, open_band=False, **_style(depth))
-    draw_samples_needed(axes, largest)
+    draw_samples_needed(axes, table)
     # In the order of the lines, the deepest on top.
     axes.legend(frameon=False, loc="lower right", reverse=True)
     axes.set_ylabel(f"largest $α^D$ with error ≤ {largest['threshold'][0]:g}")
@@ -158,6 +177,167 @@ def _style(depth: int) -> dict[str, Any]:
 def _by_depth(rows: Table) -> Iterator[tuple[int, Table]]:
     for depth in DEPTHS:
         yield depth, rows.where(depth=depth)
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def check(table: Table) -> list[Check]:
+    """What the caption and section 5 say about the figure."""
+    parts = ("potentials", "ratio", "approach", "largest")
+    potentials, ratio, approach, largest = (table.rows(table["part"] == part) for part in parts)
+    return [
+        *_check_potentials(potentials),
+        *_check_ratio(ratio),
+        *_check_approach(approach),
+        *_check_largest(samples_needed(table), largest),
+        check_certified(table.rows(np.isin(table["part"], ("largest", "l1")))),
+    ]
+
+
+def _check_potentials(rows: Table) -> Iterator[Check]:
+    depths = rows.levels("depth")
+    coefficients, slopes = np.array([_ends(curve) for curve in _depths(rows)]).T
+    step = float(np.min(rows["z"][rows["z"] > 0.0]))
+    expected = np.where(depths == 2.0, 0.25, (depths - 2.0) / (4.0 * depths))
+    yield Check(
+        "quadratic-near-zero",
+        "every q_D is like l2 near zero: z^2/4 at depth 2, (D-2)/(4D) z^2 beyond",
+        f"q_D/z^2 at z = {step:.2g}: {_listed(coefficients)}",
+        # The next term of the series is below z^2/8 of the first.
+        bool((np.abs(coefficients / expected - 1.0) <= step**2 / 8.0).all()),
+    )
+    yield Check(
+        "slope-bounded-from-depth-3",
+        "far from zero q_D has slope at most 1, like l1, from depth 3 on; q grows like z ln z",
+        f"slopes at the largest z: {_listed(slopes)}",
+        bool(slopes[0] > 1.0 and ((slopes[1:] > 0.0) & (slopes[1:] < 1.0)).all()),
+    )
+
+
+def _ends(curve: Table) -> tuple[float, float]:
+    """q/z^2 at the smallest z > 0, and the slope of q at the largest z."""
+    z, q = curve["z"], curve["q"]
+    first = int(np.argmin(np.where(z > 0.0, z, np.inf)))
+    return float(q[first] / z[first] ** 2), float((q[-1] - q[-2]) / (z[-1] - z[-2]))
+
+
+def _check_ratio(rows: Table) -> Iterator[Check]:
+    curves = list(_depths(rows))
+    l1 = float(rows["d"][0]) ** -0.5
+    step = min(float(np.diff(curve["ratio"]).min()) for curve in curves)
+    ends = [(float(curve["ratio"][0]), float(curve["ratio"][-1])) for curve in curves]
+    inside = all(low >= l1 - ROUNDING and high <= 1.0 + ROUNDING for low, high in ends)
+    yield Check(
+        "ratio-falls-from-1-to-the-l1-value",
+        "as the scale falls, the ratio falls from 1 (l2) towards 1/sqrt d (l1)",
+        f"from {_listed(high for _, high in ends)} to {_listed(low for low, _ in ends)}, "
+        f"1/sqrt d = {l1:.4g}",
+        bool(step >= -ROUNDING and inside and all(high >= 0.99 for _, high in ends)),
+    )
+    left = [low / l1 - 1.0 for low, _ in ends]
+    yield Check(
+        "l1-value-reached-from-depth-3",
+        "at scale 1e-10 depths 3 and more are like l1, depth 2 not yet",
+        f"relative excess over 1/sqrt d: {_listed(left)}",
+        bool(left[0] >= 0.05 and all(rest <= 0.01 for rest in left[1:])),
+    )
+    widths = [_width(curve, l1) for curve in curves]
+    yield Check(
+        "deeper-is-sharper",
+        "increasing the depth hastens the transition",
+        f"decades of scale from 90% to 10% of the way: {_listed(widths)}",
+        bool(all(a > b > 0.0 for a, b in pairwise(widths))),
+    )
+
+
+def _width(curve: Table, l1: float) -> float:
+    """Decades of the scale between 10% and 90% of the way from 1/sqrt d to 1."""
+    levels = l1 + np.array([0.1, 0.9]) * (1.0 - l1)
+    low, high = np.interp(levels, curve["ratio"], curve["log10_scale"])
+    return float(high - low)
+
+
+def _check_approach(rows: Table) -> Iterator[Check]:
+    d = float(rows["d"][0])
+    curves = list(_depths(rows))
+    eps, needed = curves[0]["eps"], -curves[0]["log10_scale"] * LOG_TEN
+    # ln(1/alpha^2) = (1 + 1/eps) ln(d)/2 + 1, up to alpha^2 (theory: approach_to_l1).
+    predicted = 0.25 * np.log(d) * (1.0 + 1.0 / eps) + 0.5
+    yield Check(
+        "exponential-at-depth-2",
+        "at depth 2 the ratio is within a factor 1 + eps of l1 only for exponentially small scale: "
+        "ln(1/alpha) = (1 + 1/eps) ln(d)/4 + 1/2",
+        f"alpha = {', '.join(map(power, curves[0]['log10_scale']))} for eps = {_listed(eps)}",
+        bool((np.abs(needed / predicted - 1.0) <= 1e-6).all()),
+    )
+    orders = [
+        float((curve["log10_scale"][-2] - curve["log10_scale"][-1]) / np.log10(eps[-2] / eps[-1]))
+        for curve in curves[1:]
+    ]
+    depths = rows.levels("depth")
+    scaled = np.array(orders) * (depths[1:] - 2.0)
+    yield Check(
+        "polynomial-from-depth-3",
+        "from depth 3 on a power of eps is small enough: alpha is about eps^(1/(D-2))",
+        f"measured power times D - 2: {_listed(scaled)}",
+        bool((np.abs(scaled - 1.0) <= 0.1).all()),
+    )
+    first = np.array([curve["log10_scale"][0] for curve in curves])
+    starts = depths * first
+    yield Check(
+        "deeper-needs-less-small-scales",
+        f"the scale that brings the ratio within {eps[0]:.0%} of l1 grows with depth, and so does "
+        "the scale alpha^D of the predictor at the start",
+        f"alpha = {', '.join(map(power, first))}; alpha^D = {', '.join(map(power, starts))}",
+        bool((np.diff(first) > 0.0).all() and (np.diff(starts) > 0.0).all()),
+    )
+
+
+def _check_largest(line: Line, rows: Table) -> Iterator[Check]:
+    found = [median_where_l1_works(curve, "log10_start") for curve in _depths(rows)]
+    n, medians = found[0][0], np.array([median for _, median in found])
+    here, beyond = line.first(n), n >= line.n
+    curves = medians[:, beyond]
+    gaps = np.diff(curves, axis=0)
+    yield Check(
+        "deeper-allows-larger-starts",
+        "from the dashed line on, the largest alpha^D that generalizes grows with depth",
+        f"medians at n = {rows['n'].max():.0f}: {', '.join(map(power, curves[:, -1:].ravel()))}",
+        bool(gaps.size and (gaps > 0.0).all()),
+    )
+    at_line = np.array([value_at(n, median, here) for median in medians])
+    scales = at_line / rows.levels("depth")
+    yield Check(
+        "reasonable-scales-from-depth-3",
+        "where the samples just suffice for the least-l1 solution, scales of at least 0.001 are "
+        "small enough from depth 3 on; depth 2 needs a far smaller one (by a factor 30 or more)",
+        f"median alpha at n = {here:.0f}: {', '.join(map(power, scales))}",
+        bool((scales[1:] >= -3.0).all() and scales[0] <= scales[1] - 1.5),
+    )
+    works = rows["log10_start"] > -np.inf
+    agree = float(np.mean(works == (rows["l1_error"] <= rows["threshold"])))
+    yield Check(
+        "rich-limit-is-the-same",
+        "the rich limit does not depend on depth: where the least-l1 solution generalizes, so does "
+        "every depth at some scale, and rarely elsewhere",
+        f"agreement on {agree:.1%} of data sets, sizes and depths",
+        bool(agree >= 0.9 and np.isfinite(rows["l1_error"]).all()),
+    )
+    yield check_line(line, rows)
+    yield check_kernel(rows)
+    yield check_none_below(line, rows)
+    yield check_grows(line, rows)
+    yield check_enclosed(rows)
+
+
+def _depths(rows: Table) -> Iterator[Table]:
+    for depth in rows.levels("depth"):
+        yield rows.rows(rows["depth"] == depth)
+
+
+def _listed(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:.3g}" for value in values)
 
 
 _COMMON: Settings = {"sparsity": 5, "noise_var": 0.01, "threshold": 0.025}
@@ -187,6 +367,8 @@ EXPERIMENT = Experiment(
             "points": 161,
             "sample_sizes": "32 42 72",
             "replicates": 5,
+            "l1_sizes": "30 36 42",
+            "l1_batches": 2,
         },
         Preset.LAPTOP: {
             **_COMMON,
@@ -194,6 +376,8 @@ EXPERIMENT = Experiment(
             "points": 321,
             "sample_sizes": _SAMPLE_SIZES,
             "replicates": 15,
+            "l1_sizes": L1_SIZES,
+            "l1_batches": 12,
         },
         Preset.PAPER: {
             **_COMMON,
@@ -201,6 +385,8 @@ EXPERIMENT = Experiment(
             "points": 641,
             "sample_sizes": _SAMPLE_SIZES,
             "replicates": 41,
+            "l1_sizes": L1_SIZES,
+            "l1_batches": 20,
         },
     },
     tasks=tasks,
