@@ -27,9 +27,10 @@ from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates.candidate import Candidate, declares_growth
 from flowbias.certificates.error_bound import PROVED, error_bound
 from flowbias.certificates.exact_limit import ExactLimit
+from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
 from flowbias.certificates.projection import RangeProjection
 from flowbias.designs import design_of, refuse_dense
-from flowbias.potentials import SEEN, ConvexPotential, Potential, Provides
+from flowbias.potentials import L1, SEEN, ConvexPotential, Potential, Provides
 from flowbias.problem import IN_RANGE, InputError, as_dense, row_lengths
 
 # A pull against the end of a range that is larger than this, relative to the column and to what is
@@ -73,7 +74,9 @@ class Certificate(Measured):
     accuracy: float = 0.0
     #: the limit itself, where it took balls to tell how far it is
     exact: ExactLimit | None = field(default=None, repr=False, compare=False)
-    #: whether w and nu are those of the limit in balls, to tol
+    #: the same of a norm, in rational numbers
+    vertex: ExactVertex | None = field(default=None, repr=False, compare=False)
+    #: whether w and nu are those of either, to tol
     is_exact: bool = False
 
     @property
@@ -174,7 +177,7 @@ def certify(
         value_unit = float(sizes.sum()) if w.any() else 1.0
         units = max(dual_size, float(np.abs(z).max())), value_unit
         relative = ratio(away, units[0]), ratio(gap, units[1])
-        size, blur, exact = None, 0.0, None
+        size, blur, exact, vertex = None, 0.0, None, None
         # X w is in the range of X, so no more of y than this is outside of it.
         sums = extended.length(spread) + extended.length(y)
         noise = extended.length(misfit) + rounding_of_fit * extended.length(y)
@@ -186,10 +189,17 @@ def certify(
             bound, exact = candidate.distance(driven, doubtful=not np.max(relative) <= tol)
         else:
             bound = error_bound(X, fit, w, nu, potential, shift, noise)
+        feasibility = ratio(
+            extended.length(misfit), extended.length(fit) + extended.length(spread) + blur
+        )
+        if Provides.COSTS in potential.provides:
+            measured = max(feasibility, *relative) <= tol
+            if not (measured and (bound <= PROVED * extended.length(w) or not w.any())):
+                vertex = exact_vertex(X, y, cast(L1, potential), w, nu)
+            bound = bound if vertex is None else min(bound, vertex.error_of(w))
+        found = exact if vertex is None else vertex
         return Certificate(
-            feasibility=ratio(
-                extended.length(misfit), extended.length(fit) + extended.length(spread) + blur
-            ),
+            feasibility=feasibility,
             stationarity=away / max(1.0, dual_size),
             gap=gap / (1.0 + total),
             error_bound=bound,
@@ -197,7 +207,8 @@ def certify(
             relative=relative,
             size=size,
             exact=exact,
-            is_exact=exact is not None and exact.agrees(X, w, nu, tol),
+            vertex=vertex,
+            is_exact=found is not None and found.agrees(X, w, nu, tol),
         )
 
 

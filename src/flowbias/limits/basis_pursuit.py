@@ -17,7 +17,9 @@ import scipy.optimize
 
 from flowbias import _extended as extended
 from flowbias._typing import ArrayLike, FloatArray, Mask
-from flowbias.certificates.certificate import certify
+from flowbias.certificates.certificate import Certificate, certify
+from flowbias.certificates.exact_vertex import ExactVertex
+from flowbias.certificates.rank import cut_by_rounding
 from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.limits.reachable import Reachable, reachable
 from flowbias.potentials import L1
@@ -61,20 +63,21 @@ def pursue(problem: Regression, potential: L1, *, tol: float) -> Solution:
 def _certified(
     problem: Regression, potential: L1, sides: Sides, found: _Found, tol: float, started: float
 ) -> Solution:
-    w, distance = found.w, found.reach.distance
+    w, reach = found.w, found.reach
     dual = _inside_box(problem.X, sides, found.dual)
     pull = sides.pull(problem.X.T @ dual)
     support = np.abs(w) > ON_SUPPORT * np.abs(w).max(initial=0.0)
-    margin = 1.0 - float(np.abs(pull[~support]).max(initial=0.0))
     certificate = certify(problem.X, problem.y, w, dual, potential, tol=tol)
+    distance = reach.distance or cut_by_rounding(
+        problem.X if reach.kept is None else problem.X[:, reach.kept], len(reach.constraint.target)
+    )
+    proof = _of_one_minimizer(certificate, w)
     status = Status.STALLED
-    if certificate.ok and not is_only_minimizer(problem, pull, support):
-        status = Status.NOT_UNIQUE
-    elif certificate.ok:
-        # Where there is one minimizer only, w is either near it or not. Zero is it.
-        proof = replace(certificate, size=extended.length(w)) if w.any() else certificate
+    if proof.ok or (certificate.ok and is_only_minimizer(problem, pull, support)):
         status = status_of(proof, distance)
-    return Solution(
+    elif certificate.ok:
+        status = Status.NOT_UNIQUE
+    solution = Solution(
         w=w,
         dual=dual,
         status=status,
@@ -83,7 +86,35 @@ def _certified(
         stats=Stats(0, found.steps, time.perf_counter() - started),
         potential=potential,
         distance=distance,
-        details={"dual_margin": margin},
+        details={"dual_margin": 1.0 - float(np.abs(pull[~support]).max(initial=0.0))},
+    )
+    vertex = certificate.vertex
+    return solution if vertex is None else _at_vertex(problem, solution, vertex, tol, started)
+
+
+def _of_one_minimizer(certificate: Certificate, w: FloatArray) -> Certificate:
+    """Where there is one minimizer only, w is either near it or not. Zero is it."""
+    return replace(certificate, size=extended.length(w)) if w.any() else certificate
+
+
+def _at_vertex(
+    problem: Regression, solution: Solution, vertex: ExactVertex, tol: float, started: float
+) -> Solution:
+    """The minimizer that the certificate has found on its way, as doubles could not tell."""
+    certificate = certify(problem.X, problem.y, vertex.w, vertex.dual, solution.potential, tol=tol)
+    status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
+    if vertex.is_only:
+        status = status_of(_of_one_minimizer(certificate, vertex.w), vertex.distance)
+    return replace(
+        solution,
+        w=vertex.w,
+        dual=vertex.dual,
+        status=status,
+        certificate=certificate,
+        route=f"{solution.route}, then simplex in rational numbers",
+        stats=replace(solution.stats, seconds=time.perf_counter() - started),
+        distance=vertex.distance,
+        details={"dual_margin": vertex.margin},
     )
 
 
@@ -231,16 +262,18 @@ def is_only_minimizer(problem: Regression, pull: FloatArray, support: Mask) -> b
     return result.fun is not None and -result.fun < 1e-6
 
 
-def used_by_some_minimizer(problem: Regression, signs: FloatArray, size: float) -> Mask:
-    """Which coordinates of the face with these signs (0 off it) some minimizer uses.
+def face_in_doubles(
+    problem: Regression, sides: Sides, vertex: Solution
+) -> tuple[FloatArray, float]:
+    """The signs of coordinates that some minimizer uses, 0 elsewhere; how far others are from it.
 
     One with all of them at once: max sum t s.t. X (signs v) = P y, v >= t, 0 <= t <= SHARE, in
-    units of the least norm.
+    units of the least norm, where the vertex's dual pays for v.
     """
-    constraint = problem.constraint
-    on_face = np.flatnonzero(signs)
-    if not len(on_face):
-        return np.zeros(len(signs), dtype=bool)
+    constraint, size = problem.constraint, float(np.abs(vertex.w).sum())
+    pull = sides.pull(problem.X.T @ vertex.dual)
+    tight = np.abs(pull) > 1.0 - TIGHT
+    on_face, signs = np.flatnonzero(tight), np.where(tight, np.sign(pull), 0.0)
     rows = constraint.row_scale[:, None] * constraint.rows[:, on_face] * signs[on_face]
     count, room = len(on_face), np.eye(len(on_face))
     result = scipy.optimize.linprog(
@@ -252,7 +285,6 @@ def used_by_some_minimizer(problem: Regression, signs: FloatArray, size: float) 
         bounds=[(0.0, None)] * count + [(0.0, SHARE)] * count,
         method="highs",
     )
-    used = np.asarray(signs != 0.0)
     if result.x is not None:
-        used[on_face] = result.x[count:] > ON_SUPPORT
-    return used
+        signs[on_face] *= result.x[count:] > ON_SUPPORT
+    return signs, 1.0 - float(np.abs(pull[~tight]).max(initial=0.0))

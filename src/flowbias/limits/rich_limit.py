@@ -16,8 +16,8 @@ import numpy as np
 
 from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.certificate import certify
-from flowbias.certificates.exact_limit import exact_limit, spread_of_costs
-from flowbias.limits.basis_pursuit import TIGHT, Sides, pursue, used_by_some_minimizer
+from flowbias.certificates.exact_limit import exact_limit
+from flowbias.limits.basis_pursuit import Sides, face_in_doubles, pursue
 from flowbias.limits.neurons.vanishing import neuron_rich_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.reachable import Reachable, reachable
@@ -38,8 +38,6 @@ from flowbias.solution import Solution, Stats, Status
 # log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does
 # not depend on the scale, and off it weights are below exp(-1e6 * margin).
 FAR = 1e6
-# Costs that agree to so many digits agree exactly; to so few, up to the rounding of X and w0.
-EXACT_TIE, ROUNDED_TIE = 2.0**-100, 1e-13
 # "Visible": inactive coordinates below this share of the l1 norm.
 VISIBLE = 1e-3
 
@@ -90,7 +88,7 @@ def rich_limit(
     return replace(solution, details=details).checked(throw)
 
 
-def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: float) -> Solution:
+def _selected(problem: Regression, extreme: _Extreme, solution: Solution, tol: float) -> Solution:
     """Among the minimizers that share the vertex's dual, the one that gradient flow selects.
 
     On their face the cost is the same for all, and so the choice does not depend on the scale: it
@@ -100,39 +98,33 @@ def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: flo
     sides = Sides.of(extreme.potential, problem.X.shape[1])
     reach = reachable(problem, np.isfinite(sides.positive), np.isfinite(sides.negative))
     effort = Effort(factorizations=reach.constraint.factorizations)
-    signed = sides.pull(problem.X.T @ vertex.dual)
-    pull, on_face = np.abs(signed), np.abs(signed) > 1.0 - TIGHT
-    used = used_by_some_minimizer(
-        problem, np.where(on_face, np.sign(signed), 0.0), float(np.abs(vertex.w).sum())
-    )
-    paying = extreme.paying(used & (signed > 0.0), used & (signed < 0.0), vertex.w)
-    exact = exact_limit(
-        problem.X, problem.y, paying, 0.0, np.zeros_like(problem.y), np.zeros_like(vertex.w)
-    )
-    spread = spread_of_costs(problem.X, paying)
-    if spread > ROUNDED_TIE:
-        why = "costs differ by less than a linear program in doubles can tell"
-        return replace(vertex, status=Status.STALLED, route=f"{vertex.route}: {why}")
+    vertex = solution.certificate.vertex
+    if vertex is None:
+        signs, margin = face_in_doubles(problem, sides, solution)
+    else:
+        signs, margin = vertex.signs, vertex.margin
+    paying = extreme.paying(signs > 0.0, signs < 0.0, solution.w)
+    nowhere = np.zeros_like(problem.y), np.zeros_like(solution.w)
+    exact = exact_limit(problem.X, problem.y, paying, 0.0, *nowhere)
     if exact is None:
         _, moving = extreme.selecting(reach, effort).solve(effort, tol=RESIDUAL)
         selected, how = reach.embed(moving), "interior point and Newton"
     else:
         selected, how = exact.w, "Newton in balls"
-    w = np.where(used, selected, 0.0)
-    certificate = certify(problem.X, problem.y, w, vertex.dual, vertex.potential, tol=tol)
-    status = Status.STALLED
-    if certificate.ok:
-        status = Status.PROJECTED if reach.distance > 0 else Status.CERTIFIED
-        # A tie that holds up to rounding may be none: that there is a choice is all one can say.
-        status = status if exact is not None and spread <= EXACT_TIE else Status.NOT_UNIQUE
+    w = np.where(signs != 0.0, selected, 0.0)
+    certificate = certify(problem.X, problem.y, w, solution.dual, solution.potential, tol=tol)
+    status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
+    if certificate.ok and exact is not None and vertex is not None:
+        # A tie in doubles may be none: without a vertex that there is a choice is all one can say.
+        status = Status.PROJECTED if solution.distance > 0 else Status.CERTIFIED
     return replace(
-        vertex,
+        solution,
         w=w,
         status=status,
         certificate=certificate,
         route=f"selected among the minimizers: {how}",
         stats=Stats(effort.factorizations, effort.steps, time.perf_counter() - started),
-        details={"dual_margin": 1.0 - float(pull[~on_face].max(initial=0.0))},
+        details={"dual_margin": margin},
     )
 
 

@@ -18,7 +18,7 @@ from flowbias.potentials.scale import (
 )
 
 if TYPE_CHECKING:
-    from flowbias.potentials.dual_map import LinearMap
+    from flowbias.potentials.dual_map import LinearMap, Side
 
 _WEIGHT_FIX = "Remove coordinates that should not be penalized, or give them a small weight."
 
@@ -103,7 +103,16 @@ class L1(Potential):
 
     @property
     def provides(self) -> frozenset[Provides]:
-        return frozenset()
+        return frozenset({Provides.COSTS})
+
+    def costs(self, d: int) -> tuple[Side, Side]:
+        """What a unit of w costs on either side, in balls; None where that side is closed."""
+        from flowbias._balls import as_balls
+
+        def balls(weights: FloatArray) -> Side:
+            return [cost if cost.is_finite() else None for cost in as_balls(weights, d)]
+
+        return balls(self.weights), balls(self.negative_weights)
 
     def value_terms(self, w: FloatArray) -> FloatArray:
         w = np.asarray(w, dtype=np.float64)
