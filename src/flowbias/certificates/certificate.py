@@ -196,7 +196,11 @@ def certify(
             measured = max(feasibility, *relative) <= tol
             if not (measured and (bound <= PROVED * extended.length(w) or not w.any())):
                 vertex = exact_vertex(X, y, cast(L1, potential), w, nu)
-            bound = bound if vertex is None else min(bound, vertex.error_of(w))
+        if vertex is not None:
+            # What X can fit of y is what the vertex fits.
+            apart = extended.length(X @ (w - vertex.w))
+            feasibility = min(feasibility, ratio(apart, extended.length(spread)))
+            bound = min(bound, vertex.error_of(w))
         found = exact if vertex is None else vertex
         return Certificate(
             feasibility=feasibility,

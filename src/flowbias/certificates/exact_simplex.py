@@ -56,7 +56,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """What each side costs; costs that differ by less than `blur`, relatively, are the same."""
+    """What each side costs; what dual and costs leave is nothing below `blur` of their terms."""
 
     positive: Costs
     negative: Costs
@@ -96,10 +96,17 @@ class Simplex:
             Side(side.column, 1 if w > 0 else -1) if w != 0 else side for side, w in pairs
         ]
 
-    def used(self) -> dict[int, int]:
-        """The columns whose weight is not zero, and its sign."""
-        pairs = zip(self.basis, self.weights, strict=True)
-        return {side.column: side.sign for side, w in pairs if w != 0}
+    def used(self, blur: fmpq | int = 0) -> dict[int, int]:
+        """The columns that fit more of some row than `blur` of its terms, with their signs."""
+        rows = [list(map(abs, row)) for row in self.matrix.tolist()]
+        sizes = [abs(w) for w in self.weights]
+        terms = [[a * w for a, w in zip(row, sizes, strict=True)] for row in rows]
+        least = [blur * sum(row, fmpq(0)) for row in terms]
+        return {
+            side.column: side.sign
+            for at, side in enumerate(self.basis)
+            if any(row[at] > most for row, most in zip(terms, least, strict=True))
+        }
 
     def minimize(self, program: Program) -> None:
         """Pivot to an optimal basis."""
@@ -125,19 +132,21 @@ class Simplex:
         return self.matrix.transpose().solve(fmpq_mat(prices))
 
     def reduced(self, program: Program) -> Iterator[tuple[Side, Price]]:
-        """The sides outside of the basis, with what they cost beyond what the dual pays.
-
-        A part that is nothing but the blur of the costs is zero.
-        """
-        pulls = (self.rows.transpose() * self.dual(program)).tolist()
-        basic = {side.column for side in self.basis}
-        for column, pull in enumerate(pulls):
-            for sign in (1, -1) if column not in basic else ():
-                side = Side(column, sign)
+        """The sides outside of the basis, with what they cost beyond what the dual pays."""
+        dual, basic = self.dual(program), {side.column for side in self.basis}
+        pulls = (self.rows.transpose() * dual).tolist()
+        for column in set(range(len(pulls))) - basic:
+            for side in (Side(column, 1), Side(column, -1)):
                 more, cost = program.price(side)
-                rest = cost - sign * pull[1]
-                blurred = abs(rest) <= program.blur * cost
-                yield side, (more - sign * pull[0], fmpq(0) if blurred else rest)
+                rest = cost - side.sign * pulls[column][1]
+                if program.blur and abs(rest) <= program.blur * (cost + self._terms(column, dual)):
+                    rest = fmpq(0)
+                yield side, (more - side.sign * pulls[column][0], rest)
+
+    def _terms(self, column: int, dual: fmpq_mat) -> fmpq:
+        """|x|^T |nu|."""
+        products = (self.rows[i, column] * dual[i, 1] for i in range(self.rows.nrows()))
+        return sum(map(abs, products), fmpq(0))
 
     def _entering(self, program: Program, *, steepest: bool) -> Side | None:
         """The side that saves most; the first that saves where the last pivot moved nothing.

@@ -9,7 +9,7 @@ another program on that face. It costs milliseconds where X is small, and is too
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flint import arb, fmpq, fmpq_mat
@@ -25,6 +25,7 @@ from flowbias.certificates.exact_simplex import (
     Program,
     Side,
     Simplex,
+    rational,
     rational_column,
     rational_matrix,
 )
@@ -53,6 +54,8 @@ class ExactVertex:
     #: how far the pull on the others stays below their cost, relative to it
     margin: float
     is_only: bool
+    #: whether sides that cost the same do so exactly, not up to the rounding of the data
+    is_sure: bool
 
     def agrees(self, X: FloatArray, w: FloatArray, nu: FloatArray, tol: float) -> bool:
         """Whether w is a minimizer and X^T nu its dual, to tol; that w fits y is not asked here."""
@@ -73,22 +76,27 @@ class ExactVertex:
 
 
 def exact_vertex(
-    X: FloatArray, y: FloatArray, potential: L1, w: FloatArray, dual: FloatArray
+    X: FloatArray,
+    y: FloatArray,
+    potential: L1,
+    w: FloatArray,
+    dual: FloatArray,
+    most: float = LARGEST_WORK,
 ) -> ExactVertex | None:
     """A minimizer on (X, y), from a point in doubles; None where that takes too long."""
     n, d = X.shape
     work = min(n, d) ** 2 * d
-    if X.size > SMALL or work * FEWEST_PIVOTS > LARGEST_WORK:
+    if X.size > SMALL or work * FEWEST_PIVOTS > most:
         return None
-    pivots = int(min(MAX_PIVOTS, LARGEST_WORK / work))
-    program = _program(potential, d)
+    pivots = int(min(MAX_PIVOTS, most / work))
+    program, rounding = _program(potential, d), rational(potential.rounding)
     able = [j for j in range(d) if any(program.is_open(Side(j, sign)) for sign in (1, -1))]
     try:
         face = _Face(X, y, program, able, w, dual, pivots)
         if face.is_out_of_reach():
-            driven = not_driven(X[:, able], y, face.program, pivots)
-            face = _Face(X, y, program, [able[j] for j in driven], w, dual, pivots)
-        return face.vertex()
+            kept = not_driven(X[:, able], y, face.program, pivots)
+            face = _Face(X, y, program, [able[j] for j in kept], w, dual, pivots)
+        return None if face.is_out_of_reach() else face.vertex(rounding)
     except OutOfPivotsError:
         return None
 
@@ -99,7 +107,10 @@ def _program(potential: L1, d: int) -> Program:
         positive, negative = (
             [None if cost is None else _middle(cost) for cost in side] for side in balls
         )
-    known = all(cost is None or cost.is_exact() for side in balls for cost in side)
+    # If all cost the same, it does not matter what.
+    known = len({*positive, *negative} - {None}) == 1 or all(
+        cost is None or cost.is_exact() for side in balls for cost in side
+    )
     return Program(positive, negative, 0 if known else fmpq(1, 2 ** (COST_BITS // 3)))
 
 
@@ -138,38 +149,41 @@ class _Face:
         used = self.simplex.used().items()
         return not all(self.program.is_open(Side(*side)) for side in used)
 
-    def vertex(self) -> ExactVertex | None:
-        """The vertex, its dual, and what else there is on its face."""
-        simplex, program = self.simplex, self.program
-        if self.is_out_of_reach():
-            return None
-        weights = [fmpq(0)] * len(self.kept)
-        for side, weight in zip(simplex.basis, simplex.weights, strict=True):
-            weights[side.column] = weight
-        prices = dict.fromkeys(simplex.basis, FREE) | dict(simplex.reduced(program))
-        prices = {side: price for side, price in prices.items() if program.is_open(side)}
-        far = _far_enough(prices)
-        dual = simplex.dual(program) * rational_column([far, fmpq(1)])
-        support = simplex.used()
-        signs = self._used(dict(side for side, price in prices.items() if price == FREE))
-        slacks = [
-            (far * more + rest) / program.price(side)[1]
+    def vertex(self, rounding: fmpq) -> ExactVertex | None:
+        """The vertex, its dual, and what else there is on its face, up to rounding of the data."""
+        simplex = self.simplex
+        prices = self._prices(self.program)
+        far = _far_enough(prices, self.program)
+        dual = simplex.dual(self.program) * rational_column([far, fmpq(1)])
+        weights = dict(zip((side.column for side in simplex.basis), simplex.weights, strict=True))
+        support, tight = simplex.used(rounding), _tight(prices)
+        is_sure = True
+        if rounding > 0:
+            rounded = _tight(self._prices(replace(self.program, blur=rounding)))
+            tight, is_sure = rounded, rounded == tight
+        signs = self._used(tight, rounding)
+        slacks = (
+            (far * more + rest) / self.program.price(side)[1]
             for side, (more, rest) in prices.items()
             if side.column not in signs
-        ]
-        return self._in_doubles(
-            weights, dual.entries(), signs, min(slacks, default=fmpq(1)), len(signs) == len(support)
         )
+        facts = min(slacks, default=fmpq(1)), signs.keys() == support.keys(), is_sure
+        return self._in_doubles(weights, dual.entries(), signs, *facts)
 
-    def _used(self, face: dict[int, int]) -> dict[int, int]:
+    def _prices(self, program: Program) -> dict[Side, Price]:
+        """Of all sides that are open."""
+        prices = dict.fromkeys(self.simplex.basis, FREE) | dict(self.simplex.reduced(program))
+        return {side: price for side, price in prices.items() if program.is_open(side)}
+
+    def _used(self, face: dict[int, int], rounding: fmpq) -> dict[int, int]:
         """The columns of the face that some minimizer uses, and their signs.
 
         Those not seen yet are worth what they weigh: where that is nothing no minimizer has any.
         """
-        seen = self.simplex.used()
+        seen = self.simplex.used(rounding)
         while new := {column: sign for column, sign in face.items() if column not in seen}:
             self.simplex.minimize(_reward(face, new, len(self.kept)))
-            found = self.simplex.used()
+            found = self.simplex.used(rounding)
             if not new.keys() & found.keys():
                 break
             seen |= found
@@ -177,15 +191,16 @@ class _Face:
 
     def _in_doubles(
         self,
-        weights: list[fmpq],
+        weights: dict[int, fmpq],
         dual: list[fmpq],
         signs: dict[int, int],
         margin: fmpq,
         is_only: bool,
+        is_sure: bool,
     ) -> ExactVertex | None:
         w, nu, face = np.zeros(self.shape[1]), np.zeros(self.shape[0]), np.zeros(self.shape[1])
         with precision(COST_BITS):
-            balls = [arb(weight) for weight in weights]
+            balls = [arb(weights.get(column, 0)) for column in range(len(self.kept))]
             nearest = to_doubles(balls)
             radius = length(at - arb(float(v)) for at, v in zip(balls, nearest, strict=True))
             nu[self.fitted_rows] = to_doubles([arb(part) for part in dual])
@@ -194,16 +209,24 @@ class _Face:
         face[self.kept] = [signs.get(column, 0) for column in range(len(self.kept))]
         if not (np.isfinite(w).all() and np.isfinite(nu).all()):
             return None
-        return ExactVertex(w, nu, above(radius), self.distance, face, float(slack), is_only)
+        found = w, nu, above(radius), self.distance, face, float(slack)
+        return ExactVertex(*found, is_only, is_sure)
 
 
-def _far_enough(prices: dict[Side, Price]) -> fmpq:
-    """How far along the part of the dual that closed sides cause, so that it pays no side too much.
+def _far_enough(prices: dict[Side, Price], program: Program) -> fmpq:
+    """How far along the part of the dual that closed sides cause.
 
-    One more, so that sides which only they hold back are not tight.
+    So far that the open sides that it holds back are no nearer than if nothing pulled them.
     """
-    needed = [-rest / more for more, rest in prices.values() if more > 0]
-    return max(needed, default=fmpq(-1)) + 1
+    needed = (
+        (program.price(side)[1] - rest) / more for side, (more, rest) in prices.items() if more > 0
+    )
+    return max(needed, default=fmpq(0))
+
+
+def _tight(prices: dict[Side, Price]) -> dict[int, int]:
+    """The sides that cost no more than the dual pays."""
+    return dict(side for side, price in prices.items() if price == FREE)
 
 
 def _reward(face: dict[int, int], wanted: dict[int, int], d: int) -> Program:

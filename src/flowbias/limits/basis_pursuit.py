@@ -18,7 +18,7 @@ import scipy.optimize
 from flowbias import _extended as extended
 from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates.certificate import Certificate, certify
-from flowbias.certificates.exact_vertex import ExactVertex
+from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
 from flowbias.certificates.rank import cut_by_rounding
 from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.limits.reachable import Reachable, reachable
@@ -34,6 +34,8 @@ TIGHT = 1e-7
 MOST_SHRINKS = 12
 # What a coordinate is to have of the least norm where others share it: little, so that all can.
 SHARE = 1e-4
+# Products of rational numbers that take about as long as HiGHS.
+LITTLE_WORK = 3e4
 
 
 def basis_pursuit(
@@ -46,7 +48,16 @@ def basis_pursuit(
     >>> fb.basis_pursuit([[1.0, 2.0]], [1.0]).w
     array([0. , 0.5])
     """
-    return pursue(as_regression(X, y), L1(weights), tol=tol).checked(throw)
+    problem, potential = as_regression(X, y), L1(weights)
+    solution = pursue(problem, potential, tol=tol)
+    in_use = int(np.count_nonzero(solution.w))
+    if solution.status.ok and solution.certificate.vertex is None and in_use < min(problem.X.shape):
+        # What rounding has left of y takes further columns, of which several may tie.
+        found = solution.w, solution.dual
+        vertex = exact_vertex(problem.X, problem.y, potential, *found, most=LITTLE_WORK)
+        if vertex is not None and not vertex.is_only:
+            solution = _at_vertex(problem, solution, vertex, tol)
+    return solution.checked(throw)
 
 
 def pursue(problem: Regression, potential: L1, *, tol: float) -> Solution:
@@ -89,7 +100,7 @@ def _certified(
         details={"dual_margin": 1.0 - float(np.abs(pull[~support]).max(initial=0.0))},
     )
     vertex = certificate.vertex
-    return solution if vertex is None else _at_vertex(problem, solution, vertex, tol, started)
+    return solution if vertex is None else _at_vertex(problem, solution, vertex, tol)
 
 
 def _of_one_minimizer(certificate: Certificate, w: FloatArray) -> Certificate:
@@ -98,11 +109,13 @@ def _of_one_minimizer(certificate: Certificate, w: FloatArray) -> Certificate:
 
 
 def _at_vertex(
-    problem: Regression, solution: Solution, vertex: ExactVertex, tol: float, started: float
+    problem: Regression, solution: Solution, vertex: ExactVertex, tol: float
 ) -> Solution:
     """The minimizer that the certificate has found on its way, as doubles could not tell."""
+    started = time.perf_counter()
     certificate = certify(problem.X, problem.y, vertex.w, vertex.dual, solution.potential, tol=tol)
     status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
+    seconds = solution.stats.seconds + time.perf_counter() - started
     if vertex.is_only:
         status = status_of(_of_one_minimizer(certificate, vertex.w), vertex.distance)
     return replace(
@@ -112,7 +125,7 @@ def _at_vertex(
         status=status,
         certificate=certificate,
         route=f"{solution.route}, then simplex in rational numbers",
-        stats=replace(solution.stats, seconds=time.perf_counter() - started),
+        stats=replace(solution.stats, seconds=seconds),
         distance=vertex.distance,
         details={"dual_margin": vertex.margin},
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -54,6 +54,9 @@ class _Extreme:
     paying: Callable[[Mask, Mask, FloatArray], Potential]
 
 
+#: of a model on d features, of data known up to a rounding
+_Builder: TypeAlias = Callable[[HasPotential, int, float], _Extreme]
+
 #: Models whose limit from a vanishing start is the shortest fit.
 VANISHING = frozenset({Provides.NEURON, Provides.NEURON_SUM})
 
@@ -73,10 +76,18 @@ def rich_limit(
     if provided_by(model) & VANISHING:
         a, W = model.initial_parameters()
         return neuron_rich_limit(a, W, X, y, tol=tol).checked(throw)
+    return rich_limit_of_rounded(model, X, y, 0.0, tol=tol).checked(throw)
+
+
+def rich_limit_of_rounded(model: Any, X: Any, y: Any, rounding: float, *, tol: float) -> Solution:
+    """`rich_limit` on data of which the last digits say nothing: ties up to rounding are ties.
+
+    NOT_UNIQUE where it took that; then it is the one selected if they are.
+    """
     build = _extreme_of(model)  # before the data, which may be of the model's own kind
     problem = as_regression(X, y)
     check_model(model, problem, tol)
-    extreme = build(model, problem.X.shape[1])
+    extreme = build(model, problem.X.shape[1], rounding)
     solution = pursue(problem, extreme.potential, tol=tol)
     if solution.status is Status.NOT_UNIQUE:
         solution = _selected(problem, extreme, solution, tol)
@@ -85,7 +96,7 @@ def rich_limit(
     details = dict(solution.details)
     decided = margin > 0 and size > 0
     details["visible_log_scale"] = extreme.visible_below(margin, size) if decided else -np.inf
-    return replace(solution, details=details).checked(throw)
+    return replace(solution, details=details)
 
 
 def _selected(problem: Regression, extreme: _Extreme, solution: Solution, tol: float) -> Solution:
@@ -114,7 +125,7 @@ def _selected(problem: Regression, extreme: _Extreme, solution: Solution, tol: f
     w = np.where(signs != 0.0, selected, 0.0)
     certificate = certify(problem.X, problem.y, w, solution.dual, solution.potential, tol=tol)
     status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
-    if certificate.ok and exact is not None and vertex is not None:
+    if certificate.ok and exact is not None and vertex is not None and vertex.is_sure:
         # A tie in doubles may be none: without a vertex that there is a choice is all one can say.
         status = Status.PROJECTED if solution.distance > 0 else Status.CERTIFIED
     return replace(
@@ -128,7 +139,7 @@ def _selected(problem: Regression, extreme: _Extreme, solution: Solution, tol: f
     )
 
 
-def _extreme_of(model: HasPotential) -> Callable[[HasPotential, int], _Extreme]:
+def _extreme_of(model: HasPotential) -> _Builder:
     declared = provided_by(model)
     for needed, build in _EXTREMES.items():
         if needed in declared:
@@ -142,7 +153,7 @@ def _extreme_of(model: HasPotential) -> Callable[[HasPotential, int], _Extreme]:
     )
 
 
-def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
+def _exponential_extreme(model: HasPotential, d: int, rounding: float) -> _Extreme:
     potential: Any = model.potential
     plus, minus = exponential_sides(model, d)
     finite = np.concatenate([plus[np.isfinite(plus)], minus[np.isfinite(minus)]])
@@ -161,7 +172,11 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
         return HyperbolicPotential(upward, downward, rate=potential.rate)
 
     return _Extreme(
-        L1(np.where(np.isfinite(plus), 1.0, np.inf), np.where(np.isfinite(minus), 1.0, np.inf)),
+        L1(
+            np.where(np.isfinite(plus), 1.0, np.inf),
+            np.where(np.isfinite(minus), 1.0, np.inf),
+            rounding=rounding,
+        ),
         lambda reach, _: exponential_problem(
             reach.constraint,
             reach.restrict(plus - down),
@@ -173,7 +188,7 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
     )
 
 
-def _power_extreme(model: HasPotential, d: int) -> _Extreme:
+def _power_extreme(model: HasPotential, d: int, rounding: float) -> _Extreme:
     potential: Any = model.potential
     plus, minus = power_sides(model, d)
     costs = np.minimum(plus, minus)
@@ -194,7 +209,12 @@ def _power_extreme(model: HasPotential, d: int) -> _Extreme:
         return BiasedDepthPotential(potential.depth, *logs)
 
     return _Extreme(
-        L1(np.exp(plus - typical), np.exp(minus - typical)),
+        L1(
+            np.exp(plus - typical),
+            np.exp(minus - typical),
+            source=potential,
+            rounding=rounding,
+        ),
         lambda reach, effort: power_problem(
             reach.constraint,
             reach.restrict(plus - typical),
@@ -208,7 +228,7 @@ def _power_extreme(model: HasPotential, d: int) -> _Extreme:
     )
 
 
-_EXTREMES: dict[Provides, Callable[[HasPotential, int], _Extreme]] = {
+_EXTREMES: dict[Provides, _Builder] = {
     Provides.EXPONENTIAL_DUAL: _exponential_extreme,
     Provides.POWER_DUAL: _power_extreme,
 }
