@@ -14,7 +14,7 @@ as many digits as it takes where it is not and X is small enough.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -150,6 +150,60 @@ def certify(
         refuse_dense("X", X)
     X, y, w, nu = _read(as_dense(X), y, w, nu)
     _check_shift(shift, X.shape[1])
+    certificate = _measured(X, y, w, nu, potential, shift, tol)
+    if Provides.COSTS not in potential.provides or _is_settled(certificate, w):
+        return certificate
+    vertex = exact_vertex(X, y, cast(L1, potential), w, nu)
+    return certificate if vertex is None else _beside(certificate, X, w, nu, vertex)
+
+
+def certify_beside(
+    X: FloatArray,
+    y: FloatArray,
+    w: FloatArray,
+    nu: FloatArray,
+    potential: ConvexPotential,
+    vertex: ExactVertex,
+    *,
+    tol: float,
+) -> Certificate:
+    """`certify` of a norm's minimizer where a vertex of its minimizers is known already."""
+    return _beside(_measured(X, y, w, nu, potential, 0.0, tol), X, w, nu, vertex)
+
+
+def _is_settled(certificate: Certificate, w: FloatArray) -> bool:
+    """Whether doubles prove that w is the one minimizer, or that it is zero."""
+    proved = certificate.error_bound <= PROVED * extended.length(w)
+    return certificate.ok and (proved or not w.any())
+
+
+def _beside(
+    certificate: Certificate, X: FloatArray, w: FloatArray, nu: FloatArray, vertex: ExactVertex
+) -> Certificate:
+    """What X can fit of y is what the vertex fits, but for its last digit."""
+    apart = ratio(
+        extended.length(X @ (w - vertex.w)), extended.length(extended.absolute_apply(X, w))
+    )
+    return replace(
+        certificate,
+        feasibility=min(certificate.feasibility, apart + float(np.finfo(float).eps)),
+        error_bound=min(certificate.error_bound, vertex.error_of(w)),
+        vertex=vertex,
+        is_exact=vertex.agrees(X, w, nu, certificate.tol),
+    )
+
+
+def _measured(
+    X: FloatArray,
+    y: FloatArray,
+    w: FloatArray,
+    nu: FloatArray,
+    potential: ConvexPotential,
+    shift: FloatArray | float,
+    tol: float,
+) -> Certificate:
+    """All but what takes a vertex."""
+    separates = Provides.POTENTIAL in potential.provides
     with np.errstate(all="ignore"):
         misfit = X @ w - y
         spread = extended.absolute_apply(X, w)
@@ -177,7 +231,7 @@ def certify(
         value_unit = float(sizes.sum()) if w.any() else 1.0
         units = max(dual_size, float(np.abs(z).max())), value_unit
         relative = ratio(away, units[0]), ratio(gap, units[1])
-        size, blur, exact, vertex = None, 0.0, None, None
+        size, blur, exact = None, 0.0, None
         # X w is in the range of X, so no more of y than this is outside of it.
         sums = extended.length(spread) + extended.length(y)
         noise = extended.length(misfit) + rounding_of_fit * extended.length(y)
@@ -189,21 +243,10 @@ def certify(
             bound, exact = candidate.distance(driven, doubtful=not np.max(relative) <= tol)
         else:
             bound = error_bound(X, fit, w, nu, potential, shift, noise)
-        feasibility = ratio(
-            extended.length(misfit), extended.length(fit) + extended.length(spread) + blur
-        )
-        if Provides.COSTS in potential.provides:
-            measured = max(feasibility, *relative) <= tol
-            if not (measured and (bound <= PROVED * extended.length(w) or not w.any())):
-                vertex = exact_vertex(X, y, cast(L1, potential), w, nu)
-        if vertex is not None:
-            # What X can fit of y is what the vertex fits.
-            apart = extended.length(X @ (w - vertex.w))
-            feasibility = min(feasibility, ratio(apart, extended.length(spread)))
-            bound = min(bound, vertex.error_of(w))
-        found = exact if vertex is None else vertex
         return Certificate(
-            feasibility=feasibility,
+            feasibility=ratio(
+                extended.length(misfit), extended.length(fit) + extended.length(spread) + blur
+            ),
             stationarity=away / max(1.0, dual_size),
             gap=gap / (1.0 + total),
             error_bound=bound,
@@ -211,8 +254,7 @@ def certify(
             relative=relative,
             size=size,
             exact=exact,
-            vertex=vertex,
-            is_exact=found is not None and found.agrees(X, w, nu, tol),
+            is_exact=exact is not None and exact.agrees(X, w, nu, tol),
         )
 
 

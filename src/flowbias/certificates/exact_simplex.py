@@ -69,6 +69,10 @@ class Program:
     def is_open(self, side: Side) -> bool:
         return self.price(side) is not CLOSED
 
+    def blurred(self, blur: fmpq) -> Program:
+        """With this blur at least."""
+        return Program(self.positive, self.negative, max(self.blur, blur))
+
     def of(self, columns: Sequence[int]) -> Program:
         """On these columns alone."""
         positive, negative = ([side[j] for j in columns] for side in (self.positive, self.negative))
@@ -139,8 +143,9 @@ class Simplex:
             for side in (Side(column, 1), Side(column, -1)):
                 more, cost = program.price(side)
                 rest = cost - side.sign * pulls[column][1]
-                if program.blur and abs(rest) <= program.blur * (cost + self._terms(column, dual)):
-                    rest = fmpq(0)
+                if program.blur and 2 * abs(rest) < cost:  # what is off by more is no tie
+                    blurred = program.blur * (cost + self._terms(column, dual))
+                    rest = fmpq(0) if abs(rest) <= blurred else rest
                 yield side, (more - side.sign * pulls[column][0], rest)
 
     def _terms(self, column: int, dual: fmpq_mat) -> fmpq:

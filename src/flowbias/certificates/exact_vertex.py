@@ -9,7 +9,7 @@ another program on that face. It costs milliseconds where X is small, and is too
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from flint import arb, fmpq, fmpq_mat
@@ -54,8 +54,6 @@ class ExactVertex:
     #: how far the pull on the others stays below their cost, relative to it
     margin: float
     is_only: bool
-    #: whether sides that cost the same do so exactly, not up to the rounding of the data
-    is_sure: bool
 
     def agrees(self, X: FloatArray, w: FloatArray, nu: FloatArray, tol: float) -> bool:
         """Whether w is a minimizer and X^T nu its dual, to tol; that w fits y is not asked here."""
@@ -156,18 +154,14 @@ class _Face:
         far = _far_enough(prices, self.program)
         dual = simplex.dual(self.program) * rational_column([far, fmpq(1)])
         weights = dict(zip((side.column for side in simplex.basis), simplex.weights, strict=True))
-        support, tight = simplex.used(rounding), _tight(prices)
-        is_sure = True
-        if rounding > 0:
-            rounded = _tight(self._prices(replace(self.program, blur=rounding)))
-            tight, is_sure = rounded, rounded == tight
-        signs = self._used(tight, rounding)
+        support = simplex.used(rounding)
+        signs = self._used(_tight(self._prices(self.program.blurred(rounding))), rounding)
         slacks = (
             (far * more + rest) / self.program.price(side)[1]
             for side, (more, rest) in prices.items()
             if side.column not in signs
         )
-        facts = min(slacks, default=fmpq(1)), signs.keys() == support.keys(), is_sure
+        facts = min(slacks, default=fmpq(1)), signs.keys() == support.keys()
         return self._in_doubles(weights, dual.entries(), signs, *facts)
 
     def _prices(self, program: Program) -> dict[Side, Price]:
@@ -196,7 +190,6 @@ class _Face:
         signs: dict[int, int],
         margin: fmpq,
         is_only: bool,
-        is_sure: bool,
     ) -> ExactVertex | None:
         w, nu, face = np.zeros(self.shape[1]), np.zeros(self.shape[0]), np.zeros(self.shape[1])
         with precision(COST_BITS):
@@ -209,8 +202,7 @@ class _Face:
         face[self.kept] = [signs.get(column, 0) for column in range(len(self.kept))]
         if not (np.isfinite(w).all() and np.isfinite(nu).all()):
             return None
-        found = w, nu, above(radius), self.distance, face, float(slack)
-        return ExactVertex(*found, is_only, is_sure)
+        return ExactVertex(w, nu, above(radius), self.distance, face, float(slack), is_only)
 
 
 def _far_enough(prices: dict[Side, Price], program: Program) -> fmpq:

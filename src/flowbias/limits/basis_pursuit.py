@@ -17,7 +17,7 @@ import scipy.optimize
 
 from flowbias import _extended as extended
 from flowbias._typing import ArrayLike, FloatArray, Mask
-from flowbias.certificates.certificate import Certificate, certify
+from flowbias.certificates.certificate import Certificate, certify, certify_beside
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
 from flowbias.certificates.rank import cut_by_rounding
 from flowbias.limits.only_predictor import dual_of, only_predictor
@@ -113,7 +113,8 @@ def _at_vertex(
 ) -> Solution:
     """The minimizer that the certificate has found on its way, as doubles could not tell."""
     started = time.perf_counter()
-    certificate = certify(problem.X, problem.y, vertex.w, vertex.dual, solution.potential, tol=tol)
+    found = vertex.w, vertex.dual
+    certificate = certify_beside(problem.X, problem.y, *found, solution.potential, vertex, tol=tol)
     status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
     seconds = solution.stats.seconds + time.perf_counter() - started
     if vertex.is_only:

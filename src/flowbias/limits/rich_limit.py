@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from flowbias._typing import FloatArray, Mask
-from flowbias.certificates.certificate import certify
+from flowbias.certificates.certificate import certify, certify_beside
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.limits.basis_pursuit import Sides, face_in_doubles, pursue
 from flowbias.limits.neurons.vanishing import neuron_rich_limit
@@ -82,7 +82,7 @@ def rich_limit(
 def rich_limit_of_rounded(model: Any, X: Any, y: Any, rounding: float, *, tol: float) -> Solution:
     """`rich_limit` on data of which the last digits say nothing: ties up to rounding are ties.
 
-    NOT_UNIQUE where it took that; then it is the one selected if they are.
+    NOT_UNIQUE where there are any: what is returned is selected as if they were.
     """
     build = _extreme_of(model)  # before the data, which may be of the model's own kind
     problem = as_regression(X, y)
@@ -123,10 +123,15 @@ def _selected(problem: Regression, extreme: _Extreme, solution: Solution, tol: f
     else:
         selected, how = exact.w, "Newton in balls"
     w = np.where(signs != 0.0, selected, 0.0)
-    certificate = certify(problem.X, problem.y, w, solution.dual, solution.potential, tol=tol)
+    found = problem.X, problem.y, w, solution.dual, solution.potential
+    if vertex is None:
+        certificate = certify(*found, tol=tol)
+    else:
+        certificate = certify_beside(*found, vertex, tol=tol)
     status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
-    if certificate.ok and exact is not None and vertex is not None and vertex.is_sure:
-        # A tie in doubles may be none: without a vertex that there is a choice is all one can say.
+    is_sure = vertex is not None and extreme.potential.rounding == 0.0
+    if certificate.ok and exact is not None and is_sure:
+        # A tie up to rounding may be none: then that there is a choice is all one can say.
         status = Status.PROJECTED if solution.distance > 0 else Status.CERTIFIED
     return replace(
         solution,
