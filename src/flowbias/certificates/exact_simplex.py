@@ -112,6 +112,12 @@ class Simplex:
             if any(row[at] > most for row, most in zip(terms, least, strict=True))
         }
 
+    def spread(self) -> list[fmpq]:
+        """|A_B^-1| |A_B| |w_B|: how far relative errors of A_B move w_B, per unit."""
+        sizes = fmpq_mat([[abs(part) for part in row] for row in self.matrix.tolist()])
+        inverse = fmpq_mat([[abs(part) for part in row] for row in self.matrix.inv().tolist()])
+        return list((inverse * (sizes * rational_column(list(map(abs, self.weights))))).entries())
+
     def minimize(self, program: Program) -> None:
         """Pivot to an optimal basis."""
         self._open(program)

@@ -35,8 +35,8 @@ from flowbias.problem import IN_RANGE
 
 # Bits of a cost that is no rational number. Costs that agree to a third of them agree.
 COST_BITS = 600
-# Products that all pivots together may take: of the order of a second.
-LARGEST_WORK = 5e7
+# Products of 64-bit words, per row of X, that all pivots together may take: about a second.
+LARGEST_WORK = 5e6
 MAX_PIVOTS, FEWEST_PIVOTS = 1000, 3
 
 
@@ -62,8 +62,8 @@ class ExactVertex:
         if self.is_only:
             return bool(within.all()) and self.error_of(w) <= tol * extended.length(self.w)
         # What is off the face would be paid for; it may be next to nothing.
-        off = np.where(np.sign(w) == self.signs, 0.0, w)
-        return bool(within.all()) and extended.length(off) <= tol * extended.length(w)
+        off = extended.length(np.where(np.sign(w) == self.signs, 0.0, w))
+        return bool(within.all()) and off + self.radius <= tol * extended.length(w)
 
     def error_of(self, w: FloatArray) -> float:
         """An upper bound of the distance of w to the minimizer; inf where there are several."""
@@ -83,17 +83,15 @@ def exact_vertex(
 ) -> ExactVertex | None:
     """A minimizer on (X, y), from a point in doubles; None where that takes too long."""
     n, d = X.shape
-    work = min(n, d) ** 2 * d
-    if X.size > SMALL or work * FEWEST_PIVOTS > most:
+    if X.size > SMALL or FEWEST_PIVOTS * min(n, d) ** 2 * d > most:
         return None
-    pivots = int(min(MAX_PIVOTS, most / work))
     program, rounding = _program(potential, d), rational(potential.rounding)
     able = [j for j in range(d) if any(program.is_open(Side(j, sign)) for sign in (1, -1))]
     try:
-        face = _Face(X, y, program, able, w, dual, pivots)
+        face = _Face(X, y, program, able, w, dual, most)
         if face.is_out_of_reach():
-            kept = not_driven(X[:, able], y, face.program, pivots)
-            face = _Face(X, y, program, [able[j] for j in kept], w, dual, pivots)
+            kept = not_driven(X[:, able], y, face.program, face.simplex.pivots)
+            face = _Face(X, y, program, [able[j] for j in kept], w, dual, most)
         return None if face.is_out_of_reach() else face.vertex(rounding)
     except OutOfPivotsError:
         return None
@@ -128,7 +126,7 @@ class _Face:
         kept: list[int],
         w: FloatArray,
         dual: FloatArray,
-        pivots: int,
+        most: float,
     ) -> None:
         self.shape, self.kept = X.shape, kept
         columns = X[:, kept]
@@ -139,6 +137,9 @@ class _Face:
         self.distance = distance if distance > IN_RANGE else cut
         rows = columns[self.fitted_rows]
         basis = _suggested(rows, w[kept], columns.T @ dual)
+        # A pivot is a product with X, and a solve for the target, however long its numbers are.
+        words = max(part.height_bits() for part in target.entries()) / 64.0
+        pivots = int(min(MAX_PIVOTS, most / (len(rows) ** 2 * (len(kept) + words))))
         self.simplex = Simplex(rational_matrix(rows), target, basis, pivots)
         self.simplex.minimize(self.program)
 
@@ -154,14 +155,14 @@ class _Face:
         far = _far_enough(prices, self.program)
         dual = simplex.dual(self.program) * rational_column([far, fmpq(1)])
         weights = dict(zip((side.column for side in simplex.basis), simplex.weights, strict=True))
-        support = simplex.used(rounding)
+        support, blur = simplex.used(rounding), simplex.spread() if rounding > 0 else []
         signs = self._used(_tight(self._prices(self.program.blurred(rounding))), rounding)
         slacks = (
             (far * more + rest) / self.program.price(side)[1]
             for side, (more, rest) in prices.items()
             if side.column not in signs
         )
-        facts = min(slacks, default=fmpq(1)), signs.keys() == support.keys()
+        facts = blur, min(slacks, default=fmpq(1)), signs.keys() == support.keys()
         return self._in_doubles(weights, dual.entries(), signs, *facts)
 
     def _prices(self, program: Program) -> dict[Side, Price]:
@@ -188,6 +189,7 @@ class _Face:
         weights: dict[int, fmpq],
         dual: list[fmpq],
         signs: dict[int, int],
+        blur: list[fmpq],
         margin: fmpq,
         is_only: bool,
     ) -> ExactVertex | None:
@@ -196,6 +198,8 @@ class _Face:
             balls = [arb(weights.get(column, 0)) for column in range(len(self.kept))]
             nearest = to_doubles(balls)
             radius = length(at - arb(float(v)) for at, v in zip(balls, nearest, strict=True))
+            # As far as the last digit of each entry of X and y moves w.
+            radius += 2 * arb(float(np.finfo(float).eps)) * length(map(arb, blur))
             nu[self.fitted_rows] = to_doubles([arb(part) for part in dual])
             slack = to_doubles([arb(margin)])[0]
         w[self.kept] = nearest

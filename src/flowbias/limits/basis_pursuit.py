@@ -56,7 +56,8 @@ def basis_pursuit(
         found = solution.w, solution.dual
         vertex = exact_vertex(problem.X, problem.y, potential, *found, most=LITTLE_WORK)
         if vertex is not None and not vertex.is_only:
-            solution = _at_vertex(problem, solution, vertex, tol)
+            sides = Sides.of(potential, problem.X.shape[1])
+            solution = _at_vertex(problem, solution, sides, vertex, tol)
     return solution.checked(throw)
 
 
@@ -88,19 +89,24 @@ def _certified(
         status = status_of(proof, distance)
     elif certificate.ok:
         status = Status.NOT_UNIQUE
+    route = found.route
+    if not status.ok:
+        route += ": doubles cannot tell, and it takes too long in rational numbers"
     solution = Solution(
         w=w,
         dual=dual,
         status=status,
-        route=found.route,
+        route=route,
         certificate=certificate,
         stats=Stats(0, found.steps, time.perf_counter() - started),
         potential=potential,
         distance=distance,
         details={"dual_margin": 1.0 - float(np.abs(pull[~support]).max(initial=0.0))},
     )
-    vertex = certificate.vertex
-    return solution if vertex is None else _at_vertex(problem, solution, vertex, tol)
+    if certificate.vertex is None:
+        return solution
+    solution = replace(solution, route=found.route)
+    return _at_vertex(problem, solution, sides, certificate.vertex, tol)
 
 
 def _of_one_minimizer(certificate: Certificate, w: FloatArray) -> Certificate:
@@ -109,24 +115,28 @@ def _of_one_minimizer(certificate: Certificate, w: FloatArray) -> Certificate:
 
 
 def _at_vertex(
-    problem: Regression, solution: Solution, vertex: ExactVertex, tol: float
+    problem: Regression, solution: Solution, sides: Sides, vertex: ExactVertex, tol: float
 ) -> Solution:
     """The minimizer that the certificate has found on its way, as doubles could not tell."""
     started = time.perf_counter()
-    found = vertex.w, vertex.dual
-    certificate = certify_beside(problem.X, problem.y, *found, solution.potential, vertex, tol=tol)
+    X, y, w, dual = problem.X, problem.y, vertex.w, _inside_box(problem.X, sides, vertex.dual)
+    certificate = certify_beside(X, y, w, dual, solution.potential, vertex, tol=tol)
     status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
-    seconds = solution.stats.seconds + time.perf_counter() - started
     if vertex.is_only:
-        status = status_of(_of_one_minimizer(certificate, vertex.w), vertex.distance)
+        status = status_of(_of_one_minimizer(certificate, w), vertex.distance)
+    route = f"{solution.route}, then simplex in rational numbers"
+    if not status.ok:
+        route += f": known to {vertex.radius:.0e}, its dual to fewer digits than tol asks for"
     return replace(
         solution,
-        w=vertex.w,
-        dual=vertex.dual,
+        w=w,
+        dual=dual,
         status=status,
         certificate=certificate,
-        route=f"{solution.route}, then simplex in rational numbers",
-        stats=replace(solution.stats, seconds=seconds),
+        route=route,
+        stats=replace(
+            solution.stats, seconds=solution.stats.seconds + time.perf_counter() - started
+        ),
         distance=vertex.distance,
         details={"dual_margin": vertex.margin},
     )
@@ -191,8 +201,7 @@ def _searched(problem: Regression, sides: Sides) -> _Found:
     vertex = _vertex(reach, sides)
     if vertex is None:
         nothing = np.zeros(problem.X.shape[1]), np.zeros_like(problem.y)
-        why = "columns of comparable length may help"
-        return _Found(*nothing, reach, 0, f"linear program that HiGHS gives up: {why}")
+        return _Found(*nothing, reach, 0, "linear program that HiGHS gives up")
     w, dual, steps = vertex
     w, dual = _sharpened(problem, reach, sides, w, dual)
     return _Found(w, dual, reach, steps, "linear program (HiGHS)")

@@ -128,6 +128,10 @@ def _selected(problem: Regression, extreme: _Extreme, solution: Solution, tol: f
         certificate = certify(*found, tol=tol)
     else:
         certificate = certify_beside(*found, vertex, tol=tol)
+    least, selected_norm = map(extreme.potential.value, (solution.w, w))
+    if vertex is not None and not (certificate.ok and selected_norm <= (1.0 + tol) * least):
+        # Ties up to the rounding of the data that are none; or no point of the face was found.
+        return solution
     status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
     is_sure = vertex is not None and extreme.potential.rounding == 0.0
     if certificate.ok and exact is not None and is_sure:
