@@ -86,7 +86,7 @@ def _certified(
     proof = _of_one_minimizer(certificate, w)
     status = Status.STALLED
     if proof.ok or (certificate.ok and is_only_minimizer(problem, pull, support)):
-        status = status_of(proof, distance)
+        certificate, status = proof, status_of(proof, distance)
     elif certificate.ok:
         status = Status.NOT_UNIQUE
     route = found.route
@@ -120,10 +120,13 @@ def _at_vertex(
     """The minimizer that the certificate has found on its way, as doubles could not tell."""
     started = time.perf_counter()
     X, y, w, dual = problem.X, problem.y, vertex.w, _inside_box(problem.X, sides, vertex.dual)
+    if not vertex.agrees(X, w, dual, tol):
+        dual = vertex.dual  # no double is inside the box and near it
     certificate = certify_beside(X, y, w, dual, solution.potential, vertex, tol=tol)
     status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
     if vertex.is_only:
-        status = status_of(_of_one_minimizer(certificate, w), vertex.distance)
+        certificate = _of_one_minimizer(certificate, w)
+        status = status_of(certificate, vertex.distance)
     route = f"{solution.route}, then simplex in rational numbers"
     if not status.ok:
         route += f": known to {vertex.radius:.0e}, its dual to fewer digits than tol asks for"
