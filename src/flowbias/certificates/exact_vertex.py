@@ -88,13 +88,23 @@ def exact_vertex(
     program, rounding = _program(potential, d), rational(potential.rounding)
     able = [j for j in range(d) if any(program.is_open(Side(j, sign)) for sign in (1, -1))]
     try:
+        if not X[:, able].any():
+            return _nothing(X, y)
         face = _Face(X, y, program, able, w, dual, most)
         if face.is_out_of_reach():
-            kept = not_driven(X[:, able], y, face.program, face.simplex.pivots)
-            face = _Face(X, y, program, [able[j] for j in kept], w, dual, most)
+            kept = [able[j] for j in not_driven(X[:, able], y, face.program, face.simplex.pivots)]
+            if not X[:, kept].any():
+                return _nothing(X, y)
+            face = _Face(X, y, program, kept, w, dual, most)
         return None if face.is_out_of_reach() else face.vertex(rounding)
     except OutOfPivotsError:
         return None
+
+
+def _nothing(X: FloatArray, y: FloatArray) -> ExactVertex:
+    """Zero, where no column that can be used fits anything of y."""
+    w, dual = np.zeros(X.shape[1]), np.zeros(len(y))
+    return ExactVertex(w, dual, 0.0, float(y.any()), w, 1.0, is_only=True)
 
 
 def _program(potential: L1, d: int) -> Program:
@@ -134,7 +144,7 @@ class _Face:
         self.fitted_rows = rows_to_fit(columns)
         target, distance = _target(columns, y, self.fitted_rows)
         cut = cut_by_rounding(columns, len(self.fitted_rows))
-        self.distance = distance if distance > IN_RANGE else cut
+        self.distance, self.is_cut = distance if distance > IN_RANGE else cut, cut > 0.0
         rows = columns[self.fitted_rows]
         basis = _suggested(rows, w[kept], columns.T @ dual)
         # A pivot is a product with X, and a solve for the target, however long its numbers are.
@@ -155,7 +165,8 @@ class _Face:
         far = _far_enough(prices, self.program)
         dual = simplex.dual(self.program) * rational_column([far, fmpq(1)])
         weights = dict(zip((side.column for side in simplex.basis), simplex.weights, strict=True))
-        support, blur = simplex.used(rounding), simplex.spread() if rounding > 0 else []
+        support = simplex.used(rounding)
+        blur = simplex.spread() if rounding > 0 or self.is_cut else []
         signs = self._used(_tight(self._prices(self.program.blurred(rounding))), rounding)
         slacks = (
             (far * more + rest) / self.program.price(side)[1]
@@ -198,8 +209,9 @@ class _Face:
             balls = [arb(weights.get(column, 0)) for column in range(len(self.kept))]
             nearest = to_doubles(balls)
             radius = length(at - arb(float(v)) for at, v in zip(balls, nearest, strict=True))
-            # As far as the last digit of each entry of X and y moves w.
-            radius += 2 * arb(float(np.finfo(float).eps)) * length(map(arb, blur))
+            # As far as it moves w that data, or rows left out, are known up to rounding.
+            last_digits = max(self.shape) * float(np.finfo(float).eps)
+            radius += arb(last_digits) * length(map(arb, blur))
             nu[self.fitted_rows] = to_doubles([arb(part) for part in dual])
             slack = to_doubles([arb(margin)])[0]
         w[self.kept] = nearest
