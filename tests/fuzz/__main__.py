@@ -2,6 +2,7 @@
 
 --problems N --seed S   the problems of seeds S, S + 1, ..., S + N - 1; new ones without --seed
 --family F              of these only the ones of this family
+--doors D [D ...]       of these only the ones for these front doors
 --jobs J                worker processes
 --json FILE             one line per problem; a second run goes on where the first one stopped
 --replay SEED           one problem, shown in full
@@ -15,7 +16,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.fuzz.problems import FAMILIES, problem
+from tests.fuzz.problems import ENTRIES, FAMILIES, Problem, problem
 from tests.fuzz.runner import Record, as_line, examined, is_offence, read_records, run
 from tests.fuzz.table import reasons, table
 
@@ -28,6 +29,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**12))
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--family", choices=sorted(FAMILIES))
+    parser.add_argument("--doors", nargs="+", choices=sorted(ENTRIES), default=sorted(ENTRIES))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--replay", type=int)
     given = parser.parse_args()
@@ -36,9 +38,14 @@ def main() -> int:
     print(f"--problems {given.problems} --seed {given.seed}")
     seeds = range(given.seed, given.seed + given.problems)
     earlier = read_records(given.json) if given.json else []
-    records = [one for one in earlier if one.seed in seeds and _is_of(one.family, given.family)]
+    families = sorted(FAMILIES) if given.family is None else [given.family]
+
+    def is_asked(one: Record | Problem) -> bool:
+        return one.family in families and one.entry in given.doors
+
+    records = [one for one in earlier if one.seed in seeds and is_asked(one)]
     done = {one.seed for one in records}
-    todo = (s for s in seeds if s not in done and _is_of(problem(s).family, given.family))
+    todo = (s for s in seeds if s not in done and is_asked(problem(s)))
     with ExitStack() as stack:
         file = stack.enter_context(given.json.open("a")) if given.json else None
         for one in run(todo, given.jobs):
@@ -52,10 +59,6 @@ def main() -> int:
         print(f"\n{table(records, by)}")
     print(f"\n{reasons(records)}")
     return 1 if any(map(is_offence, records)) else 0
-
-
-def _is_of(family: str, wanted: str | None) -> bool:
-    return wanted is None or family == wanted
 
 
 def _line(one: Record) -> str:

@@ -167,7 +167,7 @@ def test_bregman_is_the_distance_of_values_above_the_tangent():
 
 @pytest.mark.parametrize("potential", [p for _, p in NONSMOOTH_POTENTIALS])
 def test_l1_says_what_it_is_not(potential):
-    assert potential.provides == frozenset()
+    assert potential.provides == {Provides.COSTS}
     with pytest.raises(TypeError, match=r"grad_dual.*basis_pursuit"):
         potential.grad_dual(np.zeros(2))
     with pytest.raises(TypeError, match=r"hess_dual.*Hypentropy"):

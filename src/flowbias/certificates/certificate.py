@@ -14,7 +14,7 @@ as many digits as it takes where it is not and X is small enough.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -27,9 +27,10 @@ from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates.candidate import Candidate, declares_growth
 from flowbias.certificates.error_bound import PROVED, error_bound
 from flowbias.certificates.exact_limit import ExactLimit
+from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
 from flowbias.certificates.projection import RangeProjection
 from flowbias.designs import design_of, refuse_dense
-from flowbias.potentials import SEEN, ConvexPotential, Potential, Provides
+from flowbias.potentials import L1, SEEN, ConvexPotential, Potential, Provides
 from flowbias.problem import IN_RANGE, InputError, as_dense, row_lengths
 
 # A pull against the end of a range that is larger than this, relative to the column and to what is
@@ -73,7 +74,9 @@ class Certificate(Measured):
     accuracy: float = 0.0
     #: the limit itself, where it took balls to tell how far it is
     exact: ExactLimit | None = field(default=None, repr=False, compare=False)
-    #: whether w and nu are those of the limit in balls, to tol
+    #: the same of a norm, in rational numbers
+    vertex: ExactVertex | None = field(default=None, repr=False, compare=False)
+    #: whether w and nu are those of either, to tol
     is_exact: bool = False
 
     @property
@@ -147,6 +150,60 @@ def certify(
         refuse_dense("X", X)
     X, y, w, nu = _read(as_dense(X), y, w, nu)
     _check_shift(shift, X.shape[1])
+    certificate = _measured(X, y, w, nu, potential, shift, tol)
+    if Provides.COSTS not in potential.provides or _is_settled(certificate, w):
+        return certificate
+    vertex = exact_vertex(X, y, cast(L1, potential), w, nu)
+    return certificate if vertex is None else _beside(certificate, X, w, nu, vertex)
+
+
+def certify_beside(
+    X: FloatArray,
+    y: FloatArray,
+    w: FloatArray,
+    nu: FloatArray,
+    potential: ConvexPotential,
+    vertex: ExactVertex,
+    *,
+    tol: float,
+) -> Certificate:
+    """`certify` of a norm's minimizer where a vertex of its minimizers is known already."""
+    return _beside(_measured(X, y, w, nu, potential, 0.0, tol), X, w, nu, vertex)
+
+
+def _is_settled(certificate: Certificate, w: FloatArray) -> bool:
+    """Whether doubles prove that w is the one minimizer, or that it is zero."""
+    proved = certificate.error_bound <= PROVED * extended.length(w)
+    return certificate.ok and (proved or not w.any())
+
+
+def _beside(
+    certificate: Certificate, X: FloatArray, w: FloatArray, nu: FloatArray, vertex: ExactVertex
+) -> Certificate:
+    """What X can fit of y is what the vertex fits, but for its last digit."""
+    apart = ratio(
+        extended.length(X @ (w - vertex.w)), extended.length(extended.absolute_apply(X, w))
+    )
+    return replace(
+        certificate,
+        feasibility=min(certificate.feasibility, apart + float(np.finfo(float).eps)),
+        error_bound=min(certificate.error_bound, vertex.error_of(w)),
+        vertex=vertex,
+        is_exact=vertex.agrees(X, w, nu, certificate.tol),
+    )
+
+
+def _measured(
+    X: FloatArray,
+    y: FloatArray,
+    w: FloatArray,
+    nu: FloatArray,
+    potential: ConvexPotential,
+    shift: FloatArray | float,
+    tol: float,
+) -> Certificate:
+    """All but what takes a vertex."""
+    separates = Provides.POTENTIAL in potential.provides
     with np.errstate(all="ignore"):
         misfit = X @ w - y
         spread = extended.absolute_apply(X, w)

@@ -343,32 +343,6 @@ class _Newton:
         return [self.unit * arb(float(tilt[i])) for i in self.moving]
 
 
-def spread_of_costs(X: FloatArray, potential: Potential) -> float:
-    """By how much the sides of a one-sided potential differ in what they cost, at least.
-
-    The least |s c - X^T nu| over all nu, relative to c. Where it is zero none of the fits that they
-    share is cheaper than another: they are a face.
-    """
-    upward, downward = potential.open_sides(X.shape[1], 1.0)
-    used = np.flatnonzero(upward | downward)
-    signs = [1 if up else -1 for up in upward[used]]
-    columns = X[:, used]
-    rows = columns[rows_to_fit(columns)]
-    with precision(GUARD_BITS):
-        dual_map = potential.dual_map(X.shape[1])
-        if dual_map is None:
-            return np.inf
-        costs = dual_map.restricted(used.tolist()).costs()
-        wanted = column(s * c for s, c in zip(signs, costs, strict=True))
-        matrix = as_matrix(rows)
-        try:
-            nu = (matrix * matrix.transpose()).solve(matrix * wanted)
-        except ZeroDivisionError:
-            return np.inf
-        off = largest(abs(part) for part in (matrix.transpose() * nu - wanted).entries())
-        return above(off / largest(costs))
-
-
 def _fitted(relations: arb_mat, outputs: arb_mat) -> arb_mat:
     """What X w can be on the kept rows, closest to y in all: (C^T C)^-1 C^T y."""
     turned = relations.transpose()

@@ -9,8 +9,9 @@ w~ that fits y, here w with its residual repaired. A tangent of F_i at t then bo
 
     w*_i <= t + G / F_i'(t)  where F_i'(t) > 0,      w*_i >= t + G / F_i'(t)  where F_i'(t) < 0.
 
-That settles coordinates that the dual holds down: near the rich limit all but those in use. For the
-rest, S, X_S (w*_S - w_S) = (y - X w) - X_off (w*_off - w_off) bounds the error through the smallest
+That settles coordinates that the dual holds down: near the rich limit all but those in use. They
+share one G, so that together they are off by no more than the one that is off most. For the rest,
+S, X_S (w*_S - w_S) = (y - X w) - X_off (w*_off - w_off) bounds the error through the smallest
 singular value of X_S. Where columns in use depend on each other nothing is proved: there the data
 leave a face of nearly equal fits. For a (weighted) l1 norm, which has no dual map, this is the
 only bound there is.
@@ -65,14 +66,14 @@ def gap_bound(
     repair = _repaired(X, y, w, potential, noise / unit)
     if repair is None:
         # No gap, but where columns are independent one fit only.
-        everything = np.full(len(w), np.inf), np.zeros(len(w), dtype=bool)
-        return _through_columns(X, y, w, *everything, noise / unit)
+        nothing = np.zeros(len(w), dtype=bool)
+        return _through_columns(X, y, w, _Radii.unknown(len(w)), nothing, noise / unit)
     duals = _Duals(X, nu, shift)
     gaps = [_gap(potential, *duals.shortened(by), repair) for by in SHRINKS]
     best = int(np.argmin(np.where(np.isnan(gaps), np.inf, gaps)))
     least = _radii(potential, w, *duals.shortened(SHRINKS[best]), gaps[best])
     return min(
-        _through_columns(X, y, w, least, least <= settled * size, repair.noise)
+        _through_columns(X, y, w, least, least.each <= settled * size, repair.noise)
         for settled in SETTLED
     )
 
@@ -137,21 +138,38 @@ class _Duals:
         return z, self.blur + EPS * (np.abs(z) + np.abs(self.shift))
 
 
+class _Radii(NamedTuple):
+    """How far coordinates may be from w: `touch`, and a part of `share`, the parts adding to 1."""
+
+    touch: FloatArray
+    share: FloatArray
+
+    @classmethod
+    def unknown(cls, d: int) -> _Radii:
+        return cls(np.zeros(d), np.full(d, np.inf))
+
+    @property
+    def each(self) -> FloatArray:
+        return self.touch + self.share
+
+
 def _radii(
     potential: Potential, w: FloatArray, z: FloatArray, blur: FloatArray, gap: float
-) -> FloatArray:
-    """How far each coordinate of the limit may be from w, by the gap alone."""
-    radii = np.full(len(w), np.inf)
+) -> _Radii:
+    """By the gap alone, each coordinate by the tangents that say most of it."""
+    best = _Radii.unknown(len(w))
     for touch in TOUCHES * extended.length(w):
-        above = _tangent(potential.grad(w + touch) - (z + blur), touch, gap)
-        below = _tangent(-(potential.grad(w - touch) - (z - blur)), touch, gap)
-        radii = np.fmin(radii, np.maximum(above, below))
-    return radii
+        above = _tangent(potential.grad(w + touch) - (z + blur), gap)
+        below = _tangent(-(potential.grad(w - touch) - (z - blur)), gap)
+        share = np.maximum(above, below)
+        better = touch + share < best.each
+        best = _Radii(np.where(better, touch, best.touch), np.where(better, share, best.share))
+    return best
 
 
-def _tangent(slope: FloatArray, touch: float, gap: float) -> FloatArray:
-    """touch + gap / slope; inf where the tangent does not rise."""
-    return np.where(slope > 0.0, touch + gap / slope, np.inf)
+def _tangent(slope: FloatArray, gap: float) -> FloatArray:
+    """gap / slope; inf where the tangent does not rise."""
+    return np.where(slope > 0.0, gap / slope, np.inf)
 
 
 def _gap(potential: Potential, z: FloatArray, blur: FloatArray, repair: _Repair) -> float:
@@ -175,12 +193,14 @@ def _gap(potential: Potential, z: FloatArray, blur: FloatArray, repair: _Repair)
 
 
 def _through_columns(
-    X: FloatArray, y: FloatArray, w: FloatArray, radii: FloatArray, settled: Mask, noise: FloatArray
+    X: FloatArray, y: FloatArray, w: FloatArray, radii: _Radii, settled: Mask, noise: FloatArray
 ) -> float:
     """The bound of all coordinates: those that the gap does not settle, through their columns."""
-    off = np.where(settled, radii, 0.0)
+    off = np.where(settled, radii.touch, 0.0)
+    share = np.where(settled, radii.share, 0.0)
+    apart = extended.length(off) + float(share.max())
     if settled.all():
-        return extended.length(off)
+        return apart
     columns = X[:, ~settled]
     lengths = np.linalg.norm(columns, axis=0)
     if columns.shape[1] > len(X) or not lengths.all():
@@ -191,6 +211,5 @@ def _through_columns(
     residual = np.asarray(y - extended.apply(X, w), dtype=np.float64)
     rounding = (len(w) + 2) * extended.EPS * (extended.absolute_apply(X, w) + np.abs(y))
     terms = np.abs(residual) + rounding + noise + extended.absolute_apply(X, off)
-    rest = extended.length(terms)
-    through = rest / smallest / lengths
-    return extended.length(np.concatenate([off, through]))
+    rest = extended.length(terms) + float((np.linalg.norm(X, axis=0) * share).max())
+    return extended.length(np.append(rest / smallest / lengths, apart))

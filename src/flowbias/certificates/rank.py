@@ -52,9 +52,14 @@ def rows_to_fit(X: FloatArray) -> list[int]:
     return sorted(order[:beyond_rounding].tolist())
 
 
-def is_cut_by_rounding(X: FloatArray, rank: int) -> bool:
-    """Whether X has a higher rank than this, of which rounding hides the rest."""
-    return rank < min(X.shape) and X.size <= SMALL and rank < len(independent_rows(X))
+def cut_by_rounding(X: FloatArray, rank: int) -> float:
+    """A distance of rounding where X has a higher rank than this, of which rounding hides the rest.
+
+    Where rows count as dependent that rounding alone tells apart, what is fitted is y up to that,
+    as it is where y is outside the range.
+    """
+    is_cut = rank < min(X.shape) and X.size <= SMALL and rank < len(independent_rows(X))
+    return float(np.finfo(float).eps) if is_cut else 0.0
 
 
 def independent_rows(X: FloatArray) -> list[int]:

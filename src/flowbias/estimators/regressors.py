@@ -17,9 +17,10 @@ from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of, refus
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import network
 from flowbias.limits.min_norm import min_norm
-from flowbias.limits.rich_limit import rich_limit
+from flowbias.limits.rich_limit import rich_limit_of_rounded
 from flowbias.limits.solve import check_tol, limit
 from flowbias.potentials import L2
+from flowbias.solution import Solution
 
 
 class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -167,4 +168,9 @@ class RichRegressor(DirectInterpolator):
     def _solver(self, frame: Frame) -> Solve:
         refuse_large(frame.samples.X, type(self).__name__)
         model = network(self.depth)
-        return lambda X, y: rich_limit(model, X, y, tol=self.tol)
+
+        def solve(X: Any, y: FloatArray) -> Solution:
+            found = rich_limit_of_rounded(model, X, y, frame.rounding, tol=self.tol)
+            return found.checked(throw=True)
+
+        return solve

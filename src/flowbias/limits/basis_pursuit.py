@@ -17,7 +17,9 @@ import scipy.optimize
 
 from flowbias import _extended as extended
 from flowbias._typing import ArrayLike, FloatArray, Mask
-from flowbias.certificates.certificate import certify
+from flowbias.certificates.certificate import Certificate, certify, certify_beside
+from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
+from flowbias.certificates.rank import cut_by_rounding
 from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.limits.reachable import Reachable, reachable
 from flowbias.potentials import L1
@@ -32,6 +34,8 @@ TIGHT = 1e-7
 MOST_SHRINKS = 12
 # What a coordinate is to have of the least norm where others share it: little, so that all can.
 SHARE = 1e-4
+# Products of rational numbers that take about as long as HiGHS.
+LITTLE_WORK = 3e4
 
 
 def basis_pursuit(
@@ -44,7 +48,17 @@ def basis_pursuit(
     >>> fb.basis_pursuit([[1.0, 2.0]], [1.0]).w
     array([0. , 0.5])
     """
-    return pursue(as_regression(X, y), L1(weights), tol=tol).checked(throw)
+    problem, potential = as_regression(X, y), L1(weights)
+    solution = pursue(problem, potential, tol=tol)
+    in_use = int(np.count_nonzero(solution.w))
+    if solution.status.ok and solution.certificate.vertex is None and in_use < min(problem.X.shape):
+        # What rounding has left of y takes further columns, of which several may tie.
+        found = solution.w, solution.dual
+        vertex = exact_vertex(problem.X, problem.y, potential, *found, most=LITTLE_WORK)
+        if vertex is not None and not vertex.is_only:
+            sides = Sides.of(potential, problem.X.shape[1])
+            solution = _at_vertex(problem, solution, sides, vertex, tol)
+    return solution.checked(throw)
 
 
 def pursue(problem: Regression, potential: L1, *, tol: float) -> Solution:
@@ -61,29 +75,73 @@ def pursue(problem: Regression, potential: L1, *, tol: float) -> Solution:
 def _certified(
     problem: Regression, potential: L1, sides: Sides, found: _Found, tol: float, started: float
 ) -> Solution:
-    w, distance = found.w, found.reach.distance
+    w, reach = found.w, found.reach
     dual = _inside_box(problem.X, sides, found.dual)
     pull = sides.pull(problem.X.T @ dual)
     support = np.abs(w) > ON_SUPPORT * np.abs(w).max(initial=0.0)
-    margin = 1.0 - float(np.abs(pull[~support]).max(initial=0.0))
     certificate = certify(problem.X, problem.y, w, dual, potential, tol=tol)
+    distance = reach.distance or cut_by_rounding(
+        problem.X if reach.kept is None else problem.X[:, reach.kept], len(reach.constraint.target)
+    )
+    proof = _of_one_minimizer(certificate, w)
     status = Status.STALLED
-    if certificate.ok and not is_only_minimizer(problem, pull, support):
-        status = Status.NOT_UNIQUE
+    if proof.ok or (certificate.ok and is_only_minimizer(problem, pull, support)):
+        certificate, status = proof, status_of(proof, distance)
     elif certificate.ok:
-        # Where there is one minimizer only, w is either near it or not. Zero is it.
-        proof = replace(certificate, size=extended.length(w)) if w.any() else certificate
-        status = status_of(proof, distance)
-    return Solution(
+        status = Status.NOT_UNIQUE
+    route = found.route
+    if not status.ok:
+        route += ": doubles cannot tell, and it takes too long in rational numbers"
+    solution = Solution(
         w=w,
         dual=dual,
         status=status,
-        route=found.route,
+        route=route,
         certificate=certificate,
         stats=Stats(0, found.steps, time.perf_counter() - started),
         potential=potential,
         distance=distance,
-        details={"dual_margin": margin},
+        details={"dual_margin": 1.0 - float(np.abs(pull[~support]).max(initial=0.0))},
+    )
+    if certificate.vertex is None:
+        return solution
+    solution = replace(solution, route=found.route)
+    return _at_vertex(problem, solution, sides, certificate.vertex, tol)
+
+
+def _of_one_minimizer(certificate: Certificate, w: FloatArray) -> Certificate:
+    """Where there is one minimizer only, w is either near it or not. Zero is it."""
+    return replace(certificate, size=extended.length(w)) if w.any() else certificate
+
+
+def _at_vertex(
+    problem: Regression, solution: Solution, sides: Sides, vertex: ExactVertex, tol: float
+) -> Solution:
+    """The minimizer that the certificate has found on its way, as doubles could not tell."""
+    started = time.perf_counter()
+    X, y, w, dual = problem.X, problem.y, vertex.w, _inside_box(problem.X, sides, vertex.dual)
+    if not vertex.agrees(X, w, dual, tol):
+        dual = vertex.dual  # no double is inside the box and near it
+    certificate = certify_beside(X, y, w, dual, solution.potential, vertex, tol=tol)
+    status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
+    if vertex.is_only:
+        certificate = _of_one_minimizer(certificate, w)
+        status = status_of(certificate, vertex.distance)
+    route = f"{solution.route}, then simplex in rational numbers"
+    if not status.ok:
+        route += f": known to {vertex.radius:.0e}, its dual to fewer digits than tol asks for"
+    return replace(
+        solution,
+        w=w,
+        dual=dual,
+        status=status,
+        certificate=certificate,
+        route=route,
+        stats=replace(
+            solution.stats, seconds=solution.stats.seconds + time.perf_counter() - started
+        ),
+        distance=vertex.distance,
+        details={"dual_margin": vertex.margin},
     )
 
 
@@ -146,8 +204,7 @@ def _searched(problem: Regression, sides: Sides) -> _Found:
     vertex = _vertex(reach, sides)
     if vertex is None:
         nothing = np.zeros(problem.X.shape[1]), np.zeros_like(problem.y)
-        why = "columns of comparable length may help"
-        return _Found(*nothing, reach, 0, f"linear program that HiGHS gives up: {why}")
+        return _Found(*nothing, reach, 0, "linear program that HiGHS gives up")
     w, dual, steps = vertex
     w, dual = _sharpened(problem, reach, sides, w, dual)
     return _Found(w, dual, reach, steps, "linear program (HiGHS)")
@@ -231,16 +288,18 @@ def is_only_minimizer(problem: Regression, pull: FloatArray, support: Mask) -> b
     return result.fun is not None and -result.fun < 1e-6
 
 
-def used_by_some_minimizer(problem: Regression, signs: FloatArray, size: float) -> Mask:
-    """Which coordinates of the face with these signs (0 off it) some minimizer uses.
+def face_in_doubles(
+    problem: Regression, sides: Sides, vertex: Solution
+) -> tuple[FloatArray, float]:
+    """The signs of coordinates that some minimizer uses, 0 elsewhere; how far others are from it.
 
     One with all of them at once: max sum t s.t. X (signs v) = P y, v >= t, 0 <= t <= SHARE, in
-    units of the least norm.
+    units of the least norm, where the vertex's dual pays for v.
     """
-    constraint = problem.constraint
-    on_face = np.flatnonzero(signs)
-    if not len(on_face):
-        return np.zeros(len(signs), dtype=bool)
+    constraint, size = problem.constraint, float(np.abs(vertex.w).sum())
+    pull = sides.pull(problem.X.T @ vertex.dual)
+    tight = np.abs(pull) > 1.0 - TIGHT
+    on_face, signs = np.flatnonzero(tight), np.where(tight, np.sign(pull), 0.0)
     rows = constraint.row_scale[:, None] * constraint.rows[:, on_face] * signs[on_face]
     count, room = len(on_face), np.eye(len(on_face))
     result = scipy.optimize.linprog(
@@ -252,7 +311,6 @@ def used_by_some_minimizer(problem: Regression, signs: FloatArray, size: float) 
         bounds=[(0.0, None)] * count + [(0.0, SHARE)] * count,
         method="highs",
     )
-    used = np.asarray(signs != 0.0)
     if result.x is not None:
-        used[on_face] = result.x[count:] > ON_SUPPORT
-    return used
+        signs[on_face] *= result.x[count:] > ON_SUPPORT
+    return signs, 1.0 - float(np.abs(pull[~tight]).max(initial=0.0))

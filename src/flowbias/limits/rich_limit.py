@@ -10,14 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from flowbias._typing import FloatArray, Mask
-from flowbias.certificates.certificate import certify
-from flowbias.certificates.exact_limit import exact_limit, spread_of_costs
-from flowbias.limits.basis_pursuit import TIGHT, Sides, pursue, used_by_some_minimizer
+from flowbias.certificates.certificate import certify, certify_beside
+from flowbias.certificates.exact_limit import exact_limit
+from flowbias.limits.basis_pursuit import Sides, face_in_doubles, pursue
 from flowbias.limits.neurons.vanishing import neuron_rich_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.reachable import Reachable, reachable
@@ -38,8 +38,6 @@ from flowbias.solution import Solution, Stats, Status
 # log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does
 # not depend on the scale, and off it weights are below exp(-1e6 * margin).
 FAR = 1e6
-# Costs that agree to so many digits agree exactly; to so few, up to the rounding of X and w0.
-EXACT_TIE, ROUNDED_TIE = 2.0**-100, 1e-13
 # "Visible": inactive coordinates below this share of the l1 norm.
 VISIBLE = 1e-3
 
@@ -55,6 +53,9 @@ class _Extreme:
     #: the potential of these positive and negative sides alone, from a start of the size of w
     paying: Callable[[Mask, Mask, FloatArray], Potential]
 
+
+#: of a model on d features, of data known up to a rounding
+_Builder: TypeAlias = Callable[[HasPotential, int, float], _Extreme]
 
 #: Models whose limit from a vanishing start is the shortest fit.
 VANISHING = frozenset({Provides.NEURON, Provides.NEURON_SUM})
@@ -75,10 +76,18 @@ def rich_limit(
     if provided_by(model) & VANISHING:
         a, W = model.initial_parameters()
         return neuron_rich_limit(a, W, X, y, tol=tol).checked(throw)
+    return rich_limit_of_rounded(model, X, y, 0.0, tol=tol).checked(throw)
+
+
+def rich_limit_of_rounded(model: Any, X: Any, y: Any, rounding: float, *, tol: float) -> Solution:
+    """`rich_limit` on data of which the last digits say nothing: ties up to rounding are ties.
+
+    NOT_UNIQUE where there are any: what is returned is selected as if they were.
+    """
     build = _extreme_of(model)  # before the data, which may be of the model's own kind
     problem = as_regression(X, y)
     check_model(model, problem, tol)
-    extreme = build(model, problem.X.shape[1])
+    extreme = build(model, problem.X.shape[1], rounding)
     solution = pursue(problem, extreme.potential, tol=tol)
     if solution.status is Status.NOT_UNIQUE:
         solution = _selected(problem, extreme, solution, tol)
@@ -87,10 +96,10 @@ def rich_limit(
     details = dict(solution.details)
     decided = margin > 0 and size > 0
     details["visible_log_scale"] = extreme.visible_below(margin, size) if decided else -np.inf
-    return replace(solution, details=details).checked(throw)
+    return replace(solution, details=details)
 
 
-def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: float) -> Solution:
+def _selected(problem: Regression, extreme: _Extreme, solution: Solution, tol: float) -> Solution:
     """Among the minimizers that share the vertex's dual, the one that gradient flow selects.
 
     On their face the cost is the same for all, and so the choice does not depend on the scale: it
@@ -100,43 +109,46 @@ def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: flo
     sides = Sides.of(extreme.potential, problem.X.shape[1])
     reach = reachable(problem, np.isfinite(sides.positive), np.isfinite(sides.negative))
     effort = Effort(factorizations=reach.constraint.factorizations)
-    signed = sides.pull(problem.X.T @ vertex.dual)
-    pull, on_face = np.abs(signed), np.abs(signed) > 1.0 - TIGHT
-    used = used_by_some_minimizer(
-        problem, np.where(on_face, np.sign(signed), 0.0), float(np.abs(vertex.w).sum())
-    )
-    paying = extreme.paying(used & (signed > 0.0), used & (signed < 0.0), vertex.w)
-    exact = exact_limit(
-        problem.X, problem.y, paying, 0.0, np.zeros_like(problem.y), np.zeros_like(vertex.w)
-    )
-    spread = spread_of_costs(problem.X, paying)
-    if spread > ROUNDED_TIE:
-        why = "costs differ by less than a linear program in doubles can tell"
-        return replace(vertex, status=Status.STALLED, route=f"{vertex.route}: {why}")
+    vertex = solution.certificate.vertex
+    if vertex is None:
+        signs, margin = face_in_doubles(problem, sides, solution)
+    else:
+        signs, margin = vertex.signs, vertex.margin
+    paying = extreme.paying(signs > 0.0, signs < 0.0, solution.w)
+    nowhere = np.zeros_like(problem.y), np.zeros_like(solution.w)
+    exact = exact_limit(problem.X, problem.y, paying, 0.0, *nowhere)
     if exact is None:
         _, moving = extreme.selecting(reach, effort).solve(effort, tol=RESIDUAL)
         selected, how = reach.embed(moving), "interior point and Newton"
     else:
         selected, how = exact.w, "Newton in balls"
-    w = np.where(used, selected, 0.0)
-    certificate = certify(problem.X, problem.y, w, vertex.dual, vertex.potential, tol=tol)
-    status = Status.STALLED
-    if certificate.ok:
-        status = Status.PROJECTED if reach.distance > 0 else Status.CERTIFIED
-        # A tie that holds up to rounding may be none: that there is a choice is all one can say.
-        status = status if exact is not None and spread <= EXACT_TIE else Status.NOT_UNIQUE
+    w = np.where(signs != 0.0, selected, 0.0)
+    found = problem.X, problem.y, w, solution.dual, solution.potential
+    if vertex is None:
+        certificate = certify(*found, tol=tol)
+    else:
+        certificate = certify_beside(*found, vertex, tol=tol)
+    least, selected_norm = map(extreme.potential.value, (solution.w, w))
+    if vertex is not None and not (certificate.ok and selected_norm <= (1.0 + tol) * least):
+        # Ties up to the rounding of the data that are none; or no point of the face was found.
+        return solution
+    status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
+    is_sure = vertex is not None and extreme.potential.rounding == 0.0
+    if certificate.ok and exact is not None and is_sure:
+        # A tie up to rounding may be none: then that there is a choice is all one can say.
+        status = Status.PROJECTED if solution.distance > 0 else Status.CERTIFIED
     return replace(
-        vertex,
+        solution,
         w=w,
         status=status,
         certificate=certificate,
         route=f"selected among the minimizers: {how}",
         stats=Stats(effort.factorizations, effort.steps, time.perf_counter() - started),
-        details={"dual_margin": 1.0 - float(pull[~on_face].max(initial=0.0))},
+        details={"dual_margin": margin},
     )
 
 
-def _extreme_of(model: HasPotential) -> Callable[[HasPotential, int], _Extreme]:
+def _extreme_of(model: HasPotential) -> _Builder:
     declared = provided_by(model)
     for needed, build in _EXTREMES.items():
         if needed in declared:
@@ -150,7 +162,7 @@ def _extreme_of(model: HasPotential) -> Callable[[HasPotential, int], _Extreme]:
     )
 
 
-def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
+def _exponential_extreme(model: HasPotential, d: int, rounding: float) -> _Extreme:
     potential: Any = model.potential
     plus, minus = exponential_sides(model, d)
     finite = np.concatenate([plus[np.isfinite(plus)], minus[np.isfinite(minus)]])
@@ -169,7 +181,11 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
         return HyperbolicPotential(upward, downward, rate=potential.rate)
 
     return _Extreme(
-        L1(np.where(np.isfinite(plus), 1.0, np.inf), np.where(np.isfinite(minus), 1.0, np.inf)),
+        L1(
+            np.where(np.isfinite(plus), 1.0, np.inf),
+            np.where(np.isfinite(minus), 1.0, np.inf),
+            rounding=rounding,
+        ),
         lambda reach, _: exponential_problem(
             reach.constraint,
             reach.restrict(plus - down),
@@ -181,7 +197,7 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
     )
 
 
-def _power_extreme(model: HasPotential, d: int) -> _Extreme:
+def _power_extreme(model: HasPotential, d: int, rounding: float) -> _Extreme:
     potential: Any = model.potential
     plus, minus = power_sides(model, d)
     costs = np.minimum(plus, minus)
@@ -202,7 +218,12 @@ def _power_extreme(model: HasPotential, d: int) -> _Extreme:
         return BiasedDepthPotential(potential.depth, *logs)
 
     return _Extreme(
-        L1(np.exp(plus - typical), np.exp(minus - typical)),
+        L1(
+            np.exp(plus - typical),
+            np.exp(minus - typical),
+            source=potential,
+            rounding=rounding,
+        ),
         lambda reach, effort: power_problem(
             reach.constraint,
             reach.restrict(plus - typical),
@@ -216,7 +237,7 @@ def _power_extreme(model: HasPotential, d: int) -> _Extreme:
     )
 
 
-_EXTREMES: dict[Provides, Callable[[HasPotential, int], _Extreme]] = {
+_EXTREMES: dict[Provides, _Builder] = {
     Provides.EXPONENTIAL_DUAL: _exponential_extreme,
     Provides.POWER_DUAL: _power_extreme,
 }

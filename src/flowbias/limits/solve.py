@@ -11,9 +11,8 @@ from typing import Any, overload
 import numpy as np
 
 from flowbias._threads import threads_for
-from flowbias._typing import Mask
 from flowbias.certificates.certificate import certify
-from flowbias.certificates.rank import is_cut_by_rounding
+from flowbias.certificates.rank import cut_by_rounding
 from flowbias.designs import design_of
 from flowbias.limits.blocks.limit import BlockLimits
 from flowbias.limits.neurons.linear import neuron_limit
@@ -179,7 +178,9 @@ def _in_balls(
     certificate = certify(
         problem.X, problem.y, exact.w, exact.dual, model.potential, model.shift, tol=tol
     )
-    distance = exact.distance if exact.distance > IN_RANGE else _cut(problem, exact.rank)
+    distance = (
+        exact.distance if exact.distance > IN_RANGE else cut_by_rounding(problem.X, exact.rank)
+    )
     seconds = solution.stats.seconds + time.perf_counter() - started
     better = replace(
         solution,
@@ -193,15 +194,6 @@ def _in_balls(
         _sensitivity=solution.derivatives_at(exact.dual),
     )
     return better if certificate.ok else None
-
-
-def _cut(problem: Regression, rank: int, kept: Mask | None = None) -> float:
-    """A distance of rounding where rows count as dependent that rounding alone tells apart.
-
-    What is fitted then is y up to that, as it is where y is outside the range.
-    """
-    X = problem.X if kept is None else problem.X[:, kept]
-    return float(np.finfo(float).eps) if is_cut_by_rounding(X, rank) else 0.0
 
 
 def _without_choice(model: HasPotential, problem: Regression, tol: float) -> Solution | None:
@@ -292,7 +284,8 @@ def _certified(
     potential, shift, reach = model.potential, model.shift, point.reach
     dual = point.dual
     certificate = certify(problem.X, problem.y, point.w, dual, potential, shift, tol=tol)
-    distance = reach.distance or _cut(problem, len(reach.constraint.target), reach.kept)
+    X = problem.X if reach.kept is None else problem.X[:, reach.kept]
+    distance = reach.distance or cut_by_rounding(X, len(reach.constraint.target))
     return Solution(
         w=point.w,
         dual=dual,

@@ -32,6 +32,7 @@ class Provides(Enum):
     POTENTIAL = "a smooth strictly convex potential with an explicit dual map"
     EXPONENTIAL_DUAL = "w(z) = exp(log_plus + rate z) - exp(log_minus - rate z)"
     POWER_DUAL = "w(z) = (c_plus - z)^-k - (c_minus + z)^-k, c = a^(2-depth)"
+    COSTS = "a norm whose sides, the positive and the negative values of w, have costs(d)"
     JOINT_POTENTIAL = "a smooth strictly convex potential of all coordinates together"
     PARAMETERS = "the weights behind the predictor"
     SCALE = "log_scale and at_log_scale(log_scale): the same start at another scale"

@@ -40,8 +40,8 @@ class DualMap(ABC):
     def units(self, z: Balls) -> list[arb]:
         """How far each z can move before w'(z) changes by much."""
 
-    def costs(self) -> list[arb]:
-        """What a unit of w costs near the rich limit, of coordinates with one side."""
+    def costs(self) -> tuple[Side, Side]:
+        """What a unit of w costs near the rich limit, on either side."""
         raise NotImplementedError(f"{type(self).__name__} has no rich limit.")
 
     @abstractmethod
@@ -111,10 +111,6 @@ class ExponentialMap(DualMap):
     def units(self, z: Balls) -> list[arb]:
         return [arb(1) / self.rate for _ in z]
 
-    def costs(self) -> list[arb]:
-        """The same for all, whatever the start."""
-        return [arb(1) for _ in self.log_plus]
-
     def at_share(self, share: float) -> ExponentialMap:
         plus, minus = _times(share, self.log_plus), _times(share, self.log_minus)
         return ExponentialMap(plus, minus, self.rate)
@@ -181,9 +177,9 @@ class PowerMap(DualMap):
         """slack / (k + 1), from w' = k slack^-(k+1)."""
         return [slack / (self.exponent + 1) for slack in self._nearest(z)]
 
-    def costs(self) -> list[arb]:
-        """c of the side that there is."""
-        return [end for pair in zip(*self._ends, strict=True) for end in pair if end is not None]
+    def costs(self) -> tuple[Side, Side]:
+        """c of both sides."""
+        return self._ends
 
     def at_share(self, share: float) -> PowerMap:
         plus, minus = (_times(share, side) for side in self.log_starts)

@@ -18,7 +18,7 @@ from flowbias.potentials.scale import (
 )
 
 if TYPE_CHECKING:
-    from flowbias.potentials.dual_map import LinearMap
+    from flowbias.potentials.dual_map import LinearMap, Side
 
 _WEIGHT_FIX = "Remove coordinates that should not be penalized, or give them a small weight."
 
@@ -90,8 +90,19 @@ class L1(Potential):
 
     weights: FloatArray
     negative_weights: FloatArray
+    #: the potential whose rich end this is, where that knows the weights to more digits
+    source: Potential | None
+    #: how far data that were rounded may put costs off, relatively, that are the same
+    rounding: float
 
-    def __init__(self, weights: ArrayLike = 1.0, negative_weights: ArrayLike | None = None) -> None:
+    def __init__(
+        self,
+        weights: ArrayLike = 1.0,
+        negative_weights: ArrayLike | None = None,
+        *,
+        source: Potential | None = None,
+        rounding: float = 0.0,
+    ) -> None:
         if negative_weights is None:
             positive = negative = _read_weights(weights)
         else:
@@ -100,10 +111,30 @@ class L1(Potential):
             require_broadcast("negative_weights", negative, "weights", positive)
         object.__setattr__(self, "weights", positive)
         object.__setattr__(self, "negative_weights", negative)
+        object.__setattr__(self, "source", source)
+        object.__setattr__(self, "rounding", rounding)
 
     @property
     def provides(self) -> frozenset[Provides]:
-        return frozenset()
+        return frozenset({Provides.COSTS})
+
+    def costs(self, d: int) -> tuple[Side, Side]:
+        """What a unit of w costs on either side, in balls; None where that side is closed."""
+        from flowbias._balls import as_balls
+
+        plus, minus = (
+            [cost if cost.is_finite() else None for cost in as_balls(weights, d)]
+            for weights in (self.weights, self.negative_weights)
+        )
+        law = None if self.source is None else self.source.dual_map(d)
+        if law is None:
+            return plus, minus
+        known = law.costs()
+        # In the units of the weights: those of one of them.
+        pairs = zip(plus + minus, [*known[0], *known[1]], strict=True)
+        unit = next(a / b for a, b in pairs if a is not None and b is not None)
+        plus, minus = ([None if cost is None else unit * cost for cost in side] for side in known)
+        return plus, minus
 
     def value_terms(self, w: FloatArray) -> FloatArray:
         w = np.asarray(w, dtype=np.float64)

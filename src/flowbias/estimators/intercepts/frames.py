@@ -46,6 +46,11 @@ class Frame:
         """Whether gradient flow leaves its start: X has a nonzero entry."""
         return bool(np.any(self.X.data if is_sparse(self.X) else self.X))
 
+    @property
+    def rounding(self) -> float:
+        """How far, relatively, X and y may be from what they stand for."""
+        return 0.0
+
     def model(self, network: Any) -> Any:
         """What goes to the limit in place of the network."""
         return network
@@ -74,6 +79,11 @@ class Frame:
 @dataclass(frozen=True)
 class CentredFrame(Frame):
     """The rows of X, times the roots of the weights, add up to zero."""
+
+    @property
+    def rounding(self) -> float:
+        """That of the means tells columns apart that tie; IN_RANGE is well above it."""
+        return IN_RANGE
 
     def said(self, solution: Solution) -> Solution:
         """Centring leaves rows that rounding alone tells apart: that is no projection of y."""
