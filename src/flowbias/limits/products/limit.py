@@ -222,15 +222,12 @@ def _one_neuron(setting: Setting, tol: float) -> Ending | None:
     found = one_neuron_limit(setting, tol)
     if found is None:
         return None
-    proof, steps = found.solution.certificate, found.solution.stats.steps
-    return Ending(
-        f"one neuron: {found.solution.route}",
-        found.M,
-        found.weights,
-        proof.error_bound,
-        steps=steps,
-        minimizer=proof,
-    )
+    proof, error = found.solution.certificate, found.solution.certificate.error_bound
+    if not np.isfinite(error):
+        # At the kink of the potential, a predictor of 0: nothing but rounding is off.
+        error = _product_rounding(setting, setting.compression.weights)
+    route, steps = f"one neuron: {found.solution.route}", found.solution.stats.steps
+    return Ending(route, found.M, found.weights, error, steps=steps, minimizer=proof)
 
 
 def _stable_manifold(setting: Setting, tol: float) -> Ending | None:
