@@ -86,7 +86,8 @@ class FlowJourney:
             is_done = quality.residual <= asked and quality.within(asked)
         # Of what is as small as asked for, no rise is a fault and no fall a progress.
         misfit = max(quality.misfit, asked * self.fit.size)
-        residuals = np.maximum(np.append(quality.shares, quality.residual), asked)
+        left = np.append(quality.shares, quality.residual)
+        residuals = np.append(np.maximum(left, asked), self.coordinates.ahead(state))
         return Progress(misfit, residuals, is_done, quality.is_settled, is_close)
 
     def status(self, curve: Curve) -> FlowStatus:
@@ -102,11 +103,11 @@ def sampled(
 ) -> tuple[FloatArray, FloatArray]:
     """Times and states to return: all steps, or those asked for as far as they were reached."""
     if times is None:
-        return np.array(curve.times) / coordinates.time_rate, np.array(curve.states)
+        return coordinates.times(np.array(curve.times)), np.array(curve.states)
     if curve.failure is not None:
-        end = curve.end / coordinates.time_rate
+        end = float(coordinates.times(np.array([curve.end]))[0])
         times = np.append(times[times < end], end)
-    return times, curve(times * coordinates.time_rate)
+    return times, curve(coordinates.readings(times))
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,9 @@ class Trajectory:
     @property
     def t_end(self) -> float:
         """How far the flow was followed; infinite where it has come to rest."""
-        return np.inf if self._curve.settled else self._curve.end / self._coordinates.time_rate
+        if self._curve.settled:
+            return np.inf
+        return float(self._coordinates.times(np.array([self._curve.end]))[0])
 
     def at(self, t: ArrayLike) -> FloatArray:
         """The predictor at any time up to t_end: (d,) for one time, else one row per time."""
@@ -188,7 +190,7 @@ class Trajectory:
                 f"t: must lie in [0, {self.t_end:.6g}], got {bad[0]:.6g}. "
                 "Call flow(..., t=[...]) with a later last time."
             )
-        return self._curve(times * self._coordinates.time_rate)
+        return self._curve(self._coordinates.readings(times))
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """Coefficients and loss over time; on `ax` the coefficients alone."""
