@@ -196,7 +196,7 @@ class SlackSolver:
             self._piece = _Piece(epoch, begin, last, self.t)
             self.t, self.y, self.length = self.t + 1.0, epoch.state(last), epoch.length
             self.coordinates.clock.tick(last - begin)
-            if epoch.is_over(begin, last):
+            if epoch.is_over(last):
                 self._epoch = None
             if self.coordinates.clock.end >= self.end:
                 self.status = "finished"
@@ -225,11 +225,13 @@ class Epoch:
         nearer, self.total = np.minimum(self.p, self.q), self.p + self.q
         self.awake = np.flatnonzero(nearer <= 2.0 * coordinates.threshold)
         self.asleep = np.flatnonzero(nearer > 2.0 * coordinates.threshold)
+        #: where a sleeping slack ends the epoch
+        self._levels = np.maximum(coordinates.threshold, _LEFT * nearer[self.asleep])
         self._columns = self.rows[:, self.awake]
         self._signs, self._total = self.side[self.awake], self.total[self.awake]
         self.start = np.concatenate([nearer[self.awake], np.zeros(len(self.rows))])
         self.evaluations = self.jacobians = 0
-        self._woken = False
+        self._crossed = False
         self._first_pull = self._pull(self.start[: len(self.awake)])
         shortest = self._first_step(self.start, self._first_pull)
         # Where nothing that is awake moves, all else moves evenly until the next one wakes.
@@ -252,6 +254,10 @@ class Epoch:
             atol=atol,
             jac=self.jacobian,
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Curves travel between processes; the integrator, which holds functions, is done.
+        return {**self.__dict__, "_solver": None}
 
     # --- the field -----------------------------------------------------------------------------
 
@@ -307,7 +313,6 @@ class Epoch:
     def advance(self) -> tuple[float, float] | None:
         """One step: from which local time to which; None where there is none."""
         if self._solver is None:
-            self._woken = True
             self.length = self.horizon
             return 0.0, self.horizon
         begin, before = float(self._solver.t), self._solver.nfev
@@ -320,48 +325,42 @@ class Epoch:
             return None
         self._dense = self._solver.dense_output()
         self.length = last - begin
-        woken = self._wakes(begin, last)
-        if woken is not None:
-            self._woken = True
-            last, self.length = woken, woken - begin
-        return begin, last
+        crossing = self._crossing(begin, last)
+        if crossing is not None:
+            self._crossed, last = True, crossing
+            self.length = last - begin
+        return (begin, last) if last > begin else None
 
     def _sleeping(self, local: float) -> FloatArray:
         """The nearer slacks of those asleep."""
         moved = self._unknowns(local)[len(self.awake) :] @ self.rows[:, self.asleep]
         return np.asarray(np.minimum(self.p[self.asleep] - moved, self.q[self.asleep] + moved))
 
-    def _wakes(self, begin: float, last: float) -> float | None:
-        """When the first of the sleeping ones came to the threshold, if one went beyond it."""
-        threshold = self.coordinates.threshold
-        beyond = np.flatnonzero(self._sleeping(last) < 0.5 * threshold)
-        if not beyond.size:
-            return None
+    def _crossing(self, begin: float, last: float) -> float | None:
+        """When the first of the sleeping ones woke, or had a tenth left, if one did."""
+        beyond = np.flatnonzero(self._sleeping(last) < self._levels)
 
         def left(local: float, which: int) -> float:
-            return float(self._sleeping(local)[which]) - threshold
+            return float(self._sleeping(local)[which] - self._levels[which])
 
         times = [
             brentq(left, begin, last, args=(int(which),), xtol=4.0 * EPS * last)
             for which in beyond
             if left(begin, int(which)) > 0.0
         ]
-        return min(times) if times and min(times) > begin else None
+        return min(times, default=None)
 
-    def is_over(self, begin: float, last: float) -> bool:
+    def is_over(self, last: float) -> bool:
         """Whether another epoch has to begin at the end of this step."""
-        if self._solver is None or self._woken or self._solver.status != "running":
+        if self._solver is None or self._crossed or self._solver.status != "running":
             return True
         unknowns = self._unknowns(last)
         pull = self._pull(unknowns[: len(self.awake)])
-        if self._first_step(unknowns, pull) == np.inf or last > _STEPS_TOLD_APART * self.length:
-            return True
-        base = np.minimum(self.p[self.asleep], self.q[self.asleep])
-        with np.errstate(invalid="ignore"):
-            return bool(np.any(self._sleeping(last) < _LEFT * base))
+        at_rest = self._first_step(unknowns, pull) == np.inf
+        return at_rest or last > _STEPS_TOLD_APART * self.length
 
     def _unknowns(self, local: float) -> FloatArray:
-        if self._solver is None:
+        if self.is_even:
             slacks = self.start[: len(self.awake)]
             return np.concatenate([slacks, self._first_pull * local])
         return np.asarray(self._dense(local))
@@ -389,7 +388,7 @@ class _Piece(DenseOutput):
     def __init__(self, epoch: Epoch, begin: float, last: float, reading: float) -> None:
         super().__init__(reading, reading + 1.0)
         self._epoch, self._begin, self._length = epoch, begin, last - begin
-        self._inner: Any = None if epoch._solver is None else epoch._dense
+        self._inner: Any = None if epoch.is_even else epoch._dense
 
     def _call_impl(self, t: FloatArray) -> FloatArray:
         if t.ndim == 0:
