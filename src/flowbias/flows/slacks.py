@@ -22,7 +22,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-from scipy.integrate import LSODA, DenseOutput, OdeSolver
+from scipy.integrate import LSODA, DenseOutput, OdeSolver, Radau
 from scipy.optimize import brentq
 
 from flowbias._typing import FloatArray
@@ -47,7 +47,10 @@ _AT_REST = 1e-12
 # Share of a slack, as long as its velocity is no rounding, that the first step of an epoch takes.
 _FIRST = 0.1
 _RETRIES, _SHORTER = 12, 0.1
-# Predictor, relative to the start's and to what the data ask for, that no flow visits.
+# Steps of one epoch after which the next begins with implicit ones: where coordinates fall asleep
+# again, like a power of time, LSODA may go on in steps as short as what is at rest by then allows.
+_PATIENCE = 400
+# Predictor, relative to the start's and to the shortest that fits, that no flow visits.
 _BEYOND = 1e3
 
 
@@ -89,12 +92,10 @@ class SlackCoordinates(Coordinates):
         asleep = np.log(_ASLEEP * _typical(fit))
         self.threshold = float(np.exp(-asleep / self.exponent - self.unit))
         #: slack of a predictor far above all that the flow visits
-        largest = np.log(_BEYOND) + np.log(max(_typical(fit), float(self._largest_start())))
-        self.least = float(np.exp(-largest / self.exponent - self.unit))
+        shortest = float(np.linalg.norm(np.linalg.lstsq(fit.rows, fit.target)[0]))
+        largest = _BEYOND * (shortest + float(np.abs(self.predictor(self.start)).max()))
+        self.least = float(np.exp(-np.log(largest or 1.0) / self.exponent - self.unit))
         self.clock = StepClock()
-
-    def _largest_start(self) -> float:
-        return float(np.abs(self.predictor(self.start)).max())
 
     def sizes(self, slacks: FloatArray) -> FloatArray:
         """p^-k."""
@@ -179,13 +180,15 @@ class SlackSolver:
         self.length, self.rtol = length, rtol
         self.status, self.nfev, self.njev = "running", 0, 0
         self._epoch: Epoch | None = None
+        self._is_stiff = False
         self._piece: DenseOutput | None = None
 
     def step(self) -> str | None:
         for _ in range(_RETRIES):
             if self._epoch is None:
                 left = self.end - self.coordinates.clock.end
-                self._epoch = Epoch(self.coordinates, self.y, left, self.length, self.rtol)
+                kind = Radau if self._is_stiff else LSODA
+                self._epoch = Epoch(self.coordinates, self.y, left, self.length, self.rtol, kind)
             epoch = self._epoch
             found = epoch.advance()
             self.nfev, self.njev = self.nfev + epoch.evaluations, self.njev + epoch.jacobians
@@ -197,7 +200,7 @@ class SlackSolver:
             self.t, self.y, self.length = self.t + 1.0, epoch.state(last), epoch.length
             self.coordinates.clock.tick(last - begin)
             if epoch.is_over(last):
-                self._epoch = None
+                self._epoch, self._is_stiff = None, epoch.steps >= _PATIENCE
             if self.coordinates.clock.end >= self.end:
                 self.status = "finished"
             return None
@@ -218,8 +221,9 @@ class Epoch:
         left: float,
         length: float,
         rtol: float,
+        kind: type[LSODA | Radau],
     ) -> None:
-        self.coordinates, self.rows = coordinates, coordinates.fit.rows
+        self.coordinates, self.rows, self.steps = coordinates, coordinates.fit.rows, 0
         self.p, self.q, self.nu = coordinates.parts(state)
         self.side = np.where(self.p <= self.q, 1.0, -1.0)
         nearer, self.total = np.minimum(self.p, self.q), self.p + self.q
@@ -238,22 +242,14 @@ class Epoch:
         self.is_even = shortest == np.inf
         self.horizon = min(self._horizon(), left)
         self.length = min(length, shortest, self.horizon)
-        self._solver = None if self.is_even else self._integrator(rtol)
+        self._solver = None if self.is_even else self._integrator(kind, rtol)
 
-    def _integrator(self, rtol: float) -> LSODA:
+    def _integrator(self, kind: type[LSODA | Radau], rtol: float) -> OdeSolver:
         widest = float(self.coordinates.fit.column_lengths.max())
         atol = np.zeros(len(self.start))
         atol[len(self.awake) :] = rtol * self.coordinates.threshold / widest
-        return LSODA(
-            self.velocity,
-            0.0,
-            self.start,
-            self.horizon,
-            first_step=self.length,
-            rtol=rtol,
-            atol=atol,
-            jac=self.jacobian,
-        )
+        options: dict[str, Any] = {"first_step": self.length, "rtol": rtol, "atol": atol}
+        return kind(self.velocity, 0.0, self.start, self.horizon, jac=self.jacobian, **options)
 
     def __getstate__(self) -> dict[str, Any]:
         # Curves travel between processes; the integrator, which holds functions, is done.
@@ -315,6 +311,7 @@ class Epoch:
         if self._solver is None:
             self.length = self.horizon
             return 0.0, self.horizon
+        self.steps += 1
         begin, before = float(self._solver.t), self._solver.nfev
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="lsoda:")
@@ -357,7 +354,8 @@ class Epoch:
         unknowns = self._unknowns(last)
         pull = self._pull(unknowns[: len(self.awake)])
         at_rest = self._first_step(unknowns, pull) == np.inf
-        return at_rest or last > _STEPS_TOLD_APART * self.length
+        too_long = last > _STEPS_TOLD_APART * self.length
+        return at_rest or too_long or self.steps == _PATIENCE
 
     def _unknowns(self, local: float) -> FloatArray:
         if self.is_even:
