@@ -26,7 +26,7 @@ _TIGHTER, TIGHTEST = 1e-2, 1e-13
 # they have stopped may still be called one that has ended.
 _FEW, _STILL_A_FIT = 10.0, 1e-4
 # Internal times end here, far beyond rest and before overflow.
-_FOREVER = 1e300
+FOREVER = 1e300
 
 
 class Judge(Protocol):
@@ -58,7 +58,7 @@ class FlowJourney:
         self.first_step = float(np.sqrt(rtol)) * duration
         self.residual = None if times is not None else residual
         last = np.inf if times is None else times[-1] * coordinates.time_rate
-        self.end = float(min(last, _FOREVER))
+        self.end = float(min(last, FOREVER))
 
     def depart(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
         step = min(first_step, self.end - time)

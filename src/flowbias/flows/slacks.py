@@ -13,7 +13,7 @@ followed here, each to its own digits, on a clock that is set to 0 again and aga
   where the time since it began is so long that its digits would tell steps apart no more.
 
 Internal time counts steps. What they last is summed in two doubles, of which `Trajectory.t` shows
-the first: jumps that take less time than its rounding happen at one t.  [docs/theory/stages.md]
+the first: jumps that take less time than its rounding happen at one t.  [docs/solver.md]
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from flowbias._typing import FloatArray
 from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.dual import HasClock, mirror_time_rate
 from flowbias.flows.fit import Fit
+from flowbias.flows.journey import FOREVER
 from flowbias.flows.step_clock import StepClock
 from flowbias.models._base import Parameters
 
@@ -118,7 +119,7 @@ class SlackCoordinates(Coordinates):
         model: Any = self.model
         p, q, _ = self.parts(state)
         start = model.parameters(np.zeros(self.d))
-        up, down = (self.sizes(slacks) ** (1.0 / self.depth) for slacks in (p, q))
+        up, down = (np.exp(-(self.unit + np.log(slack)) / (self.depth - 2.0)) for slack in (p, q))
         # At odd depth a pair of negative weights trades places.
         swapped = (self.depth % 2.0 == 1.0) & ((start[0] < 0.0) | (start[1] < 0.0))
         sizes = np.where(swapped, down, up), np.where(swapped, up, down)
@@ -201,9 +202,13 @@ class SlackSolver:
             self.coordinates.clock.tick(last - begin)
             if epoch.is_over(last):
                 self._epoch, self._is_stiff = None, epoch.steps >= _PATIENCE
-            if self.coordinates.clock.end >= self.end:
+            if self.coordinates.clock.end < self.end:
+                return None
+            if self.end < FOREVER:
                 self.status = "finished"
-            return None
+                return None
+            self.status = "failed"
+            return "what is left of the velocity is rounding, next to rows in larger units"
         self.status = "failed"
         return "the step is below the spacing of numbers at that time"
 
@@ -314,7 +319,7 @@ class Epoch:
         self.steps += 1
         begin, before = float(self._solver.t), self._solver.nfev
         with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="lsoda:")
+            warnings.filterwarnings("ignore", message="lsoda:|Diagonal number")
             self._solver.step()
         self.evaluations = self._solver.nfev - before
         last = float(self._solver.t)
