@@ -23,6 +23,18 @@ class Coordinates(ABC):
     start: FloatArray
     time_rate: float
 
+    def times(self, readings: FloatArray) -> FloatArray:
+        """t at internal times."""
+        return readings / self.time_rate
+
+    def readings(self, times: FloatArray) -> FloatArray:
+        """Internal times at t."""
+        return times * self.time_rate
+
+    def durations(self, readings: FloatArray) -> FloatArray:
+        """t from each internal time of a curve to the next, the first from 0 on."""
+        return np.diff(readings, prepend=0.0) / self.time_rate
+
     @abstractmethod
     def natural_scales(self) -> tuple[float, float]:
         """Size of the state and length of internal time at which something happens."""
@@ -50,6 +62,10 @@ class Coordinates(ABC):
     def dual(self, states: FloatArray) -> FloatArray | None:
         """nu with grad Q(w) = shift + X^T nu; None for coordinates that do not know it."""
         return None
+
+    def ahead(self, state: FloatArray) -> FloatArray:
+        """What else than residuals falls while a flow gets on."""
+        return np.zeros(0)
 
     def rounding(self, state: FloatArray) -> FloatArray:
         """How much of the misfit, row by row, the rounding of the state alone may cause."""

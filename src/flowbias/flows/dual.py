@@ -38,19 +38,24 @@ class HasClock(HasPotential, Protocol):
     def mirror_rate(self) -> float: ...
 
 
+def mirror_time_rate(model: HasClock, c: float) -> float:
+    """g c: how much faster than t the dual's time runs."""
+    rate = float(model.mirror_rate) * c
+    if not 0.0 < rate < np.inf:
+        raise InputError(
+            f"scale: must give times within the double range, got a mirror rate of {rate:g}. "
+            "Take limit(model, X, y), which needs no time, or a scale nearer to 1."
+        )
+    return rate
+
+
 class DualCoordinates(Coordinates):
     """nu, counted from the start, on the time tau = g c t."""
 
     name = "dual"
 
     def __init__(self, model: HasClock, fit: Fit, c: float) -> None:
-        rate = float(model.mirror_rate) * c
-        if not 0.0 < rate < np.inf:
-            raise InputError(
-                f"scale: must give times within the double range, got a mirror rate of {rate:g}. "
-                "Take limit(model, X, y), which needs no time, or a scale nearer to 1."
-            )
-        self.model, self.fit, self.time_rate = model, fit, rate
+        self.model, self.fit, self.time_rate = model, fit, mirror_time_rate(model, c)
         self.potential = model.potential
         d = fit.rows.shape[1]
         self.shift = np.broadcast_to(np.asarray(model.shift, dtype=np.float64), (d,))

@@ -23,6 +23,7 @@ from flowbias.flows.loss import loss_constant
 from flowbias.flows.march import march
 from flowbias.flows.neuron import NeuronCoordinates
 from flowbias.flows.parameter import ParameterCoordinates, ParameterLayout
+from flowbias.flows.slacks import SlackCoordinates, needs_slacks
 from flowbias.flows.trajectory import FlowStats, Trajectory
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
@@ -42,12 +43,19 @@ class Route:
     rtol_to_limit: float  # local error per step on the way to the limit, relative to `residual`
 
 
+def dual_coordinates(model: Any, fit: Fit, c: float) -> Coordinates:
+    """nu, or where its digits are too few for a deep network from a tiny start, slacks."""
+    if Provides.POWER_DUAL in model.potential.provides and needs_slacks(model, fit):
+        return SlackCoordinates(model, fit, c)
+    return DualCoordinates(model, fit, c)
+
+
 #: Fewest unknowns first. On the way to the limit errors die out in the dual, whose flow contracts
 #: and whose steps are implicit: what one step adds only has to stay below the residual asked for.
 #: Explicit steps keep the residual at about 100 rtol.
 ROUTES = (
     Route(NeuronCoordinates.name, frozenset({Provides.NEURON}), NeuronCoordinates, 1e-3),
-    Route(DualCoordinates.name, frozenset({Provides.POTENTIAL}), DualCoordinates, 0.1),
+    Route(DualCoordinates.name, frozenset({Provides.POTENTIAL}), dual_coordinates, 0.1),
     Route(ParameterCoordinates.name, frozenset({Provides.PARAMETERS}), ParameterCoordinates, 1e-3),
 )
 

@@ -26,7 +26,7 @@ _TIGHTER, TIGHTEST = 1e-2, 1e-13
 # they have stopped may still be called one that has ended.
 _FEW, _STILL_A_FIT = 10.0, 1e-4
 # Internal times end here, far beyond rest and before overflow.
-_FOREVER = 1e300
+FOREVER = 1e300
 
 
 class Judge(Protocol):
@@ -58,7 +58,7 @@ class FlowJourney:
         self.first_step = float(np.sqrt(rtol)) * duration
         self.residual = None if times is not None else residual
         last = np.inf if times is None else times[-1] * coordinates.time_rate
-        self.end = float(min(last, _FOREVER))
+        self.end = float(min(last, FOREVER))
 
     def depart(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
         step = min(first_step, self.end - time)
@@ -86,7 +86,8 @@ class FlowJourney:
             is_done = quality.residual <= asked and quality.within(asked)
         # Of what is as small as asked for, no rise is a fault and no fall a progress.
         misfit = max(quality.misfit, asked * self.fit.size)
-        residuals = np.maximum(np.append(quality.shares, quality.residual), asked)
+        left = np.append(quality.shares, quality.residual)
+        residuals = np.append(np.maximum(left, asked), self.coordinates.ahead(state))
         return Progress(misfit, residuals, is_done, quality.is_settled, is_close)
 
     def status(self, curve: Curve) -> FlowStatus:
@@ -102,11 +103,11 @@ def sampled(
 ) -> tuple[FloatArray, FloatArray]:
     """Times and states to return: all steps, or those asked for as far as they were reached."""
     if times is None:
-        return np.array(curve.times) / coordinates.time_rate, np.array(curve.states)
+        return coordinates.times(np.array(curve.times)), np.array(curve.states)
     if curve.failure is not None:
-        end = curve.end / coordinates.time_rate
+        end = float(coordinates.times(np.array([curve.end]))[0])
         times = np.append(times[times < end], end)
-    return times, curve(times * coordinates.time_rate)
+    return times, curve(coordinates.readings(times))
 
 
 @dataclass(frozen=True)

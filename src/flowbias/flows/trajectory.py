@@ -115,7 +115,27 @@ class Trajectory:
     @property
     def t_end(self) -> float:
         """How far the flow was followed; infinite where it has come to rest."""
-        return np.inf if self._curve.settled else self._curve.end / self._coordinates.time_rate
+        if self._curve.settled:
+            return np.inf
+        return float(self._coordinates.times(np.array([self._curve.end]))[0])
+
+    @cached_property
+    def elapsed(self) -> FloatArray:
+        """Time since the t before, the first since 0; where t is rounded, what it no longer tells.
+
+        Deep networks from tiny starts wake after t = scale^(2 - depth) and then move within a time
+        of about 1: their t repeats there, and `at(t)` is what comes after the jump.
+        """
+        readings = self._readings
+        if readings is None:
+            return np.diff(self.t, prepend=0.0)
+        return self._coordinates.durations(readings)
+
+    @property
+    def _readings(self) -> FloatArray | None:
+        """Internal times of the states; None where they were asked for by t."""
+        readings = np.array(self._curve.times)
+        return readings if len(readings) == len(self.t) else None
 
     def at(self, t: ArrayLike) -> FloatArray:
         """The predictor at any time up to t_end: (d,) for one time, else one row per time."""
@@ -188,7 +208,7 @@ class Trajectory:
                 f"t: must lie in [0, {self.t_end:.6g}], got {bad[0]:.6g}. "
                 "Call flow(..., t=[...]) with a later last time."
             )
-        return self._curve(times * self._coordinates.time_rate)
+        return self._curve(self._coordinates.readings(times))
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """Coefficients and loss over time; on `ax` the coefficients alone."""

@@ -12,6 +12,7 @@ from flowbias._drawing import picture
 from flowbias._html import facts
 from flowbias._measures import Measure, Measured
 from flowbias._typing import FloatArray
+from flowbias.certificates.certificate import Certificate
 from flowbias.matrix_problems._shown import matrix_facts, matrix_panels
 from flowbias.solution import SolveError, Stats, Status
 
@@ -31,21 +32,27 @@ class FitCertificate(Measured):
                  what the digits of M leave undecided
     feasibility  the same relative to its terms, ||reachable|| + ||measure|| ||M||_F
     error        estimate of ||M - limit||_F; exact routes: a few roundings of the terms of M
+    minimizer    where all that moves is one neuron: the certificate of its limit as the minimizer
+                 of its potential, whose error bound is then the error
     """
 
     residual: float
     feasibility: float
     error: float
     allowed: float
+    minimizer: Certificate | None = None
 
     @property
     def measures(self) -> tuple[Measure, ...]:
-        """The residual is judged; the others are only known."""
-        return (
+        """The residual is judged, and what there is of a minimizer; the others are only known."""
+        fit = (
             Measure("residual", self.residual, self.allowed),
             Measure("feasibility", self.feasibility),
-            Measure("error, estimated", self.error),
         )
+        if self.minimizer is None:
+            return (*fit, Measure("error, estimated", self.error))
+        # Feasibility is that of the fit.
+        return (*fit, *self.minimizer.measures[1:])
 
 
 @dataclass(frozen=True, eq=False)

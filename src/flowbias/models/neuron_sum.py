@@ -105,11 +105,7 @@ class NeuronSum(Model):
         if len(values) > 1 and values[1] > ROUNDING * values[0]:
             return None
         u = left[:, 0] if self.a @ left[:, 0] >= 0.0 else -left[:, 0]
-        b, w = float(u @ self.a), u @ self.W
-        length = extended.length(w)
-        if abs(b - length) <= ROUNDING * length:
-            return BalancedNeuron(b, w * (b / length))
-        return Neuron(b, w)
+        return one_neuron(float(u @ self.a), u @ self.W)
 
     @cached_property
     def network(self) -> LinearNet:
@@ -138,6 +134,14 @@ class NeuronSum(Model):
             kind += ", all copies of one"
         neurons, d = self.W.shape
         return f"NeuronSum(neurons={neurons}, d={d}, {kind})"
+
+
+def one_neuron(a: float, w: FloatArray) -> Neuron:
+    """The neuron (a, w), balanced where |a| = ||w|| up to rounding."""
+    size, length = abs(a), extended.length(w)
+    if abs(size - length) <= ROUNDING * length:
+        return BalancedNeuron(a, w * (size / length))
+    return Neuron(a, w)
 
 
 def _check_size(a: FloatArray, W: FloatArray) -> None:

@@ -22,7 +22,7 @@ from flowbias.flows.leaky_neuron.convergence import (
 from flowbias.flows.leaky_neuron.follow import ActivatedNeuron, follow_leaky, start_of
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.trajectory import FlowStatus
-from flowbias.limits.neurons.leaky import AGREEMENT, leaky_limit
+from flowbias.limits.neurons.leaky import leaky_limit
 from flowbias.limits.neurons.leaky_kkt import clarke_kkt
 from flowbias.problem import InputError, Regression
 from flowbias.theory.arguments import checked
@@ -39,6 +39,8 @@ DRIFT = 1e3 * RTOL
 DRIFT_ORIGIN = "flow at rtol 1e-12: up to a thousand local errors"
 # At the end what is left of the residual adds to them, through the multipliers by up to 1e2.
 END = 1e2 * RESIDUAL
+# The distance to a limit once more by its conditioning, by up to 10.
+AGREEMENT = 10.0 * END
 END_ORIGIN = "flow at rtol 1e-12 to a relative residual of 1e-9, magnified by up to 1e2"
 
 

@@ -5,7 +5,8 @@ With lo = min(1, slope), sigma the least nonzero singular value of X and r the r
 rows of X are independent. So the loss falls exponentially as long as |a| stays away from 0:
 
 * a^2 >= a(0)^2 - ||P_row w(0)||^2 =: m, since the part of w outside the row space rests;
-* once ||r|| < ||y||, the loss is below that of a = 0, and a can never vanish again.
+* once ||r|| < ||y||, the loss is below that of a = 0, and a can never vanish again;
+* from a(0) = 0 that is at once, unless <sigma(X w), y> = 0, with the sign of the latter.
 
 Where y = 0, (a^2)' = -2 ||r||^2 makes ||r||^2 integrable, and as it never rises it goes to 0: for
 all rows and all starts, with a of its own sign or, where m <= 0, tending to 0.
@@ -20,9 +21,12 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.flows.leaky_neuron.field import LeakyStart, activation
+from flowbias.limits.neurons.sign import ALONG, AT_START, is_below_zero
 
 # z counts as inside the range of X where the part outside is below this share of it.
 _IN_RANGE = 1e-10
+# What the flow's own error may be of ||y||.
+_ERROR = 1e-9
 
 
 def least_outer_square(start: LeakyStart) -> float:
@@ -69,11 +73,16 @@ def settled_sign(start: LeakyStart, state: FloatArray) -> float | None:
         return float(np.sign(start.a)) or 1.0  # a = 0 rests, and either branch says so
     if keeps_outer_weight(start):
         return float(np.sign(start.a))
-    misfit = float(np.linalg.norm(_residuals(start, state)))
-    # A billionth of ||y||: what the flow's own error may be.
-    if misfit < float(np.linalg.norm(start.y)) * (1.0 - 1e-9):
-        return float(np.sign(state[0]))
-    return None
+    outer, fitted = float(state[0]), activation(start.sums(state), start.slope)
+    # Where a = 0 it leaves with the sign of <sigma(X w), y>, if it leaves.
+    sign = float(np.sign(outer or fitted @ start.y))
+    if np.array_equal(state, start.state):
+        return sign if is_below_zero(sign, outer, fitted, start.y, AT_START) else None
+    # Next to a saddle all that is left of a and of the outputs may be the flow's own error.
+    misfit, target = np.linalg.norm(outer * fitted - start.y), np.linalg.norm(start.y)
+    if not is_below_zero(sign, outer, fitted, start.y, ALONG) or misfit > (1.0 - _ERROR) * target:
+        return None
+    return sign
 
 
 def is_sure_to_fit(start: LeakyStart, state: FloatArray) -> bool:

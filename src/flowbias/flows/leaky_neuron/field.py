@@ -90,7 +90,9 @@ class LeakyStart:
 
     @property
     def has_independent_rows(self) -> bool:
-        return len(self.singular_values) == len(self.y)
+        """Whether rows are, but for those of zeros that ask for nothing."""
+        seen = row_lengths(self.X) > 0.0
+        return len(self.singular_values) == int(seen.sum()) and not self.y[~seen].any()
 
     @cached_property
     def misfit_scale(self) -> float:

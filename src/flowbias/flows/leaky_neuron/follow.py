@@ -10,6 +10,8 @@ the proof, means this one.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,17 +59,22 @@ def follow_leaky(model: ActivatedNeuron, X: Any, y: Any, request: FlowRequest) -
 
 
 def followed(
-    model: ActivatedNeuron, problem: Regression, request: FlowRequest, max_steps: int
+    model: ActivatedNeuron,
+    problem: Regression,
+    request: FlowRequest,
+    max_steps: int,
+    is_enough: Callable[[LeakyStart, FloatArray], bool] | None = None,
 ) -> LeakyTrajectory:
-    """`follow_leaky` on checked data, in at most so many steps."""
+    """`follow_leaky` on checked data, in at most so many steps or to a state that is enough."""
     begun = time.perf_counter()
     c = loss_constant(request.loss, len(problem.y))
     start = start_of(model, problem)
     times = request.times
+    goal = replace(_goal(start, request, c, max_steps), is_enough=is_enough)
     with threads_for(problem.X):
         # A step that is too long may overflow; it is then retried shorter.
         with np.errstate(over="ignore", invalid="ignore"):
-            curve = follow_patterns(start, _goal(start, request, c, max_steps))
+            curve = follow_patterns(start, goal)
         seconds = time.perf_counter() - begun
     at, states = _sampled(curve, times, c)
     return LeakyTrajectory(

@@ -8,6 +8,7 @@ the integrator sets out anew in the pattern that the flow goes on to.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -89,6 +90,8 @@ class Goal:
     rtol: float
     atol: float
     max_steps: int = MAX_STEPS
+    #: whether a state of the flow from a start says all that is asked for
+    is_enough: Callable[[LeakyStart, FloatArray], bool] | None = None
 
 
 def follow_patterns(start: LeakyStart, goal: Goal) -> LeakyCurve:
@@ -223,6 +226,8 @@ class _Walk:
         residual = float(np.hypot(self.misfit, self.start.lost)) / self.start.misfit_scale
         curve.settled = residual <= _SETTLED
         if curve.settled or (goal.residual is not None and residual <= goal.residual):
+            return True
+        if goal.is_enough is not None and goal.is_enough(self.start, curve.states[-1]):
             return True
         speed = np.inf if self.guaranteed else self._relative_speed(pattern)
         self.slowest = min(self.slowest, speed)

@@ -4,17 +4,15 @@
 
 [azulay2021, Theorem 4] has the conditions of first order; that the problem is convex, so that they
 give the global minimizer, is ours, like all else here (docs/theory/leaky_neuron.md). It holds for
-every flow that reaches zero loss, for the sign that a ends with. So the flow is followed to find
-that sign and to see it converge; then the minimizer has a closed form. With zhat the shortest
-solution of X v = z, N the part of w(0) outside the row space of X, m = delta + ||N||^2,
-
-    a^2 = m/2 + sqrt(m^2/4 + ||zhat||^2),    v = zhat + a N,    w = zhat/a + N.
+every flow that reaches zero loss, for the sign that a ends with. So all that has to be known of the
+flow is that sign, and that it fits in the end. Where the start proves both there is no flow to
+follow; else it is followed until a state does, and so are two more from starts moved by 1e-8 of
+their size to either side, which have to agree. Then the limit has the linear neuron's closed form.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,64 +20,23 @@ import numpy as np
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.flows.journey import FlowRequest
-from flowbias.flows.leaky_neuron.convergence import (
-    is_sure_to_fit,
-    least_outer_square,
-    settled_sign,
-    targets,
-)
+from flowbias.flows.leaky_neuron.convergence import is_sure_to_fit, settled_sign, targets
 from flowbias.flows.leaky_neuron.field import LeakyStart
 from flowbias.flows.leaky_neuron.follow import ActivatedNeuron, followed, start_of
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
+from flowbias.limits.neurons.parts import NeuronParts
+from flowbias.limits.neurons.sign import NUDGE
+from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problem import Regression, as_regression
 from flowbias.solution import Solution, Stats, Status
 
-# How far the flow is followed, in at most how many steps.
+# How far the flow is followed at most, in at most how many steps.
 _RESIDUAL, _STEPS = 1e-9, 5_000
-# Distance of the flow's end from the minimizer that its own error explains: some thousand local
-# errors and what is left of the path at that residual, magnified by up to 1e2.
-AGREEMENT = 1e-6
 
-
-@dataclass(frozen=True, eq=False)
-class ExactNeuron:
-    """A neuron at the end of its flow, and the certificate's ingredients.
-
-    grad q(a w) = 3/2 sign(a) w = shift + X^T dual
-    """
-
-    a: float
-    w: FloatArray
-    dual: FloatArray
-    shift: FloatArray
-
-    @property
-    def product(self) -> FloatArray:
-        """a w."""
-        return self.a * self.w
-
-
-def exact_neuron(start: LeakyStart, sign: float) -> ExactNeuron:
-    """The only neuron with an outer weight of this sign that fits and that the start's flow allows.
-
-    That is: zero loss, w - w(0) in the row space of X, and a^2 - ||w||^2 as at the start. Where it
-    has a = 0 (y = 0 and a start with m <= 0) many w do, and w is the one that the dual belongs to.
-    """
-    values, left = start.singular_values, start.rows / start.singular_values
-    shortest = left.T @ targets(sign, start.y, start.slope) / values
-    half, size = 0.5 * least_outer_square(start), float(np.linalg.norm(shortest))
-    radius = float(np.hypot(half, size))
-    # The sum without cancellation: (radius + half)(radius - half) = size^2.
-    square = radius + half if half >= 0.0 else size * size / (radius - half)
-    a = sign * float(np.sqrt(square))
-    moved = (shortest / a if a != 0.0 else 0.0 * shortest) - start.basis.T @ start.w
-    return ExactNeuron(
-        a=a,
-        w=start.w + start.basis @ moved,
-        dual=start.dual_of_data(1.5 * sign * (left @ (moved / values))),
-        shift=1.5 * sign * start.w,
-    )
+AT_ONCE = "closed form; the start proves the sign of a, and zero error"
+FOLLOWED = "closed form; the flow, followed until it proves the sign of a, and zero error"
+TOO_CLOSE = "from starts moved by 1e-8 of their size it ends elsewhere: too close to call"
 
 
 def leaky_limit(model: ActivatedNeuron, X: Any, y: Any, tol: float) -> Solution:
@@ -87,37 +44,79 @@ def leaky_limit(model: ActivatedNeuron, X: Any, y: Any, tol: float) -> Solution:
 
     Certified where the flow is proved to reach zero loss and the minimizer's certificate holds.
     Otherwise STALLED, with what the flow has reached; `route` then has the reason. `details` holds
-    a, the outer weight at the limit, and the flow's own end against it: flow_residual,
-    flow_distance (||a w - limit|| / ||limit||, or / ||a(0) w(0)|| if the limit is 0), switches, and
-    slides (1 or 0).
+    a, the outer weight at the limit; where a flow was followed, also flow_residual, its switches
+    and slides (1 or 0), all as far as it was.
     """
     problem = as_regression(X, y)
     start, begun = start_of(model, problem), time.perf_counter()
-    request = FlowRequest.of(None, "half", _RESIDUAL, None, None, None)
-    trajectory = followed(model, problem, request, _STEPS)
-    last = trajectory.last_state
-    sign = settled_sign(start, last)
-    if sign is None or not is_sure_to_fit(start, last):
-        return _stalled(start, trajectory, tol, begun)
-    exact = exact_neuron(start, sign)
-    certificate = _certificate(problem, start, sign, exact.product, exact.dual, tol)
-    distance = _distance(start, trajectory.w[-1], exact.product)
-    # A flow that has come to its end elsewhere is evidence against all of this.
-    agrees = not trajectory.status.ok or distance <= AGREEMENT + _unfinished(trajectory, start)
+    if is_sure_to_fit(start, start.state):
+        sign = settled_sign(start, start.state)
+        return _at_minimizer(start, problem, sign or 1.0, None, tol, begun)
+    trajectory = _until_sure(model, problem)
+    if not trajectory.is_sure_to_fit:
+        return _stalled(start, trajectory, trajectory.failure, tol, begun)
+    sign = settled_sign(start, trajectory.last_state)
+    if any(other != sign for other in _nearby_signs(start, problem)):
+        return _stalled(start, trajectory, TOO_CLOSE, tol, begun)
+    return _at_minimizer(start, problem, sign or 1.0, trajectory, tol, begun)
+
+
+def _until_sure(
+    model: ActivatedNeuron, problem: Regression, rtol: float | None = None
+) -> LeakyTrajectory:
+    request = FlowRequest.of(None, "half", _RESIDUAL, rtol, None, None)
+    return followed(model, problem, request, _STEPS, is_sure_to_fit)
+
+
+def _nearby_signs(start: LeakyStart, problem: Regression) -> list[float | None]:
+    """The signs that flows end with from outer weights next to the start's; None: no fit."""
+    size = max(abs(start.a), float(np.linalg.norm(start.basis.T @ start.w)))
+    nudged = (Neuron(start.a + share * size, start.w, start.slope) for share in (NUDGE, -NUDGE))
+    return [_sign_from(near, problem) for near in nudged]
+
+
+def _sign_from(model: ActivatedNeuron, problem: Regression) -> float | None:
+    # Steps need not be more accurate than the start is near, unless that leaves too much of an
+    # error in the residual for a proof.
+    for rtol in (0.1 * NUDGE, None):
+        trajectory = _until_sure(model, problem, rtol)
+        if trajectory.is_sure_to_fit:
+            return float(np.sign(trajectory.last_state[0]))
+    return None
+
+
+def _at_minimizer(
+    start: LeakyStart,
+    problem: Regression,
+    sign: float,
+    trajectory: LeakyTrajectory | None,
+    tol: float,
+    begun: float,
+) -> Solution:
+    """The closed form of the linear neuron on the branch of this sign."""
+    parts = NeuronParts.of(
+        start.a, start.w, Regression(problem.X, targets(sign, problem.y, start.slope))
+    )
+    w, dual = parts.limit(sign), parts.dual(sign)
+    steps = 0 if trajectory is None else trajectory.stats.steps
+    seconds = time.perf_counter() - begun
+    certificate = _certificate(problem, start, sign, w, dual, tol)
     return Solution(
-        w=exact.product,
-        dual=exact.dual,
-        status=Status.CERTIFIED if certificate.ok and agrees else Status.STALLED,
-        route="leaky neuron: flow for the sign, closed form for the limit",
+        w=w,
+        dual=dual,
+        status=Status.CERTIFIED if certificate.ok else Status.STALLED,
+        route=f"leaky neuron: {AT_ONCE if trajectory is None else FOLLOWED}",
         certificate=certificate,
-        stats=Stats(1, trajectory.stats.steps, time.perf_counter() - begun),
+        stats=Stats(parts.constraint.factorizations, steps, seconds),
         potential=NeuronPotential(start.delta),
-        shift=exact.shift,
-        details=_details(trajectory, exact.a) | {"flow_distance": distance},
+        shift=1.5 * sign * start.w,
+        details={"a": sign * parts.outer_weight} | _details(trajectory),
     )
 
 
-def _stalled(start: LeakyStart, trajectory: LeakyTrajectory, tol: float, begun: float) -> Solution:
+def _stalled(
+    start: LeakyStart, trajectory: LeakyTrajectory, reason: str | None, tol: float, begun: float
+) -> Solution:
     """What the flow has reached, where nothing shows that it fits in the end."""
     reached, sign = trajectory.last_state, float(np.sign(trajectory.a[-1]))
     moved = reached[1:] / start.singular_values
@@ -127,12 +126,12 @@ def _stalled(start: LeakyStart, trajectory: LeakyTrajectory, tol: float, begun: 
         w=w,
         dual=dual,
         status=Status.STALLED,
-        route=f"leaky neuron: {trajectory.failure or 'flow not proved to converge'}",
+        route=f"leaky neuron: {reason or 'flow not proved to converge'}",
         certificate=_certificate(trajectory.problem, start, sign, w, dual, tol),
         stats=Stats(1, trajectory.stats.steps, time.perf_counter() - begun),
         potential=NeuronPotential(start.delta),
         shift=1.5 * sign * start.w,
-        details=_details(trajectory, float(trajectory.a[-1])),
+        details={"a": float(trajectory.a[-1])} | _details(trajectory),
     )
 
 
@@ -144,34 +143,12 @@ def _certificate(
     return certify(problem.X, z, w, dual, potential, shift, tol=tol)
 
 
-def _details(trajectory: LeakyTrajectory, a: float) -> dict[str, float]:
+def _details(trajectory: LeakyTrajectory | None) -> dict[str, float]:
+    """What there is to say of a flow that was followed."""
+    if trajectory is None:
+        return {}
     return {
         "flow_residual": float(trajectory.residual[-1]),
         "switches": float(len(trajectory.switches)),
         "slides": float(trajectory.slides),
-        "a": a,
     }
-
-
-def _unfinished(trajectory: LeakyTrajectory, start: LeakyStart) -> float:
-    """What the residual left explains of the distance from a limit of 0: y = 0 and m <= 0.
-
-    There |a| ||P w|| lo sigma_k <= ||r|| and ||P w||^2 = a^2 - m: near m = 0 a residual tells of
-    a's square alone.
-    """
-    half = 0.5 * least_outer_square(start)
-    strength = min(1.0, start.slope) * float(start.singular_values[-1])
-    excess = float(trajectory.residual[-1]) * start.misfit_scale / strength
-    if start.y.any() or half > 0.0 or excess == 0.0:
-        return 0.0
-    outer = excess / float(np.sqrt(np.hypot(half, excess) - half))
-    return outer * float(np.linalg.norm(trajectory.inner[-1])) / _unit(start, 0.0 * start.w)
-
-
-def _distance(start: LeakyStart, reached: FloatArray, limit: FloatArray) -> float:
-    return float(np.linalg.norm(reached - limit)) / _unit(start, limit)
-
-
-def _unit(start: LeakyStart, limit: FloatArray) -> float:
-    """Size of the limit; where that is 0, of the predictor at the start."""
-    return float(np.linalg.norm(limit)) or abs(start.a) * float(np.linalg.norm(start.w)) or 1.0

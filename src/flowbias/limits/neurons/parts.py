@@ -23,6 +23,8 @@ from flowbias.problem import Constraint, InputError, Regression
 
 # Share of y above which a projection is never taken for rounding, however X is conditioned.
 _LARGEST_ROUNDING = 1e-10
+# Roundings of w, and of its projection, that k may be and be none.
+_FEW = 8.0
 
 
 def check_columns(per: str, wanted: int, problem: Regression) -> None:
@@ -109,6 +111,8 @@ class NeuronParts:
     @cached_property
     def resting(self) -> FloatArray:
         """k = w - P w, at all times."""
+        if len(self.constraint.rows) == self.w.size:
+            return np.zeros_like(self.w)  # the rows span everything: what is left is rounding
         rest = self.w - self.moving
         # Once more: w may be nearly all in the row space, and its rounding must not stay there.
         return rest - self.constraint.adjoint(self.solve(self.constraint.apply(rest)))
@@ -139,7 +143,15 @@ class NeuronParts:
 
     def limit(self, sign: float) -> FloatArray:
         """a w at the limit where a ends with that sign."""
+        if self.fit_length == 0.0 and self._rests_nothing:
+            return np.zeros_like(self.w)
         return self.fit + sign * self.outer_weight * self.resting
+
+    @property
+    def _rests_nothing(self) -> bool:
+        """Whether k is the rounding of w, which next to a fit of 0 would be all that is left."""
+        noise = _FEW * float(np.sqrt(self.w.size) * np.finfo(float).eps)
+        return extended.length(self.resting) <= noise * extended.length(self.w)
 
     def dual(self, sign: float) -> FloatArray:
         """nu with 3/2 sign w(inf) = 3/2 sign w(0) + X^T nu, that is grad q = shift + X^T nu."""

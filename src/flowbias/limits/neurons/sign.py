@@ -34,10 +34,10 @@ from flowbias.limits.neurons.parts import NeuronParts
 _POSITIVE = 1e-12
 # (*) must hold by this share of ||f|| ||y||: at the start, where only rounding blurs it, and
 # along the flow, where errors of some hundred steps at _RTOL do.
-_AT_START, _ALONG = 1e-12, 1e-6
+AT_START, ALONG = 1e-12, 1e-6
 _RTOL = 1e-9
 # A start that ends differently if moved by this share of its size is too close to call.
-_NUDGE = 1e-8
+NUDGE = 1e-8
 _MAX_STEPS = 50_000
 _FOREVER = 1e300
 
@@ -77,6 +77,13 @@ class Branch:
     steps: int = 0
 
 
+def is_below_zero(sign: float, a: float, f: FloatArray, target: FloatArray, margin: float) -> bool:
+    """(*), by that share of the size of its left side; at the limit it is by a half."""
+    left = sign * float(f @ target)
+    right = 0.5 * abs(a) * float(f @ f)
+    return left - right > margin * float(np.linalg.norm(f) * np.linalg.norm(target))
+
+
 def settle(parts: NeuronParts) -> Branch:
     """Which sign a has at the limit."""
     kept, inner = float(np.sign(parts.a)), extended.length(parts.moving)
@@ -90,7 +97,7 @@ def settle(parts: NeuronParts) -> Branch:
         is_moving = inner > _POSITIVE * extended.length(parts.w) and flow.slope() != 0.0
         reason = Reason.LEFT_ZERO if is_moving else Reason.SADDLE
         return Branch(float(np.sign(flow.slope())) if is_moving else 1.0, reason)
-    if flow.is_settled(flow.start, _AT_START):
+    if flow.is_settled(flow.start, AT_START):
         return Branch(kept, Reason.BELOW)
     if flow.is_trapped():
         return Branch(kept, Reason.TRAPPED)
@@ -99,7 +106,7 @@ def settle(parts: NeuronParts) -> Branch:
 
 def _followed(flow: InputFlow, kept: float) -> Branch:
     first, steps = flow.sign_at_the_end(flow.start, _RTOL)
-    nudged = [flow.nudged(share) for share in (_NUDGE, -_NUDGE)]
+    nudged = [flow.nudged(share) for share in (NUDGE, -NUDGE)]
     others = [flow.sign_at_the_end(start, 0.1 * _RTOL) for start in nudged]
     steps += sum(more for _, more in others)
     if first == 0.0 or any(sign != first for sign, _ in others):
@@ -141,11 +148,8 @@ class InputFlow:
         return slope if abs(slope) > rounding else 0.0
 
     def is_settled(self, state: FloatArray, margin: float) -> bool:
-        """(*), by that share of the size of its left side; at the limit it is by a half."""
-        a, f = state[0], state[1:]
-        left = float(np.sign(a)) * float(f @ self.target)
-        right = 0.5 * abs(float(a)) * float(f @ f)
-        return left - right > margin * float(np.linalg.norm(f) * np.linalg.norm(self.target))
+        a = float(state[0])
+        return is_below_zero(float(np.sign(a)), a, state[1:], self.target, margin)
 
     def is_trapped(self) -> bool:
         """One dimension, |a| = |P w|, a f against y: both fall to 0 and never get there."""
@@ -166,7 +170,7 @@ class InputFlow:
         atol = rtol * self._sizes()
         solver = LSODA(self.velocity, 0.0, start, _FOREVER, rtol=rtol, atol=atol, jac=self.jacobian)
         for step in range(_MAX_STEPS):
-            if self.is_settled(np.asarray(solver.y), _ALONG):
+            if self.is_settled(np.asarray(solver.y), ALONG):
                 return float(np.sign(solver.y[0])), step
             if not _advance(solver):
                 return 0.0, step

@@ -1,8 +1,9 @@
 """Limits of sums of linear neurons.
 
 Copies of one neuron, strictly balanced ones among them, have its closed form and its certificate
-[azulay2021, Proposition 1]. Other sums are two-layer linear networks of one output, and are
-integrated as such; what is exact all the same is the part outside the row space of X,
+[azulay2021, Proposition 1]; so have those that are copies as far as the data sees them. Other sums
+are two-layer linear networks of one output, and are integrated as such; what is exact all the same
+is the part outside the row space of X,
 
     P_null v(inf) = sum_i a_i(inf) P_null w_i(0),
 
@@ -62,7 +63,8 @@ def _integrated(model: NeuronSum, problem: Regression, tol: float) -> NeuronSumS
     found = lifted_limit(model.network, MatrixRegression(problem.X, problem.y[:, None]), tol)
     details = dict(found.details)
     spectrum = Spectrum.of(problem.X)
-    if len(model.a) * (1 + spectrum.rank) <= _FOLLOWED:
+    is_small = len(model.a) * (1 + spectrum.rank) <= _FOLLOWED
+    if is_small and found.certificate.minimizer is None:
         resting = spectrum.off_range(model.W.T)
         expected = resting @ _outer_weights(model, problem, spectrum)
         away = spectrum.off_range(found.M)[:, 0] - expected

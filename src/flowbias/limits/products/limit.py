@@ -6,7 +6,8 @@ for Y ~ X U V^T. What is conserved and zero error do not determine V(inf): many 
 known in closed form where the flow is in time, and not needed where U2 V^T stays zero (X of full
 column rank; starts with V U2^T = 0 and U1 U2^T = 0 [min2021, Proposition 10]), if the flow is known
 to converge [min2021, Theorem 3]. Measurements that are diagonal together have an exact
-limit at any width. These are certified. Everything else is integrated, and says so.
+limit at any width, and one hidden unit with one output is a neuron [azulay2021, Theorem 2]. These
+are certified. Everything else is integrated, and says so.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowbias._typing import FloatArray
+from flowbias.certificates.certificate import Certificate
 from flowbias.flows.integrate import flow
 from flowbias.flows.lifted import Setting, closed_form_of, rests_apart, setting_of
 from flowbias.limits.products.common_basis import common_basis
@@ -30,6 +32,7 @@ from flowbias.limits.products.fit import (
     rounding_of,
 )
 from flowbias.limits.products.integration import IntegratedWeights, integrated_weights
+from flowbias.limits.products.one_neuron import one_neuron_limit
 from flowbias.limits.products.stable_manifold import out_of_reach
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.lifted_solution import FitCertificate, LiftedSolution
@@ -67,6 +70,7 @@ class Ending:
     distance: float | None = None
     #: whether an error is left at the limit
     is_rest: bool = False
+    minimizer: Certificate | None = None
 
 
 def lifted_limit(model: LiftedModel, problem: MatrixProblem, tol: float) -> LiftedSolution:
@@ -89,7 +93,9 @@ def _solution(setting: Setting, ending: Ending, tol: float, seconds: float) -> L
     undecided = rounding_of(setting, M)
     if status is not Status.INTEGRATED:
         undecided = min(undecided, WORST_ROUNDING)
-    certificate = FitCertificate(residual, feasibility, ending.error, max(tol, undecided))
+    certificate = FitCertificate(
+        residual, feasibility, ending.error, max(tol, undecided), ending.minimizer
+    )
     is_end = ending.is_rest or certificate.ok
     if not (is_end and np.isfinite(M).all()):
         status = Status.STALLED
@@ -212,6 +218,18 @@ def _diagonal(setting: Setting, tol: float) -> Ending | None:
     )
 
 
+def _one_neuron(setting: Setting, tol: float) -> Ending | None:
+    found = one_neuron_limit(setting, tol)
+    if found is None:
+        return None
+    proof, error = found.solution.certificate, found.solution.certificate.error_bound
+    if not np.isfinite(error):
+        # At the kink of the potential, a predictor of 0: nothing but rounding is off.
+        error = _product_rounding(setting, setting.compression.weights)
+    route, steps = f"one neuron: {found.solution.route}", found.solution.stats.steps
+    return Ending(route, found.M, found.weights, error, steps=steps, minimizer=proof)
+
+
 def _stable_manifold(setting: Setting, tol: float) -> Ending | None:
     missed = out_of_reach(setting)
     if missed == 0.0:
@@ -286,6 +304,7 @@ def _limit_product(setting: Setting, weights: FloatArray) -> FloatArray:
 #: Cheapest first; each returns None where it does not apply.
 EXACT_ROUTES: tuple[Callable[[Setting, float], Ending | None], ...] = (
     _diagonal,
+    _one_neuron,
     _stable_manifold,
     _data_alone,
     _closed_form,

@@ -1,0 +1,404 @@
+"""The flow of deep networks from tiny starts: coordinates that sleep, and wake one by one.
+
+    w = p^-k - q^-k,    p = a+^(2-D) - z,   q = a-^(2-D) + z,   z = X^T nu,   dnu/dtau = y - X w
+
+with k = D/(D-2), tau = g c t. [woodworth2020, Theorem 3] From a start of scale a the slacks p and q
+fall from a^(2-D) to about 1 before their coordinate is seen, so that a state nu, or a time, that is
+known to 1e-16 of itself knows nothing of w once a^(D-2) is below that. So slacks are what is
+followed here, each to its own digits, on a clock that is set to 0 again and again:
+
+* asleep, a coordinate adds nothing to X w, and its slack moves by X^T of what nu has moved by;
+* awake, its smaller slack is an unknown of the integrator's, next to the n of nu since the epoch
+  began. An epoch ends where a coordinate wakes, where a slack has lost nine tenths of itself, and
+  where the time since it began is so long that its digits would tell steps apart no more.
+
+Internal time counts steps. What they last is summed in two doubles, of which `Trajectory.t` shows
+the first: jumps that take less time than its rounding happen at one t.  [docs/solver.md]
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.integrate import LSODA, DenseOutput, OdeSolver, Radau
+from scipy.optimize import brentq
+
+from flowbias._typing import FloatArray
+from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.dual import HasClock, mirror_time_rate
+from flowbias.flows.fit import Fit
+from flowbias.flows.journey import FOREVER
+from flowbias.flows.step_clock import StepClock
+from flowbias.models._base import Parameters
+
+EPS = float(np.finfo(float).eps)
+# Share of what the data ask for below which a coordinate sleeps: X w does not see it.
+_ASLEEP = 1e-15
+# Digits of the dual that must be left where slacks are what the data ask for: with fewer, slacks
+# are followed in place of it.
+_RESOLVED = 1e-12
+# What is left of a slack at the end of an epoch: one digit of it is lost, none of the next.
+_LEFT = 0.1
+# Longest time since an epoch began, in steps: their digits are ten below those of the time.
+_STEPS_TOLD_APART = 1e5
+# Speed relative to its terms at which what is awake has come to rest: some thousand roundings.
+_AT_REST = 1e-12
+# Share of a slack, as long as its velocity is no rounding, that the first step of an epoch takes.
+_FIRST = 0.1
+_RETRIES, _SHORTER = 12, 0.1
+# Steps of one epoch after which the next begins with implicit ones: where coordinates fall asleep
+# again, like a power of time, LSODA may go on in steps as short as what is at rest by then allows.
+_PATIENCE = 400
+# Predictor, relative to the start's and to the shortest that fits, that no flow visits.
+_BEYOND = 1e3
+
+
+def needs_slacks(model: Any, fit: Fit) -> bool:
+    """Whether a dual in doubles would not tell w: eps a^(2-D) beyond its slacks at the end."""
+    potential = model.potential
+    typical = _typical(fit)
+    logs = np.concatenate([np.ravel(potential.log_plus), np.ravel(potential.log_minus)])
+    logs = logs[np.isfinite(logs)]
+    if typical == 0.0 or not logs.size:
+        return False
+    widest = (2.0 - potential.depth) * float(logs.min())
+    return bool(widest + np.log(typical) / potential.exponent > np.log(_RESOLVED / EPS))
+
+
+def _typical(fit: Fit) -> float:
+    """A size of w that the data ask for."""
+    return fit.size / float(fit.column_lengths.max())
+
+
+class SlackCoordinates(Coordinates):
+    """p, q and nu, one after the other, in units of exp(log_unit) like all duals."""
+
+    name = "dual"
+
+    def __init__(self, model: HasClock, fit: Fit, c: float) -> None:
+        potential: Any = model.potential
+        self.model, self.fit, self.time_rate = model, fit, mirror_time_rate(model, c)
+        self.d, self.unit = fit.rows.shape[1], float(potential.log_unit)
+        self.depth, self.exponent = float(potential.depth), float(potential.exponent)
+        shift = np.broadcast_to(np.asarray(model.shift, dtype=np.float64), (self.d,))
+        with np.errstate(over="ignore"):
+            plus, minus = (
+                np.exp((2.0 - self.depth) * np.broadcast_to(log, (self.d,)) - self.unit)
+                for log in (potential.log_plus, potential.log_minus)
+            )
+        self.start = np.concatenate([plus - shift, minus + shift, np.zeros(len(fit.rows))])
+        #: slack above which a coordinate sleeps
+        asleep = np.log(_ASLEEP * _typical(fit))
+        self.threshold = float(np.exp(-asleep / self.exponent - self.unit))
+        #: slack of a predictor far above all that the flow visits
+        shortest = float(np.linalg.norm(np.linalg.lstsq(fit.rows, fit.target)[0]))
+        largest = _BEYOND * (shortest + float(np.abs(self.predictor(self.start)).max()))
+        self.least = float(np.exp(-np.log(largest or 1.0) / self.exponent - self.unit))
+        self.clock = StepClock()
+
+    def sizes(self, slacks: FloatArray) -> FloatArray:
+        """p^-k."""
+        with np.errstate(divide="ignore", over="ignore", under="ignore"):
+            return np.asarray(np.exp(-self.exponent * (self.unit + np.log(slacks))))
+
+    def parts(self, states: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """p, q and nu of one state, or of each row."""
+        d = self.d
+        return states[..., :d], states[..., d : 2 * d], states[..., 2 * d :]
+
+    def predictor(self, states: FloatArray) -> FloatArray:
+        p, q, _ = self.parts(states)
+        return np.asarray(self.sizes(p) - self.sizes(q))
+
+    def dual(self, states: FloatArray) -> FloatArray:
+        return self.fit.dual_of_data(self.parts(states)[2])
+
+    def parameters(self, state: FloatArray) -> Parameters:
+        model: Any = self.model
+        p, q, _ = self.parts(state)
+        start = model.parameters(np.zeros(self.d))
+        up, down = (np.exp(-(self.unit + np.log(slack)) / (self.depth - 2.0)) for slack in (p, q))
+        # At odd depth a pair of negative weights trades places.
+        swapped = (self.depth % 2.0 == 1.0) & ((start[0] < 0.0) | (start[1] < 0.0))
+        sizes = np.where(swapped, down, up), np.where(swapped, up, down)
+        weights: Parameters = type(start)(
+            *(np.copysign(s, w) for s, w in zip(sizes, start, strict=True))
+        )
+        return weights
+
+    def rounding(self, state: FloatArray) -> FloatArray:
+        rows, p, q = np.abs(self.fit.rows), *self.parts(state)[:2]
+        terms = self.exponent * (self.sizes(p) + self.sizes(q))
+        return np.asarray(sum(rows.shape) * EPS * (rows @ terms))
+
+    def ahead(self, state: FloatArray) -> FloatArray:
+        p, q, _ = self.parts(state)
+        return np.asarray(np.minimum(p, q) / self.threshold)
+
+    def natural_scales(self) -> tuple[float, float]:
+        return 1.0, 1.0
+
+    def times(self, readings: FloatArray) -> FloatArray:
+        return self.clock.times(readings) / self.time_rate
+
+    def readings(self, times: FloatArray) -> FloatArray:
+        return self.clock.readings(times * self.time_rate)
+
+    def durations(self, readings: FloatArray) -> FloatArray:
+        return self.clock.durations(readings) / self.time_rate
+
+    def solver(
+        self,
+        time: float,
+        state: FloatArray,
+        end: float,
+        first_step: float,
+        rtol: float,
+        atol: float,
+    ) -> OdeSolver:
+        self.clock.turn_back(time)
+        share = first_step if 0.0 < first_step < 1.0 else 1.0
+        solver: Any = SlackSolver(self, time, state, end, share * self.clock.last, rtol)
+        stepper: OdeSolver = solver
+        return stepper
+
+
+class SlackSolver:
+    """Steps of the flow of slacks, as the driver knows integrators; `end` is a time, not a step."""
+
+    def __init__(
+        self,
+        coordinates: SlackCoordinates,
+        reading: float,
+        state: FloatArray,
+        end: float,
+        length: float,
+        rtol: float,
+    ) -> None:
+        self.coordinates, self.t, self.y, self.end = coordinates, reading, state, end
+        self.length, self.rtol = length, rtol
+        self.status, self.nfev, self.njev = "running", 0, 0
+        self._epoch: Epoch | None = None
+        self._is_stiff = False
+        self._piece: DenseOutput | None = None
+
+    def step(self) -> str | None:
+        for _ in range(_RETRIES):
+            if self._epoch is None:
+                left = self.end - self.coordinates.clock.end
+                kind = Radau if self._is_stiff else LSODA
+                self._epoch = Epoch(self.coordinates, self.y, left, self.length, self.rtol, kind)
+            epoch = self._epoch
+            found = epoch.advance()
+            self.nfev, self.njev = self.nfev + epoch.evaluations, self.njev + epoch.jacobians
+            if found is None:  # no step is short enough for the digits of this epoch's time
+                self._epoch, self.length = None, _SHORTER * epoch.length
+                continue
+            begin, last = found
+            self._piece = _Piece(epoch, begin, last, self.t)
+            self.t, self.y, self.length = self.t + 1.0, epoch.state(last), epoch.length
+            self.coordinates.clock.tick(last - begin)
+            if epoch.is_over(last):
+                self._epoch, self._is_stiff = None, epoch.steps >= _PATIENCE
+            if self.coordinates.clock.end < self.end:
+                return None
+            if self.end < FOREVER:
+                self.status = "finished"
+                return None
+            self.status = "failed"
+            return "what is left of the velocity is rounding, next to rows in larger units"
+        self.status = "failed"
+        return "the step is below the spacing of numbers at that time"
+
+    def dense_output(self) -> DenseOutput | None:
+        return self._piece
+
+
+class Epoch:
+    """Some steps from one state on, in the slacks of those awake and in nu since it began."""
+
+    def __init__(
+        self,
+        coordinates: SlackCoordinates,
+        state: FloatArray,
+        left: float,
+        length: float,
+        rtol: float,
+        kind: type[LSODA | Radau],
+    ) -> None:
+        self.coordinates, self.rows, self.steps = coordinates, coordinates.fit.rows, 0
+        self.p, self.q, self.nu = coordinates.parts(state)
+        self.side = np.where(self.p <= self.q, 1.0, -1.0)
+        nearer, self.total = np.minimum(self.p, self.q), self.p + self.q
+        self.awake = np.flatnonzero(nearer <= 2.0 * coordinates.threshold)
+        self.asleep = np.flatnonzero(nearer > 2.0 * coordinates.threshold)
+        #: where a sleeping slack ends the epoch
+        self._levels = np.maximum(coordinates.threshold, _LEFT * nearer[self.asleep])
+        self._columns = self.rows[:, self.awake]
+        self._signs, self._total = self.side[self.awake], self.total[self.awake]
+        self.start = np.concatenate([nearer[self.awake], np.zeros(len(self.rows))])
+        self.evaluations = self.jacobians = 0
+        self._crossed = False
+        self._first_pull = self._pull(self.start[: len(self.awake)])
+        shortest = self._first_step(self.start, self._first_pull)
+        # Where nothing that is awake moves, all else moves evenly until the next one wakes.
+        self.is_even = shortest == np.inf
+        self.horizon = min(self._horizon(), left)
+        self.length = min(length, shortest, self.horizon)
+        self._solver = None if self.is_even else self._integrator(kind, rtol)
+
+    def _integrator(self, kind: type[LSODA | Radau], rtol: float) -> OdeSolver:
+        widest = float(self.coordinates.fit.column_lengths.max())
+        atol = np.zeros(len(self.start))
+        atol[len(self.awake) :] = rtol * self.coordinates.threshold / widest
+        options: dict[str, Any] = {"first_step": self.length, "rtol": rtol, "atol": atol}
+        return kind(self.velocity, 0.0, self.start, self.horizon, jac=self.jacobian, **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Curves travel between processes; the integrator, which holds functions, is done.
+        return {**self.__dict__, "_solver": None}
+
+    # --- the field -----------------------------------------------------------------------------
+
+    def _pull(self, slacks: FloatArray) -> FloatArray:
+        sizes = self.coordinates.sizes
+        w = self._signs * (sizes(slacks) - sizes(self._total - slacks))
+        return np.asarray(self.coordinates.fit.target - self._columns @ w)
+
+    def velocity(self, _: float, unknowns: FloatArray) -> FloatArray:
+        # Trial points beyond the end of a slack: far above anything the flow visits, a step that
+        # goes there fails and is retried shorter.
+        pull = self._pull(np.maximum(unknowns[: len(self.awake)], self.coordinates.least))
+        return np.concatenate([-self._signs * (pull @ self._columns), pull])
+
+    def jacobian(self, _: float, unknowns: FloatArray) -> FloatArray:
+        self.jacobians += 1
+        count = len(self.awake)
+        slacks, k = unknowns[:count], self.coordinates.exponent
+        other = self._total - slacks
+        sizes = self.coordinates.sizes
+        slope = -k * (sizes(slacks) / slacks + sizes(other) / other)
+        slope = np.where(slacks > self.coordinates.least, slope, 0.0)
+        matrix = np.zeros((len(unknowns), len(unknowns)))
+        moved = self._columns * (self._signs * slope)
+        matrix[count:, :count] = -moved
+        matrix[:count, :count] = self._signs[:, None] * (self._columns.T @ moved)
+        return matrix
+
+    # --- how far ---------------------------------------------------------------------------------
+
+    def _horizon(self) -> float:
+        """When, at this speed, the first of the sleeping ones wakes, or has a tenth left."""
+        drift = self._first_pull @ self.rows[:, self.asleep]
+        slacks = np.where(drift > 0.0, self.p[self.asleep], self.q[self.asleep])
+        way = slacks - self.coordinates.threshold
+        if not self.is_even:
+            way = np.minimum(way, (1.0 - _LEFT) * slacks)
+        with np.errstate(divide="ignore"):
+            times = way / np.abs(drift)
+        return float(np.min(times, initial=np.inf))
+
+    def _first_step(self, unknowns: FloatArray, pull: FloatArray) -> float:
+        """A part of what is awake, as long as it moves; inf where all of it is at rest."""
+        slacks = unknowns[: len(self.awake)]
+        sizes = self.coordinates.sizes(slacks)
+        terms = np.abs(self.coordinates.fit.target) + np.abs(self._columns) @ sizes
+        speed, unit = np.abs(pull @ self._columns), terms @ np.abs(self._columns)
+        moves = speed > _AT_REST * unit
+        return float(np.min(_FIRST * slacks[moves] / speed[moves], initial=np.inf))
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def advance(self) -> tuple[float, float] | None:
+        """One step: from which local time to which; None where there is none."""
+        if self._solver is None:
+            self.length = self.horizon
+            return 0.0, self.horizon
+        self.steps += 1
+        begin, before = float(self._solver.t), self._solver.nfev
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="lsoda:|Diagonal number")
+            self._solver.step()
+        self.evaluations = self._solver.nfev - before
+        last = float(self._solver.t)
+        if self._solver.status == "failed" or last == begin:
+            return None
+        self._dense = self._solver.dense_output()
+        self.length = last - begin
+        crossing = self._crossing(begin, last)
+        if crossing is not None:
+            self._crossed, last = True, crossing
+            self.length = last - begin
+        return (begin, last) if last > begin else None
+
+    def _sleeping(self, local: float) -> FloatArray:
+        """The nearer slacks of those asleep."""
+        moved = self._unknowns(local)[len(self.awake) :] @ self.rows[:, self.asleep]
+        return np.asarray(np.minimum(self.p[self.asleep] - moved, self.q[self.asleep] + moved))
+
+    def _crossing(self, begin: float, last: float) -> float | None:
+        """When the first of the sleeping ones woke, or had a tenth left, if one did."""
+        beyond = np.flatnonzero(self._sleeping(last) < self._levels)
+
+        def left(local: float, which: int) -> float:
+            return float(self._sleeping(local)[which] - self._levels[which])
+
+        times = [
+            brentq(left, begin, last, args=(int(which),), xtol=4.0 * EPS * last)
+            for which in beyond
+            if left(begin, int(which)) > 0.0
+        ]
+        return min(times, default=None)
+
+    def is_over(self, last: float) -> bool:
+        """Whether another epoch has to begin at the end of this step."""
+        if self._solver is None or self._crossed or self._solver.status != "running":
+            return True
+        unknowns = self._unknowns(last)
+        pull = self._pull(unknowns[: len(self.awake)])
+        at_rest = self._first_step(unknowns, pull) == np.inf
+        too_long = last > _STEPS_TOLD_APART * self.length
+        return at_rest or too_long or self.steps == _PATIENCE
+
+    def _unknowns(self, local: float) -> FloatArray:
+        if self.is_even:
+            slacks = self.start[: len(self.awake)]
+            return np.concatenate([slacks, self._first_pull * local])
+        return np.asarray(self._dense(local))
+
+    def state(self, local: float, unknowns: FloatArray | None = None) -> FloatArray:
+        """p, q and nu at a time since the epoch began."""
+        unknowns = self._unknowns(local) if unknowns is None else unknowns
+        slacks, risen = unknowns[: len(self.awake)], unknowns[len(self.awake) :]
+        moved = risen @ self.rows
+        # What wakes at the end of an even stretch is at the threshold, whatever rounding says.
+        least = self.coordinates.threshold if self.is_even else -np.inf
+        p, q = np.maximum(self.p - moved, least), np.maximum(self.q + moved, least)
+        up = self.awake[self._signs > 0.0]
+        down = self.awake[self._signs < 0.0]
+        p[up] = slacks[self._signs > 0.0]
+        q[up] = self.total[up] - p[up]
+        q[down] = slacks[self._signs < 0.0]
+        p[down] = self.total[down] - q[down]
+        return np.concatenate([p, q, self.nu + risen])
+
+
+class _Piece(DenseOutput):
+    """The states of one step, over its reading."""
+
+    def __init__(self, epoch: Epoch, begin: float, last: float, reading: float) -> None:
+        super().__init__(reading, reading + 1.0)
+        self._epoch, self._begin, self._length = epoch, begin, last - begin
+        self._inner: Any = None if epoch.is_even else epoch._dense
+
+    def _call_impl(self, t: FloatArray) -> FloatArray:
+        if t.ndim == 0:
+            return self._at(float(t))
+        return np.stack([self._at(float(reading)) for reading in t], axis=1)
+
+    def _at(self, reading: float) -> FloatArray:
+        local = self._begin + (reading - self.t_old) * self._length
+        inner = None if self._inner is None else np.asarray(self._inner(local))
+        return self._epoch.state(local, inner)
