@@ -113,6 +113,10 @@ class Potential(ConvexPotential):
         """Upper bound of w'(z+t)/w'(z) and of its inverse over |t| <= radius; inf where unknown."""
         return np.full(np.broadcast_shapes(np.shape(z), np.shape(radius)), np.inf)
 
+    def dual_unit(self, z: FloatArray) -> FloatArray:
+        """How far z can move before w'(z) changes about e-fold: no bound; inf where unknown."""
+        return np.full(np.shape(z), np.inf)
+
     def dual_map(self, d: int) -> DualMap | None:
         """w(z) of d coordinates in balls of the precision in force; None without a law."""
         return None
