@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from flowbias._typing import FloatArray
 from flowbias.derive.coordinate_flows import CoordinateFlows
 from flowbias.derive.parametrization import Parametrization
+from flowbias.derive.unit_time_flow import NoWarp, potential_along_predictor
 from flowbias.potentials import Potential
 from flowbias.problem import InputError
 
@@ -88,9 +89,8 @@ class SeparablePotential(Potential):
         return self._by_rows("z", z, lambda row: self.flows.at(row).unit)
 
     def along(self, dw: FloatArray, shares: FloatArray) -> FloatArray:
-        """Q(w(0) + share dw) for any shares; NaN outside."""
-        values = self.value_terms(self.model.initial + shares[:, None] * dw).sum(axis=1)
-        return np.asarray(np.where(np.isfinite(values), values, np.nan))
+        """Q(w(0) + share dw) for increasing shares in (0, 1], to drawing accuracy; NaN outside."""
+        return potential_along_predictor(self.model, NoWarp(), dw, shares)
 
     def _by_rows(
         self, name: str, given: FloatArray, of: Callable[[FloatArray], FloatArray]

@@ -34,7 +34,7 @@ NEARLY_SOLVED = 1e-7
 LAST_DIGITS = 1e-8
 # A dual that runs off: for so many steps a longer one promised less than the one before, and in the
 # end less than this share of what is missing. (From a small start it promises little, but more.)
-RUNS_OFF_STEPS, RUNS_OFF_SHARE = 4, 1e-3
+RUNS_OFF_STEPS, RUNS_OFF_SHARE = 2, 1e-3
 
 
 def runs_off(passed: list[tuple[float, float]]) -> bool:
