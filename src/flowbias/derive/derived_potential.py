@@ -53,6 +53,8 @@ class DerivedPotential(JointPotential):
     warp: Warp = field(default_factory=NoWarp)
     #: what is left to spend; points that were not reached for want of it count as outside
     evaluations: Evaluations = field(default_factory=Evaluations, repr=False)
+    #: where paths in the dual begin: any point will do, since Q depends on no path; None: the start
+    origin: State | None = field(default=None, repr=False)
     _states: OrderedDict[bytes, State] = field(default_factory=OrderedDict, repr=False)
     _inverses: OrderedDict[bytes, State] = field(default_factory=OrderedDict, repr=False)
 
@@ -102,7 +104,8 @@ class DerivedPotential(JointPotential):
         if key not in self._states:
             found = nowhere(self.model)
             if np.isfinite(z).all():
-                found = self._along_dual(start_of(self.model), z)
+                begin = self.origin or start_of(self.model)
+                found = self._along_dual(begin, z - begin.z)
             remember(self._states, key, found)
         return self._states[key]
 

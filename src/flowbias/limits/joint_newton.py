@@ -55,9 +55,10 @@ class JointNewton:
         self.gap = self.constraint.target - self.constraint.apply(self.w)
         self.residual = extended.length(self.gap) / self.size
 
-    def run(self) -> None:
-        """To the last digit of the potential, or to where no step helps."""
-        tol = max(RESIDUAL, 0.1 * self.potential.rounding)
+    def run(self, tol: float | None = None) -> None:
+        """To `tol`, the last digit of the potential unless given, or to where no step helps."""
+        if tol is None:
+            tol = max(RESIDUAL, 0.1 * self.potential.rounding)
         passed: list[tuple[float, float]] = []
         for _ in range(MAX_STEPS):
             passed.append((self.residual, self.ahead()))
