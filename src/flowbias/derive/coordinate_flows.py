@@ -91,6 +91,10 @@ class CoordinateFlows:
                 break
         return z
 
+    def block_sums(self, of_parameters: FloatArray) -> FloatArray:
+        """One number per parameter, summed over each coordinate's own."""
+        return _sums(self._field.blocks, of_parameters, self.d)
+
     def _one_step_to(self, z: FloatArray) -> Along:
         field = self._field
         begin, first = np.zeros(self.d), field.start()
@@ -154,7 +158,7 @@ class _Field:
         """d/dz of all unknowns."""
         d, p = self.model.d, self.model.p
         pull = self.model.pulled_back(unknowns[:p], np.ones(d))
-        slope = np.bincount(self.blocks, pull * pull, minlength=d)
+        slope = _sums(self.blocks, pull * pull, d)
         return np.concatenate([pull, slope, z * slope, unknowns[p : p + d]])
 
     def read(self, unknowns: FloatArray, rates: FloatArray) -> tuple[FloatArray, ...]:
@@ -262,6 +266,11 @@ class _Side:
             self._goes_on = self._goes_on & ~ended
             waits = waits & ~taken & ~ended
         return _Node(z, unknowns, rates)
+
+
+def _sums(owner: Owners, values: FloatArray, d: int) -> FloatArray:
+    """The sum of each owner's values."""
+    return np.asarray(np.bincount(owner, values, d), dtype=np.float64)
 
 
 def _largest(owner: Owners, values: FloatArray, d: int) -> FloatArray:

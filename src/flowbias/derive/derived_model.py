@@ -16,6 +16,7 @@ from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.reachable import parameter_unit
 from flowbias.derive.separable_potential import SeparablePotential
 from flowbias.derive.unit_time_flow import Evaluations
+from flowbias.derive.vanishing import RichCosts, degree_of, rich_costs
 from flowbias.derive.warped import WarpedPotential
 from flowbias.derive.warped_limit import warped_limit
 from flowbias.limits.solve import limit, limit_with_state
@@ -68,6 +69,19 @@ class SeparableModel(_OfParametrization, MirrorModel):
         return SeparablePotential.of(self._flows)
 
     @property
+    def provides(self) -> frozenset[Provides]:
+        costs = {Provides.RICH_COSTS} if (self._degree or 0.0) >= 2.0 else frozenset()
+        return super().provides | costs
+
+    @cached_property
+    def _degree(self) -> float | None:
+        return degree_of(self.parametrization)
+
+    def rich_costs(self) -> RichCosts:
+        """What a unit of w costs as theta0 vanishes, for F homogeneous of degree 2 or more."""
+        return rich_costs(self._flows, float(self._degree or np.nan))
+
+    @property
     def shift(self) -> float:
         """grad Q(w(0)) = 0: duals are counted from the start."""
         return 0.0
@@ -82,8 +96,7 @@ class SeparableModel(_OfParametrization, MirrorModel):
 
     def metric(self, parameters: Parameters) -> FloatArray:
         pull = self.parametrization.pulled_back(parameters[0], np.ones(self.parametrization.d))
-        squares: FloatArray = pull * pull
-        return np.asarray(np.bincount(self._owner, squares, self.parametrization.d), dtype=float)
+        return self._flows.block_sums(pull * pull)
 
     @property
     def log_scale(self) -> FloatArray:

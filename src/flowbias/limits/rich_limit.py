@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,17 @@ class _Extreme:
     """What a family of models becomes as its scale goes to zero."""
 
     potential: L1
-    selecting: Callable[[Reachable, Effort], RichProblem]
     #: log of the scale below which a dual margin makes the rich limit visible at l1 norm `size`
     visible_below: Callable[[float, float], float]
+    #: how to choose among several minimizers, where the law that does is known
+    selection: _Selection | None
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """The law by which gradient flow chooses among minimizers."""
+
+    selecting: Callable[[Reachable, Effort], RichProblem]
     #: the potential of these positive and negative sides alone, from a start of the size of w
     paying: Callable[[Mask, Mask, FloatArray], Potential]
 
@@ -80,8 +89,8 @@ def rich_limit(
     check_model(model, problem, tol)
     extreme = build(model, problem.X.shape[1])
     solution = pursue(problem, extreme.potential, tol=tol)
-    if solution.status is Status.NOT_UNIQUE:
-        solution = _selected(problem, extreme, solution, tol)
+    if solution.status is Status.NOT_UNIQUE and extreme.selection is not None:
+        solution = _selected(problem, extreme.potential, extreme.selection, solution, tol)
     margin = solution.details["dual_margin"]
     size = float(np.abs(solution.w).sum())
     details = dict(solution.details)
@@ -90,14 +99,16 @@ def rich_limit(
     return replace(solution, details=details).checked(throw)
 
 
-def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: float) -> Solution:
+def _selected(
+    problem: Regression, norm: L1, selection: _Selection, vertex: Solution, tol: float
+) -> Solution:
     """Among the minimizers that share the vertex's dual, the one that gradient flow selects.
 
     On their face the cost is the same for all, and so the choice does not depend on the scale: it
     is the limit of the sides that pay, from a start of ordinary size, which balls prove.
     """
     started = time.perf_counter()
-    sides = Sides.of(extreme.potential, problem.X.shape[1])
+    sides = Sides.of(norm, problem.X.shape[1])
     reach = reachable(problem, np.isfinite(sides.positive), np.isfinite(sides.negative))
     effort = Effort(factorizations=reach.constraint.factorizations)
     signed = sides.pull(problem.X.T @ vertex.dual)
@@ -105,7 +116,7 @@ def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: flo
     used = used_by_some_minimizer(
         problem, np.where(on_face, np.sign(signed), 0.0), float(np.abs(vertex.w).sum())
     )
-    paying = extreme.paying(used & (signed > 0.0), used & (signed < 0.0), vertex.w)
+    paying = selection.paying(used & (signed > 0.0), used & (signed < 0.0), vertex.w)
     exact = exact_limit(
         problem.X, problem.y, paying, 0.0, np.zeros_like(problem.y), np.zeros_like(vertex.w)
     )
@@ -114,7 +125,7 @@ def _selected(problem: Regression, extreme: _Extreme, vertex: Solution, tol: flo
         why = "costs differ by less than a linear program in doubles can tell"
         return replace(vertex, status=Status.STALLED, route=f"{vertex.route}: {why}")
     if exact is None:
-        _, moving = extreme.selecting(reach, effort).solve(effort, tol=RESIDUAL)
+        _, moving = selection.selecting(reach, effort).solve(effort, tol=RESIDUAL)
         selected, how = reach.embed(moving), "interior point and Newton"
     else:
         selected, how = exact.w, "Newton in balls"
@@ -156,10 +167,6 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
     finite = np.concatenate([plus[np.isfinite(plus)], minus[np.isfinite(minus)]])
     down = float(np.median(finite)) + FAR
 
-    def visible(margin: float, size: float) -> float:
-        # An inactive weight is about scale^2 (size / scale^2)^(1 - margin).
-        return 0.5 * float(np.log(size) + np.log(VISIBLE / d) / margin)
-
     def paying(up: Mask, down: Mask, w: FloatArray) -> Potential:
         ordinary = float(np.median(finite)) - float(np.log(np.abs(w).max()))
         upward, downward = (
@@ -170,14 +177,16 @@ def _exponential_extreme(model: HasPotential, d: int) -> _Extreme:
 
     return _Extreme(
         L1(np.where(np.isfinite(plus), 1.0, np.inf), np.where(np.isfinite(minus), 1.0, np.inf)),
-        lambda reach, _: exponential_problem(
-            reach.constraint,
-            reach.restrict(plus - down),
-            reach.restrict(minus - down),
-            potential.rate,
+        partial(_exponential_scale, d),
+        _Selection(
+            lambda reach, _: exponential_problem(
+                reach.constraint,
+                reach.restrict(plus - down),
+                reach.restrict(minus - down),
+                potential.rate,
+            ),
+            paying,
         ),
-        visible,
-        paying,
     )
 
 
@@ -186,11 +195,6 @@ def _power_extreme(model: HasPotential, d: int) -> _Extreme:
     plus, minus = power_sides(model, d)
     costs = np.minimum(plus, minus)
     typical = float(np.median(costs[np.isfinite(costs)]))
-    k = potential.depth / (potential.depth - 2.0)
-
-    def visible(margin: float, size: float) -> float:
-        # An inactive weight is scale^D / margin^k.
-        return float((np.log(VISIBLE * size / d) + k * np.log(margin)) / potential.depth)
 
     def paying(up: Mask, down: Mask, w: FloatArray) -> Potential:
         # log c = (2 - D) log of the start.
@@ -203,20 +207,43 @@ def _power_extreme(model: HasPotential, d: int) -> _Extreme:
 
     return _Extreme(
         L1(np.exp(plus - typical), np.exp(minus - typical)),
-        lambda reach, effort: power_problem(
-            reach.constraint,
-            reach.restrict(plus - typical),
-            reach.restrict(minus - typical),
-            potential.depth,
-            FAR,
-            effort,
+        partial(_power_scale, d, potential.depth),
+        _Selection(
+            lambda reach, effort: power_problem(
+                reach.constraint,
+                reach.restrict(plus - typical),
+                reach.restrict(minus - typical),
+                potential.depth,
+                FAR,
+                effort,
+            ),
+            paying,
         ),
-        visible,
-        paying,
     )
+
+
+def _measured_extreme(model: Any, d: int) -> _Extreme:
+    """From costs that were read off the flow: which of several minimizers it selects is open."""
+    positive, negative, degree = model.rich_costs()
+    visible = partial(_exponential_scale, d)
+    if degree > 2.0:
+        visible = partial(_power_scale, d, degree)
+    return _Extreme(L1(positive, negative), visible, None)
+
+
+def _exponential_scale(d: int, margin: float, size: float) -> float:
+    """An inactive weight is about scale^2 (size / scale^2)^(1 - margin)."""
+    return 0.5 * float(np.log(size) + np.log(VISIBLE / d) / margin)
+
+
+def _power_scale(d: int, depth: float, margin: float, size: float) -> float:
+    """An inactive weight is about scale^D / margin^k, k = D / (D-2)."""
+    k = depth / (depth - 2.0)
+    return float((np.log(VISIBLE * size / d) + k * np.log(margin)) / depth)
 
 
 _EXTREMES: dict[Provides, Callable[[HasPotential, int], _Extreme]] = {
     Provides.EXPONENTIAL_DUAL: _exponential_extreme,
     Provides.POWER_DUAL: _power_extreme,
+    Provides.RICH_COSTS: _measured_extreme,
 }

@@ -33,6 +33,9 @@ class Provides(Enum):
     EXPONENTIAL_DUAL = "w(z) = exp(log_plus + rate z) - exp(log_minus - rate z)"
     POWER_DUAL = "w(z) = (c_plus - z)^-k - (c_minus + z)^-k, c = a^(2-depth)"
     JOINT_POTENTIAL = "a smooth strictly convex potential of all coordinates together"
+    RICH_COSTS = (
+        "rich_costs(): what a unit of w costs on either side as a homogeneous start vanishes"
+    )
     PARAMETERS = "the weights behind the predictor"
     SCALE = "log_scale and at_log_scale(log_scale): the same start at another scale"
     GRAM = "the Gram matrix [U; V][U; V]^T of a product U V^T: its flow at any width"
