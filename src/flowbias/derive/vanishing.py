@@ -1,8 +1,8 @@
 """What a unit of w costs as the start of a homogeneous F vanishes.
 
 Let F(c theta) = c^D F(theta), block by block. From c theta0 the flow is that from theta0 in other
-units, w = c^D w_1(c^(D-2) z). Its direction settles at a critical point of F on the sphere, of value
-f say, so that with r = |theta|, F = f r^D and theta . grad F = D F (Euler)
+units, w = c^D w_1(c^(D-2) z). Its direction settles at a critical point of F on the sphere, where F
+is f say, so that with r = |theta|, F = f r^D and theta . grad F = D F (Euler)
 
     D = 2    r r' = 2 f r^2:     w_1 grows like e^(4 f z);    w = 1 at z = log(1/c^2) / (4 f)
     D > 2    r' = D f r^(D-1):   w_1 blows up at T = z + r^2 / (D (D-2) F);   w = 1 at c^(2-D) T

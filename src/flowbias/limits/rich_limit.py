@@ -156,8 +156,9 @@ def _extreme_of(model: HasPotential) -> Callable[[HasPotential, int], _Extreme]:
     raise unfitting(
         model,
         f"provide {' or '.join(need.name for need in known)} to have a known rich limit",
-        "Take fb.limit of starts of smaller and smaller scale; for matrices the rich extreme to "
-        "compare with is fb.nuclear_norm(problem).",
+        "A derived model has RICH_COSTS where its F separates and is homogeneous of degree 2 or "
+        "more. Take fb.limit of starts of smaller and smaller scale; for matrices the rich extreme "
+        "to compare with is fb.nuclear_norm(problem).",
     )
 
 
