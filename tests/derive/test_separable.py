@@ -188,7 +188,7 @@ BEYOND = {
     "positive": (torch.exp, -1e-3),
 }
 WITHIN = {
-    "above": (torch.sigmoid, 2.9999),
+    "above": (torch.sigmoid, 2.99),
     "below": (torch.square, 1e20),
     "two-sided": (torch.tanh, -2.99),
     "positive": (torch.exp, 1e-3),

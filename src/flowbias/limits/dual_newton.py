@@ -71,7 +71,8 @@ class DualNewton:
         if not target.any():
             # Rows have unit length: A w = 0 is judged against what w could have made of it.
             size = extended.length(self.w)
-        self.residual = extended.length(self.gap) / size if size > 0 else 0.0
+        self.size = size or 1.0
+        self.residual = extended.length(self.gap) / self.size
 
     def run(self, *, tol: float, max_steps: int, only_if_easy: bool) -> float:
         """Iterate to `tol`; with `only_if_easy` give up at the first step that needs a search."""
@@ -80,13 +81,14 @@ class DualNewton:
             if self.residual <= tol:
                 break
             curvature = self.potential.hess_dual(self.z)
-            passed.append((self.residual, self.ahead(curvature)))
-            self.ran_off = not only_if_easy and runs_off(passed)
-            if self.ran_off:
-                break
-            if not only_if_easy and extended.length(self.gap) <= self._blur(curvature):
-                self.refine_predictor(tol)
-                break
+            if not only_if_easy:
+                passed.append((self.residual, self.ahead(curvature)))
+                self.ran_off = runs_off(passed)
+                if self.ran_off:
+                    break
+                if extended.length(self.gap) <= self._blur(curvature):
+                    self.refine_predictor(tol)
+                    break
             system = self.systems(self.constraint, curvature, self.effort)
             self.effort.steps += 1
             step = system.solve(self.gap)
@@ -109,9 +111,9 @@ class DualNewton:
         return self.residual
 
     def ahead(self, curvature: FloatArray) -> float:
-        """How much of the target a dual twice as long adds to A w, to first order."""
+        """What a dual twice as long adds to A w, to first order, in units of the residual."""
         more = self.constraint.apply(curvature * (self.z - self.shift))
-        return extended.length(more) / (extended.length(self.constraint.target) or 1.0)
+        return extended.length(more) / self.size
 
     def _blur(self, curvature: FloatArray) -> float:
         """What the rounding of the dual is worth in A w, whose rows have unit length."""

@@ -67,7 +67,7 @@ class JointNewton:
                 break
 
     def ahead(self) -> float:
-        """How much of the target a dual twice as long adds to A w, to first order."""
+        """What a dual twice as long adds to A w, to first order, in units of the residual."""
         more = self.potential.hess_dual(self.z) @ (self.z - self.shift)
         return extended.length(self.constraint.apply(more)) / self.size
 
