@@ -118,7 +118,7 @@ BEYOND = {
 def test_targets_that_cannot_be_reached_are_given_up_soon(name):
     F, target = BEYOND[name]
     counted = Counted(F, [0.5, 0.8, 0.3])
-    with pytest.raises(SolveError, match="y seems out of what F can reach"):
+    with pytest.raises(SolveError, match=r"gave up with X w .* of y away.* y seems out of reach"):
         fb.limit(DerivedModel(counted), [[1.0, 1.0, 1.0]], [target])
     assert counted.calls <= derived_model.MOST_EVALUATIONS + SLACK
 
@@ -137,7 +137,7 @@ def test_a_spent_budget_ends_a_solve_and_is_not_remembered(monkeypatch):
     model = DerivedModel(tied(3).model)
     X, y = np.array([[1.0, 0.5, -0.3]]), np.array([0.8])
     monkeypatch.setattr(derived_model, "MOST_EVALUATIONS", 100)
-    with pytest.raises(SolveError, match=r"\(100 evaluations spent"):
+    with pytest.raises(SolveError, match="all 100 evaluations of F spent"):
         model.limit(X, y)
     monkeypatch.undo()
     assert model.limit(X, y).certificate.ok

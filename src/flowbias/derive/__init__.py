@@ -8,6 +8,7 @@ from flowbias.derive.orbit import OrbitDimension, orbit_dimension
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.polynomials import Polynomial
 from flowbias.derive.report import Evidence, Report, implicit_bias
+from flowbias.derive.separable_potential import SeparablePotential
 from flowbias.derive.time_warp import TimeWarp, WarpedFlow, log_warp_along, time_warp
 from flowbias.derive.verdict import Verdict
 from flowbias.derive.warped import WarpedPotential
@@ -25,6 +26,7 @@ __all__ = [
     "Parametrization",
     "Polynomial",
     "Report",
+    "SeparablePotential",
     "TimeWarp",
     "Verdict",
     "WarpedFlow",

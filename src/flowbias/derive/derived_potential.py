@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
@@ -28,15 +27,13 @@ from flowbias.derive.unit_time_flow import (
     along_predictor,
     metric_solve,
     nowhere,
+    potential_along_predictor,
+    remember,
     start_of,
 )
 from flowbias.potentials.joint import JointPotential
 from flowbias.problem import InputError
 
-T = TypeVar("T")
-
-# Newton's method asks for w and dw/dz at the same dual point; a line search comes back to it.
-_REMEMBERED = 1024
 _NEWTON_STEPS = 30
 _HALVINGS = 12
 # w(z) = w to this relative accuracy ends Newton's method; what integration at 1e-12 can give.
@@ -56,6 +53,8 @@ class DerivedPotential(JointPotential):
     warp: Warp = field(default_factory=NoWarp)
     #: what is left to spend; points that were not reached for want of it count as outside
     evaluations: Evaluations = field(default_factory=Evaluations, repr=False)
+    #: where paths in the dual begin: any point will do, since Q depends on no path; None: the start
+    origin: State | None = field(default=None, repr=False)
     _states: OrderedDict[bytes, State] = field(default_factory=OrderedDict, repr=False)
     _inverses: OrderedDict[bytes, State] = field(default_factory=OrderedDict, repr=False)
 
@@ -94,6 +93,10 @@ class DerivedPotential(JointPotential):
             return np.inf
         return float(state.z @ self.model.predictor_at(state.theta)) - state.potential
 
+    def along(self, dw: FloatArray, shares: FloatArray) -> FloatArray:
+        """Q(w(0) + share dw) for increasing shares in (0, 1], to drawing accuracy; NaN outside."""
+        return potential_along_predictor(self.model, self.warp, dw, shares)
+
     def state_at(self, z: FloatArray) -> State:
         """The parameters (and log g, and Q) from which grad_dual(z) is read off."""
         z = self._vector("z", z)
@@ -101,15 +104,16 @@ class DerivedPotential(JointPotential):
         if key not in self._states:
             found = nowhere(self.model)
             if np.isfinite(z).all():
-                found = self._along_dual(start_of(self.model), z)
-            _remember(self._states, key, found)
+                begin = self.origin or start_of(self.model)
+                found = self._along_dual(begin, z - begin.z)
+            remember(self._states, key, found)
         return self._states[key]
 
     def _inverse(self, w: FloatArray) -> State:
         w = self._vector("w", w)
         key = w.tobytes()
         if key not in self._inverses:
-            _remember(self._inverses, key, self._newton(w))
+            remember(self._inverses, key, self._newton(w))
         return self._inverses[key]
 
     def _newton(self, w: FloatArray) -> State:
@@ -172,9 +176,3 @@ class DerivedPotential(JointPotential):
                 "A potential that does not separate takes one point at a time."
             )
         return array
-
-
-def _remember(memory: OrderedDict[bytes, T], key: bytes, found: T) -> None:
-    memory[key] = found
-    while len(memory) > _REMEMBERED:
-        memory.popitem(last=False)

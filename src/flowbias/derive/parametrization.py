@@ -79,6 +79,10 @@ class Parametrization(Model):
             afford(self)
         require_smooth(self)
 
+    def started_at(self, theta: FloatArray) -> Parametrization:
+        """The same F from another start, given as one vector."""
+        return Parametrization(self._F, theta.reshape(self._shape), self.names)
+
     def __repr__(self) -> str:
         name = getattr(self._F, "__name__", type(self._F).__name__)
         return f"{type(self).__name__}({name}, {self.p} parameters -> {self.d} predictors)"

@@ -17,12 +17,19 @@ from flowbias._drawing import picture
 from flowbias._html import table
 from flowbias.derive.commuting import commuting, require_room
 from flowbias.derive.conservation import ConservationLaws, conservation_laws
-from flowbias.derive.derived_model import DerivedModel, UnderivedModel, WarpedModel
+from flowbias.derive.derived_model import (
+    DerivedModel,
+    SeparableModel,
+    UnderivedModel,
+    WarpedModel,
+    mirror_model,
+)
 from flowbias.derive.derived_potential import DerivedPotential
 from flowbias.derive.hessian_map import hessian_map
 from flowbias.derive.orbit import orbit_dimension
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.reachable import as_parametrization
+from flowbias.derive.separable_potential import SeparablePotential
 from flowbias.derive.time_warp import time_warp
 from flowbias.derive.verdict import Decision, Findings, Verdict, decide, shape_change
 from flowbias.problem import InputError
@@ -33,10 +40,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Result = TypeVar("Result")
-Found: TypeAlias = DerivedModel | WarpedModel | UnderivedModel
+Found: TypeAlias = SeparableModel | DerivedModel | WarpedModel | UnderivedModel
 
 _MODELS: dict[Verdict, Callable[[Parametrization], Found]] = {
-    Verdict.MIRROR_FLOW: DerivedModel,
+    Verdict.MIRROR_FLOW: mirror_model,
     Verdict.WARPED: WarpedModel,
     Verdict.NONE: UnderivedModel,
     Verdict.INCONCLUSIVE: UnderivedModel,
@@ -80,7 +87,7 @@ class Report:
         return _MODELS[self.verdict](self.parametrization)
 
     @property
-    def potential(self) -> DerivedPotential | None:
+    def potential(self) -> SeparablePotential | DerivedPotential | None:
         """The numeric potential, grad Q(w(0)) = 0; None where there is none."""
         return self.model.potential
 

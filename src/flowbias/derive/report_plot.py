@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from flowbias._look import COLOURS
 from flowbias._typing import FloatArray
 from flowbias.derive.derived_potential import DerivedPotential
-from flowbias.derive.unit_time_flow import potential_along_predictor
+from flowbias.derive.separable_potential import SeparablePotential
+
+AnyDerived: TypeAlias = DerivedPotential | SeparablePotential
 
 if TYPE_CHECKING:
     from flowbias.derive.report import Report
@@ -34,7 +36,7 @@ def draw_report(report: Report, ax: Any) -> None:
 
 
 def sections(
-    potential: DerivedPotential, reach: float | None = None, axes: Sequence[int] | None = None
+    potential: AnyDerived, reach: float | None = None, axes: Sequence[int] | None = None
 ) -> dict[int, FloatArray]:
     """For each axis i rows (offset, Q(w(0) + offset e_i)), NaN outside the domain."""
     model = potential.model
@@ -44,16 +46,13 @@ def sections(
     found = {}
     for i in chosen:
         axis = far * np.eye(model.d)[i]
-        below, above = (
-            potential_along_predictor(model, potential.warp, sign * axis, shares)
-            for sign in (-1.0, 1.0)
-        )
+        below, above = (potential.along(sign * axis, shares) for sign in (-1.0, 1.0))
         offsets = far * np.concatenate([-shares[::-1], [0.0], shares])
         found[i] = np.stack([offsets, np.concatenate([below[::-1], [0.0], above])])
     return found
 
 
-def _draw_axes(potential: DerivedPotential, ax: Any) -> None:
+def _draw_axes(potential: AnyDerived, ax: Any) -> None:
     for (i, (offset, value)), colour in zip(sections(potential).items(), COLOURS, strict=False):
         ax.plot(offset, value, color=colour, label=f"w{i + 1}")
     ax.axvline(0.0, lw=0.8, color="grey", zorder=0)
@@ -62,13 +61,13 @@ def _draw_axes(potential: DerivedPotential, ax: Any) -> None:
     ax.legend(frameon=False)
 
 
-def _draw_contours(potential: DerivedPotential, ax: Any) -> None:
+def _draw_contours(potential: AnyDerived, ax: Any) -> None:
     model, far = potential.model, _reach(potential)
     shares = np.linspace(0.0, 1.0, _POINTS_PER_RAY + 1)[1:]
     points, values = [model.initial[None, :]], [np.zeros(1)]
     for angle in np.linspace(0.0, 2.0 * np.pi, _RAYS, endpoint=False):
         ray = far * np.array([np.cos(angle), np.sin(angle)])
-        along = potential_along_predictor(model, potential.warp, ray, shares)
+        along = potential.along(ray, shares)
         inside = np.isfinite(along)
         points.append(model.initial + shares[inside, None] * ray)
         values.append(along[inside])
@@ -95,7 +94,7 @@ def _draw_brackets(report: Report, ax: Any) -> None:
     ax.set_ylabel("j")
 
 
-def _reach(potential: DerivedPotential) -> float:
+def _reach(potential: AnyDerived) -> float:
     """How far from w(0) to draw: the size of w(0), and of what one unit of theta moves."""
     model = potential.model
     moved = np.sqrt(np.trace(model.metric(model.start)) / model.d) * np.abs(model.start).max()

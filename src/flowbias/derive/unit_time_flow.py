@@ -13,9 +13,10 @@ along the straight line in the predictor: theta' = J^T (J J^T)^{-1} (w - w(0)).
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import scipy.linalg
@@ -24,8 +25,11 @@ from scipy.integrate import DOP853
 from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import Parametrization
 
+T = TypeVar("T")
 _Field: TypeAlias = Callable[[float, FloatArray], FloatArray]
 
+# Newton's method asks for w and dw/dz at the same dual point; a line search comes back to it.
+_REMEMBERED = 1024
 # Local error of a step, relative; a hundred steps add up to less than 1e-10.
 _RTOL = 1e-12
 # The way back only has to land where Newton's method converges at once.
@@ -34,7 +38,7 @@ _RTOL_BACK = 1e-4
 # the domain (or so near its end that w is beyond use: distance 1e-9 of the way).
 _SHORTEST = 1e-10
 # Growth by a factor 1e300 takes about 300 steps.
-_MOST_STEPS = 600
+MOST_STEPS = 600
 # Each time after this many steps the rest is estimated, and given up if it does not fit into the
 # steps left: where steps keep their length (within this factor; a fast start that settles makes
 # them longer, a singularity that is passed by shorter for a while), or are as short as that.
@@ -220,7 +224,7 @@ def _steps(
     with np.errstate(all="ignore"):
         solver = DOP853(field, 0.0, first, 1.0, rtol=rtol, atol=1e-3 * rtol * size)
         counted, length_before = 0, 0.0
-        for taken in range(1, _MOST_STEPS + 1):
+        for taken in range(1, MOST_STEPS + 1):
             solver.step()
             evaluations.left -= solver.nfev - counted
             counted = solver.nfev
@@ -230,9 +234,15 @@ def _steps(
             if solver.status == "finished":
                 return
             if taken % _LOOK_EVERY == 0:
-                length, steps_left = solver.h_abs, _MOST_STEPS - taken
+                length, steps_left = solver.h_abs, MOST_STEPS - taken
                 grows = length > _KEEPS_LENGTH * length_before
                 shrinks = length < length_before / _KEEPS_LENGTH and length > _SHORT
                 if 1.0 - solver.t > steps_left * length and not (grows or shrinks):
                     return
                 length_before = length
+
+
+def remember(memory: OrderedDict[bytes, T], key: bytes, found: T) -> None:
+    memory[key] = found
+    while len(memory) > _REMEMBERED:
+        memory.popitem(last=False)

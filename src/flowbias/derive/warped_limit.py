@@ -22,15 +22,12 @@ from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
 from flowbias.derive.kept_rank import lowest_rank_share
-from flowbias.derive.unit_time_flow import (
-    State,
-    along_dual,
-    along_predictor,
-    start_of,
-)
+from flowbias.derive.unit_time_flow import State, along_predictor, start_of
 from flowbias.derive.warped import WarpedPotential
 from flowbias.flows.integrate import flow
 from flowbias.flows.trajectory import Trajectory
+from flowbias.limits.joint_newton import RESIDUAL, JointNewton
+from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import check_tol
 from flowbias.problem import InputError, Regression, as_regression
 from flowbias.solution import Solution, SolveError, Stats, Status
@@ -45,9 +42,6 @@ _RTOL_LIFT = 1e-12
 # Smallest singular value of J, relative to the largest, that is no zero: the flow is known to about
 # 1e-7, and its minimum in time is searched to that.
 _FULL_RANK = 1e-4
-_SOLVED = 1e-14
-_MOST_STEPS = 40
-_HALVINGS = 20
 
 
 def warped_limit(
@@ -126,32 +120,14 @@ def _newton(
     potential: WarpedPotential, problem: Regression, state: State
 ) -> tuple[State, FloatArray, int]:
     """Newton's method on the dual from a state near the limit; its end, nu of X's rows, steps."""
-    model, warp, constraint = potential.model, potential.warp, problem.constraint
-    A = constraint.row_scale[:, None] * constraint.rows
-    dual = np.asarray(scipy.linalg.lstsq(A.T, state.z)[0])
-    # From here on grad Q(w) = A^T dual by construction, and feasibility is what is left.
-    state = along_dual(model, warp, state, A.T @ dual - state.z)
-
-    def misfit(at: State) -> FloatArray:
-        return np.asarray(constraint.target - A @ model.predictor_at(at.theta))
-
-    size = extended.length(constraint.target) or 1.0
-    for taken in range(_MOST_STEPS):
-        gap = misfit(state)
-        missed = float(np.linalg.norm(gap)) / size
-        if not missed > _SOLVED:
-            return state, constraint.dual_of_data(dual), taken
-        hess = model.metric(state.theta) * np.exp(-state.log_g)
-        step = scipy.linalg.solve(A @ hess @ A.T, gap, assume_a="pos")
-        for halving in range(_HALVINGS):
-            reach = 0.5**halving
-            trial = along_dual(model, warp, state, A.T @ (reach * step))
-            if trial.inside and float(np.linalg.norm(misfit(trial))) / size < missed:
-                break
-        else:
-            return state, constraint.dual_of_data(dual), taken
-        state, dual = trial, dual + reach * step
-    return state, constraint.dual_of_data(dual), _MOST_STEPS
+    constraint, effort = problem.constraint, Effort()
+    # From there, because the straight line from the start may leave the domain of the dual.
+    nearby = WarpedPotential(potential.model, origin=state)
+    newton = JointNewton(constraint, nearby, 0.0, effort)
+    rows = constraint.row_scale[:, None] * constraint.rows
+    newton.move_to(np.asarray(scipy.linalg.lstsq(rows.T, state.z)[0]))
+    newton.run(RESIDUAL)
+    return nearby.state_at(newton.z), constraint.dual_of_data(newton.dual), effort.steps
 
 
 def _certificate(

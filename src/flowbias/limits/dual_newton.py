@@ -10,6 +10,8 @@ searched along it.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from flowbias import _extended as extended
@@ -30,6 +32,16 @@ SHORTEST = 2.0**-200
 NEARLY_SOLVED = 1e-7
 # Relative change of the dual that a correction of w by rounding can ask for.
 LAST_DIGITS = 1e-8
+# A dual that runs off: for so many steps a longer one promised less than the one before, and in the
+# end less than this share of what is missing. (From a small start it promises little, but more.)
+RUNS_OFF_STEPS, RUNS_OFF_SHARE = 2, 1e-3
+
+
+def runs_off(passed: list[tuple[float, float]]) -> bool:
+    """Whether the target is beyond what longer duals reach; residuals and `ahead`, oldest first."""
+    last = [ahead for _, ahead in passed[-1 - RUNS_OFF_STEPS :]]
+    falls = all(later < earlier for earlier, later in pairwise(last))
+    return len(last) > RUNS_OFF_STEPS and falls and last[-1] < RUNS_OFF_SHARE * passed[-1][0]
 
 
 class DualNewton:
@@ -44,7 +56,7 @@ class DualNewton:
         systems: MakeSystem = NormalEquations,
     ) -> None:
         self.constraint, self.potential, self.effort = constraint, potential, effort
-        self.systems = systems
+        self.systems, self.ran_off = systems, False
         self.shift = np.broadcast_to(np.asarray(shift, float), constraint.rows.shape[1:])
         self.dual = np.zeros(len(constraint.target))
         self.move_to(self.dual)
@@ -59,27 +71,37 @@ class DualNewton:
         if not target.any():
             # Rows have unit length: A w = 0 is judged against what w could have made of it.
             size = extended.length(self.w)
-        self.residual = extended.length(self.gap) / size if size > 0 else 0.0
+        self.size = size or 1.0
+        self.residual = extended.length(self.gap) / self.size
 
     def run(self, *, tol: float, max_steps: int, only_if_easy: bool) -> float:
         """Iterate to `tol`; with `only_if_easy` give up at the first step that needs a search."""
+        passed: list[tuple[float, float]] = []
         for _ in range(max_steps):
             if self.residual <= tol:
                 break
             curvature = self.potential.hess_dual(self.z)
+            if not only_if_easy:
+                passed.append((self.residual, self.ahead(curvature)))
+                self.ran_off = runs_off(passed)
+                if self.ran_off:
+                    break
+                if extended.length(self.gap) <= self._blur(curvature):
+                    self.refine_predictor(tol)
+                    break
             system = self.systems(self.constraint, curvature, self.effort)
             self.effort.steps += 1
             step = system.solve(self.gap)
             rise = self.constraint.adjoint(step)
             growth = float(self.potential.hess_growth(self.z, np.abs(rise)).max())
-            before, residual = self.dual, self.residual
-            if growth <= TRUSTED_GROWTH:
-                self.move_to(self.dual + step)
-            elif only_if_easy:
-                break
-            else:
-                self.move_to(self.dual + self._searched(step, rise) * step)
-            is_rounding = residual < 1e3 * tol or growth < NEARLY_LINEAR
+            before, residual, reach = self.dual, self.residual, 1.0
+            if growth > TRUSTED_GROWTH:
+                if only_if_easy:
+                    break
+                reach = self._searched(step, rise)
+            self.move_to(self.dual + reach * step)
+            # Without a step that lowers phi there is nothing more to find.
+            is_rounding = residual < 1e3 * tol or growth < NEARLY_LINEAR or reach <= SHORTEST
             if not self.residual < residual and (only_if_easy or is_rounding):
                 # Rounding reached, or too far off for Newton's method.
                 self.move_to(before)
@@ -87,6 +109,15 @@ class DualNewton:
                     self.refine_predictor(tol)
                 break
         return self.residual
+
+    def ahead(self, curvature: FloatArray) -> float:
+        """What a dual twice as long adds to A w, to first order, in units of the residual."""
+        more = self.constraint.apply(curvature * (self.z - self.shift))
+        return extended.length(more) / self.size
+
+    def _blur(self, curvature: FloatArray) -> float:
+        """What the rounding of the dual is worth in A w, whose rows have unit length."""
+        return len(self.dual) * extended.length(curvature * np.spacing(np.abs(self.z)))
 
     def _trusted(self, rise: FloatArray) -> float:
         """A first fraction of the step: the longest within the trusted growth, if that is known."""
@@ -96,7 +127,9 @@ class DualNewton:
             if growth <= TRUSTED_GROWTH:
                 return reach
             reach *= 0.5
-        return 1.0
+        units = float((np.abs(rise) / self.potential.dual_unit(self.z)).max())
+        trusted = float(np.log(TRUSTED_GROWTH))
+        return trusted / units if units > trusted else 1.0
 
     def _searched(self, step: FloatArray, rise: FloatArray) -> float:
         """The fraction of `step` that lowers phi enough; phi is infinite outside the domain."""

@@ -13,6 +13,7 @@ import scipy.linalg
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
+from flowbias.limits.dual_newton import runs_off
 from flowbias.limits.normal_equations import Effort
 from flowbias.potentials import JointPotential
 from flowbias.problem import Constraint
@@ -23,10 +24,6 @@ MAX_STEPS = 200
 # Points that one solve may look at. Forty are many: the rest is for steps along the end of the
 # dual domain, where each of them is searched.
 MAX_TRIALS = 400
-# A dual that grows so much in so many steps, while the residual neither rises nor loses a tenth,
-# runs off: the target is beyond what the potential can reach. (Newton's method on exponentials may
-# overshoot: the residual then rises, and falls again.)
-RUNS_OFF_STEPS, RUNS_OFF_GROWTH, RUNS_OFF_RESIDUAL = 4, 1e4, 0.9
 # Sufficient decrease of phi (Armijo), and the shortest step tried.
 ARMIJO, SHORTEST = 1e-4, 2.0**-60
 # How much shorter the next trial is after one that was too long, after one outside the domain, and
@@ -47,7 +44,7 @@ class JointNewton:
         self.constraint, self.potential, self.effort = constraint, potential, effort
         self.shift = np.broadcast_to(np.asarray(shift, float), constraint.rows.shape[1:])
         self.size = extended.length(constraint.target) or 1.0
-        self.trials = 0
+        self.trials, self.ran_off = 0, False
         self.move_to(np.zeros(len(constraint.target)))
 
     def move_to(self, dual: FloatArray) -> None:
@@ -58,14 +55,21 @@ class JointNewton:
         self.gap = self.constraint.target - self.constraint.apply(self.w)
         self.residual = extended.length(self.gap) / self.size
 
-    def run(self) -> None:
-        """To the last digit of the potential, or to where no step helps."""
-        tol = max(RESIDUAL, 0.1 * self.potential.rounding)
+    def run(self, tol: float | None = None) -> None:
+        """To `tol`, the last digit of the potential unless given, or to where no step helps."""
+        if tol is None:
+            tol = max(RESIDUAL, 0.1 * self.potential.rounding)
         passed: list[tuple[float, float]] = []
         for _ in range(MAX_STEPS):
-            passed.append((self.residual, extended.length(self.dual)))
-            if self.residual <= tol or _runs_off(passed) or not self._step():
+            passed.append((self.residual, self.ahead()))
+            self.ran_off = runs_off(passed)
+            if self.residual <= tol or self.ran_off or not self._step():
                 break
+
+    def ahead(self) -> float:
+        """What a dual twice as long adds to A w, to first order, in units of the residual."""
+        more = self.potential.hess_dual(self.z) @ (self.z - self.shift)
+        return extended.length(self.constraint.apply(more)) / self.size
 
     def _step(self) -> bool:
         """One Newton step; False, and back where it was, if it does not help."""
@@ -101,12 +105,3 @@ class JointNewton:
 
     def _phi(self) -> float:
         return self.potential.conjugate(self.z) - float(self.dual @ self.constraint.target)
-
-
-def _runs_off(passed: list[tuple[float, float]]) -> bool:
-    """Whether the last steps only made the dual longer; residuals and lengths, oldest first."""
-    if len(passed) <= RUNS_OFF_STEPS:
-        return False
-    (residual_before, length_before), (residual, length) = passed[-1 - RUNS_OFF_STEPS], passed[-1]
-    stalls = RUNS_OFF_RESIDUAL * residual_before < residual <= residual_before
-    return stalls and length > RUNS_OFF_GROWTH * length_before > 0.0

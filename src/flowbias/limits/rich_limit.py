@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -47,9 +48,17 @@ class _Extreme:
     """What a family of models becomes as its scale goes to zero."""
 
     potential: L1
-    selecting: Callable[[Reachable, Effort], RichProblem]
     #: log of the scale below which a dual margin makes the rich limit visible at l1 norm `size`
     visible_below: Callable[[float, float], float]
+    #: how to choose among several minimizers, where the law that does is known
+    selection: _Selection | None
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """The law by which gradient flow chooses among minimizers."""
+
+    selecting: Callable[[Reachable, Effort], RichProblem]
     #: the potential of these positive and negative sides alone, from a start of the size of w
     paying: Callable[[Mask, Mask, FloatArray], Potential]
 
@@ -89,8 +98,8 @@ def rich_limit_of_rounded(model: Any, X: Any, y: Any, rounding: float, *, tol: f
     check_model(model, problem, tol)
     extreme = build(model, problem.X.shape[1], rounding)
     solution = pursue(problem, extreme.potential, tol=tol)
-    if solution.status is Status.NOT_UNIQUE:
-        solution = _selected(problem, extreme, solution, tol)
+    if solution.status is Status.NOT_UNIQUE and extreme.selection is not None:
+        solution = _selected(problem, extreme.potential, extreme.selection, solution, tol)
     margin = solution.details["dual_margin"]
     size = float(np.abs(solution.w).sum())
     details = dict(solution.details)
@@ -99,14 +108,16 @@ def rich_limit_of_rounded(model: Any, X: Any, y: Any, rounding: float, *, tol: f
     return replace(solution, details=details)
 
 
-def _selected(problem: Regression, extreme: _Extreme, solution: Solution, tol: float) -> Solution:
+def _selected(
+    problem: Regression, norm: L1, selection: _Selection, solution: Solution, tol: float
+) -> Solution:
     """Among the minimizers that share the vertex's dual, the one that gradient flow selects.
 
     On their face the cost is the same for all, and so the choice does not depend on the scale: it
     is the limit of the sides that pay, from a start of ordinary size, which balls prove.
     """
     started = time.perf_counter()
-    sides = Sides.of(extreme.potential, problem.X.shape[1])
+    sides = Sides.of(norm, problem.X.shape[1])
     reach = reachable(problem, np.isfinite(sides.positive), np.isfinite(sides.negative))
     effort = Effort(factorizations=reach.constraint.factorizations)
     vertex = solution.certificate.vertex
@@ -114,11 +125,11 @@ def _selected(problem: Regression, extreme: _Extreme, solution: Solution, tol: f
         signs, margin = face_in_doubles(problem, sides, solution)
     else:
         signs, margin = vertex.signs, vertex.margin
-    paying = extreme.paying(signs > 0.0, signs < 0.0, solution.w)
+    paying = selection.paying(signs > 0.0, signs < 0.0, solution.w)
     nowhere = np.zeros_like(problem.y), np.zeros_like(solution.w)
     exact = exact_limit(problem.X, problem.y, paying, 0.0, *nowhere)
     if exact is None:
-        _, moving = extreme.selecting(reach, effort).solve(effort, tol=RESIDUAL)
+        _, moving = selection.selecting(reach, effort).solve(effort, tol=RESIDUAL)
         selected, how = reach.embed(moving), "interior point and Newton"
     else:
         selected, how = exact.w, "Newton in balls"
@@ -128,12 +139,12 @@ def _selected(problem: Regression, extreme: _Extreme, solution: Solution, tol: f
         certificate = certify(*found, tol=tol)
     else:
         certificate = certify_beside(*found, vertex, tol=tol)
-    least, selected_norm = map(extreme.potential.value, (solution.w, w))
+    least, selected_norm = map(norm.value, (solution.w, w))
     if vertex is not None and not (certificate.ok and selected_norm <= (1.0 + tol) * least):
         # Ties up to the rounding of the data that are none; or no point of the face was found.
         return solution
     status = Status.NOT_UNIQUE if certificate.ok else Status.STALLED
-    is_sure = vertex is not None and extreme.potential.rounding == 0.0
+    is_sure = vertex is not None and norm.rounding == 0.0
     if certificate.ok and exact is not None and is_sure:
         # A tie up to rounding may be none: then that there is a choice is all one can say.
         status = Status.PROJECTED if solution.distance > 0 else Status.CERTIFIED
@@ -157,8 +168,9 @@ def _extreme_of(model: HasPotential) -> _Builder:
     raise unfitting(
         model,
         f"provide {' or '.join(need.name for need in known)} to have a known rich limit",
-        "Take fb.limit of starts of smaller and smaller scale; for matrices the rich extreme to "
-        "compare with is fb.nuclear_norm(problem).",
+        "A derived model has RICH_COSTS where its F separates and is homogeneous of degree 2 or "
+        "more. Take fb.limit of starts of smaller and smaller scale; for matrices the rich extreme "
+        "to compare with is fb.nuclear_norm(problem).",
     )
 
 
@@ -167,10 +179,6 @@ def _exponential_extreme(model: HasPotential, d: int, rounding: float) -> _Extre
     plus, minus = exponential_sides(model, d)
     finite = np.concatenate([plus[np.isfinite(plus)], minus[np.isfinite(minus)]])
     down = float(np.median(finite)) + FAR
-
-    def visible(margin: float, size: float) -> float:
-        # An inactive weight is about scale^2 (size / scale^2)^(1 - margin).
-        return 0.5 * float(np.log(size) + np.log(VISIBLE / d) / margin)
 
     def paying(up: Mask, down: Mask, w: FloatArray) -> Potential:
         ordinary = float(np.median(finite)) - float(np.log(np.abs(w).max()))
@@ -186,14 +194,16 @@ def _exponential_extreme(model: HasPotential, d: int, rounding: float) -> _Extre
             np.where(np.isfinite(minus), 1.0, np.inf),
             rounding=rounding,
         ),
-        lambda reach, _: exponential_problem(
-            reach.constraint,
-            reach.restrict(plus - down),
-            reach.restrict(minus - down),
-            potential.rate,
+        partial(_exponential_scale, d),
+        _Selection(
+            lambda reach, _: exponential_problem(
+                reach.constraint,
+                reach.restrict(plus - down),
+                reach.restrict(minus - down),
+                potential.rate,
+            ),
+            paying,
         ),
-        visible,
-        paying,
     )
 
 
@@ -202,11 +212,6 @@ def _power_extreme(model: HasPotential, d: int, rounding: float) -> _Extreme:
     plus, minus = power_sides(model, d)
     costs = np.minimum(plus, minus)
     typical = float(np.median(costs[np.isfinite(costs)]))
-    k = potential.depth / (potential.depth - 2.0)
-
-    def visible(margin: float, size: float) -> float:
-        # An inactive weight is scale^D / margin^k.
-        return float((np.log(VISIBLE * size / d) + k * np.log(margin)) / potential.depth)
 
     def paying(up: Mask, down: Mask, w: FloatArray) -> Potential:
         # log c = (2 - D) log of the start.
@@ -224,20 +229,43 @@ def _power_extreme(model: HasPotential, d: int, rounding: float) -> _Extreme:
             source=potential,
             rounding=rounding,
         ),
-        lambda reach, effort: power_problem(
-            reach.constraint,
-            reach.restrict(plus - typical),
-            reach.restrict(minus - typical),
-            potential.depth,
-            FAR,
-            effort,
+        partial(_power_scale, d, potential.depth),
+        _Selection(
+            lambda reach, effort: power_problem(
+                reach.constraint,
+                reach.restrict(plus - typical),
+                reach.restrict(minus - typical),
+                potential.depth,
+                FAR,
+                effort,
+            ),
+            paying,
         ),
-        visible,
-        paying,
     )
+
+
+def _measured_extreme(model: Any, d: int, rounding: float) -> _Extreme:
+    """From costs that were read off the flow: which of several minimizers it selects is open."""
+    positive, negative, degree = model.rich_costs()
+    visible = partial(_exponential_scale, d)
+    if degree > 2.0:
+        visible = partial(_power_scale, d, degree)
+    return _Extreme(L1(positive, negative, rounding=rounding), visible, None)
+
+
+def _exponential_scale(d: int, margin: float, size: float) -> float:
+    """An inactive weight is about scale^2 (size / scale^2)^(1 - margin)."""
+    return 0.5 * float(np.log(size) + np.log(VISIBLE / d) / margin)
+
+
+def _power_scale(d: int, depth: float, margin: float, size: float) -> float:
+    """An inactive weight is about scale^D / margin^k, k = D / (D-2)."""
+    k = depth / (depth - 2.0)
+    return float((np.log(VISIBLE * size / d) + k * np.log(margin)) / depth)
 
 
 _EXTREMES: dict[Provides, _Builder] = {
     Provides.EXPONENTIAL_DUAL: _exponential_extreme,
     Provides.POWER_DUAL: _power_extreme,
+    Provides.RICH_COSTS: _measured_extreme,
 }

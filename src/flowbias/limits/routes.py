@@ -101,7 +101,19 @@ def _by_dual_newton(
     newton = DualNewton(constraint, model.potential, model.shift, effort)
     newton.run(tol=RESIDUAL, max_steps=MAX_GENERAL_STEPS, only_if_easy=False)
     reach = Reachable(constraint, None, constraint.distance)
-    return Point(newton.w, constraint.dual_of_data(newton.dual), "dual Newton", reach)
+    route = "dual Newton" + _how_far(newton, newton.ahead(model.potential.hess_dual(newton.z)))
+    return Point(newton.w, constraint.dual_of_data(newton.dual), route, reach)
+
+
+def _how_far(newton: DualNewton | JointNewton, ahead: float) -> str:
+    """Nothing where y is fitted; else how far it came, and whether more of the dual would help."""
+    if newton.residual <= NOT_SOLVED:
+        return ""
+    came = (
+        f": gave up with X w {newton.residual:.1e} of y away from it, at a dual point of size "
+        f"{float(np.abs(newton.z).max()):.1e}; twice that would move X w by {ahead:.1e} of y"
+    )
+    return f"{came}, so that y seems out of reach" if newton.ran_off else came
 
 
 def _by_branches(
@@ -158,7 +170,8 @@ def _by_joint_newton(
     newton = JointNewton(constraint, model.potential, model.shift, effort)
     newton.run()
     reach = Reachable(constraint, None, constraint.distance)
-    return Point(newton.w, constraint.dual_of_data(newton.dual), "joint dual Newton", reach)
+    route = "joint dual Newton" + _how_far(newton, newton.ahead())
+    return Point(newton.w, constraint.dual_of_data(newton.dual), route, reach)
 
 
 def exponential_sides(model: HasPotential, d: int) -> tuple[FloatArray, FloatArray]:

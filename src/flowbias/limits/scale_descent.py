@@ -196,8 +196,11 @@ def _give_up(
     return stalled
 
 
+#: Descents serve the laws whose state at one scale predicts the next; without one each scale would
+#: start cold, as the model itself did.
 LAST_RESORTS = (
-    LastResort(frozenset({Provides.SCALE}), from_larger_scales),
+    LastResort(frozenset({Provides.SCALE, Provides.EXPONENTIAL_DUAL}), from_larger_scales),
+    LastResort(frozenset({Provides.SCALE, Provides.POWER_DUAL}), from_larger_scales),
     LastResort(frozenset({Provides.POTENTIAL}), _ask_for_a_scale),
     LastResort(frozenset(), _give_up),
 )

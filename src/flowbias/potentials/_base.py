@@ -34,6 +34,9 @@ class Provides(Enum):
     POWER_DUAL = "w(z) = (c_plus - z)^-k - (c_minus + z)^-k, c = a^(2-depth)"
     COSTS = "a norm whose sides, the positive and the negative values of w, have costs(d)"
     JOINT_POTENTIAL = "a smooth strictly convex potential of all coordinates together"
+    RICH_COSTS = (
+        "rich_costs(): what a unit of w costs on either side as a homogeneous start vanishes"
+    )
     PARAMETERS = "the weights behind the predictor"
     SCALE = "log_scale and at_log_scale(log_scale): the same start at another scale"
     GRAM = "the Gram matrix [U; V][U; V]^T of a product U V^T: its flow at any width"
@@ -113,6 +116,10 @@ class Potential(ConvexPotential):
     def hess_growth(self, z: FloatArray, radius: FloatArray | float) -> FloatArray:
         """Upper bound of w'(z+t)/w'(z) and of its inverse over |t| <= radius; inf where unknown."""
         return np.full(np.broadcast_shapes(np.shape(z), np.shape(radius)), np.inf)
+
+    def dual_unit(self, z: FloatArray) -> FloatArray:
+        """How far z can move before w'(z) changes about e-fold: no bound; inf where unknown."""
+        return np.full(np.shape(z), np.inf)
 
     def dual_map(self, d: int) -> DualMap | None:
         """w(z) of d coordinates in balls of the precision in force; None without a law."""

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowbias._look import INK
-from flowbias.derive import EXAMPLES, DerivedPotential, Example, Verdict, implicit_bias
-from flowbias.derive.report_plot import sections
+from flowbias.derive import EXAMPLES, Example, Verdict, implicit_bias
+from flowbias.derive.report_plot import AnyDerived, sections
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.beyond.gallery_closed_forms import closed_form
 from flowbias.experiments.table import Columns, Table
@@ -82,7 +82,7 @@ def compute(task: Task) -> Columns:
     }
 
 
-def _section(example: Example, potential: DerivedPotential | None) -> Columns:
+def _section(example: Example, potential: AnyDerived | None) -> Columns:
     """Q along the first axis, derived and in closed form."""
     if potential is None:
         return {name: [np.nan] for name in ("offset", "value", "exact", "closed_form")}
