@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from flowbias.limits.stages import StagePath
     from flowbias.matrix_problems.lifted_solution import LiftedSolution
     from flowbias.matrix_problems.matrix_solution import MatrixSolution
 
@@ -105,7 +106,9 @@ class SolveError(RuntimeError):
     STALLED
     """
 
-    def __init__(self, message: str, solution: Solution | LiftedSolution | MatrixSolution) -> None:
+    def __init__(
+        self, message: str, solution: Solution | LiftedSolution | MatrixSolution | StagePath
+    ) -> None:
         super().__init__(message)
         self.solution = solution
 
