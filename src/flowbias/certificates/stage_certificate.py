@@ -89,7 +89,7 @@ def certify_stages(
     return StageCertificate(
         excess=max(float(up.max()), float(down.max()), 1.0) - 1.0,
         support=off,
-        disorder=float(np.max(-lasting, initial=0.0)) / (times[-1] or 1.0),
+        disorder=float(np.max(-lasting, initial=0.0) / (times[-1] or 1.0)),
         rest=_rest(X, y, residuals[-1], upper, lower),
         tol=tol,
         whole=whole,

@@ -45,7 +45,7 @@ class Stage:
     support: tuple[int, ...]
     coefficients: FloatArray
     residual: FloatArray
-    #: coordinates at their bounds that fit what others fit already: w is one of several
+    #: coordinates at their bounds without a weight, where they could share those of others
     tied: tuple[int, ...]
 
 
@@ -66,8 +66,9 @@ class Walk:
         self._Q, self._R = np.zeros((n, room), order="F"), np.zeros((room, room), order="F")
         self.residual = y
         self.pull = X.adjoint(y)
-        # What rounding makes of a product x_i^T r that should be zero.
-        self.noise = (n + 8) * EPS * float(np.linalg.norm(y)) * X.lengths
+        # What rounding makes of a column of length one that should vanish, and of x_i^T r.
+        self._rounding = (n + 8) * EPS
+        self.noise = self._rounding * float(np.linalg.norm(y)) * X.lengths
 
     def stages(self) -> Iterator[Stage]:
         """From w = 0 on; the last one is the limit."""
@@ -77,8 +78,7 @@ class Walk:
             yield self._stage()
 
     def _stage(self) -> Stage:
-        beyond = ((i, self._beyond(self.X.column(i))[1]) for i in self.waiting)
-        tied = tuple(i for i, rest in beyond if self._depends(i, rest))
+        tied = tuple(self.waiting) if self.waiting and self._is_dependent(self.waiting) else ()
         return Stage(self.time, tuple(self.active), self.w, self.residual, tied)
 
     # --- from one stage to the next --------------------------------------------------------------
@@ -162,16 +162,18 @@ class Walk:
         again = rest @ Q  # twice is enough
         return head + again, rest - Q @ again
 
-    def _depends(self, i: int, rest: FloatArray) -> bool:
-        """Whether a column lies in the span of those in use, to rounding."""
-        return bool(np.linalg.norm(rest) <= 8 * self.X.shape[0] * EPS * self.X.lengths[i])
+    def _is_dependent(self, columns: list[int]) -> bool:
+        """Whether some of these can do without the others, given those in use: to rounding."""
+        rests = [self._beyond(self.X.column(i))[1] / self.X.lengths[i] for i in columns]
+        rank = np.linalg.matrix_rank(np.array(rests), tol=self._rounding)
+        return int(rank) < len(columns)
 
     def _insert(self, j: int) -> bool:
         head, rest = self._beyond(self.X.column(j))
         k = len(self.active)
-        if self._depends(j, rest) or k == self._Q.shape[1]:
-            return False
-        size = np.linalg.norm(rest)
+        size = float(np.linalg.norm(rest))
+        if size <= self._rounding * self.X.lengths[j] or k == self._Q.shape[1]:
+            return False  # in the span of those in use
         self._Q[:, k], self._R[:k, k], self._R[k, k] = rest / size, head, size
         self.active.append(j)
         self.waiting.remove(j)

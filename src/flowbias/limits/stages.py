@@ -26,6 +26,7 @@ import numpy as np
 from flowbias._drawing import course, curves, picture
 from flowbias._html import some, table
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.certificates.error_bound import PROVED
 from flowbias.certificates.stage_certificate import StageCertificate, certify_stages
 from flowbias.flows.loss import loss_constant
 from flowbias.limits.inverse_scale_space import Columns, Stage, Walk
@@ -200,6 +201,11 @@ class StagePath:
                 "other, and which weights the flow selects could not be proved: X w is right"
             ),
         }
+        worst = max(c.excess, c.support, c.rest)
+        words[Status.FEW_DIGITS] = (
+            f"{len(self)} stages, {ends}, right to {worst:.0e} of the bounds of zeta: rows or "
+            "columns are nearly dependent, or of very different size"
+        )
         failed = (
             f"{len(self)} stages, not certified: zeta leaves its bounds by {c.excess:.1e} and the "
             f"bounds of weights by {c.support:.1e}, pull {c.rest:.1e} at the end; try a larger "
@@ -311,6 +317,8 @@ def stages(
     status = Status.STALLED
     if certificate.ok:
         status = Status.CERTIFIED if selected else Status.NOT_UNIQUE
+    elif replace(certificate, tol=PROVED).ok:
+        status = Status.FEW_DIGITS
     stats = Stats(0, len(found), time.perf_counter() - started)
     path = StagePath(model, problem, start, found, status, certificate, stats, whole)
     return path.checked(throw)
