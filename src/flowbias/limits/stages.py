@@ -238,18 +238,24 @@ class StagePath:
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """Coefficients and residual against tau; the first alone on `ax` if given."""
-        # Each stage from its beginning to its end, and the last one a little further.
-        ends = np.append(self.times[1:], 1.1 * self.times[-1] or 1.0)
-        tau = np.stack([self.times, ends], axis=1).ravel()
+        # Each stage from its beginning to its end: from half the time of the first jump on, since
+        # jumps crowd at the beginning, to twice that of the last.
+        last = self.times[-1] or 1.0
+        ends = np.append(self.times[1:], 2.0 * last)
+        tau = np.stack([np.maximum(self.times, 0.5 * ends[0]), ends], axis=1).ravel()
+
+        def slow_clock(axes: Axes) -> None:
+            axes.set_xscale("log")
+            axes.set_xlabel(r"slow time  $\tau$")
 
         def weights(axes: Axes) -> None:
             curves(axes, tau, np.repeat(self.w, 2, axis=0))
-            axes.set_xlabel(r"slow time  $\tau$")
+            slow_clock(axes)
             axes.set_ylabel("coefficient  w")
 
         def misfit(axes: Axes) -> None:
             course(axes, tau, np.repeat(self.residual, 2), label=r"$\|Xw - y\| / \|y\|$")
-            axes.set_xlabel(r"slow time  $\tau$")
+            slow_clock(axes)
 
         return picture(weights, misfit, path=path, ax=ax)
 
@@ -338,12 +344,15 @@ def _walked(problem: Regression, bounds: L1, most: int | None) -> tuple[tuple[St
     for stage in walk.stages():
         if most is not None and len(found) == most:
             return tuple(found), False
+        coefficients = stage.coefficients * (y_unit / x_unit)
         found.append(
-            replace(
-                stage,
+            Stage(
                 time=stage.time / x_unit / y_unit,
-                coefficients=stage.coefficients * (y_unit / x_unit),
-                residual=stage.residual * y_unit,
+                support=stage.support,
+                coefficients=coefficients,
+                # Of these weights: what the walk projects away is below their rounding.
+                residual=problem.y - problem.X[:, stage.support] @ coefficients,
+                tied=stage.tied,
             )
         )
     return tuple(found), True
