@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse.linalg
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
@@ -162,7 +163,7 @@ def test_frozen_features_never_wake(rng):
 
 def judged(path, stages):
     bounds = path.start.bounds
-    return certify_stages(path.problem.X, path.problem.y, stages, bounds, tol=1e-10, whole=True)
+    return certify_stages(path.data.design, path.data.y, stages, bounds, tol=1e-10, whole=True)
 
 
 @pytest.fixture
@@ -214,8 +215,8 @@ def test_a_path_that_is_tampered_with_is_refused(path, spoil):
 def test_a_weight_on_a_closed_side_is_refused(path):
     with np.errstate(invalid="ignore", divide="ignore"):
         certificate = certify_stages(
-            path.problem.X,
-            path.problem.y,
+            path.data.design,
+            path.data.y,
             path.stages,
             L1(np.full(20, np.inf), np.ones(20)),
             tol=1e-10,
@@ -275,7 +276,7 @@ def test_stopping(path):
     assert len(path.stopped(n_features=3).support) == 3
     assert path.stopped(tau=path.times[4]) is path[4]
     early = path.stopped(residual=0.5)
-    assert np.linalg.norm(early.residual) <= 0.5 * np.linalg.norm(path.problem.y)
+    assert np.linalg.norm(early.residual) <= 0.5 * np.linalg.norm(path.data.y)
     assert path.stopped(n_features=100) is path[-1]
     assert path.stopped(residual=0.0) is path[-1] or path.residual.min() == 0.0
 
@@ -325,3 +326,21 @@ def test_data_that_doubles_do_not_tell_apart_are_refused(rng):
 def test_what_cannot_be_is_refused(words, call):
     with pytest.raises(fb.InputError, match=words):
         call()
+
+
+def test_big_and_sparse_data_have_the_same_path(rng):
+    # Above the size that is made dense.
+    X = scipy.sparse.random_array((30, 400_000), density=1e-3, rng=rng, format="csr")
+    y = rng.standard_normal(30)
+    path = fb.stages(NET, X, y, max_stages=8)
+    seen = np.unique(X.indices)
+    dense = fb.stages(NET, X[:, seen].toarray(), y, max_stages=8)
+    assert path.certificate.ok
+    assert_allclose(path.times, dense.times, rtol=1e-10)
+    assert_allclose(path.w[:, seen], dense.w, atol=1e-10)
+
+
+def test_operators_are_refused():
+    operator = scipy.sparse.linalg.aslinearoperator(FOUR_X)
+    with pytest.raises(fb.InputError, match="must have entries that can be looked at"):
+        fb.stages(NET, operator, FOUR_Y)

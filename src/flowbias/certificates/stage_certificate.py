@@ -19,9 +19,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse
 
 from flowbias._measures import Measure, Measured
 from flowbias._typing import FloatArray
+from flowbias.certificates.certificate import ratio
+from flowbias.designs import Block, Design
 from flowbias.potentials import L1
 
 
@@ -43,7 +46,8 @@ class StageCertificate(Measured):
     excess    by how much zeta leaves its bounds, relative to them
     support   how far zeta is from the bound of a coordinate that has a weight, relative to it
     disorder  by how much a stage ends before it begins, relative to the last time
-    rest      what still pulls on a coordinate at the end, relative to its column and to y; not
+    rest      what still pulls at the end on a coordinate that may answer, relative to its column
+              and to y (not to the residual, which is rounding where all of y is fitted); not
               judged where the path was cut short
     """
 
@@ -65,45 +69,72 @@ class StageCertificate(Measured):
 
 
 def certify_stages(
-    X: FloatArray, y: FloatArray, stages: Sequence[Weights], bounds: L1, *, tol: float, whole: bool
+    design: Design,
+    y: FloatArray,
+    stages: Sequence[Weights],
+    bounds: L1,
+    *,
+    tol: float,
+    whole: bool,
 ) -> StageCertificate:
-    """The certificate of a path on an array X; the costs of the l1 norm bound zeta."""
-    d = X.shape[1]
-    upper, lower = (np.broadcast_to(b, (d,)) for b in (bounds.weights, bounds.negative_weights))
+    """The certificate of a path on X; the costs of the l1 norm bound zeta."""
     times = np.array([stage.time for stage in stages])
-    W = np.zeros((len(stages), d))
-    for row, stage in zip(W, stages, strict=True):
-        row[list(stage.support)] = stage.coefficients
-    residuals = y - W @ X.T
     lasting = np.diff(times)
+    weights = _by_stage(stages, design.d)
+    residuals = y - sum(block.apply(_on(weights, block).T).T for block in design.blocks())
     nu = np.vstack([np.zeros_like(y), np.cumsum(lasting[:, None] * residuals[:-1], axis=0)])
-    # In units of the bounds: beyond 1 is outside, and a weight needs 1 at both ends of its stage.
-    up, down = (nu @ X) / upper, -(nu @ X) / lower
-    pushed, pulled = W > 0.0, W < 0.0
-    off = max(
-        float(np.max(np.abs(share[k:] - 1.0), where=held, initial=0.0))
-        for share, weighed in ((up, pushed), (down, pulled))
-        for k, held in ((0, weighed), (1, weighed[:-1]))
+    upper, lower = (
+        np.broadcast_to(b, (design.d,)) for b in (bounds.weights, bounds.negative_weights)
     )
-    # A weight on a closed side has no bound to be at: its share is 0, and its distance 1.
+    found = [
+        _on_block(block, _on(weights, block), nu, residuals[-1], upper, lower)
+        for block in design.blocks()
+    ]
+    excess, off, pull = np.max(found, axis=0)
     return StageCertificate(
-        excess=max(float(up.max()), float(down.max()), 1.0) - 1.0,
-        support=off,
+        excess=float(excess),
+        support=float(off),
         disorder=float(np.max(-lasting, initial=0.0) / (times[-1] or 1.0)),
-        rest=_rest(X, y, residuals[-1], upper, lower),
+        rest=ratio(float(pull), float(np.linalg.norm(y))),
         tol=tol,
         whole=whole,
     )
 
 
-def _rest(
-    X: FloatArray, y: FloatArray, residual: FloatArray, upper: FloatArray, lower: FloatArray
-) -> float:
-    """The largest pull on a coordinate that may still answer to it.
+def _by_stage(stages: Sequence[Weights], d: int) -> Any:
+    """w on each stage, one per row of a sparse matrix."""
+    counts = [len(stage.support) for stage in stages]
+    entries = np.concatenate([stage.coefficients for stage in stages])
+    columns = np.concatenate([np.asarray(stage.support, dtype=np.intp) for stage in stages])
+    rows = np.repeat(np.arange(len(stages)), counts)
+    return scipy.sparse.csc_array((entries, (rows, columns)), shape=(len(stages), d))
 
-    Relative to y, not to the residual, which is rounding where all of y is fitted.
-    """
-    pull = residual @ X
-    lengths = np.sqrt(np.einsum("ij,ij->j", X, X)) * np.linalg.norm(y)
+
+def _on(weights: Any, block: Block) -> FloatArray:
+    return np.asarray(weights[:, block.columns].toarray())
+
+
+def _on_block(
+    block: Any,
+    W: FloatArray,
+    nu: FloatArray,
+    residual: FloatArray,
+    upper: FloatArray,
+    lower: FloatArray,
+) -> tuple[float, float, float]:
+    """Excess, distance from the bounds of weights, and pull at the end, over some columns."""
+    upper, lower = upper[block.columns], lower[block.columns]
+    # In units of the bounds: beyond 1 is outside, and a weight needs 1 at both ends of its stage.
+    # One on a closed side has no bound to be at: its share is 0, and its distance 1.
+    zeta = block.adjoint(nu.T).T
+    up, down = zeta / upper, -zeta / lower
+    off = max(
+        float(np.max(np.abs(share[k:] - 1.0), where=held, initial=0.0))
+        for share, weighed in ((up, W > 0.0), (down, W < 0.0))
+        for k, held in ((0, weighed), (1, weighed[:-1]))
+    )
+    pull = block.adjoint(residual)
+    lengths = block.absolute_adjoint(np.ones_like(residual))
     answers = (np.where(pull > 0.0, upper, lower) < np.inf) & (lengths > 0.0)
-    return float(np.max(np.abs(pull[answers]) / lengths[answers], initial=0.0))
+    rest = np.max(np.abs(pull[answers]) / lengths[answers], initial=0.0)
+    return max(float(up.max()), float(down.max()), 1.0) - 1.0, off, float(rest)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dtrtrs
 
 from flowbias._typing import FloatArray
+from flowbias.designs import Design
 
 EPS = float(np.finfo(float).eps)
 
@@ -29,12 +31,43 @@ class Columns:
     shape: tuple[int, int]
     adjoint: Callable[[FloatArray], FloatArray]
     column: Callable[[int], FloatArray]
+    #: of the columns; or sums of |entries|, which are no less
     lengths: FloatArray
 
     @classmethod
-    def of(cls, X: FloatArray) -> Columns:
+    def of_array(cls, X: FloatArray) -> Columns:
         lengths = np.sqrt(np.einsum("ij,ij->j", X, X))
         return cls((X.shape[0], X.shape[1]), X.T.__matmul__, lambda j: X[:, j], lengths)
+
+    @classmethod
+    def of_design(cls, design: Design) -> Columns:
+        """Block by block."""
+
+        def column(j: int) -> FloatArray:
+            block = next(b for b in design.blocks() if b.columns.start <= j < b.columns.stop)
+            alone = np.zeros(block.width)
+            alone[j - block.columns.start] = 1.0
+            return block.apply(alone)
+
+        lengths = design.gather(Across(np.ones(design.n), absolute=True))
+        return cls(design.shape, lambda r: design.gather(Across(r)), column, lengths)
+
+
+@dataclass(frozen=True)
+class Across:
+    """X^T dual for a block of columns, or |X|^T |dual|."""
+
+    dual: FloatArray
+    absolute: bool = False
+
+    def on(self, columns: slice) -> Across:
+        return self
+
+    def __call__(self, block: Any) -> FloatArray:
+        product: FloatArray = (block.absolute_adjoint if self.absolute else block.adjoint)(
+            self.dual
+        )
+        return product
 
 
 @dataclass(frozen=True)

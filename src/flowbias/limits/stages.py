@@ -14,7 +14,7 @@ with g = 4 at depth 2 and D (D-2) beyond, for the loss (c/2) ||X w - y||^2.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -28,14 +28,17 @@ from flowbias._html import some, table
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.certificates.error_bound import PROVED
 from flowbias.certificates.stage_certificate import StageCertificate, certify_stages
+from flowbias.designs import Design, design_of
+from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.dense import DenseDesign
 from flowbias.flows.loss import loss_constant
-from flowbias.limits.inverse_scale_space import Columns, Stage, Walk
+from flowbias.limits.inverse_scale_space import EPS, Columns, Stage, Walk
 from flowbias.limits.rich_limit import rich_limit
 from flowbias.limits.routes import HasPotential, exponential_sides, power_sides
-from flowbias.limits.solve import check_model
+from flowbias.limits.solve import check_model, check_size
 from flowbias.potentials import L1, Provides
 from flowbias.potentials.scale import read_real
-from flowbias.problem import InputError, Regression, as_regression
+from flowbias.problem import InputError, as_regression, checked_outputs
 from flowbias.routing import provided_by, unfitting
 from flowbias.solution import Solution, SolveError, Stats, Status
 
@@ -75,6 +78,21 @@ class VanishingStart:
 
 
 @dataclass(frozen=True, eq=False)
+class Data:
+    """X as it was given, y, X by blocks, and the columns of X / x_unit."""
+
+    X: Any
+    y: FloatArray
+    design: Design
+    columns: Columns
+    x_unit: float = 1.0
+
+    def some(self, columns: Iterable[int]) -> FloatArray:
+        """These columns of X."""
+        return np.column_stack([self.x_unit * self.columns.column(j) for j in columns])
+
+
+@dataclass(frozen=True, eq=False)
 class StagePath:
     """w from each of `times` on, until the next; the last stage is the end of the path.
 
@@ -87,7 +105,7 @@ class StagePath:
     """
 
     model: Any
-    problem: Regression
+    data: Data
     start: VanishingStart
     stages: tuple[Stage, ...]
     status: Status
@@ -107,7 +125,7 @@ class StagePath:
         return np.stack([self._dense(stage) for stage in self.stages])
 
     def _dense(self, stage: Stage) -> FloatArray:
-        w = np.zeros(self.problem.X.shape[1])
+        w = np.zeros(self.data.design.d)
         w[list(stage.support)] = stage.coefficients
         return w
 
@@ -122,9 +140,10 @@ class StagePath:
 
     @cached_property
     def residual(self) -> FloatArray:
-        """||X w - y|| / ||y|| on each stage."""
-        size = np.linalg.norm(self.problem.y) or 1.0
-        return np.array([np.linalg.norm(stage.residual) for stage in self.stages]) / size
+        """||X w - y|| / ||y|| on each stage; no less than the rounding of y."""
+        size = np.linalg.norm(self.data.y) or 1.0
+        left = np.array([np.linalg.norm(stage.residual) for stage in self.stages]) / size
+        return np.maximum(left, EPS)
 
     def at(self, tau: ArrayLike) -> FloatArray:
         """w at these times: (d,) for one of them, one row for each of several."""
@@ -180,14 +199,14 @@ class StagePath:
                 "start; natural logarithms are meant."
             )
         asked = self.times if tau is None else read_real("tau", tau, "Pass slow times.")
-        c = loss_constant(loss, len(self.problem.y))
+        c = loss_constant(loss, len(self.data.y))
         with np.errstate(divide="ignore", over="ignore"):
             return np.asarray(np.exp(np.log(asked) + self.start.log_pace(log_scale) - np.log(c)))
 
     @cached_property
     def limit(self) -> Solution:
-        """The rich limit, with its own certificate."""
-        return rich_limit(self.model, self.problem, throw=False)
+        """The rich limit, with its own certificate. For X in memory."""
+        return rich_limit(self.model, self.data.X, self.data.y, throw=False)
 
     @property
     def message(self) -> str:
@@ -306,74 +325,89 @@ def stages(
     (array([0. , 0.5]), array([0. , 0.5]))
     """
     build = _vanishing(model)  # before the data, which may be of the model's own kind
-    problem = as_regression(X, y)
-    check_model(model, problem, tol)
     if max_stages is not None and not max_stages >= 1:
         raise InputError(
             f"max_stages: must be at least 1, got {max_stages!r}. The first stage is w = 0."
         )
     started = time.perf_counter()
-    start = build(model, problem.X.shape[1])
-    found, whole = _walked(problem, start.bounds, max_stages)
-    found, selected = _selected(model, problem, found)
+    data = _read(model, X, y, tol)
+    start = build(model, data.design.d)
+    found, whole = _walked(data, start.bounds, max_stages)
+    found, selected = _selected(model, data, found)
     with np.errstate(invalid="ignore", divide="ignore"):
-        certificate = certify_stages(
-            problem.X, problem.y, found, start.bounds, tol=tol, whole=whole
-        )
+        certificate = certify_stages(data.design, data.y, found, start.bounds, tol=tol, whole=whole)
     status = Status.STALLED
     if certificate.ok:
         status = Status.CERTIFIED if selected else Status.NOT_UNIQUE
     elif replace(certificate, tol=PROVED).ok:
         status = Status.FEW_DIGITS
     stats = Stats(0, len(found), time.perf_counter() - started)
-    path = StagePath(model, problem, start, found, status, certificate, stats, whole)
+    path = StagePath(model, data, start, found, status, certificate, stats, whole)
     return path.checked(throw)
 
 
-def _walked(problem: Regression, bounds: L1, most: int | None) -> tuple[tuple[Stage, ...], bool]:
+def _read(model: HasPotential, X: Any, y: Any, tol: float) -> Data:
+    design = design_of(X)
+    if design is None:
+        problem = as_regression(X, y)
+        check_model(model, problem, tol)
+        # A power of two, which rounds nothing: no product of X and y leaves the double range.
+        unit = float(np.exp2(np.frexp(np.abs(problem.X).max())[1]))
+        columns = Columns.of_array(problem.X / unit)
+        return Data(problem.X, problem.y, DenseDesign(problem.X), columns, unit)
+    check_size(model, design.d, tol)
+    if not design.has_entries:
+        raise InputError(
+            f"X: must have entries that can be looked at, got a {design.kind}. Stages take single "
+            "columns: pass an array or a sparse matrix."
+        )
+    return Data(design, checked_outputs(y, design.n), design, Columns.of_design(design))
+
+
+def _walked(data: Data, bounds: L1, most: int | None) -> tuple[tuple[Stage, ...], bool]:
     """The stages in the units of the data, and whether they are all."""
-    d = problem.X.shape[1]
-    # Exact: X and y of order one, so that no product leaves the double range.
-    x_unit, y_unit = (
-        2.0 ** np.floor(np.log2(np.abs(a).max() or 1.0)) for a in (problem.X, problem.y)
+    upper, lower = (
+        np.broadcast_to(b, (data.design.d,)) for b in (bounds.weights, bounds.negative_weights)
     )
-    upper, lower = (np.broadcast_to(b, (d,)) for b in (bounds.weights, bounds.negative_weights))
-    X = problem.X if x_unit == 1.0 else problem.X / x_unit
-    walk = Walk(Columns.of(X), problem.y / y_unit, upper, lower)
+    y_unit = float(np.exp2(np.frexp(np.abs(data.y).max())[1]))
+    walk = Walk(data.columns, data.y / y_unit, upper, lower)
     found: list[Stage] = []
     for stage in walk.stages():
         if most is not None and len(found) == most:
             return tuple(found), False
-        coefficients = stage.coefficients * (y_unit / x_unit)
-        found.append(
-            Stage(
-                time=stage.time / x_unit / y_unit,
-                support=stage.support,
-                coefficients=coefficients,
-                # Of these weights: what the walk projects away is below their rounding.
-                residual=problem.y - problem.X[:, stage.support] @ coefficients,
-                tied=stage.tied,
-            )
-        )
+        found.append(_in_units(stage, data.x_unit, y_unit))
     return tuple(found), True
 
 
+def _in_units(stage: Stage, x_unit: float, y_unit: float) -> Stage:
+    return Stage(
+        time=stage.time / x_unit / y_unit,
+        support=stage.support,
+        coefficients=stage.coefficients * (y_unit / x_unit),
+        residual=stage.residual * y_unit,
+        tied=stage.tied,
+    )
+
+
 def _selected(
-    model: HasPotential, problem: Regression, found: tuple[Stage, ...]
+    model: HasPotential, data: Data, found: tuple[Stage, ...]
 ) -> tuple[tuple[Stage, ...], bool]:
     """Stages that leave a choice, as gradient flow chooses; and whether that is proved of all.
 
-    The flow's w is at every time the rich limit of its own predictions X w.
+    The flow's w is at every time the rich limit of its own predictions X w: here on the columns
+    that share them.
     """
     chosen, sure = [], True
     for stage in found:
         if stage.tied:
-            fitted = Regression(problem.X, problem.y - stage.residual)
-            limit = rich_limit(model, fitted, throw=False)
+            face = np.sort(np.array([*stage.support, *stage.tied]))
+            kept = Coordinates(model.potential, model.shift, data.design.d).on(face)
+            limit = rich_limit(kept, data.some(face), data.y - stage.residual, throw=False)
             sure = sure and limit.status in (Status.CERTIFIED, Status.PROJECTED)
             if limit.status.ok:
-                support = tuple(np.flatnonzero(limit.w).tolist())
-                stage = replace(stage, support=support, coefficients=limit.w[list(support)])
+                used = np.flatnonzero(limit.w)
+                support = tuple(face[used].tolist())
+                stage = replace(stage, support=support, coefficients=limit.w[used])
         chosen.append(stage)
     return tuple(chosen), sure
 
