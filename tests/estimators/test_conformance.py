@@ -7,9 +7,13 @@ from flowbias.estimators import (
     ImplicitBiasRegressorCV,
     MinNormRegressor,
     RichRegressor,
+    StagesRegressor,
+    StagesRegressorCV,
 )
 
 ESTIMATORS = [
+    StagesRegressor(),
+    StagesRegressorCV(),
     ImplicitBiasRegressor(),
     ImplicitBiasRegressor(depth=3, scale=0.1, fit_intercept=False),
     ImplicitBiasRegressor(scale=0.1, shape=0.5, fit_intercept="trained"),

@@ -80,7 +80,7 @@ def certify_stages(
     """The certificate of a path on X; the costs of the l1 norm bound zeta."""
     times = np.array([stage.time for stage in stages])
     lasting = np.diff(times)
-    weights = _by_stage(stages, design.d)
+    weights = weights_of(stages, design.d)
     residuals = y - sum(block.apply(_on(weights, block).T).T for block in design.blocks())
     nu = np.vstack([np.zeros_like(y), np.cumsum(lasting[:, None] * residuals[:-1], axis=0)])
     upper, lower = (
@@ -101,8 +101,8 @@ def certify_stages(
     )
 
 
-def _by_stage(stages: Sequence[Weights], d: int) -> Any:
-    """w on each stage, one per row of a sparse matrix."""
+def weights_of(stages: Sequence[Weights], d: int) -> Any:
+    """w on each stage, one per row of a sparse matrix of doubles."""
     counts = [len(stage.support) for stage in stages]
     entries = np.concatenate([stage.coefficients for stage in stages])
     columns = np.concatenate([np.asarray(stage.support, dtype=np.intp) for stage in stages])

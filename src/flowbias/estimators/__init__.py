@@ -12,6 +12,7 @@ from flowbias.estimators.regressors import (
     MinNormRegressor,
     RichRegressor,
 )
+from flowbias.estimators.stages import StagesRegressor, StagesRegressorCV
 from flowbias.estimators.stopping_time import EarlyStoppedRegressorCV
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "MinNormRegressor",
     "Refits",
     "RichRegressor",
+    "StagesRegressor",
+    "StagesRegressorCV",
     "Uncertainty",
     "flow_response",
     "flow_time_path",

@@ -14,7 +14,7 @@ with g = 4 at depth 2 and D (D-2) beyond, for the loss (c/2) ||X w - y||^2.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -27,7 +27,7 @@ from flowbias._drawing import course, curves, picture
 from flowbias._html import some, table
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.certificates.error_bound import PROVED
-from flowbias.certificates.stage_certificate import StageCertificate, certify_stages
+from flowbias.certificates.stage_certificate import StageCertificate, certify_stages, weights_of
 from flowbias.designs import Design, design_of
 from flowbias.designs.coordinates import Coordinates
 from flowbias.designs.dense import DenseDesign
@@ -70,26 +70,40 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class VanishingStart:
-    """What is left of a model as its scale goes to zero: a weighted l1 norm, and a slow clock."""
+    """What is left of a model as its scale goes to zero: a weighted l1 norm, and a slow clock.
+
+    tau = speed c t / log(1/scale^2),   or   tau = speed c t scale^order
+    """
 
     bounds: L1
-    #: log(c t / tau) at a log-scale
-    log_pace: Callable[[float], float]
+    log_speed: float
+    #: of the scale in the clock; None where its logarithm counts
+    order: float | None = None
+
+    def log_pace(self, log_scale: float) -> float:
+        """log(c t / tau)."""
+        if self.order is None:
+            return float(np.log(-2.0 * log_scale)) - self.log_speed
+        return -self.order * log_scale - self.log_speed
 
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """X as it was given, y, X by blocks, and the columns of X / x_unit."""
+    """X as it was given, y, and X by blocks."""
 
     X: Any
     y: FloatArray
     design: Design
-    columns: Columns
-    x_unit: float = 1.0
 
-    def some(self, columns: Iterable[int]) -> FloatArray:
-        """These columns of X."""
-        return np.column_stack([self.x_unit * self.columns.column(j) for j in columns])
+    def columns(self) -> tuple[Columns, float]:
+        """X / unit, and the unit: a power of two, which rounds nothing.
+
+        So that no product of X and y leaves the double range.
+        """
+        if self.X is self.design:
+            return Columns.of_design(self.design), 1.0
+        unit = float(np.exp2(np.frexp(np.abs(self.X).max())[1]))
+        return Columns.of_array(self.X / unit), unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +136,7 @@ class StagePath:
     @property
     def w(self) -> FloatArray:
         """One stage per row."""
-        return np.stack([self._dense(stage) for stage in self.stages])
+        return np.asarray(weights_of(self.stages, self.data.design.d).toarray())
 
     def _dense(self, stage: Stage) -> FloatArray:
         w = np.zeros(self.data.design.d)
@@ -332,8 +346,7 @@ def stages(
     started = time.perf_counter()
     data = _read(model, X, y, tol)
     start = build(model, data.design.d)
-    found, whole = _walked(data, start.bounds, max_stages)
-    found, selected = _selected(model, data, found)
+    found, whole, selected = _followed(model, data, start, max_stages)
     with np.errstate(invalid="ignore", divide="ignore"):
         certificate = certify_stages(data.design, data.y, found, start.bounds, tol=tol, whole=whole)
     status = Status.STALLED
@@ -346,22 +359,36 @@ def stages(
     return path.checked(throw)
 
 
+def uncertified_stages(
+    model: HasPotential, X: Any, y: FloatArray, max_stages: int | None
+) -> tuple[Stage, ...]:
+    """The stages alone, for those who compare many paths and keep none."""
+    data = _read(model, X, y, PROVED)
+    return _followed(model, data, _vanishing(model)(model, data.design.d), max_stages)[0]
+
+
+def _followed(
+    model: HasPotential, data: Data, start: VanishingStart, most: int | None
+) -> tuple[tuple[Stage, ...], bool, bool]:
+    """The stages, whether they are all, and whether every choice between weights is proved."""
+    found, whole = _walked(data, start.bounds, most)
+    chosen, sure = _selected(model, data, found)
+    return chosen, whole, sure
+
+
 def _read(model: HasPotential, X: Any, y: Any, tol: float) -> Data:
     design = design_of(X)
     if design is None:
         problem = as_regression(X, y)
         check_model(model, problem, tol)
-        # A power of two, which rounds nothing: no product of X and y leaves the double range.
-        unit = float(np.exp2(np.frexp(np.abs(problem.X).max())[1]))
-        columns = Columns.of_array(problem.X / unit)
-        return Data(problem.X, problem.y, DenseDesign(problem.X), columns, unit)
+        return Data(problem.X, problem.y, DenseDesign(problem.X))
     check_size(model, design.d, tol)
     if not design.has_entries:
         raise InputError(
             f"X: must have entries that can be looked at, got a {design.kind}. Stages take single "
             "columns: pass an array or a sparse matrix."
         )
-    return Data(design, checked_outputs(y, design.n), design, Columns.of_design(design))
+    return Data(design, checked_outputs(y, design.n), design)
 
 
 def _walked(data: Data, bounds: L1, most: int | None) -> tuple[tuple[Stage, ...], bool]:
@@ -369,13 +396,14 @@ def _walked(data: Data, bounds: L1, most: int | None) -> tuple[tuple[Stage, ...]
     upper, lower = (
         np.broadcast_to(b, (data.design.d,)) for b in (bounds.weights, bounds.negative_weights)
     )
+    columns, x_unit = data.columns()
     y_unit = float(np.exp2(np.frexp(np.abs(data.y).max())[1]))
-    walk = Walk(data.columns, data.y / y_unit, upper, lower)
+    walk = Walk(columns, data.y / y_unit, upper, lower)
     found: list[Stage] = []
     for stage in walk.stages():
         if most is not None and len(found) == most:
             return tuple(found), False
-        found.append(_in_units(stage, data.x_unit, y_unit))
+        found.append(_in_units(stage, x_unit, y_unit))
     return tuple(found), True
 
 
@@ -402,7 +430,9 @@ def _selected(
         if stage.tied:
             face = np.sort(np.array([*stage.support, *stage.tied]))
             kept = Coordinates(model.potential, model.shift, data.design.d).on(face)
-            limit = rich_limit(kept, data.some(face), data.y - stage.residual, throw=False)
+            columns, unit = data.columns()
+            X = unit * np.column_stack([columns.column(j) for j in face])
+            limit = rich_limit(kept, X, data.y - stage.residual, throw=False)
             sure = sure and limit.status in (Status.CERTIFIED, Status.PROJECTED)
             if limit.status.ok:
                 used = np.flatnonzero(limit.w)
@@ -431,8 +461,7 @@ def _exponential_start(model: Any, d: int) -> VanishingStart:
     """zeta = rate z / log(1/scale^2): every side that is open has the bound 1."""
     sides = exponential_sides(model, d)
     bounds = L1(*(np.where(np.isfinite(side), 1.0, np.inf) for side in sides))
-    log_speed = float(np.log(model.potential.rate)) + _log_mirror_rate(model)
-    return VanishingStart(bounds, lambda log_scale: float(np.log(-2.0 * log_scale)) - log_speed)
+    return VanishingStart(bounds, float(np.log(model.potential.rate)) + _log_mirror_rate(model))
 
 
 def _power_start(model: Any, d: int) -> VanishingStart:
@@ -440,8 +469,7 @@ def _power_start(model: Any, d: int) -> VanishingStart:
     shape = model.at_log_scale(0.0) if Provides.SCALE in provided_by(model) else model
     unit, order = shape.potential.log_unit, 2.0 - shape.potential.depth
     bounds = L1(*(np.exp(side + unit) for side in power_sides(shape, d)))
-    log_speed = _log_mirror_rate(shape)
-    return VanishingStart(bounds, lambda log_scale: order * log_scale - log_speed)
+    return VanishingStart(bounds, _log_mirror_rate(shape), -order)
 
 
 def _log_mirror_rate(model: Any) -> float:
