@@ -102,6 +102,42 @@ def test_the_clock_follows_the_loss():
     assert_allclose(half, path.times * 100.0 / 4.0, rtol=1e-14)
 
 
+def woken(model, path, t):
+    """The shares of their next weights that features have at these times, one for each jump."""
+    shares = []
+    for k, at in enumerate(t):
+        (new,) = set(path[k + 1].support) - set(path[k].support)
+        followed = fb.flow(model, path.data.X, path.data.y, t=[at], rtol=1e-10)
+        shares.append(followed.w[0, new] / path.w[k + 1, new])
+    return np.array(shares)
+
+
+@pytest.mark.parametrize("log_scale", [-30.0, -300.0])
+@pytest.mark.parametrize("w0", [1.0, [1.0, 3.0, 0.2, 0.7, 2.0]])
+def test_features_wake_when_the_corrected_stages_say(log_scale, w0):
+    # Orthogonal columns but for a little: no feature falls asleep.
+    X = np.eye(5) + 0.1 * np.random.default_rng(2).standard_normal((5, 5))
+    y = np.array([5.0, -4.0, 3.0, 2.0, 1.0])
+    path = fb.stages(fb.DiagonalNet(2, 1.0, w0=w0), X, y)
+    assert all(event.change is Change.WAKES for event in path.events)
+    model = path.model.at_log_scale(log_scale)
+    share = 0.01
+    times = path.wake_times(log_scale, share=share)
+    # To first order in the share, and what the next order of the scale leaves.
+    assert_allclose(woken(model, path, times), share, rtol=5 * share + 10.0 / abs(log_scale))
+    # Stages alone are off by log|w| in the exponent.
+    leading = woken(model, path, path.time_at(log_scale)[1:])
+    assert np.abs(np.log(leading / share)).max() > 1.0
+
+
+def test_the_times_of_waking_are_in_the_units_of_the_data():
+    path = fb.stages(NET, FOUR_X, FOUR_Y)
+    scaled = fb.stages(NET, 1024.0 * FOUR_X, FOUR_Y)
+    # w is 1024 times smaller: as if from a start that is 32 times larger, on a clock 2^20 faster.
+    same = scaled.wake_times(-50.0 - np.log(32.0))
+    assert_allclose(same * 1024.0, path.wake_times(-50.0), rtol=1e-12)
+
+
 def test_an_untied_start_has_the_stages_of_a_tied_one():
     tied, untied = (
         fb.stages(m, FOUR_X, FOUR_Y) for m in (NET, fb.UntiedDiagonalNet(0.4, shape=0.5))

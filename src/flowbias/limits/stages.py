@@ -36,6 +36,7 @@ from flowbias.limits.inverse_scale_space import EPS, Columns, Stage, Walk
 from flowbias.limits.rich_limit import rich_limit
 from flowbias.limits.routes import HasPotential, exponential_sides, power_sides
 from flowbias.limits.solve import check_model, check_size
+from flowbias.limits.wake_times import wake_times
 from flowbias.potentials import L1, Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError, as_regression, checked_outputs
@@ -216,6 +217,24 @@ class StagePath:
         c = loss_constant(loss, len(self.data.y))
         with np.errstate(divide="ignore", over="ignore"):
             return np.asarray(np.exp(np.log(asked) + self.start.log_pace(log_scale) - np.log(c)))
+
+    def wake_times(
+        self, log_scale: float, *, share: float = 0.01, loss: str | float = "half"
+    ) -> FloatArray:
+        """When features wake in the flow from a start of this scale: at each event of that kind.
+
+        Awake with `share` of the weight that they have on the next stage. To first order in
+        1/log(1/scale) and in the share, where no feature falls asleep in that jump or before it
+        (`wake_times.py`); `time_at` is the leading order.
+        """
+        if Provides.SCALE not in provided_by(self.model):
+            raise unfitting(self.model, "declare SCALE", "Take the stages of fb.DiagonalNet.")
+        model = self.model.at_log_scale(log_scale)
+        c = loss_constant(loss, len(self.data.y))
+        columns, unit = self.data.columns()
+        # With X in these units nu is in their inverse.
+        jumps = wake_times(model, columns, self.stages, c * unit, share)
+        return np.array([at for jump in jumps for at in jump])
 
     @cached_property
     def limit(self) -> Solution:
