@@ -8,7 +8,13 @@ from sklearn.linear_model import LassoCV
 from sklearn.model_selection import GroupKFold, KFold
 
 import flowbias as fb
-from flowbias.estimators import RichRegressor, StagesRegressor, StagesRegressorCV
+from flowbias.estimators import (
+    EarlyStoppedRegressorCV,
+    FlowRegressorCV,
+    RichRegressor,
+    StagesRegressor,
+    StagesRegressorCV,
+)
 from flowbias.estimators.stages import Judged, Steps
 
 
@@ -160,3 +166,39 @@ def test_the_grid_is_where_some_fold_changes():
 def test_what_cannot_be_is_refused(model, words, data):
     with pytest.raises(fb.InputError, match=words):
         model.fit(*data[:2])
+
+
+# --- scale and time together ----------------------------------------------------------------------
+
+
+def test_a_start_and_a_time_are_chosen_together(data):
+    X, y, _ = data
+    fitted = FlowRegressorCV(n_scales=2, n_times=6, eps=0.1, cv=3).fit(X, y)
+    assert fitted.log_scales_.shape == fitted.mse_.shape == (3,)
+    alone = [
+        EarlyStoppedRegressorCV(log_scale=log, n_times=6, eps=0.1, cv=3).fit(X, y)
+        for log in fitted.log_scales_[:2]
+    ]
+    least = [one.mse_path_.mean(axis=1).min() for one in alone]
+    vanishing = StagesRegressorCV(cv=3).fit(X, y)
+    assert_allclose(fitted.mse_, [*least, vanishing.mse_path_.mean(axis=1).min()], rtol=1e-9)
+    # Few features that count, and little noise: the vanishing start is best.
+    assert (fitted.scale_, fitted.time_) == (0.0, vanishing.tau_)
+    assert_allclose(fitted.coef_, vanishing.coef_)
+
+
+def test_many_features_that_count_a_little_want_a_large_start():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 80))
+    y = X @ rng.standard_normal(80) + 3.0 * rng.standard_normal(50)
+    fitted = FlowRegressorCV(n_scales=3, n_times=10, eps=0.05).fit(X, y)
+    assert fitted.scale_ > 0.0
+    assert fitted.best_.time_ == fitted.time_
+
+
+def test_without_stages_only_flows_are_tried(data):
+    X, y, _ = data
+    fitted = FlowRegressorCV(scales=[1.0], stages=False, n_times=4, eps=0.1, cv=2).fit(X, y)
+    one = EarlyStoppedRegressorCV(scale=1.0, n_times=4, eps=0.1, cv=2).fit(X, y)
+    assert_allclose(fitted.coef_, one.coef_)
+    assert fitted.log_scales_.tolist() == [0.0]

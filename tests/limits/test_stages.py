@@ -380,3 +380,21 @@ def test_operators_are_refused():
     operator = scipy.sparse.linalg.aslinearoperator(FOUR_X)
     with pytest.raises(fb.InputError, match="must have entries that can be looked at"):
         fb.stages(NET, operator, FOUR_Y)
+
+
+def test_a_biased_start_shares_differently_on_either_side():
+    # Two equal columns that first push one way, then the other; the starts of their sides differ.
+    model = fb.DiagonalNet.from_weights([1.0, 2.0, 1.0], [1.0, 1.0, 1.0])
+    X = np.array([[1.0, 1.0, 1.2], [0.0, 0.0, 1.0]])
+    for y, ratio in (([1.0, 0.0], 4.0), ([-1.0, 0.0], 1.0)):
+        path = fb.stages(model, X, y)
+        shared = path.w[np.abs(path.w[:, 0]) > 0]
+        assert_allclose(shared[:, 1], ratio * shared[:, 0], rtol=1e-10)
+
+
+def test_many_stages_with_equal_columns_are_settled_once(rng):
+    X, y = random_data(rng, 20, 30)
+    X[:, 7] = X[:, 3]
+    path = fb.stages(NET, X, y)
+    assert_allclose(path.w[:, 7], path.w[:, 3], atol=1e-13)
+    assert path.status is fb.Status.CERTIFIED

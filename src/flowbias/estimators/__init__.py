@@ -13,11 +13,12 @@ from flowbias.estimators.regressors import (
     RichRegressor,
 )
 from flowbias.estimators.stages import StagesRegressor, StagesRegressorCV
-from flowbias.estimators.stopping_time import EarlyStoppedRegressorCV
+from flowbias.estimators.stopping_time import EarlyStoppedRegressorCV, FlowRegressorCV
 
 __all__ = [
     "EarlyStoppedRegressor",
     "EarlyStoppedRegressorCV",
+    "FlowRegressorCV",
     "FlowResponse",
     "ImplicitBiasRegressor",
     "ImplicitBiasRegressorCV",

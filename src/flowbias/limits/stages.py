@@ -29,12 +29,12 @@ from flowbias._typing import ArrayLike, FloatArray
 from flowbias.certificates.error_bound import PROVED
 from flowbias.certificates.stage_certificate import StageCertificate, certify_stages, weights_of
 from flowbias.designs import Design, design_of
-from flowbias.designs.coordinates import Coordinates
 from flowbias.designs.dense import DenseDesign
 from flowbias.flows.loss import loss_constant
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage, Walk
 from flowbias.limits.rich_limit import rich_limit
 from flowbias.limits.routes import HasPotential, exponential_sides, power_sides
+from flowbias.limits.shared_weights import Sharing
 from flowbias.limits.solve import check_model, check_size
 from flowbias.limits.wake_times import wake_times
 from flowbias.potentials import L1, Provides
@@ -390,9 +390,20 @@ def _followed(
     model: HasPotential, data: Data, start: VanishingStart, most: int | None
 ) -> tuple[tuple[Stage, ...], bool, bool]:
     """The stages, whether they are all, and whether every choice between weights is proved."""
-    found, whole = _walked(data, start.bounds, most)
-    chosen, sure = _selected(model, data, found)
-    return chosen, whole, sure
+    upper, lower = (
+        np.broadcast_to(b, (data.design.d,))
+        for b in (start.bounds.weights, start.bounds.negative_weights)
+    )
+    # In units of powers of two, which round nothing: no product of X and y leaves the range.
+    columns, x_unit = data.columns()
+    y_unit = float(np.exp2(np.frexp(np.abs(data.y).max())[1]))
+    sharing = Sharing(model, columns)
+    found: list[Stage] = []
+    for stage in Walk(columns, data.y / y_unit, upper, lower).stages():
+        if most is not None and len(found) == most:
+            return tuple(found), False, sharing.proved
+        found.append(_in_units(sharing.settled(stage), x_unit, y_unit))
+    return tuple(found), True, sharing.proved
 
 
 def _read(model: HasPotential, X: Any, y: Any, tol: float) -> Data:
@@ -410,22 +421,6 @@ def _read(model: HasPotential, X: Any, y: Any, tol: float) -> Data:
     return Data(design, checked_outputs(y, design.n), design)
 
 
-def _walked(data: Data, bounds: L1, most: int | None) -> tuple[tuple[Stage, ...], bool]:
-    """The stages in the units of the data, and whether they are all."""
-    upper, lower = (
-        np.broadcast_to(b, (data.design.d,)) for b in (bounds.weights, bounds.negative_weights)
-    )
-    columns, x_unit = data.columns()
-    y_unit = float(np.exp2(np.frexp(np.abs(data.y).max())[1]))
-    walk = Walk(columns, data.y / y_unit, upper, lower)
-    found: list[Stage] = []
-    for stage in walk.stages():
-        if most is not None and len(found) == most:
-            return tuple(found), False
-        found.append(_in_units(stage, x_unit, y_unit))
-    return tuple(found), True
-
-
 def _in_units(stage: Stage, x_unit: float, y_unit: float) -> Stage:
     return Stage(
         time=stage.time / x_unit / y_unit,
@@ -434,31 +429,6 @@ def _in_units(stage: Stage, x_unit: float, y_unit: float) -> Stage:
         residual=stage.residual * y_unit,
         tied=stage.tied,
     )
-
-
-def _selected(
-    model: HasPotential, data: Data, found: tuple[Stage, ...]
-) -> tuple[tuple[Stage, ...], bool]:
-    """Stages that leave a choice, as gradient flow chooses; and whether that is proved of all.
-
-    The flow's w is at every time the rich limit of its own predictions X w: here on the columns
-    that share them.
-    """
-    chosen, sure = [], True
-    for stage in found:
-        if stage.tied:
-            face = np.sort(np.array([*stage.support, *stage.tied]))
-            kept = Coordinates(model.potential, model.shift, data.design.d).on(face)
-            columns, unit = data.columns()
-            X = unit * np.column_stack([columns.column(j) for j in face])
-            limit = rich_limit(kept, X, data.y - stage.residual, throw=False)
-            sure = sure and limit.status in (Status.CERTIFIED, Status.PROJECTED)
-            if limit.status.ok:
-                used = np.flatnonzero(limit.w)
-                support = tuple(face[used].tolist())
-                stage = replace(stage, support=support, coefficients=limit.w[used])
-        chosen.append(stage)
-    return tuple(chosen), sure
 
 
 # --- what is left of a model as its scale goes to zero -------------------------------------------
