@@ -15,6 +15,7 @@ from flowbias.limits import (
     min_norm,
     nuclear_norm,
     rich_limit,
+    stages,
 )
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.matrix_problems.regression import MatrixRegression
@@ -81,6 +82,7 @@ __all__ = [
     "nuclear_norm",
     "regime",
     "rich_limit",
+    "stages",
     "theory",
 ]
 

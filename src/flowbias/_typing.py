@@ -7,5 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
+Indices: TypeAlias = NDArray[np.intp]
 
-__all__ = ["ArrayLike", "FloatArray", "Mask"]
+__all__ = ["ArrayLike", "FloatArray", "Indices", "Mask"]

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from flowbias.matrix_problems.lifted_solution import LiftedSolution
-    from flowbias.matrix_problems.matrix_solution import MatrixSolution
-
 
 class Proof(Protocol):
     """What every certificate of a minimizer offers."""
@@ -96,7 +93,7 @@ def status_of(certificate: Certificate, distance: float) -> Status:
 
 
 class SolveError(RuntimeError):
-    """A solve that could not be certified; `solution` holds what was reached.
+    """A solve that could not be certified; `solution` holds what was reached, of whatever kind.
 
     >>> try:
     ...     fb.limit(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0], tol=1e-30)
@@ -105,7 +102,7 @@ class SolveError(RuntimeError):
     STALLED
     """
 
-    def __init__(self, message: str, solution: Solution | LiftedSolution | MatrixSolution) -> None:
+    def __init__(self, message: str, solution: Any) -> None:
         super().__init__(message)
         self.solution = solution
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray, Mask
-from flowbias.potentials import Potential
+from flowbias._typing import FloatArray, Indices, Mask
+from flowbias.potentials import Potential, Provides
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,12 @@ class Coordinates:
     shift: FloatArray | float
     d: int
 
-    def on(self, columns: slice | Mask) -> Coordinates:
+    @property
+    def provides(self) -> frozenset[Provides]:
+        """A potential and a start are all that a limit needs of a model."""
+        return self.potential.provides
+
+    def on(self, columns: slice | Mask | Indices) -> Coordinates:
         """The same for these coordinates alone; itself where all coordinates are alike."""
         potential = _cut(self.potential, columns, self.d)
         shift = _cut(self.shift, columns, self.d)
@@ -30,7 +35,7 @@ class Coordinates:
         return replace(self, potential=potential, shift=shift, d=count)
 
 
-def _cut(value: Any, columns: slice | Mask, d: int) -> Any:
+def _cut(value: Any, columns: slice | Mask | Indices, d: int) -> Any:
     """`value` with every array of length d that it holds cut down; itself where it holds none."""
     if isinstance(value, np.ndarray):
         return value[columns] if value.shape == (d,) and d > 1 else value

@@ -12,17 +12,21 @@ from flowbias.estimators.regressors import (
     MinNormRegressor,
     RichRegressor,
 )
-from flowbias.estimators.stopping_time import EarlyStoppedRegressorCV
+from flowbias.estimators.stages import StagesRegressor, StagesRegressorCV
+from flowbias.estimators.stopping_time import EarlyStoppedRegressorCV, FlowRegressorCV
 
 __all__ = [
     "EarlyStoppedRegressor",
     "EarlyStoppedRegressorCV",
+    "FlowRegressorCV",
     "FlowResponse",
     "ImplicitBiasRegressor",
     "ImplicitBiasRegressorCV",
     "MinNormRegressor",
     "Refits",
     "RichRegressor",
+    "StagesRegressor",
+    "StagesRegressorCV",
     "Uncertainty",
     "flow_response",
     "flow_time_path",

@@ -83,7 +83,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         groups goes to the splitter. A limit that is not certified is warned of and never chosen.
         """
         check_tol(self.tol)
-        _check_n_jobs(self.n_jobs)
+        check_n_jobs(self.n_jobs)
         X, y, weight = read_data(self, X, y, sample_weight)
         samples = Samples.of(X, y, weight)
         frame = frame_of(samples, self.fit_intercept, self._intercepts)
@@ -131,7 +131,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
             for net, grid in zip(networks, grids, strict=True)
             for fold in folds
         )
-        with _one_thread_each(self.n_jobs):
+        with one_thread_each(self.n_jobs):
             done = Parallel(n_jobs=self.n_jobs, prefer="threads")(jobs)
         return [done[start : start + len(folds)] for start in range(0, len(done), len(folds))]
 
@@ -168,7 +168,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         return int(chosen), int(at)
 
 
-def _check_n_jobs(n_jobs: Any) -> None:
+def check_n_jobs(n_jobs: Any) -> None:
     """Before the folds are split: joblib would read a string, and refuse 0, in its own words."""
     if n_jobs is not None and not (isinstance(n_jobs, Integral) and n_jobs != 0):
         raise InputError(
@@ -177,7 +177,7 @@ def _check_n_jobs(n_jobs: Any) -> None:
         )
 
 
-def _one_thread_each(n_jobs: int | None) -> AbstractContextManager[Any]:
+def one_thread_each(n_jobs: int | None) -> AbstractContextManager[Any]:
     """One BLAS thread per job where there are several: also for products worth more alone."""
     from joblib import effective_n_jobs
 

@@ -1,17 +1,29 @@
-"""The stopping time by cross-validation: one flow per fold."""
+"""The stopping time by cross-validation, and the scale of the start with it: one flow per fold."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+from sklearn.model_selection import check_cv
+from sklearn.utils.parallel import Parallel, delayed
 
 from flowbias._typing import FloatArray
+from flowbias.estimators.cross_validation import check_n_jobs, one_thread_each
 from flowbias.estimators.early_stopping import StoppedFlow, times_of
 from flowbias.estimators.fitting import warn_of
 from flowbias.estimators.folds import Fold, Linear, folds_of
+from flowbias.estimators.intercepts.frames import frame_of
+from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data
+from flowbias.estimators.stages import StagesRegressorCV
+from flowbias.estimators.start import log_scales_of
+from flowbias.limits.solve import check_tol
 from flowbias.problem import InputError
+
+# scale^depth at the smallest default scale, as a share of that at the largest: below it a flow
+# takes its time to leave the start, and goes where the stages go.
+LEAST = 1e-4
 
 
 class EarlyStoppedRegressorCV(StoppedFlow):
@@ -70,14 +82,8 @@ class EarlyStoppedRegressorCV(StoppedFlow):
         """
         X, y, weight = read_data(self, X, y, sample_weight)
         samples = Samples.of(X, y, weight)
-        times = times_of(self.times, self._flows(samples), self.n_times, self.eps)
-        if self.times is None:
-            times = np.append(times, np.inf)
         folds = folds_of(self.cv, X, y, weight, groups)
-        errors, failures = zip(*(self._errors(fold, times) for fold in folds), strict=True)
-        where = f"{type(self).__name__} (never chosen where so)"
-        warn_of([(np.inf, failure) for failure in failures], where, "time")
-        self.mse_path_, self.times_ = np.stack(errors, axis=-1), times
+        self.times_, self.mse_path_ = errors_in_time(self, samples, folds)
         average = np.average(self.mse_path_, axis=-1, weights=[fold.share for fold in folds])
         if np.isnan(average).all():
             raise InputError(
@@ -85,18 +91,152 @@ class EarlyStoppedRegressorCV(StoppedFlow):
                 f"{self.times!r}. Add a time, or take a larger tol ({self.tol:g})."
             )
         # The first, so the earliest, where several do equally well.
-        self.time_ = float(times[int(np.nanargmin(average))])
+        self.time_ = float(self.times_[int(np.nanargmin(average))])
         self._stop_at(samples, self.time_)
         return self
 
-    def _errors(self, fold: Fold, times: FloatArray) -> tuple[FloatArray, str | None]:
-        """Mean squared error on the part left out, at each time; NaN for a limit that failed."""
-        samples = fold.samples()
-        coefs, intercepts, failure = self._flows(samples).coefficients(times, throw=False)
-        keep = 0 if samples.single else slice(None)
-        mse = np.array(
-            [fold.mse(Linear(w[keep], b[keep])) for w, b in zip(coefs, intercepts, strict=True)]
-        )
-        if failure is not None:
-            mse[-1] = np.nan
-        return mse, failure
+
+def errors_in_time(
+    estimator: EarlyStoppedRegressorCV, samples: Samples, folds: list[Fold]
+) -> tuple[FloatArray, FloatArray]:
+    """The times that an estimator tries, and the mean squared error (n_times, n_folds) at each."""
+    times = times_of(estimator.times, estimator._flows(samples), estimator.n_times, estimator.eps)
+    if estimator.times is None:
+        times = np.append(times, np.inf)
+    errors, failures = zip(*(_errors(estimator, fold, times) for fold in folds), strict=True)
+    where = f"{type(estimator).__name__} (never chosen where so)"
+    warn_of([(np.inf, failure) for failure in failures], where, "time")
+    return times, np.stack(errors, axis=-1)
+
+
+def _errors(
+    estimator: EarlyStoppedRegressorCV, fold: Fold, times: FloatArray
+) -> tuple[FloatArray, str | None]:
+    """Mean squared error on the part left out, at each time; NaN for a limit that failed."""
+    samples = fold.samples()
+    coefs, intercepts, failure = estimator._flows(samples).coefficients(times, throw=False)
+    keep = 0 if samples.single else slice(None)
+    mse = np.array(
+        [fold.mse(Linear(w[keep], b[keep])) for w, b in zip(coefs, intercepts, strict=True)]
+    )
+    if failure is not None:
+        mse[-1] = np.nan
+    return mse, failure
+
+
+class FlowRegressorCV(LinearInterpolator):
+    """The predictor along a flow: cross-validation chooses the scale of its start and when to stop.
+
+    Large starts behave like ridge regression, small ones like a selection of features; the least of
+    them is the vanishing start, whose path is followed by its stages. What the time is to each of
+    them is a penalty.
+
+    Parameters
+    ----------
+    scales, log_scales : what to try; by default n_scales of them, see `implicit_bias_path`
+    n_scales : number of the default scales
+    stages : whether to try the vanishing start as well
+    n_times, eps : of each flow, as for EarlyStoppedRegressorCV
+    depth, shape, loss, fit_intercept, tol : as for EarlyStoppedRegressor
+    cv : number of folds (default 5), splitter, or list of splits
+    n_jobs : starts at a time, as in joblib
+
+    Chosen: `best_`, an EarlyStoppedRegressorCV or a StagesRegressorCV with all that they keep;
+    `scale_`, 0 for the vanishing start, `log_scale_` and `time_` (tau_ of the stages). `mse_` holds
+    the least error of every start tried, `log_scales_` their log-scales.
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=20, d=30, noise_var=0.1, rng=0)
+    >>> fitted = fb.estimators.FlowRegressorCV(n_scales=2, n_times=4, cv=2).fit(X, y)
+    >>> len(fitted.mse_)
+    3
+    """
+
+    def __init__(
+        self,
+        *,
+        scales: Any = None,
+        log_scales: Any = None,
+        n_scales: int = 4,
+        stages: bool = True,
+        n_times: int = 30,
+        eps: float = 1e-3,
+        depth: float = 2,
+        shape: float = 0.0,
+        loss: str | float = "half_mean",
+        fit_intercept: bool | str = True,
+        cv: Any = None,
+        n_jobs: int | None = None,
+        tol: float = 1e-8,
+    ) -> None:
+        self.scales = scales
+        self.log_scales = log_scales
+        self.n_scales = n_scales
+        self.stages = stages
+        self.n_times = n_times
+        self.eps = eps
+        self.depth = depth
+        self.shape = shape
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.cv = cv
+        self.n_jobs = n_jobs
+        self.tol = tol
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> FlowRegressorCV:
+        """Choose a start and a time by the errors on the parts left out, then follow that flow.
+
+        sample_weight counts in the fits, in the errors within a fold and in their average.
+        """
+        check_tol(self.tol)
+        check_n_jobs(self.n_jobs)
+        X, y, weight = read_data(self, X, y, sample_weight)
+        frame = frame_of(Samples.of(X, y, weight), self.fit_intercept, self._intercepts)
+        given = self.scales, self.log_scales
+        logs = log_scales_of(*given, frame, self.depth, self.shape, self.n_scales, LEAST)
+        # Every start is judged on the same splits.
+        splits = list(check_cv(self.cv).split(X, y, groups))
+        starts = self._starts(logs, splits)
+        with one_thread_each(self.n_jobs):
+            fitted = Parallel(n_jobs=self.n_jobs, prefer="threads")(
+                delayed(start.fit)(X, y, sample_weight=weight) for start in starts
+            )
+        shares = [1.0 if weight is None else float(weight[test].sum()) for _, test in splits]
+        self.mse_ = np.array([_least_error(start, shares) for start in fitted])
+        self.log_scales_ = np.append(logs, -np.inf) if self.stages else logs
+        best = int(np.nanargmin(self.mse_))
+        self._take(fitted[best], float(self.log_scales_[best]))
+        return self
+
+    def _starts(self, log_scales: FloatArray, splits: list[Any]) -> list[Any]:
+        common: dict[str, Any] = {
+            "fit_intercept": self.fit_intercept,
+            "cv": splits,
+            "tol": self.tol,
+        }
+        flows: dict[str, Any] = {
+            "n_times": self.n_times,
+            "eps": self.eps,
+            "depth": self.depth,
+            "shape": self.shape,
+            "loss": self.loss,
+        }
+        starts: list[Any] = [
+            EarlyStoppedRegressorCV(log_scale=float(log), **flows, **common) for log in log_scales
+        ]
+        if self.stages:
+            starts.append(StagesRegressorCV(depth=self.depth, **common))
+        return starts
+
+    def _take(self, best: Any, log_scale: float) -> None:
+        self.best_, self.log_scale_ = best, log_scale
+        with np.errstate(over="ignore"):
+            self.scale_ = float(np.exp(log_scale))
+        self.time_ = best.time_ if np.isfinite(log_scale) else best.tau_
+        for name in ("coef_", "intercept_", "certificate_", "status_", "dual_coef_", "n_iter_"):
+            setattr(self, name, getattr(best, name))
+
+
+def _least_error(start: Any, shares: list[float]) -> float:
+    """The least average error along a path, over all outputs where each chose its own."""
+    paths = start.mse_path_ if isinstance(start.mse_path_, list) else [start.mse_path_]
+    return float(np.mean([np.nanmin(np.average(path, axis=-1, weights=shares)) for path in paths]))

@@ -41,6 +41,7 @@ LOADERS: dict[str, Callable[[], Experiment]] = {
     "min-fig5": _defined_in("min.fig05"),
     "min-fig7": _defined_in("min.fig07"),
     "rich-limit": _defined_in("beyond.rich_limit"),
+    "stages": _defined_in("beyond.stages"),
     "descent-vs-flow": _defined_in("beyond.descent_vs_flow"),
     "width-collapse": _defined_in("beyond.width_collapse"),
     "step-to-time": _defined_in("beyond.step_to_time"),

@@ -8,9 +8,11 @@ from flowbias.limits.rich_limit import rich_limit
 from flowbias.limits.scale_path import LimitPath, limit_path
 from flowbias.limits.schatten import schatten_limit
 from flowbias.limits.solve import limit
+from flowbias.limits.stages import StagePath, stages
 
 __all__ = [
     "LimitPath",
+    "StagePath",
     "basis_pursuit",
     "frobenius_norm",
     "limit",
@@ -19,4 +21,5 @@ __all__ = [
     "nuclear_norm",
     "rich_limit",
     "schatten_limit",
+    "stages",
 ]

@@ -1,0 +1,140 @@
+"""Proof of a path of stages, recomputed from X, y, the times and the weights alone.
+
+With nu(tau) the integral of y - X w and zeta = X^T nu, a piecewise constant w(tau) is the path of
+a vanishing start if and only if
+
+    -b- <= zeta <= b+                     at the beginning and at the end of every stage
+    w_i > 0 only where zeta_i = b+_i,     w_i < 0 only where zeta_i = -b-_i, all through its stage
+
+for zeta is linear in between; and the fit X w(tau) is the only one with that property: of two such
+paths, d/dtau ||nu - nu'||^2 / 2 = -||X (w - w')||^2 - <zeta - zeta', w - w'>' <= 0, since w is a
+normal of the box at zeta. The path is whole where, at its end, no coordinate is pulled any more
+towards a bound that it can meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse
+
+from flowbias._measures import Measure, Measured
+from flowbias._typing import FloatArray
+from flowbias.certificates.certificate import ratio
+from flowbias.designs import Block, Design
+from flowbias.potentials import L1
+
+
+class Weights(Protocol):
+    """w on one stage, by its support."""
+
+    @property
+    def time(self) -> float: ...
+    @property
+    def support(self) -> Any: ...
+    @property
+    def coefficients(self) -> FloatArray: ...
+
+
+@dataclass(frozen=True)
+class StageCertificate(Measured):
+    """How far a path of stages is from satisfying what defines it.
+
+    excess    by how much zeta leaves its bounds, relative to them
+    support   how far zeta is from the bound of a coordinate that has a weight, relative to it
+    disorder  by how much a stage ends before it begins, relative to the last time
+    rest      what still pulls at the end on a coordinate that may answer, relative to its column
+              and to y (not to the residual, which is rounding where all of y is fitted); not
+              judged where the path was cut short
+    """
+
+    excess: float
+    support: float
+    disorder: float
+    rest: float
+    tol: float
+    whole: bool = True
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        return (
+            Measure("zeta beyond its bounds", self.excess, self.tol),
+            Measure("zeta off the bound of a weight", self.support, self.tol),
+            Measure("stages out of order", self.disorder, self.tol),
+            Measure("pull at the end", self.rest, self.tol if self.whole else None),
+        )
+
+
+def certify_stages(
+    design: Design,
+    y: FloatArray,
+    stages: Sequence[Weights],
+    bounds: L1,
+    *,
+    tol: float,
+    whole: bool,
+) -> StageCertificate:
+    """The certificate of a path on X; the costs of the l1 norm bound zeta."""
+    times = np.array([stage.time for stage in stages])
+    lasting = np.diff(times)
+    weights = weights_of(stages, design.d)
+    residuals = y - sum(block.apply(_on(weights, block).T).T for block in design.blocks())
+    nu = np.vstack([np.zeros_like(y), np.cumsum(lasting[:, None] * residuals[:-1], axis=0)])
+    upper, lower = (
+        np.broadcast_to(b, (design.d,)) for b in (bounds.weights, bounds.negative_weights)
+    )
+    found = [
+        _on_block(block, _on(weights, block), nu, residuals[-1], upper, lower)
+        for block in design.blocks()
+    ]
+    excess, off, pull = np.max(found, axis=0)
+    return StageCertificate(
+        excess=float(excess),
+        support=float(off),
+        disorder=float(np.max(-lasting, initial=0.0) / (times[-1] or 1.0)),
+        rest=ratio(float(pull), float(np.linalg.norm(y))),
+        tol=tol,
+        whole=whole,
+    )
+
+
+def weights_of(stages: Sequence[Weights], d: int) -> Any:
+    """w on each stage, one per row of a sparse matrix of doubles."""
+    counts = [len(stage.support) for stage in stages]
+    entries = np.concatenate([stage.coefficients for stage in stages])
+    columns = np.concatenate([np.asarray(stage.support, dtype=np.intp) for stage in stages])
+    rows = np.repeat(np.arange(len(stages)), counts)
+    return scipy.sparse.csc_array((entries, (rows, columns)), shape=(len(stages), d))
+
+
+def _on(weights: Any, block: Block) -> FloatArray:
+    return np.asarray(weights[:, block.columns].toarray())
+
+
+def _on_block(
+    block: Any,
+    W: FloatArray,
+    nu: FloatArray,
+    residual: FloatArray,
+    upper: FloatArray,
+    lower: FloatArray,
+) -> tuple[float, float, float]:
+    """Excess, distance from the bounds of weights, and pull at the end, over some columns."""
+    upper, lower = upper[block.columns], lower[block.columns]
+    # In units of the bounds: beyond 1 is outside, and a weight needs 1 at both ends of its stage.
+    # One on a closed side has no bound to be at: its share is 0, and its distance 1.
+    zeta = block.adjoint(nu.T).T
+    up, down = zeta / upper, -zeta / lower
+    off = max(
+        float(np.max(np.abs(share[k:] - 1.0), where=held, initial=0.0))
+        for share, weighed in ((up, W > 0.0), (down, W < 0.0))
+        for k, held in ((0, weighed), (1, weighed[:-1]))
+    )
+    pull = block.adjoint(residual)
+    lengths = block.absolute_adjoint(np.ones_like(residual))
+    answers = (np.where(pull > 0.0, upper, lower) < np.inf) & (lengths > 0.0)
+    rest = np.max(np.abs(pull[answers]) / lengths[answers], initial=0.0)
+    return max(float(up.max()), float(down.max()), 1.0) - 1.0, off, float(rest)

@@ -1,0 +1,302 @@
+"""The path of a vanishing start, stopped early, as estimators: sparse regression without shrinkage.
+
+On a stage the coefficients in use are the least-squares ones (of their sign), not those of a Lasso,
+which are pulled towards zero; and they are chosen by the path, not one after the other as in
+orthogonal matching pursuit. tau is the slow time of `fb.stages` for the loss (1/2n) sum r^2, where
+n is the sum of the weights, so that it means the same in every fold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.parallel import Parallel, delayed
+
+from flowbias._typing import FloatArray
+from flowbias.certificates.stage_certificate import weights_of
+from flowbias.estimators.cross_validation import check_n_jobs, one_thread_each
+from flowbias.estimators.folds import Fold, folds_of
+from flowbias.estimators.intercepts.frames import Frame, frame_of
+from flowbias.estimators.mirror_frame import root_weights
+from flowbias.estimators.regressors import LinearInterpolator
+from flowbias.estimators.samples import Samples, read_data
+from flowbias.estimators.start import network
+from flowbias.limits.inverse_scale_space import Stage
+from flowbias.limits.solve import check_tol
+from flowbias.limits.stages import StagePath, stages, uncertified_stages
+from flowbias.models.lifted_input import as_float, shown
+from flowbias.problem import InputError
+
+#: What a feature costs, beside n log(rss / n), by the name of the criterion.
+CRITERIA: dict[str, Callable[[float], float]] = {"aic": lambda n: 2.0, "bic": math.log}
+#: How cross-validation chooses: the least error, or the fewest stages within one standard error.
+RULES = ("min", "1se")
+#: The only stage where X is zero and nothing moves.
+AT_REST = Stage(0.0, (), np.zeros(0), np.zeros(0), ())
+
+
+class StagesBase(LinearInterpolator):
+    """What estimators along the stages share."""
+
+    depth: float
+    max_stages: int | None
+
+    def _frame(self, samples: Samples) -> Frame:
+        return frame_of(samples, self.fit_intercept, self._intercepts)
+
+    def _paths(self, frame: Frame) -> list[StagePath | None]:
+        """One certified path per output; None where X is zero and nothing moves."""
+        model = network(self.depth)
+        if not frame.moves:
+            return [None] * frame.y.shape[1]
+        columns = (np.ascontiguousarray(y) for y in frame.y.T)
+        return [
+            stages(model, frame.X, y, max_stages=self.max_stages, tol=self.tol) for y in columns
+        ]
+
+    def _stop(
+        self, frame: Frame, paths: Sequence[StagePath | None], chosen: Sequence[Stage | None]
+    ) -> None:
+        """Set the attributes of the estimator stopped at one stage per output."""
+        w = np.zeros((len(chosen), self.n_features_in_))
+        for row, stage in zip(w, chosen, strict=True):
+            if stage is not None:
+                row[list(stage.support)] = stage.coefficients
+        coef, intercept = frame.coefficients(w)
+        keep = 0 if frame.samples.single else slice(None)
+        self.coef_ = coef[keep]
+        self.intercept_ = float(intercept[0]) if frame.samples.single else intercept
+        self.path_ = paths[0] if frame.samples.single else list(paths)
+        per_output = [
+            (path.certificate, path.status, len(path)) if path is not None else (None, None, 1)
+            for path in paths
+        ]
+        certificates, statuses, counts = (list(part) for part in zip(*per_output, strict=True))
+        self.certificate_, self.status_, self.n_iter_ = (
+            part[keep] for part in (certificates, statuses, counts)
+        )
+        self.dual_coef_ = None
+
+
+class StagesRegressor(StagesBase):
+    """The path of a vanishing start stopped at a time, a number of features, or by a criterion.
+
+    Parameters
+    ----------
+    depth : float >= 2
+    tau : slow time at which to stop; np.inf is the end of the path, RichRegressor
+    n_features : stop before there are ever more
+    criterion : "bic" or "aic", where neither of them is given: n log(rss / n) plus log(n) or 2 for
+        each of k features, times n / (n - k - 1) since k may come near n
+    max_stages : of the path, where it would be long
+    fit_intercept : True ("centered") or False
+    tol : of the certificate
+
+    `path_` is the whole path, a `StagePath` of the data less their means; `tau_` where it stopped.
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=40, d=60, sparsity=3, noise_var=0.01, rng=0)
+    >>> fitted = fb.estimators.StagesRegressor(n_features=3).fit(X, y)
+    >>> int((fitted.coef_ != 0).sum()), fitted.status_.name
+    (3, 'CERTIFIED')
+    """
+
+    def __init__(
+        self,
+        depth: float = 2,
+        *,
+        tau: float | None = None,
+        n_features: int | None = None,
+        criterion: str = "bic",
+        max_stages: int | None = None,
+        fit_intercept: bool | str = True,
+        tol: float = 1e-8,
+    ) -> None:
+        self.depth = depth
+        self.tau = tau
+        self.n_features = n_features
+        self.criterion = criterion
+        self.max_stages = max_stages
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StagesRegressor:
+        """Follow the stages on (X, y), and stop.
+
+        sample_weight multiplies the squared error of a sample in the loss. SolveError where the
+        path could not be certified.
+        """
+        check_tol(self.tol)
+        self._check_rules()
+        samples = Samples.of(*read_data(self, X, y, sample_weight))
+        frame = self._frame(samples)
+        paths = self._paths(frame)
+        clock = total_weight(frame)
+        chosen = [None if path is None else self._chosen(path, clock) for path in paths]
+        self._stop(frame, paths, chosen)
+        times = [0.0 if stage is None else stage.time * clock for stage in chosen]
+        self.tau_ = times[0] if samples.single else np.array(times)
+        return self
+
+    def _check_rules(self) -> None:
+        for name, value in (("tau", self.tau), ("n_features", self.n_features)):
+            number = as_float(value)
+            if value is not None and (number is None or not number >= 0.0):
+                raise InputError(f"{name}: must be a number >= 0, got {shown(value)}.")
+        if self.tau is not None and self.n_features is not None:
+            raise InputError(
+                f"tau, n_features: at most one must be given, got {self.tau!r} and "
+                f"{self.n_features!r}. Leave one out."
+            )
+        if self.criterion not in CRITERIA:
+            raise InputError(
+                f"criterion: must be one of {', '.join(map(repr, CRITERIA))}, got "
+                f"{self.criterion!r}. Pass criterion='bic'."
+            )
+
+    def _chosen(self, path: StagePath, clock: float) -> Stage:
+        if self.tau is not None:
+            return path.stopped(tau=self.tau / clock)
+        if self.n_features is not None:
+            return path.stopped(n_features=int(self.n_features))
+        n, cost = clock, CRITERIA[self.criterion](clock)
+        k = np.array([len(stage.support) for stage in path])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = 2.0 * n * np.log(path.residual) + cost * k * n / (n - k - 1.0)
+        # Neither criterion knows what to make of as many features as there are samples.
+        value[k >= n - 1] = np.inf
+        return path[int(np.argmin(value))]
+
+
+class StagesRegressorCV(StagesBase):
+    """`StagesRegressor` whose time cross-validation chooses.
+
+    Parameters
+    ----------
+    depth, max_stages, fit_intercept, tol : as for StagesRegressor
+    cv : number of folds (default 5), splitter, or list of splits
+    rule : "min", the least mean squared error; "1se", the earliest time within its standard error
+    n_jobs : folds at a time, as in joblib
+
+    Chosen for each output: `tau_`. `taus_` are the times between which no path of a fold changes,
+    `mse_path_` (n_taus, n_folds) the errors from each of them on; lists where y has several
+    outputs.
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=40, d=60, sparsity=3, noise_var=0.01, rng=0)
+    >>> fitted = fb.estimators.StagesRegressorCV().fit(X, y)
+    >>> len(fitted.taus_) == len(fitted.mse_path_)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        depth: float = 2,
+        max_stages: int | None = None,
+        fit_intercept: bool | str = True,
+        cv: Any = None,
+        rule: str = "min",
+        n_jobs: int | None = None,
+        tol: float = 1e-8,
+    ) -> None:
+        self.depth = depth
+        self.max_stages = max_stages
+        self.fit_intercept = fit_intercept
+        self.cv = cv
+        self.rule = rule
+        self.n_jobs = n_jobs
+        self.tol = tol
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> StagesRegressorCV:
+        """Choose the time, then stop the path of all data at it.
+
+        sample_weight counts in the fits, in the errors within a fold and in their average.
+        """
+        check_tol(self.tol)
+        check_n_jobs(self.n_jobs)
+        if self.rule not in RULES:
+            raise InputError(
+                f"rule: must be one of {', '.join(map(repr, RULES))}, got {self.rule!r}."
+            )
+        X, y, weight = read_data(self, X, y, sample_weight)
+        samples = Samples.of(X, y, weight)
+        frame = self._frame(samples)
+        folds = folds_of(self.cv, X, y, weight, groups)
+        with one_thread_each(self.n_jobs):
+            errors = Parallel(n_jobs=self.n_jobs, prefer="threads")(
+                delayed(self._errors)(fold) for fold in folds
+            )
+        shares = np.array([fold.share for fold in folds])
+        judged = [Judged.of(parts, shares, self.rule) for parts in zip(*errors, strict=True)]
+        paths, clock = self._paths(frame), total_weight(frame)
+        chosen = [
+            None if path is None else path.stopped(tau=output.tau / clock)
+            for path, output in zip(paths, judged, strict=True)
+        ]
+        self._stop(frame, paths, chosen)
+        keep = 0 if samples.single else slice(None)
+        self.taus_ = [output.taus for output in judged][keep]
+        self.mse_path_ = [output.mse for output in judged][keep]
+        self.tau_ = judged[0].tau if samples.single else np.array([j.tau for j in judged])
+        return self
+
+    def _errors(self, fold: Fold) -> list[Steps]:
+        """For each output: the times of the fold's stages, and what each is worth on the rest."""
+        frame = self._frame(fold.samples())
+        clock = total_weight(frame)
+        model = network(self.depth)
+        tests = fold.y[fold.test].reshape(len(fold.test), -1)
+        out = []
+        for k, y in enumerate(frame.y.T):
+            followed: tuple[Stage, ...] = (AT_REST,)
+            if frame.moves:
+                followed = uncertified_stages(
+                    model, frame.X, np.ascontiguousarray(y), self.max_stages
+                )
+            W = weights_of(followed, self.n_features_in_).tocsr()
+            intercepts = frame.y_mean[k] - W @ frame.X_mean
+            found = np.asarray((W @ fold.X[fold.test].T) + intercepts[:, None])
+            error = np.average((found - tests[:, k]) ** 2, axis=1, weights=fold.test_weight)
+            times = np.array([stage.time for stage in followed])
+            out.append(Steps(clock * times, error))
+        return out
+
+
+class Steps:
+    """A function of tau that is constant between `times`."""
+
+    def __init__(self, times: FloatArray, values: FloatArray) -> None:
+        self.times, self.values = times, values
+
+    def at(self, tau: FloatArray) -> FloatArray:
+        return np.asarray(self.values[np.searchsorted(self.times, tau, side="right") - 1])
+
+
+class Judged:
+    """The errors of all folds on common times, and the time that a rule chooses."""
+
+    def __init__(self, taus: FloatArray, mse: FloatArray, tau: float) -> None:
+        self.taus, self.mse, self.tau = taus, mse, tau
+
+    @classmethod
+    def of(cls, folds: Sequence[Steps], shares: FloatArray, rule: str) -> Judged:
+        taus = np.unique(np.concatenate([fold.times for fold in folds]))
+        mse = np.stack([fold.at(taus) for fold in folds], axis=1)
+        average = np.average(mse, axis=1, weights=shares)
+        best = int(np.argmin(average))  # the first, so the sparsest, where several do equally well
+        if rule == "1se" and len(folds) > 1:
+            error = np.sqrt(np.cov(mse[best], aweights=shares) / len(folds))
+            best = int(np.flatnonzero(average <= average[best] + error)[0])
+        # In the middle, so that no rounding of a time decides which stage it is.
+        following = taus[best + 1] if best + 1 < len(taus) else np.inf
+        return cls(taus, mse, float(0.5 * (taus[best] + following)))
+
+
+def total_weight(frame: Frame) -> float:
+    """The sum of the weights of the samples: n where they count alike."""
+    root = root_weights(frame)
+    return float(root @ root)

@@ -1,0 +1,224 @@
+"""The stages of a vanishing start: the inverse scale space of a weighted l1 norm, step by step.
+
+    d zeta / d tau = X^T (y - X w),    -b- <= zeta <= b+,    w > 0 only at b+,  w < 0 only at -b-
+
+[Burger, Moeller, Benning, Osher 2013; Pesme and Flammarion 2023]. On a stage w is the least-squares
+fit on the coordinates at their bounds, each with the sign of its bound, and the residual is
+constant: zeta moves on a straight line until another coordinate meets its bound. So a stage costs
+one product with X^T and one update of a QR factor, as a step of least angle regression does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from scipy.linalg.lapack import dtrtrs
+
+from flowbias._typing import FloatArray
+from flowbias.designs import Design
+
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the walk asks of X: products with its transpose, and single columns."""
+
+    shape: tuple[int, int]
+    adjoint: Callable[[FloatArray], FloatArray]
+    column: Callable[[int], FloatArray]
+    #: of the columns; or sums of |entries|, which are no less
+    lengths: FloatArray
+
+    @classmethod
+    def of_array(cls, X: FloatArray) -> Columns:
+        lengths = np.sqrt(np.einsum("ij,ij->j", X, X))
+        return cls((X.shape[0], X.shape[1]), X.T.__matmul__, lambda j: X[:, j], lengths)
+
+    @classmethod
+    def of_design(cls, design: Design) -> Columns:
+        """Block by block."""
+
+        def column(j: int) -> FloatArray:
+            block = next(b for b in design.blocks() if b.columns.start <= j < b.columns.stop)
+            alone = np.zeros(block.width)
+            alone[j - block.columns.start] = 1.0
+            return block.apply(alone)
+
+        lengths = design.gather(Across(np.ones(design.n), absolute=True))
+        return cls(design.shape, lambda r: design.gather(Across(r)), column, lengths)
+
+
+@dataclass(frozen=True)
+class Across:
+    """X^T dual for a block of columns, or |X|^T |dual|."""
+
+    dual: FloatArray
+    absolute: bool = False
+
+    def on(self, columns: slice) -> Across:
+        return self
+
+    def __call__(self, block: Any) -> FloatArray:
+        product: FloatArray = (block.absolute_adjoint if self.absolute else block.adjoint)(
+            self.dual
+        )
+        return product
+
+
+@dataclass(frozen=True)
+class Stage:
+    """w from `time` on, until the next stage begins."""
+
+    time: float
+    support: tuple[int, ...]
+    coefficients: FloatArray
+    residual: FloatArray
+    #: coordinates at their bounds without a weight, where they could share those of others
+    tied: tuple[int, ...]
+
+
+class Walk:
+    """The state between two stages: zeta, who waits at a bound, the factor of those in use."""
+
+    def __init__(self, X: Columns, y: FloatArray, upper: FloatArray, lower: FloatArray) -> None:
+        n, d = X.shape
+        self.X, self.y, self.upper, self.lower = X, y, upper, lower
+        self.time, self.zeta = 0.0, np.zeros(d)
+        # +-1 at a bound.
+        self.side = np.zeros(d)
+        #: at a bound without a weight, since others fit what they could fit
+        self.waiting: list[int] = []
+        self.active: list[int] = []
+        self.w = np.zeros(0)
+        room = min(n, d)
+        self._Q, self._R = np.zeros((n, room), order="F"), np.zeros((room, room), order="F")
+        self.residual = y
+        self.pull = X.adjoint(y)
+        # What rounding makes of a column of length one that should vanish, and of x_i^T r.
+        self._rounding = (n + 8) * EPS
+        self.noise = self._rounding * float(np.linalg.norm(y)) * X.lengths
+
+    def stages(self) -> Iterator[Stage]:
+        """From w = 0 on; the last one is the limit."""
+        yield self._stage()
+        while self._advance():
+            self._settle()
+            yield self._stage()
+
+    def _stage(self) -> Stage:
+        tied = tuple(self.waiting) if self.waiting and self._is_dependent(self.waiting) else ()
+        return Stage(self.time, tuple(self.active), self.w, self.residual, tied)
+
+    # --- from one stage to the next --------------------------------------------------------------
+
+    def _advance(self) -> bool:
+        """Move zeta until another coordinate meets its bound; False where none ever will."""
+        pull = self.pull
+        speed = np.abs(pull)
+        free = speed > self.noise
+        gap = np.where(pull > 0.0, self.upper - self.zeta, self.lower + self.zeta)
+        waits = np.divide(gap, speed, out=np.full_like(gap, np.inf), where=free)
+        wait = float(waits.min())
+        if wait == np.inf:
+            return False
+        wait = max(wait, 0.0)
+        self.time += wait
+        self.zeta += wait * pull
+        # Those that meet their bounds at the same time, up to the rounding of zeta.
+        rounding = (2.0 * self.time) * self.noise + (4.0 * EPS) * np.abs(self.zeta)
+        met = np.flatnonzero(free & ((gap - wait * speed <= rounding) | (waits <= wait)))
+        self.side[met] = np.sign(pull[met])
+        self.zeta[met] = np.where(pull[met] > 0.0, self.upper[met], -self.lower[met])
+        self.waiting += met.tolist()
+        return True
+
+    def _settle(self) -> None:
+        """Least squares over the coordinates at bounds, signs kept: Lawson and Hanson, warm."""
+        refused: set[int] = set()
+        while True:
+            chosen = [i for i in self.waiting if i not in refused]
+            outward = self.side[chosen] * self.pull[chosen]
+            pulled = outward > self.noise[chosen]
+            if not pulled.any():
+                break
+            steepness = np.where(pulled, outward, 0.0) / self.X.lengths[chosen]
+            best = chosen[int(steepness.argmax())]
+            if not self._take(best):
+                refused.add(best)
+        for i in [i for i in self.waiting if self.side[i] * self.pull[i] < -self.noise[i]]:
+            self.waiting.remove(i)
+            self.side[i] = 0.0
+        self.pull[self.waiting] = 0.0
+
+    def _take(self, best: int) -> bool:
+        """Bring a coordinate into use; False where rounding alone says that it belongs there."""
+        if not self._insert(best):
+            return False
+        w = np.append(self.w, 0.0)
+        fit = self._fitted()
+        if fit[-1] * self.side[best] <= 0.0:
+            self._delete(len(w) - 1)
+            self._fitted()
+            return False
+        while len(wrong := np.flatnonzero(self.side[self.active] * fit <= 0.0)):
+            # Back to where the first of them vanishes.
+            shares = w[wrong] / (w[wrong] - fit[wrong])
+            share = float(shares.min())
+            w += share * (fit - w)
+            gone = wrong[shares == share]
+            for k in gone[::-1].tolist():
+                self._delete(k)
+            w = np.delete(w, gone)
+            fit = self._fitted()
+        self.w = fit
+        self.pull = self.X.adjoint(self.residual)
+        self.pull[self.active] = 0.0
+        return True
+
+    # --- the factor of the columns in use --------------------------------------------------------
+
+    @property
+    def _factor(self) -> tuple[FloatArray, FloatArray]:
+        k = len(self.active)
+        return self._Q[:, :k], self._R[:k, :k]
+
+    def _beyond(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Q^T x and what Q does not span of it, orthogonal to working precision."""
+        Q, _ = self._factor
+        head = x @ Q
+        rest = x - Q @ head
+        again = rest @ Q  # twice is enough
+        return head + again, rest - Q @ again
+
+    def _is_dependent(self, columns: list[int]) -> bool:
+        """Whether some of these can do without the others, given those in use: to rounding."""
+        rests = [self._beyond(self.X.column(i))[1] / self.X.lengths[i] for i in columns]
+        rank = np.linalg.matrix_rank(np.array(rests), tol=self._rounding)
+        return int(rank) < len(columns)
+
+    def _insert(self, j: int) -> bool:
+        head, rest = self._beyond(self.X.column(j))
+        k = len(self.active)
+        size = float(np.linalg.norm(rest))
+        if size <= self._rounding * self.X.lengths[j] or k == self._Q.shape[1]:
+            return False  # in the span of those in use
+        self._Q[:, k], self._R[:k, k], self._R[k, k] = rest / size, head, size
+        self.active.append(j)
+        self.waiting.remove(j)
+        return True
+
+    def _delete(self, k: int) -> None:
+        Q, R = scipy.linalg.qr_delete(*self._factor, k, which="col", check_finite=False)
+        self.waiting.append(self.active.pop(k))
+        left = len(self.active)
+        self._Q[:, :left], self._R[:left, :left] = Q[:, :left], R[:left, :left]
+
+    def _fitted(self) -> FloatArray:
+        head, self.residual = self._beyond(self.y)
+        fit: FloatArray = dtrtrs(self._factor[1], head)[0]
+        return fit

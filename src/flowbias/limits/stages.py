@@ -1,0 +1,472 @@
+"""The whole path of a vanishing start: stages, between which the flow jumps.
+
+Let the scale go to zero and look at the flow on its slow clock. It rests at a point, a feature
+wakes, the flow jumps to the next point; after finitely many of these stages it is at the rich
+limit. Each stage is computed exactly (`inverse_scale_space.py`) and all of them are certified.
+
+    depth 2:        tau = g c t / log(1/scale^2),     bounds of zeta: 1, whatever the shape w0
+    depth D > 2:    tau = g c scale^(D-2) t,          bounds of zeta: |w0|^(2-D)
+
+with g = 4 at depth 2 and D (D-2) beyond, for the loss (c/2) ||X w - y||^2.
+[Pesme and Flammarion 2023; Zhao et al. 2026]
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from flowbias._drawing import course, curves, picture
+from flowbias._html import some, table
+from flowbias._typing import ArrayLike, FloatArray
+from flowbias.certificates.error_bound import PROVED
+from flowbias.certificates.stage_certificate import StageCertificate, certify_stages, weights_of
+from flowbias.designs import Design, design_of
+from flowbias.designs.dense import DenseDesign
+from flowbias.flows.loss import loss_constant
+from flowbias.limits.inverse_scale_space import EPS, Columns, Stage, Walk
+from flowbias.limits.rich_limit import rich_limit
+from flowbias.limits.routes import HasPotential, exponential_sides, power_sides
+from flowbias.limits.shared_weights import Sharing
+from flowbias.limits.solve import check_model, check_size
+from flowbias.limits.wake_times import wake_times
+from flowbias.potentials import L1, Provides
+from flowbias.potentials.scale import read_real
+from flowbias.problem import InputError, as_regression, checked_outputs
+from flowbias.routing import provided_by, unfitting
+from flowbias.solution import Solution, SolveError, Stats, Status
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class Change(StrEnum):
+    """What happens to a feature at the beginning of a stage."""
+
+    WAKES = "wakes"
+    SLEEPS = "falls asleep"
+
+
+class Event(NamedTuple):
+    """A feature that gets a weight, or loses it."""
+
+    time: float
+    feature: int
+    change: Change
+    #: of the weight: +1 or -1
+    sign: int
+
+    def __str__(self) -> str:
+        side = "+" if self.sign > 0 else "-"
+        return f"tau = {self.time:.6g}: feature {self.feature} {self.change.value} ({side})"
+
+
+@dataclass(frozen=True)
+class VanishingStart:
+    """What is left of a model as its scale goes to zero: a weighted l1 norm, and a slow clock.
+
+    tau = speed c t / log(1/scale^2),   or   tau = speed c t scale^order
+    """
+
+    bounds: L1
+    log_speed: float
+    #: of the scale in the clock; None where its logarithm counts
+    order: float | None = None
+
+    def log_pace(self, log_scale: float) -> float:
+        """log(c t / tau)."""
+        if self.order is None:
+            return float(np.log(-2.0 * log_scale)) - self.log_speed
+        return -self.order * log_scale - self.log_speed
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """X as it was given, y, and X by blocks."""
+
+    X: Any
+    y: FloatArray
+    design: Design
+
+    def columns(self) -> tuple[Columns, float]:
+        """X / unit, and the unit: a power of two, which rounds nothing.
+
+        So that no product of X and y leaves the double range.
+        """
+        if self.X is self.design:
+            return Columns.of_design(self.design), 1.0
+        unit = float(np.exp2(np.frexp(np.abs(self.X).max())[1]))
+        return Columns.of_array(self.X / unit), unit
+
+
+@dataclass(frozen=True, eq=False)
+class StagePath:
+    """w from each of `times` on, until the next; the last stage is the end of the path.
+
+    >>> X, y = np.array([[1, 0.5, 0.7, 0], [0.5, 1, 0.1, 0.7]]), np.array([1.0, 0.0])
+    >>> path = fb.stages(fb.DiagonalNet(depth=2, scale=1.0), X, y)
+    >>> path.times.round(3), path.w[-1].round(4)
+    (array([0.   , 1.   , 4.   , 5.633]), array([ 0.    ,  0.    ,  1.4286, -0.2041]))
+    >>> print(path.events[-1])
+    tau = 5.63265: feature 3 wakes (-)
+    """
+
+    model: Any
+    data: Data
+    start: VanishingStart
+    stages: tuple[Stage, ...]
+    status: Status
+    certificate: StageCertificate
+    stats: Stats
+    #: whether the last stage is the limit; False where `max_stages` cut the path short
+    is_whole: bool
+
+    @cached_property
+    def times(self) -> FloatArray:
+        """In the slow time tau, from 0 on."""
+        return np.array([stage.time for stage in self.stages])
+
+    @property
+    def w(self) -> FloatArray:
+        """One stage per row."""
+        return np.asarray(weights_of(self.stages, self.data.design.d).toarray())
+
+    def _dense(self, stage: Stage) -> FloatArray:
+        w = np.zeros(self.data.design.d)
+        w[list(stage.support)] = stage.coefficients
+        return w
+
+    @cached_property
+    def events(self) -> tuple[Event, ...]:
+        """Which feature wakes or falls asleep, and when."""
+        return tuple(
+            event
+            for before, after in zip(self.stages, self.stages[1:], strict=False)
+            for event in _events(before, after)
+        )
+
+    @cached_property
+    def residual(self) -> FloatArray:
+        """||X w - y|| / ||y|| on each stage; no less than the rounding of y."""
+        size = np.linalg.norm(self.data.y) or 1.0
+        left = np.array([np.linalg.norm(stage.residual) for stage in self.stages]) / size
+        return np.maximum(left, EPS)
+
+    def at(self, tau: ArrayLike) -> FloatArray:
+        """w at these times: (d,) for one of them, one row for each of several."""
+        asked = read_real("tau", tau, "Pass times on the slow clock, as in `times`.")
+        if not (asked >= 0.0).all():
+            raise InputError(
+                f"tau: must be >= 0, got {float(asked.min())!r}. The path begins at 0, with w = 0."
+            )
+        numbers = np.searchsorted(self.times, asked, side="right") - 1
+        rows = [self._dense(self.stages[k]) for k in np.atleast_1d(numbers)]
+        return rows[0] if asked.ndim == 0 else np.stack(rows)
+
+    def stopped(
+        self,
+        *,
+        n_features: int | None = None,
+        tau: float | None = None,
+        residual: float | None = None,
+    ) -> Stage:
+        """The last stage with so many features at most, or by this time; or the first that fits.
+
+        >>> X, y = np.eye(2), np.array([2.0, 1.0])
+        >>> fb.stages(fb.DiagonalNet(depth=2, scale=1.0), X, y).stopped(n_features=1).coefficients
+        array([2.])
+        """
+        rules = {"n_features": n_features, "tau": tau, "residual": residual}
+        given = {name: value for name, value in rules.items() if value is not None}
+        if len(given) != 1 or not all(value >= 0 for value in given.values()):
+            raise InputError(
+                f"n_features, tau, residual: exactly one must be given, and be >= 0, got {given}. "
+                "For instance stopped(n_features=5)."
+            )
+        if tau is not None:
+            return self.stages[int(np.searchsorted(self.times, tau, side="right")) - 1]
+        if n_features is not None:
+            # Features may fall asleep again: the last stage before there are ever more.
+            counts = np.array([len(stage.support) for stage in self.stages])
+            more = np.flatnonzero(counts > n_features)
+            return self.stages[int(more[0]) - 1 if len(more) else -1]
+        fits = np.flatnonzero(self.residual <= float(residual or 0.0))
+        return self.stages[int(fits[0]) if len(fits) else -1]
+
+    def time_at(
+        self, log_scale: float, tau: ArrayLike | None = None, *, loss: str | float = "half"
+    ) -> FloatArray:
+        """Where the flow from a start of this scale is at `tau` (default: at `times`), in its time.
+
+        To leading order: a jump is spread over 1/log(1/scale) of tau at depth 2.
+        """
+        if not log_scale < 0.0:
+            raise InputError(
+                f"log_scale: must be negative, got {log_scale!r}. Stages are those of a vanishing "
+                "start; natural logarithms are meant."
+            )
+        asked = self.times if tau is None else read_real("tau", tau, "Pass slow times.")
+        c = loss_constant(loss, len(self.data.y))
+        with np.errstate(divide="ignore", over="ignore"):
+            return np.asarray(np.exp(np.log(asked) + self.start.log_pace(log_scale) - np.log(c)))
+
+    def wake_times(
+        self, log_scale: float, *, share: float = 0.01, loss: str | float = "half"
+    ) -> FloatArray:
+        """When features wake in the flow from a start of this scale: at each event of that kind.
+
+        Awake with `share` of the weight that they have on the next stage. To first order in
+        1/log(1/scale) and in the share, where no feature falls asleep in that jump or before it
+        (`wake_times.py`); `time_at` is the leading order.
+        """
+        if Provides.SCALE not in provided_by(self.model):
+            raise unfitting(self.model, "declare SCALE", "Take the stages of fb.DiagonalNet.")
+        model = self.model.at_log_scale(log_scale)
+        c = loss_constant(loss, len(self.data.y))
+        columns, unit = self.data.columns()
+        # With X in these units nu is in their inverse.
+        jumps = wake_times(model, columns, self.stages, c * unit, share)
+        return np.array([at for jump in jumps for at in jump])
+
+    @cached_property
+    def limit(self) -> Solution:
+        """The rich limit, with its own certificate. For X in memory."""
+        return rich_limit(self.model, self.data.X, self.data.y, throw=False)
+
+    @property
+    def message(self) -> str:
+        """The status in words."""
+        c = self.certificate
+        ends = "to the limit" if self.is_whole else "cut short"
+        words = {
+            Status.CERTIFIED: f"{len(self)} stages, certified, {ends}",
+            Status.NOT_UNIQUE: (
+                f"{len(self)} stages, certified, {ends}; on some of them columns depend on each "
+                "other, and which weights the flow selects could not be proved: X w is right"
+            ),
+        }
+        worst = max(c.excess, c.support, c.rest)
+        words[Status.FEW_DIGITS] = (
+            f"{len(self)} stages, {ends}, right to {worst:.0e} of the bounds of zeta: rows or "
+            "columns are nearly dependent, or of very different size"
+        )
+        failed = (
+            f"{len(self)} stages, not certified: zeta leaves its bounds by {c.excess:.1e} and the "
+            f"bounds of weights by {c.support:.1e}, pull {c.rest:.1e} at the end; try a larger "
+            "tol, columns of comparable length, or fewer stages (max_stages)"
+        )
+        return words.get(self.status, failed)
+
+    def checked(self, throw: bool) -> StagePath:
+        """Itself, or SolveError where it is not certified and `throw` is set."""
+        if throw and not self.status.ok:
+            raise SolveError(self.message, self)
+        return self
+
+    def __len__(self) -> int:
+        return len(self.stages)
+
+    def __iter__(self) -> Iterator[Stage]:
+        return iter(self.stages)
+
+    def __getitem__(self, index: int) -> Stage:
+        return self.stages[index]
+
+    def __repr__(self) -> str:
+        return (
+            f"StagePath({self.message},\n"
+            f"          {len(self.events)} events up to tau = {self.times[-1]:.4g}, "
+            f"{len(self.stages[-1].support)} features at the end, "
+            f"residual {self.residual[-1]:.1e}, seconds={self.stats.seconds:.3g})"
+        )
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """Coefficients and residual against tau; the first alone on `ax` if given."""
+        # Each stage from its beginning to its end: from half the time of the first jump on, since
+        # jumps crowd at the beginning, to twice that of the last.
+        last = self.times[-1] or 1.0
+        ends = np.append(self.times[1:], 2.0 * last)
+        tau = np.stack([np.maximum(self.times, 0.5 * ends[0]), ends], axis=1).ravel()
+
+        def slow_clock(axes: Axes) -> None:
+            axes.set_xscale("log")
+            axes.set_xlabel(r"slow time  $\tau$")
+
+        def weights(axes: Axes) -> None:
+            curves(axes, tau, np.repeat(self.w, 2, axis=0))
+            slow_clock(axes)
+            axes.set_ylabel("coefficient  w")
+
+        def misfit(axes: Axes) -> None:
+            course(axes, tau, np.repeat(self.residual, 2), label=r"$\|Xw - y\| / \|y\|$")
+            slow_clock(axes)
+
+        return picture(weights, misfit, path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        head = ("stage", "tau", "features", "l1 norm", "residual", "what happens")
+        rows = [self._table_row(k) for k in some(len(self))]
+        left_out = f"; {len(rows)} of {len(self)} shown" if len(rows) < len(self) else ""
+        return table(f"StagePath: {self.message}{left_out}", rows, head=head)
+
+    def _table_row(self, k: int) -> tuple[str, ...]:
+        stage = self.stages[k]
+        told = _events(self.stages[k - 1], stage) if k else ()
+        return (
+            f"{k}",
+            f"{stage.time:.6g}",
+            f"{len(stage.support)}",
+            f"{np.abs(stage.coefficients).sum():.6g}",
+            f"{self.residual[k]:.1e}",
+            ", ".join(f"{event.feature} {event.change.value}" for event in told),
+        )
+
+
+def _events(before: Stage, after: Stage) -> Iterator[Event]:
+    was, now = (dict(zip(s.support, np.sign(s.coefficients), strict=True)) for s in (before, after))
+    for gone in sorted(was.keys() - now.keys()):
+        yield Event(after.time, gone, Change.SLEEPS, int(was[gone]))
+    for come in sorted(now.keys() - was.keys()):
+        yield Event(after.time, come, Change.WAKES, int(now[come]))
+
+
+def stages(
+    model: HasPotential,
+    X: Any,
+    y: Any = None,
+    *,
+    max_stages: int | None = None,
+    tol: float = 1e-10,
+    throw: bool = True,
+) -> StagePath:
+    """The path of gradient flow from a vanishing start of `model`'s shape, stage by stage.
+
+    Diagonal networks of any depth, from any start; `model.scale` plays no role. At most
+    `max_stages` of them, where the path would be long. Where a stage leaves a choice between
+    dependent columns, w is the one that gradient flow selects (`rich_limit`).
+
+    >>> path = fb.stages(fb.DiagonalNet(depth=2, scale=1.0), [[1.0, 2.0]], [1.0])
+    >>> path.times, path.w[-1]
+    (array([0. , 0.5]), array([0. , 0.5]))
+    """
+    build = _vanishing(model)  # before the data, which may be of the model's own kind
+    if max_stages is not None and not max_stages >= 1:
+        raise InputError(
+            f"max_stages: must be at least 1, got {max_stages!r}. The first stage is w = 0."
+        )
+    started = time.perf_counter()
+    data = _read(model, X, y, tol)
+    start = build(model, data.design.d)
+    found, whole, selected = _followed(model, data, start, max_stages)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        certificate = certify_stages(data.design, data.y, found, start.bounds, tol=tol, whole=whole)
+    status = Status.STALLED
+    if certificate.ok:
+        status = Status.CERTIFIED if selected else Status.NOT_UNIQUE
+    elif replace(certificate, tol=PROVED).ok:
+        status = Status.FEW_DIGITS
+    stats = Stats(0, len(found), time.perf_counter() - started)
+    path = StagePath(model, data, start, found, status, certificate, stats, whole)
+    return path.checked(throw)
+
+
+def uncertified_stages(
+    model: HasPotential, X: Any, y: FloatArray, max_stages: int | None
+) -> tuple[Stage, ...]:
+    """The stages alone, for those who compare many paths and keep none."""
+    data = _read(model, X, y, PROVED)
+    return _followed(model, data, _vanishing(model)(model, data.design.d), max_stages)[0]
+
+
+def _followed(
+    model: HasPotential, data: Data, start: VanishingStart, most: int | None
+) -> tuple[tuple[Stage, ...], bool, bool]:
+    """The stages, whether they are all, and whether every choice between weights is proved."""
+    upper, lower = (
+        np.broadcast_to(b, (data.design.d,))
+        for b in (start.bounds.weights, start.bounds.negative_weights)
+    )
+    # In units of powers of two, which round nothing: no product of X and y leaves the range.
+    columns, x_unit = data.columns()
+    y_unit = float(np.exp2(np.frexp(np.abs(data.y).max())[1]))
+    sharing = Sharing(model, columns)
+    found: list[Stage] = []
+    for stage in Walk(columns, data.y / y_unit, upper, lower).stages():
+        if most is not None and len(found) == most:
+            return tuple(found), False, sharing.proved
+        found.append(_in_units(sharing.settled(stage), x_unit, y_unit))
+    return tuple(found), True, sharing.proved
+
+
+def _read(model: HasPotential, X: Any, y: Any, tol: float) -> Data:
+    design = design_of(X)
+    if design is None:
+        problem = as_regression(X, y)
+        check_model(model, problem, tol)
+        return Data(problem.X, problem.y, DenseDesign(problem.X))
+    check_size(model, design.d, tol)
+    if not design.has_entries:
+        raise InputError(
+            f"X: must have entries that can be looked at, got a {design.kind}. Stages take single "
+            "columns: pass an array or a sparse matrix."
+        )
+    return Data(design, checked_outputs(y, design.n), design)
+
+
+def _in_units(stage: Stage, x_unit: float, y_unit: float) -> Stage:
+    return Stage(
+        time=stage.time / x_unit / y_unit,
+        support=stage.support,
+        coefficients=stage.coefficients * (y_unit / x_unit),
+        residual=stage.residual * y_unit,
+        tied=stage.tied,
+    )
+
+
+# --- what is left of a model as its scale goes to zero -------------------------------------------
+
+
+def _vanishing(model: HasPotential) -> Callable[[HasPotential, int], VanishingStart]:
+    declared = provided_by(model)
+    for needed, build in _VANISHING.items():
+        if needed in declared:
+            return build
+    raise unfitting(
+        model,
+        f"provide {' or '.join(need.name for need in _VANISHING)} to have stages",
+        "Take fb.flow from starts of smaller and smaller scale.",
+    )
+
+
+def _exponential_start(model: Any, d: int) -> VanishingStart:
+    """zeta = rate z / log(1/scale^2): every side that is open has the bound 1."""
+    sides = exponential_sides(model, d)
+    bounds = L1(*(np.where(np.isfinite(side), 1.0, np.inf) for side in sides))
+    return VanishingStart(bounds, float(np.log(model.potential.rate)) + _log_mirror_rate(model))
+
+
+def _power_start(model: Any, d: int) -> VanishingStart:
+    """zeta = scale^(D-2) z, with the bounds a^(2-D) of the start at scale 1."""
+    shape = model.at_log_scale(0.0) if Provides.SCALE in provided_by(model) else model
+    unit, order = shape.potential.log_unit, 2.0 - shape.potential.depth
+    bounds = L1(*(np.exp(side + unit) for side in power_sides(shape, d)))
+    return VanishingStart(bounds, _log_mirror_rate(shape), -order)
+
+
+def _log_mirror_rate(model: Any) -> float:
+    """log g of dz/dt = -g c X^T r, in plain units."""
+    return float(np.log(model.mirror_rate) + model.potential.log_unit)
+
+
+_VANISHING: dict[Provides, Callable[[HasPotential, int], VanishingStart]] = {
+    Provides.EXPONENTIAL_DUAL: _exponential_start,
+    Provides.POWER_DUAL: _power_start,
+}

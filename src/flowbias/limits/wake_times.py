@@ -1,0 +1,69 @@
+"""When the features of a path wake at a finite scale: the stages, corrected to first order.
+
+The flow keeps grad Q(w(t)) = shift + X^T nu(t), nu' = -g c (X w - y), exactly. On a stage, where w
+rests, the columns in use fix one part of nu and the residual r drives the other:
+
+    X_A^T nu = (grad Q(w) - shift)_A,        (I - P_A) nu grows with the speed g c r
+
+So feature j, which is to have the weight w_j on the next stage, reaches a share of it when
+x_j^T nu = grad Q_j(share w_j) - shift_j. Stages alone have 1 in place of grad Q / log(1/scale^2),
+which is off by log|w| / log(1/scale^2). What is left out is what w does while it jumps: of the
+order of the share, and more where a feature falls asleep in the same jump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from flowbias._typing import FloatArray
+from flowbias.limits.inverse_scale_space import Columns, Stage
+
+
+def wake_times(
+    model: Any, columns: Columns, stages: Sequence[Stage], c: float, share: float
+) -> list[tuple[float, ...]]:
+    """For each jump, the times at which its features have `share` of the weight they get there."""
+    d = columns.shape[1]
+    speed = float(model.mirror_rate) * c
+    shift = np.broadcast_to(np.asarray(model.shift, dtype=np.float64), (d,))
+    nu, at, found = np.zeros(columns.shape[0]), 0.0, []
+    for before, after in pairwise(stages):
+        new = sorted(set(after.support) - set(before.support))
+        share_of = dict(zip(after.support, share * after.coefficients, strict=True))
+        needed = _dual(model, share_of, d) - shift
+        times = tuple(
+            at + float((needed[j] - x @ nu) / (speed * (x @ before.residual)))
+            for j in new
+            for x in (columns.column(j),)
+        )
+        found.append(times)
+        # The jump itself takes no time here: nu moves on, then takes what the new weights fix.
+        jump = min(times, default=at)
+        nu = nu + (jump - at) * speed * before.residual
+        nu, at = _fixed(columns, after, nu, _dual(model, _weights(after), d) - shift), jump
+    return found
+
+
+def _weights(stage: Stage) -> dict[int, float]:
+    return dict(zip(stage.support, stage.coefficients.tolist(), strict=True))
+
+
+def _dual(model: Any, weights: dict[int, float], d: int) -> FloatArray:
+    """grad Q at these weights, where there are any."""
+    w = np.zeros(d)
+    w[list(weights)] = list(weights.values())
+    return np.asarray(model.potential.grad(w))
+
+
+def _fixed(columns: Columns, stage: Stage, nu: FloatArray, dual: FloatArray) -> FloatArray:
+    """nu with X_A^T nu as the weights of a stage need it, moved as little as possible."""
+    if not stage.support:
+        return nu
+    X = np.column_stack([columns.column(j) for j in stage.support])
+    missing = dual[list(stage.support)] - X.T @ nu
+    return np.asarray(nu + scipy.linalg.lstsq(X.T, missing)[0])

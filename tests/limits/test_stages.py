@@ -1,0 +1,400 @@
+"""The path of a vanishing start: its stages against programs, flows, and its own certificate."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse.linalg
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+import flowbias as fb
+from flowbias.certificates.stage_certificate import certify_stages
+from flowbias.limits.stages import Change
+from flowbias.potentials import L1
+
+NET = fb.DiagonalNet(depth=2, scale=1.0)
+# Features 1, 3 and 4 wake, 1 falls asleep again. [Zhao et al. 2026]
+FOUR_X, FOUR_Y = np.array([[1.0, 0.5, 0.7, 0.0], [0.5, 1.0, 0.1, 0.7]]), np.array([1.0, 0.0])
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(20)
+
+
+def random_data(rng, n=8, d=20, sparse=False):
+    X = rng.standard_normal((n, d))
+    planted = rng.standard_normal(d) * (rng.random(d) < 0.2)
+    return X, X @ planted if sparse else rng.standard_normal(n)
+
+
+def test_a_feature_that_wakes_and_falls_asleep_again():
+    path = fb.stages(NET, FOUR_X, FOUR_Y)
+    # By hand: x1 fits 4/5 alone; x3 meets its bound at tau = 4 and takes over; then x4.
+    told = [(e.feature, e.change, e.sign) for e in path.events]
+    assert told == [
+        (0, Change.WAKES, 1),
+        (0, Change.SLEEPS, 1),
+        (2, Change.WAKES, 1),
+        (3, Change.WAKES, -1),
+    ]
+    assert_allclose(path.times, [0.0, 1.0, 4.0, 4.0 + 80.0 / 49.0], rtol=1e-14)
+    assert_allclose(path.w[-1], [0.0, 0.0, 10.0 / 7.0, -10.0 / 49.0], atol=1e-14)
+    assert_allclose(path.w[1], [0.8, 0.0, 0.0, 0.0], rtol=1e-14)
+    assert path.status is fb.Status.CERTIFIED
+    assert "feature 0 falls asleep" in str(path.events[1])
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4, 6])
+@pytest.mark.parametrize("uneven", [False, True])
+@given(seed=st.integers(0, 2**32 - 1), sparse=st.booleans())
+def test_the_end_is_the_least_weighted_norm(depth, uneven, seed, sparse):
+    rng = np.random.default_rng(seed)
+    X, y = random_data(rng, sparse=sparse)
+    w0 = np.exp(rng.uniform(-1.0, 1.0, X.shape[1])) if uneven else np.ones(X.shape[1])
+    path = fb.stages(fb.DiagonalNet(depth, 1.0, w0=w0), X, y)
+    weights = w0 ** (2.0 - depth)
+    pursuit = fb.basis_pursuit(X, y, weights=weights, throw=False)
+    assert path.certificate.ok
+    if pursuit.status is fb.Status.CERTIFIED:
+        # The linear program's vertex is solved in doubles too: both lose cond(X_S) eps.
+        assert_allclose(path.w[-1], pursuit.w, atol=1e-10 * np.abs(pursuit.w).max(initial=1e-300))
+        assert_allclose(
+            path.limit.w, path.w[-1], atol=1e-10 * np.abs(pursuit.w).max(initial=1e-300)
+        )
+
+
+# Of a stage: how near to a jump the flow is looked at.
+NEAR = 0.1
+
+
+@pytest.mark.parametrize(
+    ("depth", "log_scale", "w0"),
+    [
+        (2, -1000.0, None),
+        (2, -10_000.0, None),
+        (2, -10_000.0, [1.0, 3.0, 0.5, 0.1]),
+        (3, -9.0, [1.0, 0.5, 2.0, 1.5]),
+        (4, -6.0, [1.0, 0.8, 1.2, 1.1]),
+    ],
+)
+def test_the_flow_rests_where_the_stages_are(depth, log_scale, w0):
+    model = fb.DiagonalNet(depth, log_scale=log_scale, w0=w0)
+    path = fb.stages(model, FOUR_X, FOUR_Y)
+    ends = np.append(path.times[1:], 1.5 * path.times[-1])
+    inside = [
+        a + share * (b - a)
+        for a, b in zip(path.times, ends, strict=True)
+        for share in (NEAR, 1 - NEAR)
+    ]
+    followed = fb.flow(model, FOUR_X, FOUR_Y, t=path.time_at(log_scale, inside))
+    assert_allclose(followed.w, path.at(inside), atol=1e-6)
+
+
+def test_the_clock_follows_the_loss():
+    path = fb.stages(NET, FOUR_X, FOUR_Y)
+    half, total = (path.time_at(-50.0, loss=loss) for loss in ("half", "sum"))
+    assert_allclose(half, 2.0 * total, rtol=1e-14)
+    # tau = 4 t / log(1/scale^2).
+    assert_allclose(half, path.times * 100.0 / 4.0, rtol=1e-14)
+
+
+def woken(model, path, t):
+    """The shares of their next weights that features have at these times, one for each jump."""
+    shares = []
+    for k, at in enumerate(t):
+        (new,) = set(path[k + 1].support) - set(path[k].support)
+        followed = fb.flow(model, path.data.X, path.data.y, t=[at], rtol=1e-10)
+        shares.append(followed.w[0, new] / path.w[k + 1, new])
+    return np.array(shares)
+
+
+@pytest.mark.parametrize("log_scale", [-30.0, -300.0])
+@pytest.mark.parametrize("w0", [1.0, [1.0, 3.0, 0.2, 0.7, 2.0]])
+def test_features_wake_when_the_corrected_stages_say(log_scale, w0):
+    # Orthogonal columns but for a little: no feature falls asleep.
+    X = np.eye(5) + 0.1 * np.random.default_rng(2).standard_normal((5, 5))
+    y = np.array([5.0, -4.0, 3.0, 2.0, 1.0])
+    path = fb.stages(fb.DiagonalNet(2, 1.0, w0=w0), X, y)
+    assert all(event.change is Change.WAKES for event in path.events)
+    model = path.model.at_log_scale(log_scale)
+    share = 0.01
+    times = path.wake_times(log_scale, share=share)
+    # To first order in the share, and what the next order of the scale leaves.
+    assert_allclose(woken(model, path, times), share, rtol=5 * share + 10.0 / abs(log_scale))
+    # Stages alone are off by log|w| in the exponent.
+    leading = woken(model, path, path.time_at(log_scale)[1:])
+    assert np.abs(np.log(leading / share)).max() > 1.0
+
+
+def test_the_times_of_waking_are_in_the_units_of_the_data():
+    path = fb.stages(NET, FOUR_X, FOUR_Y)
+    scaled = fb.stages(NET, 1024.0 * FOUR_X, FOUR_Y)
+    # w is 1024 times smaller: as if from a start that is 32 times larger, on a clock 2^20 faster.
+    same = scaled.wake_times(-50.0 - np.log(32.0))
+    assert_allclose(same * 1024.0, path.wake_times(-50.0), rtol=1e-12)
+
+
+def test_an_untied_start_has_the_stages_of_a_tied_one():
+    tied, untied = (
+        fb.stages(m, FOUR_X, FOUR_Y) for m in (NET, fb.UntiedDiagonalNet(0.4, shape=0.5))
+    )
+    assert_allclose(untied.times, tied.times)
+    assert_allclose(untied.w, tied.w)
+    log_scale = -2000.0
+    model = fb.UntiedDiagonalNet(log_scale=log_scale, shape=0.5)
+    middle = 0.5 * (untied.times[:-1] + untied.times[1:])
+    followed = fb.flow(model, FOUR_X, FOUR_Y, t=untied.time_at(log_scale, middle))
+    assert_allclose(followed.w, untied.at(middle), atol=1e-6)
+
+
+# --- what a stage leaves open ---------------------------------------------------------------------
+
+
+def test_equal_columns_share_as_the_flow_has_them_share():
+    X, y = np.array([[1.0, 1.0, 0.2], [0.0, 0.0, 1.0]]), np.array([1.0, 0.5])
+    for depth in (2, 3):
+        even = fb.stages(fb.DiagonalNet(depth, 1.0), X, y)
+        assert_allclose(even.w[:, 0], even.w[:, 1], rtol=1e-12)
+        assert even.status is fb.Status.CERTIFIED
+    # At depth 2 a start that is twice as large has four times the weight.
+    uneven = fb.stages(fb.DiagonalNet(2, 1.0, w0=[2.0, 1.0, 1.0]), X, y)
+    assert_allclose(uneven.w[1:, 0], 4.0 * uneven.w[1:, 1], rtol=1e-10)
+
+
+def test_features_that_meet_their_bounds_together_share_a_fit():
+    # All corners of a cube are pulled alike: none is in the span of another two.
+    X = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, -1.0, -1.0], [1.0, -1.0, 1.0, -1.0]])
+    path = fb.stages(NET, X, [1.0, 0.0, 0.0])
+    assert_allclose(path.w[-1], np.full(4, 0.25), rtol=1e-12)
+    assert path.status is fb.Status.CERTIFIED
+
+
+def test_one_sided_starts_end_at_non_negative_least_squares(rng):
+    for _ in range(20):
+        X, y = random_data(rng, 8, 12)
+        closed = rng.random(12) < 0.7
+        model = fb.DiagonalNet.from_weights(np.ones(12), np.where(closed, 0.0, 1.0))
+        path = fb.stages(model, X, y)
+        sides = np.hstack([X, -X[:, ~closed]])
+        _, misfit = scipy.optimize.nnls(sides, y)
+        assert_allclose(np.linalg.norm(path[-1].residual), misfit, atol=1e-10)
+        assert (path.w[:, closed] >= 0.0).all()
+
+
+def test_frozen_features_never_wake(rng):
+    X, y = random_data(rng)
+    frozen = np.arange(20) % 3 == 0
+    weights = np.where(frozen, 0.0, 1.0)
+    path = fb.stages(fb.DiagonalNet.from_weights(weights, weights), X, y)
+    assert not path.w[:, frozen].any()
+    assert path.certificate.ok
+
+
+# --- the certificate ------------------------------------------------------------------------------
+
+
+def judged(path, stages):
+    bounds = path.start.bounds
+    return certify_stages(path.data.design, path.data.y, stages, bounds, tol=1e-10, whole=True)
+
+
+@pytest.fixture
+def path(rng):
+    return fb.stages(NET, *random_data(rng))
+
+
+def test_a_path_is_certified_from_its_numbers_alone(path):
+    assert judged(path, path.stages).ok
+    assert path.certificate == judged(path, path.stages)
+
+
+def later(stages):
+    return [*stages[:-1], replace(stages[-1], time=stages[-1].time * (1.0 + 1e-6))]
+
+
+def heavier(stages):
+    return [*stages[:-1], replace(stages[-1], coefficients=stages[-1].coefficients * (1.0 + 1e-6))]
+
+
+def other_sign(stages):
+    return [*stages[:-1], replace(stages[-1], coefficients=-stages[-1].coefficients)]
+
+
+def without_one(stages):
+    return [*stages[:3], *stages[4:]]
+
+
+def cut_short(stages):
+    return stages[:-1]
+
+
+def swapped(stages):
+    middle = len(stages) // 2
+    a, b = stages[middle], stages[middle + 1]
+    return [
+        *stages[:middle],
+        replace(b, time=a.time),
+        replace(a, time=b.time),
+        *stages[middle + 2 :],
+    ]
+
+
+@pytest.mark.parametrize("spoil", [later, heavier, other_sign, without_one, cut_short, swapped])
+def test_a_path_that_is_tampered_with_is_refused(path, spoil):
+    assert not judged(path, spoil(path.stages)).ok
+
+
+def test_a_weight_on_a_closed_side_is_refused(path):
+    with np.errstate(invalid="ignore", divide="ignore"):
+        certificate = certify_stages(
+            path.data.design,
+            path.data.y,
+            path.stages,
+            L1(np.full(20, np.inf), np.ones(20)),
+            tol=1e-10,
+            whole=True,
+        )
+    assert not certificate.ok
+
+
+# --- the same path, said otherwise ----------------------------------------------------------------
+
+
+@given(seed=st.integers(0, 2**32 - 1), powers=st.tuples(*[st.integers(-400, 400)] * 2))
+def test_units_of_the_data(seed, powers):
+    X, y = random_data(np.random.default_rng(seed), 5, 9)
+    a, b = 2.0 ** powers[0], 2.0 ** powers[1]
+    path = fb.stages(NET, X, y)
+    try:
+        scaled = fb.stages(NET, a * X, b * y)
+    except fb.InputError:
+        # A dual or a predictor beyond the double range.
+        assert abs(powers[0]) > 200 or abs(powers[1]) > 200
+        return
+    assert_allclose(scaled.w, (b / a) * path.w, rtol=1e-13)
+    assert_allclose(scaled.times, path.times / a / b, rtol=1e-13)
+
+
+def test_order_and_signs_of_features(rng):
+    X, y = random_data(rng)
+    order, signs = rng.permutation(20), rng.choice([-1.0, 1.0], 20)
+    path, other = fb.stages(NET, X, y), fb.stages(NET, (X * signs)[:, order], y)
+    assert_allclose(other.times, path.times, rtol=1e-10)
+    assert_allclose(other.w, (path.w * signs)[:, order], atol=1e-10)
+
+
+# --- in use ---------------------------------------------------------------------------------------
+
+
+def test_nothing_to_fit():
+    path = fb.stages(NET, FOUR_X, [0.0, 0.0])
+    assert (len(path), path.events, path.is_whole) == (1, (), True)
+    assert not path.w.any()
+    assert not path.limit.w.any()
+
+
+def test_where_y_is_out_of_reach_the_end_is_least_squares(rng):
+    X, y = rng.standard_normal((12, 4)), rng.standard_normal(12)
+    assert_allclose(fb.stages(NET, X, y).w[-1], np.linalg.lstsq(X, y)[0], atol=1e-12)
+
+
+def test_between_the_times(path):
+    middle = 0.5 * (path.times[2] + path.times[3])
+    assert_allclose(path.at(middle), path.w[2])
+    assert_allclose(path.at([0.0, path.times[3], 10.0 * path.times[-1]]), path.w[[0, 3, -1]])
+
+
+def test_stopping(path):
+    assert len(path.stopped(n_features=3).support) == 3
+    assert path.stopped(tau=path.times[4]) is path[4]
+    early = path.stopped(residual=0.5)
+    assert np.linalg.norm(early.residual) <= 0.5 * np.linalg.norm(path.data.y)
+    assert path.stopped(n_features=100) is path[-1]
+    assert path.stopped(residual=0.0) is path[-1] or path.residual.min() == 0.0
+
+
+def test_a_path_that_is_cut_short_says_so(rng):
+    X, y = random_data(rng)
+    whole, cut = fb.stages(NET, X, y), fb.stages(NET, X, y, max_stages=4)
+    assert (len(cut), cut.is_whole, cut.certificate.ok) == (4, False, True)
+    assert_allclose(cut.w, whole.w[:4])
+    assert "cut short" in cut.message
+
+
+def test_it_shows_itself(path, tmp_path):
+    assert f"{len(path)} stages, certified" in repr(path)
+    assert "wakes" in path._repr_html_()
+    path.plot(tmp_path / "stages.png")
+    assert (tmp_path / "stages.png").stat().st_size > 1000
+
+
+def test_data_that_doubles_do_not_tell_apart_are_refused(rng):
+    X = np.vander(rng.uniform(-1.0, 1.0, 14), 30)
+    refused = fb.stages(NET, X, rng.standard_normal(14), throw=False)
+    assert refused.status in (fb.Status.STALLED, fb.Status.FEW_DIGITS)
+    with pytest.raises(fb.SolveError, match="not certified"):
+        replace(refused, status=fb.Status.STALLED).checked(throw=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        (
+            "max_stages: must be at least 1, got 0",
+            lambda: fb.stages(NET, FOUR_X, FOUR_Y, max_stages=0),
+        ),
+        ("X: must be finite", lambda: fb.stages(NET, [[1.0, np.nan]], [1.0])),
+        ("tol: must be a positive number", lambda: fb.stages(NET, FOUR_X, FOUR_Y, tol=-1.0)),
+        ("tau: must be >= 0", lambda: fb.stages(NET, FOUR_X, FOUR_Y).at(-1.0)),
+        ("log_scale: must be negative", lambda: fb.stages(NET, FOUR_X, FOUR_Y).time_at(1.0)),
+        ("exactly one must be given", lambda: fb.stages(NET, FOUR_X, FOUR_Y).stopped()),
+        ("model: must provide", lambda: fb.stages(fb.Neuron(2.0, np.ones(4)), FOUR_X, FOUR_Y)),
+        (
+            "must have one column per coordinate",
+            lambda: fb.stages(fb.DiagonalNet(2, 1.0, w0=np.ones(3)), FOUR_X, FOUR_Y),
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(words, call):
+    with pytest.raises(fb.InputError, match=words):
+        call()
+
+
+def test_big_and_sparse_data_have_the_same_path(rng):
+    # Above the size that is made dense.
+    X = scipy.sparse.random_array((30, 400_000), density=1e-3, rng=rng, format="csr")
+    y = rng.standard_normal(30)
+    path = fb.stages(NET, X, y, max_stages=8)
+    seen = np.unique(X.indices)
+    dense = fb.stages(NET, X[:, seen].toarray(), y, max_stages=8)
+    assert path.certificate.ok
+    assert_allclose(path.times, dense.times, rtol=1e-10)
+    assert_allclose(path.w[:, seen], dense.w, atol=1e-10)
+
+
+def test_operators_are_refused():
+    operator = scipy.sparse.linalg.aslinearoperator(FOUR_X)
+    with pytest.raises(fb.InputError, match="must have entries that can be looked at"):
+        fb.stages(NET, operator, FOUR_Y)
+
+
+def test_a_biased_start_shares_differently_on_either_side():
+    # Two equal columns that first push one way, then the other; the starts of their sides differ.
+    model = fb.DiagonalNet.from_weights([1.0, 2.0, 1.0], [1.0, 1.0, 1.0])
+    X = np.array([[1.0, 1.0, 1.2], [0.0, 0.0, 1.0]])
+    for y, ratio in (([1.0, 0.0], 4.0), ([-1.0, 0.0], 1.0)):
+        path = fb.stages(model, X, y)
+        shared = path.w[np.abs(path.w[:, 0]) > 0]
+        assert_allclose(shared[:, 1], ratio * shared[:, 0], rtol=1e-10)
+
+
+def test_many_stages_with_equal_columns_are_settled_once(rng):
+    X, y = random_data(rng, 20, 30)
+    X[:, 7] = X[:, 3]
+    path = fb.stages(NET, X, y)
+    assert_allclose(path.w[:, 7], path.w[:, 3], atol=1e-13)
+    assert path.status is fb.Status.CERTIFIED
