@@ -197,9 +197,9 @@ EXPERIMENT = Experiment(
         "and Flammarion (2023) and Zhao et al. (2026) describe it."
     ),
     settings={
-        Preset.SMOKE: {"points": 240, "replicates": 4},
-        Preset.LAPTOP: {"points": 600, "replicates": 20},
-        Preset.PAPER: {"points": 1200, "replicates": 60},
+        Preset.SMOKE: {"points": 240, "replicates": 2},
+        Preset.LAPTOP: {"points": 600, "replicates": 12},
+        Preset.PAPER: {"points": 1200, "replicates": 20},
     },
     tasks=tasks,
     compute=compute,
