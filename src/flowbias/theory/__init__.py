@@ -7,7 +7,7 @@ from flowbias.theory.approach_to_l1 import (
     l1_approach_log_scale,
     sparse_to_dense_cost,
 )
-from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.claim import Claim, Kind, Reference, Verdict
 from flowbias.theory.closed_form_in_time import balanced_closed_form, scalar_closed_form
 from flowbias.theory.completion_kernel import (
     completion_kernel,
@@ -163,6 +163,7 @@ __all__ = [
     "LinearizedFactorization",
     "Reach",
     "Reference",
+    "Verdict",
     "WideRegime",
     "asymptotic_rate",
     "attained_rate",

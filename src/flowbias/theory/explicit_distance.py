@@ -19,7 +19,7 @@ from flowbias.potentials import DepthPotential, DistancePotential
 from flowbias.problem import Regression
 from flowbias.theory.arguments import Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
-from flowbias.theory.conditions import positive, same_size
+from flowbias.theory.conditions import only_one_fit, positive, same_size
 
 _QUARTIC = Reference("woodworth2020", "section 4", "after (9), corrected")
 # A minimum is flat: its value is off by the square of the 1e-8 that its place may be.
@@ -159,11 +159,16 @@ def closest_interpolator(X: Any, y: Any, scale: float, w0: ArrayLike = 1.0) -> C
         statement="the closest weights that fit the data have the predictor of least R",
         tolerance_origin="sequential quadratic programming stops near the root of rounding",
         atol=_SQP_TOLERANCE,
+        silence=only_one_fit(problem.X),
     )
 
 
 def _closest_weights(problem: Regression, start: FloatArray) -> FloatArray:
-    X, d = problem.X, problem.X.shape[1]
+    d = problem.X.shape[1]
+    # Rows that are independent, which the solver of quadratic programs needs; the fit is the same.
+    left, values, right = np.linalg.svd(problem.X, full_matrices=False)
+    rank = int(np.linalg.matrix_rank(problem.X))
+    X, y = right[:rank], left.T[:rank] @ problem.y / values[:rank]
 
     def squared_distance(theta: FloatArray) -> float:
         return float(np.sum((theta - start) ** 2))
@@ -172,7 +177,7 @@ def _closest_weights(problem: Regression, start: FloatArray) -> FloatArray:
         return 2.0 * (theta - start)
 
     def misfit(theta: FloatArray) -> FloatArray:
-        return np.asarray(X @ (theta[:d] ** 2 - theta[d:] ** 2) - problem.y)
+        return np.asarray(X @ (theta[:d] ** 2 - theta[d:] ** 2) - y)
 
     def slope(theta: FloatArray) -> FloatArray:
         return np.hstack([2.0 * X * theta[:d], -2.0 * X * theta[d:]])

@@ -17,7 +17,7 @@ from flowbias.models.imbalance import Imbalance
 from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement, between
-from flowbias.theory.conditions import same_size
+from flowbias.theory.conditions import OutsideHypothesis, same_size
 from flowbias.theory.reduced_net import LinearStart, at, gain, reduced, singular_values
 
 MIN = "min2021"
@@ -154,14 +154,17 @@ def scalar_rate(u: float, v: float, y: float) -> tuple[Claim, Claim]:
     >>> all(claim.holds for claim in fb.theory.scalar_rate(u=1.0, v=0.5, y=2.0))
     True
     """
+    u, v, y = float(u), float(v), float(y)
     if y == u * v:
-        raise InputError(
+        raise OutsideHypothesis(
             f"y: must differ from u v, got {y!r}, where the loss is 0. Pass another y."
         )
-    residual, imbalance = y - u * v, u * u - v * v
-    rate = 2.0 * residual * (u * (residual * u) + v * (residual * v)) / residual**2
-    predicted = 2.0 * float(np.hypot(imbalance, 2.0 * u * v))
-    margin = max(abs(y) - abs(residual), 0.0)
+    # In units of the larger weight: squares of the weights may be beyond the double range.
+    unit = max(abs(u), abs(v))
+    a, b = u / unit, v / unit
+    # |y| - |y - u v| without its cancellation: u v itself, as long as y is beyond it.
+    product = abs(a * b)
+    margin = min(product, 2.0 * abs(y / unit / unit) - product) if y * a * b > 0.0 else 0.0
     exact = _stated(
         Reference(MIN, "section 3.1", "(14)"),
         "with one weight per layer, imbalance and product give the rate exactly",
@@ -170,15 +173,30 @@ def scalar_rate(u: float, v: float, y: float) -> tuple[Claim, Claim]:
         Reference(MIN, "section 3.1", "(15)"),
         "imbalance or margin suffices for exponential convergence",
     )
+    rate, imbalance = _scalar_loss_rate(a, b), (a - b) * (a + b)
+    numbers = (
+        rate * unit * unit,
+        2.0 * float(np.hypot(imbalance, 2.0 * product)) * unit * unit,
+        2.0 * float(np.hypot(imbalance, 2.0 * max(margin, 0.0))) * unit * unit,
+    )
+    normal = np.finfo(float).tiny < rate * unit * unit < np.inf
+    silence = "" if normal else "the rate is beyond the range of doubles"
     return (
-        exact.equal("scalar rate", rate, predicted, rtol=ROUNDING),
+        exact.equal("scalar rate", numbers[0], numbers[1], rtol=ROUNDING, silence=silence),
         bounded.at_least(
             "scalar rate from the margin",
-            rate,
-            2.0 * float(np.hypot(imbalance, 2.0 * margin)),
-            atol=ROUNDING * predicted,
+            numbers[0],
+            numbers[2],
+            rtol=ROUNDING,
+            silence=silence,
         ),
     )
+
+
+def _scalar_loss_rate(u: float, v: float) -> float:
+    """-L'/L along u' = r v, v' = r u, r = y - u v: r falls by u' v + u v', L at twice its rate."""
+    step = 1e-30  # complex: it differentiates to the last digit
+    return 2.0 * ((u + 1j * step * v) * (v + 1j * step * u)).imag / step
 
 
 @checked

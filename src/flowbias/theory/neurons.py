@@ -16,10 +16,10 @@ from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
-from flowbias.problem import InputError, Regression
+from flowbias.problem import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import same_size
+from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, same_size
 from flowbias.theory.initialization_shape import AZULAY
 from flowbias.theory.regime_scales import SOLVER_TOLERANCE
 
@@ -48,7 +48,12 @@ def _weights(trajectory: Trajectory) -> tuple[FloatArray, FloatArray]:
 
 
 def _meets(
-    name: str, end: FloatArray, limit: FloatArray, reference: Reference, statement: str
+    name: str,
+    problem: Regression,
+    end: FloatArray,
+    limit: FloatArray,
+    reference: Reference,
+    statement: str,
 ) -> Claim:
     size = float(np.linalg.norm(limit)) or 1.0
     return Claim(
@@ -60,6 +65,7 @@ def _meets(
         statement=statement,
         tolerance_origin=FLOW_ORIGIN,
         atol=FLOW_TOLERANCE,
+        silence=only_one_fit(problem.X),
     )
 
 
@@ -73,13 +79,14 @@ def neuron_bias(model: Neuron, X: Any, y: Any) -> Claim:
     True
     """
     if model.delta < 0.0:
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have delta >= 0, got {model.delta:.6g}. Below 0 the outer weight may "
             "change its sign: see sign_changes_once."
         )
     problem = Regression(X, y)
     return _meets(
         "one neuron minimizes q",
+        problem,
         followed(model, problem).w[-1],
         neuron_limit(model, problem, None, 1e-10).checked(True).w,
         Reference(AZULAY, "Theorem 2"),
@@ -107,6 +114,7 @@ def neuron_closed_form(model: Neuron, X: Any, y: Any) -> Claim:
     predicted = shortest + np.sign(outer[0]) * size * (model.w - moving)
     return _meets(
         "closed form of one neuron",
+        problem,
         trajectory.w[-1],
         predicted,
         ours("The limit in closed form"),
@@ -171,13 +179,14 @@ def balanced_neurons_bias(model: NeuronSum, X: Any, y: Any) -> Claim:
     True
     """
     if not model.is_strictly_balanced:
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must be strictly balanced, a a^T = W W^T, got {model!r}. "
             "Start from W = np.outer(a, e) with a unit vector e."
         )
     problem = Regression(X, y)
     return _meets(
         "balanced neurons minimize the 3/2-power",
+        problem,
         followed(model, problem).w[-1],
         neuron_sum_limit(model, problem, None, 1e-10).checked(True).w,
         Reference(AZULAY, "Proposition 1"),
@@ -223,6 +232,7 @@ def resting_part(model: NeuronSum, X: Any, y: Any) -> Claim:
     resting = model.W - (model.W @ problem.X.T) @ inverse.T
     return _meets(
         "what the data does not move",
+        problem,
         trajectory.w[-1],
         inverse @ problem.y + a @ resting,
         ours("Many neurons"),
@@ -257,5 +267,6 @@ def vanishing_start(model: NeuronSum, X: Any, y: Any) -> Claim:
         reference=Reference(AZULAY, "Theorem 3"),
         statement="what is left of the start is bounded by its inner weights",
         tolerance_origin="limits known to 1e-10",
-        atol=SOLVER_TOLERANCE * (1.0 + float(np.linalg.norm(shortest))),
+        atol=SOLVER_TOLERANCE * float(np.linalg.norm(shortest) + np.linalg.norm(end)),
+        silence=only_one_fit(problem.X),
     )
