@@ -29,12 +29,6 @@ from tests.theory.starts import (
     untied,
 )
 
-Claims = tuple[theory.Claim, ...]
-
-
-def as_tuple(claims) -> Claims:
-    return claims if isinstance(claims, tuple) else (claims,)
-
 
 def draw_zero_error(rng):
     X, y = outside_range(rng) if rng.random() < 0.3 else problem(rng)

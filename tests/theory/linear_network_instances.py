@@ -56,7 +56,9 @@ def wide_flow_start(rng):
     net, X, Y = flow_start(rng)
     (d, m), kind = net.shape, rng.integers(5)
     if kind == 0:
-        return LinearNet.balanced(X.T @ Y * log_uniform(rng, 1e-3, 1.0), X), X, Y
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NarrowWarning)
+            return LinearNet.balanced(X.T @ Y * log_uniform(rng, 1e-3, 1.0), X), X, Y
     if kind == 1:
         return net, np.vstack([X, X[:1]]), np.vstack([Y, Y[:1]])
     sizes = {

@@ -68,9 +68,9 @@ class ErrorPath:
         """Least of ln(L~(t0)/L~(t))/(t - t0) over later times, t0 = t[first]."""
         return self._twice(slice(first, None))
 
-    def last_rate(self) -> MeasuredRate:
-        """The same between the last two times."""
-        return self._twice(slice(-2, None))
+    def rate_after(self, index: int) -> MeasuredRate:
+        """The same between t[index] and the next time."""
+        return self._twice(slice(index, index + 2))
 
     def _twice(self, times: slice) -> MeasuredRate:
         """L~ falls at twice the rate of ||E||."""
@@ -238,11 +238,12 @@ def local_guarantee(path: ErrorPath) -> tuple[Claim, ...]:
 
 @along(error_path)
 def asymptotic_rate(path: ErrorPath) -> Claim:
-    """Between the last two times the rate is at least lr(S) ((22) - 4 ||E||/l1(S)^(1/2)).
+    """From t0 to the next time the rate is at least lr(S) ((22) - 4 ||E(t0)||/l1(S)^(1/2)).
 
     [min2021, Corollary 6, (22)], the value of c at E = 0, which is never above it; the distance is
     ours, since sqrt(a^2 + 4 s^2) moves by at most 2 |ds|, twice for r = m and once otherwise. So
-    the rate of a flow that converges ends above lr(S) times (22).
+    the rate of a flow that converges ends above lr(S) times (22). Claimed of the time t0 at which
+    it is closest, among those late enough for a promise.
 
     >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
     >>> fb.theory.asymptotic_rate(net, X, [[1.0], [-1.0]], t=[0.5, 1.0, 1.5]).holds
@@ -252,14 +253,22 @@ def asymptotic_rate(path: ErrorPath) -> Claim:
     (r, m), (top, bottom) = start.target.shape, start.conditioning
     values = singular_values(start.target) / np.sqrt(top)
     limit = braces(start.imbalance, at(values, m), at(values, r))
-    error = float(path.errors[-2:][0])
-    away = (2.0 if r == m else 1.0) * 2.0 * error / float(np.sqrt(top))
+    away = (4.0 if r == m else 2.0) * path.errors[:-1] / np.sqrt(top)
+    promises = path.loss_constant * bottom * (limit - away)
+    late = np.flatnonzero(promises > _rounding(path))
+    if not late.size:
+        raise OutsideHypothesis(
+            f"t: must reach errors ||E|| below {limit * np.sqrt(top) / (4 if r == m else 2):.3g}, "
+            f"got {path.errors[-1]:.3g}. (22) promises nothing before: pass later times."
+        )
+    rates = [path.rate_after(int(index)) for index in late]
+    worst = int(np.argmin([rate.value + rate.atol for rate in rates] - promises[late]))
     stated = _stated(
         Reference(MIN, "Corollary 6", "(22)"),
         "the rate of the flow comes as close to what (22) promises as the error to 0",
     )
-    promised = path.loss_constant * bottom * (limit - away)
-    return _rate_claim(stated, "rate at the end", path.last_rate(), promised, path)
+    promised = float(promises[late[worst]])
+    return _rate_claim(stated, "rate at the end", rates[worst], promised, path)
 
 
 def _rate_claim(

@@ -138,11 +138,17 @@ def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
             "X, y: must have a unique minimizer of the l1 norm, got one with dependent columns "
             f"on its support of {support.sum()}. Use rich_excess, which needs no uniqueness."
         )
+    margin = float(rich.details["dual_margin"])
+    if not margin > ON_SUPPORT:
+        raise OutsideHypothesis(
+            f"X, y: must leave a dual margin, got {margin:.3g}: another column is as good as those "
+            "on the support. Use rich_excess, which needs none."
+        )
     better = expansion.selection(rich.w) - expansion.selection(w)
     excess = expansion.small * (better + expansion.remainder)
     others = np.linalg.lstsq(columns, problem.X[:, ~support])[0]
     reach = np.sqrt(1.0 + np.sum(np.square(others), axis=0)) / expansion.weights[~support]
-    factor = float(reach.max(initial=0.0)) / rich.details["dual_margin"]
+    factor = float(reach.max(initial=0.0)) / margin
     size = float(np.linalg.norm(rich.w))
     # A rounding of the l1 norm, 1e-10 of it, is magnified like the excess itself.
     return _bound(
@@ -172,20 +178,21 @@ def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     support = np.abs(rich.w) > ON_SUPPORT * np.abs(rich.w).max()
     rows = problem.X[:, support].T
     free = len(rows) - int(np.linalg.matrix_rank(rows))
-    alone = "the l1 norm has one minimizer only: nothing is left to select"
-    unique = free == 0 and rich.details["dual_margin"] > SOLVER_TOLERANCE
     selecting = expansion.selection_grad(np.where(support, w, 1.0))[support]
     leading = (np.sign(w) * expansion.weights)[support] / expansion.small
     whole = np.asarray(model.potential.grad(w))[support]
     size = float(np.linalg.norm(selecting) + np.linalg.norm(leading)) or 1.0
     left_out = float(np.linalg.norm(whole - leading - selecting))
     vertex = basis_pursuit(problem, weights=expansion.weights).w
+    same = np.linalg.norm(vertex - rich.w) <= ON_SUPPORT * np.linalg.norm(vertex)
     better = _bound(
         "selection beats a vertex",
         expansion.selection(w),
         expansion.selection(vertex) + expansion.remainder,
         abs(expansion.selection(vertex)) + expansion.l1(vertex),
-        alone if unique else "",
+        "basis pursuit finds the selected minimizer itself: none is left to compare"
+        if same
+        else "",
     )
     return (
         Claim(
