@@ -237,6 +237,18 @@ CLAIMS = {
     "distance_is_depth_4": Instances(
         lambda rng: (theory.distance_is_depth_4(log_uniform(rng, 1e-2, 1e6)),), 300
     ),
+    "explicit_norm_is_quasi_norm": Instances(
+        lambda rng: theory.explicit_norm_is_quasi_norm(
+            rng.standard_normal(4) * log_uniform(rng, 1e-6, 1e6), rng.uniform(2.0, 8.0)
+        ),
+        100,
+    ),
+    "escape_from_the_saddle": Instances(
+        lambda rng: theory.escape_from_the_saddle(
+            tied(rng, scales=(1e-12, 0.1), depths=(2, 2, 2, 3)), *problem(rng), loss(rng)
+        ),
+        20,
+    ),
     "closest_interpolator": Instances(
         lambda rng: (
             theory.closest_interpolator(

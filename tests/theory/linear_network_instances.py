@@ -114,6 +114,16 @@ def attainable(rng):
     return 0.5 * (D + D.T), W
 
 
+def draw_imbalance_shows_the_layers(rng):
+    if rng.random() < 0.3:
+        return theory.imbalance_shows_the_layers(*any_start(rng)[:2])
+    d, m = int(rng.integers(1, 6)), int(rng.integers(1, 4))
+    width = int(log_uniform(rng, d + m, 1e8))
+    sizes = {"scale_u": log_uniform(rng, 1e-3, 1.0), "scale_v": log_uniform(rng, 1e-3, 1.0)}
+    net = LinearNet.gaussian(d, m, width=width, **sizes, rng=rng)
+    return theory.imbalance_shows_the_layers(net, inputs(rng, int(rng.integers(1, 6)), d))
+
+
 def draw_smallest_singular_value(rng):
     r, h, m = (int(size) for size in rng.integers(1, 7, 3))
     sizes = log_uniform(rng, 1e-6, 1e6), log_uniform(rng, 1e-6, 1e6)
@@ -239,6 +249,7 @@ LINEAR_NETWORK_CLAIMS = {
     "convergence_rate": Instances(lambda rng: (theory.convergence_rate(*any_start(rng)),), 500),
     "rate_from_layers": Instances(lambda rng: theory.rate_from_layers(*any_start(rng)), 500),
     "rate_bound_range": Instances(lambda rng: theory.rate_bound_range(*any_start(rng)), 500),
+    "imbalance_shows_the_layers": Instances(draw_imbalance_shows_the_layers, 200),
     "scaled_imbalance": Instances(
         lambda rng: theory.scaled_imbalance(*any_start(rng), log_uniform(rng, 1e-3, 10.0)), 200
     ),

@@ -23,6 +23,7 @@ from flowbias.theory.matrix_factorization import (
     diagonal_bias,
     hyperbolic_rows,
     linearized_flow,
+    resembles_schatten,
     schatten_bias,
     symmetric_velocity,
 )
@@ -131,6 +132,12 @@ def draw_schatten_bias(rng):
     return (schatten_bias(problem, rng.uniform(0.3, 1.0)),)
 
 
+def draw_resembles_schatten(rng):
+    shape, count = tuple(int(size) for size in rng.integers(2, 5, 2)), int(rng.integers(2, 5))
+    problem = MatrixSensing(measurements(rng, shape, count), rng.standard_normal(count))
+    return resembles_schatten(problem, log_uniform(rng, 0.1, 3.0))
+
+
 def draw_diagonal_bias(rng):
     shape = tuple(int(size) for size in rng.integers(2, 5, 2))
     model = MatrixFactorization.gaussian(
@@ -228,6 +235,7 @@ MATRIX_FACTORIZATION_CLAIMS = {
     "orthogonal_rows_give_delta": Instances(draw_orthogonal_rows_give_delta, 100),
     "path_length": Instances(draw_path_length, 20),
     "residual_decay": Instances(lambda rng: residual_decay(*any_width(rng)), 40),
+    "resembles_schatten": Instances(draw_resembles_schatten, 12),
     "schatten_bias": Instances(draw_schatten_bias, 8),
     "symmetric_velocity": Instances(draw_symmetric_velocity, 200),
     "wide_gram": Instances(draw_wide_gram, 100),

@@ -211,6 +211,13 @@ MUTATIONS = {
     "untied_near_l1": both_sides("flowbias.potentials:UntiedPotential.value"),
     "half_kernel_norm": (Mutation("flowbias.models:UntiedDiagonalNet.tangent_kernel", UP),),
     "distance_by_minimization": (Mutation("explicit_distance:_least_distance", times(1.001)),),
+    "explicit_norm_is_quasi_norm": (Mutation("explicit_distance:_least_squares", times(1.001)),),
+    "escape_from_the_saddle": (
+        Mutation(
+            "convergence:follow",
+            lambda measured: dataclasses.replace(measured, snapshots=measured.snapshots[::-1]),
+        ),
+    ),
     "distance_quartic": (
         Mutation("explicit_distance:_depth_4", times(1.01)),
         Mutation("numpy:roots", np.real),
@@ -258,6 +265,10 @@ MUTATIONS = {
     "scaled_imbalance": (
         Mutation("imbalance_bounds:gain", UP),
         Mutation("reduced_net:ReducedNet.rate", UP),
+    ),
+    "imbalance_shows_the_layers": (
+        Mutation("flowbias.models.imbalance:Imbalance.positive", DOWN),
+        Mutation("flowbias.models.imbalance:Imbalance.negative", DOWN),
     ),
     "smallest_singular_value": (Mutation("imbalance_bounds:gain", times(1e2)),),
     "scalar_rate": (Mutation("imbalance_bounds:_scalar_loss_rate", times(0.999)),),
@@ -314,6 +325,9 @@ MUTATIONS = {
     "hyperbolic_rows": (Mutation("matrix_factorization:follow_factors", WRONG_FACTORS),),
     "diagonal_bias": (Mutation("matrix_factorization:follow_factors", WRONG_FACTORS),),
     "schatten_bias": (Mutation("matrix_factorization:follow_factors", WRONG_FACTORS),),
+    "resembles_schatten": (
+        Mutation("matrix_factorization:_schatten_minimizer", replaced(0, times(2.0))),
+    ),
     "linearized_flow": (
         Mutation("linearized_factorization:LinearizedFactorization.factors", times(1.01)),
     ),
@@ -339,6 +353,9 @@ MUTATIONS = {
         Mutation(
             "neurons:followed", attributes(parameters=lambda f: lambda t: each(UP)(tuple(f(t))))
         ),
+    ),
+    "tangent_kernel_moves": (
+        Mutation("neurons:followed", attributes(parameters=lambda f: lambda t: f(0.0))),
     ),
     "sign_changes_once": (
         Mutation(

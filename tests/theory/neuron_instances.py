@@ -31,6 +31,7 @@ from flowbias.theory.neurons import (
     neuron_closed_form,
     resting_part,
     sign_changes_once,
+    tangent_kernel_moves,
     vanishing_start,
 )
 from tests.theory.starts import Instances, log_uniform
@@ -64,6 +65,11 @@ def neurons(rng, d, size=1.0):
 def draw_neuron_bias(rng):
     X, y = data(rng)
     return neuron_bias(neuron(rng, X.shape[1]), X, y)
+
+
+def draw_tangent_kernel_moves(rng):
+    X, y = data(rng)
+    return tangent_kernel_moves(neuron(rng, X.shape[1], (-0.9, 0.9), (1e-3, 2.0)), X, y)
 
 
 def draw_neuron_closed_form(rng):
@@ -185,6 +191,7 @@ NEURON_CLAIMS = {
     "shape_to_one": Instances(draw_shape_to_one, 100),
     "sign_changes_once": Instances(draw_sign_changes_once, 8),
     "taylor_remainder": Instances(draw_taylor_remainder, 200),
+    "tangent_kernel_moves": Instances(draw_tangent_kernel_moves, 10),
     "third_order_at_start": Instances(at_start(third_order_at_start, (-0.9, 0.9)), 100),
     "vanishing_start": Instances(draw_vanishing_start, 4),
     "warp_at_zero": Instances(draw_warp_at_zero, 200),

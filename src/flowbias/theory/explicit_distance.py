@@ -135,6 +135,44 @@ def distance_is_depth_4(z: float) -> Claim:
 
 
 @checked
+def explicit_norm_is_quasi_norm(w: Vector, depth: float) -> Claim:
+    """min ||w+||^2 + ||w-||^2 s.t. w+^D - w-^D = w is sum |w|^(2/D): a quasi-norm from D = 3 on.
+
+    [woodworth2020, section 5]: what explicit regularization of the weights would prefer, and no
+    gradient flow does, whose rich limit is l1 at every depth. Measured by minimizing over w-.
+
+    >>> fb.theory.explicit_norm_is_quasi_norm([0.5, -2.0], depth=3).holds
+    True
+    """
+    power = 2.0 / positive("depth", depth, "It is D of w+^D - w-^D.")
+    sizes = np.abs(np.asarray(w, dtype=np.float64))
+    predicted = float(np.sum(sizes**power))
+    return Claim(
+        "explicit norm is a quasi-norm",
+        measured=float(sum(_least_squares(float(size), depth) for size in sizes)),
+        predicted=predicted,
+        kind=Kind.EQUAL,
+        reference=Reference("woodworth2020", "section 5"),
+        statement="the least squared norm of weights with predictor w is its 2/D quasi-norm",
+        tolerance_origin="value at a minimum located to 1e-8",
+        atol=_BRUTE_TOLERANCE * predicted,
+    )
+
+
+def _least_squares(w: float, depth: float) -> float:
+    """min w+^2 + w-^2 on w+^D - w-^D = w >= 0, over w- from 0 to the size of w+ without it."""
+    alone = w ** (1.0 / depth)
+
+    def squares(share: float) -> float:
+        return float((1.0 + share**depth) ** (2.0 / depth) + share**2)
+
+    found = scipy.optimize.minimize_scalar(
+        squares, bounds=(0.0, 1.0), method="bounded", options={"xatol": 1e-9}
+    )
+    return float(alone**2 * found.fun)
+
+
+@checked
 def closest_interpolator(X: Any, y: Any, scale: float, w0: ArrayLike = 1.0) -> Claim:
     """The predictor of the closest weights with zero loss minimizes R on X w = y.
 

@@ -244,6 +244,44 @@ def error_operator(U: Any, V: Any, E: Any) -> tuple[Claim, Claim, Claim]:
 
 
 @checked
+def imbalance_shows_the_layers(net: LinearStart, X: Any) -> tuple[Claim, Claim]:
+    """Positive eigenvalues of D are those of U1 U1^T, negative ones those of V V^T, nearly.
+
+    By no more than ||U1 V^T||^2/sr(U1)^2 and ||U1 V^T||^2/sm(V)^2: on the row space of U1 the part
+    V^T V of D is at most that, and it only lowers the others. So for nearly orthogonal layers, as
+    wide random ones are, spreads and level are gaps between eigenvalues of the layers.
+    [min2021, appendix A.1], with a bound.
+
+    >>> net = fb.LinearNet.gaussian(3, 1, width=1000, scale=0.1, rng=0)
+    >>> all(claim.holds for claim in fb.theory.imbalance_shows_the_layers(net, np.eye(2, 3)))
+    True
+    """
+    inputs = checked_tensor("X", X, ("samples", "features"))
+    seen = reduced(net, inputs, np.zeros((len(inputs), net.shape[1])))
+    product = at(singular_values(seen.product), 1)
+    stated = _stated(
+        Reference(MIN, "appendix A.1"),
+        "the eigenvalues of the imbalance are those of the layers, as far as these are orthogonal",
+    )
+    claims = []
+    layers = (("U1", seen.U1, seen.imbalance.positive), ("V", seen.V, seen.imbalance.negative))
+    for name, layer, shown in layers:
+        values = singular_values(layer)
+        own = np.array([at(values, i) ** 2 for i in range(1, len(layer) + 1)])
+        bound = (product / np.sqrt(own[-1])) ** 2 if own[-1] > 0.0 else np.inf
+        claims.append(
+            stated.at_most(
+                f"eigenvalues of {name} {name}^T in the imbalance",
+                float(np.abs(own - shown).max()),
+                bound,
+                atol=ROUNDING * float(np.sum(seen.U1**2) + np.sum(seen.V**2)),
+                silence="" if bound < own[0] else "the layers overlap too much for a bound",
+            )
+        )
+    return claims[0], claims[1]
+
+
+@checked
 def scaled_imbalance(net: LinearStart, X: Any, Y: Any, factor: float) -> tuple[Claim, Claim]:
     """With outputs factor * X U V^T all enters through factor^2 D and factor^2 U1 V^T.
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.integrate
 import scipy.linalg
+import scipy.optimize
 
 from flowbias._typing import FloatArray
 from flowbias.limits.products.diagonal_measurements import diagonal_limit
@@ -22,7 +23,7 @@ from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Hypentropy
 from flowbias.theory.arguments import Matrix, checked
 from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import only_one_fit, positive, same_size
+from flowbias.theory.conditions import only_one_fit, positive, same_size, unresolved
 from flowbias.theory.kernel_rich import WOODWORTH, relative
 from flowbias.theory.linearized_factorization import LinearizedFactorization
 from flowbias.theory.measured_factors import FACTORS_ORIGIN, FACTORS_TOLERANCE, follow_factors
@@ -102,6 +103,80 @@ def commuting_is_not_enough(scale: float, problem: MatrixProblem | None = None) 
         if expected > 10.0 * faked
         else f"a share of {expected:.1g}, which is expected here, is below what the flow resolves",
     )
+
+
+@checked
+def resembles_schatten(problem: MatrixProblem, scale: float) -> Claim:
+    """||M - M*|| <= ||P_perp grad F(M)|| sqrt(s^2 + 4 mu^4), s = max(||M||_2, ||M*||_2).
+
+    M is the flow's limit from [U; V][U; V]^T = 2 mu^2 I on any measurements, M* the minimizer of
+    F = Q_mu(singular values), and P_perp leaves what lies outside their span: <grad F(M) -
+    grad F(M*), M - M*> is at most that times the distance, and at least the least curvature of F
+    times its square. Measured relative to ||M*||: how much the bias "resembles" Q_mu where the
+    measurements do not commute [woodworth2020, section 6]; 0 where they have a common basis.
+
+    >>> problem = fb.MatrixSensing([np.eye(2), [[0.0, 1.0], [0.0, 0.0]]], [1.0, 2.0])
+    >>> fb.theory.resembles_schatten(problem, scale=0.5).holds
+    True
+    """
+    M = follow_factors(infinitely_wide(problem.shape, scale), problem).M[-1]
+    least, misfit = _schatten_minimizer(problem, scale)
+    left, values, right = scipy.linalg.svd(M, full_matrices=False)
+    gradient = (left * Hypentropy(scale=scale).grad(values)) @ right
+    outside = float(np.linalg.norm(_outside(gradient, problem)))
+    curvature = float(np.hypot(max(values[0], scipy.linalg.svdvals(least)[0]), 2.0 * scale**2))
+    size = float(np.linalg.norm(least)) or 1.0
+    rows = problem.matrices.reshape(len(problem.target), -1)
+    fit = misfit / float(scipy.linalg.svdvals(rows)[-1])
+    atol = FACTORS_TOLERANCE * curvature / (2.0 * scale**2) + curvature / scale**2 * fit / size
+    return Claim(
+        "bias resembles the Schatten potential",
+        measured=float(np.linalg.norm(M - least)) / size,
+        predicted=outside * curvature / size,
+        kind=Kind.UPPER,
+        reference=Reference(WOODWORTH, "section 6"),
+        statement="the limit is as far from the minimizer as it is from being stationary",
+        tolerance_origin=FACTORS_ORIGIN + "; a minimizer known as far as it fits",
+        atol=atol,
+        silence=unresolved(atol) or only_one_fit(rows),
+    )
+
+
+def _schatten_minimizer(problem: MatrixProblem, scale: float) -> tuple[FloatArray, float]:
+    """argmin Q_mu(singular values) on any measurements, from its dual; and how far off it fits.
+
+    Continuation in mu from where the dual is linear: sinh of a first guess would overshoot by far.
+    """
+    top = float(np.linalg.norm(problem.target)) / float(np.linalg.norm(_gram_of(problem), 2)) ** 0.5
+    first = max(scale, float(np.sqrt(top)))
+    steps = int(np.ceil(np.log2(first / scale))) + 1
+    linear = np.linalg.lstsq(_gram_of(problem), problem.target, rcond=None)[0]
+    dual: FloatArray = np.asarray(linear / (2.0 * first**2), dtype=np.float64)
+    M = problem.adjoint(dual)
+    for mu in np.geomspace(first, scale, steps):
+        M, dual = _dual_minimum(problem, 2.0 * float(mu) ** 2, dual)
+    return M, float(np.linalg.norm(problem.measure(M) - problem.target))
+
+
+def _dual_minimum(
+    problem: MatrixProblem, unit: float, start: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """min unit sum (cosh(singular values of sum nu_n X_n) - 1) - <nu, y>, and where it is."""
+
+    def point(dual: FloatArray) -> tuple[FloatArray, FloatArray]:
+        left, values, right = scipy.linalg.svd(problem.adjoint(dual), full_matrices=False)
+        values = np.minimum(values, 500.0)  # far beyond any minimum, below what overflows
+        return (left * (unit * np.sinh(values))) @ right, values
+
+    def value(dual: FloatArray) -> tuple[float, FloatArray]:
+        M, values = point(dual)
+        conjugate = unit * float(np.sum(2.0 * np.sinh(0.5 * values) ** 2))
+        return conjugate - float(dual @ problem.target), problem.measure(M) - problem.target
+
+    found = scipy.optimize.minimize(
+        value, start, jac=True, method="BFGS", options={"gtol": 1e-12, "maxiter": 1000}
+    )
+    return point(found.x)[0], np.asarray(found.x)
 
 
 def _outside(matrix: FloatArray, problem: MatrixProblem) -> FloatArray:

@@ -241,6 +241,45 @@ def resting_part(model: NeuronSum, X: Any, y: Any) -> Claim:
 
 
 @checked
+def tangent_kernel_moves(model: Neuron, X: Any, y: Any) -> Claim:
+    """||K(inf) - K(0)|| >= (1 - (a^2 + ||w||^2)/a(inf)^2) ||K(inf)||, a and w at the start.
+
+    K = X (a^2 I + w w^T) X^T is at most (a^2 + ||w||^2) X X^T at the start and at least
+    a(inf)^2 X X^T at the end, a(inf)^2 = D/2 + sqrt(D^2/4 + ||m||^2): from a vanishing start the
+    kernel is all new, though the limit is that of a kernel. [azulay2021, section 6], with a bound.
+
+    >>> model = fb.Neuron(a=1e-2, w=[1e-3, 2e-3])
+    >>> fb.theory.tangent_kernel_moves(model, [[1.0, 2.0]], [1.0]).holds
+    True
+    """
+    problem = Regression(X, y)
+    trajectory = followed(model, problem)
+    weights = [trajectory.parameters(float(t)) for t in trajectory.t[[0, -1]]]
+    first, last = (_tangent_kernel(model, problem, at) for at in weights)
+    inverse = np.linalg.pinv(problem.X)
+    shortest, moving = inverse @ problem.y, inverse @ (problem.X @ model.w)
+    half = 0.5 * (model.a**2 - float(moving @ moving))
+    outer = half + float(np.hypot(half, np.linalg.norm(shortest)))
+    predicted = 1.0 - (model.a**2 + float(model.w @ model.w)) / outer
+    return Claim(
+        "the tangent kernel moves",
+        measured=float(np.linalg.norm(last - first) / np.linalg.norm(last)),
+        predicted=predicted,
+        kind=Kind.LOWER,
+        reference=Reference(AZULAY, "section 6"),
+        statement="from a small start the tangent kernel of the end is not that of the start",
+        tolerance_origin=FLOW_ORIGIN,
+        atol=FLOW_TOLERANCE,
+        silence="" if predicted > 0.0 else "the start is as large as the end: it may stay",
+    )
+
+
+def _tangent_kernel(model: Neuron, problem: Regression, weights: Any) -> FloatArray:
+    rows = [np.concatenate(model.parameter_gradient(weights, row)) for row in problem.X]
+    return np.asarray(np.stack(rows) @ np.stack(rows).T)
+
+
+@checked
 def vanishing_start(model: NeuronSum, X: Any, y: Any) -> Claim:
     """||v(inf) - m|| <= ||P_null W(0)|| sqrt(A/2 + sqrt(A^2/4 + ||m||^2)), A = ||a(0)||^2.
 

@@ -125,7 +125,7 @@ def wide_limit_rate(
     [min2021, Theorem 12]
 
     >>> rng = np.random.default_rng(0)
-    >>> fb.theory.wide_limit_rate(np.eye(2, 3), [[1.0], [-1.0]], 700, rng, samples=2).holds
+    >>> fb.theory.wide_limit_rate(np.eye(2, 3), [[1.0], [-1.0]], 700, rng, samples=8).holds
     True
     """
     problem = MatrixRegression(X, Y)
