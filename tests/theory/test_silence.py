@@ -147,6 +147,16 @@ def test_theorem_9_on_one_factor():
     assert theory.wide_gram(narrow, 1e-2).holds
 
 
+def test_a_start_at_the_targets_has_no_rate():
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((2, 4))
+    net = fb.LinearNet.balanced(X.T @ rng.standard_normal((2, 2)), X)
+    for error in (0.0, 1e-9):
+        Y = X @ net.product + error
+        reason = why_nothing(theory.exponential_guarantee, net, X, Y, [0.1, 0.2])
+        assert reason.startswith("net: must start with an error")
+
+
 def test_tiny_starts_do_not_fail_their_guarantees():
     rng = np.random.default_rng(8)
     for _ in range(20):

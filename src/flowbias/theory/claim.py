@@ -202,13 +202,14 @@ class Claim:
         )
 
     def _repr_html_(self) -> str:
+        nothing = bool(np.isnan(self.measured))
         return facts(
             f"{self.name}: {self.verdict.value}",
             {
                 "because": self.reason,
-                "measured": f"{self.measured:.10g}",
-                "must be": f"{self.kind.value} {self.predicted:.10g}",
-                "slack": f"{self.slack:.2g}",
+                "measured": None if nothing else f"{self.measured:.10g}",
+                "must be": None if nothing else f"{self.kind.value} {self.predicted:.10g}",
+                "slack": None if nothing else f"{self.slack:.2g}",
                 "tolerance": f"{self.tolerance:.2g} ({self.tolerance_origin})",
                 "reference": str(self.reference),
             },
@@ -224,7 +225,7 @@ class Claim:
         return f"Claim({self.name}: {said} [{self.reference}]\n      {self.statement})"
 
 
-#: How a verdict is drawn: filled, crossed out, hollow in grey.
+#: How a verdict is drawn: a dot, a cross, a grey diamond.
 _MARKS = {
     Verdict.HOLDS: ("o", COLOURS[0]),
     Verdict.FAILS: ("X", RED),

@@ -102,9 +102,14 @@ def error_path(
     if times[0] > 0.0:
         times = np.concatenate([[0.0], times])
         errors = np.concatenate([[float(np.linalg.norm(start.error))], errors])
-    size = max(float(np.linalg.norm(start.target)), float(errors[0]))
+    path = ErrorPath(start, times, errors, c)
     # Once it is lost in the integrator's errors, an error that comes back is no measurement.
-    lost = np.flatnonzero(errors <= RESOLVED * size)
+    lost = np.flatnonzero(errors <= RESOLVED * path.size)
+    if lost.size and lost[0] == 0:
+        raise OutsideHypothesis(
+            f"net: must start with an error above {RESOLVED:g} of the targets, got "
+            f"{errors[0] / (path.size or 1.0):.2g} of them. No rate can be told from so little."
+        )
     seen = slice(None, int(lost[0]) if lost.size else None)
     return ErrorPath(start, times[seen], errors[seen], c)
 
