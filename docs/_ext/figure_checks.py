@@ -14,9 +14,9 @@ from typing import Any
 
 from flowbias.experiments import EXPERIMENTS, Preset, Record
 from flowbias.experiments.runner import Options, run_many
+from flowbias.theory import Verdict
 
 PAGE = "figure_checks.md"
-VERDICTS = {True: "holds", False: "FAILS"}
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$])")
 INTRODUCTION = """\
 # All figures with their checks
@@ -52,9 +52,9 @@ def _write_page(app: Any) -> None:
 
 
 def faults(record: Record) -> list[str]:
-    """How many tasks failed and why the first did, and checks that do not hold."""
+    """How many tasks failed and why the first did, and checks that fail."""
     failed = [f"{len(record.failures)} tasks failed: {failure}" for failure in record.failures[:1]]
-    return failed + [str(check) for check in record.checks if not check.holds]
+    return failed + [str(check) for check in record.checks if check.verdict is Verdict.FAILS]
 
 
 def section(record: Record, source: Path) -> str:
@@ -76,7 +76,7 @@ def _section(record: Record, source: Path) -> Iterator[str]:
 
 def _checks(record: Record) -> Sequence[str]:
     rows = [
-        f"| {_text(check.claim)} | {_text(check.measured)} | {VERDICTS[check.holds]} |"
+        f"| {_text(check.claim)} | {_text(check.measured)} | {check.verdict.value} |"
         for check in record.checks
     ]
     return ["| claim | measured here | verdict |", "|---|---|---|", *rows, ""]

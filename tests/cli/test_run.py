@@ -96,6 +96,7 @@ def test_json_is_one_document_and_the_rest_goes_elsewhere(smoke, tmp_path):
             "claim": "squares are squares",
             "measured": "3 of them",
             "holds": True,
+            "silence": "",
         }
     ]
     assert all(Path(file).is_file() for file in sound["files"])

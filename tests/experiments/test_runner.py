@@ -16,8 +16,11 @@ from flowbias.experiments.attempt import rows_of
 from flowbias.experiments.cache import Cache
 from flowbias.experiments.progress import Lines
 from flowbias.experiments.record import tally
+from flowbias.experiments.report import verdict_of
 from flowbias.experiments.runner import Options, run_many
 from flowbias.problem import InputError
+from flowbias.theory import Reference, Verdict
+from flowbias.theory.claim import Statement
 from tests.experiments.toy import COUNT, compute_or_die, compute_or_fail, toy
 
 TOTAL = COUNT + 1
@@ -397,3 +400,18 @@ def test_a_number_has_one_name():
         for x in (0.1, np.float64(0.1))
     }
     assert names == {"toy/a x=0.1"}
+
+
+def test_a_check_of_a_claim_takes_its_verdict_and_its_reason():
+    bound = Statement(Reference("woodworth2020", "Theorem 2"), "nearly the least norm", "none")
+    claims = (
+        bound.at_most("a", 1.0, 2.0),
+        bound.at_most("a", 2.0, 1.0),
+        bound.at_most("a", 1.0, 2.0, silence="only one fit"),
+    )
+    checks = [Check.of("norm", claim) for claim in claims]
+    assert [check.verdict for check in checks] == list(Verdict)
+    assert [check.holds for check in checks] == [True, False, False]
+    assert str(checks[0]) == "holds: nearly the least norm (1 <= 2)"
+    assert str(checks[2]) == "says nothing here: nearly the least norm (only one fit)"
+    assert [verdict_of(check).value for check in checks] == ["holds", "fails", "not checked"]

@@ -4,9 +4,6 @@ CLAIMS maps the name of each public claim of flowbias.theory to its instances an
 them a test run draws: hundreds where a claim costs microseconds, fewer where it follows a flow.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 
 import flowbias as fb
@@ -16,6 +13,7 @@ from tests.theory.linear_network_instances import LINEAR_NETWORK_CLAIMS
 from tests.theory.matrix_factorization_instances import MATRIX_FACTORIZATION_CLAIMS
 from tests.theory.neuron_instances import NEURON_CLAIMS
 from tests.theory.starts import (
+    Instances,
     any_model,
     any_tied,
     biased,
@@ -30,19 +28,6 @@ from tests.theory.starts import (
     tied,
     untied,
 )
-
-Claims = tuple[theory.Claim, ...]
-
-
-class Instances(NamedTuple):
-    """How to draw one instance, and how many to draw."""
-
-    draw: Callable[[np.random.Generator], Claims]
-    count: int
-
-
-def as_tuple(claims) -> Claims:
-    return claims if isinstance(claims, tuple) else (claims,)
 
 
 def draw_zero_error(rng):
@@ -111,10 +96,13 @@ def draw_printed_scales(rng):
     )
 
 
-def draw_guarantee(guarantee, depths=(), eps=(0.02, 3.0)):
+def draw_guarantee(guarantee, depths=(), eps=(0.02, 10.0)):
     def draw(rng):
         options = {"depth": float(rng.choice(depths))} if depths else {}
-        return (guarantee(*problem(rng), log_uniform(rng, *eps), **options),)
+        # Some beyond the eps < d of Theorem 2.
+        X, y = problem(rng)
+        X, y = X, y * log_uniform(rng, 1e-6, 1e6)
+        return (guarantee(X, y, log_uniform(rng, *eps), **options),)
 
     return draw
 
@@ -128,6 +116,8 @@ def draw_rich_excess(rng):
 
 def draw_rich_selection(rng):
     model = small_start(rng)
+    if rng.random() < 0.2:
+        return theory.rich_selection(model, *problem(rng))
     return theory.rich_selection(model, *simplex_problem(rng, l1_weights(model)))
 
 
@@ -136,15 +126,15 @@ def draw_kernel_distance(rng):
     w0 = rng.uniform(0.7, 1.5, 6)
     X, y = problem(rng)
     least = np.abs(fb.min_norm(X, y).w).sum()
-    # Large enough for the hypothesis T >= sqrt(27), whatever w0 does to the norm.
-    log_scale = (np.log(30.0 * least) + rng.uniform(0.0, 8.0)) / depth
+    # From outside the hypothesis T >= sqrt(27) to far within it, whatever w0 does to the norm.
+    log_scale = (np.log(30.0 * least) + rng.uniform(-1.0, 8.0)) / depth
     model = fb.DiagonalNet(depth=depth, log_scale=log_scale, w0=w0)
     return (theory.kernel_distance(model, X, y),)
 
 
 def draw_race(rng):
     shape = np.tanh(rng.uniform(-6.0, 6.0))
-    return (theory.race(*problem(rng), log_uniform(rng, 1e-6, 10.0), shape),)
+    return (theory.race(*problem(rng), log_uniform(rng, 1e-12, 1e6), shape),)
 
 
 def draw_hypentropy_exponential(rng):
@@ -179,11 +169,14 @@ CLAIMS = {
     "zero_error": Instances(draw_zero_error, 30),
     "loss_gap": Instances(draw_loss_gap, 30),
     "start_kernel": Instances(
-        lambda rng: (theory.start_kernel(tied(rng), rng.standard_normal((4, 6))),), 300
+        lambda rng: (
+            theory.start_kernel(tied(rng, scales=(1e-6, 1e6)), rng.standard_normal((4, 6))),
+        ),
+        300,
     ),
     "homogeneous_start": Instances(
         lambda rng: theory.homogeneous_start(
-            tied(rng), *problem(rng), factor=log_uniform(rng, 0.05, 20.0)
+            tied(rng, scales=(1e-3, 1e3)), *problem(rng), factor=log_uniform(rng, 0.05, 20.0)
         ),
         200,
     ),
@@ -244,6 +237,18 @@ CLAIMS = {
     "distance_is_depth_4": Instances(
         lambda rng: (theory.distance_is_depth_4(log_uniform(rng, 1e-2, 1e6)),), 300
     ),
+    "explicit_norm_is_quasi_norm": Instances(
+        lambda rng: theory.explicit_norm_is_quasi_norm(
+            rng.standard_normal(4) * log_uniform(rng, 1e-6, 1e6), rng.uniform(2.0, 8.0)
+        ),
+        100,
+    ),
+    "escape_from_the_saddle": Instances(
+        lambda rng: theory.escape_from_the_saddle(
+            tied(rng, scales=(1e-12, 0.1), depths=(2, 2, 2, 3)), *problem(rng), loss(rng)
+        ),
+        20,
+    ),
     "closest_interpolator": Instances(
         lambda rng: (
             theory.closest_interpolator(
@@ -265,7 +270,9 @@ CLAIMS = {
     "half_kernel_norm": Instances(
         lambda rng: (
             theory.half_kernel_norm(
-                fb.UntiedDiagonalNet(scale=log_uniform(rng, 0.1, 3.0), shape=rng.uniform(-1, 1, 5)),
+                fb.UntiedDiagonalNet(
+                    scale=log_uniform(rng, 1e-6, 1e6), shape=rng.uniform(-1, 1, 5)
+                ),
                 rng.standard_normal(5),
             ),
         ),

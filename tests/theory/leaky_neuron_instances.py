@@ -10,7 +10,7 @@ from flowbias.theory.leaky_neuron import (
     leaky_neuron_limit,
     leaky_neuron_signs,
 )
-from tests.theory.matrix_factorization_instances import Instances
+from tests.theory.starts import Instances
 
 
 def leaky(rng, *, delta=None, slope=None):

@@ -22,10 +22,6 @@ def close_rate(claim):
     return claim.holds and close(claim.predicted, claim.measured)
 
 
-def failures(claims):
-    return [claim for claim in claims if not claim.holds]
-
-
 def homogeneous(level, y, error):
     """U1 = u I, V = v I with u^2 - v^2 = level, targets y I, and E along one direction."""
     v2 = 0.5 * (-level + np.hypot(level, 2.0 * y))

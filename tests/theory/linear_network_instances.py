@@ -5,8 +5,6 @@ hundreds of starts whose flows are integrated together.
 """
 
 import warnings
-from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -14,14 +12,7 @@ import scipy.linalg
 from flowbias import theory
 from flowbias.models import LinearNet
 from flowbias.models.lifted import NarrowWarning
-from tests.theory.starts import log_uniform
-
-
-class Instances(NamedTuple):
-    """How to draw one instance, and how many to draw."""
-
-    draw: Callable[[np.random.Generator], tuple[theory.Claim, ...]]
-    count: int
+from tests.theory.starts import Instances, log_uniform
 
 
 def orthogonal(rng, n):
@@ -46,8 +37,8 @@ def any_start(rng):
         d,
         m,
         width=width,
-        scale_u=log_uniform(rng, 0.05, 5.0),
-        scale_v=log_uniform(rng, 0.05, 5.0),
+        scale_u=log_uniform(rng, 1e-6, 1e6),
+        scale_v=log_uniform(rng, 1e-6, 1e6),
         rng=rng,
     )
     return net, X, rng.standard_normal((n, m)) * log_uniform(rng, 0.1, 10.0)
@@ -58,6 +49,29 @@ def flow_start(rng):
     r, d, m = int(rng.integers(1, 4)), 4, int(rng.integers(1, 3))
     net = LinearNet.gaussian(d, m, width=d + m + 3, scale=rng.uniform(0.5, 0.9), rng=rng)
     return net, inputs(rng, r, d), rng.standard_normal((r, m))
+
+
+def wide_flow_start(rng):
+    """The same from far smaller and far less even layers, balanced ones and repeated samples."""
+    net, X, Y = flow_start(rng)
+    (d, m), kind = net.shape, rng.integers(5)
+    if kind == 0:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NarrowWarning)
+            return LinearNet.balanced(X.T @ Y * log_uniform(rng, 1e-3, 1.0), X), X, Y
+    if kind == 1:
+        return net, np.vstack([X, X[:1]]), np.vstack([Y, Y[:1]])
+    sizes = {
+        2: (log_uniform(rng, 1e-12, 1e-6),) * 2,
+        3: (rng.uniform(1.0, 10.0), log_uniform(rng, 1e-5, 1e-1)),
+        4: (log_uniform(rng, 1e-5, 1e-1), rng.uniform(1.0, 10.0)),
+    }[kind]
+    scales = {"scale_u": sizes[0], "scale_v": sizes[1]}
+    return LinearNet.gaussian(d, m, width=d + m + 3, **scales, rng=rng), X, Y
+
+
+def some_flow_start(rng):
+    return flow_start(rng) if rng.random() < 0.5 else wide_flow_start(rng)
 
 
 def margin_start(rng):
@@ -100,9 +114,19 @@ def attainable(rng):
     return 0.5 * (D + D.T), W
 
 
+def draw_imbalance_shows_the_layers(rng):
+    if rng.random() < 0.3:
+        return theory.imbalance_shows_the_layers(*any_start(rng)[:2])
+    d, m = int(rng.integers(1, 6)), int(rng.integers(1, 4))
+    width = int(log_uniform(rng, d + m, 1e8))
+    sizes = {"scale_u": log_uniform(rng, 1e-3, 1.0), "scale_v": log_uniform(rng, 1e-3, 1.0)}
+    net = LinearNet.gaussian(d, m, width=width, **sizes, rng=rng)
+    return theory.imbalance_shows_the_layers(net, inputs(rng, int(rng.integers(1, 6)), d))
+
+
 def draw_smallest_singular_value(rng):
     r, h, m = (int(size) for size in rng.integers(1, 7, 3))
-    sizes = log_uniform(rng, 0.05, 5.0), log_uniform(rng, 0.05, 5.0)
+    sizes = log_uniform(rng, 1e-6, 1e6), log_uniform(rng, 1e-6, 1e6)
     A, B = rng.standard_normal((r, h)) * sizes[0], rng.standard_normal((h, m)) * sizes[1]
     return (theory.smallest_singular_value(A, B),)
 
@@ -110,18 +134,22 @@ def draw_smallest_singular_value(rng):
 def draw_error_operator(rng):
     r, h, m = (int(size) for size in rng.integers(1, 6, 3))
     shapes = (r, h), (m, h), (r, m)
-    return theory.error_operator(*(rng.standard_normal(shape) for shape in shapes))
+    return theory.error_operator(
+        *(rng.standard_normal(shape) * log_uniform(rng, 1e-6, 1e6) for shape in shapes)
+    )
 
 
 def draw_product_singular_values(rng):
     k, n = (int(size) for size in rng.integers(1, 6, 2))
     m = n + int(rng.integers(0, 4))
-    return theory.product_singular_values(rng.standard_normal((k, n)), rng.standard_normal((n, m)))
+    sizes = log_uniform(rng, 1e-6, 1e6), log_uniform(rng, 1e-6, 1e6)
+    A, B = rng.standard_normal((k, n)) * sizes[0], rng.standard_normal((n, m)) * sizes[1]
+    return theory.product_singular_values(A, B)
 
 
 def draw_gaussian_singular_values(rng):
     m = int(rng.integers(1, 6))
-    n, t = m + int(rng.integers(0, 20)), rng.uniform(1.2, 3.0)
+    n, t = m + int(rng.integers(0, 20)), rng.uniform(1.0, 3.0)
     return (theory.gaussian_singular_values(n, m, t, 500, rng),)
 
 
@@ -156,7 +184,7 @@ def draw_wide_start_rate(rng):
 
 def draw_wide_limit_rate(rng):
     X = inputs(rng, 2, 3, spread=(1.0, 1.1))
-    return (theory.wide_limit_rate(X, rng.standard_normal((2, 1)), 700, rng, samples=3),)
+    return (theory.wide_limit_rate(X, rng.standard_normal((2, 1)), 700, rng, samples=8),)
 
 
 def draw_reaches_min_norm(rng):
@@ -166,7 +194,13 @@ def draw_reaches_min_norm(rng):
 
 
 def draw_scalar_rate(rng):
-    return theory.scalar_rate(*(rng.standard_normal(3) * log_uniform(rng, 1e-3, 1e3)))
+    signs, kind = rng.choice([-1.0, 1.0], 3), rng.integers(20)
+    if kind == 0:
+        size = float(rng.choice([1e160, 1e-170, 1e300]))
+        return theory.scalar_rate(*(signs * size * rng.uniform(0.5, 2.0, 3)))
+    if kind == 1:
+        return theory.scalar_rate(*(signs * [1.0, 1e-160, 1e160]))
+    return theory.scalar_rate(*(signs * [log_uniform(rng, 1e-3, 1e3) for _ in range(3)]))
 
 
 def balanced_start(rng):
@@ -215,6 +249,7 @@ LINEAR_NETWORK_CLAIMS = {
     "convergence_rate": Instances(lambda rng: (theory.convergence_rate(*any_start(rng)),), 500),
     "rate_from_layers": Instances(lambda rng: theory.rate_from_layers(*any_start(rng)), 500),
     "rate_bound_range": Instances(lambda rng: theory.rate_bound_range(*any_start(rng)), 500),
+    "imbalance_shows_the_layers": Instances(draw_imbalance_shows_the_layers, 200),
     "scaled_imbalance": Instances(
         lambda rng: theory.scaled_imbalance(*any_start(rng), log_uniform(rng, 1e-3, 10.0)), 200
     ),
@@ -228,26 +263,26 @@ LINEAR_NETWORK_CLAIMS = {
     "wide_start_rate": Instances(draw_wide_start_rate, 8),
     "wide_limit_rate": Instances(draw_wide_limit_rate, 1),
     "exponential_guarantee": Instances(
-        lambda rng: (theory.exponential_guarantee(*flow_start(rng), times(rng)),), 5
+        lambda rng: (theory.exponential_guarantee(*some_flow_start(rng), times(rng)),), 40
     ),
     "imbalance_guarantee": Instances(
-        lambda rng: (theory.imbalance_guarantee(*flow_start(rng), times(rng)),), 5
+        lambda rng: (theory.imbalance_guarantee(*some_flow_start(rng), times(rng)),), 40
     ),
     "margin_guarantee": Instances(
         lambda rng: theory.margin_guarantee(*margin_start(rng), times(rng)), 5
     ),
     "local_guarantee": Instances(
-        lambda rng: theory.local_guarantee(*flow_start(rng), times(rng)), 5
+        lambda rng: theory.local_guarantee(*some_flow_start(rng), times(rng)), 40
     ),
     "asymptotic_rate": Instances(
-        lambda rng: theory.asymptotic_rate(*flow_start(rng), times(rng)), 5
+        lambda rng: theory.asymptotic_rate(*some_flow_start(rng), 2.0 * times(rng)), 40
     ),
     "conserved_imbalance": Instances(
-        lambda rng: theory.conserved_imbalance(*flow_start(rng), times(rng)), 5
+        lambda rng: theory.conserved_imbalance(*some_flow_start(rng), times(rng)), 10
     ),
-    "weights_converge": Instances(lambda rng: theory.weights_converge(*flow_start(rng)), 3),
+    "weights_converge": Instances(lambda rng: theory.weights_converge(*some_flow_start(rng)), 10),
     "limit_decomposition": Instances(
-        lambda rng: (theory.limit_decomposition(*flow_start(rng)),), 3
+        lambda rng: (theory.limit_decomposition(*some_flow_start(rng)),), 20
     ),
     "reaches_min_norm": Instances(draw_reaches_min_norm, 3),
     "output_orthogonality_is_not_enough": Instances(
@@ -257,7 +292,7 @@ LINEAR_NETWORK_CLAIMS = {
         5,
     ),
     "growth_from_invariant_set": Instances(
-        lambda rng: theory.growth_from_invariant_set(*flow_start(rng)), 3
+        lambda rng: theory.growth_from_invariant_set(*some_flow_start(rng)), 20
     ),
     "time_change": Instances(
         lambda rng: (

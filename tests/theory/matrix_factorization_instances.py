@@ -4,15 +4,14 @@ Claims that follow a flow are drawn a few times here; test_matrix_factorization.
 on hundreds of starts whose flows are integrated together.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+import warnings
 
 import numpy as np
 
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.matrix_problems.sensing import MatrixSensing
-from flowbias.models.factorization import MatrixFactorization
-from flowbias.theory import Claim
+from flowbias.models.factorization import MatrixFactorization, SymmetricFactorization
+from flowbias.models.lifted import NarrowWarning
 from flowbias.theory.completion_kernel import (
     completion_kernel_formula,
     gaussian_rows_give_delta,
@@ -24,20 +23,14 @@ from flowbias.theory.matrix_factorization import (
     diagonal_bias,
     hyperbolic_rows,
     linearized_flow,
+    resembles_schatten,
     schatten_bias,
     symmetric_velocity,
 )
 from flowbias.theory.path_length import Reach, path_length
 from flowbias.theory.wide_factorization import wide_gram, wide_kernel_regime
 from tests.limits.factor_flow import orthogonal
-from tests.theory.starts import log_uniform
-
-
-class Instances(NamedTuple):
-    """How to draw one instance, and how many to draw."""
-
-    draw: Callable[[np.random.Generator], tuple[Claim, ...]]
-    count: int
+from tests.theory.starts import Instances, log_uniform
 
 
 def sizes(rng):
@@ -90,6 +83,40 @@ def in_kernel_regime(rng, shape=None, count=None):
     return model, with_error(model, X, regime.largest_error * rng.uniform(0.02, 1.0), rng)
 
 
+def any_width(rng):
+    """(model, problem), from far too narrow for the kernel regime to deep in it; W W^T as well."""
+    if rng.random() < 0.5:
+        return in_kernel_regime(rng)
+    if rng.random() < 0.5:
+        model, problem = within_reach(rng)
+        return model, problem
+    return symmetric(rng, int(log_uniform(rng, 3.0, 1e6)))
+
+
+def symmetric(rng, width=None):
+    """(W W^T, problem) with symmetric parts that are independent, near its kernel regime."""
+    d = int(rng.integers(1, 4))
+    count = int(rng.integers(1, d * (d + 1) // 2 + 1))
+    left = measurements(rng, (1, d * (d + 1) // 2), count, spread=0.3)[:, 0]
+    rows, cols = np.tril_indices(d)
+    X = np.zeros((count, d, d))
+    X[:, rows, cols] = left
+    X = 0.5 * (X + X.transpose(0, 2, 1))
+    width = int(log_uniform(rng, 3e3, 1e6)) * d if width is None else width
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NarrowWarning)
+        model = SymmetricFactorization.gaussian(
+            d, width=width, scale=log_uniform(rng, 1e-3, 0.1), rng=rng
+        )
+    regime = KernelRegime.of(model, MatrixSensing(X, np.zeros(count)))
+    error = max(regime.largest_error, 0.1 * regime.mu) * rng.uniform(0.02, 1.0)
+    return model, with_error(model, X, error, rng)
+
+
+def draw_path_length(rng):
+    return path_length(*(within_reach(rng) if rng.random() < 0.7 else symmetric(rng)))
+
+
 def diagonal_problem(rng, shape):
     p = min(shape)
     count = int(rng.integers(1, p + 1))
@@ -103,6 +130,12 @@ def draw_schatten_bias(rng):
     shape = tuple(int(size) for size in rng.integers(2, 5, 2))
     problem = diagonal_problem(rng, shape)
     return (schatten_bias(problem, rng.uniform(0.3, 1.0)),)
+
+
+def draw_resembles_schatten(rng):
+    shape, count = tuple(int(size) for size in rng.integers(2, 5, 2)), int(rng.integers(2, 5))
+    problem = MatrixSensing(measurements(rng, shape, count), rng.standard_normal(count))
+    return resembles_schatten(problem, log_uniform(rng, 0.1, 3.0))
 
 
 def draw_diagonal_bias(rng):
@@ -191,17 +224,18 @@ def wide(rng):
 
 MATRIX_FACTORIZATION_CLAIMS = {
     "commuting_is_not_enough": Instances(
-        lambda rng: (commuting_is_not_enough(log_uniform(rng, 0.05, 1.0)),), 10
+        lambda rng: (commuting_is_not_enough(log_uniform(rng, 0.01, 30.0)),), 15
     ),
     "completion_kernel_formula": Instances(draw_completion_kernel_formula, 100),
     "diagonal_bias": Instances(draw_diagonal_bias, 8),
     "gaussian_rows_give_delta": Instances(draw_gaussian_rows_give_delta, 100),
     "hyperbolic_rows": Instances(draw_hyperbolic_rows, 15),
-    "kernel_regime": Instances(lambda rng: kernel_regime(*in_kernel_regime(rng)), 20),
+    "kernel_regime": Instances(lambda rng: kernel_regime(*any_width(rng)), 40),
     "linearized_flow": Instances(draw_linearized_flow, 30),
     "orthogonal_rows_give_delta": Instances(draw_orthogonal_rows_give_delta, 100),
-    "path_length": Instances(lambda rng: path_length(*within_reach(rng)), 20),
-    "residual_decay": Instances(lambda rng: residual_decay(*in_kernel_regime(rng)), 20),
+    "path_length": Instances(draw_path_length, 20),
+    "residual_decay": Instances(lambda rng: residual_decay(*any_width(rng)), 40),
+    "resembles_schatten": Instances(draw_resembles_schatten, 12),
     "schatten_bias": Instances(draw_schatten_bias, 8),
     "symmetric_velocity": Instances(draw_symmetric_velocity, 200),
     "wide_gram": Instances(draw_wide_gram, 100),

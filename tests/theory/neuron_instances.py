@@ -3,14 +3,10 @@
 Claims that follow a flow are drawn a few times each: tests/limits/test_neuron.py has more of them.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import numpy as np
 
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
-from flowbias.theory import Claim
 from flowbias.theory.neuron_extremes import (
     hessian_at_start,
     large_scale_is_kernel,
@@ -35,16 +31,10 @@ from flowbias.theory.neurons import (
     neuron_closed_form,
     resting_part,
     sign_changes_once,
+    tangent_kernel_moves,
     vanishing_start,
 )
-from tests.theory.starts import log_uniform
-
-
-class Instances(NamedTuple):
-    """How to draw one instance, and how many to draw."""
-
-    draw: Callable[[np.random.Generator], Claim | tuple[Claim, ...]]
-    count: int
+from tests.theory.starts import Instances, log_uniform
 
 
 def data(rng, d=None):
@@ -57,7 +47,7 @@ def data(rng, d=None):
 
 
 def vector(rng, least=2):
-    return log_uniform(rng, 0.1, 10.0) * rng.standard_normal(int(rng.integers(least, 6)))
+    return log_uniform(rng, 1e-6, 1e6) * rng.standard_normal(int(rng.integers(least, 6)))
 
 
 def neuron(rng, d, shape=(0.0, 0.9), scale=(0.5, 2.0)):
@@ -75,6 +65,11 @@ def neurons(rng, d, size=1.0):
 def draw_neuron_bias(rng):
     X, y = data(rng)
     return neuron_bias(neuron(rng, X.shape[1]), X, y)
+
+
+def draw_tangent_kernel_moves(rng):
+    X, y = data(rng)
+    return tangent_kernel_moves(neuron(rng, X.shape[1], (-0.9, 0.9), (1e-3, 2.0)), X, y)
 
 
 def draw_neuron_closed_form(rng):
@@ -106,7 +101,7 @@ def on_neurons(claim, size=1.0):
 
 def draw_vanishing_start(rng):
     X, y = data(rng)
-    return vanishing_start(neurons(rng, X.shape[1], log_uniform(rng, 1e-4, 1.0)), X, y)
+    return vanishing_start(neurons(rng, X.shape[1], log_uniform(rng, 1e-4, 10.0)), X, y)
 
 
 def draw_warp_is_positive(rng):
@@ -123,35 +118,42 @@ def draw_warp_at_zero(rng):
 def at_delta(claim):
     def draw(rng):
         v = vector(rng)
-        # Differences with steps of 1e-5 ||v|| do not see a kink that is far from v.
-        delta = rng.uniform(-1.0, 4.0) * float(np.linalg.norm(v))
-        return claim(delta, v)
+        sign = rng.choice([-1.0, 0.0, 1.0])
+        return claim(sign * log_uniform(rng, 1e-6, 1e6) * float(np.linalg.norm(v)), v)
 
     return draw
 
 
 def draw_kernel_norm(rng):
     w = vector(rng)
-    root = rng.standard_normal((w.size, w.size + 3))
+    root = rng.standard_normal((w.size, w.size + int(rng.integers(0, 4))))
+    root *= np.geomspace(1.0, log_uniform(rng, 1e-5, 1.0), w.size)[:, None]
     return kernel_norm(root @ root.T, w)
 
 
 def at_start(claim, shape):
-    return lambda rng: claim(neuron(rng, int(rng.integers(2, 6)), shape, (1e-3, 1e3)))
+    def draw(rng):
+        d = int(rng.integers(2, 6))
+        if rng.random() < 0.5:
+            return claim(neuron(rng, d, shape, (1e-6, 1e6)))
+        w = rng.standard_normal(d) * log_uniform(rng, 1e-3, 1e3)
+        return claim(Neuron(log_uniform(rng, 1e-3, 1e3), w))
+
+    return draw
 
 
 def draw_taylor_remainder(rng):
-    model = neuron(rng, int(rng.integers(1, 6)), (0.0, 0.95), (1e-2, 1e2))
+    model = neuron(rng, int(rng.integers(1, 6)), (-0.2, 0.95), (1e-6, 1e6))
     step = rng.standard_normal(model.w.size)
-    share = log_uniform(rng, 1e-2, 0.9) * np.linalg.norm(model.initial) / np.linalg.norm(step)
+    share = log_uniform(rng, 1e-2, 2.0) * np.linalg.norm(model.initial) / np.linalg.norm(step)
     return taylor_remainder(model, model.initial + share * step)
 
 
 def draw_shape_to_one(rng):
     X, y = data(rng)
     model = Neuron.from_scale_shape(
-        log_uniform(rng, 0.3, 3.0),
-        1.0 - log_uniform(rng, 1e-4, 0.5),
+        log_uniform(rng, 0.01, 100.0),
+        1.0 - log_uniform(rng, 1e-6, 0.8),
         rng.standard_normal(X.shape[1]),
     )
     return shape_to_one(model, X, y)
@@ -159,15 +161,16 @@ def draw_shape_to_one(rng):
 
 def draw_large_scale_is_kernel(rng):
     X, y = data(rng)
-    model = neuron(rng, X.shape[1], (0.0, 0.9), (3.0, 300.0))
-    change = rng.uniform(0.1, 0.9) * model.scale / np.linalg.norm(np.linalg.pinv(X) @ y)
+    model = neuron(rng, X.shape[1], (-0.1, 0.9), (0.3, 300.0))
+    change = rng.uniform(0.1, 2.0) * model.scale / np.linalg.norm(np.linalg.pinv(X) @ y)
     return large_scale_is_kernel(model, X, X @ model.initial + change * y)
 
 
 def draw_tangent_kernel(rng):
     d = int(rng.integers(1, 6))
     X = rng.standard_normal((int(rng.integers(1, 6)), d))
-    return neuron_tangent_kernel(neuron(rng, d, (-0.9, 0.9), (1e-3, 1e3)), X)
+    w = rng.standard_normal(d) * log_uniform(rng, 1e-6, 1e6)
+    return neuron_tangent_kernel(Neuron(log_uniform(rng, 1e-6, 1e6), w), X)
 
 
 NEURON_CLAIMS = {
@@ -188,6 +191,7 @@ NEURON_CLAIMS = {
     "shape_to_one": Instances(draw_shape_to_one, 100),
     "sign_changes_once": Instances(draw_sign_changes_once, 8),
     "taylor_remainder": Instances(draw_taylor_remainder, 200),
+    "tangent_kernel_moves": Instances(draw_tangent_kernel_moves, 10),
     "third_order_at_start": Instances(at_start(third_order_at_start, (-0.9, 0.9)), 100),
     "vanishing_start": Instances(draw_vanishing_start, 4),
     "warp_at_zero": Instances(draw_warp_at_zero, 200),

@@ -1,13 +1,30 @@
 """Random problems and starts from which the instances of the claims are made."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 
 import flowbias as fb
+from flowbias.theory import Claim
+
+
+class Instances(NamedTuple):
+    """How to draw one instance, and how many to draw."""
+
+    draw: Callable[[np.random.Generator], Claim | tuple[Claim, ...]]
+    count: int
 
 
 def problem(rng, n=3, d=6):
-    """Gaussian features, planted predictor of ordinary size; fewer samples than features."""
-    X = rng.standard_normal((n, d))
+    """Gaussian features, planted predictor of ordinary size; fewer samples than features.
+
+    One in eight has a sample twice, and one in eight as many samples as features: one fit only.
+    """
+    kind = rng.integers(8)
+    X = rng.standard_normal((d if kind == 0 else n, d))
+    if kind == 1:
+        X[-1] = -X[0]
     return X, X @ (rng.standard_normal(d) * rng.uniform(0.2, 2.0))
 
 
@@ -61,7 +78,7 @@ def loss(rng):
 
 def outside_range(rng):
     """More samples than rank: y cannot be fitted, the flow goes to the least-squares fit."""
-    X, _ = problem(rng)
+    X = rng.standard_normal((3, 6))
     X = np.vstack([X, X[0] - X[1]])
     return X, rng.standard_normal(4)
 

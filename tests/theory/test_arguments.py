@@ -14,6 +14,7 @@ import pytest
 import flowbias as fb
 from flowbias import theory
 from flowbias.theory.arguments import EXPECTED, checked
+from tests.theory.verdicts import why_nothing
 
 PUBLIC = sorted(name for name in theory.__all__ if inspect.isfunction(getattr(theory, name)))
 MODELS = {
@@ -151,7 +152,9 @@ def test_values_that_say_nothing_are_refused(name, parameter, wrong, message):
 
 @pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid value")
 def test_a_flow_whose_first_step_fails_is_refused():
-    assert "zero error, got ||r|| = " in refused("exponential_guarantee", "loss", 1e300)
+    start = {**example_of("exponential_guarantee"), "loss": 1e300}
+    reason = why_nothing(lambda: theory.exponential_guarantee(**start))
+    assert "zero error, got ||r|| = " in reason
 
 
 @pytest.mark.parametrize("make", [theory.LinearizedFactorization, theory.Reach.of])

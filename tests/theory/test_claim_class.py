@@ -1,12 +1,15 @@
 """The claim itself: that it can fail, and says so."""
 
+import re
+
 import numpy as np
 import pytest
 
 import flowbias as fb
 from flowbias import theory
-from flowbias.theory import Claim, Kind, Reference
+from flowbias.theory import Claim, Kind, Reference, Verdict
 from flowbias.theory.claim import Statement, between
+from tests.theory.verdicts import why_nothing
 
 
 def claim(measured, predicted, kind, **tolerance):
@@ -54,6 +57,46 @@ def test_slack_is_the_distance_to_failure():
     assert claim(3.0, 1.0, Kind.LOWER, atol=0.5).slack == 2.5
     assert claim(1.25, 1.0, Kind.EQUAL, atol=0.5).slack == 0.25
     assert claim(4.0, 3.0, Kind.UPPER).slack == -1.0
+
+
+@pytest.mark.parametrize(
+    ("measured", "predicted", "kind", "words"),
+    [
+        (1.0, np.inf, Kind.UPPER, "infinite"),
+        (np.inf, np.inf, Kind.UPPER, "infinite"),
+        (1.0, -np.inf, Kind.LOWER, "infinite"),
+        (np.inf, np.inf, Kind.EQUAL, "infinite"),
+        (np.nan, 1.0, Kind.EQUAL, "could not be measured"),
+        (1.0, np.nan, Kind.UPPER, "no number"),
+    ],
+)
+def test_a_vacuous_claim_says_nothing(measured, predicted, kind, words):
+    for tolerance in ({}, {"rtol": 0.1, "atol": 1.0}):
+        vacuous = claim(measured, predicted, kind, **tolerance)
+        assert vacuous.verdict is Verdict.SILENT
+        assert words in vacuous.reason
+        assert not vacuous.holds
+        assert not vacuous
+
+
+def test_a_bound_on_the_wrong_side_of_infinity_fails():
+    assert claim(1.0, -np.inf, Kind.UPPER).verdict is Verdict.FAILS
+    assert claim(1.0, np.inf, Kind.LOWER).verdict is Verdict.FAILS
+
+
+def test_a_reason_given_silences_numbers_that_agree():
+    silent = claim(1.0, 1.0, Kind.EQUAL, silence="only one fit")
+    assert (silent.verdict, silent.reason, bool(silent)) == (Verdict.SILENT, "only one fit", False)
+    assert "name: says nothing here: only one fit [paper" in repr(silent)
+    assert "says nothing here" in silent._repr_html_()
+    assert "only one fit" in silent._repr_html_()
+
+
+def test_the_reason_says_how_far_off_the_numbers_are():
+    assert claim(1.0, 3.0, Kind.UPPER).reason == "1 <= 3 with 2 to spare"
+    off = claim(1.25, 1.0, Kind.EQUAL, atol=0.5).reason
+    assert off == "off by 0.25, within the tolerance of 0.5"
+    assert claim(2.0, 1.0, Kind.EQUAL).reason == "off by 1, beyond the tolerance of 0"
 
 
 def test_repr_says_what_happened():
@@ -120,6 +163,16 @@ X, Y = np.array([[1.0, 2.0, 0.5]]), np.array([1.0])
     ],
 )
 def test_hypotheses_are_checked(call, argument):
-    with pytest.raises(fb.InputError, match=rf"^{argument}: must .*, got .*\. \S") as error:
-        call()
-    assert str(error.value).endswith(".")
+    reason = why_nothing(call)
+    assert re.match(rf"{argument}: must .*, got .*\. \S", reason)
+    assert reason.endswith(".")
+
+
+def test_outside_its_hypothesis_a_claim_says_what_it_would_state():
+    claims = theory.not_l1(1.0, 100.0), *theory.rich_excess(fb.DiagonalNet(2, 2.0), X, Y)
+    assert [claim.verdict for claim in claims] == [Verdict.SILENT] * 3
+    assert str(claims[0].reference) == "woodworth2020, Lemma 6"
+    assert "Q(e_1)/||e_1||_1 >= (1+eps)" in claims[0].statement
+    # What is no claim is refused: there is nothing that could be silent.
+    with pytest.raises(fb.InputError, match="d: must be >="):
+        theory.mismatch_log_scale(1.0, 100.0)

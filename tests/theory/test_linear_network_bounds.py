@@ -138,15 +138,17 @@ def test_a_margin_makes_c_positive_and_no_more():
 def test_distance_to_the_asymptotic_rate_is_attained():
     """Balanced, r = m: c(t) = 4 (s - ||E||), so that the distance to (22) is 4 ||E|| exactly."""
     net, X, Y = homogeneous(0.0, 0.8, 0.1)
-    above, below = theory.asymptotic_rate(net, X, Y, [0.2])
-    assert above.holds
-    assert below.holds
-    assert above.predicted - below.predicted == pytest.approx(
-        4.0 * error_path(net, X, Y, [0.2]).errors[-1]
-    )
+    claim = theory.asymptotic_rate(net, X, Y, [0.2, 0.4])
+    path = error_path(net, X, Y, [0.2, 0.4])
     least = np.linalg.svd(Y, compute_uv=False)[-1]
-    assert above.predicted == pytest.approx(4.0 * least, rel=1e-12)
-    assert below.measured == pytest.approx(below.predicted, rel=1e-12)
+    assert claim.holds
+    assert claim.predicted == pytest.approx(4.0 * (least - path.errors[-2]), rel=1e-12)
+    assert claim.predicted == pytest.approx(path.guaranteed_rate(1), rel=1e-12)
+
+
+def test_asymptotic_rate_is_one_that_the_flow_has_at_the_end():
+    net, X, Y = homogeneous(1.0, 0.8, 1e-3)
+    assert close_rate(theory.asymptotic_rate(net, X, Y, [0.5, 1.0]))
 
 
 def test_growth_and_convergence_of_weights_are_nearly_attained():

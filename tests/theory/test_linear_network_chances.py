@@ -10,12 +10,12 @@ from flowbias.models import LinearNet
 from flowbias.theory.imbalance_bounds import MIN
 from flowbias.theory.wide_networks import violations
 from tests.theory.linear_network_flows import (
-    failures,
     flows_together,
 )
 from tests.theory.linear_network_instances import (
     inputs,
 )
+from tests.theory.verdicts import failures
 
 
 def test_lemma_11_fails_for_at_most_delta_and_the_count_can_tell():

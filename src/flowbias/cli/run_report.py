@@ -13,6 +13,7 @@ from flowbias.cli.console import columns, complain, results, show
 from flowbias.cli.exit_codes import ExitCode
 from flowbias.experiments import Record
 from flowbias.experiments.record import checks_on_stand_ins, tally
+from flowbias.theory import Verdict
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,9 @@ class Report:
         }
 
 
+_STYLES = {Verdict.HOLDS: "green", Verdict.FAILS: "bold red", Verdict.SILENT: "dim"}
+
+
 def _show_record(record: Record) -> None:
     console = results()
     experiment = record.experiment
@@ -72,7 +76,7 @@ def _show_record(record: Record) -> None:
     table = columns("", "", "")
     table.show_header = False
     for check in record.checks:
-        verdict = Text("holds", "green") if check.holds else Text("FAILS", "bold red")
+        verdict = Text(check.verdict.value, _STYLES[check.verdict])
         table.add_row("  ", verdict, f"{check.claim} ({check.measured})")
     for failure in record.failures:
         table.add_row("  ", Text("failed", "bold red"), str(failure))

@@ -21,7 +21,7 @@ import numpy as np
 from flowbias.experiments.provenance import fingerprint_of
 from flowbias.experiments.table import Columns, Table
 from flowbias.problem import InputError
-from flowbias.theory import Reference
+from flowbias.theory import Claim, Reference, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -84,6 +84,8 @@ class Task:
 class Check:
     """Something that the paper claims about its figure, and whether this table shows it.
 
+    As a claim of `fb.theory`, of which `Check.of` makes one, it may say nothing: `silence` is why.
+
     >>> print(fb.experiments.Check("faster", "b is faster than a", "0.1 s and 0.2 s", holds=True))
     holds: b is faster than a (0.1 s and 0.2 s)
     """
@@ -92,13 +94,27 @@ class Check:
     claim: str
     measured: str
     holds: bool
+    silence: str = ""
 
     def __post_init__(self) -> None:
         # NumPy's own truth values look the same and are not, for JSON among others.
-        object.__setattr__(self, "holds", bool(self.holds))
+        object.__setattr__(self, "holds", bool(self.holds) and not self.silence)
+
+    @classmethod
+    def of(cls, name: str, claim: Claim) -> Check:
+        """A claim about what the table shows, with its numbers and its verdict."""
+        measured = f"{claim.measured:.4g} {claim.kind.value} {claim.predicted:.4g}"
+        silence = claim.reason if claim.verdict is Verdict.SILENT else ""
+        return cls(name, claim.statement, silence or measured, claim.holds, silence)
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.silence:
+            return Verdict.SILENT
+        return Verdict.HOLDS if self.holds else Verdict.FAILS
 
     def __str__(self) -> str:
-        return f"{'holds' if self.holds else 'FAILS'}: {self.claim} ({self.measured})"
+        return f"{self.verdict.value}: {self.claim} ({self.measured})"
 
 
 @dataclass(frozen=True)

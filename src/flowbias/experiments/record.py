@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flowbias._html import table
 from flowbias.experiments._base import Check, Experiment, Preset
 from flowbias.experiments.table import Table
+from flowbias.theory import Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,8 +76,9 @@ class Record:
 
     @property
     def holds(self) -> bool:
-        """Whether every task was computed and every check holds."""
-        return not self.failures and all(check.holds for check in self.checks)
+        """Whether every task was computed, and every check that says something holds."""
+        failing = any(check.verdict is Verdict.FAILS for check in self.checks)
+        return not self.failures and not failing
 
     def plot(self, path: str | Path | None = None) -> Figure:
         """The figure, written to `path` if given; nothing is computed."""
@@ -95,7 +97,7 @@ class Record:
         return table(
             f"{self.experiment.name}, {self.preset}: {verdict}",
             [
-                *((c.name, "yes" if c.holds else "NO", c.claim, c.measured) for c in self.checks),
+                *((c.name, _HOLDS[c.verdict], c.claim, c.measured) for c in self.checks),
                 *(("failed", "", failure.task, failure.cause) for failure in self.failures),
             ],
             head=("check", "holds", "claim", "measured"),
@@ -108,6 +110,9 @@ class Record:
         lines += [f"  {check}" for check in self.checks]
         lines += [f"  failed: {failure}" for failure in self.failures]
         return "\n".join(lines) + ")"
+
+
+_HOLDS = {Verdict.HOLDS: "yes", Verdict.FAILS: "NO", Verdict.SILENT: "-"}
 
 
 def checks_on_stand_ins(records: Sequence[Record]) -> dict[str, int]:

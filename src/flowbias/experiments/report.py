@@ -16,6 +16,7 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
+from flowbias import theory
 from flowbias.experiments._base import Check
 from flowbias.experiments.drawing import Drawing
 from flowbias.experiments.inlining import dark_colours, inlined
@@ -42,6 +43,13 @@ class Verdict(Enum):
     def mark(self) -> str:
         """Its class in the style sheet and its icon."""
         return self.name.lower()
+
+
+_VERDICTS = {
+    theory.Verdict.HOLDS: Verdict.HOLDS,
+    theory.Verdict.FAILS: Verdict.FAILS,
+    theory.Verdict.SILENT: Verdict.UNCHECKED,
+}
 
 
 class Paper(NamedTuple):
@@ -150,7 +158,8 @@ class Overview:
 
     @property
     def failing(self) -> list[tuple[Section, Check]]:
-        return [(s, check) for s in self.sections for check in s.record.checks if not check.holds]
+        checks = [(s, check) for s in self.sections for check in s.record.checks]
+        return [(s, check) for s, check in checks if verdict_of(check) is Verdict.FAILS]
 
     @property
     def incomplete(self) -> list[Section]:
@@ -191,8 +200,8 @@ def page(records: Sequence[Record], drawings: Mapping[str, Drawing], provenance:
 
 
 def verdict_of(check: Check) -> Verdict:
-    """A check either holds or fails."""
-    return Verdict.HOLDS if check.holds else Verdict.FAILS
+    """A check holds, fails, or says nothing, which is none."""
+    return _VERDICTS[check.verdict]
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:

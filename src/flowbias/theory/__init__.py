@@ -7,7 +7,7 @@ from flowbias.theory.approach_to_l1 import (
     l1_approach_log_scale,
     sparse_to_dense_cost,
 )
-from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.claim import Claim, Kind, Reference, Verdict
 from flowbias.theory.closed_form_in_time import balanced_closed_form, scalar_closed_form
 from flowbias.theory.completion_kernel import (
     completion_kernel,
@@ -15,7 +15,11 @@ from flowbias.theory.completion_kernel import (
     gaussian_rows_give_delta,
     orthogonal_rows_give_delta,
 )
-from flowbias.theory.convergence import loss_gap, zero_error
+from flowbias.theory.convergence import (
+    escape_from_the_saddle,
+    loss_gap,
+    zero_error,
+)
 from flowbias.theory.convergence_guarantees import (
     asymptotic_rate,
     exponential_guarantee,
@@ -28,6 +32,7 @@ from flowbias.theory.explicit_distance import (
     distance_by_minimization,
     distance_is_depth_4,
     distance_quartic,
+    explicit_norm_is_quasi_norm,
 )
 from flowbias.theory.extremes import kernel_distance, rich_distance, rich_excess, rich_selection
 from flowbias.theory.factorization_kernel_regime import KernelRegime, kernel_regime, residual_decay
@@ -35,6 +40,7 @@ from flowbias.theory.homogeneous_start import homogeneous_start
 from flowbias.theory.imbalance_bounds import (
     convergence_rate,
     error_operator,
+    imbalance_shows_the_layers,
     rate_bound_range,
     rate_from_layers,
     scalar_rate,
@@ -82,6 +88,7 @@ from flowbias.theory.matrix_factorization import (
     hyperbolic_rows,
     infinitely_wide,
     linearized_flow,
+    resembles_schatten,
     schatten_bias,
     symmetric_velocity,
 )
@@ -112,6 +119,7 @@ from flowbias.theory.neurons import (
     neuron_closed_form,
     resting_part,
     sign_changes_once,
+    tangent_kernel_moves,
     vanishing_start,
 )
 from flowbias.theory.path_length import Reach, path_length
@@ -163,6 +171,7 @@ __all__ = [
     "LinearizedFactorization",
     "Reach",
     "Reference",
+    "Verdict",
     "WideRegime",
     "asymptotic_rate",
     "attained_rate",
@@ -190,6 +199,8 @@ __all__ = [
     "effective_log_scale",
     "equal_magnitudes",
     "error_operator",
+    "escape_from_the_saddle",
+    "explicit_norm_is_quasi_norm",
     "exponential_guarantee",
     "gaussian_rows_give_delta",
     "gaussian_singular_values",
@@ -204,6 +215,7 @@ __all__ = [
     "hyperbolic_rows",
     "identity_plus_outer_is_no_hessian",
     "imbalance_guarantee",
+    "imbalance_shows_the_layers",
     "infinitely_wide",
     "kernel_distance",
     "kernel_guarantee",
@@ -248,6 +260,7 @@ __all__ = [
     "rate_bound_range",
     "rate_from_layers",
     "reaches_min_norm",
+    "resembles_schatten",
     "residual_decay",
     "resting_part",
     "rich_distance",
@@ -272,6 +285,7 @@ __all__ = [
     "sparse_to_dense_cost",
     "start_kernel",
     "symmetric_velocity",
+    "tangent_kernel_moves",
     "taylor_remainder",
     "third_order_at_start",
     "tied_limit",

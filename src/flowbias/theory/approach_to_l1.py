@@ -16,7 +16,7 @@ from flowbias.potentials import DepthPotential, DistancePotential, Hypentropy, P
 from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, between, beyond_the_papers
-from flowbias.theory.conditions import positive
+from flowbias.theory.conditions import OutsideHypothesis, positive
 
 _REFERENCE = beyond_the_papers("9 Explicit distance")
 # Scales are found to rounding of their logarithm; rho - 1 = eps loses log10(1/eps) digits.
@@ -48,7 +48,7 @@ def l1_approach_log_scale(
     """
     positive("eps", eps, "Pass the accepted relative difference, for instance eps=0.1.")
     if not 1.0 + eps < np.sqrt(d):
-        raise InputError(
+        raise OutsideHypothesis(
             f"eps: must be < sqrt(d) - 1 = {np.sqrt(d) - 1.0:g}, got {eps!r}. rho is below "
             "sqrt(d) at every scale."
         )

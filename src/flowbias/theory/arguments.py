@@ -2,14 +2,15 @@
 
 A parameter annotated with a model, a problem or a number takes nothing else: EXPECTED says, once
 for all claims, what fits an annotation and how to come by it. Data X, y and Y are annotated `Any`,
-since `Regression` and `MatrixRegression` read them; values that a theorem excludes are refused by
-the claim itself (conditions.py).
+since `Regression` and `MatrixRegression` read them. Where an instance lies outside a hypothesis of
+the theorem (conditions.py), the claims come back silent, with that for a reason.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import (
@@ -20,6 +21,8 @@ from typing import (
     Protocol,
     TypeAlias,
     TypeVar,
+    cast,
+    get_args,
     get_origin,
     get_type_hints,
 )
@@ -40,6 +43,8 @@ from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.potentials import Potential, Provides
 from flowbias.problem import InputError, checked_array
+from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.conditions import OutsideHypothesis
 from flowbias.theory.measured_factors import MeasuredFactors, ProductPath
 from flowbias.theory.reduced_net import LinearStart
 from flowbias.theory.wide_bounds import WideStart
@@ -190,9 +195,47 @@ def checked(claim: Callable[P, R]) -> Callable[P, R]:
     @functools.wraps(claim)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         _check(claim, signature.bind(*args, **kwargs).arguments)
-        return claim(*args, **kwargs)
+        try:
+            return claim(*args, **kwargs)
+        except OutsideHypothesis as outside:
+            count = _claims(claim)
+            if count is None:
+                raise
+            silent = _silent(claim, str(outside))
+            return cast(R, silent if count == 0 else (silent,) * count)
 
     return call
+
+
+@functools.cache
+def _claims(claim: Callable[..., Any]) -> int | None:
+    """How many claims a function returns in a tuple: 0 for one by itself, None for no claim."""
+    returned = get_type_hints(claim).get("return")
+    if returned is Claim:
+        return 0
+    parts = get_args(returned)
+    return sum(part is Claim for part in parts) if Claim in parts else None
+
+
+_CITED = re.compile(r"\[(\w+\d{4}), ([^\],;]+)(?:, ([^\]]+))?\]")
+
+
+def _silent(claim: Callable[..., Any], reason: str) -> Claim:
+    """What a claim is where its hypotheses are not met; its docstring says what it would state."""
+    words = inspect.cleandoc(claim.__doc__ or "")
+    cited = _CITED.search(" ".join(words.split()))
+    return Claim(
+        claim.__name__.replace("_", " "),
+        np.nan,
+        np.nan,
+        Kind.EQUAL,
+        Reference(*(part or "" for part in cited.groups()))
+        if cited
+        else Reference("flowbias", f"fb.theory.{claim.__name__}"),
+        words.split("\n\n")[0],
+        "nothing was measured",
+        silence=reason,
+    )
 
 
 def check_fields(made: Any) -> None:

@@ -1,4 +1,8 @@
-"""A theorem as code: what was measured, what was predicted, and how the two must relate."""
+"""A theorem as code: what was measured, what was predicted, and how the two must relate.
+
+A claim holds, fails, or says nothing here: where a hypothesis is not met, where its bound is
+vacuous or where nothing is left to choose, numbers that happen to agree would support nothing.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,18 @@ class Kind(Enum):
     LOWER = ">="
 
 
+class Verdict(Enum):
+    """What an instance of a theorem shows.
+
+    >>> [verdict.value for verdict in fb.theory.Verdict]
+    ['holds', 'FAILS', 'says nothing here']
+    """
+
+    HOLDS = "holds"
+    FAILS = "FAILS"
+    SILENT = "says nothing here"
+
+
 @dataclass(frozen=True)
 class Reference:
     """Where a statement is printed: paper (as cited in CITATION.cff), place, equation.
@@ -59,9 +75,17 @@ class Claim:
     The tolerance is for the arithmetic alone, never for the mathematics; `tolerance_origin` says
     where it comes from. A claim about vectors measures a norm.
 
+    `verdict` is one of three, and `reason` says why in words. `silence`, if given, says why nothing
+    is claimed here; numbers that are not there (nan) and bounds that every number keeps (infinite
+    ones) are silent by themselves. `holds`, and with it the truth value, is True for the first
+    verdict only: a claim that says nothing is no proof, and `verdict` tells it from a failure.
+
     >>> claim = fb.theory.tied_limit(fb.DiagonalNet(depth=2, scale=0.5), [[1.0, 2.0]], [1.0])
     >>> claim.holds, claim.kind.name, str(claim.reference)
     (True, 'EQUAL', 'woodworth2020, Theorem 1, (4)-(5)')
+    >>> claim = fb.theory.tied_limit(fb.DiagonalNet(depth=2, scale=0.5), [[2.0]], [1.0])
+    >>> claim.holds, claim.verdict.name, claim.reason
+    (False, 'SILENT', 'only one w fits the data, whatever the start')
     """
 
     name: str
@@ -73,6 +97,7 @@ class Claim:
     tolerance_origin: str
     rtol: float = 0.0
     atol: float = 0.0
+    silence: str = ""
 
     def __post_init__(self) -> None:
         for name in ("rtol", "atol"):
@@ -85,26 +110,62 @@ class Claim:
     @property
     def tolerance(self) -> float:
         """What rounding and integration may add: atol + rtol |predicted|."""
-        return self.atol + self.rtol * abs(self.predicted)
+        # An exact claim about infinity has the tolerance 0, not 0 * inf.
+        return self.atol + (self.rtol * abs(self.predicted) if self.rtol > 0.0 else 0.0)
 
     @property
     def slack(self) -> float:
         """How much more the measured number could be off; negative when the claim fails."""
-        excess = {
-            Kind.EQUAL: abs(self.measured - self.predicted),
-            Kind.UPPER: self.measured - self.predicted,
-            Kind.LOWER: self.predicted - self.measured,
-        }
-        return self.tolerance - excess[self.kind]
+        return self.tolerance - self._excess
+
+    @property
+    def _excess(self) -> float:
+        away = self.measured - self.predicted
+        return {Kind.EQUAL: abs(away), Kind.UPPER: away, Kind.LOWER: -away}[self.kind]
+
+    @property
+    def verdict(self) -> Verdict:
+        """Holds, fails, or says nothing here."""
+        if self._why_silent:
+            return Verdict.SILENT
+        return Verdict.HOLDS if self.slack >= 0.0 else Verdict.FAILS
 
     @property
     def holds(self) -> bool:
-        # NaN compares false: a number that could not be measured supports nothing.
-        return self.slack >= 0.0
+        """Whether the numbers support the claim; False as well where it says nothing."""
+        return self.verdict is Verdict.HOLDS
+
+    def __bool__(self) -> bool:
+        return self.holds
 
     @property
-    def _verdict(self) -> str:
-        return "holds" if self.holds else "FAILS"
+    def reason(self) -> str:
+        """Why the verdict is what it is, in words."""
+        if self._why_silent:
+            return self._why_silent
+        within = "within" if self.holds else "beyond"
+        if self._excess <= 0.0:
+            return f"{self._comparison} with {-self._excess:.2g} to spare"
+        return f"off by {self._excess:.2g}, {within} the tolerance of {self.tolerance:.2g}"
+
+    @property
+    def _why_silent(self) -> str:
+        if self.silence:
+            return self.silence
+        if np.isnan(self.measured):
+            return "what it is about could not be measured"
+        if np.isnan(self.predicted):
+            return "what it predicts is no number here"
+        vacuous = {
+            Kind.EQUAL: np.isinf(self.predicted),
+            Kind.UPPER: self.predicted == np.inf,
+            Kind.LOWER: self.predicted == -np.inf,
+        }
+        return "the bound is infinite: every number keeps it" if vacuous[self.kind] else ""
+
+    @property
+    def _comparison(self) -> str:
+        return f"{self.measured:.10g} {self.kind.value} {self.predicted:.10g}"
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """The measured number beside the predicted one, and the side where it belongs."""
@@ -129,11 +190,11 @@ class Claim:
         }
         axes.axvspan(*ends[self.kind], color=GREY, alpha=0.25, linewidth=0)
         axes.axvline(predicted, color=INK, linewidth=1.6)
-        mark, colour = ("o", COLOURS[0]) if self.holds else ("X", RED)
+        mark, colour = _MARKS[self.verdict]
         axes.plot([measured], [0.0], mark, color=colour, markersize=11)
         axes.set_xlim(left, right)
         axes.set_yticks([])
-        axes.set_title(f"{self.name}: {self._verdict}")
+        axes.set_title(f"{self.name}: {self.verdict.value}")
         axes.set_xlabel(
             "measured - predicted (mark), 0 (line)"
             if self.kind is Kind.EQUAL
@@ -141,12 +202,14 @@ class Claim:
         )
 
     def _repr_html_(self) -> str:
+        nothing = bool(np.isnan(self.measured))
         return facts(
-            f"{self.name}: {self._verdict}",
+            f"{self.name}: {self.verdict.value}",
             {
-                "measured": f"{self.measured:.10g}",
-                "must be": f"{self.kind.value} {self.predicted:.10g}",
-                "slack": f"{self.slack:.2g}",
+                "because": self.reason,
+                "measured": None if nothing else f"{self.measured:.10g}",
+                "must be": None if nothing else f"{self.kind.value} {self.predicted:.10g}",
+                "slack": None if nothing else f"{self.slack:.2g}",
                 "tolerance": f"{self.tolerance:.2g} ({self.tolerance_origin})",
                 "reference": str(self.reference),
             },
@@ -154,11 +217,20 @@ class Claim:
         )
 
     def __repr__(self) -> str:
-        return (
-            f"Claim({self.name}: {self.measured:.10g} {self.kind.value} {self.predicted:.10g} "
-            f"{self._verdict}, slack {self.slack:.2g} [{self.reference}]\n"
-            f"      {self.statement})"
+        said = (
+            f"{self.verdict.value}: {self.reason}"
+            if self.verdict is Verdict.SILENT
+            else f"{self._comparison} {self.verdict.value}, slack {self.slack:.2g}"
         )
+        return f"Claim({self.name}: {said} [{self.reference}]\n      {self.statement})"
+
+
+#: How a verdict is drawn: a dot, a cross, a grey diamond.
+_MARKS = {
+    Verdict.HOLDS: ("o", COLOURS[0]),
+    Verdict.FAILS: ("X", RED),
+    Verdict.SILENT: ("d", GREY),
+}
 
 
 @dataclass(frozen=True)
@@ -170,21 +242,37 @@ class Statement:
     tolerance_origin: str
 
     def equal(
-        self, name: str, measured: float, predicted: float = 0.0, **tolerance: float
+        self,
+        name: str,
+        measured: float,
+        predicted: float = 0.0,
+        *,
+        silence: str = "",
+        **tolerance: float,
     ) -> Claim:
         """measured == predicted; the tolerance is `rtol` and `atol`, as in `Claim`."""
-        return self._claim(name, measured, predicted, Kind.EQUAL, tolerance)
+        return self._claim(name, measured, predicted, Kind.EQUAL, tolerance, silence)
 
-    def at_most(self, name: str, measured: float, predicted: float, **tolerance: float) -> Claim:
+    def at_most(
+        self, name: str, measured: float, predicted: float, *, silence: str = "", **tolerance: float
+    ) -> Claim:
         """measured <= predicted."""
-        return self._claim(name, measured, predicted, Kind.UPPER, tolerance)
+        return self._claim(name, measured, predicted, Kind.UPPER, tolerance, silence)
 
-    def at_least(self, name: str, measured: float, predicted: float, **tolerance: float) -> Claim:
+    def at_least(
+        self, name: str, measured: float, predicted: float, *, silence: str = "", **tolerance: float
+    ) -> Claim:
         """measured >= predicted."""
-        return self._claim(name, measured, predicted, Kind.LOWER, tolerance)
+        return self._claim(name, measured, predicted, Kind.LOWER, tolerance, silence)
 
     def _claim(
-        self, name: str, measured: float, predicted: float, kind: Kind, tolerance: dict[str, float]
+        self,
+        name: str,
+        measured: float,
+        predicted: float,
+        kind: Kind,
+        tolerance: dict[str, float],
+        silence: str,
     ) -> Claim:
         return Claim(
             name,
@@ -195,6 +283,7 @@ class Statement:
             self.words,
             self.tolerance_origin,
             **{which: float(size) for which, size in tolerance.items()},
+            silence=silence,
         )
 
 

@@ -25,9 +25,9 @@ from flowbias.flows.closed_form import (
 )
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.linear_net import LinearNet
-from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement
+from flowbias.theory.conditions import OutsideHypothesis
 from flowbias.theory.measured_factors import FACTORS_ORIGIN, FACTORS_TOLERANCE, follow_weights
 from flowbias.theory.reduced_net import LinearStart, ReducedNet, regression
 
@@ -72,7 +72,7 @@ def _moving(at: ReducedNet) -> FloatArray:
 def _balanced_form(start: ReducedNet) -> tuple[BalancedForm, float]:
     """The closed form and its clock s^2, if the start and the data have one."""
     if not is_whitened(start.root):
-        raise InputError(
+        raise OutsideHypothesis(
             f"X: must have equal singular values, got {start.root[0]:.6g} to "
             f"{start.root[-1]:.6g}. Whiten the data: X = W P1^T of its decomposition."
         )
@@ -84,7 +84,7 @@ def _balanced_form(start: ReducedNet) -> tuple[BalancedForm, float]:
     level = float(np.trace(imbalance)) / len(imbalance)
     off = float(np.abs(imbalance - level * np.eye(len(imbalance))).max())
     if off > WITHIN_ROUNDING * float(np.sum(values**2)):
-        raise InputError(
+        raise OutsideHypothesis(
             f"net: must be lambda-balanced, U1^T U1 - V^T V = lam I, got {off:.3g} off lam = "
             f"{level:.3g}. Use LinearNet.balanced(product, X)."
         )

@@ -18,10 +18,9 @@ from flowbias._typing import FloatArray
 from flowbias.limits.frobenius import frobenius_norm
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.models.lifted import LiftedModel
-from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import positive
+from flowbias.theory.conditions import OutsideHypothesis, positive
 from flowbias.theory.kernel_rich import WOODWORTH, relative
 from flowbias.theory.linearized_factorization import LinearizedFactorization
 
@@ -133,7 +132,7 @@ def gaussian_rows_give_delta(model: LiftedModel, scale: float) -> Claim:
     alpha = positive("scale", scale, "Pass the standard deviation of the weights.")
     d1, d2 = model.shape
     if model.width < max(d1, d2):
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have width >= {max(d1, d2)}, got {model.width}. "
             "Narrower factors have dependent rows, and their kernel is no delta."
         )
@@ -159,7 +158,7 @@ def _require_orthogonal_rows(model: LiftedModel) -> None:
     for name, block in (("U", model.gram[:d1, :d1]), ("V", model.gram[d1:, d1:])):
         off = np.abs(block - np.diag(np.diag(block))).max()
         if off > _ORTHOGONAL * np.diag(block).max():
-            raise InputError(
+            raise OutsideHypothesis(
                 f"model: must have orthogonal rows of {name}, got an inner product of {off:.3g}. "
                 "Use MatrixFactorization.identity, or gaussian_rows_give_delta for wide starts."
             )

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.flows.loss import loss_constant
 from flowbias.limits import limit
+from flowbias.models import DiagonalNet
 from flowbias.models._base import MirrorModel
 from flowbias.potentials import Provides
 from flowbias.problem import Regression
 from flowbias.theory.arguments import checked
-from flowbias.theory.claim import Claim, Kind, beyond_the_papers
-from flowbias.theory.conditions import positive
+from flowbias.theory.claim import Claim, Kind, Reference, Statement, beyond_the_papers
+from flowbias.theory.conditions import OutsideHypothesis, positive, unbiased_log_start
 from flowbias.theory.measured_flow import FLOW_ORIGIN, FLOW_TOLERANCE, follow
 
 _REFERENCE = beyond_the_papers("2 Convergence")
@@ -111,6 +113,53 @@ def loss_gap(
             atol=FLOW_TOLERANCE * at_start,
         )
         for at in measured.snapshots
+    )
+
+
+@checked
+def escape_from_the_saddle(
+    model: DiagonalNet, X: Any, y: Any, loss: str | float = "half"
+) -> tuple[Claim, Claim]:
+    """At depth 2 the loss halves after a time of the order of ln(1/alpha), no more and no less.
+
+        asinh((1 - 1/sqrt 2) ||y||/(2 sum ||x_i|| a_i^2))/(4 c max ||x_i|| ||y||)  <=  time
+        time  <=  2 D_Q(w(inf), 0)/(g L(0)),     a = alpha w0,
+
+    from |w_i| <= 2 a_i^2 sinh(4 c ||x_i|| ||y|| t) and from `loss_gap`; y is the part that can be
+    fitted, and L counts from its least value. The paper says that the time grows
+    [woodworth2020, section 4]; both sides are asinh or ln of 1/alpha^2 times what the data is.
+
+    >>> model = fb.DiagonalNet(depth=2, scale=1e-4)
+    >>> all(c.holds for c in fb.theory.escape_from_the_saddle(model, [[1.0, 2.0]], [1.0]))
+    True
+    """
+    problem = Regression(X, y)
+    if model.depth != 2:
+        raise OutsideHypothesis(
+            f"model: must have depth 2, got {model.depth:g}. Deeper networks leave the saddle "
+            "after a power of 1/scale."
+        )
+    squares = np.exp(2.0 * unbiased_log_start(model, problem.X.shape[1]))
+    c = loss_constant(loss, len(problem.y))
+    fitted, columns = _on_range(problem.X, problem.y), np.linalg.norm(problem.X, axis=0)
+    size = positive("y", float(np.linalg.norm(fitted)), "With nothing to fit nothing moves.")
+    reach = (1.0 - np.sqrt(0.5)) * size / (2.0 * float(columns @ squares))
+    early = float(np.arcsinh(reach)) / (4.0 * c * float(columns.max()) * size)
+    target = limit(model, problem).w
+    divergence = model.potential.bregman(target, np.zeros_like(target)) / model.mirror_rate
+    late = 2.0 * divergence / (0.5 * c * size**2)
+    shares = [
+        float(np.sum((problem.X @ at.w - fitted) ** 2)) / size**2
+        for at in follow(model, problem, [early, late], loss).snapshots
+    ]
+    stated = Statement(
+        Reference("woodworth2020", "section 4"),
+        "from a small start at depth 2 the saddle holds the flow for a time like ln(1/alpha)",
+        FLOW_ORIGIN,
+    )
+    return (
+        stated.at_least("still near the saddle", shares[0], 0.5, atol=FLOW_TOLERANCE),
+        stated.at_most("away from the saddle", shares[1], 0.5, atol=FLOW_TOLERANCE),
     )
 
 

@@ -22,11 +22,18 @@ import numpy as np
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.loss import loss_constant
 from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement
-from flowbias.theory.imbalance_bounds import MIN
-from flowbias.theory.measured_factors import ProductPath, follow_weights
+from flowbias.theory.conditions import OutsideHypothesis
+from flowbias.theory.imbalance_bounds import MIN, ROUNDING
+from flowbias.theory.measured_factors import (
+    RATE_ORIGIN,
+    RESOLVED,
+    MeasuredRate,
+    ProductPath,
+    follow_weights,
+    measured_rate,
+)
 from flowbias.theory.reduced_net import (
     LinearStart,
     ReducedNet,
@@ -38,12 +45,6 @@ from flowbias.theory.reduced_net import (
     singular_values,
     weights_of,
 )
-
-# An error below this fraction of the targets is no longer resolved to the digits claimed here.
-RESOLVED = 1e-5
-# Local errors of some hundred steps, 1e-10, over the smallest resolved error.
-RATE_TOLERANCE = 1e-5
-RATE_ORIGIN = "factors followed at rtol 1e-12; errors below 1e-5 of the targets are not used"
 
 P = ParamSpec("P")
 C = TypeVar("C")
@@ -58,15 +59,23 @@ class ErrorPath:
     errors: FloatArray
     loss_constant: float
 
-    def mean_rate(self, first: int = 0) -> float:
+    @property
+    def size(self) -> float:
+        """What the errors are known relative to: that of the targets, or the first of them."""
+        return max(float(np.linalg.norm(self.start.target)), float(self.errors[0]))
+
+    def mean_rate(self, first: int = 0) -> MeasuredRate:
         """Least of ln(L~(t0)/L~(t))/(t - t0) over later times, t0 = t[first]."""
-        if first >= len(self.t) - 1:
-            raise InputError(
-                f"t: must hold a time after t0 = {self.t[first]:g} at which the error is above "
-                f"{RESOLVED:g} of the targets, got none. Pass earlier times."
-            )
-        falls = 2.0 * np.log(self.errors[first] / self.errors[first + 1 :])
-        return float(np.min(falls / (self.t[first + 1 :] - self.t[first])))
+        return self._twice(slice(first, None))
+
+    def rate_after(self, index: int) -> MeasuredRate:
+        """The same between t[index] and the next time."""
+        return self._twice(slice(index, index + 2))
+
+    def _twice(self, times: slice) -> MeasuredRate:
+        """L~ falls at twice the rate of ||E||."""
+        rate = measured_rate(self.t[times], self.errors[times], self.size)
+        return MeasuredRate(2.0 * rate.value, 2.0 * rate.atol)
 
     def guaranteed_rate(self, index: int = 0) -> float:
         """c lr(S) c(t[index])."""
@@ -93,9 +102,16 @@ def error_path(
     if times[0] > 0.0:
         times = np.concatenate([[0.0], times])
         errors = np.concatenate([[float(np.linalg.norm(start.error))], errors])
-    size = max(float(np.linalg.norm(start.target)), float(errors[0]))
-    resolved = errors > RESOLVED * size
-    return ErrorPath(start, times[resolved], errors[resolved], c)
+    path = ErrorPath(start, times, errors, c)
+    # Once it is lost in the integrator's errors, an error that comes back is no measurement.
+    lost = np.flatnonzero(errors <= RESOLVED * path.size)
+    if lost.size and lost[0] == 0:
+        raise OutsideHypothesis(
+            f"net: must start with an error above {RESOLVED:g} of the targets, got "
+            f"{errors[0] / (path.size or 1.0):.2g} of them. No rate can be told from so little."
+        )
+    seen = slice(None, int(lost[0]) if lost.size else None)
+    return ErrorPath(start, times[seen], errors[seen], c)
 
 
 def _error_norm(problem: MatrixRegression, M: FloatArray) -> float:
@@ -131,8 +147,8 @@ def exponential_guarantee(path: ErrorPath) -> Claim:
         Reference(MIN, "Theorem 3", "(21)"),
         "imbalance and margin at the start bound the rate for ever",
     )
-    return stated.at_least(
-        "exponential convergence", path.mean_rate(), path.guaranteed_rate(), rtol=RATE_TOLERANCE
+    return _rate_claim(
+        stated, "exponential convergence", path.mean_rate(), path.guaranteed_rate(), path
     )
 
 
@@ -146,12 +162,8 @@ def imbalance_guarantee(path: ErrorPath) -> Claim:
     """
     rate = 2.0 * path.start.conditioning[1] * path.start.imbalance.level
     stated = _stated(Reference(MIN, "Corollary 4"), "the level of imbalance alone bounds the rate")
-    return stated.at_least(
-        "convergence from imbalance",
-        path.mean_rate(),
-        path.loss_constant * rate,
-        rtol=RATE_TOLERANCE,
-    )
+    promised = path.loss_constant * rate
+    return _rate_claim(stated, "convergence from imbalance", path.mean_rate(), promised, path)
 
 
 @along(error_path)
@@ -167,7 +179,7 @@ def margin_guarantee(path: ErrorPath) -> tuple[Claim, Claim]:
     """
     margin = _margin(path)
     if not margin > 0.0:
-        raise InputError(
+        raise OutsideHypothesis(
             f"net: must start with a margin, smin(Yt) > ||E(0)||, got a margin of {margin:.3g}. "
             "Start closer to the targets, or use exponential_guarantee."
         )
@@ -180,8 +192,8 @@ def margin_guarantee(path: ErrorPath) -> tuple[Claim, Claim]:
     # c(0) >= gain(a, s) for the larger a of the two terms: positive, whatever the imbalance.
     least = path.start.conditioning[1] * path.loss_constant * _margin_gain(path, margin)
     return (
-        stated.at_least("the margin makes c(0) positive", rate, least, rtol=RATE_TOLERANCE),
-        stated.at_least("convergence from the margin", path.mean_rate(), rate, rtol=RATE_TOLERANCE),
+        stated.at_least("the margin makes c(0) positive", rate, least, atol=_rounding(path)),
+        _rate_claim(stated, "convergence from the margin", path.mean_rate(), rate, path),
     )
 
 
@@ -209,7 +221,7 @@ def local_guarantee(path: ErrorPath) -> tuple[Claim, ...]:
     True
     """
     if len(path.t) < 3:
-        raise InputError(
+        raise OutsideHypothesis(
             f"t: must hold two times at which the error is above {RESOLVED:g} of the targets, got "
             f"{len(path.t) - 1}. Pass earlier times."
         )
@@ -218,43 +230,63 @@ def local_guarantee(path: ErrorPath) -> tuple[Claim, ...]:
         "what holds at the start holds from any later time on, with the margin reached",
     )
     return tuple(
-        stated.at_least(
+        _rate_claim(
+            stated,
             f"convergence after t0 = {path.t[index]:.6g}",
             path.mean_rate(index),
             path.guaranteed_rate(index),
-            rtol=RATE_TOLERANCE,
+            path,
         )
         for index in range(1, len(path.t) - 1)
     )
 
 
 @along(error_path)
-def asymptotic_rate(path: ErrorPath) -> tuple[Claim, Claim]:
-    """c(t) tends to (22), its value at E = 0: never above, below by at most 4 ||E||/l1(S)^(1/2).
+def asymptotic_rate(path: ErrorPath) -> Claim:
+    """From t0 to the next time the rate is at least lr(S) ((22) - 4 ||E(t0)||/l1(S)^(1/2)).
 
-    [min2021, Corollary 6, (22)]; the distance is ours, since sqrt(a^2 + 4 s^2) moves by at most
-    2 |ds|, twice for r = m and once otherwise.
+    [min2021, Corollary 6, (22)], the value of c at E = 0, which is never above it; the distance is
+    ours, since sqrt(a^2 + 4 s^2) moves by at most 2 |ds|, twice for r = m and once otherwise. So
+    the rate of a flow that converges ends above lr(S) times (22). Claimed of the time t0 at which
+    it is closest, among those late enough for a promise.
 
     >>> net, X = fb.LinearNet.gaussian(3, 1, width=8, scale=0.7, rng=0), np.eye(2, 3)
-    >>> all(c.holds for c in fb.theory.asymptotic_rate(net, X, [[1.0], [-1.0]], t=[0.1, 0.5, 1.0]))
+    >>> fb.theory.asymptotic_rate(net, X, [[1.0], [-1.0]], t=[0.5, 1.0, 1.5]).holds
     True
     """
     start = path.start
-    (r, m), top = start.target.shape, start.conditioning[0]
+    (r, m), (top, bottom) = start.target.shape, start.conditioning
     values = singular_values(start.target) / np.sqrt(top)
     limit = braces(start.imbalance, at(values, m), at(values, r))
-    last = start.guaranteed_rate(float(path.errors[-1])) / start.conditioning[1]
-    terms = 2.0 if r == m else 1.0
-    distance = terms * 2.0 * float(path.errors[-1]) / np.sqrt(top)
-
+    away = (4.0 if r == m else 2.0) * path.errors[:-1] / np.sqrt(top)
+    promises = path.loss_constant * bottom * (limit - away)
+    late = np.flatnonzero(promises > _rounding(path))
+    if not late.size:
+        raise OutsideHypothesis(
+            f"t: must reach errors ||E|| below {limit * np.sqrt(top) / (4 if r == m else 2):.3g}, "
+            f"got {path.errors[-1]:.3g}. (22) promises nothing before: pass later times."
+        )
+    rates = [path.rate_after(int(index)) for index in late]
+    worst = int(np.argmin([rate.value + rate.atol for rate in rates] - promises[late]))
     stated = _stated(
         Reference(MIN, "Corollary 6", "(22)"),
-        "(22) is the largest c that a flow reaches, and c(t) comes as close as the error to 0",
+        "the rate of the flow comes as close to what (22) promises as the error to 0",
     )
-    return (
-        stated.at_most("c(t) below (22)", last, limit, rtol=RATE_TOLERANCE),
-        stated.at_least("c(t) close to (22)", last, limit - distance, rtol=RATE_TOLERANCE),
-    )
+    promised = float(promises[late[worst]])
+    return _rate_claim(stated, "rate at the end", rates[worst], promised, path)
+
+
+def _rate_claim(
+    stated: Statement, name: str, measured: MeasuredRate, promised: float, path: ErrorPath
+) -> Claim:
+    """measured >= promised, where that is more than the rounding of an imbalance that is 0."""
+    silence = measured.silence(promised if promised > _rounding(path) else min(promised, 0.0))
+    atol = measured.atol + _rounding(path)
+    return stated.at_least(name, measured.value, promised, atol=atol, silence=silence)
+
+
+def _rounding(path: ErrorPath) -> float:
+    return path.loss_constant * ROUNDING * path.start.size
 
 
 def _stated(reference: Reference, words: str) -> Statement:

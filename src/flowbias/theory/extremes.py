@@ -21,10 +21,10 @@ import scipy.optimize
 from flowbias._typing import FloatArray
 from flowbias.limits import basis_pursuit, limit, min_norm, rich_limit
 from flowbias.models import DiagonalNet
-from flowbias.problem import InputError, Regression
+from flowbias.problem import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
-from flowbias.theory.conditions import unbiased_log_start
+from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, unbiased_log_start
 from flowbias.theory.regime_scales import quartic_share
 
 SOLVER_TOLERANCE = 1e-9
@@ -55,7 +55,7 @@ def rich_expansion(model: DiagonalNet, d: int) -> RichExpansion:
     w0, squares, depth = np.exp(logs - log_alpha), float(np.exp(2.0 * logs).sum()), model.depth
     if depth == 2:
         if not log_alpha < 0.0:
-            raise InputError(
+            raise OutsideHypothesis(
                 f"model: must have a scale below 1, got log_scale {log_alpha:g}. "
                 "The expansion is one in 1/ln(1/scale^2)."
             )
@@ -99,19 +99,21 @@ def rich_excess(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     expansion = rich_expansion(model, problem.X.shape[1])
     w, target = limit(model, problem).w, rich_limit(model, problem).w
     better = expansion.selection(target) - expansion.selection(w)
-    size = expansion.l1(target)
+    size, alone = expansion.l1(target), only_one_fit(problem.X)
     return (
         _bound(
             "excess l1 norm",
             expansion.l1(w) - size,
             expansion.small * (better + expansion.remainder),
             size,
+            alone,
         ),
         _bound(
             "excess of what selects",
             -better,
             expansion.remainder,
             abs(expansion.selection(target)) + size,
+            alone,
         ),
     )
 
@@ -132,15 +134,21 @@ def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     support = np.abs(rich.w) > ON_SUPPORT * np.abs(rich.w).max()
     columns = problem.X[:, support]
     if np.linalg.matrix_rank(columns) < support.sum():
-        raise InputError(
+        raise OutsideHypothesis(
             "X, y: must have a unique minimizer of the l1 norm, got one with dependent columns "
             f"on its support of {support.sum()}. Use rich_excess, which needs no uniqueness."
+        )
+    margin = float(rich.details["dual_margin"])
+    if not margin > ON_SUPPORT:
+        raise OutsideHypothesis(
+            f"X, y: must leave a dual margin, got {margin:.3g}: another column is as good as those "
+            "on the support. Use rich_excess, which needs none."
         )
     better = expansion.selection(rich.w) - expansion.selection(w)
     excess = expansion.small * (better + expansion.remainder)
     others = np.linalg.lstsq(columns, problem.X[:, ~support])[0]
     reach = np.sqrt(1.0 + np.sum(np.square(others), axis=0)) / expansion.weights[~support]
-    factor = float(reach.max(initial=0.0)) / rich.details["dual_margin"]
+    factor = float(reach.max(initial=0.0)) / margin
     size = float(np.linalg.norm(rich.w))
     # A rounding of the l1 norm, 1e-10 of it, is magnified like the excess itself.
     return _bound(
@@ -148,6 +156,7 @@ def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
         float(np.linalg.norm(w - rich.w)),
         factor * excess,
         size + factor * expansion.l1(rich.w),
+        only_one_fit(problem.X),
     )
 
 
@@ -155,8 +164,9 @@ def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
 def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     """Among all minimizers of the weighted l1 norm, gradient flow picks the selected one.
 
-    First claim: on its support the selecting function's gradient lies in the range of X^T, which
-    on a face of minimizers means that it is optimal there. Second: no vertex does better.
+    Measured at the flow's own limit. First claim: where l1 is least, the selecting function's
+    gradient lies in the range of X^T, up to what the expansion leaves out, which means that the
+    limit is optimal on the face of minimizers. Second: no vertex does better, up to the remainder.
 
     >>> model = fb.DiagonalNet(depth=2, scale=1e-3)
     >>> all(claim.holds for claim in fb.theory.rich_selection(model, [[1.0, 1.0]], [1.0]))
@@ -164,30 +174,44 @@ def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     """
     problem = Regression(X, y)
     expansion = rich_expansion(model, problem.X.shape[1])
-    w = rich_limit(model, problem).w
-    support = np.abs(w) > ON_SUPPORT * np.abs(w).max()
-    gradient = expansion.selection_grad(np.where(support, w, 1.0))[support]
+    w, rich = limit(model, problem).w, rich_limit(model, problem)
+    support = np.abs(rich.w) > ON_SUPPORT * np.abs(rich.w).max()
     rows = problem.X[:, support].T
-    left = gradient - rows @ np.linalg.lstsq(rows, gradient)[0]
+    free = len(rows) - int(np.linalg.matrix_rank(rows))
+    selecting = expansion.selection_grad(np.where(support, w, 1.0))[support]
+    leading = (np.sign(w) * expansion.weights)[support] / expansion.small
+    whole = np.asarray(model.potential.grad(w))[support]
+    size = float(np.linalg.norm(selecting) + np.linalg.norm(leading)) or 1.0
+    left_out = float(np.linalg.norm(whole - leading - selecting))
     vertex = basis_pursuit(problem, weights=expansion.weights).w
+    same = np.linalg.norm(vertex - rich.w) <= ON_SUPPORT * np.linalg.norm(vertex)
+    better = _bound(
+        "selection beats a vertex",
+        expansion.selection(w),
+        expansion.selection(vertex) + expansion.remainder,
+        abs(expansion.selection(vertex)) + expansion.l1(vertex),
+        "basis pursuit finds the selected minimizer itself: none is left to compare"
+        if same
+        else "",
+    )
     return (
         Claim(
             "selection is stationary",
-            measured=float(np.linalg.norm(left) / (1.0 + np.linalg.norm(gradient))),
-            predicted=0.0,
-            kind=Kind.EQUAL,
+            measured=float(np.linalg.norm(_off_range(rows, selecting))),
+            predicted=left_out,
+            kind=Kind.UPPER,
             reference=_SELECTION,
-            statement="the selected minimizer satisfies the optimality conditions on its face",
+            statement="the limit satisfies the optimality conditions on the face of minimizers",
             tolerance_origin="relative accuracy 1e-9 of the entries of the limit",
-            atol=1e-8,
+            atol=SOLVER_TOLERANCE * size,
+            silence="" if free else "the minimizer is a vertex: any gradient is in the range",
         ),
-        _bound(
-            "selection beats a vertex",
-            expansion.selection(w),
-            expansion.selection(vertex),
-            abs(expansion.selection(vertex)) + expansion.l1(vertex),
-        ),
+        better,
     )
+
+
+def _off_range(A: FloatArray, v: FloatArray) -> FloatArray:
+    return np.asarray(v - A @ np.linalg.lstsq(A, v)[0])
 
 
 @checked
@@ -209,7 +233,7 @@ def kernel_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     # min a^2 / sum w_K^2 a^(2-2D), written with weights that are ordinary numbers.
     room = np.exp(2.0 * model.depth * logs.min()) / (quartic_share(model.depth) * norm**2)
     if not room >= np.sqrt(27.0):
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have a scale with T >= sqrt(27) for this problem, got T = {room:g}. "
             "Raise the scale."
         )
@@ -223,10 +247,11 @@ def kernel_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
         statement="from a large start the limit is nearly the tangent-kernel interpolator",
         tolerance_origin=_ORIGIN,
         atol=SOLVER_TOLERANCE,
+        silence=only_one_fit(problem.X),
     )
 
 
-def _bound(name: str, measured: float, predicted: float, size: float) -> Claim:
+def _bound(name: str, measured: float, predicted: float, size: float, silence: str) -> Claim:
     return Claim(
         name,
         measured=measured,
@@ -236,4 +261,5 @@ def _bound(name: str, measured: float, predicted: float, size: float) -> Claim:
         statement="towards scale 0 a weighted l1 norm decides first, then the selecting sum",
         tolerance_origin=_ORIGIN,
         atol=SOLVER_TOLERANCE * size,
+        silence=silence,
     )

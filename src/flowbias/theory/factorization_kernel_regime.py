@@ -6,8 +6,9 @@ have half that Gram matrix, so that under the loss (c/2) ||r||^2 the residual ob
 
     2 (mu lambda - Lambda slack(R)) <= K,   slack(R) = gamma + R^2 + 2 R sqrt(mu + gamma)
 
-as long as ||Z(t) - Z(0)||_F <= R. The paper's (75) has half of the first term and its bounds are
-true as printed. The sharp form, without mu, gamma and Lambda, is `theory.path_length`.
+as long as ||Z(t) - Z(0)||_F <= R. For W W^T all this is said of Z = W and of symmetric X_n, with
+lambda and Lambda those of 2 <X_n, X_m>. The paper's (75) has half of the first term and its bounds
+are true as printed. The sharp form, without mu, gamma and Lambda, is `theory.path_length`.
 """
 
 from __future__ import annotations
@@ -24,18 +25,17 @@ from flowbias._look import COLOURS, INK
 from flowbias._typing import FloatArray
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
-from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
-from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.claim import Claim, Kind, Reference, Statement
+from flowbias.theory.conditions import OutsideHypothesis
 from flowbias.theory.linearized_factorization import LinearizedFactorization
 from flowbias.theory.measured_factors import (
-    DECAY_ORIGIN,
-    DECAY_TOLERANCE,
     FACTORS_ORIGIN,
     FACTORS_TOLERANCE,
+    RATE_ORIGIN,
     MeasuredFactors,
     measured_or_followed,
-    slowest_decay,
+    measured_rate,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +43,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WOODWORTH = "woodworth2020"
+
+
+def own_gram(model: LiftedModel) -> FloatArray:
+    """Z Z^T of the weights that move: [U; V], or W itself where both factors are one, W W^T."""
+    d1 = model.shape[0]
+    return model.gram if model.rate == 1.0 else model.gram[:d1, :d1]
 
 
 @dataclass(frozen=True)
@@ -67,10 +73,12 @@ class KernelRegime:
         cls, model: LiftedModel, problem: MatrixProblem, mu: float | None = None
     ) -> KernelRegime:
         """Measured; mu is by default the one with the least gamma."""
-        rows = problem.matrices.reshape(len(problem.target), -1)
-        values = np.linalg.svd(rows, compute_uv=False)
+        seen = model.lifted_problem(problem)
+        rows = seen.matrices.reshape(len(seen.target), -1)
+        # Both blocks of a lifted measurement act on W W^T: twice the Gram matrix of one.
+        values = np.sqrt(model.rate) * np.linalg.svd(rows, compute_uv=False)
         full = len(values) == len(rows)
-        levels = np.linalg.eigvalsh(model.gram)
+        levels = np.linalg.eigvalsh(own_gram(model))
         center = 0.5 * (levels[0] + levels[-1]) if mu is None else mu
         return cls(
             smallest=float(values[-1] ** 2) if full else 0.0,
@@ -122,13 +130,13 @@ class KernelRegime:
     def required(self) -> KernelRegime:
         """Itself, if the hypotheses of Theorem 9 hold."""
         if not self._is_even:
-            raise InputError(
+            raise OutsideHypothesis(
                 f"model: must have mu > 4 Lambda gamma/lambda, got mu = {self.mu:.3g} and "
                 f"{4.0 * self.largest * self.gamma / (self.smallest or np.nan):.3g}. Widen the "
                 "model: a width below the number of rows of [U; V] is never enough."
             )
         if not self.error <= self.largest_error:
-            raise InputError(
+            raise OutsideHypothesis(
                 f"model: must have ||y(0) - y*|| <= {self.largest_error:.3g}, got "
                 f"{self.error:.3g}. Enlarge the scale of the start, or its width."
             )
@@ -192,6 +200,8 @@ def residual_decay(
 ) -> tuple[Claim, Claim]:
     """||r(t)|| <= e exp(-2 c (mu lambda - Lambda slack(R)) t), R the movement; 0 for the tangent.
 
+    As rates: the least mean one of the residual's logarithm, against what the exponent promises.
+
     [woodworth2020, Lemma 11], which prints exp(-2 mu lambda t + 4 Lambda slack(R) t) for the sum
     loss c = 2: true, but the first term can be twice that. The tangent model attains the bound
     where Z Z^T = mu I and lambda = Lambda.
@@ -205,7 +215,8 @@ def residual_decay(
     measured = measured_or_followed(measured, model, problem, loss)
     tangent = LinearizedFactorization(model, problem, loss)
     errors = np.array([np.linalg.norm(tangent.residual(float(t))) for t in measured.t])
-    c, radius = measured.loss_constant, float(measured.movement.max())
+    # Weights that are lifted to [W; W] move sqrt(2) times as far as W.
+    c, radius = measured.loss_constant, float(measured.movement.max()) / np.sqrt(model.rate)
     return (
         _decay_claim("residual", measured.t, measured.error, c * regime.least_rate(radius)),
         _decay_claim("tangent residual", measured.t, errors, c * regime.least_rate(0.0)),
@@ -213,16 +224,23 @@ def residual_decay(
 
 
 def _decay_claim(name: str, t: FloatArray, error: FloatArray, rate: float) -> Claim:
-    return Claim(
-        f"{name} decays",
-        measured=slowest_decay(t, error, rate),
-        predicted=1.0,
-        kind=Kind.UPPER,
-        reference=Reference(WOODWORTH, "Lemma 11"),
-        statement="near a multiple of the identity the residual decays at the kernel's rate",
-        tolerance_origin=DECAY_ORIGIN,
-        atol=DECAY_TOLERANCE,
+    stated = Statement(
+        Reference(WOODWORTH, "Lemma 11"),
+        "near a multiple of the identity the residual decays at the kernel's rate",
+        RATE_ORIGIN,
     )
+    return decay_claim(stated, f"{name} decays", t, error, rate)
+
+
+def decay_claim(
+    stated: Statement, name: str, t: FloatArray, error: FloatArray, rate: float
+) -> Claim:
+    """The least mean rate of a residual is at least `rate`."""
+    if not error[0] > 0.0:
+        raise OutsideHypothesis("model: must start off the targets, got zero error. Move them.")
+    measured = measured_rate(t, error, float(error[0]))
+    silence = measured.silence(rate)
+    return stated.at_least(name, measured.value, rate, atol=measured.atol, silence=silence)
 
 
 @checked
@@ -248,16 +266,18 @@ def kernel_regime(
     measured = measured_or_followed(measured, model, problem, loss)
     tangent = LinearizedFactorization(model, problem, loss)
     return (
-        movement_claim(measured, regime.movement_bound, Reference(WOODWORTH, "Lemma 12")),
+        movement_claim(measured, tangent, regime.movement_bound, Reference(WOODWORTH, "Lemma 12")),
         tangent_claim(measured, tangent, regime.tangent_bound, Reference(WOODWORTH, "Theorem 9")),
     )
 
 
-def movement_claim(measured: MeasuredFactors, bound: float, reference: Reference) -> Claim:
+def movement_claim(
+    measured: MeasuredFactors, tangent: LinearizedFactorization, bound: float, reference: Reference
+) -> Claim:
     """max_t ||Z(t) - Z(0)||_F <= bound."""
     return Claim(
         "factors stay close to their start",
-        measured=float(measured.movement.max()),
+        measured=float(measured.movement.max()) / float(np.sqrt(tangent.model.rate)),
         predicted=bound,
         kind=Kind.UPPER,
         reference=reference,
@@ -277,7 +297,7 @@ def tangent_claim(
     ]
     return Claim(
         "factors stay close to the tangent model's",
-        measured=max(apart),
+        measured=max(apart) / float(np.sqrt(tangent.model.rate)),
         predicted=bound,
         kind=Kind.UPPER,
         reference=reference,

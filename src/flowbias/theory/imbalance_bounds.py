@@ -17,7 +17,7 @@ from flowbias.models.imbalance import Imbalance
 from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement, between
-from flowbias.theory.conditions import same_size
+from flowbias.theory.conditions import OutsideHypothesis, same_size
 from flowbias.theory.reduced_net import LinearStart, at, gain, reduced, singular_values
 
 MIN = "min2021"
@@ -154,14 +154,17 @@ def scalar_rate(u: float, v: float, y: float) -> tuple[Claim, Claim]:
     >>> all(claim.holds for claim in fb.theory.scalar_rate(u=1.0, v=0.5, y=2.0))
     True
     """
+    u, v, y = float(u), float(v), float(y)
     if y == u * v:
-        raise InputError(
+        raise OutsideHypothesis(
             f"y: must differ from u v, got {y!r}, where the loss is 0. Pass another y."
         )
-    residual, imbalance = y - u * v, u * u - v * v
-    rate = 2.0 * residual * (u * (residual * u) + v * (residual * v)) / residual**2
-    predicted = 2.0 * float(np.hypot(imbalance, 2.0 * u * v))
-    margin = max(abs(y) - abs(residual), 0.0)
+    # In units of the larger weight: squares of the weights may be beyond the double range.
+    unit = max(abs(u), abs(v))
+    a, b = u / unit, v / unit
+    # |y| - |y - u v| without its cancellation: u v itself, as long as y is beyond it.
+    product = abs(a * b)
+    margin = min(product, 2.0 * abs(y / unit / unit) - product) if y * a * b > 0.0 else 0.0
     exact = _stated(
         Reference(MIN, "section 3.1", "(14)"),
         "with one weight per layer, imbalance and product give the rate exactly",
@@ -170,15 +173,30 @@ def scalar_rate(u: float, v: float, y: float) -> tuple[Claim, Claim]:
         Reference(MIN, "section 3.1", "(15)"),
         "imbalance or margin suffices for exponential convergence",
     )
+    rate, imbalance = _scalar_loss_rate(a, b), (a - b) * (a + b)
+    numbers = (
+        rate * unit * unit,
+        2.0 * float(np.hypot(imbalance, 2.0 * product)) * unit * unit,
+        2.0 * float(np.hypot(imbalance, 2.0 * max(margin, 0.0))) * unit * unit,
+    )
+    normal = np.finfo(float).tiny < rate * unit * unit < np.inf
+    silence = "" if normal else "the rate is beyond the range of doubles"
     return (
-        exact.equal("scalar rate", rate, predicted, rtol=ROUNDING),
+        exact.equal("scalar rate", numbers[0], numbers[1], rtol=ROUNDING, silence=silence),
         bounded.at_least(
             "scalar rate from the margin",
-            rate,
-            2.0 * float(np.hypot(imbalance, 2.0 * margin)),
-            atol=ROUNDING * predicted,
+            numbers[0],
+            numbers[2],
+            rtol=ROUNDING,
+            silence=silence,
         ),
     )
+
+
+def _scalar_loss_rate(u: float, v: float) -> float:
+    """-L'/L along u' = r v, v' = r u, r = y - u v: r falls by u' v + u v', L at twice its rate."""
+    step = 1e-30  # complex: it differentiates to the last digit
+    return 2.0 * ((u + 1j * step * v) * (v + 1j * step * u)).imag / step
 
 
 @checked
@@ -223,6 +241,44 @@ def error_operator(U: Any, V: Any, E: Any) -> tuple[Claim, Claim, Claim]:
             "least eigenvalue of the error operator", float(spectrum[0]), least, atol=atol
         ),
     )
+
+
+@checked
+def imbalance_shows_the_layers(net: LinearStart, X: Any) -> tuple[Claim, Claim]:
+    """Positive eigenvalues of D are those of U1 U1^T, negative ones those of V V^T, nearly.
+
+    By no more than ||U1 V^T||^2/sr(U1)^2 and ||U1 V^T||^2/sm(V)^2: on the row space of U1 the part
+    V^T V of D is at most that, and it only lowers the others. So for nearly orthogonal layers, as
+    wide random ones are, spreads and level are gaps between eigenvalues of the layers.
+    [min2021, appendix A.1], with a bound.
+
+    >>> net = fb.LinearNet.gaussian(3, 1, width=1000, scale=0.1, rng=0)
+    >>> all(claim.holds for claim in fb.theory.imbalance_shows_the_layers(net, np.eye(2, 3)))
+    True
+    """
+    inputs = checked_tensor("X", X, ("samples", "features"))
+    seen = reduced(net, inputs, np.zeros((len(inputs), net.shape[1])))
+    product = at(singular_values(seen.product), 1)
+    stated = _stated(
+        Reference(MIN, "appendix A.1"),
+        "the eigenvalues of the imbalance are those of the layers, as far as these are orthogonal",
+    )
+    claims = []
+    layers = (("U1", seen.U1, seen.imbalance.positive), ("V", seen.V, seen.imbalance.negative))
+    for name, layer, shown in layers:
+        values = singular_values(layer)
+        own = np.array([at(values, i) ** 2 for i in range(1, len(layer) + 1)])
+        bound = (product / np.sqrt(own[-1])) ** 2 if own[-1] > 0.0 else np.inf
+        claims.append(
+            stated.at_most(
+                f"eigenvalues of {name} {name}^T in the imbalance",
+                float(np.abs(own - shown).max()),
+                bound,
+                atol=ROUNDING * float(np.sum(seen.U1**2) + np.sum(seen.V**2)),
+                silence="" if bound < own[0] else "the layers overlap too much for a bound",
+            )
+        )
+    return claims[0], claims[1]
 
 
 @checked

@@ -26,6 +26,7 @@ from flowbias.models.imbalance import Imbalance
 from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement
+from flowbias.theory.conditions import OutsideHypothesis
 from flowbias.theory.imbalance_bounds import ROUNDING, ROUNDING_ORIGIN
 from flowbias.theory.reduced_net import ReducedNet, at, braces
 
@@ -189,7 +190,7 @@ def _deal(a: FloatArray, b: FloatArray, sigma: FloatArray) -> _Deal:
     elif m > 1 and sigma[last - 1] - sigma[last] <= SAME * size:
         fixed, alone, slow_row = {last: (0, last), last - 1: (r - 1, 0)}, [], last - 1
     else:
-        raise InputError(
+        raise OutsideHypothesis(
             f"W: must have a least singular value that is 0 or repeated, got {sigma[-2:]}, since "
             "r = m and D has spread. The bound is then not attained by any weights; repeat the "
             "least singular value, or use r != m."

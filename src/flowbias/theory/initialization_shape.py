@@ -18,7 +18,7 @@ from flowbias.potentials import UntiedPotential
 from flowbias.problem import InputError, Regression
 from flowbias.theory.arguments import Matrix, Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, between, beyond_the_papers
-from flowbias.theory.conditions import positive, same_size
+from flowbias.theory.conditions import only_one_fit, positive, same_size
 from flowbias.theory.kernel_rich import flow_meets_minimizer
 from flowbias.theory.measured_flow import FLOW_ORIGIN, FLOW_TOLERANCE, follow
 from flowbias.theory.regime_scales import (
@@ -169,6 +169,7 @@ def race(X: Any, y: Any, scale: float, shape: float) -> Claim:
         statement="an unbiased untied start has the limit of a tied one of the effective scale",
         tolerance_origin="two limits certified to 1e-10",
         atol=SOLVER_TOLERANCE,
+        silence=only_one_fit(problem.X),
     )
 
 
@@ -200,7 +201,7 @@ def race_to_rich(X: Any, y: Any, shape: float, eps: float) -> Claim:
         1.0, shape
     )
     w = limit(UntiedDiagonalNet(log_scale=log_scale, shape=shape), problem).w
-    return _won("rich", float(np.abs(w).sum()) / least, eps)
+    return _won("rich", float(np.abs(w).sum()) / least, eps, problem)
 
 
 @checked
@@ -218,10 +219,10 @@ def race_to_kernel(X: Any, y: Any, scale: float, eps: float) -> Claim:
     # (1+s^2)/(1-s^2) = stretch; a scale that is large already needs no shape.
     shape = float(np.sqrt(max(stretch - 1.0, 0.0) / (stretch + 1.0)))
     w = limit(UntiedDiagonalNet(scale=scale, shape=shape), problem).w
-    return _won("kernel", float(w @ w) / least**2, eps)
+    return _won("kernel", float(np.linalg.norm(w) / least) ** 2, eps, problem)
 
 
-def _won(regime: str, ratio: float, eps: float) -> Claim:
+def _won(regime: str, ratio: float, eps: float, problem: Regression) -> Claim:
     return Claim(
         f"race to the {regime} regime",
         measured=ratio,
@@ -231,6 +232,7 @@ def _won(regime: str, ratio: float, eps: float) -> Claim:
         statement="whichever of scale and shape is faster decides the regime",
         tolerance_origin="norms of limits certified to 1e-10",
         rtol=SOLVER_TOLERANCE,
+        silence=only_one_fit(problem.X),
     )
 
 

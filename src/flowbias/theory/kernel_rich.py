@@ -14,10 +14,10 @@ from flowbias._typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models._base import MirrorModel
-from flowbias.problem import InputError, Regression
+from flowbias.problem import Regression
 from flowbias.theory.arguments import Matrix, Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
-from flowbias.theory.conditions import same_size
+from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, same_size
 from flowbias.theory.measured_flow import FLOW_ORIGIN, FLOW_TOLERANCE, Snapshot, follow
 
 WOODWORTH = "woodworth2020"
@@ -57,6 +57,7 @@ def flow_meets_minimizer(
         statement="gradient flow converges to the minimizer of Q(w) - <grad Q(w(0)), w> on X w = y",
         tolerance_origin=FLOW_ORIGIN,
         atol=FLOW_TOLERANCE,
+        silence=only_one_fit(problem.X),
     )
 
 
@@ -117,7 +118,7 @@ def dual_stays_inside(
     True
     """
     if model.depth <= 2:
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have depth > 2, got depth {model.depth:g}. "
             "At depth 2 the dual is unbounded; use closed_form_flow."
         )
@@ -157,7 +158,9 @@ def equal_magnitudes(u: Vector, v: Vector, X: Any, y: Any, t: ArrayLike) -> tupl
     same_size("X", problem.X.shape[1], u0.size, "columns, one per entry of u and v")
     if not np.array_equal(np.abs(u0), np.abs(v0)):
         gap = float(np.abs(np.abs(u0) - np.abs(v0)).max())
-        raise InputError(f"v: must have |v| = |u|, got a difference of {gap:g}. Pass v = +-u.")
+        raise OutsideHypothesis(
+            f"v: must have |v| = |u|, got a difference of {gap:g}. Pass v = +-u."
+        )
     net = UntiedDiagonalNet.from_weights(u0, np.zeros_like(u0), v0, np.zeros_like(v0))
     snapshots = follow(net, problem, t).snapshots
     return (

@@ -24,9 +24,10 @@ from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.trajectory import FlowStatus
 from flowbias.limits.neurons.leaky import leaky_limit
 from flowbias.limits.neurons.leaky_kkt import clarke_kkt
-from flowbias.problem import InputError, Regression
+from flowbias.problem import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.conditions import OutsideHypothesis, only_one_fit
 
 AZULAY = "azulay2021"
 _THEOREM = Reference(AZULAY, "Theorem 4")
@@ -59,7 +60,7 @@ def leaky_neuron_limit(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
     end = _converged(model, problem).w[-1]
     exact = leaky_limit(model, problem, None, 1e-10)
     if not exact.status.ok:
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have a certified limit on the data, got: {exact.message}. "
             "Take data with independent rows."
         )
@@ -72,6 +73,7 @@ def leaky_neuron_limit(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
         statement="a w converges to the minimizer of q, with y_n / slope where a y_n < 0",
         tolerance_origin=END_ORIGIN + "; the distance to a limit once more by its conditioning",
         atol=AGREEMENT,
+        silence=only_one_fit(problem.X),
     )
 
 
@@ -184,7 +186,7 @@ def leaky_neuron_converges(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Clai
     problem = Regression(X, y)
     start = start_of(model, problem)
     if not fits_from_start(start):
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have |a(0)| > ||P_row w(0)|| on independent rows, got "
             f"a(0)^2 - ||P_row w(0)||^2 = {least_outer_square(start):.3g}. Raise |a(0)|."
         )
@@ -220,7 +222,7 @@ def _converged(model: ActivatedNeuron, problem: Regression) -> LeakyTrajectory:
     request = FlowRequest.of(None, "half", RESIDUAL, RTOL, None, None)
     trajectory = follow_leaky(model, problem, None, request)
     if trajectory.status is not FlowStatus.CONVERGED:
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have a flow that reaches zero loss, got one that {trajectory.message}. "
             "Nothing is claimed about its end: take data with independent rows."
         )

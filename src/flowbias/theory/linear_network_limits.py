@@ -17,7 +17,7 @@ from flowbias.models.linear_net import LinearNet
 from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement
-from flowbias.theory.conditions import positive
+from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, positive, unresolved
 from flowbias.theory.imbalance_bounds import MIN
 from flowbias.theory.linear_networks import END_ORIGIN, END_TOLERANCE, followed
 from flowbias.theory.measured_factors import MeasuredFactors, follow_weights
@@ -65,7 +65,7 @@ def reaches_min_norm(
     defect = float(np.linalg.norm(rows @ start.U2.T))
     size = float(np.sum(rows**2) + np.sum(start.U2**2))
     if not defect <= 1e-12 * size:
-        raise InputError(
+        raise OutsideHypothesis(
             f"net: must have V U2^T = 0 and U1 U2^T = 0, got a defect of {defect:.3g}. "
             "Use LinearNet.invariant(X, m, ...)."
         )
@@ -84,9 +84,14 @@ def _ends_at(
     predicted: FloatArray,
     problem: MatrixRegression,
 ) -> Claim:
-    off = float(np.linalg.norm(path.M[-1] - predicted) / np.linalg.norm(predicted))
+    size = float(np.linalg.norm(predicted)) or 1.0
+    off = float(np.linalg.norm(path.M[-1] - predicted)) / size
     root = problem.spectrum.root
-    return stated.equal(name, off, atol=END_TOLERANCE * float(root[0] / root[-1]))
+    # The error at the end and the local errors are relative to the weights, not to their product.
+    weights = max(size, float(np.linalg.norm(path.Z[-1]) ** 2), float(path.error[0] / root[0]))
+    atol = END_TOLERANCE * float(root[0] / root[-1]) * weights / size
+    silence = only_one_fit(problem.X) or unresolved(atol)
+    return stated.equal(name, off, atol=atol, silence=silence)
 
 
 class Counterexample(NamedTuple):

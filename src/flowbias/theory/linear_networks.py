@@ -16,8 +16,8 @@ from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.linear_net import LinearNet
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, Statement
-from flowbias.theory.conditions import positive
-from flowbias.theory.imbalance_bounds import MIN
+from flowbias.theory.conditions import OutsideHypothesis, positive
+from flowbias.theory.imbalance_bounds import MIN, ROUNDING
 from flowbias.theory.measured_factors import ENDED, RTOL, MeasuredFactors, follow_weights
 from flowbias.theory.reduced_net import (
     LinearStart,
@@ -100,7 +100,11 @@ def weights_converge(
     nets = list(path.reduced(problem))
     start = nets[0]
     rate = start.guaranteed_rate()
-    positive("net", rate, "Proposition 9 needs c(0) > 0: imbalance or a margin at the start.")
+    if not rate > ROUNDING * start.size:
+        raise OutsideHypothesis(
+            f"net: must have c(0) > 0 beyond rounding, got lr(S) c(0) = {rate:.3g}. Proposition 9 "
+            "needs imbalance or a margin at the start."
+        )
     k = np.sqrt(start.conditioning[0]) / rate
     Z = np.stack([np.vstack([at.U1, at.V]) for at in nets])
     norms = np.linalg.norm(Z, axis=(1, 2))

@@ -25,6 +25,7 @@ from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.lifted import LiftedModel
 from flowbias.problem import InputError
+from flowbias.theory.conditions import OutsideHypothesis
 from flowbias.theory.reduced_net import LinearStart, ReducedNet, reduced_weights
 
 # Local error per step: close to the least that double precision resolves.
@@ -32,10 +33,13 @@ RTOL = 1e-12
 # Local errors of some hundred to thousand steps add up along the set of solutions.
 FACTORS_TOLERANCE = 1e-8
 FACTORS_ORIGIN = "factors followed at rtol 1e-12: up to a thousand local errors, magnified by 10"
-# A residual below this fraction of the first is no longer resolved to FACTORS_TOLERANCE.
-RESOLVED = 1e-4
-DECAY_ORIGIN = FACTORS_ORIGIN + "; residuals below 1e-4 of the first are not used"
-DECAY_TOLERANCE = FACTORS_TOLERANCE / RESOLVED
+# What the local errors of some hundred steps leave of an error's logarithm, where it has fallen to
+# the size of the data or of the start; below this share of that size it is not used.
+NOISE, RESOLVED = 1e2 * RTOL, 1e-5
+RATE_ORIGIN = (
+    "factors followed at rtol 1e-12: a hundred local errors in the logarithm of what is left of "
+    "the error, which is not used below 1e-5 of its size, over the time"
+)
 # A flow counts as ended where the residual is below this fraction of the one at the start, or of
 # what the local error of the factors makes of it.
 ENDED = 1e-11
@@ -126,10 +130,34 @@ def lifted_pull(R: FloatArray, Z: FloatArray) -> FloatArray:
     return np.vstack([R @ Z[rows:], R.T @ Z[:rows]])
 
 
-def slowest_decay(t: FloatArray, error: FloatArray, rate: float) -> float:
-    """max error(t)/error(0) e^(rate t) while resolved: at most 1 where the rate is a bound."""
-    seen = error > RESOLVED * error[0]
-    return float((error[seen] / error[0] * np.exp(rate * t[seen])).max())
+class MeasuredRate(NamedTuple):
+    """The least mean rate -ln(error(t)/error(t0))/(t - t0) over later times, and its accuracy."""
+
+    value: float
+    atol: float
+
+    def silence(self, promised: float) -> str:
+        """Why a promised rate says nothing: there is none, or the times are too short to see it."""
+        if not promised > 0.0:
+            return f"the rate promised here is {promised:.3g}: the error need not fall"
+        if promised <= self.atol:
+            return f"the times given resolve rates of {self.atol:.2g}, not {promised:.2g}"
+        return ""
+
+
+def measured_rate(t: FloatArray, error: FloatArray, size: float) -> MeasuredRate:
+    """Of an error at the times t, the first of them t0, that is known relative to `size`."""
+    later = np.flatnonzero((t > t[0]) & (error > RESOLVED * size))
+    if not (later.size and error[0] > RESOLVED * size):
+        raise OutsideHypothesis(
+            f"t: must hold a time after t0 = {t[0]:g} at which the error is above {RESOLVED:g} of "
+            f"its size, got none: it is {error[0] / size:.2g} of it at t0. Pass earlier times."
+        )
+    spans = t[later] - t[0]
+    rates = np.log(error[0] / error[later]) / spans
+    noise = NOISE * size * (1.0 / error[0] + 1.0 / error[later]) / spans
+    worst = int(np.argmin(rates + noise))
+    return MeasuredRate(float(rates[worst]), float(noise[worst]))
 
 
 class _Flow(NamedTuple):
@@ -200,7 +228,7 @@ class _Flow(NamedTuple):
         if not (solved.success and reached):
             # A first step that fails leaves no state at all.
             t_end, end = (solved.t[-1], solved.y[:, -1]) if np.size(solved.t) else (0.0, y0)
-            raise InputError(
+            raise OutsideHypothesis(
                 f"model: must start where the flow reaches zero error, got ||r|| = "
                 f"{self.error(end):.3g} at t = {t_end:.3g} ({solved.message}). "
                 "The start is at or near a saddle; enlarge it or widen the model."

@@ -24,10 +24,10 @@ from flowbias._typing import FloatArray
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import InputError, Regression
+from flowbias.problem import Regression
 from flowbias.theory.arguments import Matrix, Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import same_size
+from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, same_size
 from flowbias.theory.initialization_shape import AZULAY
 from flowbias.theory.neuron_geometry import DIFFERENCE_ORIGIN, DIFFERENCE_TOLERANCE, STEP
 from flowbias.theory.regime_scales import SOLVER_TOLERANCE
@@ -47,6 +47,18 @@ def kernel_matrix(model: Neuron) -> FloatArray:
     s = model.shape
     u = model.w / np.linalg.norm(model.w)
     return np.asarray(np.eye(u.size) - (1.0 - s) ** 2 / (2.0 * (1.0 + s * s)) * np.outer(u, u))
+
+
+def _along_w(model: Neuron) -> float:
+    """(1+s)^2/(2 (1+s^2)): what B does along w, without the cancellation of s near -1."""
+    s, complement = model.shape, 2.0 * abs(model.a) / (abs(model.a) + np.linalg.norm(model.w))
+    return float(complement**2 / (2.0 * (1.0 + s * s)))
+
+
+def _inverse_kernel(model: Neuron, X: FloatArray) -> FloatArray:
+    """X B^{-1}: B is 1 across w, so that only its part along w is inverted."""
+    u = model.w / np.linalg.norm(model.w)
+    return np.asarray(X + (1.0 / _along_w(model) - 1.0) * np.outer(X @ u, u))
 
 
 @checked
@@ -114,6 +126,14 @@ def third_derivative_bound(potential: NeuronPotential, x: float, radius: float) 
     return 8.0 * (x + radius) / float(a**5)
 
 
+def _within_its_length(moved: float, alpha: float, what: str) -> None:
+    if not moved < alpha:
+        raise OutsideHypothesis(
+            f"{what}: must stay within ||v(0)|| = {alpha:.6g} of the start, got {moved:.6g}. The "
+            "third derivative of q is not bounded beyond it: raise the scale of the start."
+        )
+
+
 @checked
 def taylor_remainder(model: Neuron, v: Vector) -> Claim:
     """|D_q(v, v(0)) - 1/2 e^T Hess q(v(0)) e| <= ||e||^3/6 times the third derivative's bound.
@@ -128,11 +148,13 @@ def taylor_remainder(model: Neuron, v: Vector) -> Claim:
     same_size("v", point.size, start.size, "entries, one per inner weight of the model")
     e, alpha = point - start, float(np.linalg.norm(start))
     distance = float(np.linalg.norm(e))
+    _within_its_length(distance, alpha, "v")
     factor = 1.5 / abs(model.a)
     quadratic = 0.5 * factor * float(e @ kernel_matrix(model) @ e)
     potential = model.potential
     value = potential.bregman(point, start)
-    size = abs(potential.value(point)) + abs(potential.value(start))
+    size = potential.value(point) + potential.value(start)
+    size += float(np.linalg.norm(potential.grad(start))) * distance
     bound = third_derivative_bound(potential, alpha, distance) * distance**3 / 6.0
     return Claim(
         "quadratic form around the start",
@@ -141,7 +163,7 @@ def taylor_remainder(model: Neuron, v: Vector) -> Claim:
         kind=Kind.UPPER,
         reference=Reference(AZULAY, "appendix F.2", "(26)"),
         statement="q is its quadratic form up to the third order",
-        tolerance_origin="rounding of the two values of q",
+        tolerance_origin="rounding of the two values of q and of the slope between them",
         atol=1e-14 * size,
     )
 
@@ -164,7 +186,7 @@ def shape_to_one(model: Neuron, X: Any, y: Any) -> Claim:
     resting = model.w - moving
     D = model.a**2 - float(moving @ moving)
     if not D > 0.0:
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have |a| > ||P w||, got a^2 - ||P w||^2 = {D:.6g}. "
             "The statement is about shapes near 1: use a larger shape."
         )
@@ -179,13 +201,14 @@ def shape_to_one(model: Neuron, X: Any, y: Any) -> Claim:
         reference=Reference(AZULAY, "section 7.2 and appendix F.2.2"),
         statement="an outer weight that dominates does not move: l2 distance to the start",
         tolerance_origin="a limit certified to 1e-10",
-        atol=SOLVER_TOLERANCE * float(np.linalg.norm(end)),
+        atol=SOLVER_TOLERANCE * float(np.linalg.norm(end) + np.linalg.norm(nearest)),
+        silence=only_one_fit(problem.X),
     )
 
 
 def kernel_solution(model: Neuron, problem: Regression) -> FloatArray:
     """argmin (v - v(0))^T B (v - v(0)) with X v = y: the tangent kernel's interpolant."""
-    moves = np.linalg.solve(kernel_matrix(model), problem.X.T)
+    moves = _inverse_kernel(model, problem.X).T
     misfit = problem.y - problem.X @ model.initial
     return np.asarray(
         model.initial + moves @ np.linalg.lstsq(problem.X @ moves, misfit, rcond=None)[0]
@@ -210,6 +233,7 @@ def large_scale_is_kernel(model: Neuron, X: Any, y: Any) -> Claim:
     end = neuron_limit(model, problem, None, 1e-10).checked(True).w
     alpha = float(np.linalg.norm(model.initial))
     moved = float(np.linalg.norm(end - model.initial))
+    _within_its_length(moved, alpha, "limit")
     bound = third_derivative_bound(model.potential, alpha, moved)
     least = model.potential.curvatures(alpha)[0]
     return Claim(
@@ -221,6 +245,7 @@ def large_scale_is_kernel(model: Neuron, X: Any, y: Any) -> Claim:
         statement="a start that the data moves by little has the tangent kernel's limit",
         tolerance_origin="a limit certified to 1e-10, and a solve",
         atol=SOLVER_TOLERANCE * alpha,
+        silence=only_one_fit(problem.X),
     )
 
 
@@ -238,7 +263,7 @@ def neuron_tangent_kernel(model: Neuron, X: Matrix) -> Claim:
     weights = model.initial_parameters()
     jacobian = np.stack([np.concatenate(model.parameter_gradient(weights, row)) for row in data])
     measured = jacobian @ jacobian.T
-    predicted = model.a**2 * data @ np.linalg.solve(kernel_matrix(model), data.T)
+    predicted = model.a**2 * _inverse_kernel(model, data) @ data.T
     return Claim(
         "tangent kernel of one neuron",
         measured=float(np.linalg.norm(measured - predicted) / np.linalg.norm(predicted)),
@@ -246,14 +271,14 @@ def neuron_tangent_kernel(model: Neuron, X: Matrix) -> Claim:
         kind=Kind.EQUAL,
         reference=Reference(AZULAY, "section 7.2"),
         statement="the matrix B is the inverse of the tangent kernel's, up to a^2",
-        tolerance_origin="a solve with a matrix of condition 2 at most, and its start's rounding",
+        tolerance_origin="rounding of products; B is inverted in closed form",
         atol=1e-12,
     )
 
 
 def _unbalanced_towards_a(model: Neuron) -> None:
     if model.delta < 0.0:
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have delta >= 0 (shape >= 0), got {model.delta:.6g}. The bound on the "
             "third derivative of q is proved there."
         )

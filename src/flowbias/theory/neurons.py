@@ -16,10 +16,10 @@ from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
-from flowbias.problem import InputError, Regression
+from flowbias.problem import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import same_size
+from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, same_size
 from flowbias.theory.initialization_shape import AZULAY
 from flowbias.theory.regime_scales import SOLVER_TOLERANCE
 
@@ -48,7 +48,12 @@ def _weights(trajectory: Trajectory) -> tuple[FloatArray, FloatArray]:
 
 
 def _meets(
-    name: str, end: FloatArray, limit: FloatArray, reference: Reference, statement: str
+    name: str,
+    problem: Regression,
+    end: FloatArray,
+    limit: FloatArray,
+    reference: Reference,
+    statement: str,
 ) -> Claim:
     size = float(np.linalg.norm(limit)) or 1.0
     return Claim(
@@ -60,6 +65,7 @@ def _meets(
         statement=statement,
         tolerance_origin=FLOW_ORIGIN,
         atol=FLOW_TOLERANCE,
+        silence=only_one_fit(problem.X),
     )
 
 
@@ -73,13 +79,14 @@ def neuron_bias(model: Neuron, X: Any, y: Any) -> Claim:
     True
     """
     if model.delta < 0.0:
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have delta >= 0, got {model.delta:.6g}. Below 0 the outer weight may "
             "change its sign: see sign_changes_once."
         )
     problem = Regression(X, y)
     return _meets(
         "one neuron minimizes q",
+        problem,
         followed(model, problem).w[-1],
         neuron_limit(model, problem, None, 1e-10).checked(True).w,
         Reference(AZULAY, "Theorem 2"),
@@ -107,6 +114,7 @@ def neuron_closed_form(model: Neuron, X: Any, y: Any) -> Claim:
     predicted = shortest + np.sign(outer[0]) * size * (model.w - moving)
     return _meets(
         "closed form of one neuron",
+        problem,
         trajectory.w[-1],
         predicted,
         ours("The limit in closed form"),
@@ -171,13 +179,14 @@ def balanced_neurons_bias(model: NeuronSum, X: Any, y: Any) -> Claim:
     True
     """
     if not model.is_strictly_balanced:
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must be strictly balanced, a a^T = W W^T, got {model!r}. "
             "Start from W = np.outer(a, e) with a unit vector e."
         )
     problem = Regression(X, y)
     return _meets(
         "balanced neurons minimize the 3/2-power",
+        problem,
         followed(model, problem).w[-1],
         neuron_sum_limit(model, problem, None, 1e-10).checked(True).w,
         Reference(AZULAY, "Proposition 1"),
@@ -223,11 +232,51 @@ def resting_part(model: NeuronSum, X: Any, y: Any) -> Claim:
     resting = model.W - (model.W @ problem.X.T) @ inverse.T
     return _meets(
         "what the data does not move",
+        problem,
         trajectory.w[-1],
         inverse @ problem.y + a @ resting,
         ours("Many neurons"),
         "the null-space part of a sum of neurons follows from the outer weights",
     )
+
+
+@checked
+def tangent_kernel_moves(model: Neuron, X: Any, y: Any) -> Claim:
+    """||K(inf) - K(0)|| >= (1 - (a^2 + ||w||^2)/a(inf)^2) ||K(inf)||, a and w at the start.
+
+    K = X (a^2 I + w w^T) X^T is at most (a^2 + ||w||^2) X X^T at the start and at least
+    a(inf)^2 X X^T at the end, a(inf)^2 = D/2 + sqrt(D^2/4 + ||m||^2): from a vanishing start the
+    kernel is all new, though the limit is that of a kernel. [azulay2021, section 6], with a bound.
+
+    >>> model = fb.Neuron(a=1e-2, w=[1e-3, 2e-3])
+    >>> fb.theory.tangent_kernel_moves(model, [[1.0, 2.0]], [1.0]).holds
+    True
+    """
+    problem = Regression(X, y)
+    trajectory = followed(model, problem)
+    weights = [trajectory.parameters(float(t)) for t in trajectory.t[[0, -1]]]
+    first, last = (_tangent_kernel(model, problem, at) for at in weights)
+    inverse = np.linalg.pinv(problem.X)
+    shortest, moving = inverse @ problem.y, inverse @ (problem.X @ model.w)
+    half = 0.5 * (model.a**2 - float(moving @ moving))
+    outer = half + float(np.hypot(half, np.linalg.norm(shortest)))
+    predicted = 1.0 - (model.a**2 + float(model.w @ model.w)) / outer
+    return Claim(
+        "the tangent kernel moves",
+        measured=float(np.linalg.norm(last - first) / np.linalg.norm(last)),
+        predicted=predicted,
+        kind=Kind.LOWER,
+        reference=Reference(AZULAY, "section 6"),
+        statement="from a small start the tangent kernel of the end is not that of the start",
+        tolerance_origin=FLOW_ORIGIN,
+        atol=FLOW_TOLERANCE,
+        silence="" if predicted > 0.0 else "the start is as large as the end: it may stay",
+    )
+
+
+def _tangent_kernel(model: Neuron, problem: Regression, weights: Any) -> FloatArray:
+    rows = [np.concatenate(model.parameter_gradient(weights, row)) for row in problem.X]
+    return np.asarray(np.stack(rows) @ np.stack(rows).T)
 
 
 @checked
@@ -257,5 +306,6 @@ def vanishing_start(model: NeuronSum, X: Any, y: Any) -> Claim:
         reference=Reference(AZULAY, "Theorem 3"),
         statement="what is left of the start is bounded by its inner weights",
         tolerance_origin="limits known to 1e-10",
-        atol=SOLVER_TOLERANCE * (1.0 + float(np.linalg.norm(shortest))),
+        atol=SOLVER_TOLERANCE * float(np.linalg.norm(shortest) + np.linalg.norm(end)),
+        silence=only_one_fit(problem.X),
     )

@@ -24,17 +24,16 @@ import numpy as np
 from flowbias._typing import FloatArray
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
-from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
-from flowbias.theory.claim import Claim, Kind, Reference
+from flowbias.theory.claim import Claim, Kind, Reference, Statement
+from flowbias.theory.conditions import OutsideHypothesis
+from flowbias.theory.factorization_kernel_regime import decay_claim
 from flowbias.theory.measured_factors import (
-    DECAY_ORIGIN,
-    DECAY_TOLERANCE,
     FACTORS_ORIGIN,
     FACTORS_TOLERANCE,
+    RATE_ORIGIN,
     MeasuredFactors,
     measured_or_followed,
-    slowest_decay,
 )
 
 REFERENCE = Reference("flowbias", "docs/theory/matrix_factorization.md", "5 Length of the path")
@@ -58,7 +57,8 @@ class Reach:
     @checked
     def of(cls, model: LiftedModel, problem: MatrixProblem) -> Reach:
         """Measured at the start of the model."""
-        rows = problem.matrices.reshape(len(problem.target), -1)
+        seen = model.lifted_problem(problem)
+        rows = seen.matrices.reshape(len(seen.target), -1)
         values = np.linalg.svd(rows, compute_uv=False)
         full = len(values) == len(rows)
         d1 = model.shape[0]
@@ -83,7 +83,7 @@ class Reach:
     def required(self) -> Reach:
         """Itself, if 2 e < sqrt(lambda) S^2."""
         if not self.remaining > 0.0:
-            raise InputError(
+            raise OutsideHypothesis(
                 f"model: must have 2 ||y(0) - y*|| < sqrt(lambda) S^2, got {2 * self.error:.3g} "
                 f"and {np.sqrt(self.smallest) * self.strength:.3g}. Beyond it the flow may end at "
                 "a saddle: enlarge the scale or the width of the start, or drop dependent "
@@ -121,7 +121,7 @@ def path_length(
     reach = Reach.of(model, problem).required()
     measured = measured_or_followed(measured, model, problem, loss)
     steps = np.linalg.norm(np.diff(measured.Z, axis=0), axis=(1, 2))
-    rate = measured.loss_constant * reach.smallest * reach.remaining
+    rate = model.rate * measured.loss_constant * reach.smallest * reach.remaining
     return (
         Claim(
             "length of the path",
@@ -133,14 +133,15 @@ def path_length(
             tolerance_origin=FACTORS_ORIGIN,
             rtol=FACTORS_TOLERANCE,
         ),
-        Claim(
+        decay_claim(
+            Statement(
+                REFERENCE,
+                "the residual decays at the rate that is left at the end of the longest path",
+                RATE_ORIGIN,
+            ),
             "residual decays",
-            measured=slowest_decay(measured.t, measured.error, rate),
-            predicted=1.0,
-            kind=Kind.UPPER,
-            reference=REFERENCE,
-            statement="the residual decays at the rate that is left at the end of the longest path",
-            tolerance_origin=DECAY_ORIGIN,
-            atol=DECAY_TOLERANCE,
+            measured.t,
+            measured.error,
+            rate,
         ),
     )

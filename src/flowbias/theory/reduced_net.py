@@ -21,6 +21,7 @@ from flowbias._typing import FloatArray
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.imbalance import Imbalance
 from flowbias.problem import InputError
+from flowbias.theory.conditions import OutsideHypothesis
 
 
 @runtime_checkable
@@ -90,7 +91,7 @@ class ReducedNet:
         scaled = self.root[:, None] * self.error
         size = float(np.sum(self.error**2))
         if not size > 0.0:
-            raise InputError(
+            raise OutsideHypothesis(
                 "Y: must differ from X U V^T on the range of X, got a start of zero error. "
                 "Its loss cannot fall; pass other outputs."
             )

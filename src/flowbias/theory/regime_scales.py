@@ -17,7 +17,7 @@ from flowbias.models import DiagonalNet
 from flowbias.problem import InputError, Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
-from flowbias.theory.conditions import at_least, at_most, positive
+from flowbias.theory.conditions import OutsideHypothesis, at_least, at_most, only_one_fit, positive
 
 # Limits are certified to a relative 1e-10; norms inherit that.
 SOLVER_TOLERANCE = 1e-9
@@ -25,6 +25,8 @@ _SOLVER_ORIGIN = "both norms come from limits certified to 1e-10"
 _EPS_FIX = "Pass the allowed relative excess, for instance eps=0.1."
 _NORM_FIX = "Pass the norm of a solution of X w = y with y not zero."
 _D_FIX = "Pass the number of features; only its size counts."
+_RICH = "from a scale this small the limit has nearly the least l1 norm"
+_KERNEL = "from a scale this large the limit has nearly the least l2 norm"
 _PRINTED = Reference("woodworth2020", "Theorem 2")
 _SHARPER = beyond_the_papers("8 Scales that guarantee a regime")
 
@@ -98,7 +100,7 @@ def sharp_rich_log_scale(eps: float, l1_norm: float, d: float, depth: float = 2)
         log_gain = exponent * np.log(2.0 * eps / depth) - (exponent - 1.0) * np.log1p(eps)
         return float((np.log(b / d) + log_gain) / depth)
     if not 1.0 + eps <= np.e * d:
-        raise InputError(
+        raise OutsideHypothesis(
             f"eps: must be <= e d - 1 = {np.e * d - 1.0:g}, got {eps!r}. Lower eps: what holds "
             "for a smaller excess holds for a larger one."
         )
@@ -149,8 +151,10 @@ def rich_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None) -
     True
     """
     problem, least, d = _with_least_l1(X, y)
+    _in_range_of_theorem_2(eps, d)
     used = at_most(log_scale, rich_log_scale(eps, least, d))
-    return _rich_claim("rich guarantee", _limit(problem, 2, used), least, eps, _PRINTED)
+    ratio = float(np.abs(_limit(problem, 2, used)).sum()) / least
+    return _norm_claim("rich guarantee", ratio, eps, _PRINTED, _RICH, problem)
 
 
 @checked
@@ -164,8 +168,8 @@ def sharp_rich_guarantee(
     """
     problem, least, d = _with_least_l1(X, y)
     used = at_most(log_scale, sharp_rich_log_scale(eps, least, d, depth))
-    w = _limit(problem, depth, used)
-    return _rich_claim("rich guarantee, sharper", w, least, eps, _SHARPER)
+    ratio = float(np.abs(_limit(problem, depth, used)).sum()) / least
+    return _norm_claim("rich guarantee, sharper", ratio, eps, _SHARPER, _RICH, problem)
 
 
 @checked
@@ -178,8 +182,10 @@ def kernel_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None)
     True
     """
     problem, least = _with_least_l2(X, y)
+    _in_range_of_theorem_2(eps, problem.X.shape[1])
     used = at_least(log_scale, kernel_log_scale(eps, least))
-    return _kernel_claim("kernel guarantee", _limit(problem, 2, used), least, eps, _PRINTED)
+    ratio = float(np.linalg.norm(_limit(problem, 2, used)) / least) ** 2
+    return _norm_claim("kernel guarantee", ratio, eps, _PRINTED, _KERNEL, problem)
 
 
 @checked
@@ -193,8 +199,8 @@ def sharp_kernel_guarantee(
     """
     problem, least = _with_least_l2(X, y)
     used = at_least(log_scale, sharp_kernel_log_scale(eps, least, depth))
-    w = _limit(problem, depth, used)
-    return _kernel_claim("kernel guarantee, sharper", w, least, eps, _SHARPER)
+    ratio = float(np.linalg.norm(_limit(problem, depth, used)) / least) ** 2
+    return _norm_claim("kernel guarantee, sharper", ratio, eps, _SHARPER, _KERNEL, problem)
 
 
 @checked
@@ -239,19 +245,22 @@ def _limit(problem: Regression, depth: float, log_scale: float) -> FloatArray:
     return limit(DiagonalNet(depth=depth, log_scale=log_scale), problem).w
 
 
-def _rich_claim(name: str, w: FloatArray, least: float, eps: float, reference: Reference) -> Claim:
-    statement = "from a scale this small the limit has nearly the least l1 norm"
-    return _norm_claim(name, float(np.abs(w).sum()) / least, eps, reference, statement)
+def _in_range_of_theorem_2(eps: float, d: int) -> None:
+    if not eps < d:
+        raise OutsideHypothesis(
+            f"eps: must be < d = {d} for Theorem 2, got {eps!r}. Lower eps: what holds for a "
+            "smaller excess holds for a larger one."
+        )
 
 
-def _kernel_claim(
-    name: str, w: FloatArray, least: float, eps: float, reference: Reference
+def _norm_claim(
+    name: str,
+    ratio: float,
+    eps: float,
+    reference: Reference,
+    statement: str,
+    problem: Regression,
 ) -> Claim:
-    statement = "from a scale this large the limit has nearly the least l2 norm"
-    return _norm_claim(name, float(w @ w) / least**2, eps, reference, statement)
-
-
-def _norm_claim(name: str, ratio: float, eps: float, reference: Reference, statement: str) -> Claim:
     return Claim(
         name,
         measured=ratio,
@@ -261,6 +270,7 @@ def _norm_claim(name: str, ratio: float, eps: float, reference: Reference, state
         statement=statement,
         tolerance_origin=_SOLVER_ORIGIN,
         rtol=SOLVER_TOLERANCE,
+        silence=only_one_fit(problem.X),
     )
 
 

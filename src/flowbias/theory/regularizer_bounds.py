@@ -9,10 +9,9 @@ import numpy as np
 
 from flowbias._typing import ArrayLike
 from flowbias.potentials import DepthPotential, Hypentropy, Potential
-from flowbias.problem import InputError
 from flowbias.theory.arguments import Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, between, beyond_the_papers
-from flowbias.theory.conditions import at_least, at_most, positive
+from flowbias.theory.conditions import OutsideHypothesis, at_least, at_most, positive
 
 WOODWORTH = "woodworth2020"
 # The potentials keep 15 digits; a prediction adds a handful of roundings of its largest term.
@@ -167,7 +166,9 @@ def mismatch_log_scale(eps: float, d: float) -> float:
     positive("eps", eps, _EPS_FIX)
     least = max(np.e, 12.0 ** (4.0 * eps))
     if not d >= least:
-        raise InputError(f"d: must be >= max(e, 12^(4 eps)) = {least:g}, got {d!r}. Lower eps.")
+        raise OutsideHypothesis(
+            f"d: must be >= max(e, 12^(4 eps)) = {least:g}, got {d!r}. Lower eps."
+        )
     return float(-(0.25 + 0.125 / eps) * np.log(d))
 
 

@@ -20,14 +20,14 @@ import numpy as np
 from flowbias._html import facts
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
-from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import positive
+from flowbias.theory.conditions import OutsideHypothesis, positive
 from flowbias.theory.factorization_kernel_regime import (
     WOODWORTH,
     KernelRegime,
     movement_claim,
+    own_gram,
     tangent_claim,
 )
 from flowbias.theory.linearized_factorization import LinearizedFactorization
@@ -51,9 +51,10 @@ def wide_gram(model: LiftedModel, scale: float) -> Claim:
     True
     """
     alpha = positive("scale", scale, _SCALE_FIX)
-    rows = len(model.gram)
+    gram = own_gram(model)
+    rows = len(gram)
     _require_width(model, rows)
-    away = np.linalg.eigvalsh(model.gram) - alpha**2 * model.width
+    away = np.linalg.eigvalsh(gram) - alpha**2 * model.width
     return Claim(
         "Gram matrix of a wide start",
         measured=float(np.abs(away).max()),
@@ -146,7 +147,7 @@ def wide_regime(model: LiftedModel, problem: MatrixProblem, scale: float) -> Wid
     regime = WideRegime(
         scale=alpha,
         width=model.width,
-        rows=len(model.gram),
+        rows=len(own_gram(model)),
         smallest=positive(
             "problem", measured.smallest, "lambda is 0: drop measurements that depend on others."
         ),
@@ -154,7 +155,7 @@ def wide_regime(model: LiftedModel, problem: MatrixProblem, scale: float) -> Wid
         target=float(np.linalg.norm(problem.target)),
     )
     if not model.width >= regime.least_width:
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have width >= {regime.least_width:.4g} for Corollary 10, got "
             f"{model.width}. Widen it (the cost stays the same), or use kernel_regime, which "
             "measures the start instead of bounding it."
@@ -186,14 +187,14 @@ def wide_kernel_regime(
     tangent = LinearizedFactorization(model, problem, loss)
     place = Reference(WOODWORTH, "Corollary 10")
     return (
-        movement_claim(measured, regime.movement_bound, place),
+        movement_claim(measured, tangent, regime.movement_bound, place),
         tangent_claim(measured, tangent, regime.tangent_bound, place),
     )
 
 
 def _require_width(model: LiftedModel, rows: int) -> None:
     if model.width < rows:
-        raise InputError(
+        raise OutsideHypothesis(
             f"model: must have width >= {rows}, the rows of [U; V], got {model.width}. "
             "Below it the Gram matrix is singular and far from any multiple of the identity."
         )
