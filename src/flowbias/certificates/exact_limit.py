@@ -33,7 +33,7 @@ from flowbias._balls import (
 )
 from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.cone import reach
-from flowbias.certificates.rank import independent_rows, rows_to_fit
+from flowbias.certificates.rank import is_cut_by_rounding, rows_to_fit
 from flowbias.potentials import Potential
 from flowbias.potentials.dual_map import Balls, DualMap
 
@@ -93,11 +93,13 @@ def exact_limit(
     shift: FloatArray | float,
     dual: FloatArray,
     size: FloatArray,
+    given: tuple[FloatArray, FloatArray] | None = None,
 ) -> ExactLimit | None:
     """The limit on (X, y), from a dual that may be near it; None where it is not found or proved.
 
     `size` holds roughly the weights to be expected: from them follows how many digits it takes.
-    Where they do not even fit half of y, those of least norm do.
+    Where they do not even fit half of y, those of least norm do. Where X and y are what rounding
+    has left of data less their means, these are `given`: a tie that rounding breaks is none here.
     """
     d = X.shape[1]
     dual, size = (np.where(np.isfinite(given), given, 0.0) for given in (dual, size))
@@ -108,7 +110,7 @@ def exact_limit(
         if dual_map is None:
             return None
         extra = dual_map.bits_lost(as_balls(size, d))
-    question = _Question.of(X, y, potential, shift)
+    question = _Question.of(X, y, potential, shift, given)
     if not question.rows:
         return question.at_rest()
     work = LARGEST_WORK
@@ -142,6 +144,14 @@ class _Question:
     rows: list[int]
     #: P y where coordinates keep one sign; None where it is that of the subspace
     fit: list[fmpq] | None
+    #: of which X and y are the rounded difference to their means; None: they are what is meant
+    given: tuple[FloatArray, FloatArray] | None
+
+    def data(self) -> tuple[arb_mat, arb_mat]:
+        """X on the coordinates in use, and y, as they are meant."""
+        X, y = (self.X, self.y) if self.given is None else self.given
+        data = as_matrix(X[:, self.used]), as_matrix(y[:, None])
+        return data if self.given is None else (_less_means(data[0]), _less_means(data[1]))
 
     @property
     def products(self) -> int:
@@ -150,7 +160,12 @@ class _Question:
 
     @classmethod
     def of(
-        cls, X: FloatArray, y: FloatArray, potential: Potential, shift: FloatArray | float
+        cls,
+        X: FloatArray,
+        y: FloatArray,
+        potential: Potential,
+        shift: FloatArray | float,
+        given: tuple[FloatArray, FloatArray] | None = None,
     ) -> _Question:
         upward, downward = potential.open_sides(X.shape[1], 1.0)
         used, fit = upward | downward, None
@@ -161,7 +176,7 @@ class _Question:
                 fit, used = reached.fit, used.copy()
                 used[used] = reached.used
                 rows = _rows_to_fit(X[:, used])
-        return cls(X, y, potential, np.broadcast_to(shift, X.shape[1:]), used, rows, fit)
+        return cls(X, y, potential, np.broadcast_to(shift, X.shape[1:]), used, rows, fit, given)
 
     def at_rest(self) -> ExactLimit:
         """Nothing that the data see can move, or all of that vanishes: the rest stays."""
@@ -182,7 +197,7 @@ class _Newton:
     """Newton's method in balls of one precision."""
 
     def __init__(self, question: _Question, bits: int, max_steps: int) -> None:
-        X, y, d = question.X, question.y, question.X.shape[1]
+        d = question.X.shape[1]
         dual_map = question.potential.dual_map(d)
         if dual_map is None:
             raise TypeError(f"potential: must have a dual map in balls, got {question.potential!r}")
@@ -195,27 +210,26 @@ class _Newton:
         start = as_balls(question.shift, d)
         self.start = [self.unit * start[i] for i in self.moving]
         self.least_size = NEAR**3 * largest(abs(at) for at in self.map.predictor(self.start)[0])
-        X = X[:, self.moving]
         self.kept = question.rows
-        self.rows = as_matrix(X[self.kept])
+        whole, outputs = question.data()
+        entries = whole.tolist()
+        self.rows = arb_mat([entries[row] for row in self.kept])
         self.columns = self.rows.transpose()
         self.gram = self.rows * self.columns
-        self.relations = self.gram.solve(self.rows * as_matrix(X).transpose()).transpose()
-        self.neglected = self._neglected(X)
-        outputs = column(as_balls(y, len(y)))
+        self.relations = self.gram.solve(self.rows * whole.transpose()).transpose()
+        self.neglected = self._neglected(whole)
         wanted = outputs if question.fit is None else column(arb(part) for part in question.fit)
         self.target, self.distance = wanted, 0.0
-        if len(self.kept) < len(y) or question.fit is not None:
+        if len(self.kept) < len(entries) or question.fit is not None:
             self.target = _fitted(self.relations, wanted)
             outside = length((outputs - self.relations * self.target).entries())
-            self.distance = above(outside / length(outputs.entries())) if y.any() else 0.0
+            self.distance = above(outside / length(outputs.entries())) if question.y.any() else 0.0
 
-    def _neglected(self, X: FloatArray) -> arb:
+    def _neglected(self, whole: arb_mat) -> arb:
         """What rounding alone tells apart, relative to the rows: other rows would see as much."""
-        exact = len(independent_rows(X)) if len(self.kept) < min(X.shape) else len(self.kept)
-        if len(self.kept) == exact:
+        X = self.question.X[:, self.question.used]
+        if not is_cut_by_rounding(X, len(self.kept)):
             return arb(0)
-        whole = as_matrix(X)
         rest = (whole - self.relations * self.rows).tolist()
         pairs = [
             (length(part), length(row)) for part, row in zip(rest, whole.tolist(), strict=True)
@@ -459,6 +473,13 @@ def spread_of_costs(X: FloatArray, potential: Potential) -> float:
             return np.inf
         off = largest(abs(part) for part in (matrix.transpose() * nu - wanted).entries())
         return above(off / largest(costs))
+
+
+def _less_means(matrix: arb_mat) -> arb_mat:
+    """Columns that add up to zero."""
+    n = matrix.nrows()
+    ones = arb_mat(1, n, [arb(1)] * n)
+    return matrix - ones.transpose() * (ones * matrix / n)
 
 
 def _sizes(matrix: arb_mat, vector: arb_mat) -> list[arb]:

@@ -121,7 +121,7 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
 
     def _solver(self, frame: Frame) -> Solve:
         model = frame.model(self._network())
-        return lambda X, y: limit(model, X, y, tol=self.tol)
+        return lambda X, y: limit(model, X, y, tol=self.tol, throw=False)
 
     def _network(self) -> Any:
         return network(self.depth, self.scale, self.log_scale, self.shape)
@@ -140,7 +140,7 @@ class MinNormRegressor(LimitInference, DirectInterpolator):
         self.tol = tol
 
     def _solver(self, frame: Frame) -> Solve:
-        return lambda X, y: min_norm(X, y, tol=self.tol)
+        return lambda X, y: min_norm(X, y, tol=self.tol, throw=False)
 
     def _network(self) -> Any:
         return L2()
@@ -167,4 +167,4 @@ class RichRegressor(DirectInterpolator):
     def _solver(self, frame: Frame) -> Solve:
         refuse_large(frame.samples.X, type(self).__name__)
         model = network(self.depth)
-        return lambda X, y: rich_limit(model, X, y, tol=self.tol)
+        return lambda X, y: rich_limit(model, X, y, tol=self.tol, throw=False)
