@@ -78,7 +78,10 @@ class DualNewton:
             elif only_if_easy:
                 break
             else:
-                self.move_to(self.dual + self._searched(step, rise) * step)
+                reach = self._searched(step, rise)
+                if reach <= SHORTEST:
+                    break  # nothing along the step is any better, and the next one is the same
+                self.move_to(self.dual + reach * step)
             is_rounding = residual < 1e3 * tol or growth < NEARLY_LINEAR
             if not self.residual < residual and (only_if_easy or is_rounding):
                 # Rounding reached, or too far off for Newton's method.
