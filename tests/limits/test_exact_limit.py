@@ -8,7 +8,8 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias._balls import precision
-from flowbias.certificates.exact_limit import _Newton, _Question, exact_limit
+from flowbias.certificates.exact_limit import _Newton, exact_limit
+from flowbias.certificates.exact_problem import ExactProblem
 from tests.exact import distance
 from tests.exact import exact_limit as many_digits
 
@@ -51,7 +52,7 @@ def test_a_proof_that_is_tampered_with_fails():
     model = fb.DiagonalNet(3, 0.1)
     X, y = TIED[:2], np.array([1.0, -1.0])
     with precision(200):
-        newton = _Newton(_Question.of(X, y, model.potential, model.shift), 200, 100)
+        newton = _Newton(ExactProblem.of(X, y, model.potential, model.shift), 200, 100)
         nu = newton._converged(newton._zero(), 100)
         assert newton._proved(nu) is not None
         for off in (1e-10, 1e-5):

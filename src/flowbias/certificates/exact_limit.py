@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.linalg
-from flint import arb, arb_mat, fmpq
+from flint import arb, arb_mat
 
 from flowbias import _extended as extended
 from flowbias._balls import (
@@ -32,7 +32,7 @@ from flowbias._balls import (
     to_doubles,
 )
 from flowbias._typing import FloatArray, Mask
-from flowbias.certificates.cone import reach
+from flowbias.certificates.exact_problem import ExactProblem
 from flowbias.certificates.rank import is_cut_by_rounding, rows_to_fit
 from flowbias.potentials import Potential
 from flowbias.potentials.dual_map import Balls, DualMap
@@ -47,8 +47,6 @@ STEPS_FROM_NEAR, MAX_STEPS, FEWEST_STEPS = 60, 300, 10
 LARGEST_WORK = 3e8
 # A Newton step of which so much is safe is nearly the last, and needs no line search.
 CLOSE = 0.99
-# Of these one exponential or power takes about so many.
-POWER = 64
 # Doublings of the distance at which a tangent touches.
 MAX_TRIALS = 60
 # Tangents touch no further away than this share of the dual's units.
@@ -102,7 +100,7 @@ def exact_limit(
     has left of data less their means, these are `given`: a tie that rounding breaks is none here.
     """
     d = X.shape[1]
-    dual, size = (np.where(np.isfinite(given), given, 0.0) for given in (dual, size))
+    dual, size = (np.where(np.isfinite(guess), guess, 0.0) for guess in (dual, size))
     if extended.length(X @ size - y) > extended.length(y) / 2:
         size = scipy.linalg.lstsq(X, y)[0]
     with precision(64):
@@ -110,18 +108,18 @@ def exact_limit(
         if dual_map is None:
             return None
         extra = dual_map.bits_lost(as_balls(size, d))
-    question = _Question.of(X, y, potential, shift, given)
-    if not question.rows:
-        return question.at_rest()
+    problem = ExactProblem.of(X, y, potential, shift, given)
+    if not problem.rows:
+        return _at_rest(problem)
     work = LARGEST_WORK
     for attempt in range(ATTEMPTS):
         bits = int((GUARD_BITS + 2.0 * extra) * 2**attempt)
-        steps = int(work / (question.products * (bits / 64.0) ** 2))
+        steps = int(work / (problem.products * (bits / 64.0) ** 2))
         if steps < FEWEST_STEPS:
             return None
         with precision(bits):
             try:
-                newton = _Newton(question, bits, steps)
+                newton = _Newton(problem, bits, steps)
             except ZeroDivisionError:  # X X^T is singular to this many bits
                 continue
             found = newton.limit(dual)
@@ -132,102 +130,51 @@ def exact_limit(
     return None
 
 
-@dataclass(frozen=True)
-class _Question:
-    """The data, the law, and what there is to find: P y on some rows, by coordinates in use."""
-
-    X: FloatArray
-    y: FloatArray
-    potential: Potential
-    shift: FloatArray
-    used: Mask
-    rows: list[int]
-    #: P y where coordinates keep one sign; None where it is that of the subspace
-    fit: list[fmpq] | None
-    #: of which X and y are the rounded difference to their means; None: they are what is meant
-    given: tuple[FloatArray, FloatArray] | None
-
-    def data(self) -> tuple[arb_mat, arb_mat]:
-        """X on the coordinates in use, and y, as they are meant."""
-        X, y = (self.X, self.y) if self.given is None else self.given
-        data = as_matrix(X[:, self.used]), as_matrix(y[:, None])
-        return data if self.given is None else (_less_means(data[0]), _less_means(data[1]))
-
-    @property
-    def products(self) -> int:
-        """Of a Newton step: X W X^T and its factor, and w(z)."""
-        return (len(self.rows) ** 2 + POWER) * int(self.used.sum())
-
-    @classmethod
-    def of(
-        cls,
-        X: FloatArray,
-        y: FloatArray,
-        potential: Potential,
-        shift: FloatArray | float,
-        given: tuple[FloatArray, FloatArray] | None = None,
-    ) -> _Question:
-        upward, downward = potential.open_sides(X.shape[1], 1.0)
-        used, fit = upward | downward, None
-        rows = _rows_to_fit(X[:, used])
-        if (upward != downward).any() and rows:
-            reached = reach(X[:, used], y, upward[used], downward[used], rows)
-            if reached is not None:
-                fit, used = reached.fit, used.copy()
-                used[used] = reached.used
-                rows = _rows_to_fit(X[:, used])
-        return cls(X, y, potential, np.broadcast_to(shift, X.shape[1:]), used, rows, fit, given)
-
-    def at_rest(self) -> ExactLimit:
-        """Nothing that the data see can move, or all of that vanishes: the rest stays."""
-        n, potential, shift = len(self.y), self.potential, self.shift
-        w = np.where(self.used, potential.grad_dual(shift), 0.0)
-        moved = potential.hess_dual(shift) * potential.shift_rounding(shift)
-        blur = np.where(self.used, potential.evaluation_rounding * np.abs(w) + moved, 0.0)
-        distance = 1.0 if self.y.any() else 0.0
-        nothing = np.zeros(n)
-        return ExactLimit(w, nothing, extended.length(blur), distance, 0, nothing, ~self.used)
-
-
-def _rows_to_fit(columns: FloatArray) -> list[int]:
-    return rows_to_fit(columns) if columns.any() else []
+def _at_rest(problem: ExactProblem) -> ExactLimit:
+    """Nothing that the data see can move, or all of that vanishes: the rest stays."""
+    potential, shift, used = problem.potential, problem.shift, problem.used
+    w = np.where(used, potential.grad_dual(shift), 0.0)
+    moved = potential.hess_dual(shift) * potential.shift_rounding(shift)
+    blur = np.where(used, potential.evaluation_rounding * np.abs(w) + moved, 0.0)
+    distance, nothing = 1.0 if problem.y.any() else 0.0, np.zeros(len(problem.y))
+    return ExactLimit(w, nothing, extended.length(blur), distance, 0, nothing, ~used)
 
 
 class _Newton:
     """Newton's method in balls of one precision."""
 
-    def __init__(self, question: _Question, bits: int, max_steps: int) -> None:
-        d = question.X.shape[1]
-        dual_map = question.potential.dual_map(d)
+    def __init__(self, problem: ExactProblem, bits: int, max_steps: int) -> None:
+        d = problem.X.shape[1]
+        dual_map = problem.potential.dual_map(d)
         if dual_map is None:
-            raise TypeError(f"potential: must have a dual map in balls, got {question.potential!r}")
-        self.question, self.bits = question, bits
+            raise TypeError(f"potential: must have a dual map in balls, got {problem.potential!r}")
+        self.problem, self.bits = problem, bits
         self.steps, self.max_steps, self.has_converged = 0, max_steps, False
-        self.moving = np.flatnonzero(question.used).tolist()
+        self.moving = np.flatnonzero(problem.used).tolist()
         self.map: DualMap = dual_map.restricted(self.moving)
         # Duals are counted in plain units here.
-        self.unit = arb(question.potential.log_unit).exp()
-        start = as_balls(question.shift, d)
+        self.unit = arb(problem.potential.log_unit).exp()
+        start = as_balls(problem.shift, d)
         self.start = [self.unit * start[i] for i in self.moving]
         self.least_size = NEAR**3 * largest(abs(at) for at in self.map.predictor(self.start)[0])
-        self.kept = question.rows
-        whole, outputs = question.data()
+        self.kept = problem.rows
+        whole, outputs = problem.data()
         entries = whole.tolist()
         self.rows = arb_mat([entries[row] for row in self.kept])
         self.columns = self.rows.transpose()
         self.gram = self.rows * self.columns
         self.relations = self.gram.solve(self.rows * whole.transpose()).transpose()
         self.neglected = self._neglected(whole)
-        wanted = outputs if question.fit is None else column(arb(part) for part in question.fit)
+        wanted = outputs if problem.fit is None else column(arb(part) for part in problem.fit)
         self.target, self.distance = wanted, 0.0
-        if len(self.kept) < len(entries) or question.fit is not None:
+        if len(self.kept) < len(entries) or problem.fit is not None:
             self.target = _fitted(self.relations, wanted)
             outside = length((outputs - self.relations * self.target).entries())
-            self.distance = above(outside / length(outputs.entries())) if question.y.any() else 0.0
+            self.distance = above(outside / length(outputs.entries())) if problem.y.any() else 0.0
 
     def _neglected(self, whole: arb_mat) -> arb:
         """What rounding alone tells apart, relative to the rows: other rows would see as much."""
-        X = self.question.X[:, self.question.used]
+        X = self.problem.X[:, self.problem.used]
         if not is_cut_by_rounding(X, len(self.kept)):
             return arb(0)
         rest = (whole - self.relations * self.rows).tolist()
@@ -271,7 +218,7 @@ class _Newton:
 
     def _in_doubles(self, nu: arb_mat) -> FloatArray:
         """The dual of all rows, of which rounding must not leave the domain."""
-        dual = np.zeros(len(self.question.y))
+        dual = np.zeros(len(self.problem.y))
         for _ in range(2):
             dual[self.kept] = to_doubles([at / self.unit for at in nu.entries()])
             nu = self._inside(column(self.unit * arb(float(dual[row])) for row in self.kept))
@@ -344,12 +291,12 @@ class _Newton:
         if not length(radii) <= FOUND * self._size(w):
             return None
         radius = above(length(radii) + rounded + self._moved(nu, z, w, slope))
-        dual, full = self._in_doubles(nu), np.zeros(self.question.X.shape[1])
+        dual, full = self._in_doubles(nu), np.zeros(self.problem.X.shape[1])
         full[self.moving] = nearest
         if not (np.isfinite(radius) and np.isfinite(dual).all() and np.isfinite(full).all()):
             return None
         fit = to_doubles((self.relations * self.target).entries())
-        still, rank = ~self.question.used, len(self.kept)
+        still, rank = ~self.problem.used, len(self.kept)
         return ExactLimit(full, dual, radius, self.distance, rank, fit, still)
 
     def _repair(self, w: Balls, slope: Balls) -> list[arb]:
@@ -442,7 +389,7 @@ class _Newton:
 
     def _tilt(self, z: Balls) -> list[arb]:
         """How far the dual may be off because the start is not exactly what was given."""
-        potential, shift = self.question.potential, self.question.shift
+        potential, shift = self.problem.potential, self.problem.shift
         near = np.zeros(len(shift))
         near[self.moving] = to_doubles([at / self.unit for at in z])
         tilt = potential.law_rounding(near) + potential.shift_rounding(shift)
@@ -473,13 +420,6 @@ def spread_of_costs(X: FloatArray, potential: Potential) -> float:
             return np.inf
         off = largest(abs(part) for part in (matrix.transpose() * nu - wanted).entries())
         return above(off / largest(costs))
-
-
-def _less_means(matrix: arb_mat) -> arb_mat:
-    """Columns that add up to zero."""
-    n = matrix.nrows()
-    ones = arb_mat(1, n, [arb(1)] * n)
-    return matrix - ones.transpose() * (ones * matrix / n)
 
 
 def _sizes(matrix: arb_mat, vector: arb_mat) -> list[arb]:
