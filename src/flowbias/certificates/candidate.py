@@ -47,14 +47,16 @@ class Candidate:
     def _start_rounding(self) -> FloatArray:
         """Of each coordinate of w(0)."""
         at = np.broadcast_to(self.shift, self.w.shape)
-        moved = self.potential.hess_dual(at) * self.potential.shift_rounding(at)
+        tilt = self.potential.shift_rounding(at) + self.potential.law_rounding(at)
+        moved = self.potential.hess_dual(at) * tilt
         return np.asarray(self.potential.evaluation_rounding * np.abs(self.start) + moved)
 
     @cached_property
     def _fixed_size(self) -> float:
         """Of what does not depend on w: of w(0), and of what one entry of X makes of y."""
         start = extended.length(self.start)
-        fitted = _largest(self.y) / (_largest(self.X) or np.inf)
+        asked = np.where(self.X.any(axis=1), self.y, 0.0)
+        fitted = _largest(asked) / (_largest(self.X) or np.inf)
         return max(start if np.isfinite(start) else 0.0, fitted)
 
     @property

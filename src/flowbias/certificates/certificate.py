@@ -190,7 +190,8 @@ def measured(
         outside, rounding_of_fit, driven = _out_of_reach(X, w, misfit, potential)
         fit, misfit = y - outside, misfit + outside
         rounding_of_fit = min(rounding_of_fit, IN_RANGE)
-        if not w.any() and extended.length(fit) <= rounding_of_fit * extended.length(y):
+        asked = extended.length(np.where(X.any(axis=1), y, 0.0))
+        if not w.any() and extended.length(fit) <= rounding_of_fit * asked:
             # w says that nothing of y can be fitted, and what is left of it is rounding.
             fit = misfit = np.zeros_like(y)
     rise = X.T @ nu

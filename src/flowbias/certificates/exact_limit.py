@@ -134,7 +134,8 @@ def _at_rest(problem: ExactProblem) -> ExactLimit:
     """Nothing that the data see can move, or all of that vanishes: the rest stays."""
     potential, shift, used = problem.potential, problem.shift, problem.used
     w = np.where(used, potential.grad_dual(shift), 0.0)
-    moved = potential.hess_dual(shift) * potential.shift_rounding(shift)
+    tilt = potential.shift_rounding(shift) + potential.law_rounding(shift)
+    moved = potential.hess_dual(shift) * tilt
     blur = np.where(used, potential.evaluation_rounding * np.abs(w) + moved, 0.0)
     distance, nothing = 1.0 if problem.y.any() else 0.0, np.zeros(len(problem.y))
     return ExactLimit(w, nothing, extended.length(blur), distance, 0, nothing, ~used)
