@@ -109,6 +109,8 @@ def exact_limit(
             return None
         extra = dual_map.bits_lost(as_balls(size, d))
     problem = ExactProblem.of(X, y, potential, shift, given)
+    if problem is None:
+        return None
     if not problem.rows:
         return _at_rest(problem)
     work = LARGEST_WORK

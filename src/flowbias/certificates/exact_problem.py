@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from flint import arb, arb_mat, fmpq
 
-from flowbias._balls import as_matrix
+from flowbias._balls import as_matrix, to_doubles
 from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.cone import reach
-from flowbias.certificates.rank import rows_to_fit
+from flowbias.certificates.rank import DEPENDENT, is_cut_by_rounding, rows_to_fit
 from flowbias.potentials import Potential
 
 # Products of words that one exponential or power takes, about.
@@ -56,21 +56,33 @@ class ExactProblem:
         potential: Potential,
         shift: FloatArray | float,
         given: tuple[FloatArray, FloatArray] | None = None,
-    ) -> ExactProblem:
+    ) -> ExactProblem | None:
+        """None where rounding decides which coordinates vanish."""
         upward, downward = potential.open_sides(X.shape[1], 1.0)
         used, fit = upward | downward, None
         rows = _rows_to_fit(X[:, used])
         if (upward != downward).any() and rows:
             reached = reach(X[:, used], y, upward[used], downward[used], rows)
             if reached is not None:
-                fit, used = reached.fit, used.copy()
-                used[used] = reached.used
+                fit, gone = reached.fit, used.copy()
+                gone[used] = ~reached.used
+                if is_cut_by_rounding(X[:, used], len(rows)) and not _driven(X, y, fit, gone):
+                    return None
+                used = used & ~gone
                 rows = _rows_to_fit(X[:, used])
         return cls(X, y, potential, np.broadcast_to(shift, X.shape[1:]), used, rows, fit, given)
 
 
 def _rows_to_fit(columns: FloatArray) -> list[int]:
     return rows_to_fit(columns) if columns.any() else []
+
+
+def _driven(X: FloatArray, y: FloatArray, fit: list[fmpq], gone: Mask) -> bool:
+    """Whether y - P y drives these coordinates to zero by more than the rounding of X could."""
+    outward = y - to_doubles([arb(part) for part in fit])
+    pull = np.abs(X[:, gone].T @ outward)
+    lengths = np.linalg.norm(X[:, gone], axis=0) * np.linalg.norm(outward)
+    return bool((pull > len(X) * DEPENDENT * lengths).all())
 
 
 def _less_means(matrix: arb_mat) -> arb_mat:
