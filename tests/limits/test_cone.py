@@ -56,6 +56,8 @@ def test_the_point_of_the_cone_closest_to_y(seed):
             [0.0, 0.0, 0.0],
             [True, True, True, False],
         ),
+        # The first column vanishes, which says nothing of the others.
+        ([[0.0, 1.0, -1.0], [1.0, 0.0, 0.0]], [0.0, 0.0], [False, True, True]),
         # What X does not see is not driven anywhere.
         ([[1.0, 0.0]], [-1.0], [False, True]),
     ],
