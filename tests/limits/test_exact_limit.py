@@ -12,6 +12,8 @@ from flowbias.certificates.exact_limit import _Newton, exact_limit
 from flowbias.certificates.exact_problem import ExactProblem
 from tests.exact import distance
 from tests.exact import exact_limit as many_digits
+from tests.fuzz.answers import model_of
+from tests.fuzz.problems import problem
 
 TIED = np.array([[1.0, -2.0, 1.0, -2.0], [-1.0, 1.0, -1.0, 1.0], [2.0, 1.0, 2.0, 1.0]])
 
@@ -90,3 +92,14 @@ def test_at_any_scale(scale):
 def test_large_data_are_left_alone():
     X = np.random.default_rng(0).standard_normal((200, 3000))
     assert in_balls(fb.DiagonalNet(2, 0.1), X, np.ones(200)) is None
+
+
+@pytest.mark.parametrize("seed", [500046, 500497, 501436])
+def test_a_line_search_makes_the_most_of_each_step(seed):
+    """One-sided deep starts at which damping alone takes 67, 416 and 123 steps."""
+    given = problem(seed)
+    model = model_of(given.start)
+    data = ExactProblem.of(given.X, given.y, model.potential, model.shift)
+    with precision(700):
+        newton = _Newton(data, 700, 1000)
+        assert newton._converged(newton._zero(), 40) is not None

@@ -194,7 +194,7 @@ def test_a_large_biased_start_that_is_to_fit_nothing():
 
 @pytest.mark.parametrize("depth", [3, 4, 6])
 def test_strongly_biased_deep_starts(depth):
-    """Newton's method comes all the way from weights over four decades to zero."""
+    """Newton's method comes all the way from weights over four decades to a w of nearly zero."""
     rng = np.random.default_rng(depth)
     plus, minus = 10.0 ** rng.uniform(-2, 2, (2, 6))
     model = fb.DiagonalNet.from_weights(plus, minus, depth)
