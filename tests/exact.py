@@ -203,8 +203,7 @@ def _(potential: DepthPotential) -> Powers:
 
 @exact_map.register
 def _(potential: BiasedDepthPotential) -> Powers:
-    logs = _exact(potential.log_plus), _exact(potential.log_minus)
-    return _powers(potential, *(_exp(log) for log in logs))
+    return _powers(potential, *(_size(side.size) * side.present for side in potential._weights))
 
 
 @exact_map.register
@@ -214,8 +213,12 @@ def _(potential: DistancePotential) -> Powers:
 
 
 def _start(potential: Any) -> Any:
-    """The size of the start from whichever number was given: the scale, or its logarithm."""
-    start = potential._start
+    """The size of the start."""
+    return _size(potential._start)
+
+
+def _size(start: Any) -> Any:
+    """From whichever number was given: the scale, or its logarithm, which is that of another."""
     number = _exp(_exact(start.log_number)) if start.direct is None else _exact(start.direct)
     return number if start.factor is None else number * _exact(start.factor)
 

@@ -43,6 +43,12 @@ class Measured(ABC):
     def ok(self) -> bool:
         return all(measure.ok for measure in self.measures)
 
+    @property
+    def failing(self) -> str:
+        """The measures that are too large, with what they may be at most."""
+        failed = (m for m in self.measures if not m.ok)
+        return ", ".join(f"{m.name} {m.value:.1e} where {m.allowed:.0e} is allowed" for m in failed)
+
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """Each measure beside what it may be; on `ax` if given, written to `path` if given."""
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
+from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 
 # y counts as inside the range of X when the part outside is below this fraction of it: well above
@@ -63,9 +64,11 @@ def fit_to_range(
     from_data = scipy.linalg.pinv(reduced) / unit.max()
     target = size * (from_data @ (y / size))
     projected = (unit[:, None] * left) @ (values * target)
-    # Nothing but rounding is left of a y that is orthogonal to the range, and w is 0.
+    # Nothing but rounding is left of a y that is orthogonal to the range, and w is 0. What is asked
+    # of a row of zeros is not rounded into the others.
     condition = float(np.linalg.cond(reduced))
-    if np.linalg.norm(projected / size) <= rounding * condition * np.linalg.norm(y / size):
+    asked = np.where(left.any(axis=1), y, 0.0)
+    if extended.length(projected) <= rounding * condition * extended.length(asked):
         target, projected = np.zeros_like(target), np.zeros_like(y)
     distance = float(np.linalg.norm((y - projected) / size) / np.linalg.norm(y / size))
     return RangeFit(target, from_data, distance, projected)

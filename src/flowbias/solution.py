@@ -161,7 +161,7 @@ class Solution:
         certificate = self.certificate
         words = self.status.words(certificate, self.distance, self.stats.steps, certificate.digits)
         # Where it stalled says why, on routes that follow a flow.
-        return words if self.status.ok else f"{words} ({self.route})"
+        return words if self.status.ok else f"{words} ({self.route}: {certificate.failing})"
 
     def sensitivity(self) -> Sensitivity:
         """Derivatives of the limit in y and in the log of the scale."""

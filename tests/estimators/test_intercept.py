@@ -176,10 +176,11 @@ def test_scales_at_which_the_bias_leaves_the_doubles(log_scale, depth, other):
         estimator.fit(X, Y)
 
 
-def test_a_dual_too_small_for_a_double_is_not_certified():
-    # w = y / x = 1e-221 and its dual is w / x: no double.
-    with pytest.raises(fb.SolveError, match="not certified"):
-        ImplicitBiasRegressor(scale=0.3, fit_intercept="trained").fit([[1e120]], [-1e-101])
+def test_a_dual_too_small_for_a_double_is_certified_in_balls():
+    # w = y / x = 1e-221 and its dual is w / x: no double, but w is one.
+    fitted = ImplicitBiasRegressor(scale=0.3, fit_intercept="trained").fit([[1e120]], [-1e-101])
+    assert_allclose(fitted.coef_, [-1e-221], rtol=1e-12)
+    assert fitted.certificate_.error_bound <= 1e-12 * 1e-221
 
 
 @pytest.mark.parametrize("smallest", [1e-3, 1e-12])

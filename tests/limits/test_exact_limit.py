@@ -9,8 +9,11 @@ from numpy.testing import assert_allclose
 import flowbias as fb
 from flowbias._balls import precision
 from flowbias.certificates.exact_limit import _Newton, exact_limit
+from flowbias.certificates.exact_problem import ExactProblem
 from tests.exact import distance
 from tests.exact import exact_limit as many_digits
+from tests.fuzz.answers import model_of
+from tests.fuzz.problems import problem
 
 TIED = np.array([[1.0, -2.0, 1.0, -2.0], [-1.0, 1.0, -1.0, 1.0], [2.0, 1.0, 2.0, 1.0]])
 
@@ -51,8 +54,8 @@ def test_a_proof_that_is_tampered_with_fails():
     model = fb.DiagonalNet(3, 0.1)
     X, y = TIED[:2], np.array([1.0, -1.0])
     with precision(200):
-        newton = _Newton(X, y, model.potential, model.shift, np.ones(4, bool), 200, 100)
-        nu = newton._converged(newton._zero())
+        newton = _Newton(ExactProblem.of(X, y, model.potential, model.shift), 200, 100)
+        nu = newton._converged(newton._zero(), 100)
         assert newton._proved(nu) is not None
         for off in (1e-10, 1e-5):
             assert newton._proved((nu * (1 + off)).mid()) is None
@@ -89,3 +92,14 @@ def test_at_any_scale(scale):
 def test_large_data_are_left_alone():
     X = np.random.default_rng(0).standard_normal((200, 3000))
     assert in_balls(fb.DiagonalNet(2, 0.1), X, np.ones(200)) is None
+
+
+@pytest.mark.parametrize("seed", [500046, 500497, 501436])
+def test_a_line_search_makes_the_most_of_each_step(seed):
+    """One-sided deep starts at which damping alone takes 67, 416 and 123 steps."""
+    given = problem(seed)
+    model = model_of(given.start)
+    data = ExactProblem.of(given.X, given.y, model.potential, model.shift)
+    with precision(700):
+        newton = _Newton(data, 700, 1000)
+        assert newton._converged(newton._zero(), 40) is not None

@@ -1,4 +1,4 @@
-"""How far a candidate is from the limit: in doubles where that is enough, in balls where not."""
+"""How far a candidate is from the limit, in doubles."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ import numpy as np
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray, Mask
-from flowbias.certificates.error_bound import PROVED, error_bound
-from flowbias.certificates.exact_limit import ExactLimit, exact_limit
+from flowbias.certificates.error_bound import error_bound
 from flowbias.designs.coordinates import Coordinates
 from flowbias.potentials import Potential
+
+EPS = float(np.finfo(float).eps)
 
 
 def declares_growth(potential: Potential) -> bool:
     """Whether anything about the curvature is known, without which no error can be bounded."""
     return bool(np.isfinite(potential.hess_growth(np.zeros(1), 0.0)).all())
+
+
+def _largest(values: FloatArray) -> float:
+    """The largest size of an entry, without a copy of its array."""
+    return max(float(values.max()), -float(values.min()))
 
 
 @dataclass(frozen=True)
@@ -41,34 +47,42 @@ class Candidate:
     def _start_rounding(self) -> FloatArray:
         """Of each coordinate of w(0)."""
         at = np.broadcast_to(self.shift, self.w.shape)
-        moved = self.potential.hess_dual(at) * self.potential.shift_rounding(at)
+        tilt = self.potential.shift_rounding(at) + self.potential.law_rounding(at)
+        moved = self.potential.hess_dual(at) * tilt
         return np.asarray(self.potential.evaluation_rounding * np.abs(self.start) + moved)
 
     @cached_property
-    def least_size(self) -> float:
-        """Below it w is nothing: the rounding of the start, and of what one entry of X fits."""
+    def _fixed_size(self) -> float:
+        """Of what does not depend on w: of w(0), and of what one entry of X makes of y."""
         start = extended.length(self.start)
-        entry = max(float(self.X.max()), -float(self.X.min()))
-        fitted = float(np.abs(self.y).max()) / entry if entry else 0.0
-        return float(np.finfo(float).eps) * max(start if np.isfinite(start) else 0.0, fitted)
+        asked = np.where(self.X.any(axis=1), self.y, 0.0)
+        fitted = _largest(asked) / (_largest(self.X) or np.inf)
+        return max(start if np.isfinite(start) else 0.0, fitted)
+
+    @property
+    def blur(self) -> float:
+        """The rounding of X w, of a w that is next to nothing."""
+        return EPS * self._fixed_size * _largest(self.X)
 
     @cached_property
     def size(self) -> float:
-        return max(extended.length(self.w), self.least_size)
+        """||w||; where it is next to nothing, w is known to half of the digits of what is not."""
+        return max(extended.length(self.w), float(np.sqrt(EPS)) * self._fixed_size)
 
-    def distance(self, driven: Mask, *, doubtful: bool) -> tuple[float, ExactLimit | None]:
-        """An upper bound, and the limit itself where it took balls to tell.
+    def bound(self, driven: Mask) -> float:
+        """An upper bound of the distance, in doubles.
 
-        They are asked also where other measures cast doubt on w or on nu. `driven` coordinates are
-        pulled against the end of their range, and vanish in the limit. Along the flow the dual runs
-        off in the direction of y - P y, which the other columns do not see: it is taken out of nu.
+        `driven` coordinates are pulled against the end of their range, and vanish in the limit.
+        Along the flow the dual runs off in the direction of y - P y, which the other columns do not
+        see: it is taken out of nu.
         """
-        if not driven.any():
-            return self._distance(doubtful)
+        outside = self.y - self.fit
+        if not driven.any() or not outside.any():
+            return self._bound()
         gone = extended.length(self.w[driven])
         if driven.all():
-            return gone, None
-        outside = (self.y - self.fit) / extended.length(self.y - self.fit)
+            return gone
+        outside = outside / extended.length(outside)
         kept = Coordinates(self.potential, self.shift, len(self.w)).on(~driven)
         rest = replace(
             self,
@@ -78,20 +92,15 @@ class Candidate:
             potential=kept.potential,
             shift=kept.shift,
         )
-        bound, _ = rest._distance(doubtful=False)
-        return float(np.hypot(bound, gone)), None
+        return float(np.hypot(rest._bound(), gone))
 
-    def _distance(self, doubtful: bool) -> tuple[float, ExactLimit | None]:
-        X, w, nu, potential, shift = self.X, self.w, self.nu, self.potential, self.shift
+    def _bound(self) -> float:
+        X, w, potential = self.X, self.w, self.potential
         upward, downward = potential.open_sides(len(w), 1.0)
         frozen = ~(upward | downward)
         rests = not self.start.any() and not self.fit.any()
         seen = (X[:, ~frozen] if frozen.any() else X).any()
         if rests or not seen:
             # The start fits what can be fitted already, or the data see nothing that can move.
-            return extended.length(np.abs(w - self.start) + self._start_rounding()), None
-        bound = error_bound(X, self.fit, w, nu, potential, shift, self.noise)
-        if bound <= PROVED * self.size and not doubtful:
-            return bound, None
-        exact = exact_limit(X, self.y, potential, shift, nu, w)
-        return (bound, None) if exact is None else (min(bound, exact.error_of(w)), exact)
+            return extended.length(np.abs(w - self.start) + self._start_rounding())
+        return error_bound(X, self.fit, w, self.nu, potential, self.shift, self.noise)

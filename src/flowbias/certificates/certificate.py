@@ -26,7 +26,7 @@ from flowbias._measures import Measure, Measured
 from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates.candidate import Candidate, declares_growth
 from flowbias.certificates.error_bound import PROVED, error_bound
-from flowbias.certificates.exact_limit import ExactLimit
+from flowbias.certificates.exact_limit import ExactLimit, exact_limit
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
 from flowbias.certificates.projection import RangeProjection
 from flowbias.designs import design_of, refuse_dense
@@ -150,11 +150,14 @@ def certify(
         refuse_dense("X", X)
     X, y, w, nu = _read(as_dense(X), y, w, nu)
     _check_shift(shift, X.shape[1])
-    certificate = _measured(X, y, w, nu, potential, shift, tol)
-    if Provides.COSTS not in potential.provides or _is_settled(certificate, w):
+    certificate, candidate = measured(X, y, w, nu, potential, shift, tol=tol)
+    if Provides.COSTS in potential.provides and not _is_settled(certificate, w):
+        vertex = exact_vertex(X, y, cast(L1, potential), w, nu)
+        return certificate if vertex is None else _beside_vertex(certificate, X, w, nu, vertex)
+    if certificate.ok or candidate is None:
         return certificate
-    vertex = exact_vertex(X, y, cast(L1, potential), w, nu)
-    return certificate if vertex is None else _beside(certificate, X, w, nu, vertex)
+    exact = exact_limit(X, y, candidate.potential, shift, nu, w)
+    return certificate if exact is None else beside(exact, certificate, candidate)
 
 
 def certify_beside(
@@ -168,7 +171,8 @@ def certify_beside(
     tol: float,
 ) -> Certificate:
     """`certify` of a norm's minimizer where a vertex of its minimizers is known already."""
-    return _beside(_measured(X, y, w, nu, potential, 0.0, tol), X, w, nu, vertex)
+    certificate, _ = measured(X, y, w, nu, potential, tol=tol)
+    return _beside_vertex(certificate, X, w, nu, vertex)
 
 
 def _is_settled(certificate: Certificate, w: FloatArray) -> bool:
@@ -177,7 +181,7 @@ def _is_settled(certificate: Certificate, w: FloatArray) -> bool:
     return certificate.ok and (proved or not w.any())
 
 
-def _beside(
+def _beside_vertex(
     certificate: Certificate, X: FloatArray, w: FloatArray, nu: FloatArray, vertex: ExactVertex
 ) -> Certificate:
     """What X can fit of y is what the vertex fits, but for its last digit."""
@@ -193,69 +197,81 @@ def _beside(
     )
 
 
-def _measured(
+@np.errstate(all="ignore")
+def beside(exact: ExactLimit, certificate: Certificate, candidate: Candidate) -> Certificate:
+    """The certificate of a candidate once the limit itself is known."""
+    X, w, nu = candidate.X, candidate.w, candidate.nu
+    misfit = np.asarray(extended.apply(X, w) - exact.fit, dtype=np.float64)
+    spread = extended.length(extended.absolute_apply(X, w)) + candidate.blur
+    return replace(
+        certificate,
+        feasibility=ratio(extended.length(misfit), extended.length(exact.fit) + spread),
+        error_bound=min(certificate.error_bound, exact.error_of(w)),
+        exact=exact,
+        is_exact=exact.agrees(X, w, nu, certificate.tol),
+    )
+
+
+@np.errstate(all="ignore")
+def measured(
     X: FloatArray,
     y: FloatArray,
     w: FloatArray,
     nu: FloatArray,
     potential: ConvexPotential,
-    shift: FloatArray | float,
+    shift: FloatArray | float = 0.0,
+    *,
     tol: float,
-) -> Certificate:
-    """All but what takes a vertex."""
+) -> tuple[Certificate, Candidate | None]:
+    """The certificate in doubles, and what balls may have to look at if that is not enough."""
     separates = Provides.POTENTIAL in potential.provides
-    with np.errstate(all="ignore"):
-        misfit = X @ w - y
-        spread = extended.absolute_apply(X, w)
-        fit, rounding_of_fit, driven = y, 0.0, np.zeros(len(w), dtype=bool)
-        if extended.length(misfit) > tol * (extended.length(y) + extended.length(spread)):
-            # Either w is wrong or y has a part outside the range of X, which no w can fit.
-            outside, rounding_of_fit, driven = _out_of_reach(X, w, misfit, potential)
-            fit, misfit = y - outside, misfit + outside
-            rounding_of_fit = min(rounding_of_fit, IN_RANGE)
-            if not w.any() and extended.length(fit) <= rounding_of_fit * extended.length(y):
-                # w says that nothing of y can be fitted, and what is left of it is rounding.
-                fit = misfit = np.zeros_like(y)
-        rise = X.T @ nu
-        z = np.asarray(shift + rise)
-        values, conjugates = potential.value_terms(w), potential.conjugate_terms(z)
-        # Q + Q* - <z, w> term by term (each >= 0), then what infeasibility adds:
-        # the sum is the duality gap, and no digit of a large <nu, P y> is lost.
-        products = potential.pairing_terms(z, w)
-        gap = abs(float(np.sum(values + conjugates - products)) + float(nu @ misfit))
-        away = _farthest(potential.grad(w) - z, potential.determined(w), w)
-        dual_size, total = float(np.abs(rise).max()), abs(float(values.sum()))
-        sizes = np.abs(values) + np.abs(conjugates)
-        sizes += np.abs(potential.pairing_terms(rise, w)) + np.abs(products)
-        # Where w = 0 nothing is left to compare with, and the gap stands for itself.
-        value_unit = float(sizes.sum()) if w.any() else 1.0
-        units = max(dual_size, float(np.abs(z).max())), value_unit
-        relative = ratio(away, units[0]), ratio(gap, units[1])
-        size, blur, exact = None, 0.0, None
-        # X w is in the range of X, so no more of y than this is outside of it.
-        sums = extended.length(spread) + extended.length(y)
-        noise = extended.length(misfit) + rounding_of_fit * extended.length(y)
-        noise += (len(w) + 2) * float(np.finfo(float).eps) * sums
-        if separates and declares_growth(cast(Potential, potential)):
-            candidate = Candidate(X, y, fit, w, nu, cast(Potential, potential), shift, noise)
-            size = candidate.size
-            blur = candidate.least_size * max(float(X.max()), -float(X.min()))
-            bound, exact = candidate.distance(driven, doubtful=not np.max(relative) <= tol)
-        else:
-            bound = error_bound(X, fit, w, nu, potential, shift, noise)
-        return Certificate(
-            feasibility=ratio(
-                extended.length(misfit), extended.length(fit) + extended.length(spread) + blur
-            ),
-            stationarity=away / max(1.0, dual_size),
-            gap=gap / (1.0 + total),
-            error_bound=bound,
-            tol=tol,
-            relative=relative,
-            size=size,
-            exact=exact,
-            is_exact=exact is not None and exact.agrees(X, w, nu, tol),
-        )
+    misfit = X @ w - y
+    spread = extended.absolute_apply(X, w)
+    fit, rounding_of_fit, driven = y, 0.0, np.zeros(len(w), dtype=bool)
+    if extended.length(misfit) > tol * (extended.length(y) + extended.length(spread)):
+        # Either w is wrong or y has a part outside the range of X, which no w can fit.
+        outside, rounding_of_fit, driven = _out_of_reach(X, w, misfit, potential)
+        fit, misfit = y - outside, misfit + outside
+        rounding_of_fit = min(rounding_of_fit, IN_RANGE)
+        asked = extended.length(np.where(X.any(axis=1), y, 0.0))
+        if not w.any() and extended.length(fit) <= rounding_of_fit * asked:
+            # w says that nothing of y can be fitted, and what is left of it is rounding.
+            fit = misfit = np.zeros_like(y)
+    rise = X.T @ nu
+    z = np.asarray(shift + rise)
+    values, conjugates = potential.value_terms(w), potential.conjugate_terms(z)
+    # Q + Q* - <z, w> term by term (each >= 0), then what infeasibility adds:
+    # the sum is the duality gap, and no digit of a large <nu, P y> is lost.
+    products = potential.pairing_terms(z, w)
+    gap = abs(float(np.sum(values + conjugates - products)) + float(nu @ misfit))
+    away = _farthest(potential.grad(w) - z, potential.determined(w), w)
+    dual_size, total = float(np.abs(rise).max()), abs(float(values.sum()))
+    sizes = np.abs(values) + np.abs(conjugates)
+    sizes += np.abs(potential.pairing_terms(rise, w)) + np.abs(products)
+    # Where w = 0 nothing is left to compare with, and the gap stands for itself.
+    value_unit = float(sizes.sum()) if w.any() else 1.0
+    units = max(dual_size, float(np.abs(z).max())), value_unit
+    # X w is in the range of X, so no more of y than this is outside of it.
+    sums = extended.length(spread) + extended.length(y)
+    noise = extended.length(misfit) + rounding_of_fit * extended.length(y)
+    noise += (len(w) + 2) * float(np.finfo(float).eps) * sums
+    candidate = None
+    if separates and declares_growth(cast(Potential, potential)):
+        candidate = Candidate(X, y, fit, w, nu, cast(Potential, potential), shift, noise)
+        bound = candidate.bound(driven)
+    else:
+        bound = error_bound(X, fit, w, nu, potential, shift, noise)
+    unit = extended.length(fit) + extended.length(spread)
+    certificate = Certificate(
+        feasibility=ratio(extended.length(misfit), unit + (candidate.blur if candidate else 0.0)),
+        stationarity=away / max(1.0, dual_size),
+        gap=gap / (1.0 + total),
+        error_bound=bound,
+        tol=tol,
+        relative=(ratio(away, units[0]), ratio(gap, units[1])),
+        size=None if candidate is None else candidate.size,
+    )
+    return certificate, candidate
 
 
 def _read(*arrays: ArrayLike) -> tuple[FloatArray, ...]:

@@ -121,7 +121,7 @@ def _factored(
     if factor is not None:
         return factor, point
     rows = _independent_rows(X)
-    if not len(rows) or len(rows) < numerical_rank(X):
+    if not len(rows) or len(rows) != numerical_rank(X):
         # Which rows depend on others is a matter of the columns' units here.
         return None
     factor = _Factor.of(X[rows], slope)

@@ -1,12 +1,14 @@
 """The limit itself, in as many digits as it takes, with a proof in balls.
 
 Newton's method on  X w(shift + X^T nu) = y  with the dual map by its definition (`dual_map.py`)
-converges from anywhere inside the domain if its steps are damped. Where it ends, the argument of
-`gap_bound.py` is carried out in ball arithmetic: nothing rounds unnoticed, and no formula is
-shared with the solvers. It costs milliseconds where X is small, and is too slow where X is not.
+converges from anywhere inside the domain if its steps are damped, and soon if a line search makes
+the most of each. Where it ends, the argument of `gap_bound.py` is carried out in ball arithmetic:
+nothing rounds unnoticed, and no formula is shared with the solvers. It costs milliseconds where X
+is small, and is too slow where X is not.
 
 Rows of X that depend on others are left out (`rank.py`). Where y is not in the range of X, its
-projection is taken in balls too.
+projection is taken in balls too; where coordinates keep one sign, in rational numbers, as is the
+question which of them vanish (`cone.py`).
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 from flint import arb, arb_mat
 
 from flowbias import _extended as extended
 from flowbias._balls import (
     above,
     as_balls,
-    as_matrix,
     column,
     largest,
     length,
@@ -29,7 +31,8 @@ from flowbias._balls import (
     to_doubles,
 )
 from flowbias._typing import FloatArray, Mask
-from flowbias.certificates.rank import rows_to_fit
+from flowbias.certificates.exact_problem import ExactProblem
+from flowbias.certificates.rank import cut_by_rounding
 from flowbias.potentials import Potential
 from flowbias.potentials.dual_map import Balls, DualMap
 
@@ -37,13 +40,12 @@ from flowbias.potentials.dual_map import Balls, DualMap
 GUARD_BITS = 160
 # Each further attempt has twice as many bits.
 ATTEMPTS = 4
-MAX_STEPS, FEWEST_STEPS = 300, 5
-# Of a continuation, at each start on the way down: a limit there is no more than a hint.
-STEPS_ON_THE_WAY = 60
+# From a dual that is said to be near, and from 0.
+STEPS_FROM_NEAR, MAX_STEPS, FEWEST_STEPS = 60, 300, 10
 # Products of 64-bit words that all steps together may take: of the order of a second.
 LARGEST_WORK = 3e8
-# Of the logarithm of the start, on the way down to it.
-SHARES = tuple(2.0**power for power in range(-9, 0))
+# A Newton step of which so much is safe is nearly the last, and needs no line search.
+CLOSE = 0.99
 # Doublings of the distance at which a tangent touches.
 MAX_TRIALS = 60
 # Tangents touch no further away than this share of the dual's units.
@@ -63,11 +65,16 @@ class ExactLimit:
     distance: float
     #: how many rows of X were taken to be independent
     rank: int
+    #: what is fitted of y
+    fit: FloatArray
+    #: coordinates that are zero whatever the dual says: it may run off there
+    still: Mask
 
     def agrees(self, X: FloatArray, w: FloatArray, nu: FloatArray, tol: float) -> bool:
         """Whether w and X^T nu are those of the limit, to tol."""
         apart = extended.adjoint(X, nu - self.dual)
         within = np.abs(apart) <= tol * extended.absolute_adjoint(X, self.dual)
+        within |= self.still
         return bool(within.all()) and self.error_of(w) <= tol * extended.length(self.w)
 
     def error_of(self, w: FloatArray) -> float:
@@ -83,31 +90,37 @@ def exact_limit(
     shift: FloatArray | float,
     dual: FloatArray,
     size: FloatArray,
+    given: tuple[FloatArray, FloatArray] | None = None,
 ) -> ExactLimit | None:
     """The limit on (X, y), from a dual that may be near it; None where it is not found or proved.
 
     `size` holds roughly the weights to be expected: from them follows how many digits it takes.
+    Where they do not even fit half of y, those of least norm do. Where X and y are what rounding
+    has left of data less their means, these are `given`: a tie that rounding breaks is none here.
     """
-    n, d = X.shape
-    upward, downward = potential.open_sides(d, 1.0)
-    moving = upward | downward
-    if not np.isfinite(np.concatenate([y, dual, size])).all() or not moving.any():
-        return None
+    d = X.shape[1]
+    dual, size = (np.where(np.isfinite(guess), guess, 0.0) for guess in (dual, size))
+    if extended.length(X @ size - y) > extended.length(y) / 2:
+        size = scipy.linalg.lstsq(X, y)[0]
     with precision(64):
         dual_map = potential.dual_map(d)
         if dual_map is None:
             return None
         extra = dual_map.bits_lost(as_balls(size, d))
+    problem = ExactProblem.of(X, y, potential, shift, given)
+    if problem is None:
+        return None
+    if not problem.rows:
+        return _at_rest(problem)
     work = LARGEST_WORK
     for attempt in range(ATTEMPTS):
         bits = int((GUARD_BITS + 2.0 * extra) * 2**attempt)
-        # A step is one product X W X^T and its factor. Two starts share them, a few at least each.
-        steps = int(work / (n * n * d * (bits / 64.0) ** 2))
-        if steps < 2 * FEWEST_STEPS:
+        steps = int(work / (problem.products * (bits / 64.0) ** 2))
+        if steps < FEWEST_STEPS:
             return None
         with precision(bits):
             try:
-                newton = _Newton(X, y, potential, shift, moving, bits, min(steps // 2, MAX_STEPS))
+                newton = _Newton(problem, bits, steps)
             except ZeroDivisionError:  # X X^T is singular to this many bits
                 continue
             found = newton.limit(dual)
@@ -118,57 +131,65 @@ def exact_limit(
     return None
 
 
+def _at_rest(problem: ExactProblem) -> ExactLimit:
+    """Nothing that the data see can move, or all of that vanishes: the rest stays."""
+    potential, shift, used = problem.potential, problem.shift, problem.used
+    w = np.where(used, potential.grad_dual(shift), 0.0)
+    tilt = potential.shift_rounding(shift) + potential.law_rounding(shift)
+    moved = potential.hess_dual(shift) * tilt
+    blur = np.where(used, potential.evaluation_rounding * np.abs(w) + moved, 0.0)
+    distance, nothing = 1.0 if problem.y.any() else 0.0, np.zeros(len(problem.y))
+    return ExactLimit(w, nothing, extended.length(blur), distance, 0, nothing, ~used)
+
+
 class _Newton:
     """Newton's method in balls of one precision."""
 
-    def __init__(
-        self,
-        X: FloatArray,
-        y: FloatArray,
-        potential: Potential,
-        shift: FloatArray | float,
-        moving: Mask,
-        bits: int,
-        max_steps: int,
-    ) -> None:
-        dual_map = potential.dual_map(X.shape[1])
+    def __init__(self, problem: ExactProblem, bits: int, max_steps: int) -> None:
+        d = problem.X.shape[1]
+        dual_map = problem.potential.dual_map(d)
         if dual_map is None:
-            raise TypeError(f"potential: must have a dual map in balls, got {potential!r}.")
-        self.bits, self.shape = bits, X.shape
+            raise TypeError(f"potential: must have a dual map in balls, got {problem.potential!r}")
+        self.problem, self.bits = problem, bits
         self.steps, self.max_steps, self.has_converged = 0, max_steps, False
-        self.moving = np.flatnonzero(moving).tolist()
+        self.moving = np.flatnonzero(problem.used).tolist()
         self.map: DualMap = dual_map.restricted(self.moving)
         # Duals are counted in plain units here.
-        self.unit = arb(potential.log_unit).exp()
-        start = as_balls(shift, X.shape[1])
+        self.unit = arb(problem.potential.log_unit).exp()
+        start = as_balls(problem.shift, d)
         self.start = [self.unit * start[i] for i in self.moving]
-        self.potential, self.shift = potential, np.broadcast_to(shift, X.shape[1:])
-        X = X[:, self.moving]
-        self.kept = rows_to_fit(X)
-        self.rows = as_matrix(X[self.kept])
+        self.least_size = NEAR**3 * largest(abs(at) for at in self.map.predictor(self.start)[0])
+        self.kept = problem.rows
+        whole, outputs = problem.data()
+        entries = whole.tolist()
+        self.rows = arb_mat([entries[row] for row in self.kept])
         self.columns = self.rows.transpose()
         self.gram = self.rows * self.columns
-        relations = self.gram.solve(self.rows * as_matrix(X).transpose()).transpose()
-        outputs = column(as_balls(y, len(y)))
-        self.target, self.distance = outputs, 0.0
-        if len(self.kept) < len(y):
-            self.target = _fitted(relations, outputs)
-            outside = length((outputs - relations * self.target).entries())
-            self.distance = above(outside / length(outputs.entries())) if y.any() else 0.0
-        self.weights_of_rows = relations.transpose()
+        self.relations = self.gram.solve(self.rows * whole.transpose()).transpose()
+        self.neglected = self._neglected(whole)
+        wanted = outputs if problem.fit is None else column(arb(part) for part in problem.fit)
+        self.target, self.distance = wanted, 0.0
+        if len(self.kept) < len(entries) or problem.fit is not None:
+            self.target = _fitted(self.relations, wanted)
+            outside = length((outputs - self.relations * self.target).entries())
+            self.distance = above(outside / length(outputs.entries())) if problem.y.any() else 0.0
+
+    def _neglected(self, whole: arb_mat) -> arb:
+        """What rounding alone tells apart, relative to the rows: other rows would see as much."""
+        X = self.problem.X[:, self.problem.used]
+        if cut_by_rounding(X, len(self.kept)) == 0.0:
+            return arb(0)
+        rest = (whole - self.relations * self.rows).tolist()
+        pairs = [
+            (length(part), length(row)) for part, row in zip(rest, whole.tolist(), strict=True)
+        ]
+        return len(X) * largest(part / row for part, row in pairs if row > 0)
 
     def limit(self, dual: FloatArray) -> ExactLimit | None:
-        """From near this dual; if that leads nowhere, from 0, which is always inside.
-
-        Last by continuation: down from starts whose logarithm is a small share of the one given.
-        """
-
-        def near() -> arb_mat:
-            return self._inside(self._shortened(dual))
-
-        for start in (near, self._zero, self._from_larger_scales):
+        """From near this dual; if that leads nowhere, from 0, which is always inside."""
+        for start, most in ((self._near(dual), STEPS_FROM_NEAR), (self._zero(), MAX_STEPS)):
             try:
-                nu = self._converged(start())
+                nu = self._converged(start, most)
                 if nu is not None:
                     self.has_converged = True
                     # Where that proves nothing, no other start does: it takes more bits.
@@ -177,53 +198,50 @@ class _Newton:
                 continue
         return None
 
+    def _size(self, w: Balls) -> arb:
+        """The unit of w: where it is next to nothing it is known beside the start, not itself."""
+        return max(self.least_size, largest(abs(at) for at in w))
+
     def _zero(self) -> arb_mat:
         return arb_mat(len(self.kept), 1)
 
-    def _from_larger_scales(self) -> arb_mat:
-        """What the limits at start^share say of the one at the start itself; 0 if nothing."""
-        given, shift = self.map, self.start
-        nu, before = self._zero(), SHARES[0]
-        try:
-            for share in SHARES:
-                self.map = given.at_share(share)
-                self.start = [share * at for at in shift]
-                start = self._inside(nu * given.dual_growth(before, share))
-                found = self._converged(start, STEPS_ON_THE_WAY)
-                nu, before = self._zero() if found is None else found, share
-        finally:
-            self.map, self.start = given, shift
-        return self._inside(nu * given.dual_growth(before, 1.0))
+    def _near(self, dual: FloatArray) -> arb_mat:
+        """The dual of the independent rows with the same X^T nu, shrunk into the domain."""
+        plain = column(self.unit * at for at in as_balls(dual, len(dual)))
+        return self._inside((self.relations.transpose() * plain).mid())
 
     def _inside(self, nu: arb_mat) -> arb_mat:
-        """The dual of independent rows, shrunk into the domain; 0 if that takes much."""
+        """Shrunk into the domain; 0 if that takes much."""
         for power in range(-52, 0, 4):
             if self.map.contains(self._dual_point(nu)):
                 return nu
             nu = nu * (1 - arb(2) ** power)
         return self._zero()
 
-    def _shortened(self, dual: FloatArray) -> arb_mat:
-        """The dual of the independent rows with the same X^T nu, in plain units."""
-        return self.weights_of_rows * column(self.unit * at for at in as_balls(dual, len(dual)))
+    def _in_doubles(self, nu: arb_mat) -> FloatArray:
+        """The dual of all rows, of which rounding must not leave the domain."""
+        dual = np.zeros(len(self.problem.y))
+        for _ in range(2):
+            dual[self.kept] = to_doubles([at / self.unit for at in nu.entries()])
+            nu = self._inside(column(self.unit * arb(float(dual[row])) for row in self.kept))
+        return dual
 
     def _dual_point(self, nu: arb_mat) -> list[arb]:
         rise = self.columns * nu
         return [start + rise[i, 0] for i, start in enumerate(self.start)]
 
-    def _hessian(self, slope: Balls) -> arb_mat:
-        weighted = arb_mat(
-            [
-                [s * entry for entry in row]
-                for s, row in zip(slope, self.columns.tolist(), strict=True)
-            ]
-        )
-        return self.rows * weighted
+    def _weighted(self, slope: Balls) -> arb_mat:
+        """W X^T."""
+        pairs = zip(slope, self.columns.tolist(), strict=True)
+        return arb_mat([[s * entry for entry in row] for s, row in pairs])
 
-    def _converged(self, nu: arb_mat, most: int | None = None) -> arb_mat | None:
+    def _hessian(self, slope: Balls) -> arb_mat:
+        return self.rows * self._weighted(slope)
+
+    def _converged(self, nu: arb_mat, most: int) -> arb_mat | None:
         """Midpoints only: what they are worth is proved afterwards."""
         goal = arb(2) ** (-self.bits // 3)
-        for _ in range(self.max_steps if most is None else min(most, self.max_steps)):
+        for _ in range(min(most, self.max_steps - self.steps)):
             self.steps += 1
             z = midpoints(self._dual_point(nu))
             if not self.map.contains(z):
@@ -235,11 +253,26 @@ class _Newton:
             fraction = self.map.damping(z, rise).mid()
             if not fraction.is_finite():
                 return None
+            if fraction < CLOSE:
+                fraction = self._stretched(z, rise, step, fraction)
             nu = (nu + fraction * step).mid()
             moved = largest(abs(s * r) for s, r in zip(slope, rise, strict=True))
-            if moved <= goal * largest(abs(at) for at in w):
+            if moved <= goal * self._size(w):
                 return nu
         return None
+
+    def _stretched(self, z: Balls, rise: Balls, step: arb_mat, fraction: arb) -> arb:
+        """Line search: the fraction doubled as long as the dual function still rises there."""
+        for _ in range(min(MAX_TRIALS, self.max_steps - self.steps)):
+            self.steps += 1
+            ahead = midpoints(at + 2 * fraction * r for at, r in zip(z, rise, strict=True))
+            if not self.map.contains(ahead):
+                break
+            residual = self.target - self.rows * column(self.map.predictor(ahead)[0])
+            if not (step.transpose() * residual)[0, 0] > 0:
+                break
+            fraction = 2 * fraction
+        return fraction
 
     def _proved(self, nu: arb_mat) -> ExactLimit | None:
         """How far the limit may be from w(z): the argument of `gap_bound.py`, in balls.
@@ -257,19 +290,16 @@ class _Newton:
         radii = self._radii(z, w, slope, gap)
         nearest = to_doubles(w)
         rounded = length(at - arb(float(v)) for at, v in zip(w, nearest, strict=True))
-        noise = length(s.sqrt() * t for s, t in zip(slope, self._tilt(z), strict=True))
-        # A limit that is next to nothing is known beside the start, if not beside itself.
-        begin = NEAR**3 * largest(abs(at) for at in self.map.predictor(self.start)[0])
-        if not length(radii) <= FOUND * max(begin, largest(abs(at) for at in w)):
+        if not length(radii) <= FOUND * self._size(w):
             return None
-        radius = above(length(radii) + rounded + largest(slope).sqrt() * noise)
-        dual = np.zeros(self.shape[0])
-        dual[self.kept] = to_doubles([at / self.unit for at in nu.entries()])
-        full = np.zeros(self.shape[1])
+        radius = above(length(radii) + rounded + self._moved(nu, z, w, slope))
+        dual, full = self._in_doubles(nu), np.zeros(self.problem.X.shape[1])
         full[self.moving] = nearest
         if not (np.isfinite(radius) and np.isfinite(dual).all() and np.isfinite(full).all()):
             return None
-        return ExactLimit(full, dual, radius, self.distance, len(self.kept))
+        fit = to_doubles((self.relations * self.target).entries())
+        still, rank = ~self.problem.used, len(self.kept)
+        return ExactLimit(full, dual, radius, self.distance, rank, fit, still)
 
     def _repair(self, w: Balls, slope: Balls) -> list[arb]:
         """r with X r = y - X w: where w is free to move, and the rest of it by the least norm."""
@@ -334,13 +364,45 @@ class _Newton:
             for high, low, at, delta in zip(*ends, w, deltas, strict=True)
         ]
 
+    def _moved(self, nu: arb_mat, z: Balls, w: Balls, slope: Balls) -> arb:
+        """How far w may be off because the numbers given are not exactly those that are meant.
+
+        A change of z by `tilt` moves it by W - W X^T H^-1 X W, for X w stays; a change of what is
+        to be fitted by W X^T H^-1.
+        """
+        tilt, misfit = self._tilt(z), [arb(0)] * len(self.kept)
+        if self.neglected > 0:
+            rise, spread = _sizes(self.columns, nu), _sizes(self.rows, column(w))
+            tilt = [t + self.neglected * r for t, r in zip(tilt, rise, strict=True)]
+            sizes = zip(spread, self.target.entries(), strict=True)
+            misfit = [self.neglected * (s + abs(b)) for s, b in sizes]
+        elif not any(tilt):
+            return arb(0)
+        weighted = self._weighted(slope)
+        inverse = self._hessian(slope).mid().inv(nonstop=True).mid()
+        response = weighted * inverse
+        held = (response * weighted.transpose()).tolist()
+        matrix = [[-part for part in row] for row in held]
+        for i, row in enumerate(matrix):
+            row[i] += slope[i]
+        by_tilt = _sizes(arb_mat(matrix), column(tilt))
+        by_misfit = _sizes(response, column(misfit))
+        return length(a + b for a, b in zip(by_tilt, by_misfit, strict=True))
+
     def _tilt(self, z: Balls) -> list[arb]:
         """How far the dual may be off because the start is not exactly what was given."""
-        near = np.zeros(self.shape[1])
+        potential, shift = self.problem.potential, self.problem.shift
+        near = np.zeros(len(shift))
         near[self.moving] = to_doubles([at / self.unit for at in z])
-        tilt = self.potential.law_rounding(near)
-        tilt = tilt + self.potential.shift_rounding(self.shift)
+        tilt = potential.law_rounding(near) + potential.shift_rounding(shift)
         return [self.unit * arb(float(tilt[i])) for i in self.moving]
+
+
+def _sizes(matrix: arb_mat, vector: arb_mat) -> list[arb]:
+    """|A| |v|."""
+    entries = vector.entries()
+    rows = (zip(row, entries, strict=True) for row in matrix.tolist())
+    return [sum((abs(a) * abs(v) for a, v in row), arb(0)) for row in rows]
 
 
 def _fitted(relations: arb_mat, outputs: arb_mat) -> arb_mat:

@@ -26,7 +26,7 @@ import scipy.linalg
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray, Mask
-from flowbias.certificates.rank import SMALL, numerical_rank
+from flowbias.certificates.rank import DEPENDENT, SMALL, numerical_rank
 from flowbias.potentials import Potential
 from flowbias.problem import gram, row_lengths
 
@@ -40,8 +40,6 @@ TOUCHES = 10.0 ** -np.arange(6.0, 17.0, 2.0)
 SHRINKS = (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11)
 # Coordinates that the gap alone bounds to this, in units of w, need no column: the best of these.
 SETTLED = 10.0 ** -np.arange(7.0, 14.0)
-# Singular values below this share of the largest are rounding.
-DEPENDENT = 1e-12
 
 
 @np.errstate(all="ignore")
@@ -100,7 +98,7 @@ def _repaired(
     whole = len(values) == len(X)
     if not len(values):
         return None
-    if not whole and (X.size > SMALL or len(values) < numerical_rank(X)):
+    if not whole and (X.size > SMALL or len(values) != numerical_rank(X)):
         return None
     fit = w + weights * (X.T @ (basis @ ((basis.T @ residual) / values**2)))
     rest = np.asarray(y - extended.apply(X, fit), dtype=np.float64)

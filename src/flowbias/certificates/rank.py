@@ -14,6 +14,10 @@ from flowbias._typing import FloatArray
 
 # Any prime will do: that it divides a determinant by chance has odds of one in 10^18.
 PRIME = 2**61 - 1
+# Noise has singular values of about one size: this far apart they are two.
+SPREAD = 100.0
+# Beyond this share of the largest a singular value is no rounding, however small the others are.
+DEPENDENT = 1e-12
 # Entries up to which the exact rank is worth its time.
 SMALL = 100_000
 # Rows and columns are divided by the roots of their largest entries in turn: two or three times
@@ -34,9 +38,17 @@ def equilibrated(X: FloatArray) -> FloatArray:
 
 
 def numerical_rank(X: FloatArray) -> int:
-    """Singular values of the equilibrated X above the rounding of its entries."""
+    """Singular values of the equilibrated X above the rounding of its entries.
+
+    Values that rounding has spread are left out together: were some of them kept, w would fit what
+    rounding has made of the rows, and be another one for other digits of X.
+    """
     values = scipy.linalg.svdvals(equilibrated(X), check_finite=False)
-    return int((values > max(X.shape) * np.finfo(float).eps * values[0]).sum())
+    rank = int((values > max(X.shape) * np.finfo(float).eps * values[0]).sum())
+    spread = SPREAD * values
+    while 1 < rank < len(values) and values[rank - 1] < min(spread[rank], DEPENDENT * values[0]):
+        rank -= 1
+    return rank
 
 
 def rows_to_fit(X: FloatArray) -> list[int]:

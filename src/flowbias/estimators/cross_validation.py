@@ -97,7 +97,9 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         with np.errstate(over="ignore"):  # infinite where only its logarithm is a double
             self.scale_ = float(np.exp(self.log_scale_))
         model = frame.model(self._network())
-        fit = fit_outputs(frame, lambda X, y: limit(model, X, y, tol=self.tol), self.tol)
+        fit = fit_outputs(
+            frame, lambda X, y: limit(model, X, y, tol=self.tol, throw=False), self.tol
+        )
         self._keep(fit, samples.single)
         return self
 

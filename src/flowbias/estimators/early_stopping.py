@@ -77,10 +77,10 @@ class FlowTimes:
         model = self.frame.model(self.net)
 
         def solve(X: Any, y: FloatArray) -> Solution:
-            solution: Solution = limit(model, X, y, tol=self.tol, throw=throw)
+            solution: Solution = limit(model, X, y, tol=self.tol, throw=False)
             return solution
 
-        return fit_outputs(self.frame, solve, self.tol)
+        return fit_outputs(self.frame, solve, self.tol, throw=throw)
 
     def coefficients(self, times: FloatArray, *, throw: bool = True) -> AtTimes:
         """At increasing times, the last of which may be infinite."""

@@ -52,11 +52,17 @@ def warn_of(
         )
 
 
-def fit_outputs(frame: Frame, solve: Solve, tol: float) -> Fit:
-    """The limit for each column of y."""
+def fit_outputs(frame: Frame, solve: Solve, tol: float, *, throw: bool = True) -> Fit:
+    """The limit for each column of y; with `throw` SolveError where one is not certified.
+
+    `solve` itself must not throw: what a solver could not certify in the frame, the frame may.
+    """
     if not frame.moves:
         solve = _start(tol)
-    return _assembled(frame, [solve(frame.X, column) for column in frame.y.T])
+    fit = _assembled(frame, [solve(frame.X, column) for column in frame.y.T])
+    for solution in fit.solutions:
+        solution.checked(throw)
+    return fit
 
 
 def fit_scales(frame: Frame, network: Any, log_scales: FloatArray, tol: float) -> list[Fit]:
@@ -80,9 +86,11 @@ def outputs_at_scales(
 
 def _assembled(frame: Frame, solutions: Sequence[Solution]) -> Fit:
     """Limits in the frame as coefficients of the data given."""
+    outputs = zip(solutions, frame.samples.y.T, strict=True)
+    solutions = [frame.said(solution, column) for solution, column in outputs]
     coef, intercept = frame.coefficients(np.stack([solution.w for solution in solutions]))
     dual = frame.samples.dual_of_given(np.stack([solution.dual for solution in solutions]))
-    return Fit(coef, intercept, dual, tuple(map(frame.said, solutions)))
+    return Fit(coef, intercept, dual, tuple(solutions))
 
 
 def _start(tol: float) -> Solve:

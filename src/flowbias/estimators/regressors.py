@@ -20,7 +20,6 @@ from flowbias.limits.min_norm import min_norm
 from flowbias.limits.rich_limit import rich_limit_of_rounded
 from flowbias.limits.solve import check_tol, limit
 from flowbias.potentials import L2
-from flowbias.solution import Solution
 
 
 class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -122,7 +121,7 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
 
     def _solver(self, frame: Frame) -> Solve:
         model = frame.model(self._network())
-        return lambda X, y: limit(model, X, y, tol=self.tol)
+        return lambda X, y: limit(model, X, y, tol=self.tol, throw=False)
 
     def _network(self) -> Any:
         return network(self.depth, self.scale, self.log_scale, self.shape)
@@ -141,7 +140,7 @@ class MinNormRegressor(LimitInference, DirectInterpolator):
         self.tol = tol
 
     def _solver(self, frame: Frame) -> Solve:
-        return lambda X, y: min_norm(X, y, tol=self.tol)
+        return lambda X, y: min_norm(X, y, tol=self.tol, throw=False)
 
     def _network(self) -> Any:
         return L2()
@@ -168,9 +167,5 @@ class RichRegressor(DirectInterpolator):
     def _solver(self, frame: Frame) -> Solve:
         refuse_large(frame.samples.X, type(self).__name__)
         model = network(self.depth)
-
-        def solve(X: Any, y: FloatArray) -> Solution:
-            found = rich_limit_of_rounded(model, X, y, frame.rounding, tol=self.tol)
-            return found.checked(throw=True)
-
-        return solve
+        rounding = frame.rounding
+        return lambda X, y: rich_limit_of_rounded(model, X, y, rounding, tol=self.tol)

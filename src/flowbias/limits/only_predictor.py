@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
+from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.problem import IN_RANGE, Constraint, Regression, row_lengths
 from flowbias.range_fit import row_units
@@ -37,7 +38,8 @@ def only_predictor(problem: Regression) -> Constraint | None:
         return None
     inverse = scipy.linalg.solve_triangular(upper, left.T)
     # What is asked of rows that are zero cannot be fitted, however large it is.
-    y = np.where(row_lengths(X) > 0.0, y, 0.0)
+    asked, y = y, np.where(row_lengths(X) > 0.0, y, 0.0)
+    lost, total = extended.length(asked - y), extended.length(asked) or 1.0
     size = float(np.abs(y).max()) or 1.0
     w = _least_squares(columns, inverse, y / size, rounding * values[0] / values[-1])
     unit = row_units(row_lengths(X))
@@ -45,7 +47,8 @@ def only_predictor(problem: Regression) -> Constraint | None:
     # Not a comparison the other way round: what overflows is not clear either.
     if not rounding * np.linalg.norm(terms / unit) <= IN_RANGE * np.linalg.norm(y / size / unit):
         return None
-    distance = _distance(y / size - columns @ w, y / size, unit)
+    seen = _distance(y / size - columns @ w, y / size, unit) * (extended.length(y) / total)
+    distance = float(np.hypot(seen, lost / total))
     w *= size / lengths
     inverse /= lengths[:, None]
     return Constraint(

@@ -11,7 +11,9 @@ from typing import Any, overload
 import numpy as np
 
 from flowbias._threads import threads_for
-from flowbias.certificates.certificate import certify
+from flowbias._typing import FloatArray
+from flowbias.certificates.certificate import Certificate, beside, certify, measured
+from flowbias.certificates.exact_limit import exact_limit
 from flowbias.certificates.rank import cut_by_rounding
 from flowbias.designs import design_of
 from flowbias.limits.blocks.limit import BlockLimits
@@ -161,39 +163,48 @@ def limit_with_state(
         return _attempted(start, problem, tol, warm)
 
     found = attempt(model, warm)
+    if found[0].certificate.ok:
+        return found
     exact = _in_balls(model, problem, found[0], tol)
-    if exact is not None:
+    if exact.certificate.ok:
         return exact, found[1]
-    return or_last_resort(model, found, attempt, problem.constraint.factorizations, IN_MEMORY)
+    last = or_last_resort(model, found, attempt, problem.constraint.factorizations, IN_MEMORY)
+    return last if last[0].certificate.ok or not exact.status.ok else (exact, last[1])
 
 
-def _in_balls(
-    model: HasPotential, problem: Regression, solution: Solution, tol: float
-) -> Solution | None:
-    """The limit that a certificate has found on its way, where it refuses the one it was given."""
-    exact = solution.certificate.exact
-    if solution.certificate.ok or exact is None:
-        return None
+def _in_balls(model: HasPotential, problem: Regression, solution: Solution, tol: float) -> Solution:
+    """The limit in balls, where a certificate in doubles refuses the one that was found."""
     started = time.perf_counter()
-    certificate = certify(
-        problem.X, problem.y, exact.w, exact.dual, model.potential, model.shift, tol=tol
-    )
-    distance = (
-        exact.distance if exact.distance > IN_RANGE else cut_by_rounding(problem.X, exact.rank)
-    )
+    potential, shift, w, dual = model.potential, model.shift, solution.w, solution.dual
+    if Provides.POTENTIAL not in potential.provides:
+        return solution
+    exact = exact_limit(problem.X, problem.y, potential, shift, dual, w)
+    if exact is None:
+        return solution
+
+    def proof_of(w: FloatArray, dual: FloatArray) -> Certificate:
+        measures, candidate = measured(problem.X, problem.y, w, dual, potential, shift, tol=tol)
+        return measures if candidate is None else beside(exact, measures, candidate)
+
+    proof = proof_of(w, dual)
+    if proof.ok:
+        return replace(solution, certificate=proof, status=status_of(proof, solution.distance))
+    proof = proof_of(exact.w, exact.dual)
+    distance = exact.distance
+    if distance <= IN_RANGE:
+        distance = cut_by_rounding(problem.X[:, ~exact.still], exact.rank)
     seconds = solution.stats.seconds + time.perf_counter() - started
-    better = replace(
+    return replace(
         solution,
         w=exact.w,
         dual=exact.dual,
-        status=status_of(certificate, distance),
-        certificate=certificate,
+        status=status_of(proof, distance),
+        certificate=proof,
         route=f"{solution.route}, then Newton in balls",
         stats=replace(solution.stats, seconds=seconds),
         distance=distance,
         _sensitivity=solution.derivatives_at(exact.dual),
     )
-    return better if certificate.ok else None
 
 
 def _without_choice(model: HasPotential, problem: Regression, tol: float) -> Solution | None:
@@ -206,6 +217,12 @@ def _without_choice(model: HasPotential, problem: Regression, tol: float) -> Sol
             return None
         route, seconds = first_fitting(model, ROUTES), time.perf_counter() - started
         solution = _certified(model, problem, route, point, effort, seconds, tol)
+    if not solution.certificate.ok:
+        proof = certify(
+            problem.X, problem.y, solution.w, solution.dual, model.potential, model.shift, tol=tol
+        )
+        status = status_of(proof, solution.distance)
+        solution = replace(solution, certificate=proof, status=status)
     return solution if solution.certificate.ok else None
 
 
@@ -283,7 +300,7 @@ def _certified(
     """The solution with its certificate recomputed from the data."""
     potential, shift, reach = model.potential, model.shift, point.reach
     dual = point.dual
-    certificate = certify(problem.X, problem.y, point.w, dual, potential, shift, tol=tol)
+    certificate, _ = measured(problem.X, problem.y, point.w, dual, potential, shift, tol=tol)
     X = problem.X if reach.kept is None else problem.X[:, reach.kept]
     distance = reach.distance or cut_by_rounding(X, len(reach.constraint.target))
     return Solution(

@@ -44,14 +44,6 @@ class DualMap(ABC):
         """What a unit of w costs near the rich limit, on either side."""
         raise NotImplementedError(f"{type(self).__name__} has no rich limit.")
 
-    @abstractmethod
-    def at_share(self, share: float) -> DualMap:
-        """From starts to the power of `share`, in between 1 and the start itself."""
-
-    @abstractmethod
-    def dual_growth(self, before: float, after: float) -> arb:
-        """By how much duals grow from one share to another, roughly."""
-
     def ends(self, z: Balls, sign: int) -> list[arb]:
         """Distances to the end of the domain in this direction; infinite where there is none."""
         return [arb.pos_inf() for _ in z]
@@ -76,10 +68,6 @@ class DualMap(ABC):
 def _bits(log: arb) -> float:
     """The natural logarithm of a ratio in powers of two; 0 where it is below one."""
     return max(0.0, float((log / arb.const_log2()).mid()))
-
-
-def _times(factor: float, side: Side) -> Side:
-    return [None if log is None else factor * log for log in side]
 
 
 def _logs(sides: Iterable[tuple[arb, arb | None, arb | None]]) -> Iterator[tuple[arb, arb, arb]]:
@@ -110,14 +98,6 @@ class ExponentialMap(DualMap):
 
     def units(self, z: Balls) -> list[arb]:
         return [arb(1) / self.rate for _ in z]
-
-    def at_share(self, share: float) -> ExponentialMap:
-        plus, minus = _times(share, self.log_plus), _times(share, self.log_minus)
-        return ExponentialMap(plus, minus, self.rate)
-
-    def dual_growth(self, before: float, after: float) -> arb:
-        """As the logarithm of the start does: w = exp(log_plus + rate z) at a given w."""
-        return arb(after) / before
 
     def bits_lost(self, w: Balls) -> float:
         """Of two large exponentials whose difference is w: log2(exp(log_plus) / |w|)."""
@@ -181,16 +161,6 @@ class PowerMap(DualMap):
         """c of both sides."""
         return self._ends
 
-    def at_share(self, share: float) -> PowerMap:
-        plus, minus = (_times(share, side) for side in self.log_starts)
-        return PowerMap(plus, minus, self.depth)
-
-    def dual_growth(self, before: float, after: float) -> arb:
-        """As the ends of the domain do, c = start^(2-D)."""
-        logs = [log for side in self.log_starts for log in side if log is not None]
-        typical = sum(logs, arb(0)) / len(logs)
-        return ((2 - arb(self.depth)) * typical * (after - before)).exp()
-
     def ends(self, z: Balls, sign: int) -> list[arb]:
         up, down = self._slacks(z)
         return [arb.pos_inf() if s is None else s for s in (up if sign > 0 else down)]
@@ -238,12 +208,6 @@ class JoinedMap(DualMap):
     def units(self, z: Balls) -> list[arb]:
         return self.first.units(z[: self.split]) + self.second.units(z[self.split :])
 
-    def at_share(self, share: float) -> JoinedMap:
-        return JoinedMap(self.first.at_share(share), self.second.at_share(share), self.split)
-
-    def dual_growth(self, before: float, after: float) -> arb:
-        return self.first.dual_growth(before, after)
-
     def ends(self, z: Balls, sign: int) -> list[arb]:
         one = self.first.ends(z[: self.split], sign)
         return one + self.second.ends(z[self.split :], sign)
@@ -269,12 +233,6 @@ class LinearMap(DualMap):
 
     def restricted(self, kept: Sequence[int]) -> LinearMap:
         return LinearMap([self.weights[i] for i in kept])
-
-    def at_share(self, share: float) -> LinearMap:
-        return self
-
-    def dual_growth(self, before: float, after: float) -> arb:
-        return arb(1)
 
     def units(self, z: Balls) -> list[arb]:
         return [max(abs(at), weight) for at, weight in zip(z, self.weights, strict=True)]

@@ -8,9 +8,16 @@ second projection, of the rest, leaves nothing (twice is enough).
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 import numpy as np
 
 from flowbias._typing import FloatArray
+from flowbias.certificates.certificate import beside, measured
+from flowbias.certificates.exact_limit import exact_limit
+from flowbias.potentials import Potential, Provides
+from flowbias.solution import Solution, status_of
 
 # A row or column is rounding where centring leaves no more than this of the size of its entries.
 CANCELLED = 16.0 * np.finfo(np.float64).eps
@@ -42,3 +49,30 @@ def without(e: FloatArray, values: FloatArray) -> FloatArray:
     for _ in range(2):
         values = values - np.multiply.outer(e, e @ values / float(e @ e))
     return np.asarray(values)
+
+
+def about_the_mean(
+    solution: Solution, X: FloatArray, y: FloatArray, given: tuple[FloatArray, FloatArray]
+) -> Solution:
+    """The limit on the data given less their exact means, near that on (X, y), their doubles.
+
+    Itself where that cannot be had.
+    """
+    potential, shift, tol = solution.potential, solution.shift, solution.certificate.tol
+    if Provides.POTENTIAL not in potential.provides:
+        return solution
+    exact = exact_limit(X, y, cast(Potential, potential), shift, solution.dual, solution.w, given)
+    if exact is None:
+        return solution
+    measures, candidate = measured(X, y, exact.w, exact.dual, potential, shift, tol=tol)
+    proof = measures if candidate is None else beside(exact, measures, candidate)
+    if not proof.ok:
+        return solution
+    return replace(
+        solution,
+        w=exact.w,
+        dual=exact.dual,
+        certificate=proof,
+        status=status_of(proof, solution.distance),
+        _sensitivity=solution.derivatives_at(exact.dual),
+    )

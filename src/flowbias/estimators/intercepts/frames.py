@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flowbias._typing import FloatArray
 from flowbias.designs import SMALL
 from flowbias.estimators.intercepts.centred_sparse import CentredSparseDesign
-from flowbias.estimators.intercepts.centring import CANCELLED
+from flowbias.estimators.intercepts.centring import CANCELLED, about_the_mean
 from flowbias.estimators.intercepts.centring import centred as less_mean
 from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.estimators.samples import Samples, is_sparse
@@ -71,8 +71,8 @@ class Frame:
         """coef (k, d) and intercept (k,) of limits w, one per row."""
         return w, self.y_mean - w @ self.X_mean
 
-    def said(self, solution: Solution) -> Solution:
-        """A limit in this frame, as it is said of the data given."""
+    def said(self, solution: Solution, y: FloatArray) -> Solution:
+        """The limit for one output in this frame, as it is said of the data given."""
         return solution
 
 
@@ -85,8 +85,16 @@ class CentredFrame(Frame):
         """That of the means tells columns apart that tie; IN_RANGE is well above it."""
         return IN_RANGE
 
-    def said(self, solution: Solution) -> Solution:
-        """Centring leaves rows that rounding alone tells apart: that is no projection of y."""
+    def said(self, solution: Solution, y: FloatArray) -> Solution:
+        """Centring leaves rows that rounding alone tells apart: that is no projection of y.
+
+        And it breaks ties: where doubles could not tell what the limit is, that of the data less
+        their exact means is taken.
+        """
+        in_doubles = solution.status.ok and solution.certificate.exact is None
+        if self.samples.root_weight is None and not in_doubles:
+            given = as_array(self.samples.X), y
+            solution = about_the_mean(solution, self.X, y - np.mean(y), given)
         if solution.status is Status.PROJECTED and solution.distance <= IN_RANGE:
             return replace(solution, status=Status.CERTIFIED, distance=0.0)
         return solution
