@@ -15,9 +15,7 @@ from flowbias.explorer.drawing import (
     legend_above,
     new_figure,
 )
-from flowbias.explorer.formula.equations import LONGEST as LONGEST_EQUATIONS
-from flowbias.explorer.formula.equations import MOST, read_equations
-from flowbias.explorer.formula.tokens import LONGEST
+from flowbias.explorer.formula import LONGEST, MOST, read_equations
 from flowbias.explorer.view import Drawn, Pictures, Settings, View
 from flowbias.explorer.views.own_formula_scene import (
     RESIDUAL,
@@ -164,7 +162,7 @@ class OwnFormulaView(View[OwnFormulaScene]):
             "u^2 - v^2",
             LONGEST,
         ),
-        Text("equations", "Equations, e.g. 1, 2 = 1; 0, 1 = 0.5", "1, 2 = 1", LONGEST_EQUATIONS),
+        Text("equations", "Equations, e.g. 1, 2 = 1; 0, 1 = 0.5", "1, 2 = 1", LONGEST),
         Slider("log_scale", "Scale of the start (log10)", -1.0, 0.5, 0.1, -0.5),
         Slider("ratio", "Other parameters over the first vector", 0.1, 2.0, 0.1, 1.0),
         Choice(

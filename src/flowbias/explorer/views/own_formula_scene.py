@@ -17,9 +17,9 @@ from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import TooLongError
 from flowbias.derive.report import Report, implicit_bias
 from flowbias.derive.unit_time_flow import NoWarp, along_dual, start_of
-from flowbias.explorer.formula.equations import read_equations
-from flowbias.explorer.formula.typed_function import TypedFunction
-from flowbias.explorer.formula.typed_parametrization import (
+from flowbias.explorer.formula import read_equations
+from flowbias.explorer.typed_parametrization import (
+    TypedFunction,
     TypedParametrization,
     UnfinishedError,
     at_most,

@@ -16,7 +16,7 @@ _MEANS = {
 def words_of(scene: OwnFormulaScene) -> str:
     """The verdict first."""
     paragraphs = [
-        f"w = `{scene.function.tree}`: {_verdict(scene)}",
+        f"w = `{scene.function.formula.text}`: {_verdict(scene)}",
         f"{_limit(scene)} {_picture(scene)}",
         _given_up(scene),
         _evidence(scene),
