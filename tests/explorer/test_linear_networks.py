@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.explorer.address import settings_of
-from flowbias.explorer.views.linear_networks import LinearNetworksView, setup_of
-from flowbias.explorer.views.linear_networks_scene import narrowed
+from flowbias.explorer.controls import settings_of
+from flowbias.explorer.views.linear_networks import LinearNetworksView, narrowed, setup_of
+from tests.explorer.drawn import Shown
 from tests.explorer.scripts import run_script
 
 VIEW = LinearNetworksView()
@@ -95,9 +95,8 @@ def test_layers_are_as_large_as_the_sliders_say():
 
 @pytest.mark.parametrize("width", [1.0, 3.0])
 def test_pictures_hold_the_curves(width):
-    pictures, scene = VIEW.pictures(), scene_of(log_width=width)
-    pictures.show(scene)
-    spectrum, loss, rate = (drawn.figure for drawn in pictures.figures)
+    scene = scene_of(log_width=width)
+    spectrum, loss, rate = Shown(VIEW, scene).figures
     marks = [one.data_source.data for one in spectrum.renderers if hasattr(one.glyph, "marker")]
     values = scene.imbalance.eigenvalues
     assert np.concatenate([one["y"] for one in marks]).tolist() == values[values != 0.0].tolist()

@@ -10,15 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowbias.explorer import catalogue
-from flowbias.explorer.address import last_texts, settings_of
-from flowbias.explorer.controls import Choice, Slider, Text
+from flowbias.explorer import views
+from flowbias.explorer.controls import Choice, Slider, Text, last_texts, settings_of
 from flowbias.explorer.newest import Newest
 from flowbias.explorer.page import HEAD_START, Tab, Wish, explore, prose
-from flowbias.explorer.widgets import widget
 from tests.explorer.toy import ToyView
 
-pytest.importorskip("panel", reason="the extra `explore` is not installed")
+pytest.importorskip("bokeh", reason="the extra `explore` is not installed")
 
 
 # --- addresses ---------------------------------------------------------------------------------
@@ -52,7 +50,7 @@ def test_a_slider_has_no_noise_in_its_digits():
 
 
 def test_settings_go_into_an_address_and_come_back():
-    shown = {one["name"]: one for one in (widget(c, c.default) for c in ToyView.controls[:2])}
+    shown = {one["name"]: one for one in (c.widget(c.default) for c in ToyView.controls[:2])}
     for place, value in enumerate(shown["slope"]["values"]):
         settings = settings_of(ToyView.controls, {"slope": value})
         assert settings["slope"] == ToyView.controls[0].grid[place]
@@ -65,9 +63,9 @@ def test_the_last_of_two_arguments_counts():
     }
 
 
-@pytest.mark.parametrize("name", catalogue.NAMES)
+@pytest.mark.parametrize("name", views.NAMES)
 def test_every_view_can_be_shown_from_its_defaults(name):
-    view = catalogue.view(name)
+    view = views.view(name)
     assert view.name == name
     assert view.title
     names = [control.name for control in view.controls]
@@ -75,7 +73,7 @@ def test_every_view_can_be_shown_from_its_defaults(name):
     assert "view" not in names
     settings = settings_of(view.controls, {})
     for control in view.controls:
-        assert widget(control, settings[control.name])["label"]
+        assert control.widget(settings[control.name])["label"]
         if isinstance(control, Slider):
             assert control.parse(str(control.default)) == control.default
             assert tuple(sorted(control.grid)) == control.grid
@@ -86,7 +84,7 @@ def test_every_view_can_be_shown_from_its_defaults(name):
 
 
 def test_a_view_that_is_not_there_is_the_first_one():
-    assert catalogue.view("../../etc/passwd").name == "geometry"
+    assert views.view("../../etc/passwd").name == "geometry"
 
 
 # --- the newest wish ---------------------------------------------------------------------------
@@ -224,7 +222,7 @@ class Page:
 
     @property
     def drawn(self):
-        return self.tab.pictures.source.data["y"][-1:]
+        return self.tab.pictures[0].figure.renderers[0].data_source.data["y"][-1:]
 
 
 @pytest.fixture

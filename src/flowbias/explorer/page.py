@@ -10,18 +10,17 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from flowbias._version import __version__
-from flowbias.explorer import catalogue
-from flowbias.explorer.address import last_texts, settings_of
-from flowbias.explorer.controls import Upload
+from flowbias.explorer import views
+from flowbias.explorer.controls import Upload, last_texts, settings_of
+from flowbias.explorer.drawing import Data, Picture
 from flowbias.explorer.host_check import page_policy
 from flowbias.explorer.newest import Newest
 from flowbias.explorer.view import Download, View
-from flowbias.explorer.widgets import widget
 from flowbias.flows.trajectory import FlowError
 from flowbias.problem import InputError
 from flowbias.solution import SolveError
@@ -52,10 +51,10 @@ class Wish:
 
 @dataclass(frozen=True)
 class Found:
-    """What came of it: a scene with its words, or why there is none."""
+    """What came of it: where the marks are, with words, or why there is nothing to show."""
 
     serial: int
-    scene: Any = None
+    data: Data = field(default_factory=dict)
     text: str = ""
     code: str = ""
     downloads: tuple[Download, ...] = ()
@@ -79,9 +78,8 @@ def explore(view: View[Any], wish: Wish) -> Iterator[Found]:
 
 def presented(view: View[Any], wish: Wish, scene: Any) -> Found:
     """A scene with all that the page shows beside it."""
-    return Found(
-        wish.serial, scene, prose(view.text(scene)), view.code(wish.settings), view.downloads(scene)
-    )
+    words, code = prose(view.text(scene)), view.code(wish.settings)
+    return Found(wish.serial, view.data(scene), words, code, view.downloads(scene))
 
 
 def shortened(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -132,7 +130,7 @@ class Tab:
         from bokeh.models import ColumnDataSource
 
         self._document, self._view = document, view
-        self.pictures = view.pictures()
+        self.pictures = [Picture(chart) for chart in view.charts]
         self._files: dict[str, bytes] = {}
         self._downloads: dict[str, Download] = {}
         self._newest = Newest(pool, partial(explore, view), self._hand_over)
@@ -143,9 +141,9 @@ class Tab:
         )
         for source in (self._asked, self._answer):
             document.add_root(source)
-        for place, drawn in enumerate(self.pictures.figures):
-            drawn.figure.name = f"figure-{place}"
-            document.add_root(drawn.figure)
+        for place, picture in enumerate(self.pictures):
+            picture.figure.name = f"figure-{place}"
+            document.add_root(picture.figure)
         document.on_session_destroyed(lambda _session: self._newest.close())
 
     def _hear(self, message: Mapping[str, Any]) -> None:
@@ -179,24 +177,12 @@ class Tab:
 
     def _hand_over(self, found: Found) -> None:
         """From the thread that computed to the one that may touch the document."""
-        self._document.add_next_tick_callback(partial(self._say_at_once, found))
-
-    def _say_at_once(self, found: Found) -> None:
-        """In one message: each of its own would have the page laid out anew."""
-        from panel.io.document import unlocked
-        from panel.io.state import set_curdoc
-
-        with set_curdoc(self._document), unlocked("collect"):
-            self._say(found)
+        self._document.add_next_tick_callback(partial(self._say, found))
 
     def _say(self, found: Found) -> None:
         if not found.error:
-            try:
-                self.pictures.show(found.scene)
-            except Exception as error:
-                _log.exception("view %s could not be drawn", self._view.name)
-                failed = BUG.format(error=f"{type(error).__name__}: {error}")
-                return self._tell({"serial": found.serial, "error": failed})
+            for picture in self.pictures:
+                picture.show(found.data)
             self._downloads = {one.name: one for one in found.downloads}
         return self._tell(
             {
@@ -219,13 +205,10 @@ class Explorer:
     hosts: tuple[str, ...]
     pool: Executor
 
-    def open(self) -> None:
+    def open(self, document: Document) -> None:
         """Fill the document of a new session with the view that its address names."""
-        from panel.io.state import state
-
-        document = state.curdoc
         texts = last_texts(document.session_context.request.arguments)
-        view = catalogue.view(texts.get("view", ""))
+        view = views.view(texts.get("view", ""))
         # While the browser is still drawing the page around the figures.
         self.pool.submit(view.warm_up)
         settings = settings_of(view.controls, texts)
@@ -241,9 +224,9 @@ class Explorer:
             policy=page_policy(nonce, self.hosts),
             version=__version__,
             view=view,
-            views=[{"name": name, "title": title} for name, title in catalogue.TITLES.items()],
-            widgets=[widget(control, settings[control.name]) for control in view.controls],
-            figures=tab.pictures.figures,
+            views=[{"name": name, "title": title} for name, title in views.TITLES.items()],
+            widgets=[control.widget(settings[control.name]) for control in view.controls],
+            figures=tab.pictures,
         )
 
 
