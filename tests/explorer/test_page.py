@@ -4,7 +4,9 @@ import base64
 import json
 import logging
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from flowbias.explorer import views
 from flowbias.explorer.controls import Choice, Slider, Text, last_texts, settings_of
 from flowbias.explorer.newest import Newest
-from flowbias.explorer.page import HEAD_START, Tab, Wish, explore, prose
+from flowbias.explorer.page import HEAD_START, Tab, Wish, explore, one_message, prose
 from tests.explorer.toy import ToyView
 
 pytest.importorskip("bokeh", reason="the extra `explore` is not installed")
@@ -204,7 +206,8 @@ class Page:
         # Bokeh's server runs them in this order; a document alone keeps them in none.
         self.due = []
         self.document.add_next_tick_callback = self.due.append
-        self.tab = Tab(self.document, ToyView(), AtOnce())
+        # Without a session there is nobody to send to.
+        self.tab = Tab(self.document, ToyView(), AtOnce(), nullcontext)
         self.serial = 0
 
     def send(self, kind="show", texts=None, **more):
@@ -327,6 +330,30 @@ def test_what_is_not_offered_is_not_sent(page):
     page.send()
     before = page.answer
     assert page.send("download", name="../server.py") == before
+
+
+def test_all_that_changes_reaches_the_page_in_one_message(monkeypatch):
+    from bokeh.document import Document
+    from bokeh.models import ColumnDataSource
+    from bokeh.protocol import Protocol
+
+    sent = []
+    connection = SimpleNamespace(
+        protocol=Protocol(), _socket=SimpleNamespace(send_message=lambda message: message)
+    )
+    session = SimpleNamespace(_subscribed_connections=[connection], _pending_writes=sent)
+    context = SimpleNamespace(session=session)
+    monkeypatch.setattr(Document, "session_context", property(lambda self: context))
+    document = Document()
+    sources = [ColumnDataSource({"x": [0]}) for _ in range(3)]
+    for source in sources:
+        document.add_root(source)
+    for changed in (sources, [], sources[:2]):
+        with one_message(document):
+            for source in changed:
+                source.data = {"x": [1]}
+    assert [len(message.content["events"]) for message in sent] == [3, 2]
+    assert document.callbacks.hold_value is None
 
 
 def test_a_text_cannot_bring_its_own_tags():

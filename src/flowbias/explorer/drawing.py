@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -79,6 +80,12 @@ def cursor(name: str = "cursor") -> Mark:
     return Mark(name, "vspan", look, columns=("x",))
 
 
+@lru_cache(maxsize=64)
+def window(low: float, high: float) -> tuple[tuple[float, float], ...]:
+    """Two corners; the very same for the same ends: new ones would lay the figure out anew."""
+    return (low, high), (low, high)
+
+
 @dataclass(frozen=True)
 class Chart:
     """A figure with its heading, and in words what is in it for those who cannot see it."""
@@ -93,7 +100,7 @@ class Chart:
     legend: str = "above"
     # Words at places of the horizontal axis.
     ticks: Mapping[float, str] = field(default_factory=dict)
-    # Whether both axes follow the data `window`, two corners: (x, x), (y, y).
+    # Whether both axes follow the data `window`.
     windowed: bool = False
     # Whether axes and grid are drawn.
     framed: bool = True
@@ -201,6 +208,7 @@ def _place_legend(made: figure, side: str) -> None:
     legend.label_text_color, legend.label_text_font_size = FRAME, "13px"
     legend.background_fill_alpha, legend.border_line_color = 0.0, None
     legend.padding, legend.margin, legend.spacing = 0, 4, 12
+    legend.location = "bottom_left" if side == "below" else "top_right"
 
 
 def _colour_bar(made: figure, title: str) -> LinearColorMapper:

@@ -8,8 +8,9 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -119,6 +120,24 @@ def received(control: Upload, text: str) -> bytes:
     return content
 
 
+@contextmanager
+def one_message(document: Document) -> Iterator[None]:
+    """What changes inside reaches the page at once: Bokeh would send, and lay out, each alone.
+
+    It has no public way to do so. Called with the document locked, as callbacks are.
+    """
+    document.hold("collect")
+    try:
+        yield
+    finally:
+        callbacks, session = document.callbacks, document.session_context.session
+        changes, callbacks._held_events = callbacks._held_events, []
+        document.unhold()
+        for connection in session._subscribed_connections if changes else ():
+            message = connection.protocol.create("PATCH-DOC", changes)
+            session._pending_writes.append(connection._socket.send_message(message))
+
+
 class Tab:
     """Listens to one page and answers it.
 
@@ -126,10 +145,16 @@ class Tab:
     the server those of the figures and then of `answer`.
     """
 
-    def __init__(self, document: Document, view: View[Any], pool: Executor) -> None:
+    def __init__(
+        self,
+        document: Document,
+        view: View[Any],
+        pool: Executor,
+        at_once: Callable[[Document], AbstractContextManager[None]] = one_message,
+    ) -> None:
         from bokeh.models import ColumnDataSource
 
-        self._document, self._view = document, view
+        self._document, self._view, self._at_once = document, view, at_once
         self.pictures = [Picture(chart) for chart in view.charts]
         self._files: dict[str, bytes] = {}
         self._downloads: dict[str, Download] = {}
@@ -177,7 +202,11 @@ class Tab:
 
     def _hand_over(self, found: Found) -> None:
         """From the thread that computed to the one that may touch the document."""
-        self._document.add_next_tick_callback(partial(self._say, found))
+        self._document.add_next_tick_callback(partial(self._say_at_once, found))
+
+    def _say_at_once(self, found: Found) -> None:
+        with self._at_once(self._document):
+            self._say(found)
 
     def _say(self, found: Found) -> None:
         if not found.error:

@@ -21,6 +21,7 @@ from flowbias.explorer.drawing import (
     levels,
     line,
     points,
+    window,
 )
 from flowbias.explorer.view import Settings, View
 from flowbias.explorer.views.one_equation import DEPTH, Ends, Start, follow, scale_slider
@@ -155,7 +156,7 @@ class _Geometry(View[GeometryScene]):
         ends, reach = scene.ends, scene.reach
         tips = reach * np.eye(len(ends.x))
         return {
-            "window": ((-reach, reach), (-reach, reach)),
+            "window": window(-reach, reach),
             "levels": scene.polylines(scene.levels),
             "own": scene.polylines(scene.own_levels),
             "fits": scene.flat(scene.fits),

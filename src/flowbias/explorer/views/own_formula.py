@@ -30,6 +30,7 @@ from flowbias.explorer.drawing import (
     levels,
     line,
     points,
+    window,
 )
 from flowbias.explorer.formula import LONGEST, MOST, read_equations
 from flowbias.explorer.typed_parametrization import (
@@ -147,8 +148,8 @@ def own_formula_scene(start: Start, equations: str, solve: bool) -> OwnFormulaSc
             unfinished += ["the certified limit"] if solution is None else []
         extremes = Extremes.of(problem)
         end = _end(trajectory, solution)
-        window = _window(trajectory.w, end, extremes)
-        levels = bounded(lambda: _levels(start, end, window)) if d == 2 else ()
+        shown = _window(trajectory.w, end, extremes)
+        levels = bounded(lambda: _levels(start, end, shown)) if d == 2 else ()
         unfinished += ["the level sets"] if levels is None else []
     return OwnFormulaScene(
         function=start.function(d),
@@ -157,7 +158,7 @@ def own_formula_scene(start: Start, equations: str, solve: bool) -> OwnFormulaSc
         trajectory=trajectory,
         solution=solution,
         extremes=extremes,
-        window=window,
+        window=shown,
         levels=levels or (),
         unfinished=tuple(unfinished),
     )
@@ -340,7 +341,7 @@ class OwnFormulaView(View[OwnFormulaScene]):
         )
 
     def data(self, scene: OwnFormulaScene) -> Data:
-        w, extremes, low_high = scene.trajectory.w, scene.extremes, scene.window
+        w, extremes = scene.trajectory.w, scene.extremes
         rows = {
             "fits": scene.line,
             "path": w,
@@ -355,7 +356,7 @@ class OwnFormulaView(View[OwnFormulaScene]):
         columns = [(t, column) for column in w[later].T]
         missing = [((), ())] * (MOST - len(columns))
         return {
-            "window": (low_high, low_high),
+            "window": window(*scene.window),
             "own": _polylines(scene.levels[:1]),
             "levels": _polylines(scene.levels[1:]),
             **{name: (points[:, 0], points[:, 1]) for name, points in rows.items()},
