@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flowbias.cli.errors import InterruptedRunError
-from flowbias.cli.exit_codes import ExitCode
-from flowbias.cli.machine_readable import write_json
-from flowbias.cli.options import Json
-from flowbias.cli.program import Invocation
+from flowbias.cli.console import write_json
+from flowbias.cli.program import ExitCode, InterruptedRunError, Invocation, Json
 
 if TYPE_CHECKING:
     from flowbias.experiments import Experiment

@@ -10,7 +10,7 @@ from typing import Any
 from rich.text import Text
 
 from flowbias.cli.console import columns, complain, results, show
-from flowbias.cli.exit_codes import ExitCode
+from flowbias.cli.program import ExitCode
 from flowbias.experiments import Record
 from flowbias.experiments.record import checks_on_stand_ins, tally
 

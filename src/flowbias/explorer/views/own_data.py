@@ -10,8 +10,13 @@ import numpy as np
 
 from flowbias._threads import one_thread
 from flowbias.data_files.contents import json_text
-from flowbias.data_files.limit_files import limit_csv, limit_document, limit_npz
-from flowbias.data_files.measures import count_above_negligible, largest
+from flowbias.data_files.limit_files import (
+    count_above_negligible,
+    largest,
+    limit_csv,
+    limit_document,
+    limit_npz,
+)
 from flowbias.data_files.regression_data import RegressionData
 from flowbias.explorer.controls import Upload
 from flowbias.explorer.drawing import FLOW, KERNEL, RICH, Chart, Data, Mark, points, stems

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from flowbias._threads import one_thread
 from flowbias._typing import FloatArray
-from flowbias.data_files.measures import norms
+from flowbias.data_files.limit_files import norms
 from flowbias.limits.basis_pursuit import basis_pursuit
 from flowbias.limits.min_norm import min_norm
 from flowbias.problem import Regression
