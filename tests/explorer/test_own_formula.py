@@ -11,8 +11,9 @@ import flowbias as fb
 from flowbias import _torch
 from flowbias.derive.verdict import Verdict
 from flowbias.explorer.controls import settings_of
+from flowbias.explorer.typed_parametrization import TypedFunction, section_of
 from flowbias.explorer.views import own_formula
-from flowbias.explorer.views.own_formula import OwnFormulaView, Start, section_of
+from flowbias.explorer.views.own_formula import OwnFormulaView
 from flowbias.problem import InputError
 from tests.explorer.drawn import Shown
 from tests.explorer.scripts import run_script
@@ -44,7 +45,8 @@ def test_squares_have_the_limit_of_the_diagonal_net():
 
 
 def test_the_section_is_the_potential_of_the_closed_form():
-    section = section_of(Start("u^2 - v^2", -0.5, 1.0), (-1.0, 2.0))
+    function = TypedFunction.of("u^2 - v^2", 1)
+    section = section_of(function, function.start(10.0**-0.5, 1.0), (-1.0, 2.0))
     potential = fb.DiagonalNet(depth=2, scale=10.0**-0.5).potential
     assert section.w[0] < -0.7
     assert section.w[-1] > 1.5

@@ -18,9 +18,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.interpolate import CubicHermiteSpline
 
 from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import Parametrization
+from flowbias.derive.unit_time_flow import NoWarp, along_dual, start_of
 from flowbias.explorer.formula import SCALARS, VECTORS, Formula, parse
 
 
@@ -266,3 +268,46 @@ class TypedParametrization(Parametrization):
         with np.errstate(all="ignore"):
             rows: FloatArray = self._function.formula.value(names).rows
         return rows
+
+
+@dataclass(frozen=True)
+class Section:
+    """The potential q of one coordinate at increasing w, with its slopes z = q'(w)."""
+
+    w: FloatArray
+    q: FloatArray
+    z: FloatArray
+
+    def at(self, w: FloatArray) -> FloatArray:
+        """q(w); NaN beyond the points."""
+        return np.asarray(CubicHermiteSpline(self.w, self.q, self.z, extrapolate=False)(w))
+
+
+def section_of(
+    function: TypedFunction, theta0: FloatArray, window: tuple[float, float], count: int = 8
+) -> Section:
+    """The potential of one coordinate at `count` points from its start to each end of the window.
+
+    One coordinate's gradient field commutes with itself, so that q is reached along the dual:
+    steps of dz = (wanted step in w)/M, since dw/dz = M.
+    """
+    model = TypedParametrization(function, theta0)
+    first = start_of(model)
+    middle = float(model.initial[0])
+    found = [(middle, 0.0, 0.0)]
+    for edge in window:
+        state, w, step = first, middle, (edge - middle) / (count - 1)
+        for _ in range(count):
+            if not step:
+                break
+            slope = model.pulled_back(state.theta, np.ones(1))
+            dz = np.array([step / float(slope @ slope)])
+            state = along_dual(model, NoWarp(), state, dz)
+            reached = float(model.predictor_at(state.theta)[0]) if state.inside else w
+            # What moves by less than that share of what was meant is at the end of the domain.
+            if not abs(reached - w) > 0.05 * abs(step):
+                break
+            w = reached
+            found.append((w, state.potential, float(state.z[0])))
+    w, q, z = np.array(sorted(found)).T
+    return Section(w, q, z)

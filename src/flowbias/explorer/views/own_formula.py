@@ -10,14 +10,11 @@ from threading import Lock
 from typing import TypeVar
 
 import numpy as np
-from scipy.interpolate import CubicHermiteSpline
 
 from flowbias._threads import one_thread
 from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import TooLongError
 from flowbias.derive.report import Report, implicit_bias
-from flowbias.derive.unit_time_flow import NoWarp, along_dual
-from flowbias.derive.unit_time_flow import start_of as flow_from
 from flowbias.derive.verdict import Verdict
 from flowbias.explorer.controls import Choice, Slider, Text
 from flowbias.explorer.drawing import (
@@ -38,6 +35,7 @@ from flowbias.explorer.typed_parametrization import (
     TypedParametrization,
     UnfinishedError,
     at_most,
+    section_of,
 )
 from flowbias.explorer.view import Settings, View
 from flowbias.explorer.views.geometry import SHARES_OF_LEVEL
@@ -74,19 +72,6 @@ class Start:
 
     def theta(self, d: int) -> FloatArray:
         return self.function(d).start(10.0**self.log10_scale, self.ratio)
-
-
-@dataclass(frozen=True)
-class Section:
-    """The potential q of one coordinate at increasing w, with its slopes z = q'(w)."""
-
-    w: FloatArray
-    q: FloatArray
-    z: FloatArray
-
-    def at(self, w: FloatArray) -> FloatArray:
-        """q(w); NaN beyond the points."""
-        return np.asarray(CubicHermiteSpline(self.w, self.q, self.z, extrapolate=False)(w))
 
 
 @dataclass(frozen=True)
@@ -229,7 +214,7 @@ def _levels(
 
     if not start.function(1).separates:
         return ()
-    section = section_of(start, window)
+    section = section_of(start.function(1), start.theta(1), window)
     if section.w.size < 2:
         return ()
     grid = np.linspace(section.w[0], section.w[-1], points)
@@ -238,34 +223,6 @@ def _levels(
     height = float(np.sum(section.at(end)))
     shares = sorted(SHARES_OF_LEVEL, key=lambda share: abs(share - 1.0))
     return tuple(np.asarray(c).T for share in shares for c in lines.lines(share * height))
-
-
-def section_of(start: Start, window: tuple[float, float], points_to_a_side: int = 8) -> Section:
-    """The potential of one coordinate from its start towards both ends of the window.
-
-    One coordinate's gradient field commutes with itself, so that q is reached along the dual:
-    steps of dz = (wanted step in w)/M, since dw/dz = M.
-    """
-    model = TypedParametrization(start.function(1), start.theta(1))
-    first = flow_from(model)
-    middle = float(model.initial[0])
-    found = [(middle, 0.0, 0.0)]
-    for edge in window:
-        state, w, step = first, middle, (edge - middle) / (points_to_a_side - 1)
-        for _ in range(points_to_a_side):
-            if not step:
-                break
-            slope = model.pulled_back(state.theta, np.ones(1))
-            dz = np.array([step / float(slope @ slope)])
-            state = along_dual(model, NoWarp(), state, dz)
-            reached = float(model.predictor_at(state.theta)[0]) if state.inside else w
-            # What moves by less than that share of what was meant is at the end of the domain.
-            if not abs(reached - w) > 0.05 * abs(step):
-                break
-            w = reached
-            found.append((w, state.potential, float(state.z[0])))
-    w, q, z = np.array(sorted(found)).T
-    return Section(w, q, z)
 
 
 class OwnFormulaView(View[OwnFormulaScene]):
