@@ -19,7 +19,7 @@ from flowbias.explorer.views.geometry import (
     projection,
     shown_reach,
 )
-from flowbias.explorer.views.one_equation import Start, follow, scale_stops
+from flowbias.explorer.views.one_equation import DiagonalStart, follow, scale_stops
 from flowbias.flows import flow
 from tests.explorer.scripts import run_script
 
@@ -35,7 +35,7 @@ def space_scene(**changes):
 
 
 STARTS = st.builds(
-    Start,
+    DiagonalStart,
     scale=st.floats(-8, 1).map(lambda exponent: 10.0**exponent),
     depth=st.just(2),
     shape=st.floats(-0.9, 0.9),
@@ -60,7 +60,7 @@ def test_the_path_leads_from_the_start_to_a_solution(start, angle, y):
 @pytest.mark.parametrize("depth", [2, 3, 5])
 @pytest.mark.parametrize("first", [0.0, 0.7])
 def test_the_path_is_that_of_the_integrated_flow(depth, first):
-    start = Start(0.2, depth, 0.0, first)
+    start = DiagonalStart(0.2, depth, 0.0, first)
     ends = follow(start, direction(60.0), 1.0)
     integrated = flow(start.model(2), ends.x[np.newaxis], np.array([1.0])).w[::8]
     heights = ends.path @ ends.x
@@ -71,7 +71,7 @@ def test_the_path_is_that_of_the_integrated_flow(depth, first):
 
 
 def test_without_a_dual_in_doubles_the_path_goes_through_limits_of_smaller_targets():
-    start = Start(1e-30, 3, 0.0, 0.0)
+    start = DiagonalStart(1e-30, 3, 0.0, 0.0)
     ends = follow(start, direction(60.0), 1.0)
     assert len(ends.path) == 2 + len(one_equation.FEW_SHARES)
     np.testing.assert_allclose(ends.path @ ends.x, [0.0, 0.25, 0.5, 0.75, 1.0], atol=1e-9)

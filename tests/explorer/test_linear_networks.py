@@ -114,8 +114,9 @@ def test_code_makes_the_same_numbers(wanted, monkeypatch):
     names = run_script(VIEW.code(settings(**wanted)), monkeypatch)
     scene = scene_of(**wanted)
     np.testing.assert_allclose(names["imbalance"].eigenvalues, scene.imbalance.eigenvalues)
-    # Ends of steps, whose lengths follow local errors of 1e-6.
-    assert names["trajectory"].t[-1] == pytest.approx(scene.t[-1], rel=1e-3)
+    # Ends of steps, whose lengths follow estimates of local errors of 1e-6: rounding reaches the
+    # third digit of those, and on some processors the third of the end.
+    assert names["trajectory"].t[-1] == pytest.approx(scene.t[-1], rel=1e-2)
     bound = np.exp(-names["claim"].predicted * scene.t[-1])
     assert bound == pytest.approx(scene.loss_bound[-1], rel=1e-6)
 

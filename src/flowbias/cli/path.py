@@ -12,7 +12,7 @@ from flowbias.cli.program import DataFile, Depth, ExitCode, Json, Shape, Toleran
 
 if TYPE_CHECKING:
     from flowbias.cli.files import Data
-    from flowbias.cli.scale_sweep import Sweep
+    from flowbias.cli.scale_sweep import ScaleSweep
 
 _DEFAULT_OUT = Path("out/path.png")
 _ROWS_SHOWN = 9
@@ -66,7 +66,7 @@ def path(
     return ExitCode.ALL_WELL if swept.certified else ExitCode.DOUBTFUL
 
 
-def _show(swept: Sweep) -> None:
+def _show(swept: ScaleSweep) -> None:
     from flowbias.cli.start import scale_text
 
     console = results()
@@ -96,7 +96,7 @@ def _cells(solution: Any) -> tuple[str, ...]:
     return f"{l1:.6g}", f"{l2:.6g}", nonzero, bound, solution.status.name
 
 
-def _document(swept: Sweep) -> dict[str, Any]:
+def _document(swept: ScaleSweep) -> dict[str, Any]:
     data: Data = swept.data
     return {
         "data": str(data.file),

@@ -83,7 +83,7 @@ class InterruptedRunError(Exception):
     """Ctrl-C during a run of experiments, where what is finished has been kept."""
 
 
-class Verdict(NamedTuple):
+class ExitReport(NamedTuple):
     """How the program ends, and what it says."""
 
     code: ExitCode
@@ -102,14 +102,14 @@ def report(error: Exception, *, debug: bool) -> ExitCode:
     return code
 
 
-def judge(error: Exception) -> Verdict:
+def judge(error: Exception) -> ExitReport:
     """The exit code of an exception, and its message in one line."""
     for kind, code in _codes().items():
         if isinstance(error, kind):
-            return Verdict(code, _one_line(_message(error)))
+            return ExitReport(code, _one_line(_message(error)))
     found = _one_line(f"{type(error).__name__}: {error}")
     advice = "Please report it with what `flowbias --debug ...` prints for the same command."
-    return Verdict(ExitCode.BUG, f"this is a bug in flowbias ({found}). {advice}")
+    return ExitReport(ExitCode.BUG, f"this is a bug in flowbias ({found}). {advice}")
 
 
 def _codes() -> dict[type[Exception], ExitCode]:

@@ -136,7 +136,7 @@ def _run(
     *,
     json: bool,
 ) -> ExitCode:
-    from flowbias.cli.run_report import Report
+    from flowbias.cli.run_report import RunReport
     from flowbias.experiments.progress import progress_for
     from flowbias.experiments.provenance import Start
     from flowbias.experiments.publish import publish
@@ -153,7 +153,7 @@ def _run(
         raise InterruptedRunError(
             "interrupted: finished tasks are kept, and the same command continues from here"
         ) from stop
-    report = Report(published.records, published.page, published.seconds)
+    report = RunReport(published.records, published.page, published.seconds)
     if json:
         write_json(report.document())
     else:

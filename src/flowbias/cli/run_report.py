@@ -16,7 +16,7 @@ from flowbias.experiments.record import checks_on_stand_ins, tally
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """The records of a run and where they were written."""
 
     records: Sequence[Record]

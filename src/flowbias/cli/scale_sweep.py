@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class ScaleSweep:
     """Limits from large scales to small ones, and what they tend to in both directions."""
 
     data: Data
@@ -76,10 +76,10 @@ def log_scales_between(largest: str, smallest: str, count: int, most: int = 100_
 
 def sweep(
     network: Network, shape: float | None, data: Data, log_scales: FloatArray, tol: float
-) -> Sweep:
+) -> ScaleSweep:
     """Solve at every scale. A limit that cannot be certified is kept; its status says so."""
     problem = data.problem
-    return Sweep(
+    return ScaleSweep(
         data,
         network,
         shape,
@@ -94,7 +94,7 @@ def sweep(
 _ROOM = {"dots": 0.10, "names": 0.04, "left": 0.26, "right": 0.06, "between names": 0.055}
 
 
-def draw_path(swept: Sweep) -> Figure:
+def draw_path(swept: ScaleSweep) -> Figure:
     """The figure."""
     import matplotlib as mpl
 
@@ -122,7 +122,7 @@ def picture_bytes(figure: Figure, kind: str) -> bytes:
     return buffer.getvalue()
 
 
-def _draw_named(axes: Axes, x: FloatArray, swept: Sweep, named: list[int]) -> None:
+def _draw_named(axes: Axes, x: FloatArray, swept: ScaleSweep, named: list[int]) -> None:
     """Curves with their colour, name and ends."""
     left, right = _ends(x)
     beside = left - _ROOM["names"] * (x[0] - x[-1])
@@ -155,7 +155,7 @@ def _ends(x: FloatArray) -> tuple[float, float]:
     return float(x[-1] - beyond), float(x[0] + beyond)
 
 
-def _label(axes: Axes, x: FloatArray, swept: Sweep, shown: int) -> None:
+def _label(axes: Axes, x: FloatArray, swept: ScaleSweep, shown: int) -> None:
     (left, right), span = _ends(x), x[0] - x[-1]
     ticks = _ticks(x[-1], x[0])
     shown_as = _power if _are_many(x[-1], x[0]) else lambda t: scale_text(t * math.log(10.0))
@@ -202,7 +202,7 @@ def _short(name: str, longest: int = 14) -> str:
     return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
-def _csv(swept: Sweep) -> bytes:
+def _csv(swept: ScaleSweep) -> bytes:
     names = [swept.data.name(i) for i in range(swept.w.shape[1])]
     header = ["log_scale", "status", "error_bound", *names]
     rows: list[list[str | float]] = [
@@ -212,7 +212,7 @@ def _csv(swept: Sweep) -> bytes:
     return csv_bytes(header, rows)
 
 
-def _npz(swept: Sweep) -> bytes:
+def _npz(swept: ScaleSweep) -> bytes:
     return npz_bytes(
         {
             "log_scale": swept.path.log_scales,
@@ -227,7 +227,7 @@ def _npz(swept: Sweep) -> bytes:
     )
 
 
-WRITERS: dict[str, Callable[[Sweep], bytes]] = {
+WRITERS: dict[str, Callable[[ScaleSweep], bytes]] = {
     ".png": lambda swept: picture_bytes(draw_path(swept), "png"),
     ".svg": lambda swept: picture_bytes(draw_path(swept), "svg"),
     ".csv": _csv,

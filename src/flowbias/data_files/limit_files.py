@@ -34,7 +34,7 @@ def _matters(size: FloatArray) -> Mask:
     return np.asarray(size > 1e-6 * size.max(initial=0.0))
 
 
-class Start(Protocol):
+class StartedNetwork(Protocol):
     """What the files say of the network, beside its repr."""
 
     @property
@@ -56,7 +56,7 @@ def certificate_numbers(solution: Solution) -> dict[str, float]:
 
 
 def limit_document(
-    source: str, data: RegressionData, start: Start, solution: Solution
+    source: str, data: RegressionData, start: StartedNetwork, solution: Solution
 ) -> dict[str, Any]:
     """Everything about the limit, for `json_text`; `source` says where the data is from."""
     l1, l2 = norms(solution.w)
@@ -89,7 +89,7 @@ def limit_csv(data: RegressionData, solution: Solution) -> bytes:
     return csv_bytes(("feature", "w"), named)
 
 
-def limit_npz(start: Start, solution: Solution, **more: Any) -> bytes:
+def limit_npz(start: StartedNetwork, solution: Solution, **more: Any) -> bytes:
     """Coefficients, dual, proof and start as arrays, and whatever else is passed."""
     return npz_bytes(
         {

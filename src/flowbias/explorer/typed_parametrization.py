@@ -271,7 +271,7 @@ class TypedParametrization(Parametrization):
 
 
 @dataclass(frozen=True)
-class Section:
+class PotentialSection:
     """The potential q of one coordinate at increasing w, with its slopes z = q'(w)."""
 
     w: FloatArray
@@ -285,7 +285,7 @@ class Section:
 
 def section_of(
     function: TypedFunction, theta0: FloatArray, window: tuple[float, float], count: int = 8
-) -> Section:
+) -> PotentialSection:
     """The potential of one coordinate at `count` points from its start to each end of the window.
 
     One coordinate's gradient field commutes with itself, so that q is reached along the dual:
@@ -310,4 +310,4 @@ def section_of(
             w = reached
             found.append((w, state.potential, float(state.z[0])))
     w, q, z = np.array(sorted(found)).T
-    return Section(w, q, z)
+    return PotentialSection(w, q, z)

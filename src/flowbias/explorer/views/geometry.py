@@ -24,7 +24,7 @@ from flowbias.explorer.drawing import (
     window,
 )
 from flowbias.explorer.view import Settings, View
-from flowbias.explorer.views.one_equation import DEPTH, Ends, Start, follow, scale_slider
+from flowbias.explorer.views.one_equation import DEPTH, DiagonalStart, Ends, follow, scale_slider
 from flowbias.explorer.views.proof_words import distance_words
 
 # Levels of the regularizer drawn, as shares of its value at the limit above its least value.
@@ -37,7 +37,7 @@ SHARES_OF_RISE = (0.05, 0.2, 0.5, 1.0, 2.0)
 class GeometryScene:
     """All numbers of a picture, in the plane or in space; points are rows."""
 
-    start: Start
+    start: DiagonalStart
     ends: Ends
     # Half the side of the square that is shown.
     reach: float
@@ -240,10 +240,10 @@ def direction(degrees: float) -> FloatArray:
     return np.asarray(np.round([np.cos(angle), np.sin(angle)], 15), dtype=np.float64)
 
 
-def start_of(settings: Settings) -> Start:
+def start_of(settings: Settings) -> DiagonalStart:
     """The network that the sliders describe; from w = 0 where they leave that out."""
     scale, depth = 10.0 ** settings["log_scale"], int(settings["depth"])
-    return Start(scale, depth, settings.get("shape", 0.0), settings.get("start", 0.0))
+    return DiagonalStart(scale, depth, settings.get("shape", 0.0), settings.get("start", 0.0))
 
 
 def _place(scene: GeometryScene, near: float = 0.02) -> str:
@@ -277,7 +277,7 @@ def _norms(ends: Ends) -> str:
     )
 
 
-def _shape(start: Start) -> str:
+def _shape(start: DiagonalStart) -> str:
     if start.depth > 2:
         return (
             f"At depth {start.depth} a start need not be as small as at depth 2 to end sparse; the "
@@ -291,7 +291,7 @@ def _shape(start: Start) -> str:
     )
 
 
-def _first(start: Start) -> str:
+def _first(start: DiagonalStart) -> str:
     if start.first == 0.0:
         return ""
     return (

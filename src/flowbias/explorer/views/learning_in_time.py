@@ -23,7 +23,7 @@ from flowbias.explorer.views.planted_data import (
     NOISE,
     SEED,
     SPARSITY,
-    Planted,
+    PlantedData,
     against_truth,
     curves,
     population_error,
@@ -113,7 +113,7 @@ class TimeScene:
 
 # Up to 200 kilobytes each: as many as ten readers look at.
 @lru_cache(maxsize=32)
-def _passage(planted: Planted, depth: int, exponent: float) -> Passage:
+def _passage(planted: PlantedData, depth: int, exponent: float) -> Passage:
     # Times alpha^(2 - D) beyond this many decades leave the last digits of the dual too few.
     most_decades = 4.0
     if (depth - 2) * -exponent > most_decades:
@@ -200,7 +200,7 @@ class LearningInTimeView(View[TimeScene]):
 
     def scene(self, settings: Settings) -> TimeScene:
         depth, exponent = int(settings["depth"]), float(settings["log_scale"])
-        passage = _passage(Planted.of(settings), depth, exponent)
+        passage = _passage(PlantedData.of(settings), depth, exponent)
         return TimeScene(passage, exponent, FINER * int(settings["moment"]))
 
     def data(self, scene: TimeScene) -> Data:
@@ -214,7 +214,7 @@ class LearningInTimeView(View[TimeScene]):
 
     def code(self, settings: Settings) -> str:
         return _SCRIPT.format(
-            data=Planted.of(settings).code(),
+            data=PlantedData.of(settings).code(),
             depth=int(settings["depth"]),
             exponent=f"{settings['log_scale']:g}",
             residual=RESIDUAL,

@@ -30,7 +30,7 @@ RTOL = 1e-6
 
 
 @dataclass(frozen=True)
-class Setup:
+class LinearSetup:
     """Which data are drawn, and from where the flow starts."""
 
     n: int
@@ -64,7 +64,7 @@ class Setup:
 class LinearNetworksScene:
     """The conserved imbalance, and curves over time: the loss is relative to the first."""
 
-    setup: Setup
+    setup: LinearSetup
     imbalance: Imbalance
     t: FloatArray
     loss: FloatArray
@@ -88,7 +88,7 @@ def narrowed(net: LinearNet) -> LinearNet:
     return LinearNet(net.root[:d], net.root[d:])
 
 
-def linear_networks_scene(setup: Setup, points: int = 60) -> LinearNetworksScene:
+def linear_networks_scene(setup: LinearSetup, points: int = 60) -> LinearNetworksScene:
     """The flow until the residual is small; FlowError where it cannot be followed so far.
 
     Curves have so many points after time 0.
@@ -226,9 +226,9 @@ class LinearNetworksView(View[LinearNetworksScene]):
         )
 
 
-def setup_of(settings: Settings) -> Setup:
+def setup_of(settings: Settings) -> LinearSetup:
     """What the sliders describe."""
-    return Setup(
+    return LinearSetup(
         n=int(settings["n"]),
         d=int(settings["d"]),
         outputs=int(settings["outputs"]),

@@ -64,7 +64,7 @@ DEPTH = Slider("depth", "Depth D", 2.0, 6.0, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
-class Start:
+class DiagonalStart:
     """A diagonal network at its start: d features, the first of them at `first`, the rest at 0."""
 
     scale: float
@@ -127,7 +127,7 @@ class Ends:
         return np.asarray(self.potential.value_terms(w) - self.shift * w)
 
 
-def follow(start: Start, x: FloatArray, y: float) -> Ends:
+def follow(start: DiagonalStart, x: FloatArray, y: float) -> Ends:
     """Limit, path and extremes; SolveError where the limit cannot be certified."""
     X, target = x[np.newaxis], np.array([y])
     model = start.model(len(x))

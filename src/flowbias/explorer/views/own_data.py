@@ -23,7 +23,7 @@ from flowbias.explorer.drawing import FLOW, KERNEL, RICH, Chart, Data, Mark, poi
 from flowbias.explorer.uploads import LARGEST_FILE, LARGEST_TABLE, MOST_SAMPLES, read_upload
 from flowbias.explorer.view import Download, Settings, View
 from flowbias.explorer.views.one_equation import DEPTH, scale_slider
-from flowbias.explorer.views.planted_data import Planted
+from flowbias.explorer.views.planted_data import PlantedData
 from flowbias.explorer.views.proof_words import Extremes, distance_words
 from flowbias.limits.solve import limit
 from flowbias.models.diagonal import DiagonalNet
@@ -32,7 +32,7 @@ from flowbias.solution import Solution, Status
 
 ARCHIVE = "flowbias-limit.npz"
 #: What is shown before a file is chosen; the code to copy draws the same.
-EXAMPLE = Planted(n=20, d=40, sparsity=3, noise=0.1, seed=0)
+EXAMPLE = PlantedData(n=20, d=40, sparsity=3, noise=0.1, seed=0)
 # Coefficients that a picture has room for.
 MOST_SHOWN = 60
 _MEANS = {

@@ -60,7 +60,7 @@ _ONE_AT_A_TIME = Lock()
 
 
 @dataclass(frozen=True)
-class Start:
+class TypedStart:
     """Which parametrization, from where."""
 
     text: str
@@ -115,7 +115,7 @@ class OwnFormulaScene:
         return np.array([self.extremes.kernel.w - far, self.extremes.kernel.w + far])
 
 
-def own_formula_scene(start: Start, equations: str, solve: bool) -> OwnFormulaScene:
+def own_formula_scene(start: TypedStart, equations: str, solve: bool) -> OwnFormulaScene:
     """Derive, follow and (if asked) solve; InputError says what is wrong with what was typed."""
     problem = read_equations(equations)
     d = problem.X.shape[1]
@@ -153,7 +153,7 @@ def own_formula_scene(start: Start, equations: str, solve: bool) -> OwnFormulaSc
 def load_torch() -> None:
     """Import torch and let it differentiate once, which both take seconds the first time."""
     with suppress(InputError):
-        _derived(Start("u", 0.0, 1.0), 2)
+        _derived(TypedStart("u", 0.0, 1.0), 2)
 
 
 def bounded(work: Callable[[], Result], times: int = 1) -> Result | None:
@@ -186,7 +186,7 @@ def _end(trajectory: Trajectory, solution: Solution | None) -> FloatArray:
 
 # Deriving takes most of the time, and the equations do not enter it.
 @lru_cache(maxsize=8)
-def _derived(start: Start, d: int) -> tuple[TypedParametrization, Report | None]:
+def _derived(start: TypedStart, d: int) -> tuple[TypedParametrization, Report | None]:
     try:
         model = TypedParametrization(start.function(d), start.theta(d))
     except ImportError as missing:
@@ -204,7 +204,7 @@ def _window(path: FloatArray, end: FloatArray, extremes: Extremes) -> tuple[floa
 
 
 def _levels(
-    start: Start, end: FloatArray, window: tuple[float, float], points: int = 81
+    start: TypedStart, end: FloatArray, window: tuple[float, float], points: int = 81
 ) -> tuple[FloatArray, ...]:
     """Level sets of Q(w) = q(w1) + q(w2).
 
@@ -345,9 +345,9 @@ class OwnFormulaView(View[OwnFormulaScene]):
         )
 
 
-def start_of(settings: Settings) -> Start:
+def start_of(settings: Settings) -> TypedStart:
     """What the controls describe."""
-    return Start(settings["formula"], settings["log_scale"], settings["ratio"])
+    return TypedStart(settings["formula"], settings["log_scale"], settings["ratio"])
 
 
 def _polylines(curves: tuple[FloatArray, ...]) -> tuple[list[FloatArray], ...]:

@@ -23,7 +23,7 @@ SEED = Slider("seed", "Seed of the data", 0, 50, 1, 0)
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedData:
     """Which data are drawn; equal ones are the same data."""
 
     n: int
@@ -33,7 +33,7 @@ class Planted:
     seed: int
 
     @classmethod
-    def of(cls, settings: Settings) -> Planted:
+    def of(cls, settings: Settings) -> PlantedData:
         return cls(
             n=int(settings["n"]),
             d=int(settings["d"]),

@@ -24,7 +24,7 @@ from flowbias.explorer.views.planted_data import (
     NOISE,
     SEED,
     SPARSITY,
-    Planted,
+    PlantedData,
     against_truth,
     curves,
     population_error,
@@ -110,10 +110,10 @@ class SparseScene:
     at_cursor: Solution
 
 
-class Sweep:
+class PlantedSweep:
     """Data drawn once, and what has been solved on them from any scale."""
 
-    def __init__(self, planted: Planted, depth: int) -> None:
+    def __init__(self, planted: PlantedData, depth: int) -> None:
         data = planted.draw()
         self.problem, self.w_true = Regression(data.X, data.y), data.w_true
         self._depth = depth
@@ -147,8 +147,8 @@ class Sweep:
 
 # Less than a megabyte each: as many as ten readers look at.
 @lru_cache(maxsize=32)
-def sweep_of(planted: Planted, depth: int) -> Sweep:
-    return Sweep(planted, depth)
+def sweep_of(planted: PlantedData, depth: int) -> PlantedSweep:
+    return PlantedSweep(planted, depth)
 
 
 def least_l1(problem: Regression) -> FloatArray:
@@ -281,18 +281,18 @@ class SparseRegressionView(View[SparseScene]):
 
     def code(self, settings: Settings) -> str:
         return _SCRIPT.format(
-            data=Planted.of(settings).code(),
+            data=PlantedData.of(settings).code(),
             exponents=", ".join(f"{exponent:g}" for exponent in PATH_EXPONENTS),
             depth=int(settings["depth"]),
             exponent=f"{settings['log_scale']:g}",
         )
 
 
-def _sweep(settings: Settings) -> Sweep:
-    return sweep_of(Planted.of(settings), int(settings["depth"]))
+def _sweep(settings: Settings) -> PlantedSweep:
+    return sweep_of(PlantedData.of(settings), int(settings["depth"]))
 
 
-def _scene(settings: Settings, sweep: Sweep, path: ScalePath | None) -> SparseScene:
+def _scene(settings: Settings, sweep: PlantedSweep, path: ScalePath | None) -> SparseScene:
     exponent = float(settings["log_scale"])
     return SparseScene(
         sparsity=int(settings["sparsity"]),
