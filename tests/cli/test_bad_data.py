@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flowbias.cli import ExitCode
-from flowbias.cli.data import read_data
+from flowbias.cli.files import read_data
 from flowbias.problem import InputError
 from tests.cli.program import invoke, only_line
 

@@ -8,9 +8,8 @@ import pytest
 import flowbias as fb
 from flowbias._drawing import apart
 from flowbias.cli import ExitCode
-from flowbias.cli.data import read_data
-from flowbias.cli.path_drawing import draw_path
-from flowbias.cli.scale_sweep import log_scales_between, sweep
+from flowbias.cli.files import read_data
+from flowbias.cli.scale_sweep import draw_path, log_scales_between, sweep
 from tests.cli.program import document, invoke
 
 

@@ -10,8 +10,7 @@ import pytest
 
 import flowbias
 from flowbias.cli import ExitCode
-from flowbias.cli.errors import judge
-from flowbias.cli.exit_codes import MEANING
+from flowbias.cli.program import MEANING, judge
 from flowbias.experiments.cluster import ClusterError
 from flowbias.problem import InputError
 from tests.cli.program import SOURCE, environment, invoke, only_line, spawn

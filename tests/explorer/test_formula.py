@@ -1,6 +1,7 @@
-"""Formulas and equations that readers type: read by our own grammar, and by nothing else."""
+"""Formulas and equations that readers type: made of known words alone, and never run."""
 
 import ast
+import re
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flowbias.explorer import formula as package
-from flowbias.explorer.formula.equations import read_equations
-from flowbias.explorer.formula.parser import SCALARS, VECTORS, parse
-from flowbias.explorer.formula.tokens import LONGEST
-from flowbias.explorer.formula.tree import FUNCTIONS, PYTHON
-from flowbias.explorer.formula.typed_function import TypedFunction
+from flowbias.explorer import formula, typed_parametrization
+from flowbias.explorer.formula import FUNCTIONS, LONGEST, SCALARS, VECTORS, parse, read_equations
+from flowbias.explorer.typed_parametrization import TypedFunction
 from flowbias.problem import InputError
 
 NUMPY = {
@@ -42,6 +40,89 @@ def _grown(inside):
 
 
 FORMULAS = st.recursive(ATOMS, _grown, max_leaves=8).map("u + {}".format)
+
+
+# What other readers of expressions have been broken by, and what Python alone would take.
+HOSTILE = (
+    "u.__class__.__bases__[0].__subclasses__()",
+    "(u).__class__",
+    "u.real + 0",
+    "getattr(u, v)",
+    "__builtins__",
+    "__u__",
+    "u.__init__.__globals__",
+    "print(u)",
+    "exp(u, v)",
+    "exp(*u)",
+    "exp(x=u)",
+    "exp()",
+    "(exp)(u)",
+    "exp(exp)",
+    "exp",
+    "[u for u in v]",
+    "(u for u in v)",
+    "{u: v}",
+    "u if v else p",
+    "u or v",
+    "not u",
+    "u < v",
+    "u is v",
+    "u in v",
+    "~u",
+    "u & v",
+    "u | v",
+    "u << 2",
+    "lambda u: u",
+    "(u := v)",
+    "f'{u}'",
+    "f'{__import__(\"os\")}'*u",
+    "b'u'",
+    "yield u",
+    "await u",
+    "import os",
+    "u; import os",
+    "u\n__import__('os')",
+    "u # comment",
+    "u\\\nv",
+    "10**10**10*u",
+    "9**9**9**9*u",
+    "u**1000000000",
+    "u**(10**10)",
+    "(2^12)^(12)^12*u",
+    "1e308*1e308*u",
+    "u*(0/0)",
+    "0x7fffffff*u",
+    "0b1*u",
+    "0o7*u",
+    "1_0*u",
+    "1j*u",
+    "2j",
+    "u*inf",
+    "u*nan",
+    "True*u",
+    "None",
+    "...",
+    "u[0]",
+    "u[::-1]",
+    "(" * 90 + "u" + ")" * 90,
+    "-" * 150 + "u",
+    "-(" * 60 + "u" + ")" * 60,
+    "exp(" * 45 + "u" + ")" * 15,
+    "ｕ*2",
+    "u*２",
+    "𝐮",
+    "е*u",
+    "u\u200b",
+    "u\u202e*v",
+    "u\u00a0*v",
+    "u＋v",
+    "u∗v",
+    "ｅxp(u)",
+    "ᵉxp(u)",
+    "\x00",
+    "u\x00",
+    "\ud800u",
+)
 
 
 def tree_or_refusal(text):
@@ -92,7 +173,7 @@ def test_any_text_parses_or_is_refused_in_words(text):
         assert why.isprintable()
         assert len(why) < 400
     else:
-        assert set(tree.names()) <= {*VECTORS, *SCALARS}
+        assert tree.names <= {*VECTORS, *SCALARS}
 
 
 @pytest.mark.parametrize(
@@ -164,8 +245,10 @@ def test_what_is_no_formula_is_refused_with_its_place(text, says):
 @example("((u^2)^-3)^0.5")
 def test_a_tree_is_written_so_that_it_reads_back(text):
     tree = parsed(text)
-    if tree is not None and len(str(tree)) <= LONGEST:
-        assert parse(str(tree)) == tree
+    if tree is not None and len(tree.text) <= LONGEST:
+        again = parse(tree.text)
+        assert again == tree
+        assert ast.dump(again._tree) == ast.dump(tree._tree)
 
 
 @given(text=FORMULAS, seed=st.integers(0, 2**16))
@@ -207,9 +290,7 @@ def test_python_source_is_made_of_known_words_only(text):
     tree = parsed(text)
     if tree is None:
         return
-    words = {
-        node.id for node in ast.walk(ast.parse(tree.written(PYTHON))) if isinstance(node, ast.Name)
-    }
+    words = {node.id for node in ast.walk(ast.parse(tree.python)) if isinstance(node, ast.Name)}
     assert words <= {*VECTORS, *SCALARS, "torch"}
 
 
@@ -233,17 +314,43 @@ def test_the_start_is_the_scale_and_its_ratio():
 
 
 def test_nothing_here_can_run_text():
-    banned = {"eval", "exec", "compile", "__import__", "getattr", "sympify"}
-    for file in Path(package.__path__[0]).glob("*.py"):
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        called = {
-            n.func.id
-            for n in ast.walk(tree)
-            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)
+    banned = {"eval", "exec", "compile", "__import__", "getattr", "sympify", "literal_eval"}
+    for module in (formula, typed_parametrization):
+        tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+        called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        by_name = {node.id for node in called if isinstance(node, ast.Name)}
+        assert not by_name & banned, module
+        of_ast = {
+            node.attr
+            for node in called
+            if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") == "ast"
         }
-        assert not called & banned, file
+        # What reads, walks and writes a tree, or makes a node of one.
+        assert not of_ast & banned, module
         imported = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-        assert not imported & {"ast", "importlib", "builtins", "sympy"}, file
+        assert not imported & {"importlib", "builtins", "sympy"}, module
+
+
+@given(text=st.one_of(st.text(max_size=40), st.sampled_from(HOSTILE), FORMULAS))
+@example(" 01 * tanh( u )**2 - .5e1^-1 ")
+def test_python_is_asked_about_known_words_only(text):
+    """Whatever is typed: what Python's grammar gets is written anew from our own tokens."""
+    try:
+        tokens = formula._tokens(text)
+        formula._require_order(tokens)
+    except InputError:
+        return
+    asked, _ = formula._for_python(tokens)
+    words = "|".join([*FUNCTIONS, *VECTORS, *SCALARS])
+    assert re.fullmatch(rf"(?:{words}|[0-9]+(?:\.[0-9]+)?(?:e[+-][0-9]+)?|[-+*/()])+", asked)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_attacks_try_is_refused(text):
+    tree, why = tree_or_refusal(text)
+    assert tree is None
+    assert why.startswith("formula")
+    assert why.isprintable()
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowbias.explorer.address import settings_of
-from flowbias.explorer.views import geometry_scene
-from flowbias.explorer.views.geometry import GeometryView, direction, level_curves, shown_reach
-from flowbias.explorer.views.geometry_scene import Start, follow, scale_stops
-from flowbias.explorer.views.geometry_space import (
+from flowbias.explorer.controls import settings_of
+from flowbias.explorer.views import one_equation
+from flowbias.explorer.views.geometry import (
     GeometrySpaceView,
+    GeometryView,
+    direction,
+    level_curves,
     levels_in_plane,
     plane_of,
     projection,
+    shown_reach,
 )
+from flowbias.explorer.views.one_equation import DiagonalStart, follow, scale_stops
 from flowbias.flows import flow
 from tests.explorer.scripts import run_script
 
@@ -32,7 +35,7 @@ def space_scene(**changes):
 
 
 STARTS = st.builds(
-    Start,
+    DiagonalStart,
     scale=st.floats(-8, 1).map(lambda exponent: 10.0**exponent),
     depth=st.just(2),
     shape=st.floats(-0.9, 0.9),
@@ -57,7 +60,7 @@ def test_the_path_leads_from_the_start_to_a_solution(start, angle, y):
 @pytest.mark.parametrize("depth", [2, 3, 5])
 @pytest.mark.parametrize("first", [0.0, 0.7])
 def test_the_path_is_that_of_the_integrated_flow(depth, first):
-    start = Start(0.2, depth, 0.0, first)
+    start = DiagonalStart(0.2, depth, 0.0, first)
     ends = follow(start, direction(60.0), 1.0)
     integrated = flow(start.model(2), ends.x[np.newaxis], np.array([1.0])).w[::8]
     heights = ends.path @ ends.x
@@ -68,9 +71,9 @@ def test_the_path_is_that_of_the_integrated_flow(depth, first):
 
 
 def test_without_a_dual_in_doubles_the_path_goes_through_limits_of_smaller_targets():
-    start = Start(1e-30, 3, 0.0, 0.0)
+    start = DiagonalStart(1e-30, 3, 0.0, 0.0)
     ends = follow(start, direction(60.0), 1.0)
-    assert len(ends.path) == 2 + len(geometry_scene.FEW_SHARES)
+    assert len(ends.path) == 2 + len(one_equation.FEW_SHARES)
     np.testing.assert_allclose(ends.path @ ends.x, [0.0, 0.25, 0.5, 0.75, 1.0], atol=1e-9)
 
 
@@ -85,22 +88,21 @@ def test_the_level_of_the_limit_touches_the_line(log_scale, depth, start):
     heights = ends.terms(ends.solution.w + along).sum(axis=1)
     assert heights.min() >= own - 1e-9 * abs(own)
     assert heights[[0, -1]].min() > own
-    curves = [curve for curve, mine in zip(scene.levels, scene.through_limit, strict=True) if mine]
-    gap = min(np.hypot(*(curve - ends.solution.w[:, None])).min() for curve in curves)
+    gap = min(np.hypot(*(curve - ends.solution.w).T).min() for curve in scene.own_levels)
     # Vertices of a curve are at most a cell of the grid apart.
     assert gap <= 2.0 * scene.reach * 2.0 / 160
     # To the one side of the line: the level set touches it and does not cross.
-    assert max((ends.x @ curve).max() for curve in curves) <= ends.y + 1e-2
+    assert max((curve @ ends.x).max() for curve in scene.own_levels) <= ends.y + 1e-2
 
 
 def test_level_sets_are_drawn_on_every_share():
     ends = plane_scene().ends
-    curves, own = level_curves(ends, 1.7)
-    heights = [float(ends.terms(curve.T[0]).sum()) for curve in curves]
-    assert sum(own) == 1
+    own, others = level_curves(ends, 1.7)
+    heights = [float(ends.terms(curve[0]).sum()) for curve in others]
+    assert len(own) == 1
     assert heights == sorted(heights)
-    for curve in curves:
-        values = ends.terms(curve.T).sum(axis=1)
+    for curve in (*own, *others):
+        values = ends.terms(curve).sum(axis=1)
         # Linear interpolation between nodes of the grid.
         np.testing.assert_allclose(values, values.mean(), rtol=2e-2)
 
@@ -171,7 +173,7 @@ def test_level_curves_lie_in_the_plane_and_around_the_limit(log_scale):
     for curve in scene.levels:
         np.testing.assert_allclose(curve @ ends.x, 1.0, atol=1e-9)
         assert np.all(ends.terms(curve).sum(axis=1) > own)
-    np.testing.assert_allclose(scene.corners @ ends.x, 1.0, atol=1e-9)
+    np.testing.assert_allclose(scene.fits @ ends.x, 1.0, atol=1e-9)
 
 
 def test_curves_are_level():

@@ -7,10 +7,10 @@ import signal
 import numpy as np
 import pytest
 
-from flowbias.explorer import catalogue
+from flowbias.explorer import views
 from tests.explorer.running import running
 
-pytest.importorskip("panel", reason="the extra `explore` is not installed")
+pytest.importorskip("bokeh", reason="the extra `explore` is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
 
 WIDE, PHONE = (1440, 900), (390, 844)
@@ -80,11 +80,11 @@ def sticking_out(tab):
     return tab.evaluate("document.scrollingElement.scrollWidth - innerWidth")
 
 
-@pytest.mark.parametrize("name", catalogue.NAMES)
+@pytest.mark.parametrize("name", views.NAMES)
 def test_every_view_is_drawn_readable_and_reachable(visit, name, tmp_path):
     tab = visit(f"view={name}")
     assert tab.locator("#error").is_hidden()
-    assert tab.inner_text("h1") == catalogue.view(name).title
+    assert tab.inner_text("h1") == views.view(name).title
     assert len(tab.inner_text("#text")) > 80
     pictures = tab.locator(".canvas")
     assert pictures.count() >= 1
@@ -199,8 +199,8 @@ def test_all_of_it_can_be_reached_by_keys(visit):
         reached.append(
             tab.evaluate("document.activeElement.id || document.activeElement.textContent")
         )
-    names = {f"control-{control.name}" for control in catalogue.view("geometry").controls}
-    assert {*catalogue.TITLES.values(), *names, "theme", "reset", "copy"} <= set(reached)
+    names = {f"control-{control.name}" for control in views.view("geometry").controls}
+    assert {*views.TITLES.values(), *names, "theme", "reset", "copy"} <= set(reached)
     tab.locator("nav a", has_text="Geometry in 3D").press("Enter")
     tab.wait_for_url(re.compile("view=geometry-3d"))
     wait_until_drawn(tab, 1)

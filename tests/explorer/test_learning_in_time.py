@@ -12,9 +12,9 @@ from scipy.integrate import solve_ivp
 
 from flowbias._typing import FloatArray
 from flowbias.datasets import sparse_regression
-from flowbias.explorer.views.learning_in_time import LearningInTimeView, TimePictures
-from flowbias.explorer.views.learning_in_time_scene import Passage, TimeScene
+from flowbias.explorer.views.learning_in_time import LearningInTimeView, Passage, TimeScene
 from flowbias.problem import InputError
+from tests.explorer.drawn import Shown
 from tests.explorer.scripts import run_script
 
 VIEW = LearningInTimeView()
@@ -174,24 +174,23 @@ def test_scales_whose_times_doubles_cannot_resolve_are_refused(depth: int, lowes
 
 
 def test_pictures_show_the_scene_and_keep_it_while_the_cursor_moves() -> None:
-    pictures, scene = TimePictures(), scene_of()
-    pictures.show(scene)
-    passage, along = scene.passage, pictures._along.data
-    drawn = pictures._curves._support.data
-    for name in ("t", "loss", "error"):
-        np.testing.assert_array_equal(along[name], getattr(passage, name))
-    np.testing.assert_array_equal(pictures._limit.data["w"], passage.limit.w)
-    assert np.all(pictures._limit.data["t"] > passage.t[-1])
+    scene = scene_of()
+    shown, passage = Shown(VIEW, scene), scene.passage
+    kept = {name: shown.columns(name) for name in ("loss", "error", "support", "others", "limit")}
+    for name in ("loss", "error"):
+        np.testing.assert_array_equal(kept[name]["x"], passage.t)
+        np.testing.assert_array_equal(kept[name]["y"], getattr(passage, name))
+    np.testing.assert_array_equal(kept["limit"]["y"], passage.limit.w)
+    assert np.all(kept["limit"]["x"] > passage.t[-1])
     moved = scene_of(moment=60.0)
     assert moved.passage is passage
-    pictures.show(moved)
-    assert pictures._along.data is along
-    # Bokeh alone would send these again, for their gaps.
-    assert pictures._curves._support.data is drawn
-    assert [cursor.data["t"] for cursor in pictures._cursors] == [[passage.t[120]]] * 2
-    np.testing.assert_array_equal(pictures._stems._stems.data["w"], passage.w[120])
-    pictures.show(scene_of(seed=2.0))
-    assert pictures._along.data is not along
+    shown.show(moved)
+    # Bokeh alone would send the curves again, for their gaps.
+    assert all(shown.columns(name) is columns for name, columns in kept.items())
+    assert [one.data_source.data["x"] for one in shown.marks("cursor")] == [[passage.t[120]]] * 2
+    np.testing.assert_array_equal(shown.columns("w")["y"], passage.w[120])
+    shown.show(scene_of(seed=2.0))
+    assert all(shown.columns(name) is not columns for name, columns in kept.items())
 
 
 def test_the_cursor_spans_the_axis() -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.explorer.address import settings_of
-from flowbias.explorer.views.linear_networks import LinearNetworksView, setup_of
-from flowbias.explorer.views.linear_networks_scene import narrowed
+from flowbias.explorer.controls import settings_of
+from flowbias.explorer.views.linear_networks import LinearNetworksView, narrowed, setup_of
+from tests.explorer.drawn import Shown
 from tests.explorer.scripts import run_script
 
 VIEW = LinearNetworksView()
@@ -95,9 +95,8 @@ def test_layers_are_as_large_as_the_sliders_say():
 
 @pytest.mark.parametrize("width", [1.0, 3.0])
 def test_pictures_hold_the_curves(width):
-    pictures, scene = VIEW.pictures(), scene_of(log_width=width)
-    pictures.show(scene)
-    spectrum, loss, rate = (drawn.figure for drawn in pictures.figures)
+    scene = scene_of(log_width=width)
+    spectrum, loss, rate = Shown(VIEW, scene).figures
     marks = [one.data_source.data for one in spectrum.renderers if hasattr(one.glyph, "marker")]
     values = scene.imbalance.eigenvalues
     assert np.concatenate([one["y"] for one in marks]).tolist() == values[values != 0.0].tolist()
@@ -115,8 +114,9 @@ def test_code_makes_the_same_numbers(wanted, monkeypatch):
     names = run_script(VIEW.code(settings(**wanted)), monkeypatch)
     scene = scene_of(**wanted)
     np.testing.assert_allclose(names["imbalance"].eigenvalues, scene.imbalance.eigenvalues)
-    # Ends of steps, whose lengths follow local errors of 1e-6.
-    assert names["trajectory"].t[-1] == pytest.approx(scene.t[-1], rel=1e-3)
+    # Ends of steps, whose lengths follow estimates of local errors of 1e-6: rounding reaches the
+    # third digit of those, and on some processors the third of the end.
+    assert names["trajectory"].t[-1] == pytest.approx(scene.t[-1], rel=1e-2)
     bound = np.exp(-names["claim"].predicted * scene.t[-1])
     assert bound == pytest.approx(scene.loss_bound[-1], rel=1e-6)
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.explorer.address import settings_of
-from flowbias.explorer.views import matrices_scene
-from flowbias.explorer.views.matrices import MatricesView, width_of
-from flowbias.explorer.views.matrices_scene import RESIDUAL
+from flowbias.explorer.controls import settings_of
+from flowbias.explorer.views import matrices
+from flowbias.explorer.views.matrices import RESIDUAL, MatricesView, width_of
+from tests.explorer.drawn import Shown
 from tests.explorer.scripts import run_script
 
 VIEW = MatricesView()
@@ -94,19 +94,19 @@ def test_without_its_solver_the_page_says_what_to_install(monkeypatch):
     def absent(*_, **__):
         raise ImportError("nuclear_norm needs cvxpy. Install the extra `sdp`.")
 
-    monkeypatch.setattr(matrices_scene, "nuclear_norm", absent)
+    monkeypatch.setattr(matrices, "nuclear_norm", absent)
     # Kept results are of this data and solver; 31 is used nowhere else.
     scene = scene_of(seed=31.0, log_alpha=-1.5, log_width=2.5)
     assert scene.excess is None
     assert "extra `sdp`" in VIEW.text(scene)
     assert "cannot be said" in VIEW.text(scene)
-    VIEW.pictures().show(scene)
+    Shown(VIEW, scene)
 
 
 def test_pictures_show_the_matrices_the_right_way_up():
-    pictures, scene = VIEW.pictures(), scene_of(log_alpha=-1.0, log_width=6.0)
-    pictures.show(scene)
-    cells, crosses = (one.data_source.data for one in pictures.figures[0].figure.renderers[:2])
+    scene = scene_of(log_alpha=-1.0, log_width=6.0)
+    maps, spectra = Shown(VIEW, scene).figures
+    cells, crosses = (one.data_source.data for one in maps.renderers[:2])
     of = {
         (int(x), int(y)): value
         for x, y, value in zip(*(cells[k] for k in ("x", "y", "value")), strict=True)
@@ -119,7 +119,7 @@ def test_pictures_show_the_matrices_the_right_way_up():
         assert of[12 + col, 9 - row] == scene.truth[row, col]
     hidden = set(zip(crosses["x"].tolist(), crosses["y"].tolist(), strict=True))
     assert hidden == {(12 + col, 9 - row) for row, col in np.argwhere(~scene.mask)}
-    spectra = [one.data_source.data["y"] for one in pictures.figures[1].figure.renderers]
+    spectra = [one.data_source.data["y"] for one in spectra.renderers]
     np.testing.assert_allclose(spectra[-1], np.linalg.svd(scene.end.M, compute_uv=False))
     np.testing.assert_allclose(spectra[0], np.linalg.svd(scene.truth, compute_uv=False))
 
@@ -136,8 +136,8 @@ def test_code_makes_the_same_numbers(wanted, monkeypatch):
 
 
 def test_warming_up_has_the_solver_ready():
-    matrices_scene._least_nuclear.cache_clear()
-    matrices_scene.load_solver.cache_clear()
+    matrices._least_nuclear.cache_clear()
+    matrices.load_solver.cache_clear()
     VIEW.warm_up()
     VIEW.warm_up()
-    assert matrices_scene._least_nuclear.cache_info().misses == 1
+    assert matrices._least_nuclear.cache_info().misses == 1

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.explorer.address import settings_of
-from flowbias.explorer.views.own_data import ARCHIVE, OwnDataView
-from flowbias.explorer.views.own_data_scene import MOST_SHOWN
+from flowbias.explorer.controls import settings_of
+from flowbias.explorer.views.own_data import ARCHIVE, MOST_SHOWN, OwnDataView
 from flowbias.problem import InputError
+from tests.explorer.drawn import Shown
 from tests.explorer.scripts import run_script
 
 VIEW = OwnDataView()
@@ -92,7 +92,7 @@ def test_a_distance_is_said_where_there_is_one():
 def test_zero_outputs_have_a_limit_too():
     scene = VIEW.scene(settings(file=b"1,2,0\n0,1,0\n"))
     assert scene.extremes.ratios(scene.solution.w) == (1.0, 1.0)
-    VIEW.pictures().show(scene)
+    Shown(VIEW, scene)
 
 
 def test_wide_data_shows_its_largest_coefficients():
@@ -107,9 +107,8 @@ def test_wide_data_shows_its_largest_coefficients():
 
 
 def test_pictures_hold_the_three_predictors():
-    scene, pictures = VIEW.scene(settings()), VIEW.pictures()
-    pictures.show(scene)
-    bars, plane = (drawn.figure for drawn in pictures.figures)
+    scene = VIEW.scene(settings())
+    bars, plane = Shown(VIEW, scene).figures
     marks = [one.data_source.data for one in bars.renderers if hasattr(one.glyph, "marker")]
     for data, w in zip(
         marks, (scene.extremes.kernel.w, scene.extremes.rich.w, scene.solution.w), strict=True

@@ -12,11 +12,12 @@ from flowbias import _torch
 from flowbias.derive.parametrization import TooLongError
 from flowbias.derive.report import Report
 from flowbias.derive.verdict import Verdict
-from flowbias.explorer.address import settings_of
-from flowbias.explorer.views import own_formula_scene
+from flowbias.explorer.controls import settings_of
+from flowbias.explorer.typed_parametrization import TypedFunction, section_of
+from flowbias.explorer.views import own_formula
 from flowbias.explorer.views.own_formula import OwnFormulaView
-from flowbias.explorer.views.own_formula_scene import Start, section_of
 from flowbias.problem import InputError
+from tests.explorer.drawn import Shown
 from tests.explorer.scripts import run_script
 
 pytest.importorskip("torch")
@@ -46,7 +47,8 @@ def test_squares_have_the_limit_of_the_diagonal_net():
 
 
 def test_the_section_is_the_potential_of_the_closed_form():
-    section = section_of(Start("u^2 - v^2", -0.5, 1.0), (-1.0, 2.0))
+    function = TypedFunction.of("u^2 - v^2", 1)
+    section = section_of(function, function.start(10.0**-0.5, 1.0), (-1.0, 2.0))
     potential = fb.DiagonalNet(depth=2, scale=10.0**-0.5).potential
     assert section.w[0] < -0.7
     assert section.w[-1] > 1.5
@@ -91,7 +93,7 @@ def test_without_a_potential_the_flow_is_followed_and_not_called_certified():
     assert "CERTIFIED" not in text
     assert "three coefficients" in text
     np.testing.assert_allclose(scene.problem.X @ scene.end, scene.problem.y, atol=1e-5)
-    VIEW.pictures().show(scene)
+    Shown(VIEW, scene)
 
 
 def test_a_flow_that_is_only_followed_is_said_to_be():
@@ -109,7 +111,7 @@ def test_equations_out_of_reach_are_not_compared_with_what_fits():
     assert "does **not** come to fit" in text
     assert "**mirror flow**" in text
     assert "regime" not in text
-    VIEW.pictures().show(scene)
+    Shown(VIEW, scene)
 
 
 def _too_long(*_, **__):
@@ -125,14 +127,14 @@ def test_what_takes_too_long_is_given_up_and_said(monkeypatch):
     assert scene.unfinished == ("the certified limit",)
     assert "the certified limit." in VIEW.text(scene)
     assert "not a certificate" in VIEW.text(scene)
-    monkeypatch.setattr(own_formula_scene, "MOST_NODES", 1_000)
+    monkeypatch.setattr(own_formula, "MOST_NODES", 1_000)
     scene = VIEW.scene(settings(formula="v^2 - u^2", **start))
     assert scene.report is None
     assert scene.unfinished == ("the tests of the formula", "the level sets")
     assert "**no verdict**" in VIEW.text(scene)
     np.testing.assert_allclose(scene.problem.X @ scene.end, scene.problem.y, atol=1e-5)
-    VIEW.pictures().show(scene)
-    monkeypatch.setattr(own_formula_scene, "MOST_NODES", 50)
+    Shown(VIEW, scene)
+    monkeypatch.setattr(own_formula, "MOST_NODES", 50)
     with pytest.raises(InputError, match="a flow that can be followed within 150 evaluations"):
         VIEW.scene(settings(formula="v^2 - u^2", **start))
 
@@ -155,7 +157,7 @@ def test_one_predictor_may_have_both_least_norms():
 
 
 def test_two_readers_do_not_mix_up_their_derivatives():
-    own_formula_scene._derived.cache_clear()
+    own_formula._derived.cache_clear()
     texts = [f"u^2 - {k}*v^2" for k in range(2, 8)]
     with ThreadPoolExecutor(2) as pool:
         found = list(
@@ -171,29 +173,32 @@ def test_levels_that_cannot_be_followed_are_not_drawn():
 
 
 def test_warming_up_loads_torch_and_survives_its_absence(monkeypatch):
-    own_formula_scene._derived.cache_clear()
-    own_formula_scene.load_torch.cache_clear()
+    own_formula._derived.cache_clear()
+    own_formula.load_torch.cache_clear()
     VIEW.warm_up()
-    assert own_formula_scene._derived.cache_info().currsize == 1
+    assert own_formula._derived.cache_info().currsize == 1
 
     def absent():
         raise ImportError("torch is not installed.")
 
     monkeypatch.setattr("flowbias.derive.parametrization.require_torch", absent)
-    own_formula_scene._derived.cache_clear()
-    own_formula_scene.load_torch.cache_clear()
+    own_formula._derived.cache_clear()
+    own_formula.load_torch.cache_clear()
     VIEW.warm_up()
-    own_formula_scene.load_torch.cache_clear()
+    own_formula.load_torch.cache_clear()
 
 
 def test_pictures_hold_the_scene():
-    pictures, scene = VIEW.pictures(), scene_of(solve="follow")
-    pictures.show(scene)
-    plane, times = (drawn.figure for drawn in pictures.figures)
-    assert (plane.x_range.start, plane.x_range.end) == scene.window
+    scene = scene_of(solve="follow")
+    shown = Shown(VIEW, scene)
+    plane, times = shown.figures
+    assert shown.columns("window") == {"x": scene.window, "y": scene.window}
+    assert plane.x_range.renderers == shown.marks("window")
+    # A legend names what is drawn: no third coefficient here.
+    assert [item.visible for item in times.legend[0].items] == [True, True, False]
     data = {
         one.glyph.marker: one.data_source.data
-        for one in plane.renderers
+        for one in plane.renderers[1:]
         if hasattr(one.glyph, "marker")
     }
     assert (data["circle"]["x"][0], data["circle"]["y"][0]) == tuple(scene.end)
@@ -226,7 +231,7 @@ def test_without_torch_the_page_says_which_extra(monkeypatch):
         raise ImportError("torch is not installed. Install the extra `nets`.")
 
     monkeypatch.setattr("flowbias.derive.parametrization.require_torch", absent)
-    own_formula_scene._derived.cache_clear()
+    own_formula._derived.cache_clear()
     with pytest.raises(InputError, match=r"formula: .*extra `nets`"):
         scene_of(formula="u^2 - 3*v^2")
     assert _torch.require_torch() is not None

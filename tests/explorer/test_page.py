@@ -4,21 +4,21 @@ import base64
 import json
 import logging
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from threading import Event
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowbias.explorer import catalogue
-from flowbias.explorer.address import last_texts, settings_of
-from flowbias.explorer.controls import Choice, Slider, Text
+from flowbias.explorer import views
+from flowbias.explorer.controls import Choice, Slider, Text, last_texts, settings_of
 from flowbias.explorer.newest import Newest
-from flowbias.explorer.page import HEAD_START, Tab, Wish, explore, prose
-from flowbias.explorer.widgets import widget
+from flowbias.explorer.page import HEAD_START, Tab, Wish, explore, one_message, prose
 from tests.explorer.toy import ToyView
 
-pytest.importorskip("panel", reason="the extra `explore` is not installed")
+pytest.importorskip("bokeh", reason="the extra `explore` is not installed")
 
 
 # --- addresses ---------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def test_a_slider_has_no_noise_in_its_digits():
 
 
 def test_settings_go_into_an_address_and_come_back():
-    shown = {one["name"]: one for one in (widget(c, c.default) for c in ToyView.controls[:2])}
+    shown = {one["name"]: one for one in (c.widget(c.default) for c in ToyView.controls[:2])}
     for place, value in enumerate(shown["slope"]["values"]):
         settings = settings_of(ToyView.controls, {"slope": value})
         assert settings["slope"] == ToyView.controls[0].grid[place]
@@ -65,9 +65,9 @@ def test_the_last_of_two_arguments_counts():
     }
 
 
-@pytest.mark.parametrize("name", catalogue.NAMES)
+@pytest.mark.parametrize("name", views.NAMES)
 def test_every_view_can_be_shown_from_its_defaults(name):
-    view = catalogue.view(name)
+    view = views.view(name)
     assert view.name == name
     assert view.title
     names = [control.name for control in view.controls]
@@ -75,7 +75,7 @@ def test_every_view_can_be_shown_from_its_defaults(name):
     assert "view" not in names
     settings = settings_of(view.controls, {})
     for control in view.controls:
-        assert widget(control, settings[control.name])["label"]
+        assert control.widget(settings[control.name])["label"]
         if isinstance(control, Slider):
             assert control.parse(str(control.default)) == control.default
             assert tuple(sorted(control.grid)) == control.grid
@@ -86,7 +86,7 @@ def test_every_view_can_be_shown_from_its_defaults(name):
 
 
 def test_a_view_that_is_not_there_is_the_first_one():
-    assert catalogue.view("../../etc/passwd").name == "geometry"
+    assert views.view("../../etc/passwd").name == "geometry"
 
 
 # --- the newest wish ---------------------------------------------------------------------------
@@ -206,7 +206,8 @@ class Page:
         # Bokeh's server runs them in this order; a document alone keeps them in none.
         self.due = []
         self.document.add_next_tick_callback = self.due.append
-        self.tab = Tab(self.document, ToyView(), AtOnce())
+        # Without a session there is nobody to send to.
+        self.tab = Tab(self.document, ToyView(), AtOnce(), nullcontext)
         self.serial = 0
 
     def send(self, kind="show", texts=None, **more):
@@ -224,7 +225,7 @@ class Page:
 
     @property
     def drawn(self):
-        return self.tab.pictures.source.data["y"][-1:]
+        return self.tab.pictures[0].figure.renderers[0].data_source.data["y"][-1:]
 
 
 @pytest.fixture
@@ -329,6 +330,30 @@ def test_what_is_not_offered_is_not_sent(page):
     page.send()
     before = page.answer
     assert page.send("download", name="../server.py") == before
+
+
+def test_all_that_changes_reaches_the_page_in_one_message(monkeypatch):
+    from bokeh.document import Document
+    from bokeh.models import ColumnDataSource
+    from bokeh.protocol import Protocol
+
+    sent = []
+    connection = SimpleNamespace(
+        protocol=Protocol(), _socket=SimpleNamespace(send_message=lambda message: message)
+    )
+    session = SimpleNamespace(_subscribed_connections=[connection], _pending_writes=sent)
+    context = SimpleNamespace(session=session)
+    monkeypatch.setattr(Document, "session_context", property(lambda self: context))
+    document = Document()
+    sources = [ColumnDataSource({"x": [0]}) for _ in range(3)]
+    for source in sources:
+        document.add_root(source)
+    for changed in (sources, [], sources[:2]):
+        with one_message(document):
+            for source in changed:
+                source.data = {"x": [1]}
+    assert [len(message.content["events"]) for message in sent] == [3, 2]
+    assert document.callbacks.hold_value is None
 
 
 def test_a_text_cannot_bring_its_own_tags():

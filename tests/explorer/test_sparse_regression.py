@@ -12,11 +12,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from flowbias.datasets import sparse_regression
-from flowbias.explorer.views import sparse_regression_scene as scenes
-from flowbias.explorer.views.sparse_regression import SparsePictures, SparseRegressionView
-from flowbias.explorer.views.sparse_regression_scene import (
+from flowbias.explorer.views import sparse_regression as scenes
+from flowbias.explorer.views.sparse_regression import (
     EXPONENTS,
     PATH_EXPONENTS,
+    SparseRegressionView,
     SparseScene,
     least_l1,
     place,
@@ -24,6 +24,7 @@ from flowbias.explorer.views.sparse_regression_scene import (
 from flowbias.limits import min_norm
 from flowbias.problem import Regression
 from flowbias.solution import Status
+from tests.explorer.drawn import Shown
 from tests.explorer.scripts import run_script
 
 VIEW = SparseRegressionView()
@@ -124,16 +125,14 @@ def test_the_axis_has_every_place_of_the_cursor_in_order() -> None:
 
 
 def test_a_moving_cursor_keeps_the_path_and_the_curves() -> None:
-    pictures = SparsePictures()
-    pictures.show(scene_at(-1.0))
-    drawn, along = pictures._curves._support.data, pictures._along.data
+    shown = Shown(VIEW, scene_at(-1.0))
+    kept = {name: shown.columns(name) for name in ("support", "others", "error", "l1", "l2 error")}
     moved = scene_at(-2.0)
     assert moved.path is scene_at(-1.0).path
-    pictures.show(moved)
-    assert pictures._curves._support.data is drawn
-    assert pictures._along.data is along
-    pictures.show(scene_at(-2.0, seed=4.0))
-    assert pictures._curves._support.data is not drawn
+    shown.show(moved)
+    assert all(shown.columns(name) is columns for name, columns in kept.items())
+    shown.show(scene_at(-2.0, seed=4.0))
+    assert all(shown.columns(name) is not columns for name, columns in kept.items())
 
 
 def test_the_first_scene_has_the_numbers_of_the_whole_one() -> None:
@@ -155,34 +154,34 @@ def test_the_first_scene_has_the_numbers_of_the_whole_one() -> None:
 
 def test_curves_of_other_data_are_faint_until_their_own_are_there() -> None:
     scenes.sweep_of.cache_clear()
-    pictures, whole = SparsePictures(), scene_at(-1.0)
+    whole = scene_at(-1.0)
     other = SMALL | {"log_scale": -2.0, "seed": 4.0}
     first = VIEW.first_scene(other)
     assert first is not None
+    shown = Shown(VIEW, whole)
     lines = [
         line
-        for drawn in pictures.figures[:3]
-        for line in drawn.figure.renderers
+        for figure in shown.figures[:3]
+        for line in figure.renderers
         if type(line.glyph).__name__ == "Line"
     ]
     assert len(lines) == 7
-    pictures.show(whole)
     assert not any(line.muted for line in lines)
-    along = pictures._along.data
-    pictures.show(first)
+    along = shown.columns("error")
+    shown.show(first)
     assert all(line.muted and line.muted_glyph.line_alpha <= 0.2 for line in lines)
-    assert pictures._along.data is along
-    w, point = first.at_cursor.w, pictures._points.data
+    assert shown.columns("error") is along
+    w, point = first.at_cursor.w, shown.columns("error now")
     assert point["x"] == [place(-2.0)]
-    assert point["error"] == [np.square(w - first.w_true).sum()]
+    assert point["y"] == [np.square(w - first.w_true).sum()]
     # Relative to least norms that are not known yet.
-    assert np.isnan([point["l1"], point["l2"]]).all()
-    np.testing.assert_array_equal(pictures._stems._stems.data["w"], w)
+    assert np.isnan([shown.columns(name)["y"] for name in ("l1 now", "l2 now")]).all()
+    np.testing.assert_array_equal(shown.columns("w")["y"], w)
     # Back to the data whose curves are still there, and on to those that were waited for.
     for scene in (whole, first, VIEW.scene(other)):
-        pictures.show(scene)
+        shown.show(scene)
         assert all(line.muted == (scene is first) for line in lines)
-    assert pictures._along.data is not along
+    assert shown.columns("error") is not along
 
 
 def test_words_say_that_curves_are_still_to_come() -> None:
@@ -201,41 +200,42 @@ def test_words_say_that_curves_are_still_to_come() -> None:
 
 
 def test_pictures_show_the_scene() -> None:
-    scene, pictures = scene_at(-2.0), SparsePictures()
-    pictures.show(scene)
+    scene = scene_at(-2.0)
+    shown = Shown(VIEW, scene)
     w, path = scene.at_cursor.w, scene.path
     x = float(np.arcsinh(-1.0))
-    assert [cursor.data["x"] for cursor in pictures._cursors] == [[x]] * 3
-    point = pictures._points.data
-    assert (point["x"], point["error"]) == ([x], [path.error(w)])
-    assert point["l1"] == [np.abs(w).sum() / np.abs(path.least_l1).sum() - 1.0]
-    assert point["l2"] == [np.linalg.norm(w) / np.linalg.norm(path.least_l2) - 1.0]
-    along = pictures._along.data
+    assert [one.data_source.data["x"] for one in shown.marks("cursor")] == [[x]] * 3
+    now = {
+        "error": path.error(w),
+        "l1": np.abs(w).sum() / np.abs(path.least_l1).sum() - 1.0,
+        "l2": np.linalg.norm(w) / np.linalg.norm(path.least_l2) - 1.0,
+    }
     at = PATH_EXPONENTS.index(-2.0)
-    assert along["x"][at] == x
-    assert along["error"][at] == pytest.approx(point["error"][0], rel=1e-6)
-    assert along["l1"][at] == pytest.approx(point["l1"][0], rel=1e-6)
-    assert along["l2"][at] == pytest.approx(point["l2"][0], rel=1e-6)
-    assert along["l1_error"][0] == path.error(path.least_l1)
-    assert along["l2_error"][0] == path.error(path.least_l2)
-    np.testing.assert_array_equal(pictures._stems._stems.data["w"], w)
-    truth = pictures._stems._truth.data
-    np.testing.assert_array_equal(path.w_true[truth["i"] - 1], truth["w"])
-    assert len(truth["i"]) == 2
+    for name, value in now.items():
+        now_at = shown.columns(f"{name} now")
+        # Sums of thirty terms in another order, of which an excess loses a digit or two.
+        assert (now_at["x"], now_at["y"]) == ([x], [pytest.approx(value, rel=1e-12)])
+        assert shown.columns(name)["x"][at] == x
+        # Two certified limits at one scale.
+        assert shown.columns(name)["y"][at] == pytest.approx(value, rel=1e-6)
+    assert shown.columns("l1 error")["y"][0] == path.error(path.least_l1)
+    assert shown.columns("l2 error")["y"][0] == path.error(path.least_l2)
+    np.testing.assert_array_equal(shown.columns("w")["y"], w)
+    truth = shown.columns("truth")
+    np.testing.assert_array_equal(path.w_true[truth["x"] - 1], truth["y"])
+    assert len(truth["x"]) == 2
 
 
 def test_curves_are_split_into_truth_and_others() -> None:
-    scene, pictures = scene_at(-2.0), SparsePictures()
-    pictures.show(scene)
+    scene = scene_at(-2.0)
+    shown = Shown(VIEW, scene)
     support = np.flatnonzero(scene.path.w_true)
-    drawn = pictures._curves._support.data
+    drawn = shown.columns("support")
     first = slice(0, len(PATH_EXPONENTS))
-    np.testing.assert_array_equal(drawn["w"][first], scene.path.w[:, support[0]])
+    np.testing.assert_array_equal(drawn["y"][first], scene.path.w[:, support[0]])
     np.testing.assert_array_equal(drawn["x"][first], place(np.array(PATH_EXPONENTS)))
-    assert np.isnan(drawn["w"][len(PATH_EXPONENTS)])
-    total = sum(
-        np.isfinite(s.data["w"]).sum() for s in (pictures._curves._support, pictures._curves._rest)
-    )
+    assert np.isnan(drawn["y"][len(PATH_EXPONENTS)])
+    total = sum(np.isfinite(shown.columns(name)["y"]).sum() for name in ("support", "others"))
     assert total == scene.path.w.size
 
 

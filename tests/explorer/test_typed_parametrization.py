@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given
 
 from flowbias.derive.parametrization import Parametrization
-from flowbias.explorer.formula.jet import Jet
-from flowbias.explorer.formula.typed_function import TypedFunction
-from flowbias.explorer.formula.typed_parametrization import (
+from flowbias.explorer.typed_parametrization import (
+    Jet,
+    TypedFunction,
     TypedParametrization,
     UnfinishedError,
     at_most,
@@ -99,7 +99,7 @@ def test_a_flow_is_followed_once(monkeypatch):
 
 
 def test_no_more_flows_are_kept_than_memory_should_hold(monkeypatch):
-    monkeypatch.setattr("flowbias.explorer.formula.typed_parametrization._MOST_FLOWS", 3)
+    monkeypatch.setattr(TypedParametrization, "most_flows", 3)
     model = typed("u")
     for k in range(8):
         model.flow_along(model.start, (1.0 + k) * Z)

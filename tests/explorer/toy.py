@@ -3,29 +3,14 @@
 import numpy as np
 
 from flowbias.explorer.controls import Choice, Slider, Text, Upload
-from flowbias.explorer.drawing import new_figure
-from flowbias.explorer.view import Download, Drawn, Pictures, View
+from flowbias.explorer.drawing import FLOW, Chart, line
+from flowbias.explorer.view import Download, View
 from flowbias.problem import InputError
 
 
 def refuse_wrong(content):
     if content == b"wrong":
         raise InputError("file: must be right, got wrong.")
-
-
-class ToyPictures(Pictures):
-    def __init__(self):
-        from bokeh.models import ColumnDataSource
-
-        self.source = ColumnDataSource({"x": [], "y": []})
-        figure = new_figure("x", "y")
-        figure.line("x", "y", source=self.source)
-        self.figures = (Drawn("A line", "A line that goes up.", figure),)
-
-    def show(self, scene):
-        if scene["word"] == "undrawable":
-            raise RuntimeError("no such picture")
-        self.source.data = {"x": np.arange(2.0), "y": np.array([0.0, scene["slope"]])}
 
 
 class ToyView(View):
@@ -39,6 +24,8 @@ class ToyView(View):
         Upload("file", "A file", (".csv",), 100, refuse_wrong),
     )
 
+    charts = (Chart("A line", "A line that goes up.", "x", "y", (line("line", FLOW),)),)
+
     def scene(self, settings):
         if settings["word"] == "refused":
             raise InputError("word: must not be 'refused', got it. Type another.")
@@ -49,8 +36,10 @@ class ToyView(View):
     def first_scene(self, settings):
         return dict(settings) | {"slope": 0.0} if settings["word"] == "slow" else None
 
-    def pictures(self):
-        return ToyPictures()
+    def data(self, scene):
+        if scene["word"] == "undrawable":
+            raise RuntimeError("no such picture")
+        return {"line": (np.arange(2.0), np.array([0.0, scene["slope"]]))}
 
     def text(self, scene):
         return f"The slope is **{scene['slope']:g}**, the word {scene['word']}."

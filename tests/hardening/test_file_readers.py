@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowbias.cli.data import Data, read_data
+from flowbias.cli.files import Data, read_data
 from flowbias.cli.regime_input import read_arrays
 from flowbias.data_files.regression_data import RegressionData
 from flowbias.explorer.uploads import read_upload

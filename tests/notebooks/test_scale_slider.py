@@ -9,8 +9,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import flowbias as fb
-from flowbias.notebooks import scale_slider
-from flowbias.notebooks.scale_slider import _SCRIPT, MOST_SHOWN, _widget_class
+from flowbias.notebooks import _SCRIPT, MOST_SHOWN, _widget_class, scale_slider
 from flowbias.problem import InputError
 from tests.notebooks.results import data
 

@@ -15,6 +15,6 @@ input or usage; 3 some tasks failed; 4 output could not be written; 5 cluster un
 """
 
 from flowbias.cli.app import app, main
-from flowbias.cli.exit_codes import ExitCode
+from flowbias.cli.program import ExitCode
 
 __all__ = ["ExitCode", "app", "main"]

@@ -7,14 +7,14 @@ broken.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+from flowbias.data_files.contents import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
-
-# Wider than any line: a pipe has no width to fit into.
-_UNBROKEN = 100_000
 
 
 def results() -> Console:
@@ -57,6 +57,12 @@ def show(table: Table) -> None:
     console.file.flush()
 
 
+def write_json(document: Mapping[str, Any]) -> None:
+    """The document on standard output, one line for each of its entries."""
+    sys.stdout.write(json_text(document))
+    sys.stdout.flush()
+
+
 def allow_any_text() -> None:
     """A letter that the terminal's encoding lacks becomes a question mark, not an exception."""
     for stream in (sys.stdout, sys.stderr):
@@ -70,5 +76,6 @@ def _console(stream: TextIO | None) -> Console:
 
     if stream is None:  # the program was started without it
         return Console(quiet=True)
-    width = None if stream.isatty() else _UNBROKEN
+    # Wider than any line: a pipe has no width to fit into.
+    width = None if stream.isatty() else 100_000
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)

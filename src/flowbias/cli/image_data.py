@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flowbias.cli.console import columns, complain, results, show
-from flowbias.cli.exit_codes import ExitCode
-from flowbias.cli.machine_readable import write_json
-from flowbias.cli.options import Json
+from flowbias.cli.console import columns, complain, results, show, write_json
+from flowbias.cli.program import ExitCode, Json
 
 if TYPE_CHECKING:
     from flowbias.datasets.image_sets import ImageSet

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flowbias.cli.console import columns, results, show
-from flowbias.cli.exit_codes import ExitCode
-from flowbias.cli.machine_readable import write_json
-from flowbias.cli.options import DataFile, Depth, Json, Shape, Tolerance
+from flowbias.cli.console import columns, results, show, write_json
+from flowbias.cli.program import DataFile, Depth, ExitCode, Json, Shape, Tolerance
 
 if TYPE_CHECKING:
-    from flowbias.cli.data import Data
+    from flowbias.cli.files import Data
     from flowbias.cli.start import Network
     from flowbias.solution import Solution
 
@@ -48,8 +46,7 @@ def limit(
     Nothing is integrated. The certificate says how exact the answer is;
     exit code 1 says that it could not be proved.
     """
-    from flowbias.cli.data import read_data
-    from flowbias.cli.output_file import check_output
+    from flowbias.cli.files import check_output, read_data
     from flowbias.cli.start import start_of
     from flowbias.data_files.limit_files import limit_document
     from flowbias.limits import limit as solve
@@ -71,7 +68,7 @@ def limit(
 
 
 def _show(data: Data, network: Network, solution: Solution) -> None:
-    from flowbias.data_files.measures import count_above_negligible, largest, norms
+    from flowbias.data_files.limit_files import count_above_negligible, largest, norms
 
     console = results()
     certificate, stats = solution.certificate, solution.stats
@@ -108,7 +105,7 @@ def _status(solution: Solution) -> str:
 
 
 def _write(file: Path, data: Data, network: Network, solution: Solution) -> None:
-    from flowbias.cli.output_file import write_file
+    from flowbias.cli.files import write_file
     from flowbias.data_files.limit_files import limit_csv, limit_npz
 
     if file.suffix.lower() == ".csv":

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flowbias.cli.console import columns, results, show
-from flowbias.cli.exit_codes import ExitCode
-from flowbias.cli.machine_readable import write_json
-from flowbias.cli.options import DataFile, Depth, Json, Shape, Tolerance
+from flowbias.cli.console import columns, results, show, write_json
+from flowbias.cli.program import DataFile, Depth, ExitCode, Json, Shape, Tolerance
 
 if TYPE_CHECKING:
-    from flowbias.cli.data import Data
-    from flowbias.cli.scale_sweep import Sweep
+    from flowbias.cli.files import Data
+    from flowbias.cli.scale_sweep import ScaleSweep
 
 _DEFAULT_OUT = Path("out/path.png")
 _ROWS_SHOWN = 9
@@ -48,10 +46,8 @@ def path(
     small ones near that of least l1 norm ("rich").
     The picture marks both ends. Exit code 1 says that a limit is not proved.
     """
-    from flowbias.cli.data import read_data
-    from flowbias.cli.output_file import check_output, write_file
-    from flowbias.cli.path_files import WRITERS
-    from flowbias.cli.scale_sweep import log_scales_between, sweep
+    from flowbias.cli.files import check_output, read_data, write_file
+    from flowbias.cli.scale_sweep import WRITERS, log_scales_between, sweep
     from flowbias.cli.start import start_of
 
     scales = log_scales_between(largest, smallest, count)
@@ -70,7 +66,7 @@ def path(
     return ExitCode.ALL_WELL if swept.certified else ExitCode.DOUBTFUL
 
 
-def _show(swept: Sweep) -> None:
+def _show(swept: ScaleSweep) -> None:
     from flowbias.cli.start import scale_text
 
     console = results()
@@ -92,7 +88,7 @@ def _show(swept: Sweep) -> None:
 
 
 def _cells(solution: Any) -> tuple[str, ...]:
-    from flowbias.data_files.measures import count_above_negligible, norms
+    from flowbias.data_files.limit_files import count_above_negligible, norms
 
     l1, l2 = norms(solution.w)
     bound = f"{solution.certificate.error_bound:.1e}"
@@ -100,7 +96,7 @@ def _cells(solution: Any) -> tuple[str, ...]:
     return f"{l1:.6g}", f"{l2:.6g}", nonzero, bound, solution.status.name
 
 
-def _document(swept: Sweep) -> dict[str, Any]:
+def _document(swept: ScaleSweep) -> dict[str, Any]:
     data: Data = swept.data
     return {
         "data": str(data.file),

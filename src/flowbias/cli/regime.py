@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flowbias.cli.console import results
-from flowbias.cli.exit_codes import ExitCode
-from flowbias.cli.machine_readable import write_json
-from flowbias.cli.options import Json
+from flowbias.cli.console import results, write_json
+from flowbias.cli.program import ExitCode, Json
 
 if TYPE_CHECKING:
     from flowbias.regime import Diagnosis, Prediction, Sweep

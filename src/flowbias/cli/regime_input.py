@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from flowbias.cli.data import read_file
+from flowbias.cli.files import read_file
 from flowbias.data_files.regression_data import arrays_of
 from flowbias.problem import InputError
 

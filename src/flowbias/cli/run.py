@@ -8,11 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flowbias.cli.errors import InterruptedRunError
-from flowbias.cli.exit_codes import ExitCode
-from flowbias.cli.machine_readable import write_json
-from flowbias.cli.options import Json
-from flowbias.cli.program import Invocation
+from flowbias.cli.console import write_json
+from flowbias.cli.program import ExitCode, InterruptedRunError, Invocation, Json
 
 if TYPE_CHECKING:
     from flowbias.experiments import Experiment
@@ -139,7 +136,7 @@ def _run(
     *,
     json: bool,
 ) -> ExitCode:
-    from flowbias.cli.run_report import Report
+    from flowbias.cli.run_report import RunReport
     from flowbias.experiments.progress import progress_for
     from flowbias.experiments.provenance import Start
     from flowbias.experiments.publish import publish
@@ -156,7 +153,7 @@ def _run(
         raise InterruptedRunError(
             "interrupted: finished tasks are kept, and the same command continues from here"
         ) from stop
-    report = Report(published.records, published.page, published.seconds)
+    report = RunReport(published.records, published.page, published.seconds)
     if json:
         write_json(report.document())
     else:

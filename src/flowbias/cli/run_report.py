@@ -10,14 +10,14 @@ from typing import Any
 from rich.text import Text
 
 from flowbias.cli.console import columns, complain, results, show
-from flowbias.cli.exit_codes import ExitCode
+from flowbias.cli.program import ExitCode
 from flowbias.experiments import Record
 from flowbias.experiments.record import checks_on_stand_ins, tally
 from flowbias.theory import Verdict
 
 
 @dataclass(frozen=True)
-class Report:
+class RunReport:
     """The records of a run and where they were written."""
 
     records: Sequence[Record]

@@ -7,19 +7,17 @@ import sys
 from decimal import Decimal
 
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
+from flowbias.models.untied import diagonal_net
 from flowbias.problem import InputError
 
 Network = DiagonalNet | UntiedDiagonalNet
-
-# Digits to which a logarithm is computed before it is rounded to a double: more than a double has,
-# also when the exponent has eighteen digits of its own.
-_DIGITS = 40
 
 
 def log_of(option: str, text: str) -> float:
     """The natural logarithm of a positive decimal number, however large or small: 1e-400 too."""
     with decimal.localcontext() as context:
-        context.prec = _DIGITS
+        # More than a double has, also when the exponent has eighteen digits of its own.
+        context.prec = 40
         context.Emax, context.Emin = decimal.MAX_EMAX, decimal.MIN_EMIN
         try:
             number = Decimal(text)
@@ -44,27 +42,17 @@ def start_of(
             f"--scale, --log-scale: exactly one of them must be given, got {got}. "
             "Pass for instance --scale 1e-3."
         )
-    if scale is None:
-        return _network(depth, shape, None, log_scale)
-    log = log_of("--scale", scale)
-    direct = float(scale)
-    # An ordinary number is passed on as it is: the way through its logarithm costs digits.
-    if sys.float_info.min <= direct <= sys.float_info.max:
-        return _network(depth, shape, direct, None)
-    return _network(depth, shape, None, log)
-
-
-def _network(
-    depth: float, shape: float | None, scale: float | None, log_scale: float | None
-) -> Network:
-    if shape is None:
-        return DiagonalNet(depth, scale, log_scale=log_scale)
-    if depth != 2:
-        raise InputError(
-            f"--shape: must come with --depth 2, got depth {depth:g}. "
-            "Only networks of two layers have a shape (|v|-|u|)/(|v|+|u|)."
-        )
-    return UntiedDiagonalNet(scale, log_scale=log_scale, shape=shape)
+    size: dict[str, float | None] = {"log_scale": log_scale}
+    if scale is not None:
+        size = {"log_scale": log_of("--scale", scale)}
+        # An ordinary number is passed on as it is: the way through its logarithm costs digits.
+        if sys.float_info.min <= float(scale) <= sys.float_info.max:
+            size = {"scale": float(scale)}
+    refusal = (
+        "--shape: must come with --depth 2, got depth {depth:g}. "
+        "Only networks of two layers have a shape (|v|-|u|)/(|v|+|u|)."
+    )
+    return diagonal_net(depth, **size, shape=shape, refusal=refusal)
 
 
 def scale_text(log_scale: float) -> str:

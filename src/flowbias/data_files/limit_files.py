@@ -1,16 +1,40 @@
-"""A limit on somebody's data as files to keep: its coefficients, its proof and its start."""
+"""A limit on somebody's data: in a few numbers, and as files to keep with its proof and start."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
+from flowbias import _extended as extended
+from flowbias._typing import FloatArray, Mask
 from flowbias.data_files.contents import csv_bytes, npz_bytes
-from flowbias.data_files.measures import count_above_negligible, norms
 from flowbias.data_files.regression_data import RegressionData
 from flowbias.solution import Solution
 
 
-class Start(Protocol):
+def norms(w: FloatArray) -> tuple[float, float]:
+    """l1 and l2; the second without overflow of squares."""
+    return float(np.abs(w).sum()), float(extended.length(w))
+
+
+def count_above_negligible(w: FloatArray) -> int:
+    """How many entries matter: those above 1e-6 of the largest."""
+    return int(np.count_nonzero(_matters(np.abs(w))))
+
+
+def largest(w: FloatArray, count: int) -> list[int]:
+    """Indices of the largest entries that matter, largest first; the first of equal ones first."""
+    order = np.argsort(-np.abs(w), kind="stable")[:count]
+    return [int(i) for i in order[_matters(np.abs(w[order]))]]
+
+
+def _matters(size: FloatArray) -> Mask:
+    """What is below a millionth of the largest counts as zero, as in the repr of a solution."""
+    return np.asarray(size > 1e-6 * size.max(initial=0.0))
+
+
+class StartedNetwork(Protocol):
     """What the files say of the network, beside its repr."""
 
     @property
@@ -32,7 +56,7 @@ def certificate_numbers(solution: Solution) -> dict[str, float]:
 
 
 def limit_document(
-    source: str, data: RegressionData, start: Start, solution: Solution
+    source: str, data: RegressionData, start: StartedNetwork, solution: Solution
 ) -> dict[str, Any]:
     """Everything about the limit, for `json_text`; `source` says where the data is from."""
     l1, l2 = norms(solution.w)
@@ -65,7 +89,7 @@ def limit_csv(data: RegressionData, solution: Solution) -> bytes:
     return csv_bytes(("feature", "w"), named)
 
 
-def limit_npz(start: Start, solution: Solution, **more: Any) -> bytes:
+def limit_npz(start: StartedNetwork, solution: Solution, **more: Any) -> bytes:
     """Coefficients, dual, proof and start as arrays, and whatever else is passed."""
     return npz_bytes(
         {

@@ -10,6 +10,7 @@ from flowbias._typing import FloatArray
 from flowbias.designs import Design, design_of
 from flowbias.estimators.intercepts.frames import Frame, as_array
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
+from flowbias.models.untied import diagonal_net
 from flowbias.potentials.scale import read_real, require
 from flowbias.problem import InputError
 
@@ -26,16 +27,11 @@ def network(
 ) -> DiagonalNet | UntiedDiagonalNet:
     """The diagonal network at its start; log_scale, where given, stands in for the scale."""
     start = {"scale": scale} if log_scale is None else {"log_scale": log_scale}
-    ratio = _read_shape(shape)
-    tied = DiagonalNet(depth, **start)
-    if ratio == 0.0:
-        return tied
-    if tied.depth != 2.0:
-        raise InputError(
-            f"shape: must be 0 unless depth is 2, got {ratio:g} at depth {tied.depth:g}. "
-            "Layers of different size are known at depth 2 only."
-        )
-    return UntiedDiagonalNet(**start, shape=ratio)
+    refusal = (
+        "shape: must be 0 unless depth is 2, got {shape:g} at depth {depth:g}. "
+        "Layers of different size are known at depth 2 only."
+    )
+    return diagonal_net(depth, **start, shape=_read_shape(shape) or None, refusal=refusal)
 
 
 def _read_shape(shape: Any) -> float:

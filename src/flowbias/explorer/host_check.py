@@ -5,8 +5,7 @@ rebinding). Its requests then carry that name in `Host`: they are refused before
 at, static files and websockets included. It can also ask for a picture or a script here by our own
 name; browsers then say so in `Sec-Fetch-Site`.
 
-Only what our page needs is served. Panel and Bokeh would answer for more, at /components/ even by
-importing the module that the path names.
+Only what our page needs is served. Bokeh would answer for more.
 """
 
 from __future__ import annotations

@@ -8,20 +8,20 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from flowbias._version import __version__
-from flowbias.explorer import catalogue
-from flowbias.explorer.address import last_texts, settings_of
-from flowbias.explorer.controls import Upload
+from flowbias.explorer import views
+from flowbias.explorer.controls import Upload, last_texts, settings_of
+from flowbias.explorer.drawing import Data, Picture
 from flowbias.explorer.host_check import page_policy
 from flowbias.explorer.newest import Newest
 from flowbias.explorer.view import Download, View
-from flowbias.explorer.widgets import widget
 from flowbias.flows.trajectory import FlowError
 from flowbias.problem import InputError
 from flowbias.solution import SolveError
@@ -52,10 +52,10 @@ class Wish:
 
 @dataclass(frozen=True)
 class Found:
-    """What came of it: a scene with its words, or why there is none."""
+    """What came of it: where the marks are, with words, or why there is nothing to show."""
 
     serial: int
-    scene: Any = None
+    data: Data = field(default_factory=dict)
     text: str = ""
     code: str = ""
     downloads: tuple[Download, ...] = ()
@@ -79,9 +79,8 @@ def explore(view: View[Any], wish: Wish) -> Iterator[Found]:
 
 def presented(view: View[Any], wish: Wish, scene: Any) -> Found:
     """A scene with all that the page shows beside it."""
-    return Found(
-        wish.serial, scene, prose(view.text(scene)), view.code(wish.settings), view.downloads(scene)
-    )
+    words, code = prose(view.text(scene)), view.code(wish.settings)
+    return Found(wish.serial, view.data(scene), words, code, view.downloads(scene))
 
 
 def shortened(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -121,6 +120,24 @@ def received(control: Upload, text: str) -> bytes:
     return content
 
 
+@contextmanager
+def one_message(document: Document) -> Iterator[None]:
+    """What changes inside reaches the page at once: Bokeh would send, and lay out, each alone.
+
+    It has no public way to do so. Called with the document locked, as callbacks are.
+    """
+    document.hold("collect")
+    try:
+        yield
+    finally:
+        callbacks, session = document.callbacks, document.session_context.session
+        changes, callbacks._held_events = callbacks._held_events, []
+        document.unhold()
+        for connection in session._subscribed_connections if changes else ():
+            message = connection.protocol.create("PATCH-DOC", changes)
+            session._pending_writes.append(connection._socket.send_message(message))
+
+
 class Tab:
     """Listens to one page and answers it.
 
@@ -128,11 +145,17 @@ class Tab:
     the server those of the figures and then of `answer`.
     """
 
-    def __init__(self, document: Document, view: View[Any], pool: Executor) -> None:
+    def __init__(
+        self,
+        document: Document,
+        view: View[Any],
+        pool: Executor,
+        at_once: Callable[[Document], AbstractContextManager[None]] = one_message,
+    ) -> None:
         from bokeh.models import ColumnDataSource
 
-        self._document, self._view = document, view
-        self.pictures = view.pictures()
+        self._document, self._view, self._at_once = document, view, at_once
+        self.pictures = [Picture(chart) for chart in view.charts]
         self._files: dict[str, bytes] = {}
         self._downloads: dict[str, Download] = {}
         self._newest = Newest(pool, partial(explore, view), self._hand_over)
@@ -143,9 +166,9 @@ class Tab:
         )
         for source in (self._asked, self._answer):
             document.add_root(source)
-        for place, drawn in enumerate(self.pictures.figures):
-            drawn.figure.name = f"figure-{place}"
-            document.add_root(drawn.figure)
+        for place, picture in enumerate(self.pictures):
+            picture.figure.name = f"figure-{place}"
+            document.add_root(picture.figure)
         document.on_session_destroyed(lambda _session: self._newest.close())
 
     def _hear(self, message: Mapping[str, Any]) -> None:
@@ -182,21 +205,13 @@ class Tab:
         self._document.add_next_tick_callback(partial(self._say_at_once, found))
 
     def _say_at_once(self, found: Found) -> None:
-        """In one message: each of its own would have the page laid out anew."""
-        from panel.io.document import unlocked
-        from panel.io.state import set_curdoc
-
-        with set_curdoc(self._document), unlocked("collect"):
+        with self._at_once(self._document):
             self._say(found)
 
     def _say(self, found: Found) -> None:
         if not found.error:
-            try:
-                self.pictures.show(found.scene)
-            except Exception as error:
-                _log.exception("view %s could not be drawn", self._view.name)
-                failed = BUG.format(error=f"{type(error).__name__}: {error}")
-                return self._tell({"serial": found.serial, "error": failed})
+            for picture in self.pictures:
+                picture.show(found.data)
             self._downloads = {one.name: one for one in found.downloads}
         return self._tell(
             {
@@ -219,13 +234,10 @@ class Explorer:
     hosts: tuple[str, ...]
     pool: Executor
 
-    def open(self) -> None:
+    def open(self, document: Document) -> None:
         """Fill the document of a new session with the view that its address names."""
-        from panel.io.state import state
-
-        document = state.curdoc
         texts = last_texts(document.session_context.request.arguments)
-        view = catalogue.view(texts.get("view", ""))
+        view = views.view(texts.get("view", ""))
         # While the browser is still drawing the page around the figures.
         self.pool.submit(view.warm_up)
         settings = settings_of(view.controls, texts)
@@ -241,9 +253,9 @@ class Explorer:
             policy=page_policy(nonce, self.hosts),
             version=__version__,
             view=view,
-            views=[{"name": name, "title": title} for name, title in catalogue.TITLES.items()],
-            widgets=[widget(control, settings[control.name]) for control in view.controls],
-            figures=tab.pictures.figures,
+            views=[{"name": name, "title": title} for name, title in views.TITLES.items()],
+            widgets=[control.widget(settings[control.name]) for control in view.controls],
+            figures=tab.pictures,
         )
 
 

@@ -18,7 +18,7 @@ from flowbias.explorer.host_check import guard, own_hosts
 from flowbias.problem import InputError
 
 if TYPE_CHECKING:
-    from panel.io.server import Server
+    from bokeh.server.server import Server
 
 ADDRESS = "127.0.0.1"
 # How many ports in a row are tried before any free one is taken.
@@ -37,9 +37,9 @@ UNUSED_MILLISECONDS = 3_000
 
 def require_extra() -> None:
     """Say which extra is missing, before anything else is looked at."""
-    if any(importlib.util.find_spec(name) is None for name in ("panel", "bokeh")):
+    if importlib.util.find_spec("bokeh") is None:
         raise InputError(
-            "explore: must have panel and bokeh to draw with, which are not installed. "
+            "explore: must have bokeh to draw with, which is not installed. "
             'Install the extra `explore`: pip install "flowbias[explore]"'
         )
 
@@ -64,20 +64,19 @@ def free_port(wanted: int) -> int:
 
 def make_server(port: int, pool: Executor) -> Server:
     """A server that listens on `port` and is not started yet; scenes are computed in `pool`."""
-    from panel.io.server import get_server
+    from bokeh.application import Application
+    from bokeh.application.handlers import FunctionHandler
+    from bokeh.server.server import Server
     from tornado.web import StaticFileHandler
 
     from flowbias.explorer.page import Explorer
 
     hosts = own_hosts(port)
-    server = get_server(
-        {"/": Explorer(hosts, pool).open},
+    server = Server(
+        {"/": Application(FunctionHandler(Explorer(hosts, pool).open))},
         port=port,
         address=ADDRESS,
-        websocket_origin=list(hosts),
-        show=False,
-        start=False,
-        location=False,
+        allow_websocket_origin=list(hosts),
         use_index=False,
         extra_patterns=[(r"/explorer/(.*)", StaticFileHandler, {"path": str(RESOURCES)})],
         secret_key=secrets.token_bytes(32),
@@ -116,11 +115,11 @@ def serve(port: int, *, open_browser: bool = True, say: Callable[[str], None]) -
         server.io_loop.add_callback(lambda: _open(address, say))
     # The problems are small, and two tabs at once are the rule: more threads only wait.
     with one_thread():
-        # Ends by Ctrl-C, which Panel turns into a stop of the loop, or when the system asks.
-        signal.signal(
-            signal.SIGTERM,
-            lambda *_: server.io_loop.add_callback_from_signal(server.io_loop.stop),
-        )
+        # Ends by Ctrl-C, or when the system asks.
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(
+                one, lambda *_: server.io_loop.add_callback_from_signal(server.io_loop.stop)
+            )
         server.io_loop.start()
     server.stop()
     pool.shutdown(wait=False, cancel_futures=True)

@@ -1,8 +1,8 @@
-"""What a view is: controls, the numbers they lead to, pictures, words, and code.
+"""What a view is: controls, the numbers they lead to, charts, words, and code.
 
 A view holds no state. `scene` is a pure function of the settings and may take its time: the page
-calls it in a thread and drops what is out of date. `pictures` makes the figures of one browser tab,
-which then `show` one scene after another by replacing their data.
+calls it in a thread and drops what is out of date. `data` says where a scene puts the marks of the
+charts, which each browser tab draws for itself.
 """
 
 from __future__ import annotations
@@ -10,24 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from flowbias.explorer.controls import Control
-
-if TYPE_CHECKING:
-    from bokeh.plotting import figure
+from flowbias.explorer.drawing import Chart, Data
 
 Settings = Mapping[str, Any]
 Scene = TypeVar("Scene")
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """One figure with its heading, and in words what is in it for those who cannot see it."""
-
-    heading: str
-    description: str
-    figure: figure
 
 
 @dataclass(frozen=True)
@@ -39,16 +28,6 @@ class Download:
     content: bytes
 
 
-class Pictures(ABC, Generic[Scene]):
-    """The figures of one tab."""
-
-    figures: tuple[Drawn, ...]
-
-    @abstractmethod
-    def show(self, scene: Scene) -> None:
-        """Replace what is drawn; one assignment of data per source, so that nothing flickers."""
-
-
 class View(ABC, Generic[Scene]):
     """One page of the explorer."""
 
@@ -57,6 +36,7 @@ class View(ABC, Generic[Scene]):
     # What the reader will have understood afterwards, in one sentence.
     question: ClassVar[str]
     controls: ClassVar[tuple[Control, ...]]
+    charts: ClassVar[tuple[Chart, ...]]
 
     @abstractmethod
     def scene(self, settings: Settings) -> Scene:
@@ -65,13 +45,13 @@ class View(ABC, Generic[Scene]):
     def first_scene(self, settings: Settings) -> Scene | None:
         """What can be shown while `scene` is computed; None where nothing is quicker than that.
 
-        Pictures, text and downloads take it like any other and have to say what is missing in it.
+        Data, text and downloads take it like any other and have to say what is missing in it.
         """
         return None
 
     @abstractmethod
-    def pictures(self) -> Pictures[Scene]:
-        """New figures, still empty."""
+    def data(self, scene: Scene) -> Data:
+        """The columns of every mark; marks that are left out stay as they are, faint."""
 
     @abstractmethod
     def text(self, scene: Scene) -> str:

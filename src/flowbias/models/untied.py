@@ -13,12 +13,13 @@ coordinate keeps one sign; both zero: it is frozen at 0.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Parameters
+from flowbias.models.diagonal import DiagonalNet
 from flowbias.models.start import Start, log_ratio, read_weights
 from flowbias.potentials import HyperbolicPotential, Potential, UntiedPotential
 from flowbias.potentials.scale import (
@@ -29,6 +30,7 @@ from flowbias.potentials.scale import (
     require,
     require_broadcast,
 )
+from flowbias.problem import InputError
 
 _SHAPE_FIX = "shape = (|v|-|u|)/(|v|+|u|); for u = 0 or v = 0 use UntiedDiagonalNet.from_weights."
 
@@ -215,3 +217,19 @@ class UntiedDiagonalNet(MirrorModel):
         weights = ", ".join(f"{n}={s!r}" for n, s in zip(names, self._starts, strict=True))
         rescaled = f".at_log_scale({self.log_scale:g})" if self.log_scale else ""
         return f"UntiedDiagonalNet.from_weights({weights}){rescaled}"
+
+
+def diagonal_net(
+    depth: Any, scale: Any = None, *, log_scale: Any = None, shape: Any, refusal: str
+) -> DiagonalNet | UntiedDiagonalNet:
+    """The network of a depth, a scale and, at depth 2, a shape; tied where the shape is None.
+
+    `refusal` is what to say, with {shape} and {depth}, of a shape at another depth: callers name
+    their own argument.
+    """
+    tied = DiagonalNet(depth, scale, log_scale=log_scale)
+    if shape is None:
+        return tied
+    if tied.depth != 2.0:
+        raise InputError(refusal.format(shape=shape, depth=tied.depth))
+    return UntiedDiagonalNet(scale, log_scale=log_scale, shape=shape)

@@ -1,33 +1,145 @@
-"""Time: small starts learn one coefficient after the other, large ones all at once."""
+"""Time: small starts learn one coefficient after the other, large ones all at once.
+
+Starting from a scale alpha, a coefficient stays near zero for a time of about log(1 / alpha) at
+depth 2, alpha^(2 - D) beyond, and then rises quickly.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flowbias.explorer.controls import Control, Slider, power_of_ten
-from flowbias.explorer.drawing import FLOW, TRUTH, legend_above, new_figure
-from flowbias.explorer.view import Drawn, Pictures, Settings, View
-from flowbias.explorer.views.learning_in_time_scene import (
-    CURSOR_STEPS,
-    FINER,
-    RESIDUAL,
-    RTOL,
-    Passage,
-    TimeScene,
-    scene_of,
-)
+from flowbias._typing import FloatArray, Mask
+from flowbias.explorer.controls import Slider, power_of_ten
+from flowbias.explorer.drawing import FLOW, TRUTH, Chart, Data, cursor, line, points
+from flowbias.explorer.view import Settings, View
 from flowbias.explorer.views.planted_data import (
+    AGAINST_TRUTH,
+    CURVES,
     NOISE,
     SEED,
     SPARSITY,
-    AgainstTruth,
-    Coefficients,
-    Planted,
-    empty_source,
-    proof_of,
+    PlantedData,
+    against_truth,
+    curves,
+    population_error,
 )
+from flowbias.explorer.views.proof_words import proof_of
+from flowbias.flows.integrate import flow
+from flowbias.limits.solve import limit
+from flowbias.models.diagonal import DiagonalNet
+from flowbias.problem import InputError, Regression
+from flowbias.solution import Solution
+
+# Places of the cursor, and sampled times between two of them.
+CURSOR_STEPS, FINER = 100, 2
+# Followed until the residual is RESIDUAL, with a local error that no picture shows.
+RESIDUAL, RTOL = 1e-4, 1e-5
+
+
+@dataclass(frozen=True)
+class Passage:
+    """The flow at times t, evenly spaced in log t; w has one row per time."""
+
+    t: FloatArray
+    w: FloatArray
+    loss: FloatArray
+    w_true: FloatArray
+    limit: Solution
+    message: str
+
+    @cached_property
+    def error(self) -> FloatArray:
+        return population_error(self.w, self.w_true)
+
+    @property
+    def distance_to_limit(self) -> float:
+        """At the last time, relative to the limit."""
+        away = np.linalg.norm(self.w[-1] - self.limit.w)
+        return float(away / np.linalg.norm(self.limit.w))
+
+    @cached_property
+    def large(self) -> NDArray[np.intp]:
+        """The coefficients whose limit is at least a tenth of the largest."""
+        size = np.abs(self.limit.w)
+        return np.flatnonzero(size >= 0.1 * size.max())
+
+    def share(self) -> FloatArray:
+        """The large coefficients in units of their limits, one row per time."""
+        return np.asarray(self.w[:, self.large] / self.limit.w[self.large])
+
+    @cached_property
+    def half_way(self) -> NDArray[np.intp]:
+        """Position in t at which each large coefficient first has half of its limit."""
+        reached = self.share() >= 0.5
+        return np.where(reached.any(axis=0), reached.argmax(axis=0), len(self.t))
+
+    def follow_separately(self) -> Mask:
+        """Of each large coefficient that rises, but the first: whether it follows the one before.
+
+        It is below a tenth of its limit, that is, when the one before is at half.
+        """
+        order = np.argsort(self.half_way, kind="stable")
+        # One that never rises follows nobody.
+        order = order[self.half_way[order] < len(self.t)]
+        before, after = order[:-1], order[1:]
+        return np.asarray(self.share()[self.half_way[before], after] < 0.1)
+
+    @cached_property
+    def data(self) -> Data:
+        """What is drawn of it, wherever the cursor stands."""
+        end = self.limit.w
+        return {
+            **curves(self.t, self.w, self.w_true),
+            "loss": (self.t, self.loss),
+            "error": (self.t, self.error),
+            # Just beyond the last time, so that they cover no curve.
+            "limit": (np.full(len(end), 1.2 * self.t[-1]), end),
+        }
+
+
+@dataclass(frozen=True)
+class TimeScene:
+    """A passage and the position in it at which the cursor stands."""
+
+    passage: Passage
+    exponent: float
+    at: int
+
+
+# Up to 200 kilobytes each: as many as ten readers look at.
+@lru_cache(maxsize=32)
+def _passage(planted: PlantedData, depth: int, exponent: float) -> Passage:
+    # Times alpha^(2 - D) beyond this many decades leave the last digits of the dual too few.
+    most_decades = 4.0
+    if (depth - 2) * -exponent > most_decades:
+        raise InputError(
+            f"log_scale: must be >= {-most_decades / (depth - 2):g} at depth {depth}, got "
+            f"{exponent:g}. Times grow as the power {2 - depth} of the scale, beyond what doubles "
+            "resolve. Take a larger scale or a smaller depth."
+        )
+    data = planted.draw()
+    problem = Regression(data.X, data.y)
+    model = DiagonalNet(depth, log_scale=exponent * math.log(10.0))
+    followed = flow(model, problem, loss="half_mean", residual=RESIDUAL, rtol=RTOL)
+    falls = followed.loss < 0.99 * followed.loss[0]
+    # A little before anything happens.
+    first = followed.t[np.argmax(falls)] / 3.0
+    t = np.geomspace(first, followed.t[-1], FINER * CURSOR_STEPS + 1)
+    w = followed.at(t)
+    misfit = np.square(w @ data.X.T - data.y)
+    return Passage(
+        t=t,
+        w=w,
+        loss=0.5 * misfit.mean(axis=1),
+        w_true=data.w_true,
+        limit=limit(model, problem, throw=False),
+        message=followed.message,
+    )
 
 
 class LearningInTimeView(View[TimeScene]):
@@ -36,7 +148,7 @@ class LearningInTimeView(View[TimeScene]):
     name = "time"
     title = "Time"
     question = "In which order does the flow learn, and when?"
-    controls: ClassVar[tuple[Control, ...]] = (
+    controls = (
         Slider(
             "moment",
             "Time cursor, along the axis",
@@ -56,11 +168,45 @@ class LearningInTimeView(View[TimeScene]):
         SEED,
     )
 
-    def scene(self, settings: Settings) -> TimeScene:
-        return scene_of(settings)
+    charts = (
+        Chart(
+            "Coefficients over time",
+            "Each curve is one coefficient along the flow, those of the truth thick; diamonds "
+            "at the right mark the limit.",
+            "time t",
+            "coefficient wᵢ",
+            (
+                *CURVES,
+                points("limit", "diamond", FLOW, 9, "limit", 1.0, line_width=1),
+                cursor(),
+            ),
+            options={"x_axis_type": "log"},
+        ),
+        Chart(
+            "Loss and population error over time",
+            "Training loss and population error along the flow; from small scales they fall "
+            "in steps.",
+            "time t",
+            "loss, population error",
+            (
+                line("loss", FLOW, "loss (half the mean square)"),
+                line("error", TRUTH, "population error ‖w − w*‖²", dash="dashed"),
+                cursor(),
+            ),
+            options={"x_axis_type": "log", "y_axis_type": "log"},
+        ),
+        AGAINST_TRUTH,
+    )
 
-    def pictures(self) -> TimePictures:
-        return TimePictures()
+    def scene(self, settings: Settings) -> TimeScene:
+        depth, exponent = int(settings["depth"]), float(settings["log_scale"])
+        passage = _passage(PlantedData.of(settings), depth, exponent)
+        return TimeScene(passage, exponent, FINER * int(settings["moment"]))
+
+    def data(self, scene: TimeScene) -> Data:
+        passage, at = scene.passage, scene.at
+        now = {"cursor": ([float(passage.t[at])],)}
+        return {**passage.data, **now, **against_truth(passage.w[at], passage.w_true)}
 
     def text(self, scene: TimeScene) -> str:
         passage = scene.passage
@@ -68,7 +214,7 @@ class LearningInTimeView(View[TimeScene]):
 
     def code(self, settings: Settings) -> str:
         return _SCRIPT.format(
-            data=Planted.of(settings).code(),
+            data=PlantedData.of(settings).code(),
             depth=int(settings["depth"]),
             exponent=f"{settings['log_scale']:g}",
             residual=RESIDUAL,
@@ -113,78 +259,6 @@ def _end(passage: Passage) -> str:
         f"The flow {passage.message}, {passage.distance_to_limit:.1e} (relatively) from its limit, "
         f"the diamonds. Limit: {proof_of(passage.limit)}."
     )
-
-
-class TimePictures(Pictures[TimeScene]):
-    """Coefficients, loss and error over time, and w at the cursor."""
-
-    def __init__(self) -> None:
-        self._along = empty_source("t", "loss", "error")
-        self._limit = empty_source("t", "w")
-        self._cursors = [empty_source("t"), empty_source("t")]
-        self._stems = AgainstTruth("The predictor at the cursor")
-        options = {"x_axis_type": "log", "height": 300}
-        coefficients = new_figure("time t", "coefficient wᵢ", **options)
-        self._curves = Coefficients(coefficients)
-        coefficients.scatter(
-            "t",
-            "w",
-            source=self._limit,
-            marker="diamond",
-            color=FLOW,
-            size=9,
-            legend_label="limit",
-        )
-        losses = new_figure("time t", "loss, population error", y_axis_type="log", **options)
-        for name, colour, dash, label in (
-            ("loss", FLOW, "solid", "loss (half the mean square)"),
-            ("error", TRUTH, "dashed", "population error ‖w − w*‖²"),
-        ):
-            losses.line(
-                "t",
-                name,
-                source=self._along,
-                color=colour,
-                line_dash=dash,
-                line_width=2.5,
-                legend_label=label,
-            )
-        for plot, cursor in zip((coefficients, losses), self._cursors, strict=True):
-            plot.vspan("t", source=cursor, line_color=FLOW, line_width=1.5)
-            legend_above(plot)
-        self._shown: Passage | None = None
-        self.figures = (
-            Drawn(
-                "Coefficients over time",
-                "Each curve is one coefficient along the flow, those of the truth thick; diamonds "
-                "at the right mark the limit.",
-                coefficients,
-            ),
-            Drawn(
-                "Loss and population error over time",
-                "Training loss and population error along the flow; from small scales they fall "
-                "in steps.",
-                losses,
-            ),
-            self._stems.drawn,
-        )
-
-    def show(self, scene: TimeScene) -> None:
-        passage = scene.passage
-        # A cursor that moves leaves the curves as they are, and nothing to send.
-        if passage is not self._shown:
-            self._show_passage(passage)
-            self._shown = passage
-        for cursor in self._cursors:
-            cursor.data = {"t": [float(passage.t[scene.at])]}
-        self._stems.show(passage.w[scene.at], passage.w_true)
-
-    def _show_passage(self, passage: Passage) -> None:
-        t, end = passage.t, passage.limit.w
-        self._curves.show(t, passage.w, passage.w_true)
-        self._along.data = {"t": t, "loss": passage.loss, "error": passage.error}
-        # Just beyond the last time, so that they cover no curve.
-        self._limit.data = {"t": np.full(len(end), 1.2 * t[-1]), "w": end}
 
 
 _SCRIPT = '''\

@@ -1,43 +1,31 @@
-"""Matrix completion: width and scale of the start decide together, through alpha^2 k."""
+"""Matrix completion: width and scale of the start decide together, through alpha^2 k.
+
+The flow on U V^T [woodworth2020, section 6, Figure 5] is followed in the Gram matrix of the rows:
+width 10^6 costs what width 10 costs.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias._threads import one_thread
+from flowbias._typing import FloatArray, Mask
+from flowbias.datasets.low_rank import LowRankCompletion, low_rank_completion
+from flowbias.experiments.woodworth.completion import RESIDUAL, Ending, ending, nuclear
 from flowbias.explorer.controls import Slider
-from flowbias.explorer.drawing import FLOW, FRAME, KERNEL, RICH, TRUTH, legend_above, new_figure
-from flowbias.explorer.view import Drawn, Pictures, Settings, View
-from flowbias.explorer.views.matrices_scene import (
-    SIDE,
-    MatricesScene,
-    Seen,
-    load_solver,
-    matrices_scene,
-)
+from flowbias.explorer.drawing import FLOW, FRAME, KERNEL, RICH, TRUTH, Chart, Data, Mark, points
+from flowbias.explorer.view import Settings, View
 from flowbias.explorer.views.planted_data import SEED
+from flowbias.limits.nuclear_norm import nuclear_norm
+from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.models.factorization import MatrixFactorization
 
-# Share of the way between two extremes that counts as nothing, as in the reproduced figure.
-LITTLE = 0.05
-# Entries of the product at the start that are small beside those of the truth, of size 1.
-SMALL_START = 0.1
-# Columns between the panels of the picture.
-_GAP = 2
-_PANELS = ("truth", "observed", "recovered")
-_VALUES = {
-    "truth": ("diamond", TRUTH, 15, 0.0),
-    "zero": ("square", KERNEL, 9, 0.0),
-    "nuclear": ("triangle", RICH, 9, 0.0),
-    "recovered": ("circle", FLOW, 8, 1.0),
-}
-_WORDS = {
-    "truth": "truth",
-    "zero": "least Frobenius norm",
-    "nuclear": "least nuclear norm",
-    "recovered": "recovered",
-}
+# Rows and columns, and columns between two matrices of the picture.
+SIDE, GAP = 10, 2
 
 
 def width_of(log_width: float) -> int:
@@ -45,117 +33,101 @@ def width_of(log_width: float) -> int:
     return int(np.rint(10.0**log_width))
 
 
-class MatricesPictures(Pictures[MatricesScene]):
-    """Three matrices in one colour scale, and their singular values."""
+@dataclass(frozen=True)
+class Seen:
+    """Which data are drawn."""
 
-    def __init__(self) -> None:
-        from bokeh.models import ColumnDataSource
+    rank: int
+    observed: int
+    seed: int
 
-        self._cells = ColumnDataSource({"x": [], "y": [], "value": []})
-        self._unseen = ColumnDataSource({"x": [], "y": []})
-        self._values = {name: ColumnDataSource({"x": [], "y": []}) for name in _VALUES}
-        self.figures = (
-            Drawn(
-                "The planted matrix, what is seen of it, and what the flow makes of that",
-                "Three squares of 10 by 10 cells side by side, in one colour scale from negative "
-                "(blue) over zero (pale) to positive (red). Entries that are not seen are crosses "
-                "in the middle square.",
-                self._maps(),
-            ),
-            Drawn(
-                "Singular values",
-                "The ten singular values of the recovered matrix (filled circles), of the truth "
-                "(open diamonds), of the least Frobenius norm (open squares) and of the least "
-                "nuclear norm (open triangles).",
-                self._spectra(),
-            ),
-        )
+    @cached_property
+    def data(self) -> LowRankCompletion:
+        return low_rank_completion((SIDE, SIDE), self.rank, self.observed, self.seed)
 
-    def _maps(self) -> Any:
-        from bokeh.models import ColorBar, LinearColorMapper
-        from bokeh.palettes import RdBu11, interp_palette
-        from bokeh.transform import transform
+    @cached_property
+    def problem(self) -> MatrixCompletion:
+        data = self.data
+        return MatrixCompletion(data.rows, data.cols, data.values, (SIDE, SIDE))
 
-        width = len(_PANELS) * (SIDE + _GAP)
-        made = new_figure(
-            "",
-            "",
-            height=340,
-            x_range=(-0.7, width - _GAP - 0.3),
-            y_range=(-0.7, SIDE + 0.9),
-        )
-        self._mapper = LinearColorMapper(palette=interp_palette(RdBu11, 255), low=-1.0, high=1.0)
-        made.rect(
-            *("x", "y", 1, 1),
-            source=self._cells,
-            fill_color=transform("value", self._mapper),
-            line_color=None,
-        )
-        made.scatter("x", "y", source=self._unseen, marker="x", size=7, color=FRAME)
-        made.text(
-            x=[k * (SIDE + _GAP) + 0.5 * (SIDE - 1) for k in range(len(_PANELS))],
-            y=SIDE - 0.2,
-            text=list(_PANELS),
-            text_align="center",
-            text_color=FRAME,
-            text_font_size="14px",
-        )
-        made.axis.visible, made.grid.visible = False, False
-        bar = ColorBar(
-            color_mapper=self._mapper,
-            height=12,
-            width=220,
-            background_fill_alpha=0.0,
-            major_label_text_color=FRAME,
-            title="entry of the matrix",
-            title_text_color=FRAME,
-        )
-        made.add_layout(bar, "below")
-        return made
+    @property
+    def zero_filled(self) -> FloatArray:
+        """Seen entries as they are, zero elsewhere: least Frobenius norm."""
+        return np.where(self.problem.mask, self.data.truth, 0.0)
 
-    def _spectra(self) -> Any:
-        made = new_figure("i (number of the singular value)", "σᵢ (singular value)", height=320)
-        for name, (marker, colour, size, fill) in _VALUES.items():
-            made.scatter(
-                *("x", "y"),
-                source=self._values[name],
-                marker=marker,
-                size=size,
-                line_color=colour,
-                line_width=2,
-                fill_color=colour,
-                fill_alpha=fill,
-                legend_label=_WORDS[name],
-            )
-        legend_above(made)
-        return made
 
-    def show(self, scene: MatricesScene) -> None:
-        # One colour scale for all three, which changes with the data alone.
-        reach = float(np.abs(scene.truth).max())
-        self._mapper.update(low=-reach, high=reach)
-        rows, cols = np.divmod(np.arange(SIDE * SIDE), SIDE)
-        shown = (scene.truth, scene.truth, scene.end.M)
-        kept = (np.ones_like(scene.mask), scene.mask, np.ones_like(scene.mask))
-        cells: dict[str, list[FloatArray]] = {"x": [], "y": [], "value": []}
-        for panel, (M, mask) in enumerate(zip(shown, kept, strict=True)):
-            place = mask.ravel()
-            cells["x"].append(cols[place] + panel * (SIDE + _GAP))
-            # The first row on top, as a matrix is written.
-            cells["y"].append(SIDE - 1 - rows[place])
-            cells["value"].append(M.ravel()[place])
-        self._cells.data = {name: np.concatenate(parts) for name, parts in cells.items()}
-        hidden = ~scene.mask.ravel()
-        self._unseen.data = {"x": cols[hidden] + SIDE + _GAP, "y": SIDE - 1 - rows[hidden]}
-        matrices = {
-            "truth": scene.truth,
-            "zero": scene.seen.zero_filled,
-            "nuclear": scene.least_nuclear,
-            "recovered": scene.end.M,
-        }
-        for name, matrix in matrices.items():
-            values = np.zeros(0) if matrix is None else np.linalg.svd(matrix, compute_uv=False)
-            self._values[name].data = {"x": np.arange(1, len(values) + 1), "y": values}
+@dataclass(frozen=True)
+class MatricesScene:
+    """Truth, start and end of the flow."""
+
+    seen: Seen
+    scale: float
+    width: int
+    end: Ending
+    # Least nuclear norm with its matrix, or why there is none.
+    least_nuclear: FloatArray | None
+    missing: str
+
+    @property
+    def level(self) -> float:
+        """alpha^2 k, which decides the regime."""
+        return self.scale**2 * self.width
+
+    @property
+    def truth(self) -> FloatArray:
+        return self.seen.data.truth
+
+    @property
+    def mask(self) -> Mask:
+        """True where an entry is seen."""
+        return self.seen.problem.mask
+
+    @property
+    def moved(self) -> float:
+        """How far unseen entries have moved, over their size in the truth."""
+        return self._unseen(self.end.M - self.end.start)
+
+    @property
+    def off(self) -> float:
+        """How far unseen entries are from the truth, over their size there."""
+        return self._unseen(self.end.M - self.truth)
+
+    @property
+    def excess(self) -> float | None:
+        """Nuclear norm from the least possible (0) to that of the least Frobenius norm (1)."""
+        if self.least_nuclear is None:
+            return None
+        least, most = nuclear(self.least_nuclear), nuclear(self.seen.zero_filled)
+        return (nuclear(self.end.M) - least) / (most - least)
+
+    def _unseen(self, M: FloatArray) -> float:
+        unseen = ~self.mask
+        return float(np.linalg.norm(M[unseen]) / np.linalg.norm(self.truth[unseen]))
+
+
+def matrices_scene(seen: Seen, scale: float, width: int) -> MatricesScene:
+    """The flow until the seen entries fit; FlowError where it cannot be followed so far."""
+    start = MatrixFactorization.gaussian((SIDE, SIDE), width=width, scale=scale, rng=seen.seed)
+    with one_thread():
+        end = ending(start, seen.problem, residual=RESIDUAL)
+        least, missing = _least_nuclear(seen)
+    return MatricesScene(seen, scale, width, end, least, missing)
+
+
+# One per data set.
+@lru_cache(maxsize=64)
+def _least_nuclear(seen: Seen) -> tuple[FloatArray | None, str]:
+    """The rich extreme, certified; without its solver the reason, for the page to show."""
+    try:
+        return nuclear_norm(seen.problem).M, ""
+    except ImportError as error:
+        return None, str(error)
+
+
+@cache
+def load_solver() -> None:
+    """Import what solves for least nuclear norms, and let it solve once."""
+    _least_nuclear(Seen(1, 95, 0))
 
 
 class MatricesView(View[MatricesScene]):
@@ -175,6 +147,52 @@ class MatricesView(View[MatricesScene]):
         SEED,
     )
 
+    charts = (
+        Chart(
+            "The planted matrix, what is seen of it, and what the flow makes of that",
+            "Three squares of 10 by 10 cells side by side, in one colour scale from negative "
+            "(blue) over zero (pale) to positive (red). Entries that are not seen are crosses "
+            "in the middle square.",
+            *("", ""),
+            (
+                Mark(
+                    *("cells", "rect"),
+                    {"x": "x", "y": "y", "width": 1, "height": 1, "line_color": None},
+                    columns=("x", "y", "value"),
+                ),
+                points("unseen", "x", FRAME, 7, line_width=1),
+                Mark(
+                    *("names", "text"),
+                    {"x": "x", "y": SIDE - 0.2, "text": "name", "text_align": "center"}
+                    | {"text_color": FRAME, "text_font_size": "14px"},
+                    columns=("x", "name"),
+                ),
+            ),
+            height=340,
+            framed=False,
+            colours="entry of the matrix",
+            options={
+                "x_range": (-0.7, 3 * SIDE + 2 * GAP - 0.3),
+                "y_range": (-0.7, SIDE + 0.9),
+            },
+        ),
+        Chart(
+            "Singular values",
+            "The ten singular values of the recovered matrix (filled circles), of the truth "
+            "(open diamonds), of the least Frobenius norm (open squares) and of the least "
+            "nuclear norm (open triangles).",
+            "i (number of the singular value)",
+            "σᵢ (singular value)",
+            (
+                points("truth", "diamond", TRUTH, 15, "truth"),
+                points("zero", "square", KERNEL, 9, "least Frobenius norm"),
+                points("nuclear", "triangle", RICH, 9, "least nuclear norm"),
+                points("recovered", "circle", FLOW, 8, "recovered", 1.0),
+            ),
+            height=320,
+        ),
+    )
+
     def warm_up(self) -> None:
         load_solver()
 
@@ -183,8 +201,23 @@ class MatricesView(View[MatricesScene]):
             seen_of(settings), 10.0 ** settings["log_alpha"], width_of(settings["log_width"])
         )
 
-    def pictures(self) -> MatricesPictures:
-        return MatricesPictures()
+    def data(self, scene: MatricesScene) -> Data:
+        truth, end = scene.truth, scene.end.M
+        everywhere = np.ones_like(scene.mask)
+        panels = ((truth, everywhere), (truth, scene.mask), (end, everywhere))
+        cells = [_cells(M, mask, panel) for panel, (M, mask) in enumerate(panels)]
+        middle = np.arange(3) * (SIDE + GAP) + 0.5 * (SIDE - 1)
+        return {
+            # One colour scale for all three, which changes with the data alone.
+            "colours": (float(np.abs(truth).max()),),
+            "cells": tuple(map(np.concatenate, zip(*cells, strict=True))),
+            "unseen": _cells(truth, ~scene.mask, 1)[:2],
+            "names": (middle, ["truth", "observed", "recovered"]),
+            "truth": _singular_values(truth),
+            "zero": _singular_values(scene.seen.zero_filled),
+            "nuclear": _singular_values(scene.least_nuclear),
+            "recovered": _singular_values(end),
+        }
 
     def text(self, scene: MatricesScene) -> str:
         return " ".join(
@@ -211,22 +244,34 @@ class MatricesView(View[MatricesScene]):
         )
 
 
+def _cells(M: FloatArray, mask: Mask, panel: int) -> tuple[Any, ...]:
+    """Places and values of some entries, the first row on top, as a matrix is written."""
+    rows, cols = np.nonzero(mask)
+    return cols + panel * (SIDE + GAP), SIDE - 1 - rows, M[mask]
+
+
+def _singular_values(M: FloatArray | None) -> tuple[Any, ...]:
+    values = np.zeros(0) if M is None else np.linalg.svd(M, compute_uv=False)
+    return np.arange(1, len(values) + 1), values
+
+
 def seen_of(settings: Settings) -> Seen:
     """The data that the sliders describe."""
     return Seen(int(settings["rank"]), int(settings["observed"]), int(settings["seed"]))
 
 
-def _regime(scene: MatricesScene) -> str:
-    if scene.moved <= LITTLE:
+def _regime(scene: MatricesScene, little: float = 0.05) -> str:
+    # Share of the way between two extremes that counts as nothing, as in the reproduced figure.
+    if scene.moved <= little:
         return "They hardly move: the **kernel** regime, in which nothing unseen is learned."
-    recovered = "The truth is recovered." if scene.off <= LITTLE else ""
+    recovered = "The truth is recovered." if scene.off <= little else ""
     if scene.excess is None:
         return f"{recovered} How rich the end is cannot be said without the least nuclear norm."
     place = (
         f"Its nuclear norm lies {max(scene.excess, 0.0):.0%} of the way from the least one (0%) to "
         "that of the least Frobenius norm (100%)"
     )
-    if scene.excess > LITTLE:
+    if scene.excess > little:
         return f"{place}. {recovered or _between(scene)}"
     missed = recovered or "The least nuclear norm is not the truth here."
     return f"{place}: the **rich** regime. {missed}"
@@ -234,7 +279,8 @@ def _regime(scene: MatricesScene) -> str:
 
 def _between(scene: MatricesScene) -> str:
     size = scene.scale**2 * np.sqrt(scene.width)
-    if size > SMALL_START:
+    # Beside entries of the truth, of size 1.
+    if size > 0.1:
         return f"The product starts at entries of size α²√k = {size:.2g}: that is not small."
     return "That is between the regimes."
 

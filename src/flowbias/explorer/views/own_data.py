@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
+import numpy as np
+
+from flowbias._threads import one_thread
 from flowbias.data_files.contents import json_text
-from flowbias.data_files.limit_files import limit_csv, limit_document, limit_npz
-from flowbias.data_files.measures import count_above_negligible
-from flowbias.explorer.controls import Upload
-from flowbias.explorer.drawing import FLOW, KERNEL, RICH, legend_above, new_figure
-from flowbias.explorer.uploads import LARGEST_FILE, LARGEST_TABLE, MOST_SAMPLES, read_upload
-from flowbias.explorer.view import Download, Drawn, Pictures, Settings, View
-from flowbias.explorer.views.geometry_scene import DEPTH, scale_slider
-from flowbias.explorer.views.own_data_scene import (
-    EXAMPLE,
-    MOST_SHOWN,
-    OwnDataScene,
-    own_data_scene,
+from flowbias.data_files.limit_files import (
+    count_above_negligible,
+    largest,
+    limit_csv,
+    limit_document,
+    limit_npz,
 )
-from flowbias.explorer.views.proof_words import distance_words
-from flowbias.solution import Status
+from flowbias.data_files.regression_data import RegressionData
+from flowbias.explorer.controls import Upload
+from flowbias.explorer.drawing import FLOW, KERNEL, RICH, Chart, Data, Mark, points, stems
+from flowbias.explorer.uploads import LARGEST_FILE, LARGEST_TABLE, MOST_SAMPLES, read_upload
+from flowbias.explorer.view import Download, Settings, View
+from flowbias.explorer.views.one_equation import DEPTH, scale_slider
+from flowbias.explorer.views.planted_data import PlantedData
+from flowbias.explorer.views.proof_words import Extremes, distance_words
+from flowbias.limits.solve import limit
+from flowbias.models.diagonal import DiagonalNet
+from flowbias.problem import Regression
+from flowbias.solution import Solution, Status
 
 ARCHIVE = "flowbias-limit.npz"
-
+#: What is shown before a file is chosen; the code to copy draws the same.
+EXAMPLE = PlantedData(n=20, d=40, sparsity=3, noise=0.1, seed=0)
+# Coefficients that a picture has room for.
+MOST_SHOWN = 60
 _MEANS = {
     Status.CERTIFIED: "It fits the data, and this is proved.",
     Status.PROJECTED: (
@@ -30,75 +42,54 @@ _MEANS = {
         "contradict each other): this is the least-squares fit that the flow goes to, proved."
     ),
 }
-_MARKS = {
-    "limit": ("circle", FLOW, 9),
-    "rich": ("diamond", RICH, 15),
-    "kernel": ("square", KERNEL, 8),
-}
-_WORDS = {"limit": "limit", "rich": "least l1 norm", "kernel": "least l2 norm"}
 
 
-class OwnDataPictures(Pictures[OwnDataScene]):
-    """Coefficients, and the plane of the two norms."""
+@dataclass(frozen=True)
+class OwnDataScene:
+    """The limit beside the extremes."""
 
-    def __init__(self) -> None:
-        from bokeh.models import ColumnDataSource
+    data: RegressionData
+    extremes: Extremes
+    is_example: bool
+    net: DiagonalNet
+    solution: Solution
 
-        self._coefficients = {name: ColumnDataSource({"x": [], "y": []}) for name in _MARKS}
-        self._norms = {name: ColumnDataSource({"x": [], "y": []}) for name in _MARKS}
-        bars = new_figure("feature i, counted from 0", "wᵢ (coefficient)")
-        plane = new_figure("‖w‖₁ / least ‖w‖₁ (l1 norm)", "‖w‖₂ / least ‖w‖₂ (l2 norm)", height=320)
-        self._stems = bars.segment(
-            "x", 0, "x", "y", source=self._coefficients["limit"], color=FLOW, line_width=1.5
-        )
-        # The limit last: it lies on top of an extreme that it has reached.
-        for name in ("kernel", "rich", "limit"):
-            self._mark(bars, self._coefficients[name], name)
-            self._mark(plane, self._norms[name], name)
-        for made in (bars, plane):
-            legend_above(made)
-        self.figures = (
-            Drawn(
-                "Coefficients of the limit",
-                "For each feature a filled circle for the limit of gradient flow, an open diamond "
-                "for least l1 norm and an open square for least l2 norm; the largest "
-                f"{MOST_SHOWN} at most.",
-                bars,
-            ),
-            Drawn(
-                "Between the two least norms",
-                "The l1 norm of the limit to the right and its l2 norm upwards, each over the "
-                "least possible. The diamond at 1 on the horizontal axis is the rich extreme, the "
-                "square at 1 on the vertical axis the kernel extreme.",
-                plane,
-            ),
-        )
+    @cached_property
+    def shown(self) -> list[int]:
+        """The coefficients that are largest in any of the three predictors, in their order."""
+        each = (self.solution, self.extremes.rich, self.extremes.kernel)
+        size = np.max([np.abs(one.w) for one in each], axis=0)
+        return sorted(largest(size, MOST_SHOWN)) or [0]
 
-    def _mark(self, made: Any, source: Any, name: str) -> None:
-        marker, colour, size = _MARKS[name]
-        made.scatter(
-            *("x", "y"),
-            source=source,
-            marker=marker,
-            size=size,
-            line_color=colour,
-            line_width=2,
-            fill_color=colour,
-            fill_alpha=1.0 if name == "limit" else 0.0,
-            legend_label=_WORDS[name],
-        )
 
-    def show(self, scene: OwnDataScene) -> None:
-        shown, extremes = scene.shown, scene.extremes
-        predictors = {
-            "limit": scene.solution.w,
-            "rich": extremes.rich.w,
-            "kernel": extremes.kernel.w,
-        }
-        for name, w in predictors.items():
-            self._coefficients[name].data = {"x": shown, "y": w[shown]}
-            l1, l2 = extremes.ratios(w)
-            self._norms[name].data = {"x": [l1], "y": [l2]}
+def own_data_scene(content: bytes, log10_scale: float, depth: int) -> OwnDataScene:
+    """The certified limit on the file, or on the example where there is none."""
+    net = DiagonalNet(depth=depth, log_scale=log10_scale * np.log(10.0))
+    data, extremes = _given(content)
+    with one_thread():
+        solution = limit(net, data.problem)
+    return OwnDataScene(data, extremes, not content, net, solution)
+
+
+# Files with what does not depend on the start; each is at most 5 MB.
+@lru_cache(maxsize=4)
+def _given(content: bytes) -> tuple[RegressionData, Extremes]:
+    data = read_upload(content) if content else _example()
+    return data, Extremes.of(data.problem)
+
+
+def _example() -> RegressionData:
+    drawn = EXAMPLE.draw()
+    return RegressionData(Regression(drawn.X, drawn.y), None)
+
+
+def _marks(of: str) -> tuple[Mark, ...]:
+    """The limit last: it lies on top of an extreme that it has reached."""
+    return (
+        points(f"kernel {of}", "square", KERNEL, 8, "least l2 norm"),
+        points(f"rich {of}", "diamond", RICH, 15, "least l1 norm"),
+        points(f"limit {of}", "circle", FLOW, 9, "limit", 1.0),
+    )
 
 
 class OwnDataView(View[OwnDataScene]):
@@ -120,11 +111,41 @@ class OwnDataView(View[OwnDataScene]):
         DEPTH,
     )
 
+    charts = (
+        Chart(
+            "Coefficients of the limit",
+            "For each feature a filled circle for the limit of gradient flow, an open diamond "
+            "for least l1 norm and an open square for least l2 norm; the largest "
+            f"{MOST_SHOWN} at most.",
+            "feature i, counted from 0",
+            "wᵢ (coefficient)",
+            (stems("limit w"), *_marks("w")),
+            height=380,
+        ),
+        Chart(
+            "Between the two least norms",
+            "The l1 norm of the limit to the right and its l2 norm upwards, each over the "
+            "least possible. The diamond at 1 on the horizontal axis is the rich extreme, the "
+            "square at 1 on the vertical axis the kernel extreme.",
+            "‖w‖₁ / least ‖w‖₁ (l1 norm)",
+            "‖w‖₂ / least ‖w‖₂ (l2 norm)",
+            _marks("norms"),
+            height=320,
+        ),
+    )
+
     def scene(self, settings: Settings) -> OwnDataScene:
         return own_data_scene(settings["file"], settings["log_scale"], int(settings["depth"]))
 
-    def pictures(self) -> OwnDataPictures:
-        return OwnDataPictures()
+    def data(self, scene: OwnDataScene) -> Data:
+        shown, extremes = scene.shown, scene.extremes
+        made: dict[str, tuple[Any, ...]] = {}
+        each = {"limit": scene.solution, "rich": extremes.rich, "kernel": extremes.kernel}
+        for name, solution in each.items():
+            l1, l2 = extremes.ratios(solution.w)
+            made[f"{name} w"] = (shown, solution.w[shown])
+            made[f"{name} norms"] = ([l1], [l2])
+        return made
 
     def text(self, scene: OwnDataScene) -> str:
         solution, data = scene.solution, scene.data

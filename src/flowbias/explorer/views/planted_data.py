@@ -8,21 +8,14 @@ The population error, that of a new sample less the noise, is ||w - w_true||^2.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.explorer.controls import Slider
-from flowbias.explorer.drawing import FLOW, FRAME, TRUTH, legend_above, new_figure
-from flowbias.explorer.view import Drawn, Settings
-from flowbias.explorer.views.proof_words import distance_words
-from flowbias.solution import Solution
-
-if TYPE_CHECKING:
-    from bokeh.models import ColumnDataSource
-    from bokeh.plotting import figure
+from flowbias.explorer.drawing import FLOW, FRAME, TRUTH, Chart, Data, Mark, line, points, stems
+from flowbias.explorer.view import Settings
 
 SPARSITY = Slider("sparsity", "Non-zero entries r of the truth", 1, 20, 1, 5)
 NOISE = Slider("noise", "Noise (standard deviation)", 0.0, 0.5, 0.05, 0.1)
@@ -30,7 +23,7 @@ SEED = Slider("seed", "Seed of the data", 0, 50, 1, 0)
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedData:
     """Which data are drawn; equal ones are the same data."""
 
     n: int
@@ -40,7 +33,7 @@ class Planted:
     seed: int
 
     @classmethod
-    def of(cls, settings: Settings) -> Planted:
+    def of(cls, settings: Settings) -> PlantedData:
         return cls(
             n=int(settings["n"]),
             d=int(settings["d"]),
@@ -66,76 +59,40 @@ def population_error(w: FloatArray, w_true: FloatArray) -> FloatArray:
     return np.asarray(np.square(w - w_true).sum(axis=-1))
 
 
-def proof_of(solution: Solution) -> str:
-    """How the solve ended, and what is proved of its result."""
-    return f"{solution.message}; {distance_words(solution)}"
+CURVES = (
+    Mark("others", "line", {"x": "x", "y": "y", "color": FRAME, "alpha": 0.6}, "others"),
+    line("support", TRUTH, "in the truth", 3),
+)
+AGAINST_TRUTH = Chart(
+    "The predictor at the cursor",
+    "One stem per coordinate with the coefficient at the cursor; "
+    "hollow squares mark the non-zero coefficients of the truth.",
+    "coordinate i",
+    "coefficient wᵢ",
+    (
+        stems("w"),
+        points("w", "circle", FLOW, 5, "w, the flow", 1.0, line_width=1),
+        points("truth", "square", TRUTH, 11, "w*, the truth"),
+    ),
+)
 
 
-def empty_source(*columns: str) -> ColumnDataSource:
-    from bokeh.models import ColumnDataSource
-
-    return ColumnDataSource({column: [] for column in columns})
-
-
-class Coefficients:
-    """All coefficients against something, those of the truth thick."""
-
-    def __init__(self, plot: figure) -> None:
-        self._support, self._rest = empty_source("x", "w"), empty_source("x", "w")
-        self.lines = (
-            plot.line("x", "w", source=self._rest, color=FRAME, alpha=0.6, legend_label="others"),
-            plot.line(
-                "x",
-                "w",
-                source=self._support,
-                color=TRUTH,
-                line_width=3,
-                legend_label="in the truth",
-            ),
-        )
-
-    def show(self, x: FloatArray, w: FloatArray, w_true: FloatArray) -> None:
-        """w has one row per x."""
-        on_support = w_true != 0.0
-        for source, chosen in ((self._support, on_support), (self._rest, ~on_support)):
-            curves = w[:, chosen].T
-            source.data = {"x": _joined(np.tile(x, (len(curves), 1))), "w": _joined(curves)}
+def curves(x: FloatArray, w: FloatArray, w_true: FloatArray) -> Data:
+    """All coefficients against x, those of the truth apart; w has one row per x."""
+    on_support = w_true != 0.0
+    parts = {"support": w[:, on_support].T, "others": w[:, ~on_support].T}
+    return {
+        name: (_joined(np.tile(x, (len(rows), 1))), _joined(rows)) for name, rows in parts.items()
+    }
 
 
-def _joined(curves: FloatArray) -> FloatArray:
+def _joined(rows: FloatArray) -> FloatArray:
     """Curves, one per row, as one sequence with gaps: far quicker to draw than many lines."""
-    gaps = np.full((len(curves), 1), np.nan)
-    return np.hstack([curves, gaps]).ravel()
+    gaps = np.full((len(rows), 1), np.nan)
+    return np.hstack([rows, gaps]).ravel()
 
 
-class AgainstTruth:
-    """The entries of w as stems, with those of the truth."""
-
-    def __init__(self, heading: str) -> None:
-        self._stems, self._truth = empty_source("i", "w"), empty_source("i", "w")
-        plot = new_figure("coordinate i", "coefficient wᵢ", height=300)
-        plot.segment("i", 0, "i", "w", source=self._stems, color=FLOW, line_width=1.5)
-        plot.scatter("i", "w", source=self._stems, color=FLOW, size=5, legend_label="w, the flow")
-        plot.scatter(
-            "i",
-            "w",
-            source=self._truth,
-            marker="square",
-            size=11,
-            line_width=2,
-            line_color=TRUTH,
-            fill_color=None,
-            legend_label="w*, the truth",
-        )
-        legend_above(plot)
-        self.drawn = Drawn(
-            heading,
-            "One stem per coordinate with the coefficient at the cursor; "
-            "hollow squares mark the non-zero coefficients of the truth.",
-            plot,
-        )
-
-    def show(self, w: FloatArray, w_true: FloatArray) -> None:
-        support = np.flatnonzero(w_true)
-        self._stems.data = {"i": np.arange(1, len(w) + 1), "w": w}
-        self._truth.data = {"i": support + 1, "w": w_true[support]}
+def against_truth(w: FloatArray, w_true: FloatArray) -> Data:
+    """The entries of w, and those of the truth that are not zero."""
+    support = np.flatnonzero(w_true)
+    return {"w": (np.arange(1, len(w) + 1), w), "truth": (support + 1, w_true[support])}

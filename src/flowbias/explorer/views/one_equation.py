@@ -29,8 +29,6 @@ from flowbias.solution import Solution
 SHARES = np.append(1.0 - np.geomspace(1.0, 1e-5, 200), 1.0)
 # Shares of the target where the dual cannot be told from its limit in doubles.
 FEW_SHARES = (0.25, 0.5, 0.75)
-# A path that ends further than this share of the limit's size away from it is not its path.
-PATH_MEETS = 1e-3
 
 
 def scale_stops() -> tuple[float, ...]:
@@ -66,7 +64,7 @@ DEPTH = Slider("depth", "Depth D", 2.0, 6.0, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
-class Start:
+class DiagonalStart:
     """A diagonal network at its start: d features, the first of them at `first`, the rest at 0."""
 
     scale: float
@@ -129,7 +127,7 @@ class Ends:
         return np.asarray(self.potential.value_terms(w) - self.shift * w)
 
 
-def follow(start: Start, x: FloatArray, y: float) -> Ends:
+def follow(start: DiagonalStart, x: FloatArray, y: float) -> Ends:
     """Limit, path and extremes; SolveError where the limit cannot be certified."""
     X, target = x[np.newaxis], np.array([y])
     model = start.model(len(x))
@@ -162,7 +160,8 @@ def _path(
     moved = np.multiply.outer(SHARES, X[0] * float(solution.dual[0]))
     path = np.asarray(model.potential.grad_dual(shift + moved))
     gap = np.abs(path[-1] - solution.w).max()
-    if gap <= PATH_MEETS * np.abs(solution.w).max():
+    # A path that ends further away from the limit, in shares of its size, is not its path.
+    if gap <= 1e-3 * np.abs(solution.w).max():
         return path
     first = np.broadcast_to(np.asarray(model.initial, dtype=np.float64), solution.w.shape)
     reached = float(X[0] @ first)

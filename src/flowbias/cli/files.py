@@ -1,4 +1,4 @@
-"""Reading DATA: samples X and outputs y from a .npz or .csv file. Nothing is ever unpickled."""
+"""The files that commands read and write. Nothing is ever unpickled, or written by halves."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from flowbias._atomic import write_atomically
 from flowbias.data_files.regression_data import READERS, RegressionData
 from flowbias.problem import InputError, Regression
 
@@ -72,3 +73,29 @@ def _conversion(file: Path) -> str:
     if file.suffix.lower() == ".npy":
         return "Put both arrays into one file: np.savez('data.npz', X=X, y=y)."
     return "In Python: np.savez('data.npz', X=X, y=y)."
+
+
+class OutputError(OSError):
+    """Output that could not be written, with the file and the reason."""
+
+
+def check_output(file: Path, suffixes: Sequence[str], data: Path) -> None:
+    """Refuse, before anything is computed, what cannot or must not be written afterwards."""
+    if file.exists() and data.exists() and file.samefile(data):
+        raise InputError(f"--out: must not be DATA itself, got {str(file)!r}. It would be lost.")
+    if file.suffix.lower() not in suffixes:
+        raise InputError(f"--out: must end in {' or '.join(suffixes)}, got {str(file)!r}.")
+    if file.is_dir():
+        raise InputError(f"--out: must be a file, got the folder {str(file)!r}.")
+    nearest = next((place for place in file.parents if place.exists()), None)
+    if nearest is not None and not nearest.is_dir():
+        raise InputError(f"--out: must be in a folder, but {str(nearest)!r} is a file.")
+
+
+def write_file(file: Path, content: bytes) -> None:
+    """Write the file, or leave what was there and raise OutputError."""
+    try:
+        write_atomically(file, content)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"--out: cannot write {str(file)!r}: {reason}.") from error
