@@ -20,7 +20,7 @@ from flowbias._drawing import course, picture
 from flowbias._html import some, table
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
-from flowbias.kernels.module_input import copied
+from flowbias.kernels.network import copied
 from flowbias.nets.copies_batch import Batch, Shape
 from flowbias.nets.losses import SquaredLoss, as_tensor, read_loss
 from flowbias.nets.progress import epochs_shown

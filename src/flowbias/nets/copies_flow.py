@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from flowbias._torch import require_torch
-from flowbias.kernels.module_input import copied
+from flowbias.kernels.network import copied
 from flowbias.nets.copies import TrainedCopies, read_inputs, read_modules, read_targets
 from flowbias.nets.copies_batch import Batch
 from flowbias.nets.losses import SquaredLoss, read_loss

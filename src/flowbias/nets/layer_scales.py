@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from flowbias._torch import require_torch
-from flowbias.kernels.module_input import copied
+from flowbias.kernels.network import copied
 from flowbias.nets.settings import read_module, read_positive
 from flowbias.problem import InputError
 

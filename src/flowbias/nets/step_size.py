@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.kernels.layout import kernel_matrix
+from flowbias.kernels.compare import kernel_matrix
 from flowbias.kernels.tangent import tangent_kernel
 from flowbias.nets.losses import SquaredLoss, read_loss
 from flowbias.nets.settings import read_module, read_positive

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowbias._torch import require_torch
-from flowbias.kernels.module_input import Network
+from flowbias.kernels.network import Network
 from flowbias.nets.losses import Loss, as_tensor
 from flowbias.problem import InputError
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any
 
 from flowbias._torch import require_torch
-from flowbias.kernels.module_input import copied, one_tensor
+from flowbias.kernels.network import copied, one_tensor
 from flowbias.nets.settings import read_module
 
 

@@ -9,10 +9,9 @@ import numpy as np
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.flows.parameter import ParameterLayout
-from flowbias.kernels.layout import as_array, kernel_matrix
-from flowbias.kernels.maps import TangentMap
-from flowbias.kernels.module_input import Network, copied_in_double, gradients
-from flowbias.kernels.tangent import tangent_kernel
+from flowbias.kernels.compare import as_array, kernel_matrix
+from flowbias.kernels.network import Network, copied_in_double, gradients
+from flowbias.kernels.tangent import TangentMap, tangent_kernel
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.regime.leanest import Adjustable
 
@@ -23,7 +22,7 @@ class AdjustableModule(Adjustable):
     def __init__(self, module: Any, x: Any, new: Any, max_memory: int | str) -> None:
         self.network = Network.read(copied_in_double(module))
         self.x, self.new, self.max_memory = x, new, max_memory
-        self.map = TangentMap.of(self.network, "x", x, max_memory)
+        self.map = TangentMap(self.network.module, x, max_memory=max_memory)
 
     def parameters(self) -> FloatArray:
         parts = self.network.parameters.values()
@@ -55,12 +54,12 @@ class AdjustableModule(Adjustable):
             return np.asarray(as_array(self.network.outputs(inputs)), dtype=np.float64).reshape(-1)
 
     def push_forward(self, theta: FloatArray) -> FloatArray:
-        return as_array(self.map.push_forward(self._by_name(theta))).reshape(-1)
+        return as_array(self.map.jvp(self._by_name(theta))).reshape(-1)
 
     def pull_back(self, nu: FloatArray) -> FloatArray:
         torch = require_torch()
         vector = torch.as_tensor(nu).to(self.network.device, self.network.dtype)
-        found = self.map.pull_back(vector.reshape(self.map.samples, -1))
+        found = self.map.vjp(vector.reshape(self.map.samples, -1))
         return np.concatenate([as_array(part).reshape(-1) for part in found.values()])
 
     def kernel(self) -> FloatArray:

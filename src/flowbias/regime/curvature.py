@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from flowbias._torch import require_torch
-from flowbias.kernels.maps import plain_attention
-from flowbias.kernels.module_input import Inputs, Network, Tensor, gradients
+from flowbias.kernels.jacobian import plain_attention
+from flowbias.kernels.network import Inputs, Network, Tensor, gradients
 from flowbias.problem import InputError
 
 # Power iterations: the norms enter through their logarithm, a percent is plenty.

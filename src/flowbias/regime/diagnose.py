@@ -18,11 +18,16 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.kernels.compare import kernel_alignment, label_alignment, relative_kernel_change
+from flowbias.kernels.closed_form import declared_by
+from flowbias.kernels.compare import (
+    kernel_alignment,
+    label_alignment,
+    parameter_movement,
+    relative_kernel_change,
+)
 from flowbias.kernels.feature_distance import GradDistance, grad_distance
-from flowbias.kernels.module_input import gradients
-from flowbias.kernels.movement import parameter_movement
-from flowbias.kernels.tangent import declared_by, tangent_kernel
+from flowbias.kernels.network import gradients
+from flowbias.kernels.tangent import tangent_kernel
 from flowbias.potentials import Provides
 from flowbias.problem import InputError
 from flowbias.regime.diagnosis import Diagnosis, Gaps

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from flowbias.flows.integrate import flow
-from flowbias.kernels.layout import kernel_matrix
-from flowbias.kernels.module_input import Network, copied
-from flowbias.kernels.tangent import declared_by, tangent_kernel
+from flowbias.kernels.closed_form import declared_by
+from flowbias.kernels.compare import kernel_matrix
+from flowbias.kernels.network import Network, copied
+from flowbias.kernels.tangent import tangent_kernel
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.nets.train import train
 from flowbias.nets.training import TrainingStatus

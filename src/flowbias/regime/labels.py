@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.kernels.layout import as_array
+from flowbias.kernels.compare import as_array
 from flowbias.problem import InputError
 
 

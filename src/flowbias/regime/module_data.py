@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from flowbias._torch import require_torch
-from flowbias.kernels.layout import as_array
-from flowbias.kernels.module_input import Inputs, Network, first_call, gradients
+from flowbias.kernels.compare import as_array
+from flowbias.kernels.network import Inputs, Network, first_call, gradients
 from flowbias.problem import InputError
 from flowbias.regime.fresh_inputs import fresh_inputs
 from flowbias.regime.labels import read_labels

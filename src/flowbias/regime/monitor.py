@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from flowbias.kernels.compare import label_alignment, relative_kernel_change
+from flowbias.kernels.compare import label_alignment, parameter_movement, relative_kernel_change
 from flowbias.kernels.feature_distance import grad_distance
-from flowbias.kernels.module_input import Network, copied, gradients
-from flowbias.kernels.movement import parameter_movement
+from flowbias.kernels.network import Network, copied, gradients
 from flowbias.kernels.tangent import tangent_kernel
 from flowbias.problem import InputError
 from flowbias.regime.history import History, Record, as_loss, detached

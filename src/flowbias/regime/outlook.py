@@ -25,9 +25,10 @@ from typing import Any
 import numpy as np
 
 from flowbias._torch import require_torch
-from flowbias.kernels.layout import as_array
+from flowbias.kernels.closed_form import declared_by
+from flowbias.kernels.compare import as_array
 from flowbias.kernels.matrix_free import tangent_operator
-from flowbias.kernels.module_input import (
+from flowbias.kernels.network import (
     Network,
     Tensor,
     check_finite,
@@ -35,7 +36,6 @@ from flowbias.kernels.module_input import (
     first_call,
     gradients,
 )
-from flowbias.kernels.tangent import declared_by
 from flowbias.problem import InputError
 from flowbias.regime.curvature import Curvature
 from flowbias.regime.labels import read_labels

@@ -16,15 +16,16 @@ import numpy as np
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.flows.parameter import ParameterLayout
-from flowbias.kernels.layout import as_array, kernel_matrix
-from flowbias.kernels.module_input import (
+from flowbias.kernels.closed_form import declared_by
+from flowbias.kernels.compare import as_array, kernel_matrix
+from flowbias.kernels.network import (
     Network,
     check_finite,
     copied_in_double,
     first_call,
     gradients,
 )
-from flowbias.kernels.tangent import declared_by, tangent_kernel
+from flowbias.kernels.tangent import tangent_kernel
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models._base import Model, Parameters
 from flowbias.potentials import Provides

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from flowbias._drawing import picture
 from flowbias._html import facts
 from flowbias._torch import require_torch
-from flowbias.kernels.module_input import copied_in_double, gradients
+from flowbias.kernels.network import copied_in_double, gradients
 from flowbias.problem import InputError
 from flowbias.regime.curvature import Curvature
 from flowbias.regime.diagnosis import finite
