@@ -118,6 +118,6 @@ def _show(
 
 def _tensors(module: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """Both as tensors of the module's precision, integers in X as they are."""
-    from flowbias.regime.module_data import tensors_for
+    from flowbias.regime.data import tensors_for
 
     return tensors_for(module, x, y)

@@ -63,40 +63,45 @@ def _all_pairs(first: Tensor, second: Tensor) -> Tensor:
     return product.view(s1, q1, s2, q2).permute(0, 2, 1, 3)
 
 
-#: All pairs: K_ab(x, x').
-_FULL = Reduction(
-    shape=lambda rows, columns, outputs: (rows, columns, outputs, outputs),
-    pairs=lambda first, second: first * second,
-    dot=_all_pairs,
-    spread=lambda weights: weights[..., None, None],
-    block=lambda kernel, first, second: kernel[:, :, first, second],
-    turned=lambda kernel: kernel.permute(1, 0, 3, 2),
-    of_full=lambda kernel: kernel,
-    paired=False,
+_REDUCTIONS: dict[Any, Reduction] = {
+    # All pairs: K_ab(x, x').
+    None: Reduction(
+        shape=lambda rows, columns, outputs: (rows, columns, outputs, outputs),
+        pairs=lambda first, second: first * second,
+        dot=_all_pairs,
+        spread=lambda weights: weights[..., None, None],
+        block=lambda kernel, first, second: kernel[:, :, first, second],
+        turned=lambda kernel: kernel.permute(1, 0, 3, 2),
+        of_full=lambda kernel: kernel,
+        paired=False,
+    ),
+    # sum_a K_aa(x, x'). All outputs are one long feature vector: a product leaves one number.
+    "trace": Reduction(
+        shape=lambda rows, columns, outputs: (rows, columns),
+        pairs=lambda first, second: 1,
+        dot=lambda first, second: first.flatten(1) @ second.flatten(1).T,
+        spread=lambda weights: weights,
+        block=lambda kernel, first, second: kernel,
+        turned=lambda kernel: kernel.T,
+        of_full=lambda kernel: np.asarray(np.trace(kernel, axis1=2, axis2=3)),
+    ),
+    # K_aa(x, x') for each a.
+    "diagonal": Reduction(
+        shape=lambda rows, columns, outputs: (rows, columns, outputs),
+        pairs=lambda first, second: first,
+        dot=lambda one, two: (one.transpose(0, 1) @ two.permute(1, 2, 0)).permute(1, 2, 0),
+        spread=lambda weights: weights[..., None],
+        block=lambda kernel, first, second: kernel[:, :, first],
+        turned=lambda kernel: kernel.transpose(0, 1),
+        of_full=lambda kernel: np.diagonal(kernel, axis1=2, axis2=3).copy(),
+    ),
+}
+# sum_ab K_ab(x, x'): the kernel of the sum of outputs.
+_REDUCTIONS["sum"] = replace(
+    _REDUCTIONS["trace"],
+    collapsed=True,
+    of_full=lambda kernel: np.asarray(kernel.sum(axis=(2, 3))),
 )
-#: sum_a K_aa(x, x'). All outputs are one long feature vector: a product leaves a single number.
-_TRACE = Reduction(
-    shape=lambda rows, columns, outputs: (rows, columns),
-    pairs=lambda first, second: 1,
-    dot=lambda first, second: first.flatten(1) @ second.flatten(1).T,
-    spread=lambda weights: weights,
-    block=lambda kernel, first, second: kernel,
-    turned=lambda kernel: kernel.T,
-    of_full=lambda kernel: np.asarray(np.trace(kernel, axis1=2, axis2=3)),
-)
-#: K_aa(x, x') for each a.
-_DIAGONAL = Reduction(
-    shape=lambda rows, columns, outputs: (rows, columns, outputs),
-    pairs=lambda first, second: first,
-    dot=lambda first, second: (first.transpose(0, 1) @ second.permute(1, 2, 0)).permute(1, 2, 0),
-    spread=lambda weights: weights[..., None],
-    block=lambda kernel, first, second: kernel[:, :, first],
-    turned=lambda kernel: kernel.transpose(0, 1),
-    of_full=lambda kernel: np.diagonal(kernel, axis1=2, axis2=3).copy(),
-)
-#: sum_ab K_ab(x, x'): the kernel of the sum of outputs.
-_SUM = replace(_TRACE, collapsed=True, of_full=lambda kernel: np.asarray(kernel.sum(axis=(2, 3))))
-_REDUCTIONS = {None: _FULL, "trace": _TRACE, "diagonal": _DIAGONAL, "sum": _SUM}
 
 
 def read_reduction(reduce: Any) -> Reduction:
