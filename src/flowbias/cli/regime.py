@@ -71,7 +71,7 @@ def _report(
 ) -> ExitCode:
     from functools import partial
 
-    from flowbias.nets.layer_scales import scaled
+    from flowbias.nets.unbiased import scaled
     from flowbias.regime import diagnose, fit, predict, sweep
 
     fitting = partial(fit, max_epochs=epochs)

@@ -278,6 +278,11 @@ def shared_parameters(network: Network, excluded: frozenset[str]) -> tuple[Share
     return tuple(shared for shared in found if shared.is_uniform)
 
 
+def rows_per_call(recording: Recording, shared: Sequence[Shared]) -> dict[Shared, tuple[int, ...]]:
+    """The length of each of their calls along the first dimension."""
+    return {part: part.rows(recording.calls) for part in shared}
+
+
 def misused(
     recordings: Sequence[Recording],
     shared: Sequence[Shared],

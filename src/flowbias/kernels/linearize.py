@@ -120,7 +120,7 @@ def linearized_flow(
     True
     """
     network = Network.read(copied_in_double(module) if double else module)
-    inputs = _cast(network, x) if double else x
+    inputs = network.cast_inputs("x", x) if double else x
     tangent = TangentMap(network.module, inputs, max_memory=max_memory).ready()
     constant = loss_constant(loss, tangent.samples)
     start = as_array(tangent.values()).astype(np.float64)
@@ -169,7 +169,7 @@ class LinearizedFlow:
 
     def _on(self, network: Network, x: Any) -> TangentMap:
         """The map of a network, ours or another, on inputs in its precision."""
-        inputs = _cast(network, x)
+        inputs = network.cast_inputs("x", x)
         return TangentMap(network.module, inputs, max_memory=self.tangent.budget).ready()
 
     def parameters(self, t: float = np.inf) -> dict[str, Any]:
@@ -284,12 +284,6 @@ def lazy_gap(network: Any, twin: Any, start: Any) -> float:
             "the gap by: train on labels that differ from the outputs at the start."
         )
     return float(np.linalg.norm(f - f_lin)) / moved
-
-
-def _cast(network: Network, x: Any) -> Any:
-    """Floating inputs in the module's precision; indices as they are."""
-    inputs = network.read_inputs("x", x)
-    return tuple(p.to(network.dtype) if p.is_floating_point() else p for p in inputs)
 
 
 def _read_time(t: Any) -> float:

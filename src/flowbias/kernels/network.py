@@ -111,6 +111,11 @@ class Network:
         with torch.inference_mode(False):
             return tuple(p.clone() if p.is_inference() else p.detach() for p in parts)
 
+    def cast_inputs(self, name: str, x: Any) -> Inputs:
+        """Inputs with real numbers in our precision; indices as they are."""
+        parts = self.read_inputs(name, x)
+        return tuple(p.to(self.like.dtype) if p.is_floating_point() else p for p in parts)
+
 
 def _require_module(module: Any) -> None:
     if not isinstance(module, require_torch().nn.Module):

@@ -22,7 +22,7 @@ from flowbias import _progress
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.kernels.layers import LayerFactors
-from flowbias.kernels.memory import Blocks, choose_blocks
+from flowbias.kernels.memory import Blocks
 from flowbias.kernels.network import Tensor
 from flowbias.problem import InputError
 
@@ -274,30 +274,22 @@ class Tiles:
     first: TangentMap
     second: TangentMap
     reduction: Reduction
-    #: the identity of outputs
-    units: Tensor
+    #: one cotangent per output
+    rows: Tensor
+    blocks: Blocks
     symmetric: bool
 
     def kernel(self) -> Tensor:
         torch = require_torch()
-        rows = self.units.sum(dim=0, keepdim=True) if self.reduction.collapsed else self.units
-        ours, theirs = self.first.plan.footprint, self.second.plan.footprint
-        blocks = choose_blocks(
-            ours.joined(theirs),
-            (self.first.samples, self.second.samples),
-            len(rows),
-            paired=self.reduction.paired,
-            symmetric=self.symmetric,
-            budget=self.first.budget,
-        )
-        shape = self.reduction.shape(self.first.samples, self.second.samples, len(rows))
-        kernel = rows.new_zeros(shape)
+        shape = self.reduction.shape(self.first.samples, self.second.samples, len(self.rows))
+        kernel = self.rows.new_zeros(shape)
         with torch.no_grad():
-            self._fill(kernel, rows, blocks)
+            self._fill(kernel)
         _check_finite(kernel)
         return kernel
 
-    def _fill(self, kernel: Tensor, rows: Tensor, blocks: Blocks) -> None:
+    def _fill(self, kernel: Tensor) -> None:
+        rows, blocks = self.rows, self.blocks
         ours = list(_parts(self.first.samples, len(rows), blocks))
         theirs = list(_parts(self.second.samples, len(rows), blocks))
         tiles = [

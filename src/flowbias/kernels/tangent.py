@@ -26,7 +26,7 @@ from flowbias.kernels.jacobian import (
     value_and_change,
 )
 from flowbias.kernels.layers import Misfit, layer_factors, record
-from flowbias.kernels.memory import read_bytes, shown_bytes
+from flowbias.kernels.memory import choose_blocks, read_bytes, shown_bytes
 from flowbias.kernels.network import (
     Inputs,
     Network,
@@ -133,13 +133,21 @@ class TangentMap:
         """K between our samples and those of another map (default: our own)."""
         second = self if other is None else other
         reduction = read_reduction(reduce)
-        return planned_alike(
-            self,
-            second,
-            lambda: Tiles(
-                self, second, reduction, self.unit_outputs(), symmetric=self is second
-            ).kernel(),
-        )
+
+        def compute() -> Tensor:
+            units, symmetric = self.unit_outputs(), self is second
+            rows = units.sum(dim=0, keepdim=True) if reduction.collapsed else units
+            blocks = choose_blocks(
+                self.plan.footprint.joined(second.plan.footprint),
+                (self.samples, second.samples),
+                len(rows),
+                paired=reduction.paired,
+                symmetric=symmetric,
+                budget=self.budget,
+            )
+            return Tiles(self, second, reduction, rows, blocks, symmetric).kernel()
+
+        return planned_alike(self, second, compute)
 
     def values(self) -> Tensor:
         """f(x): (samples, outputs)."""
@@ -168,9 +176,10 @@ class TangentMap:
         at = {name: parameter.detach() for name, parameter in self.network.parameters.items()}
         parts = []
         with self._at_work():
+            blocks = list(self._blocks())
             self._require_adjoint()
             with gradients(on=False):
-                for _, part in self._blocks():
+                for _, part in blocks:
                     _, moved = value_and_change(self.network.module, at, direction, part)
                     parts.append(moved.detach().reshape(len(part[0]), -1))
         product: Tensor = require_torch().cat(parts)
@@ -271,7 +280,7 @@ class TangentMap:
             return _warned(names, str(error).splitlines()[0])
         sizes = [nearby.parameters[name].numel() for name in names]
         parts = dict(zip(names, found.split(sizes), strict=True))
-        expected = gradient_at(nearby, trial.alone(0), cotangent)
+        expected = gradient_at(nearby, trial.alone[0], cotangent)
         flat = {name: gradient.reshape(-1) for name, gradient in expected.items()}
         return agree(parts, flat, trial.tolerance) or _warned(names, "it gives other numbers")
 
@@ -281,11 +290,12 @@ class TangentMap:
             return
         trial = self.plan.trial
         w = trial.combination.expand(len(trial.places), -1)
-        u = random_like(self.network.parameters)
-        for network in (self.network, trial.nearby):
+        for on_a_kink in (False, True):
+            network = trial.nearby if on_a_kink else self.network
             at = {name: parameter.detach() for name, parameter in network.parameters.items()}
-            _, moved = value_and_change(network.module, at, u, trial.inputs)
             pulled = gradient_at(network, trial.inputs, w)
+            u = random_like(network.parameters)
+            _, moved = value_and_change(network.module, at, u, trial.inputs)
             if is_adjoint(w, moved.detach().reshape(w.shape), pulled, u):
                 self._adjoint = True
                 return

@@ -26,6 +26,7 @@ from flowbias.kernels.layers import (
     misused,
     positions_of,
     record,
+    rows_per_call,
     shared_parameters,
     unlike,
 )
@@ -69,6 +70,8 @@ class Trial:
     network: Network
     name: str
     inputs: Inputs
+    #: each of them by itself
+    alone: list[Inputs]
     #: where they are among all samples
     places: tuple[int, ...]
     combination: Tensor
@@ -82,8 +85,9 @@ class Trial:
         torch = require_torch()
         places = _two_that_differ(inputs)
         tried = tuple(part[list(places)] for part in inputs)
+        alone = [tuple(part[i : i + 1] for part in tried) for i in range(len(places))]
         with Saved(network, inputs) as saved:
-            first = first_call(network, name, tuple(part[:1] for part in tried))
+            first = first_call(network, name, alone[0])
         if not first.requires_grad:
             raise InputError(
                 f"module: its outputs must depend on a trainable parameter, got outputs on "
@@ -93,14 +97,11 @@ class Trial:
         generator = torch.Generator().manual_seed(0)
         weights = torch.randn(first.shape[1], generator=generator, dtype=torch.float64)
         tolerance = half_the_digits(first)
-        return cls(network, name, tried, places, weights.to(first), tolerance, saved.bytes)
+        return cls(network, name, tried, alone, places, weights.to(first), tolerance, saved.bytes)
 
     @property
     def outputs(self) -> int:
         return len(self.combination)
-
-    def alone(self, sample: int) -> Inputs:
-        return tuple(part[sample : sample + 1] for part in self.inputs)
 
     @property
     def nearby(self) -> Network:
@@ -118,7 +119,7 @@ class Trial:
     def _on_a_kink(self, sample: int, cotangent: Tensor) -> bool:
         """Whether nearby the gradient of that sample is the same alone and among others."""
         nearby = self.nearby
-        alone = gradient_at(nearby, self.alone(sample), self.combination[None])
+        alone = gradient_at(nearby, self.alone[sample], self.combination[None])
         return agree(gradient_at(nearby, self.inputs, cotangent), alone, self.tolerance)
 
     def plan(self, excluded: frozenset[str]) -> Plan:
@@ -129,12 +130,12 @@ class Trial:
         tried = shared_parameters(self.network, excluded)
         layers = frozenset().union(*(part.layers for part in tried))
         together = record(self.network, self.inputs, layers)
-        recordings = [record(self.network, self.alone(i), layers) for i in range(len(self.places))]
-        rows = {part: part.rows(recordings[0].calls) for part in tried}
+        recordings = [record(self.network, sample, layers) for sample in self.alone]
+        rows = rows_per_call(recordings[0], tried)
         wrong = excluded | misused([together, *recordings], tried, self.network, rows)
         for i, (place, alone) in enumerate(zip(self.places, recordings, strict=True)):
             value, expected = self.network.gradient(
-                self.alone(i), self.combination, self.name, place
+                self.alone[i], self.combination, self.name, place
             )
             size = self._sensitivity(value, expected, place)
             for other, reason in (
@@ -148,7 +149,7 @@ class Trial:
         rest = tuple(name for name in self.network.parameters if name not in covered)
         used = frozenset().union(*(part.layers for part in shared))
         footprint = self._footprint(recordings[0], shared, used, rest)
-        rows = {part: part.rows(recordings[0].calls) for part in shared}
+        rows = rows_per_call(recordings[0], shared)
         return Plan(self, shared, rest, footprint, rows, used)
 
     def require_own_outputs(self, inputs: Inputs, first: int, among: Tensor) -> None:

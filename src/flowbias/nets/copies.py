@@ -23,9 +23,8 @@ from flowbias._typing import FloatArray
 from flowbias.kernels.network import copied
 from flowbias.nets.copies_batch import Batch, Shape
 from flowbias.nets.losses import SquaredLoss, as_tensor, read_loss
-from flowbias.nets.progress import epochs_shown
 from flowbias.nets.settings import read_count, read_module, read_positive
-from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus
+from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus, epochs_shown
 from flowbias.problem import InputError
 
 if TYPE_CHECKING:

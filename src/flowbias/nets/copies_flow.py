@@ -32,24 +32,31 @@ from flowbias.kernels.network import copied
 from flowbias.nets.copies import TrainedCopies, read_inputs, read_modules, read_targets
 from flowbias.nets.copies_batch import Batch
 from flowbias.nets.losses import SquaredLoss, read_loss
-from flowbias.nets.progress import epochs_shown
 from flowbias.nets.settings import read_count, read_fraction, read_positive
-from flowbias.nets.training import Training, TrainingStatus
+from flowbias.nets.training import Training, TrainingStatus, epochs_shown
 from flowbias.problem import InputError
 
-# Eigenvalues of K below this fraction of the largest are rounding and never divided by.
-_NOISE = 1e-13
-# Growth of a step at most, after one that was accepted.
-_GROWTH = 4.0
-# Where a unit switches, the kernel jumps however short the step: after a step has been shortened
-# this often in a row, it is taken as it is.
-_PATIENCE = 3
-# Share of the loss that the frozen kernel says will go which has to go.
-_LEAST_DROP = 0.5
-# A fault that halves the step.
-_HALVED = 1.6
-# First step in units of 1 / (largest eigenvalue of K).
-_FIRST = 0.01
+
+@dataclass(frozen=True)
+class StepControl:
+    """How steps of the flow are chosen."""
+
+    #: the first, in units of 1 / (largest eigenvalue of K)
+    first: float = 0.01
+    #: growth of a step at most, after one that was accepted
+    growth: float = 4.0
+    #: where a unit switches, the kernel jumps however short the step: after a step has been
+    #: shortened this often in a row, it is taken as it is
+    patience: int = 3
+    #: share of the loss that the frozen kernel says will go which has to go
+    least_drop: float = 0.5
+    #: a fault that halves the step
+    halved: float = 1.6
+    #: eigenvalues of K below this fraction of the largest are rounding and never divided by
+    noise: float = 1e-13
+
+
+STEPS = StepControl()
 
 
 def flow_copies(
@@ -151,7 +158,7 @@ class _Paths:
                 "parameters and x for overflow; a smaller scale may do."
             )
         largest = torch.linalg.eigvalsh(self.batch.kernel(inputs))[:, -1]
-        self.length = _FIRST / largest.clamp_min(torch.finfo(largest.dtype).tiny)
+        self.length = STEPS.first / largest.clamp_min(torch.finfo(largest.dtype).tiny)
         self.shortened = torch.zeros_like(self.alive)
 
     def advance(self) -> None:
@@ -183,16 +190,16 @@ class _Paths:
         held = half.kernel(half.held_inputs(self.inputs, inputs), inputs)
         bend = 2.0 * _size(held - kernel) / _size(kernel)
         promised = _drop(residual, expected)
-        fell = _drop(residual, moved) >= _LEAST_DROP * promised
-        fault = torch.where(fell, bend / self.tol, (bend / self.tol).clamp_min(_HALVED))
+        fell = _drop(residual, moved) >= STEPS.least_drop * promised
+        fault = torch.where(fell, bend / self.tol, (bend / self.tol).clamp_min(STEPS.halved))
         # A trial that overflowed is as wrong as can be.
         fault = fault.nan_to_num(nan=torch.inf)
-        taken = (fault <= 1.0) | ((self.shortened >= _PATIENCE) & fault.isfinite())
+        taken = (fault <= 1.0) | ((self.shortened >= STEPS.patience) & fault.isfinite())
         self.batch.replace(new, taken)
         factor = torch.where(
-            fault <= 1.0, (0.8 / fault).clamp(max=_GROWTH), (0.8 / fault).clamp(0.2, 0.5)
+            fault <= 1.0, (0.8 / fault).clamp(max=STEPS.growth), (0.8 / fault).clamp(0.2, 0.5)
         )
-        self.length = self.length * torch.where(taken & (fault > 1.0), _GROWTH, factor)
+        self.length = self.length * torch.where(taken & (fault > 1.0), STEPS.growth, factor)
         self.shortened = torch.where(taken, 0, self.shortened + 1)
 
     def _release(self, losses: Any, done: Any) -> None:
@@ -220,7 +227,7 @@ def _solved(kernel: Any, length: Any) -> Any:
     """K^+ (I - exp(-K h)); directions whose eigenvalue is zero up to rounding do not move."""
     torch = require_torch()
     values, vectors = torch.linalg.eigh(kernel)
-    usable = values > _NOISE * values[:, -1:]
+    usable = values > STEPS.noise * values[:, -1:]
     safe = torch.where(usable, values, 1.0)
     weights = torch.where(usable, -torch.expm1(-safe * length[:, None]) / safe, 0.0)
     return (vectors * weights[:, None, :]) @ vectors.transpose(1, 2)

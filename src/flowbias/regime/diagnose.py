@@ -13,6 +13,7 @@ position = lazy gap / (lazy gap + lean gap) is the place between the two, and gi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,8 @@ def _diagnosed(points: Points, y: Any, functions: bool | None) -> Diagnosis:
     start, end = (point.values("x") for point in points)
     compare = start.size <= LARGEST if functions is None else functions
     targets = None if y is None else read_labels(y, start.shape)
+    # Of labels that are all the same centering leaves nothing, and nothing of a single sample.
+    labelled = targets is not None and vary(targets)
     # Full kernels where they are needed anyway: all pairs of outputs then count in the change too.
     before, after = (point.tangent_kernel(None if compare else "trace") for point in points)
     if not np.any(start != end):
@@ -86,49 +89,49 @@ def _diagnosed(points: Points, y: Any, functions: bool | None) -> Diagnosis:
             "ahead of training (copy.deepcopy), not by reference."
         )
     turned, moved = points[0].moved(points[1])
-    gaps = _gaps(points, kernel_matrix(before).astype(np.float64), targets) if compare else None
-    labelled = None
-    if targets is not None and vary(targets):
-        labelled = label_alignment(before, targets), label_alignment(after, targets)
-    return Diagnosis(
+    found = Diagnosis(
         samples=len(start),
         outputs=start.shape[1],
         kernel_change=relative_kernel_change(before, after),
-        # Of a single sample centering leaves nothing.
         kernel_alignment=kernel_alignment(before, after) if len(start) > 1 else None,
         grad_distance=turned,
         parameter_movement=moved,
-        label_alignment=labelled,
-        gaps=gaps,
+        label_alignment=(label_alignment(before, targets), label_alignment(after, targets))
+        if labelled
+        else None,
+        gaps=None,
         thresholds=THRESHOLDS,
     )
+    if not compare:
+        return found
+    return replace(found, gaps=_gaps(points, kernel_matrix(before).astype(np.float64), targets))
 
 
 def _gaps(points: Points, kernel: FloatArray, labels: FloatArray | None) -> Gaps:
     first, second = points
+    cross = first.cross_kernel()
     (start, end), (start_new, end_new) = (
         [point.values(name).reshape(-1) for point in points] for name in ("x", "x_new")
     )
-    moved = float(np.linalg.norm(end_new - start_new))
-    cross = first.cross_kernel()
-    lazy = start_new + kernel_machine(kernel, cross, end - start)
-    lean = leanest(second)
+    sizes = [float(np.linalg.norm(part)) for part in (end_new - start_new, end_new)]
     # By the smaller of the two: a start may be far larger than what training makes of it.
-    unit = min(size for size in (moved, float(np.linalg.norm(end_new))) if size > 0.0)
+    unit = min(size for size in sizes if size > 0.0)
 
-    def distance(other: FloatArray) -> float:
-        return float(np.linalg.norm(end_new - other)) / unit
+    def to_twin(targets: FloatArray) -> float:
+        """The distance to the linearized twin that is trained on these."""
+        twin = start_new + kernel_machine(kernel, cross, targets - start)
+        return float(np.linalg.norm(end_new - twin)) / unit
 
-    labelled = None
-    if labels is not None:
-        labelled = distance(start_new + kernel_machine(kernel, cross, labels.reshape(-1) - start))
+    lazy = to_twin(end)
+    to_labels = None if labels is None else to_twin(labels.reshape(-1))
+    lean = leanest(second)
     return Gaps(
-        lazy=distance(lazy),
-        lean=distance(lean.elsewhere),
+        lazy=lazy,
+        lean=float(np.linalg.norm(end_new - lean.elsewhere)) / unit,
         at_rest=lean.at_rest,
         norm=lean.norm,
         known=first.rich_is_lean,
-        labels=labelled,
+        labels=to_labels,
     )
 
 

@@ -112,8 +112,8 @@ def leanest(network: Adjustable) -> Leanest:
     first = now = network.parameters()
     size = _size(targets)
     elsewhere, calm, norms = trained, 0, [_size(first)]
-    while len(norms) <= SEARCH.most_steps and not SEARCH.ended(calm, norms):
-        whole = _least_norm(network, now, network.push_forward(now) + targets - network.outputs())
+    while len(norms) <= SEARCH.most_steps:
+        whole = _least_norm(network, now, targets - network.outputs(), and_itself=True)
         reached = _take_step(network, now, whole - now, targets, SEARCH.stray * size)
         if reached is None:
             break
@@ -124,6 +124,8 @@ def leanest(network: Adjustable) -> Leanest:
         # Beside a network that is lean already, compare with the function itself.
         resting = moved <= SEARCH.at_rest * max(away, SEARCH.at_rest * _size(trained))
         calm = calm + 1 if resting else 0
+        if SEARCH.ended(calm, norms):
+            break
     _restore(network, now, targets)
     if _size(network.parameters()) >= norms[0]:
         # All that the norm had fallen by was owed to outputs that strayed: nothing is leaner here.
@@ -153,9 +155,15 @@ def _size(vector: FloatArray) -> float:
     return float(np.linalg.norm(vector))
 
 
-def _least_norm(network: Adjustable, theta: FloatArray, wanted: FloatArray) -> FloatArray:
-    """J^T K^+ wanted: the least parameters whose linearized outputs are `wanted`."""
+def _least_norm(
+    network: Adjustable, theta: FloatArray, missing: FloatArray, *, and_itself: bool = False
+) -> FloatArray:
+    """J^T K^+ wanted: the least parameters whose linearized outputs are `missing`, or J theta more.
+
+    The latter, with `and_itself`, are the least that do what theta does and what is missing.
+    """
     network.set_parameters(theta)
+    wanted = network.push_forward(theta) + missing if and_itself else missing
     values, vectors = np.linalg.eigh(network.kernel())
     seen = values > max(SEARCH.rank**2, len(values) * np.finfo(np.float64).eps) * values[-1]
     parts = vectors.T @ wanted

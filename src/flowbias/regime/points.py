@@ -74,14 +74,10 @@ class ModulePoint(NetworkPoint):
         # Parameters that the caller goes on training must not move ours.
         self.subject = copied_in_double(Network.read(module).module)
         self.network = Network.read(self.subject)
-        self.x, self._given = self._read("x", x), None if new is None else self._read("x_new", new)
+        self.x = self.network.cast_inputs("x", x)
+        self._given = None if new is None else self.network.cast_inputs("x_new", new)
         self.max_memory = max_memory
         self.tangent = TangentMap(self.subject, self.x, max_memory=max_memory)
-
-    def _read(self, name: str, x: Any) -> Any:
-        """x on our device and in our precision."""
-        parts = self.network.read_inputs(name, x)
-        return tuple(p.to(self.network.dtype) if p.is_floating_point() else p for p in parts)
 
     @cached_property
     def new(self) -> Any:
@@ -97,10 +93,11 @@ class ModulePoint(NetworkPoint):
         return self.tangent.kernel(reduce=reduce)
 
     def cross_kernel(self) -> FloatArray:
-        new = TangentMap(self.subject, self.new, name="x_new", max_memory=self.max_memory)
-        return kernel_matrix(new.kernel(self.tangent)).astype(np.float64)
+        elsewhere = TangentMap(self.subject, self.new, name="x_new", max_memory=self.max_memory)
+        return kernel_matrix(elsewhere.kernel(self.tangent)).astype(np.float64)
 
     def moved(self, after: Any) -> tuple[GradDistance | None, float | None]:
+        # First: it refuses two architectures.
         movement = parameter_movement(self.subject, after.subject).overall
         return map_distance(self.tangent, after.tangent), movement
 
@@ -358,15 +355,14 @@ def module_points(before: Any, after: Any, x: Any, new: Any, max_memory: int | s
                 f"{name}: must be {words}, got {type(given).__name__}. "
                 "Copy the module ahead of training (copy.deepcopy)."
             )
-    Network.read(before)
+    first = ModulePoint(before, x, new, max_memory)
     trained = _loaded(copied_in_double(before), after) if isinstance(after, dict) else after
-    devices = Network.read(before).device, Network.read(trained).device
+    devices = first.network.device, Network.read(trained).device
     if devices[0] != devices[1]:
         raise InputError(
             f"after: must be on the device of before, {devices[0]}, got {devices[1]}. "
             f"Pass after.to({str(devices[0])!r})."
         )
-    first = ModulePoint(before, x, new, max_memory)
     return first, ModulePoint(trained, first.x, first._given, max_memory)
 
 
