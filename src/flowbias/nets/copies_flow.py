@@ -20,20 +20,22 @@ gradient flow, and compare two values of `tol`, or `train_copies`, where the dif
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from flowbias._torch import require_torch
 from flowbias.kernels.network import copied
-from flowbias.nets.copies import TrainedCopies, read_inputs, read_modules, read_targets
+from flowbias.nets.copies import (
+    CopiesLoop,
+    TrainedCopies,
+    read_inputs,
+    read_modules,
+    read_targets,
+)
 from flowbias.nets.copies_batch import Batch
 from flowbias.nets.losses import SquaredLoss, read_loss
 from flowbias.nets.settings import read_count, read_fraction, read_positive
-from flowbias.nets.training import Training, TrainingStatus, epochs_shown
 from flowbias.problem import InputError
 
 
@@ -96,7 +98,7 @@ def flow_copies(
         )
     inputs = read_inputs("x", x, batch.shape, count)
     level = read_positive("stop_at_loss", stop_at_loss, "Loss to reach.")
-    path = _Paths(
+    path = _FlowLoop(
         modules=tuple(copied(module) for module in before),
         batch=batch,
         inputs=inputs,
@@ -106,20 +108,7 @@ def flow_copies(
         tol=_read_tol(tol),
         last=read_count("max_steps", max_steps, "Steps to take at most.", at_least=0),
     )
-    test = None if x_test is None else read_inputs("x_test", x_test, batch.shape, count)
-    with require_torch().no_grad(), epochs_shown(path.last, progress) as show:
-        path.prepare()
-        while len(path.alive):
-            path.advance()
-            show(path.steps, f"{len(path.alive)} of {count} copies left")
-        predictions = None if test is None else Batch.of(path.modules).forward(test)[0]
-    return TrainedCopies(
-        before=before,
-        modules=path.modules,
-        trainings=tuple(path.trainings[i] for i in range(count)),
-        predictions=None if predictions is None else predictions.cpu().numpy(),
-        seconds=time.perf_counter() - started,
-    )
+    return path.run(before, x_test, progress, started)
 
 
 def _read_tol(tol: Any) -> float:
@@ -128,29 +117,14 @@ def _read_tol(tol: Any) -> float:
 
 
 @dataclass
-class _Paths:
-    """The copies that still flow; each has its own step."""
+class _FlowLoop(CopiesLoop):
+    """Exponential midpoint steps, each copy with a length of its own."""
 
-    modules: tuple[Any, ...]
-    batch: Batch
-    inputs: Any
-    targets: Any
-    constant: float
-    goal: float
     tol: float
-    last: int
-    steps: int = 0
-    alive: Any = None
-    #: length of the next step, and how often it was shortened in a row
-    length: Any = None
-    shortened: Any = None
-    trainings: dict[int, Training] = field(default_factory=dict)
-    records: dict[int, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
-    started: float = field(default_factory=time.perf_counter)
 
     def prepare(self) -> None:
+        """The length of the next step, and how often it was shortened in a row."""
         torch = require_torch()
-        self.alive = torch.arange(len(self.modules), device=self.inputs.device)
         outputs, inputs = self.batch.forward(self.inputs)
         if not bool(torch.isfinite(outputs).all()):
             raise InputError(
@@ -162,18 +136,19 @@ class _Paths:
         self.shortened = torch.zeros_like(self.alive)
 
     def advance(self) -> None:
-        """Let go whoever is done, and move the others by one step, or shorten it."""
         outputs, inputs = self.batch.forward(self.inputs)
         residual = outputs - self.targets
-        losses = 0.5 * self.constant * residual.square().sum((1, 2))
+        losses = self.losses(residual)
         done = losses <= self.goal
         if self.steps == self.last or bool(done.any()):
-            self._release(losses, done if self.steps < self.last else done | True)
+            self.release(losses, ~done)
             return
-        for i, value in zip(self.alive.tolist(), losses.tolist(), strict=True):
-            self.records[i].append((self.steps, value))
+        self.note(losses)
         self._move(inputs, residual)
         self.steps += 1
+
+    def keep(self, places: Any) -> None:
+        self.length, self.shortened = self.length[places], self.shortened[places]
 
     def _move(self, inputs: list[Any], residual: Any) -> None:
         """The exponential midpoint rule for all copies; taken where the kernel allows it."""
@@ -201,26 +176,6 @@ class _Paths:
         )
         self.length = self.length * torch.where(taken & (fault > 1.0), STEPS.growth, factor)
         self.shortened = torch.where(taken, 0, self.shortened + 1)
-
-    def _release(self, losses: Any, done: Any) -> None:
-        for place in done.nonzero()[:, 0].tolist():
-            i, loss = int(self.alive[place]), float(losses[place])
-            self.batch.write(place, self.modules[i])
-            self.records[i].append((self.steps, loss))
-            ended = TrainingStatus.CONVERGED if loss <= self.goal else TrainingStatus.STOPPED
-            steps, course = zip(*self.records[i], strict=True)
-            self.trainings[i] = Training(
-                recorded=np.array(steps, dtype=np.int64),
-                losses=np.array(course),
-                accuracies=None,
-                status=ended,
-                seconds=time.perf_counter() - self.started,
-            )
-        keep = (~done).nonzero()[:, 0]
-        rows = self.batch.rows(keep)
-        self.batch, self.inputs = self.batch.kept(rows), self.inputs[rows]
-        self.targets, self.alive = self.targets[keep], self.alive[keep]
-        self.length, self.shortened = self.length[keep], self.shortened[keep]
 
 
 def _solved(kernel: Any, length: Any) -> Any:
