@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -307,7 +307,7 @@ def planned_alike(first: TangentMap, second: TangentMap, compute: Callable[[], A
 
     Planned anew as long as some samples use a parameter as those tried did not.
     """
-    with first._at_work(), second._at_work():
+    with first._at_work(), nullcontext() if second is first else second._at_work():
         while True:
             ours, theirs = first.plan, second.plan
             if ours.trial.outputs != theirs.trial.outputs:

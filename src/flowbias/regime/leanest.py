@@ -113,7 +113,7 @@ def leanest(network: Adjustable) -> Leanest:
     size = _size(targets)
     elsewhere, calm, norms = trained, 0, [_size(first)]
     while len(norms) <= SEARCH.most_steps:
-        whole = _least_norm(network, now, targets - network.outputs(), and_itself=True)
+        whole = _least_norm(network, now, targets, and_itself=True)
         reached = _take_step(network, now, whole - now, targets, SEARCH.stray * size)
         if reached is None:
             break
@@ -144,7 +144,7 @@ def _restore(network: Adjustable, theta: FloatArray, targets: FloatArray) -> Non
         missing = targets - network.outputs()
         if _size(missing) <= SEARCH.restored * _size(targets):
             return
-        way = _least_norm(network, theta, missing) / SEARCH.step
+        way = _least_norm(network, theta, targets) / SEARCH.step
         reached = _take_step(network, theta, way, targets, 0.0)
         if reached is None:
             return
@@ -156,14 +156,14 @@ def _size(vector: FloatArray) -> float:
 
 
 def _least_norm(
-    network: Adjustable, theta: FloatArray, missing: FloatArray, *, and_itself: bool = False
+    network: Adjustable, theta: FloatArray, targets: FloatArray, *, and_itself: bool = False
 ) -> FloatArray:
-    """J^T K^+ wanted: the least parameters whose linearized outputs are `missing`, or J theta more.
+    """J^T K^+ wanted: the least parameters whose linearized outputs are what is missing at theta.
 
-    The latter, with `and_itself`, are the least that do what theta does and what is missing.
+    With `and_itself` the least that do what theta does as well.
     """
     network.set_parameters(theta)
-    wanted = network.push_forward(theta) + missing if and_itself else missing
+    wanted = (network.push_forward(theta) + targets if and_itself else targets) - network.outputs()
     values, vectors = np.linalg.eigh(network.kernel())
     seen = values > max(SEARCH.rank**2, len(values) * np.finfo(np.float64).eps) * values[-1]
     parts = vectors.T @ wanted
