@@ -22,7 +22,6 @@ from flowbias.kernels.network import (
     flat_outputs,
     gradients,
     half_the_digits,
-    left_alone,
 )
 from flowbias.problem import InputError
 
@@ -102,15 +101,14 @@ def value_and_change(
 ) -> tuple[Tensor, Tensor]:
     """f at the parameters `at`, and J direction, which can be differentiated by the direction."""
     func = require_torch().func
-    with left_alone(module):
-        try:
-            with plain_attention(), _no_new_data()():
-                value, change = func.jvp(
-                    lambda point: call_at(module, point, inputs), (at,), (direction,)
-                )
-        except RuntimeError:  # NotImplementedError is one
-            # Some operation has no forward mode: weight norm, or a function of the user's own.
-            return _twice_backward(module, at, direction, inputs)
+    try:
+        with plain_attention(), _no_new_data()():
+            value, change = func.jvp(
+                lambda point: call_at(module, point, inputs), (at,), (direction,)
+            )
+    except RuntimeError:  # NotImplementedError is one
+        # Some operation has no forward mode: weight norm, for one, or a function of the user's own.
+        return _twice_backward(module, at, direction, inputs)
     return value, change
 
 

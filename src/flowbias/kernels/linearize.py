@@ -29,7 +29,7 @@ from flowbias._typing import FloatArray
 from flowbias.flows.loss import loss_constant
 from flowbias.kernels.compare import as_array, kernel_matrix
 from flowbias.kernels.jacobian import value_and_change
-from flowbias.kernels.network import Network, copied, copied_in_double
+from flowbias.kernels.network import Network, copied, copied_in_double, left_alone
 from flowbias.kernels.tangent import TangentMap
 from flowbias.models.lifted_input import as_float
 from flowbias.problem import InputError
@@ -83,7 +83,8 @@ def _twin_class() -> Any:
             own = dict(self.base.named_parameters())
             at = {name: own[name] for name in self.names}
             direction = {name: now - at[name] for name, now in self.named_point().items()}
-            start, change = value_and_change(self.base, at, direction, inputs)
+            with left_alone(self.base):
+                start, change = value_and_change(self.base, at, direction, inputs)
             return start + change
 
     LinearizedModule.__qualname__ = "LinearizedModule"
