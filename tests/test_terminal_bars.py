@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from flowbias import _progress
-from flowbias.kernels.progress import shown as steps_shown
+from flowbias.kernels.products import shown as steps_shown
 from flowbias.limits.blocks.progress import watching
-from flowbias.nets.progress import epochs_shown
+from flowbias.nets.training import epochs_shown
 
 
 class Terminal(io.StringIO):

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from flowbias.kernels import tangent_kernel
+from flowbias.kernels import TangentMap, tangent_kernel
 from flowbias.kernels.memory import row_bytes
-from flowbias.kernels.module_input import Network, gradients
-from flowbias.kernels.plan import make_plan
+from flowbias.kernels.network import gradients
 from tests.kernels.architectures import (
     ARCHITECTURES,
     build,
@@ -62,9 +61,8 @@ def test_is_the_gram_matrix_of_the_jacobian(name):
 @pytest.mark.parametrize("name", [n for n, (*_, rest) in ARCHITECTURES.items() if rest is not None])
 def test_structure_is_used_where_there_is_some_and_only_there(name):
     module, x = build(name, 7)
-    network = Network.read(module)
     with gradients():
-        plan = make_plan(network, "x", network.read_inputs("x", x))
+        plan = TangentMap(module, x).plan
     assert set(plan.rest) == ARCHITECTURES[name][2]
 
 
@@ -74,9 +72,8 @@ def test_blocks_change_nothing(name, reduce):
     """From memory for everything at once down to one row at a time."""
     module, x = build(name, 4)
     expected = REDUCED[reduce](explicit_kernel(module, x))
-    network = Network.read(module)
     with gradients():
-        footprint = make_plan(network, "x", (x,)).footprint
+        footprint = TangentMap(module, x).plan.footprint
     for budget in (row_bytes(footprint), 5 * row_bytes(footprint)):
         assert_kernel(tangent_kernel(module, x, reduce=reduce, max_memory=budget), expected)
         cross = tangent_kernel(module, x[:3], x, reduce=reduce, max_memory=budget)
@@ -249,7 +246,7 @@ def test_memory_stays_within_its_bound():
     program = """
 import torch
 from pathlib import Path
-from flowbias.kernels import tangent_kernel
+from flowbias.kernels import TangentMap, tangent_kernel
 
 def resident(name):
     lines = Path("/proc/self/status").read_text().splitlines()

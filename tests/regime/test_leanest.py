@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.regime.adjustable import AdjustablePredictor, AdjustableProduct
-from flowbias.regime.leanest import RESTORED, Adjustable, _restore, leanest
-from flowbias.regime.points import _at_parameters
+from flowbias.regime.leanest import SEARCH, Adjustable, _restore, leanest
+from flowbias.regime.points import PredictorPoint, ProductPoint, at_parameters
 
 
 @pytest.fixture(scope="module")
@@ -18,10 +17,10 @@ def test_of_a_diagonal_network_it_has_least_l1_norm(data):
     X, y, _ = data
     model = fb.DiagonalNet(depth=2, scale=0.3)
     weights = model.parameters(X.T @ fb.limit(model, X, y).dual)
-    found = leanest(AdjustablePredictor(_at_parameters(model, weights, 20), X, np.eye(20)))
+    found = leanest(PredictorPoint(at_parameters(model, weights, 20), X, np.eye(20)))
     wanted = fb.basis_pursuit(X, y).w
     assert found.at_rest
-    assert found.stray <= RESTORED
+    assert found.stray <= SEARCH.restored
     # Approached geometrically, so as near as the last steps leave it; the start was 60% away.
     assert np.linalg.norm(found.elsewhere - wanted) <= 0.02 * np.linalg.norm(wanted)
 
@@ -30,8 +29,8 @@ def test_of_a_neuron_it_has_least_norm(data):
     X, y, _ = data
     model = fb.Neuron.from_scale_shape(0.5, -0.5, np.linspace(-1.0, 1.0, 20))
     flow = fb.flow(model, X, y)
-    end = _at_parameters(model, flow.parameters(flow.t[-1]), 20)
-    found = leanest(AdjustablePredictor(end, X, np.eye(20)))
+    end = at_parameters(model, flow.parameters(flow.t[-1]), 20)
+    found = leanest(PredictorPoint(end, X, np.eye(20)))
     wanted = fb.min_norm(X, y).w
     assert np.linalg.norm(flow.w[-1] - wanted) > 0.2 * np.linalg.norm(wanted)
     assert np.linalg.norm(found.elsewhere - wanted) <= 5e-3 * np.linalg.norm(wanted)
@@ -45,7 +44,7 @@ def test_of_a_product_it_has_least_nuclear_norm():
     model = fb.MatrixFactorization.gaussian((5, 5), width=6, scale=0.8, rng=0)
     flow = fb.flow(model, problem, residual=1e-6)
     end = fb.MatrixFactorization(*flow.factors(-1))
-    found = leanest(AdjustableProduct(end, problem, np.eye(25).reshape(-1, 5, 5)))
+    found = leanest(ProductPoint(end, problem, np.eye(25).reshape(-1, 5, 5)))
     wanted = fb.nuclear_norm(problem).M.ravel()
     assert np.linalg.norm(flow.M[-1].ravel() - wanted) > 0.2 * np.linalg.norm(wanted)
     assert np.linalg.norm(found.elsewhere - wanted) <= 0.02 * np.linalg.norm(wanted)
@@ -55,7 +54,7 @@ def test_a_lean_network_stays_where_it_is(data):
     X, y, _ = data
     model = fb.DiagonalNet(depth=2, scale=1e-7)
     weights = model.parameters(X.T @ fb.limit(model, X, y).dual)
-    network = AdjustablePredictor(_at_parameters(model, weights, 20), X, np.eye(20))
+    network = PredictorPoint(at_parameters(model, weights, 20), X, np.eye(20))
     before = network.outputs_elsewhere()
     found = leanest(network)
     assert np.linalg.norm(found.elsewhere - before) <= 1e-2 * np.linalg.norm(before)
@@ -105,7 +104,7 @@ def test_what_only_seemed_leaner_is_undone():
     # Where b is worth little it is given up, and the outputs are kept.
     found = leanest(Staircase(worth=0.1))
     assert found.norm < 0.8
-    assert found.stray <= RESTORED
+    assert found.stray <= SEARCH.restored
 
 
 @pytest.mark.parametrize("off", [0.5, 1.5])
@@ -114,5 +113,5 @@ def test_outputs_are_put_right(off):
     targets = network.outputs()
     network.set_parameters(np.array([off, 1.0]))
     _restore(network, network.parameters(), targets)
-    assert abs(network.outputs() - targets) <= RESTORED * targets
+    assert abs(network.outputs() - targets) <= SEARCH.restored * targets
     assert network.parameters()[1] == 1.0

@@ -125,13 +125,14 @@ def test_what_the_first_look_loads_is_not_expected_of_the_second(monkeypatch):
     clock = Clock(0.01)
     net = mlp((3, 4, 1), rng=0, dtype=torch.float64)
     monitor = Monitor(net, x, budget=1.0, schedule=Every(1), clock=clock)
-    plain = monitor._trace_kernel
+    start = monitor._maps[0]
+    plain = start.kernel
 
-    def slow_at_first(module):
-        clock.now += 100.0 * (module is monitor._start)
-        return plain(module)
+    def slow(**options):
+        clock.now += 100.0
+        return plain(**options)
 
-    monkeypatch.setattr(monitor, "_trace_kernel", slow_at_first)
+    monkeypatch.setattr(start, "kernel", slow)
     with monitor:
         for _ in range(5):
             clock.now += 30.0

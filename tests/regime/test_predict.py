@@ -14,8 +14,8 @@ import flowbias as fb
 from flowbias.nets import mlp, scaled, unbiased
 from flowbias.problem import InputError
 from flowbias.regime import THRESHOLDS, Verdict, diagnose, predict
-from flowbias.regime.fresh_inputs import fresh_inputs
-from flowbias.regime.outlook import read_curvature
+from flowbias.regime.data import fresh_inputs
+from flowbias.regime.predict import read_derivatives
 from tests.regime.mlp_zoo import members, trained
 
 
@@ -50,7 +50,7 @@ def dense():
 
 def test_operator_norms_are_those_of_the_dense_derivatives(dense):
     net, x, jacobian, second = dense
-    curvature = read_curvature(net, x)
+    curvature = read_derivatives(net, x)
     assert curvature.first_norm() == pytest.approx(np.linalg.norm(jacobian, 2), rel=1e-2)
     # The largest ||D^2 f[u, u]|| over many unit u, each improved by a few ascents of its own.
     rng, best = np.random.default_rng(0), 0.0

@@ -69,7 +69,7 @@ def _report(
 ) -> ExitCode:
     from functools import partial
 
-    from flowbias.nets.layer_scales import scaled
+    from flowbias.nets.unbiased import scaled
     from flowbias.regime import diagnose, fit, predict, sweep
 
     fitting = partial(fit, max_epochs=epochs)
@@ -116,6 +116,6 @@ def _show(
 
 def _tensors(module: Any, x: Any, y: Any) -> tuple[Any, Any]:
     """Both as tensors of the module's precision, integers in X as they are."""
-    from flowbias.regime.module_data import tensors_for
+    from flowbias.regime.data import tensors_for
 
     return tensors_for(module, x, y)

@@ -96,13 +96,24 @@ def _measurements(model: Any, name: str, x: Any) -> tuple[FloatArray, int]:
 
 
 #: In order of preference.
-CLOSED_FORMS = (
+_CLOSED_FORMS = (
     ClosedForm(frozenset({Provides.POTENTIAL, Provides.PARAMETERS}), _own),
     ClosedForm(frozenset({Provides.NEURON}), _own),
     ClosedForm(frozenset({Provides.ACTIVATED_NEURON}), _own),
     ClosedForm(frozenset({Provides.PARAMETERS}), _by_parameters),
     ClosedForm(frozenset({Provides.GRAM}), _by_gram),
 )
+
+
+def declared_by(module: Any) -> frozenset[Provides]:
+    """What a model of the library declares; nothing for a torch module, which declares nothing."""
+    declared: frozenset[Provides] = getattr(module, "provides", frozenset())
+    return declared
+
+
+def closed_kernel(model: Any, x1: Any, x2: Any) -> FloatArray:
+    """K (n1, n2, c, c) of a model of the library."""
+    return first_fitting(model, _CLOSED_FORMS).kernel(model, x1, x2)
 
 
 def _factor_features(model: Any, name: str, x: Any) -> FloatArray:

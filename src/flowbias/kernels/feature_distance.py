@@ -22,14 +22,13 @@ from flowbias._drawing import picture, stems
 from flowbias._html import facts
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
-from flowbias.kernels.cells import Cell, Factors, make_cell
-from flowbias.kernels.closed_form import feature_route
-from flowbias.kernels.layout import as_array
-from flowbias.kernels.memory import choose_blocks, read_bytes
-from flowbias.kernels.module_input import Network, Tensor
-from flowbias.kernels.movement import require_same_parameters
-from flowbias.kernels.plan import Misfit, Plan, make_plan, require_same_plan
-from flowbias.kernels.tangent import declared_by
+from flowbias.kernels.closed_form import declared_by, feature_route
+from flowbias.kernels.compare import as_array, require_same_parameters
+from flowbias.kernels.layers import LayerFactors
+from flowbias.kernels.memory import choose_blocks
+from flowbias.kernels.network import Network, Tensor
+from flowbias.kernels.products import Cell
+from flowbias.kernels.tangent import TangentMap, planned_alike
 from flowbias.problem import InputError
 
 if TYPE_CHECKING:
@@ -84,10 +83,16 @@ def grad_distance(
     if declared_by(before):
         features = [feature_route(model).features(model, "x", x) for model in (before, after)]
         return _distance(*_numpy_products(*features))
-    networks = Network.read(before), Network.read(after)
-    require_same_parameters(*networks)
-    parts = [as_array(part) for part in _module_products(networks, x, max_memory)]
-    return _distance(*(part.astype(np.float64) for part in parts))
+    require_same_parameters(Network.read(before), Network.read(after))
+    return map_distance(
+        TangentMap(before, x, max_memory=max_memory), TangentMap(after, x, max_memory=max_memory)
+    )
+
+
+def map_distance(before: TangentMap, after: TangentMap) -> GradDistance:
+    """Of one architecture at two points, on the same inputs."""
+    found = planned_alike(before, after, lambda: _accumulated(before, after))
+    return _distance(*(as_array(part).astype(np.float64) for part in found))
 
 
 class _Products(NamedTuple):
@@ -131,38 +136,23 @@ def _from_products(own: FloatArray, cross: FloatArray, change: FloatArray) -> Fl
     return np.where(regular, np.clip(distance, 0.0, 2.0), one_vanishes)
 
 
-def _module_products(networks: tuple[Network, Network], x: Any, max_memory: Any) -> _Products:
-    budget = read_bytes(max_memory)
-    inputs = networks[0].read_inputs("x", x)
-    excluded: frozenset[str] = frozenset()
-    with networks[0].undisturbed(), networks[1].undisturbed():
-        while True:
-            plans = [make_plan(network, "x", inputs, excluded) for network in networks]
-            try:
-                require_same_plan(plans[0], plans[1])
-                return _accumulated((plans[0], plans[1]), inputs, budget)
-            except Misfit as misfit:
-                excluded |= misfit.names
-
-
-def _accumulated(plans: tuple[Plan, Plan], inputs: Any, budget: int) -> _Products:
+def _accumulated(before: TangentMap, after: TangentMap) -> _Products:
     torch = require_torch()
-    plan, samples = plans[0], len(inputs[0])
+    eye, samples = before.unit_outputs(), before.samples
     blocks = choose_blocks(
-        plan.footprint,
+        before.plan.footprint,
         (samples, samples),
-        plan.outputs,
+        len(eye),
         paired=True,
         symmetric=False,
-        budget=budget,
+        budget=before.budget,
     )
-    eye = torch.eye(plan.outputs, dtype=plan.network.dtype, device=plan.network.device)
     total = _Products(*(eye.new_zeros(samples) for _ in range(3)))
     for start in range(0, samples, blocks.samples):
         part = slice(start, min(start + blocks.samples, samples))
-        for output in range(0, plan.outputs, blocks.outputs):
+        for output in range(0, len(eye), blocks.outputs):
             rows = eye[output : output + blocks.outputs]
-            first, second = (make_cell(p, "x", inputs, part, rows) for p in plans)
+            first, second = (tangent.cell(part, rows) for tangent in (before, after))
             with torch.no_grad():
                 found = _cell_products(first, second, blocks.room)
                 for sums, more in zip(total, found, strict=True):
@@ -193,7 +183,7 @@ class _Layer(NamedTuple):
     g: Tensor
 
 
-def _positions(factors: Factors, group: int) -> _Layer:
+def _positions(factors: LayerFactors, group: int) -> _Layer:
     return _Layer(factors.v()[group], factors.g[group].flatten(2))
 
 
@@ -206,7 +196,7 @@ def _difference(before: _Layer, after: _Layer) -> _Layer:
 
 
 def matched_products(first: _Layer, second: _Layer, room: int) -> Tensor:
-    """<phi, phi'> of each sample with itself, the cheaper way round as in contraction.py."""
+    """<phi, phi'> of each sample with itself, the cheaper way round as in products.py."""
     torch = require_torch()
     (samples, t1, inputs), t2, units = first.v.shape, second.v.shape[1], first.g.shape[2]
     number = first.v.element_size()

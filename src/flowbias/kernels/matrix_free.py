@@ -15,13 +15,11 @@ import scipy.sparse.linalg
 from numpy.typing import NDArray
 
 from flowbias._torch import require_torch
-from flowbias.kernels.closed_form import CLOSED_FORMS
-from flowbias.kernels.layout import as_array, kernel_matrix
-from flowbias.kernels.maps import TangentMap
-from flowbias.kernels.module_input import Network, Tensor
-from flowbias.kernels.tangent import declared_by
+from flowbias.kernels.closed_form import closed_kernel, declared_by
+from flowbias.kernels.compare import as_array, kernel_matrix
+from flowbias.kernels.network import Tensor
+from flowbias.kernels.tangent import TangentMap
 from flowbias.problem import InputError
-from flowbias.routing import first_fitting
 
 
 class Eigenpairs(NamedTuple):
@@ -44,15 +42,13 @@ def tangent_vector_product(
     tensor([[6.]])
     """
     if declared_by(module):
-        kernel = first_fitting(module, CLOSED_FORMS).kernel(module, x1, x2)
+        kernel = closed_kernel(module, x1, x2)
         shape = kernel.shape[1], kernel.shape[3]
         given = np.asarray(as_array(vector), dtype=np.float64)
         _check_size(given, shape, "x1" if x2 is None else "x2")
         return np.einsum("ijab,jb->ia", kernel, given.reshape(shape))
-    network = Network.read(module)
-    first = TangentMap.of(network, "x1", x1, max_memory)
-    second = first if x2 is None else TangentMap.of(network, "x2", x2, max_memory)
-    return first.push_forward(second.pull_back(_read_vector(second, vector)))
+    first, second = _sides(module, x1, x2, max_memory)
+    return first.jvp(second.vjp(_read_vector(second, vector)))
 
 
 def tangent_operator(
@@ -66,16 +62,15 @@ def tangent_operator(
     (6, 6)
     """
     if declared_by(module):
-        kernel = first_fitting(module, CLOSED_FORMS).kernel(module, x1, x2)
+        kernel = closed_kernel(module, x1, x2)
         return scipy.sparse.linalg.aslinearoperator(kernel_matrix(kernel))
     torch = require_torch()
-    network = Network.read(module)
-    first = TangentMap.of(network, "x1", x1, max_memory)
-    second = first if x2 is None else TangentMap.of(network, "x2", x2, max_memory)
+    first, second = _sides(module, x1, x2, max_memory)
+    network = first.network
 
     def product(left: TangentMap, right: TangentMap, vector: NDArray[Any]) -> NDArray[Any]:
         given = torch.as_tensor(np.ascontiguousarray(vector).reshape(right.samples, -1))
-        moved = left.push_forward(right.pull_back(given.to(network.device, network.dtype)))
+        moved = left.jvp(right.vjp(given.to(network.device, network.dtype)))
         return as_array(moved).reshape(-1)
 
     return scipy.sparse.linalg.LinearOperator(
@@ -111,6 +106,14 @@ def top_eigenpairs(
     values, vectors = scipy.sparse.linalg.eigsh(operator, k=count, which="LM", v0=start, tol=tol)
     order = np.argsort(values)[::-1]
     return Eigenpairs(values[order], vectors[:, order].reshape(_samples(x), -1, count))
+
+
+def _sides(module: Any, x1: Any, x2: Any, max_memory: int | str) -> tuple[TangentMap, TangentMap]:
+    """Proved, and found to fit into memory, before any product is asked for."""
+    first = TangentMap(module, x1, name="x1", max_memory=max_memory).ready()
+    if x2 is None:
+        return first, first
+    return first, TangentMap(module, x2, name="x2", max_memory=max_memory).ready()
 
 
 def _check_count(count: Any, size: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import Any, ClassVar
 
 from flowbias.problem import InputError
 
@@ -20,8 +20,6 @@ _UNITS = {
     "b": 1,
 }
 _SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+(?:e[+]?[0-9]+)?)\s*([a-z]*)\s*")
-# The rest is for products on their way into the result.
-_SHARE_OF_CELLS = 0.7
 
 
 def read_bytes(max_memory: Any) -> int:
@@ -50,6 +48,8 @@ class Footprint:
 
     per_sample: int
     per_output: int
+    #: of all memory, what cells may take; the rest is for products on their way into the result
+    share_of_cells: ClassVar[float] = 0.7
 
     def joined(self, other: Footprint) -> Footprint:
         """Enough for samples of either kind."""
@@ -72,7 +72,7 @@ class Blocks:
 
 def row_bytes(footprint: Footprint) -> int:
     """What one row of the kernel (one sample, one output against another) needs."""
-    return ceil(2 * footprint.cell(1, 1) / _SHARE_OF_CELLS)
+    return ceil(2 * footprint.cell(1, 1) / footprint.share_of_cells)
 
 
 def choose_blocks(
@@ -95,7 +95,7 @@ def choose_blocks(
             f"{shown_bytes(needed)} for this module and these inputs, got {shown_bytes(budget)}. "
             f"Raise it to {needed} bytes or more."
         )
-    cells = int(_SHARE_OF_CELLS * budget)
+    cells = int(footprint.share_of_cells * budget)
     most = max(counts)
     if symmetric and footprint.cell(most, outputs) <= cells:
         # One cell against itself: nothing is computed twice.

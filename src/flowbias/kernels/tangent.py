@@ -1,19 +1,45 @@
-"""The tangent kernel, of anybody's module and of the library's own models alike.
+"""The tangent kernel and the map behind it, of anybody's module and of the library's own models.
 
-    K(x, x')_ab = <df_a(x)/dtheta, df_b(x')/dtheta>,    theta: all trainable parameters
+    K(x, x')_ab = <df_a(x)/dtheta, df_b(x')/dtheta> = (J(x) J(x')^T)_ab,    theta: all trainable
 
-A sum over parameters, hence over layers, so that each layer may be treated in its own way.
+also called the empirical NTK. It is a sum over parameters, hence over layers, so that each layer
+may be treated in its own way. Products with J (JVP, forward mode) and with J^T (VJP, reverse mode)
+never form it.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cached_property
+from typing import Any, TypeVar
 
-from flowbias.kernels.closed_form import CLOSED_FORMS
-from flowbias.kernels.module_kernel import module_kernel
-from flowbias.kernels.reductions import Reduce, read_reduction
-from flowbias.potentials import Provides
-from flowbias.routing import first_fitting
+from flowbias._torch import require_torch
+from flowbias.kernels.closed_form import closed_kernel, declared_by
+from flowbias.kernels.jacobian import (
+    batched_jacobian,
+    is_adjoint,
+    not_linearizable,
+    one_by_one_jacobian,
+    random_like,
+    value_and_change,
+)
+from flowbias.kernels.layers import Misfit, layer_factors, record
+from flowbias.kernels.memory import choose_blocks, read_bytes, shown_bytes
+from flowbias.kernels.network import (
+    Inputs,
+    Network,
+    Tensor,
+    check_finite,
+    gradient_at,
+    gradients,
+)
+from flowbias.kernels.products import Cell, Reduce, Tiles, read_reduction
+from flowbias.kernels.trial import Plan, Trial, agree
+from flowbias.problem import InputError
+
+Answer = TypeVar("Answer")
 
 
 def tangent_kernel(
@@ -40,7 +66,8 @@ def tangent_kernel(
 
     Exact up to rounding. Linear and Conv2d layers go by products of Gram matrices, every other
     parameter by Jacobians, chosen and verified per parameter. `max_memory` (bytes, "1GiB",
-    "500MB") bounds what is held beyond the module, one gradient of it, and the result.
+    "500MB") bounds what is held beyond the module, one gradient of it, and the result. Where the
+    parameters move and x1 stays, a `TangentMap` verifies once for all kernels.
 
     A model of this library (`DiagonalNet`, `LinearNet`, ...) has its closed form: x1 and x2 are
     NumPy arrays of samples x features, and the result is one, of the same shapes.
@@ -52,14 +79,258 @@ def tangent_kernel(
     (torch.Size([1, 1, 3, 3]), 6.0)
     """
     reduction = read_reduction(reduce)
-    declared = declared_by(module)
-    if declared:
-        route = first_fitting(module, CLOSED_FORMS)
-        return reduction.of_full(route.kernel(module, x1, x2))
-    return module_kernel(module, x1, x2, reduction, max_memory)
+    if declared_by(module):
+        return reduction.of_full(closed_kernel(module, x1, x2))
+    first = TangentMap(module, x1, name="x1", max_memory=max_memory)
+    second = None if x2 is None else TangentMap(module, x2, name="x2", max_memory=max_memory)
+    return first.kernel(second, reduce=reduce)
 
 
-def declared_by(module: Any) -> frozenset[Provides]:
-    """What a model of the library declares; nothing for a torch module, which declares nothing."""
-    declared: frozenset[Provides] = getattr(module, "provides", frozenset())
-    return declared
+class TangentMap:
+    """J of a torch module on given inputs: its kernels, and products with J and J^T.
+
+    How the module treats samples is proved by the first question and kept: hold on to the map
+    where parameters move and inputs stay, as in training. Each answer is for the parameters of
+    its moment. `name` is what errors call x, `max_memory` as in `tangent_kernel`.
+
+    >>> import torch
+    >>> net, x = torch.nn.Linear(2, 1), torch.tensor([[1.0, 2.0]])
+    >>> tangent = fb.kernels.TangentMap(net, x)
+    >>> tangent.jvp(tangent.vjp(torch.ones(1, 1)))  # K = J J^T = <x, x> + 1
+    tensor([[6.]])
+    >>> float(tangent.kernel())
+    6.0
+    """
+
+    def __init__(
+        self, module: Any, x: Any, *, name: str = "x", max_memory: int | str = "1GiB"
+    ) -> None:
+        require_torch()  # its absence is said before anything of the arguments
+        self.budget = read_bytes(max_memory)
+        self.network = Network.read(module)
+        self.name, self.inputs = name, self.network.read_inputs(name, x)
+        self.samples = len(self.inputs[0])
+        self._excluded: frozenset[str] = frozenset()
+        self._plan: Plan | None = None
+        #: sizes of batches in which a sample has the outputs that it has alone
+        self._batches = {1, 2}
+        self._by_vmap: bool | None = None
+        self._adjoint = False
+
+    @property
+    def outputs(self) -> int:
+        """c, outputs per sample."""
+        with self._at_work():
+            return self.plan.trial.outputs
+
+    def ready(self) -> TangentMap:
+        """Itself, proved and found to fit into memory ahead of the first question."""
+        with self._at_work():
+            _ = self.block
+        return self
+
+    def kernel(self, other: TangentMap | None = None, *, reduce: Reduce = None) -> Tensor:
+        """K between our samples and those of another map (default: our own)."""
+        second = self if other is None else other
+        reduction = read_reduction(reduce)
+
+        def compute() -> Tensor:
+            units, symmetric = self.unit_outputs(), self is second
+            rows = units.sum(dim=0, keepdim=True) if reduction.collapsed else units
+            blocks = choose_blocks(
+                self.plan.footprint.joined(second.plan.footprint),
+                (self.samples, second.samples),
+                len(rows),
+                paired=reduction.paired,
+                symmetric=symmetric,
+                budget=self.budget,
+            )
+            return Tiles(self, second, reduction, rows, blocks, symmetric).kernel()
+
+        return planned_alike(self, second, compute)
+
+    def values(self) -> Tensor:
+        """f(x): (samples, outputs)."""
+        # With derivatives on: a module may take some of its own on the way.
+        with self._at_work():
+            found = [f.detach() for _, f in self._output_blocks()]
+        values: Tensor = require_torch().cat(found)
+        check_finite(values, self.name, 0)
+        return values
+
+    def vjp(self, vector: Tensor) -> dict[str, Tensor]:
+        """J^T vector by name of the parameter; vector (samples, outputs)."""
+        torch = require_torch()
+        parameters = list(self.network.parameters.values())
+        total = [torch.zeros_like(parameter) for parameter in parameters]
+        with self._at_work():
+            for rows, outputs in self._output_blocks():
+                found = torch.autograd.grad(outputs, parameters, vector[rows], allow_unused=True)
+                for sum_of, gradient in zip(total, found, strict=True):
+                    if gradient is not None:
+                        sum_of += gradient
+        return dict(zip(self.network.parameters, total, strict=True))
+
+    def jvp(self, direction: dict[str, Tensor]) -> Tensor:
+        """J direction: (samples, outputs); direction by name of the parameter."""
+        at = {name: parameter.detach() for name, parameter in self.network.parameters.items()}
+        parts = []
+        with self._at_work():
+            blocks = list(self._blocks())
+            self._require_adjoint()
+            with gradients(on=False):
+                for _, part in blocks:
+                    _, moved = value_and_change(self.network.module, at, direction, part)
+                    parts.append(moved.detach().reshape(len(part[0]), -1))
+        product: Tensor = require_torch().cat(parts)
+        return product
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """The module as it is now, checked again; put back whatever calls do to it."""
+        now = Network.read(self.network.module)
+        if list(map(id, now.parameters.values())) != list(
+            map(id, self.network.parameters.values())
+        ):
+            self.network, self._plan, self._by_vmap = now, None, None
+        with self.network.undisturbed():
+            yield
+
+    @property
+    def plan(self) -> Plan:
+        """How to compute: found by a trial, once; gradients must be on."""
+        if self._plan is None:
+            self._plan = Trial.of(self.network, self.name, self.inputs).plan(self._excluded)
+        return self._plan
+
+    def exclude(self, names: frozenset[str]) -> None:
+        """Plan anew, with Jacobians for these parameters."""
+        self._excluded |= names
+        self._plan = self._by_vmap = None
+
+    def unit_outputs(self) -> Tensor:
+        """One cotangent per output: the identity."""
+        eye: Tensor = require_torch().eye(self.plan.trial.outputs).to(self.network.like.detach())
+        return eye
+
+    @cached_property
+    def block(self) -> int:
+        """Samples of a product at once; gradients must be on."""
+        trial = self.plan.trial
+        # A product keeps the graphs of the call, of its derivative, and what passes by: four.
+        sample = 4 * (trial.graph_bytes + trial.combination.nbytes)
+        if self.budget < sample:
+            raise InputError(
+                f"max_memory: must be at least what one row of the kernel needs, "
+                f"{shown_bytes(sample)} for this module and these inputs, got "
+                f"{shown_bytes(self.budget)}. Raise it to {sample} bytes or more."
+            )
+        return int(min(self.samples, self.budget // sample))
+
+    def _blocks(self) -> Iterator[tuple[slice, Inputs]]:
+        for start in range(0, self.samples, self.block):
+            rows = slice(start, start + self.block)
+            yield rows, tuple(part[rows] for part in self.inputs)
+
+    def _output_blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        for rows, part in self._blocks():
+            outputs = self.network.outputs(part)
+            self._require_own_outputs(part, rows.start, outputs)
+            yield rows, outputs
+
+    def _require_own_outputs(self, part: Inputs, first: int, outputs: Tensor) -> None:
+        """Once for each size of a batch: the trial has seen two samples."""
+        if len(outputs) not in self._batches:
+            self.plan.trial.require_own_outputs(part, first, outputs)
+            self._batches.add(len(outputs))
+
+    def cell(self, samples: slice, cotangents: Tensor) -> Cell:
+        """Features of d <cotangent, f(x)> / d parameters for the given samples."""
+        with gradients():
+            return self._cell(samples, cotangents)
+
+    def _cell(self, samples: slice, cotangents: Tensor) -> Cell:
+        plan, part = self.plan, tuple(tensor[samples] for tensor in self.inputs)
+        jacobian = self._jacobian(plan.rest, part, cotangents) if plan.rest else None
+        recording = record(self.network, part, plan.layers)
+        check_finite(recording.outputs.detach(), self.name, samples.start)
+        self._require_own_outputs(part, samples.start, recording.outputs)
+        if not plan.shared:
+            return Cell({}, jacobian)
+        plan.require_use(recording)
+        return Cell(layer_factors(recording, plan.shared, cotangents), jacobian)
+
+    def _jacobian(self, names: Sequence[str], inputs: Inputs, cotangents: Tensor) -> Tensor:
+        """Batched where that gives the gradient of a sample alone, one by one elsewhere."""
+        if self._by_vmap is None:
+            self._by_vmap = self._vmap_is_right(names)
+        if self._by_vmap:
+            try:
+                return batched_jacobian(self.network, names, inputs, cotangents)
+            except RuntimeError as error:  # at these samples, though not at those tried
+                self._by_vmap = _warned(names, str(error).splitlines()[0])
+        return one_by_one_jacobian(self.network, names, inputs, cotangents)
+
+    def _vmap_is_right(self, names: Sequence[str]) -> bool:
+        trial = self.plan.trial
+        nearby, cotangent = trial.nearby, trial.combination[None]
+        try:
+            found = batched_jacobian(nearby, names, trial.inputs, cotangent)[0, 0]
+        except RuntimeError as error:
+            return _warned(names, str(error).splitlines()[0])
+        sizes = [nearby.parameters[name].numel() for name in names]
+        parts = dict(zip(names, found.split(sizes), strict=True))
+        expected = gradient_at(nearby, trial.alone[0], cotangent)
+        flat = {name: gradient.reshape(-1) for name, gradient in expected.items()}
+        return agree(parts, flat, trial.tolerance) or _warned(names, "it gives other numbers")
+
+    def _require_adjoint(self) -> None:
+        """<w, J u> = <J^T w, u> on the samples tried, once; nearby where a kink parts the two."""
+        if self._adjoint:
+            return
+        trial = self.plan.trial
+        w = trial.combination.expand(len(trial.places), -1)
+        for on_a_kink in (False, True):
+            network = trial.nearby if on_a_kink else self.network
+            at = {name: parameter.detach() for name, parameter in network.parameters.items()}
+            pulled = gradient_at(network, trial.inputs, w)
+            u = random_like(network.parameters)
+            _, moved = value_and_change(network.module, at, u, trial.inputs)
+            if is_adjoint(w, moved.detach().reshape(w.shape), pulled, u):
+                self._adjoint = True
+                return
+        raise not_linearizable("products with J and with J^T that are not each other's transpose.")
+
+
+def planned_alike(first: TangentMap, second: TangentMap, compute: Callable[[], Answer]) -> Answer:
+    """What `compute` returns, with one plan on both sides.
+
+    Planned anew as long as some samples use a parameter as those tried did not.
+    """
+    with first._at_work(), nullcontext() if second is first else second._at_work():
+        while True:
+            ours, theirs = first.plan, second.plan
+            if ours.trial.outputs != theirs.trial.outputs:
+                raise InputError(
+                    f"x2: must give as many outputs per sample as x1 ({ours.trial.outputs}), got "
+                    f"{theirs.trial.outputs}. Pass inputs of one shape, or a module that pools "
+                    "over positions."
+                )
+            try:
+                missed = frozenset(ours.rest) ^ frozenset(theirs.rest)
+                if missed:
+                    raise Misfit(missed)
+                return compute()
+            except Misfit as misfit:
+                first.exclude(misfit.names)
+                second.exclude(misfit.names)
+
+
+def _warned(names: Sequence[str], reason: str) -> bool:
+    """Says that Jacobians will be slow; False."""
+    warnings.warn(
+        f"torch.vmap cannot run this module ({reason}): Jacobians of {', '.join(names)} are taken "
+        "one sample after the other, which is slower.",
+        stacklevel=2,
+    )
+    return False

@@ -1,24 +1,66 @@
-"""The first samples of the inputs, tried together and each alone, before anything is computed.
+"""The first samples of the inputs, tried together and each alone: how a kernel is to be computed.
 
 They show whether the module treats samples independently at all, for which parameters the share
-of `structured.py` is right, and how much memory a sample takes.
+of `layers.py` is right, and how much memory a sample takes. A parameter gets that share only where
+this is proved on the module: the graph of derivatives must use it in calls of Linear or Conv2d
+layers and nowhere else, and the gradient put together from a batch must be that of each sample
+alone. Everything else (a weight that an embedding shares, a layer applied to something that is no
+batch, a parameter used directly) goes by Jacobians.
+
+Trained ReLU networks have units whose kink lies on a sample. Rounding picks one of two derivatives
+there, and not the same for a sample alone as among others. Code that is right agrees at parameters
+nearby, where no sample sits on a kink.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from flowbias._torch import require_torch
-from flowbias.kernels.capture import Recording, record
+from flowbias.kernels.layers import (
+    Misfit,
+    Recording,
+    Shared,
+    misused,
+    positions_of,
+    record,
+    rows_per_call,
+    shared_parameters,
+    unlike,
+)
 from flowbias.kernels.memory import Footprint
-from flowbias.kernels.module_input import Inputs, Network, Tensor, check_finite, first_call
-from flowbias.kernels.nearby import agree, derivatives, gradient_at, moved
-from flowbias.kernels.structured import Shared, positions_of
+from flowbias.kernels.network import (
+    Inputs,
+    Network,
+    Saved,
+    Tensor,
+    derivatives,
+    first_call,
+    gradient_at,
+    half_the_digits,
+)
 from flowbias.problem import InputError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Parameters with structure, the rest by Jacobians, and what one sample takes."""
+
+    trial: Trial
+    shared: tuple[Shared, ...]
+    rest: tuple[str, ...]
+    footprint: Footprint
+    #: for each of `shared`, how many rows per sample its calls had where the structure was proved
+    rows: dict[Shared, tuple[int, ...]]
+    layers: frozenset[Any]
+
+    def require_use(self, recording: Recording) -> None:
+        """Raise `Misfit` where a parameter is used otherwise than in the calls that were tried."""
+        wrong = misused([recording], self.shared, self.trial.network, self.rows)
+        if wrong:
+            raise Misfit(wrong)
 
 
 @dataclass(frozen=True)
@@ -28,21 +70,24 @@ class Trial:
     network: Network
     name: str
     inputs: Inputs
+    #: each of them by itself
+    alone: list[Inputs]
     #: where they are among all samples
     places: tuple[int, ...]
     combination: Tensor
-    #: outputs of each sample alone
-    values: tuple[Tensor, ...]
+    tolerance: float
     #: what the graph of one sample keeps
     graph_bytes: int
 
     @classmethod
     def of(cls, network: Network, name: str, inputs: Inputs) -> Trial:
+        """Call the module with its first sample; gradients must be on."""
         torch = require_torch()
         places = _two_that_differ(inputs)
         tried = tuple(part[list(places)] for part in inputs)
-        with _Saved(network, inputs) as saved:
-            first = first_call(network, name, tuple(part[:1] for part in tried))
+        alone = [tuple(part[i : i + 1] for part in tried) for i in range(len(places))]
+        with Saved(network, inputs) as saved:
+            first = first_call(network, name, alone[0])
         if not first.requires_grad:
             raise InputError(
                 f"module: its outputs must depend on a trainable parameter, got outputs on "
@@ -51,168 +96,162 @@ class Trial:
         # On the CPU, so that the numbers are the same on every device.
         generator = torch.Generator().manual_seed(0)
         weights = torch.randn(first.shape[1], generator=generator, dtype=torch.float64)
-        values = [first.detach()[0]]
-        others = (tuple(part[i : i + 1] for part in tried) for i in range(1, len(places)))
-        values += [network.outputs(sample).detach()[0] for sample in others]
-        for place, value in zip(places, values, strict=True):
-            check_finite(value[None], name, place)
-        return cls(network, name, tried, places, weights.to(first), tuple(values), saved.bytes)
+        tolerance = half_the_digits(first)
+        return cls(network, name, tried, alone, places, weights.to(first), tolerance, saved.bytes)
 
     @property
     def outputs(self) -> int:
         return len(self.combination)
 
-    @cached_property
-    def tolerance(self) -> float:
-        return half_the_digits(self.combination)
-
-    @cached_property
-    def sizes(self) -> dict[str, float]:
-        """||parameter|| by name."""
-        return {name: float(p.detach().norm()) for name, p in self.network.parameters.items()}
-
-    def alone(self, sample: int) -> Inputs:
-        return tuple(part[sample : sample + 1] for part in self.inputs)
-
-    def gradient(self, sample: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Outputs of that sample alone, and the gradient of their combination as torch gives it."""
-        value = self.network.outputs(self.alone(sample))
-        return value.detach()[0], derivatives(
-            value, self.network.parameters, self.combination[None]
-        )
-
-    @cached_property
+    @property
     def nearby(self) -> Network:
-        return moved(self.network)
+        """The same module at parameters nearby; to be called by `gradient_at` only."""
+        torch = require_torch()
+        generator = torch.Generator().manual_seed(0)
+        parameters = {}
+        for name, parameter in self.network.parameters.items():
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            # By about a percent: far above rounding, and to no other sign.
+            value = parameter.detach() * (1.0 + 1e-2 * noise).to(parameter)
+            parameters[name] = value.requires_grad_(True)
+        return Network(self.network.module, parameters)
 
     def _on_a_kink(self, sample: int, cotangent: Tensor) -> bool:
         """Whether nearby the gradient of that sample is the same alone and among others."""
-        alone = gradient_at(self.nearby, self.alone(sample), self.combination[None])
-        among = gradient_at(self.nearby, self.inputs, cotangent)
-        return agree(among, alone, self.tolerance)
+        nearby = self.nearby
+        alone = gradient_at(nearby, self.alone[sample], self.combination[None])
+        return agree(gradient_at(nearby, self.inputs, cotangent), alone, self.tolerance)
 
-    def misfits(self, shared: tuple[Shared, ...]) -> frozenset[str]:
-        """Parameters whose structured gradient is not that of each sample alone.
+    def plan(self, excluded: frozenset[str]) -> Plan:
+        """What has a structure; refuses a module whose outputs depend on chance or other samples.
 
-        Refuses a module whose outputs depend on chance or on the other samples.
+        A parameter has none if its structured gradient is not that of each sample alone.
         """
-        layers = frozenset().union(*(part.layers for part in shared))
+        tried = shared_parameters(self.network, excluded)
+        layers = frozenset().union(*(part.layers for part in tried))
         together = record(self.network, self.inputs, layers)
-        wrong = wrongly_used(together, shared, self.network)
-        for i in range(len(self.values)):
-            again, expected = self.gradient(i)
-            self._check_own(i, again, together.outputs.detach()[i], expected)
-            alone = record(self.network, self.alone(i), layers)
-            wrong |= wrongly_used(alone, shared, self.network)
-            wrong |= _of_other_lengths(together, alone, shared, len(self.values))
-            cotangent = self.combination.new_zeros(len(self.values), self.outputs)
-            cotangent[i] = self.combination
-            found = together.gradients(cotangent)
-            for part in shared:
-                if not wrong.isdisjoint(part.names):
-                    continue
-                unlike = self._wrong_gradients(part, together, found, i, expected)
-                if unlike and self._on_a_kink(i, cotangent):
-                    among = derivatives(together.outputs, self.network.parameters, cotangent)
-                    unlike = self._wrong_gradients(part, together, found, i, among)
-                wrong |= unlike
-        return wrong
+        recordings = [record(self.network, sample, layers) for sample in self.alone]
+        rows = rows_per_call(recordings[0], tried)
+        wrong = excluded | misused([together, *recordings], tried, self.network, rows)
+        for i, (place, alone) in enumerate(zip(self.places, recordings, strict=True)):
+            value, expected = self.network.gradient(
+                self.alone[i], self.combination, self.name, place
+            )
+            size = self._sensitivity(value, expected, place)
+            for other, reason in (
+                (alone.outputs[0], "gives another output for the same input at each call"),
+                (together.outputs[i], "gives a sample another output alone than among others"),
+            ):
+                self._require_equal(value, other.detach(), size, place, reason)
+            wrong |= self._wrong_gradients(tried, wrong, together, i, expected)
+        shared = shared_parameters(self.network, wrong)
+        covered = {name for part in shared for name in part.names}
+        rest = tuple(name for name in self.network.parameters if name not in covered)
+        used = frozenset().union(*(part.layers for part in shared))
+        footprint = self._footprint(recordings[0], shared, used, rest)
+        rows = rows_per_call(recordings[0], shared)
+        return Plan(self, shared, rest, footprint, rows, used)
 
-    def _check_own(
-        self, sample: int, again: Tensor, together: Tensor, gradient: dict[str, Tensor]
-    ) -> None:
-        value = self.values[sample]
-        # What rounding does to f: about eps times its sensitivity to relative changes of the
-        # parameters. Beside it, f itself may cancel to nothing (an unbiased start).
-        allowed = float((value * self.combination).abs().sum()) + sum(
-            self.sizes[name] * float(part.norm()) for name, part in gradient.items()
+    def require_own_outputs(self, inputs: Inputs, first: int, among: Tensor) -> None:
+        """Refuse a module whose samples have other outputs in a batch of this size than alone.
+
+        By one in the middle: where samples see those before them, or those after, it sees some.
+        """
+        middle = len(among) // 2
+        place = first + middle
+        alone = tuple(part[middle : middle + 1] for part in inputs)
+        if self._agree(self.network.outputs(alone).detach()[0], among[middle].detach()):
+            return
+        value, gradient = self.network.gradient(alone, self.combination, self.name, place)
+        size = self._sensitivity(value, gradient, place)
+        reason = "gives a sample another output alone than among others"
+        self._require_equal(value, among[middle].detach(), size, place, reason)
+
+    def _agree(self, value: Tensor, other: Tensor) -> bool:
+        """Outputs that are equal beside their own size need no derivative to be told so."""
+        change = ((other - value) * self.combination).sum().abs()
+        return bool(change <= self.tolerance * (value * self.combination).abs().sum())
+
+    def _sensitivity(self, value: Tensor, gradient: dict[str, Tensor], place: int) -> float:
+        """What rounding does to f is about eps times this.
+
+        f and its sensitivity to relative changes of the parameters: beside them f itself may
+        cancel to nothing (an unbiased start).
+        """
+        size = float((value * self.combination).abs().sum()) + sum(
+            float(self.network.parameters[name].detach().norm()) * float(part.norm())
+            for name, part in gradient.items()
         )
-        if not math.isfinite(allowed):
+        if not math.isfinite(size):
             raise InputError(
                 f"module: must have finite gradients, got NaN or infinity at sample "
-                f"{self.places[sample]} of {self.name}. Look for a square root or a logarithm at "
+                f"{place} of {self.name}. Look for a square root or a logarithm at "
                 "zero, or overflow."
             )
-        for other, reason in (
-            (again, "gives another output for the same input at each call"),
-            (together, "gives a sample another output alone than among others"),
-        ):
-            change = abs(float(((other - value) * self.combination).sum()))
-            if not change <= self.tolerance * allowed:
-                raise InputError(
-                    f"module: must map each sample to outputs of its own, got one that {reason} "
-                    f"(sample {self.places[sample]} of {self.name}, change {change:.3g}). Look for "
-                    "dropout or statistics of the batch, and call module.eval()."
-                )
+        return size
+
+    def _require_equal(
+        self, value: Tensor, other: Tensor, size: float, place: int, reason: str
+    ) -> None:
+        change = abs(float(((other - value) * self.combination).sum()))
+        if not change <= self.tolerance * size:
+            raise InputError(
+                f"module: must map each sample to outputs of its own, got one that {reason} "
+                f"(sample {place} of {self.name}, change {change:.3g}). Look for "
+                "dropout or statistics of the batch, and call module.eval()."
+            )
 
     def _wrong_gradients(
         self,
-        part: Shared,
-        recording: Recording,
-        found: tuple[Tensor, ...],
+        shared: tuple[Shared, ...],
+        known: frozenset[str],
+        together: Recording,
         sample: int,
         expected: dict[str, Tensor],
     ) -> frozenset[str]:
-        """Compared along a random direction of inputs, which spares products of full size."""
-        torch = require_torch()
-        indices = part.calls(recording.calls)
-        if not indices:
-            return frozenset()
-        calls, count = [recording.calls[j] for j in indices], len(self.values)
-        g = part.room_for(calls, count, 1)
-        part.fill(g, 0, calls, [found[j] for j in indices])
-        v = part.inputs(calls, count)[:, sample]
-        own = g[:, sample, :, 0].transpose(1, 2)
-        if not bool(own.any()) and any(call.output_shape[0] != count for call in calls):
-            # Nothing to compare, and rows of several positions may come in another order.
-            return frozenset(part.names)
-        generator = torch.Generator().manual_seed(0)
-        wrong = set()
-        for name in part.names:
-            weights = v.shape[2] - (part.bias is not None)
-            seen = v[:, :, -1:] if name == part.bias else v[:, :, :weights]
-            way = torch.randn(seen.shape[2], 1, generator=generator, dtype=torch.float64).to(v)
-            along = expected[name].reshape(*own.shape[:2], -1) @ way
-            size = own.abs() @ (seen.norm(dim=2, keepdim=True) * way.norm())
-            if not float((own @ (seen @ way) - along).abs().max()) <= self.tolerance * float(
-                size.max()
-            ):
-                wrong.add(name)
+        """Those whose gradient is not `expected`, of parameters not yet `known` to be wrong."""
+        cotangent = self.combination.new_zeros(len(self.places), self.outputs)
+        cotangent[sample] = self.combination
+        found = together.gradients(cotangent)
+        wrong: set[str] = set()
+        for part in shared:
+            if not known.isdisjoint(part.names):
+                continue
+            found_wrong = unlike(part, together, found, sample, expected)
+            if found_wrong and self._on_a_kink(sample, cotangent):
+                among = derivatives(together.outputs, self.network.parameters, cotangent)
+                found_wrong = unlike(part, together, found, sample, among)
+            wrong |= found_wrong
         return frozenset(wrong)
 
-    def footprint(
-        self, shared: tuple[Shared, ...], rest: tuple[str, ...]
-    ) -> tuple[Footprint, dict[Shared, tuple[int, ...]]]:
-        """Bytes per sample, measured on the first; rows per sample of each call on the way."""
-        recording = record(self.network, self.alone(0), {x for p in shared for x in p.layers})
+    def _footprint(
+        self,
+        recording: Recording,
+        shared: tuple[Shared, ...],
+        layers: frozenset[Any],
+        rest: tuple[str, ...],
+    ) -> Footprint:
+        """Bytes per sample, measured on one."""
         number = self.combination.element_size()
         gradients = widest = patches = probed = 0
-        rows = {}
         for part in shared:
             calls = [recording.calls[j] for j in part.calls(recording.calls)]
-            rows[part] = tuple(call.output_shape[0] for call in calls)
             if calls:
                 v = part.inputs(calls, 1)
                 own = sum(math.prod(call.output_shape) for call in calls)
                 gradients, probed = gradients + own, max(probed, own)
                 patches = max(patches, v.numel())
-                # Positions make it worth while to contract a sample first: see contraction.py.
+                # Positions make it worth while to contract a sample first: see products.py.
                 widest = max(widest, v.shape[3] * (sum(positions_of(c, 1) for c in calls) > 1))
-        inputs = sum(call.input.numel() for call in recording.calls)
+        inputs = sum(call.input.numel() for call in recording.calls if call.layer in layers)
         jacobian = sum(self.network.parameters[name].numel() for name in rest)
         graph = self.graph_bytes
-        footprint = Footprint(
+        return Footprint(
             # Gradients once more, and three of a layer, for the proof that rows are in order.
             per_sample=2 * graph
             + number * (inputs + max(3 * patches, gradients + 3 * probed) + self.outputs),
             per_output=number * (gradients + 2 * widest + 2 * jacobian) + graph * bool(rest),
         )
-        return footprint, rows
-
-
-def half_the_digits(like: Tensor) -> float:
-    """Rounding stays far below it, a wrong formula far above."""
-    return math.sqrt(require_torch().finfo(like.dtype).eps)
 
 
 def _two_that_differ(inputs: Inputs) -> tuple[int, ...]:
@@ -224,52 +263,12 @@ def _two_that_differ(inputs: Inputs) -> tuple[int, ...]:
     return tuple(range(min(2, count)))
 
 
-def wrongly_used(
-    recording: Recording, shared: Sequence[Shared], network: Network
-) -> frozenset[str]:
-    """Parameters that the graph uses more often than in calls of their layers."""
-    uses, nodes = recording.uses()
-    wrong = set()
-    for part in shared:
-        calls = [recording.calls[index] for index in part.calls(recording.calls)]
-        expected = sum(call.edge.node in nodes for call in calls)
-        wrong |= {n for n in part.names if uses[id(network.parameters[n])] != expected}
-    return frozenset(wrong)
+def agree(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> bool:
+    """Whether gradients are equal, up to that share of the largest entry of all parameters.
 
-
-def _of_other_lengths(
-    together: Recording, alone: Recording, shared: Sequence[Shared], count: int
-) -> frozenset[str]:
-    """Parameters of layers whose calls do not have `count` times the rows for `count` samples."""
-    return frozenset(
-        name
-        for part in shared
-        for name in part.names
-        if [together.calls[j].output_shape[0] for j in part.calls(together.calls)]
-        != [count * alone.calls[j].output_shape[0] for j in part.calls(alone.calls)]
+    Of all: that of a shift before a softmax, say, is zero but for rounding.
+    """
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    return all(
+        float((found[name] - expected[name]).abs().max()) <= tolerance * largest for name in found
     )
-
-
-class _Saved:
-    """Bytes that the graph of a call keeps, beyond parameters, buffers and the inputs."""
-
-    def __init__(self, network: Network, inputs: Inputs) -> None:
-        self.bytes = 0
-        own = (*network.module.parameters(), *network.module.buffers(), *inputs)
-        self._seen = {tensor.untyped_storage().data_ptr() for tensor in own}
-
-    def __enter__(self) -> _Saved:
-        graph = require_torch().autograd.graph
-        self._hooks = graph.saved_tensors_hooks(self._note, lambda tensor: tensor)
-        self._hooks.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._hooks.__exit__(*error)
-
-    def _note(self, tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._seen:
-            self._seen.add(storage.data_ptr())
-            self.bytes += storage.nbytes()
-        return tensor

@@ -14,25 +14,19 @@
 Torch (extra `nets`) is loaded by the first call that needs it, not by importing this.
 """
 
+from flowbias.nets.architectures import Start, Version, mlp, univariate, vgg11_like
 from flowbias.nets.copies import TrainedCopies, train_copies
 from flowbias.nets.copies_flow import flow_copies
-from flowbias.nets.last_layer import train_last_layer
-from flowbias.nets.layer_scales import relative_layer_scales, scaled
 from flowbias.nets.limit_layer import limit_layer
-from flowbias.nets.mlp import mlp
 from flowbias.nets.splines import (
     Spline,
     linear_spline,
     natural_cubic_spline,
     tangent_kernel_interpolant,
 )
-from flowbias.nets.start import Start
-from flowbias.nets.step_size import stable_step_size
-from flowbias.nets.train import Moment, train
+from flowbias.nets.train import Moment, stable_step_size, train, train_last_layer
 from flowbias.nets.training import Training, TrainingStatus
-from flowbias.nets.unbiased import unbiased
-from flowbias.nets.univariate import univariate
-from flowbias.nets.vgg import Version, vgg11_like
+from flowbias.nets.unbiased import relative_layer_scales, scaled, unbiased
 
 __all__ = [
     "Moment",

@@ -7,6 +7,7 @@ that has reached its target, or diverged, leaves the batch; the others go on.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,12 +21,11 @@ from flowbias._drawing import course, picture
 from flowbias._html import some, table
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
-from flowbias.kernels.module_input import copied
+from flowbias.kernels.network import copied
 from flowbias.nets.copies_batch import Batch, Shape
 from flowbias.nets.losses import SquaredLoss, as_tensor, read_loss
-from flowbias.nets.progress import epochs_shown
 from flowbias.nets.settings import read_count, read_module, read_positive
-from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus
+from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus, epochs_shown
 from flowbias.problem import InputError
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def train_copies(
     inputs = read_inputs("x", x, batch.shape, count)
     targets = read_targets(y, batch.shape, count, inputs)
     rates = _read_rates(step_size, batch.shape, count)
-    loop = _Loop(
+    loop = _DescentLoop(
         # One by one: a tuple is copied with what its entries share.
         modules=tuple(copied(module) for module in before),
         batch=batch,
@@ -141,108 +141,138 @@ def train_copies(
         last=read_count("max_epochs", max_epochs, "Steps to take at most.", at_least=0),
         every=read_count("record_every", record_every, "Steps between two records."),
     )
-    test = None if x_test is None else read_inputs("x_test", x_test, batch.shape, count)
-    torch = require_torch()
-    with torch.no_grad(), epochs_shown(loop.last, progress) as show:
-        loop.prepare()
-        while len(loop.alive):
-            loop.advance()
-            show(loop.epoch, f"{len(loop.alive)} of {count} copies left")
-        predictions = None if test is None else Batch.of(loop.modules).forward(test)[0]
-    return TrainedCopies(
-        before=before,
-        modules=loop.modules,
-        trainings=tuple(loop.trainings[i] for i in range(count)),
-        predictions=None if predictions is None else predictions.double().cpu().numpy(),
-        seconds=time.perf_counter() - started,
-    )
+    return loop.run(before, x_test, progress, started)
 
 
 @dataclass
-class _Loop:
-    """The copies that still train; `alive` holds their places among all copies."""
+class CopiesLoop(ABC):
+    """The copies that still move; `alive` holds their places among all copies."""
 
     modules: tuple[Any, ...]
     batch: Batch
     inputs: Any
     targets: Any
-    rates: Any
     constant: float
     goal: float | None
     last: int
+    steps: int = field(default=0, init=False)
+    alive: Any = field(default=None, init=False)
+    trainings: dict[int, Training] = field(default_factory=dict, init=False)
+    records: dict[int, list[tuple[int, float]]] = field(
+        default_factory=lambda: defaultdict(list), init=False
+    )
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """What each copy needs beside its weights, before the first step."""
+
+    @abstractmethod
+    def advance(self) -> None:
+        """Let go whoever is done, and move the others by one step."""
+
+    @abstractmethod
+    def keep(self, places: Any) -> None:
+        """Forget what `prepare` made for all but these."""
+
+    def run(
+        self, before: tuple[Any, ...], x_test: Any, progress: bool | None, started: float
+    ) -> TrainedCopies:
+        """Advance until no copy is left."""
+        torch, count = require_torch(), len(before)
+        test = None if x_test is None else read_inputs("x_test", x_test, self.batch.shape, count)
+        self.alive = torch.arange(count, device=self.inputs.device)
+        self.started = started
+        with torch.no_grad(), epochs_shown(self.last, progress) as show:
+            self.prepare()
+            while len(self.alive):
+                self.advance()
+                show(self.steps, f"{len(self.alive)} of {count} copies left")
+            predictions = None if test is None else Batch.of(self.modules).forward(test)[0]
+        return TrainedCopies(
+            before=before,
+            modules=self.modules,
+            trainings=tuple(self.trainings[i] for i in range(count)),
+            predictions=None if predictions is None else predictions.double().cpu().numpy(),
+            seconds=time.perf_counter() - started,
+        )
+
+    def losses(self, residual: Any) -> Any:
+        return 0.5 * self.constant * residual.square().sum((1, 2))
+
+    def note(self, losses: Any) -> None:
+        for i, value in zip(self.alive.tolist(), losses.tolist(), strict=True):
+            self.records[i].append((self.steps, value))
+
+    def release(self, losses: Any, going: Any) -> None:
+        """End the copies that do not go on; the next call moves those that do."""
+        torch = require_torch()
+        stay = going if self.steps < self.last else torch.zeros_like(going)
+        for place in (~stay).nonzero()[:, 0].tolist():
+            i, loss = int(self.alive[place]), float(losses[place])
+            self.batch.write(place, self.modules[i])
+            self.records[i].append((self.steps, loss))
+            steps, course = zip(*self.records[i], strict=True)
+            self.trainings[i] = Training(
+                recorded=np.array(steps, dtype=np.int64),
+                losses=np.array(course),
+                accuracies=None,
+                status=self.status(place, loss),
+                seconds=time.perf_counter() - self.started,
+            )
+        places = stay.nonzero()[:, 0]
+        rows = self.batch.rows(places)
+        self.batch, self.inputs = self.batch.kept(rows), self.inputs[rows]
+        self.targets, self.alive = self.targets[places], self.alive[places]
+        self.keep(places)
+
+    def status(self, place: int, loss: float) -> TrainingStatus:
+        if self.goal is None:
+            return TrainingStatus.COMPLETED
+        return TrainingStatus.CONVERGED if loss <= self.goal else TrainingStatus.STOPPED
+
+
+@dataclass
+class _DescentLoop(CopiesLoop):
+    """Full-batch descent, each copy with its own step size."""
+
+    rates: Any
     every: int
-    epoch: int = 0
-    alive: Any = None
-    limits: Any = None
-    trainings: dict[int, Training] = field(default_factory=dict)
-    records: dict[int, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
-    started: float = field(default_factory=time.perf_counter)
 
     def prepare(self) -> None:
-        """All copies alive; the losses beyond which one has diverged, as `train` has them."""
+        """The losses beyond which a copy has diverged, as `train` has them."""
         torch = require_torch()
-        self.alive = torch.arange(len(self.modules), device=self.rates.device)
-        first = self._losses(self.batch.forward(self.inputs)[0] - self.targets)
+        first = self.losses(self.batch.forward(self.inputs)[0] - self.targets)
         if not bool(torch.isfinite(first).all()):
             bad = int((~torch.isfinite(first)).nonzero()[0, 0])
             raise InputError(
                 f"modules: must have a finite loss at the start, got {float(first[bad])} at index "
                 f"{bad}. Check parameters and x for overflow or NaN; a smaller scale may do."
             )
-        self.limits = DIVERGED_ABOVE * torch.maximum(first, self._losses(self.targets))
+        self.limits = DIVERGED_ABOVE * torch.maximum(first, self.losses(self.targets))
 
     def advance(self) -> None:
-        """Let go whoever is done, and move the others by one step."""
         outputs, inputs = self.batch.forward(self.inputs)
         residual = outputs - self.targets
-        losses = self._losses(residual)
+        losses = self.losses(residual)
         # False for NaN too: such a copy does not go on.
         going = losses <= self.limits
         if self.goal is not None:
             going &= losses > self.goal
-        if self.epoch == self.last or not bool(going.all()):
-            self._release(losses, going)
+        if self.steps == self.last or not bool(going.all()):
+            self.release(losses, going)
             return
-        if self.epoch % self.every == 0:
-            for i, value in zip(self.alive.tolist(), losses.tolist(), strict=True):
-                self.records[i].append((self.epoch, value))
+        if self.steps % self.every == 0:
+            self.note(losses)
         self.batch.descend(inputs, self.constant * self.rates * residual)
-        self.epoch += 1
+        self.steps += 1
 
-    def _losses(self, residual: Any) -> Any:
-        return 0.5 * self.constant * residual.square().sum((1, 2))
+    def keep(self, places: Any) -> None:
+        self.rates, self.limits = self.rates[places], self.limits[places]
 
-    def _release(self, losses: Any, going: Any) -> None:
-        """End the copies that do not go on; the next call moves those that do."""
-        torch = require_torch()
-        stay = going if self.epoch < self.last else torch.zeros_like(going)
-        for place in (~stay).nonzero()[:, 0].tolist():
-            i, loss = int(self.alive[place]), float(losses[place])
-            self.batch.write(place, self.modules[i])
-            self.records[i].append((self.epoch, loss))
-            self.trainings[i] = self._training(i, self._status(loss, float(self.limits[place])))
-        keep = stay.nonzero()[:, 0]
-        rows = self.batch.rows(keep)
-        self.batch = self.batch.kept(rows)
-        self.inputs, self.targets = self.inputs[rows], self.targets[keep]
-        self.rates, self.limits, self.alive = self.rates[keep], self.limits[keep], self.alive[keep]
-
-    def _status(self, loss: float, limit: float) -> TrainingStatus:
-        if not loss <= limit:
+    def status(self, place: int, loss: float) -> TrainingStatus:
+        if not loss <= float(self.limits[place]):
             return TrainingStatus.DIVERGED
-        if self.goal is None:
-            return TrainingStatus.COMPLETED
-        return TrainingStatus.CONVERGED if loss <= self.goal else TrainingStatus.STOPPED
-
-    def _training(self, i: int, status: TrainingStatus) -> Training:
-        epochs, losses = zip(*self.records[i], strict=True)
-        return Training(
-            recorded=np.array(epochs, dtype=np.int64),
-            losses=np.array(losses),
-            accuracies=None,
-            status=status,
-            seconds=time.perf_counter() - self.started,
-        )
+        return super().status(place, loss)
 
 
 def read_modules(modules: Any) -> tuple[Any, ...]:

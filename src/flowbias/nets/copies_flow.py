@@ -20,36 +20,45 @@ gradient flow, and compare two values of `tol`, or `train_copies`, where the dif
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from flowbias._torch import require_torch
-from flowbias.kernels.module_input import copied
-from flowbias.nets.copies import TrainedCopies, read_inputs, read_modules, read_targets
+from flowbias.kernels.network import copied
+from flowbias.nets.copies import (
+    CopiesLoop,
+    TrainedCopies,
+    read_inputs,
+    read_modules,
+    read_targets,
+)
 from flowbias.nets.copies_batch import Batch
 from flowbias.nets.losses import SquaredLoss, read_loss
-from flowbias.nets.progress import epochs_shown
 from flowbias.nets.settings import read_count, read_fraction, read_positive
-from flowbias.nets.training import Training, TrainingStatus
 from flowbias.problem import InputError
 
-# Eigenvalues of K below this fraction of the largest are rounding and never divided by.
-_NOISE = 1e-13
-# Growth of a step at most, after one that was accepted.
-_GROWTH = 4.0
-# Where a unit switches, the kernel jumps however short the step: after a step has been shortened
-# this often in a row, it is taken as it is.
-_PATIENCE = 3
-# Share of the loss that the frozen kernel says will go which has to go.
-_LEAST_DROP = 0.5
-# A fault that halves the step.
-_HALVED = 1.6
-# First step in units of 1 / (largest eigenvalue of K).
-_FIRST = 0.01
+
+@dataclass(frozen=True)
+class StepControl:
+    """How steps of the flow are chosen."""
+
+    #: the first, in units of 1 / (largest eigenvalue of K)
+    first: float = 0.01
+    #: growth of a step at most, after one that was accepted
+    growth: float = 4.0
+    #: where a unit switches, the kernel jumps however short the step: after a step has been
+    #: shortened this often in a row, it is taken as it is
+    patience: int = 3
+    #: share of the loss that the frozen kernel says will go which has to go
+    least_drop: float = 0.5
+    #: a fault that halves the step
+    halved: float = 1.6
+    #: eigenvalues of K below this fraction of the largest are rounding and never divided by
+    noise: float = 1e-13
+
+
+STEPS = StepControl()
 
 
 def flow_copies(
@@ -89,7 +98,7 @@ def flow_copies(
         )
     inputs = read_inputs("x", x, batch.shape, count)
     level = read_positive("stop_at_loss", stop_at_loss, "Loss to reach.")
-    path = _Paths(
+    path = _FlowLoop(
         modules=tuple(copied(module) for module in before),
         batch=batch,
         inputs=inputs,
@@ -99,20 +108,7 @@ def flow_copies(
         tol=_read_tol(tol),
         last=read_count("max_steps", max_steps, "Steps to take at most.", at_least=0),
     )
-    test = None if x_test is None else read_inputs("x_test", x_test, batch.shape, count)
-    with require_torch().no_grad(), epochs_shown(path.last, progress) as show:
-        path.prepare()
-        while len(path.alive):
-            path.advance()
-            show(path.steps, f"{len(path.alive)} of {count} copies left")
-        predictions = None if test is None else Batch.of(path.modules).forward(test)[0]
-    return TrainedCopies(
-        before=before,
-        modules=path.modules,
-        trainings=tuple(path.trainings[i] for i in range(count)),
-        predictions=None if predictions is None else predictions.cpu().numpy(),
-        seconds=time.perf_counter() - started,
-    )
+    return path.run(before, x_test, progress, started)
 
 
 def _read_tol(tol: Any) -> float:
@@ -121,29 +117,14 @@ def _read_tol(tol: Any) -> float:
 
 
 @dataclass
-class _Paths:
-    """The copies that still flow; each has its own step."""
+class _FlowLoop(CopiesLoop):
+    """Exponential midpoint steps, each copy with a length of its own."""
 
-    modules: tuple[Any, ...]
-    batch: Batch
-    inputs: Any
-    targets: Any
-    constant: float
-    goal: float
     tol: float
-    last: int
-    steps: int = 0
-    alive: Any = None
-    #: length of the next step, and how often it was shortened in a row
-    length: Any = None
-    shortened: Any = None
-    trainings: dict[int, Training] = field(default_factory=dict)
-    records: dict[int, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
-    started: float = field(default_factory=time.perf_counter)
 
     def prepare(self) -> None:
+        """The length of the next step, and how often it was shortened in a row."""
         torch = require_torch()
-        self.alive = torch.arange(len(self.modules), device=self.inputs.device)
         outputs, inputs = self.batch.forward(self.inputs)
         if not bool(torch.isfinite(outputs).all()):
             raise InputError(
@@ -151,22 +132,23 @@ class _Paths:
                 "parameters and x for overflow; a smaller scale may do."
             )
         largest = torch.linalg.eigvalsh(self.batch.kernel(inputs))[:, -1]
-        self.length = _FIRST / largest.clamp_min(torch.finfo(largest.dtype).tiny)
+        self.length = STEPS.first / largest.clamp_min(torch.finfo(largest.dtype).tiny)
         self.shortened = torch.zeros_like(self.alive)
 
     def advance(self) -> None:
-        """Let go whoever is done, and move the others by one step, or shorten it."""
         outputs, inputs = self.batch.forward(self.inputs)
         residual = outputs - self.targets
-        losses = 0.5 * self.constant * residual.square().sum((1, 2))
+        losses = self.losses(residual)
         done = losses <= self.goal
         if self.steps == self.last or bool(done.any()):
-            self._release(losses, done if self.steps < self.last else done | True)
+            self.release(losses, ~done)
             return
-        for i, value in zip(self.alive.tolist(), losses.tolist(), strict=True):
-            self.records[i].append((self.steps, value))
+        self.note(losses)
         self._move(inputs, residual)
         self.steps += 1
+
+    def keep(self, places: Any) -> None:
+        self.length, self.shortened = self.length[places], self.shortened[places]
 
     def _move(self, inputs: list[Any], residual: Any) -> None:
         """The exponential midpoint rule for all copies; taken where the kernel allows it."""
@@ -183,44 +165,24 @@ class _Paths:
         held = half.kernel(half.held_inputs(self.inputs, inputs), inputs)
         bend = 2.0 * _size(held - kernel) / _size(kernel)
         promised = _drop(residual, expected)
-        fell = _drop(residual, moved) >= _LEAST_DROP * promised
-        fault = torch.where(fell, bend / self.tol, (bend / self.tol).clamp_min(_HALVED))
+        fell = _drop(residual, moved) >= STEPS.least_drop * promised
+        fault = torch.where(fell, bend / self.tol, (bend / self.tol).clamp_min(STEPS.halved))
         # A trial that overflowed is as wrong as can be.
         fault = fault.nan_to_num(nan=torch.inf)
-        taken = (fault <= 1.0) | ((self.shortened >= _PATIENCE) & fault.isfinite())
+        taken = (fault <= 1.0) | ((self.shortened >= STEPS.patience) & fault.isfinite())
         self.batch.replace(new, taken)
         factor = torch.where(
-            fault <= 1.0, (0.8 / fault).clamp(max=_GROWTH), (0.8 / fault).clamp(0.2, 0.5)
+            fault <= 1.0, (0.8 / fault).clamp(max=STEPS.growth), (0.8 / fault).clamp(0.2, 0.5)
         )
-        self.length = self.length * torch.where(taken & (fault > 1.0), _GROWTH, factor)
+        self.length = self.length * torch.where(taken & (fault > 1.0), STEPS.growth, factor)
         self.shortened = torch.where(taken, 0, self.shortened + 1)
-
-    def _release(self, losses: Any, done: Any) -> None:
-        for place in done.nonzero()[:, 0].tolist():
-            i, loss = int(self.alive[place]), float(losses[place])
-            self.batch.write(place, self.modules[i])
-            self.records[i].append((self.steps, loss))
-            ended = TrainingStatus.CONVERGED if loss <= self.goal else TrainingStatus.STOPPED
-            steps, course = zip(*self.records[i], strict=True)
-            self.trainings[i] = Training(
-                recorded=np.array(steps, dtype=np.int64),
-                losses=np.array(course),
-                accuracies=None,
-                status=ended,
-                seconds=time.perf_counter() - self.started,
-            )
-        keep = (~done).nonzero()[:, 0]
-        rows = self.batch.rows(keep)
-        self.batch, self.inputs = self.batch.kept(rows), self.inputs[rows]
-        self.targets, self.alive = self.targets[keep], self.alive[keep]
-        self.length, self.shortened = self.length[keep], self.shortened[keep]
 
 
 def _solved(kernel: Any, length: Any) -> Any:
     """K^+ (I - exp(-K h)); directions whose eigenvalue is zero up to rounding do not move."""
     torch = require_torch()
     values, vectors = torch.linalg.eigh(kernel)
-    usable = values > _NOISE * values[:, -1:]
+    usable = values > STEPS.noise * values[:, -1:]
     safe = torch.where(usable, values, 1.0)
     weights = torch.where(usable, -torch.expm1(-safe * length[:, None]) / safe, 0.0)
     return (vectors * weights[:, None, :]) @ vectors.transpose(1, 2)

@@ -18,7 +18,7 @@ from scipy.interpolate import CubicSpline
 
 from flowbias._torch import require_torch
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.kernels.linearized_flow import linearized_flow
+from flowbias.kernels.linearize import linearized_flow
 from flowbias.nets.settings import read_module
 from flowbias.problem import InputError, checked_array
 

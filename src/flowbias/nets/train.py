@@ -5,25 +5,40 @@
 Full batch: one epoch is one step, the discretization of gradient flow that the papers use. In
 batches: an order drawn anew for each epoch from the seed and the number of the epoch alone, so
 that a resumed run takes the same steps as one that was never stopped.
+
+The largest stable step comes from the tangent kernel: squared loss (c/2) ||f - y||^2 in the kernel
+regime contracts each of its eigenvectors by 1 - step * c * lambda per step.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from flowbias._torch import require_torch
+from flowbias.kernels.compare import kernel_matrix
+from flowbias.kernels.tangent import tangent_kernel
 from flowbias.models.lifted_input import read_rng
-from flowbias.nets.descent import Descent
-from flowbias.nets.keeper import Keeper
-from flowbias.nets.losses import Loss, OwnLoss, read_loss
-from flowbias.nets.progress import epochs_shown
-from flowbias.nets.settings import read_count, read_fraction, read_positive
-from flowbias.nets.training import Training, TrainingStatus
-from flowbias.nets.training_data import evaluate, read_data
+from flowbias.nets.checkpoint import Keeper
+from flowbias.nets.losses import (
+    AT_ONCE,
+    Loss,
+    OwnLoss,
+    SquaredLoss,
+    TrainingData,
+    evaluate,
+    read_data,
+    read_loss,
+    read_samples,
+    right_labels,
+)
+from flowbias.nets.settings import read_count, read_fraction, read_module, read_positive
+from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus, epochs_shown
 from flowbias.problem import InputError
 
 
@@ -87,7 +102,7 @@ def train(
     data = read_data(module, x, y, cost)
     goal = _Goal.read(cost, stop_at_loss, stop_at_accuracy)
     batch = None if batch_size is None else read_count("batch_size", batch_size, "Samples a step.")
-    run = Descent(
+    run = TrainingRun(
         module=module,
         data=data,
         loss=cost,
@@ -137,7 +152,7 @@ class _Goal:
 
 
 def _loop(
-    run: Descent,
+    run: TrainingRun,
     goal: _Goal,
     last: int,
     every: int,
@@ -173,7 +188,7 @@ def _loop(
 
 
 def _judge(
-    run: Descent, goal: _Goal, loss: float, accuracy: float, callback: Callback | None
+    run: TrainingRun, goal: _Goal, loss: float, accuracy: float, callback: Callback | None
 ) -> TrainingStatus | None:
     """Record this epoch, unless a resumed run has done so, and say whether training ends here."""
     if not run.recorded and not math.isfinite(loss):
@@ -195,3 +210,173 @@ def _read_seed(rng: Any) -> int:
     """One number that all orders come from; of a generator, its next draw."""
     generator = read_rng(rng)
     return int(generator.integers(2**62)) if generator is rng else int(rng)
+
+
+@dataclass
+class TrainingRun:
+    """Where a training stands."""
+
+    module: Any
+    data: TrainingData
+    loss: Loss
+    batch: int | None
+    step_size: float
+    momentum: float
+    seed: int
+    epoch: int = 0
+    recorded: list[int] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    earlier_seconds: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
+    optimizer: Any = None
+
+    def __post_init__(self) -> None:
+        torch = require_torch()
+        trainable = [p for p in self.module.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.SGD(trainable, lr=self.step_size, momentum=self.momentum)
+
+    @property
+    def seconds(self) -> float:
+        return self.earlier_seconds + time.perf_counter() - self.started
+
+    def record(self, loss: float, accuracy: float) -> None:
+        self.recorded.append(self.epoch)
+        self.losses.append(loss)
+        self.accuracies.append(accuracy)
+
+    def forward(self) -> tuple[Any, float]:
+        """Loss of the full batch, to be differentiated, and accuracy."""
+        outputs = self.module(self.data.x)
+        right = (
+            right_labels(outputs, self.data.y) / len(self.data) if self.loss.labels else math.nan
+        )
+        return self.loss.of(outputs, self.data.y), right
+
+    def step(self, value: Any) -> None:
+        self.optimizer.zero_grad()
+        value.backward()
+        self.optimizer.step()
+
+    def batches(self) -> float:
+        """One epoch in batches; the sum of their losses, which shows a divergence on the way."""
+        torch = require_torch()
+        data, total = self.data, 0.0
+        order = np.random.default_rng((self.seed, self.epoch)).permutation(len(data))
+        for part in torch.from_numpy(order).to(data.x.device).split(self.batch):
+            value = self.loss.of(self.module(data.x[part]), data.y[part])
+            self.step(value)
+            total = total + value.detach()
+        return float(total)
+
+    def diverged(self, loss: float) -> bool:
+        reference = max(self.losses[0], self.data.zero_level)
+        return not loss <= DIVERGED_ABOVE * reference
+
+    def result(self, status: TrainingStatus) -> Training:
+        return Training(
+            recorded=np.array(self.recorded, dtype=np.int64),
+            losses=np.array(self.losses),
+            accuracies=np.array(self.accuracies) if self.loss.labels else None,
+            status=status,
+            seconds=self.seconds,
+        )
+
+
+def stable_step_size(
+    module: Any, x: Any, *, loss: str | float = "squared", fraction: float = 0.5
+) -> float:
+    """`fraction` of 2 / (c lambda_max), for full-batch descent from where the module is now.
+
+    The kernel of a rich start grows while it learns: take the smaller of this and a step that is
+    stable at the end. The n c x n c kernel is formed.
+
+    >>> import torch
+    >>> line = torch.nn.Linear(1, 1, bias=False)
+    >>> stable_step_size(line, [[2.0]], fraction=1.0)  # 2 / 2^2
+    0.5
+    """
+    cost = read_loss(loss)
+    if not isinstance(cost, SquaredLoss):
+        raise InputError(
+            f"loss: must be squared loss, got {cost.name}. For other losses try a few step sizes."
+        )
+    part = read_positive("fraction", fraction, "Below 1 the step is stable.")
+    samples = read_samples("x", x, next(read_module(module).parameters()))
+    kernel = np.asarray(kernel_matrix(tangent_kernel(module, samples)), dtype=float)
+    largest = float(np.linalg.eigvalsh(kernel)[-1])
+    if not largest > 0.0:
+        raise InputError(
+            f"module: must have a tangent kernel above zero on x, got {largest}. No step moves it; "
+            "start it at another point."
+        )
+    return 2.0 * part / (cost.constant(len(samples)) * largest)
+
+
+def train_last_layer(
+    module: Any,
+    x: Any,
+    y: Any,
+    *,
+    step_size: float,
+    loss: str | float | OwnLoss = "squared",
+    **options: Any,
+) -> Training:
+    """Train the last Linear layer of `module` in place, the rest fixed; options as in `train`.
+
+    The features below it are computed once, so that a step costs no more than that layer. The
+    module's output must be that of its last Linear layer itself.
+
+    >>> from flowbias.nets import mlp
+    >>> net = mlp((1, 20, 1), rng=0)
+    >>> fixed = net[0].weight.detach().clone()
+    >>> train_last_layer(net, [[1.0], [-1.0]], [1.0, 2.0], step_size=0.02).loss < 1e-3
+    True
+    >>> bool((net[0].weight == fixed).all())
+    True
+    """
+    data = read_data(module, x, y, read_loss(loss))
+    layer = _last_linear(module)
+    features = _features(module, layer, data.x)
+    return train(layer, features, data.y, step_size=step_size, loss=loss, **options)
+
+
+def _last_linear(module: Any) -> Any:
+    nn = require_torch().nn
+    layers = [part for part in module.modules() if isinstance(part, nn.Linear)]
+    if not layers:
+        raise InputError(
+            f"module: must have a Linear layer, got {type(module).__name__} without one. "
+            "Freeze the other parameters by requires_grad_(False) and call train."
+        )
+    return layers[-1]
+
+
+def _features(module: Any, layer: Any, x: Any) -> Any:
+    """What the layer is given, for all samples; refused where its output is not the module's."""
+    torch = require_torch()
+    seen: list[Any] = []
+    made: list[Any] = []
+
+    def note(_: Any, inputs: tuple[Any, ...], outputs: Any) -> None:
+        seen.append(inputs[0])
+        made.append(outputs)
+
+    hook = layer.register_forward_hook(note)
+    kept = []
+    try:
+        with torch.no_grad():
+            for part in x.split(AT_ONCE):
+                outputs = module(part)
+                if len(made) != 1 or not torch.equal(made[0], outputs):
+                    raise InputError(
+                        "module: must end with its last Linear layer, used once, got one whose "
+                        "output is something else. Freeze the other parameters by "
+                        "requires_grad_(False) and call train."
+                    )
+                kept.append(seen[0])
+                seen.clear()
+                made.clear()
+    finally:
+        hook.remove()
+    return torch.cat(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from flowbias._drawing import course, picture
 from flowbias._html import facts
+from flowbias._progress import Show, shown
 from flowbias._typing import FloatArray
 
 if TYPE_CHECKING:
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
 # Above this many times the larger of the loss at the start and that of the zero predictor,
 # training has left for good: a stable step never multiplies the loss by so much.
 DIVERGED_ABOVE = 1e6
+
+
+def epochs_shown(total: int, progress: bool | None) -> AbstractContextManager[Show]:
+    """A bar over `total` epochs on a terminal, unless `progress` is False."""
+    return shown("training", total, wanted=progress is not False)
 
 
 class TrainingStatus(Enum):

@@ -1,20 +1,29 @@
-"""Chizat's doubling: a network that is zero at the start, whatever the scale.
+"""Other starts of a given network: zero at the start, of another scale, of another shape.
+
+`unbiased` is Chizat's doubling, zero at the start whatever the scale:
 
     F(x; theta_1, theta_2) = f(x; theta_1) - f(x; theta_2),    theta_1(0) = theta_2(0)
 
 [woodworth2020, Section 2 and B.1, after Chizat, Oyallon and Bach 2019]. No factor is put in front,
 as in the papers' w_+^D - w_-^D: the tangent kernel at the start is twice that of f, and each copy
 moves as f would, in opposite directions. (With a factor 1/sqrt(2) the kernel would be that of f.)
+
+`scaled` changes the scale: all parameters times alpha, w(0) = alpha w_0.  `relative_layer_scales`
+changes the "shape" alone: layer l times c_l with c_1 ... c_D = 1 leaves a network of ReLU layers
+the same function, but not its tangent kernel.  [woodworth2020, B.1 and Figure 7 (b, c)]
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 from flowbias._torch import require_torch
-from flowbias.kernels.module_input import copied, one_tensor
-from flowbias.nets.settings import read_module
+from flowbias.kernels.network import copied, one_tensor
+from flowbias.nets.settings import read_module, read_positive
+from flowbias.problem import InputError
 
 
 def unbiased(module: Any) -> Any:
@@ -59,3 +68,103 @@ def __getattr__(name: str) -> Any:
     if name == "Unbiased":
         return doubled_class()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def scaled(module: Any, scale: float) -> Any:
+    """A copy of `module` with all parameters, biases too, times `scale`.
+
+    >>> from flowbias.nets import mlp
+    >>> import torch
+    >>> x, net = torch.ones(1, 2), mlp((2, 5, 5, 1))
+    >>> float(scaled(net, 2.0)(x) / net(x))  # three layers: 2^3
+    8.0
+    """
+    torch = require_torch()
+    factor = read_positive("scale", scale, "It multiplies all parameters.")
+    result = copied(read_module(module))
+    with torch.no_grad():
+        for parameter in result.parameters():
+            parameter.mul_(factor)
+    return result
+
+
+def relative_layer_scales(module: Any, factors: Sequence[float]) -> Any:
+    """A copy of `module` with the weights of layer l times factors[l], the same function as before.
+
+    `module` is a `Sequential` of Linear and Conv2d layers with positively homogeneous ones between
+    them (ReLU, LeakyReLU, pooling, Flatten); the bias of layer l takes factors[0] ... factors[l],
+    since what it is added to was multiplied by that. Double it afterwards, if at all:
+    unbiased(relative_layer_scales(net, factors)).
+
+    >>> import torch
+    >>> net, x = fb.nets.mlp((1, 4, 1), rng=0), torch.ones(1, 1)
+    >>> other = fb.nets.relative_layer_scales(net, [2.0, 0.5])
+    >>> bool(torch.allclose(net(x), other(x)))
+    True
+    """
+    torch = require_torch()
+    result = copied(read_module(module))
+    layers = list(_weighted_layers(result))
+    sizes = _read_factors(factors, len(layers))
+    so_far = 1.0
+    with torch.no_grad():
+        for layer, factor in zip(layers, sizes, strict=True):
+            so_far *= factor
+            layer.weight.mul_(factor)
+            if layer.bias is not None:
+                layer.bias.mul_(so_far)
+    return result
+
+
+def _weighted_layers(module: Any) -> Iterator[Any]:
+    """Linear and Conv2d layers in the order of their use; anything not homogeneous is refused."""
+    nn = require_torch().nn
+    # Exactly these: a subclass may compute something else, a norm may undo the factor.
+    weighted = (nn.Linear, nn.Conv2d)
+    homogeneous = (
+        *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Identity, nn.Flatten),
+        *(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d),
+    )
+    seen: set[int] = set()
+    for part in _in_order(nn, module):
+        if type(part) in weighted:
+            own = {id(parameter) for parameter in part.parameters()}
+            if seen & own:
+                raise InputError(
+                    "module: must use each layer and parameter once, got one that is used twice "
+                    "and cannot take two factors. Give the second use parameters of its own."
+                )
+            seen |= own
+            yield part
+        elif not isinstance(part, homogeneous):
+            raise InputError(
+                f"module: must be a Sequential of Linear or Conv2d layers and positively "
+                f"homogeneous ones, got {type(part).__name__}. Scale its parameters by hand, or "
+                "call this on the network inside: unbiased(relative_layer_scales(net, factors))."
+            )
+
+
+def _in_order(nn: Any, module: Any) -> Iterator[Any]:
+    if isinstance(module, nn.Sequential):
+        for part in module:
+            yield from _in_order(nn, part)
+    else:
+        yield module
+
+
+def _read_factors(factors: Any, layers: int) -> tuple[float, ...]:
+    if isinstance(factors, str) or not isinstance(factors, Sequence) or len(factors) != layers:
+        raise InputError(
+            f"factors: must list one number per layer with weights ({layers}), got {factors!r}. "
+            "Pass for instance (10.0, 0.1) for two layers."
+        )
+    meaning = "It multiplies the weights of one layer."
+    sizes = tuple(read_positive("factors", factor, meaning) for factor in factors)
+    product = math.prod(sizes)
+    # Rounding of a product of a few factors such as 10 and 0.1.
+    if not abs(product - 1.0) <= 1e-12 * layers:
+        raise InputError(
+            f"factors: must have the product 1, got {product!r}. Divide the last factor by it; "
+            "to change the scale as well call scaled(module, scale)."
+        )
+    return sizes

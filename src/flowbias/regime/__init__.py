@@ -10,12 +10,9 @@ Torch (extra `nets`) is loaded by the first call that needs it, not by importing
 
 from flowbias.regime.diagnose import diagnose
 from flowbias.regime.diagnosis import Diagnosis, Gaps
-from flowbias.regime.fitting import Fit, fit
-from flowbias.regime.history import History, Record
-from flowbias.regime.monitor import Monitor
+from flowbias.regime.monitor import Every, Geometric, History, Monitor, Record, Schedule
 from flowbias.regime.predict import Prediction, Rescaling, predict
-from flowbias.regime.schedule import Every, Geometric, Schedule
-from flowbias.regime.sweep import Sweep, SweepPoint, sweep
+from flowbias.regime.sweep import Fit, Sweep, SweepPoint, fit, sweep
 from flowbias.regime.thresholds import THRESHOLDS, Thresholds, Verdict
 
 __all__ = [

@@ -18,19 +18,13 @@ from typing import Any
 import numpy as np
 
 from flowbias._torch import require_torch
-from flowbias.kernels.maps import plain_attention
-from flowbias.kernels.module_input import Inputs, Network, Tensor, gradients
+from flowbias.kernels.jacobian import plain_attention
+from flowbias.kernels.network import Inputs, Network, Tensor, gradients
 from flowbias.problem import InputError
-
-# Power iterations: the norms enter through their logarithm, a percent is plenty.
-MOST_ITERATIONS = 100
-SETTLED = 1e-4
-# Starts of the iteration for ||D^2 f||, which may rest at a smaller critical value.
-STARTS = 2
 
 
 @dataclass(frozen=True)
-class Curvature:
+class ModuleDerivatives:
     """A module on inputs, whose derivatives are asked for along directions in parameter space."""
 
     network: Network
@@ -131,27 +125,41 @@ class Curvature:
             shift = 0.5 * size**2
             return size, [a + shift * b for a, b in zip(ahead, u, strict=True)]
 
-        return max(_iterated(step, self.random_direction(1 + i)) for i in range(STARTS))
+        # Two starts: the iteration may rest at a smaller critical value.
+        return max(_iterated(step, self.random_direction(1 + i)) for i in range(2))
 
-    def change_along(self, direction: list[Tensor], draws: int = 16) -> float:
-        """||D^2 f[direction]||_F: E ||D^2 f[direction]^T z||^2 over normal z is its square."""
+    def size(self) -> float:
+        """||J||_F."""
+        return self._frobenius(self.pull_back)
+
+    def change_along(self, direction: list[Tensor]) -> float:
+        """||D^2 f[direction]||_F, by the same random combinations of outputs as `size`."""
+        return self._frobenius(lambda z: self.change_of_features(direction, z))
+
+    def _frobenius(self, transposed: Callable[[Tensor], list[Tensor]], draws: int = 16) -> float:
+        """||A||_F: E ||A^T z||^2 over normal z is its square."""
         torch = require_torch()
         generator = torch.Generator().manual_seed(0)
         shape = self.values().shape
         total = 0.0
         for _ in range(draws):
             z = torch.randn(shape, generator=generator, dtype=torch.float64)
-            found = self.change_of_features(direction, z.to(self.parameters[0]))
-            total += _norm(found) ** 2
+            total += _norm(transposed(z.to(self.parameters[0]))) ** 2
         return math.sqrt(total / draws)
 
 
 def _iterated(
-    step: Callable[[list[Tensor]], tuple[float, list[Tensor]]], start: list[Tensor]
+    step: Callable[[list[Tensor]], tuple[float, list[Tensor]]],
+    start: list[Tensor],
+    settled: float = 1e-4,
+    most: int = 100,
 ) -> float:
-    """The value that a power iteration settles at; 0 where its vector vanishes."""
+    """The value that a power iteration settles at; 0 where its vector vanishes.
+
+    Norms enter through their logarithm: a percent is plenty.
+    """
     value, direction = 0.0, start
-    for _ in range(MOST_ITERATIONS):
+    for _ in range(most):
         last = value
         value, ahead = step(direction)
         size = _norm(ahead)
@@ -160,7 +168,7 @@ def _iterated(
                 "module: must have finite derivatives, got NaN or infinity. Look for overflow, or "
                 "a square root or logarithm at zero."
             )
-        if size == 0.0 or abs(value - last) <= SETTLED * value:
+        if size == 0.0 or abs(value - last) <= settled * value:
             break
         direction = _scaled(ahead, 1.0 / size)
     return value

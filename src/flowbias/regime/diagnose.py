@@ -13,23 +13,25 @@ position = lazy gap / (lazy gap + lean gap) is the place between the two, and gi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.kernels.compare import kernel_alignment, label_alignment, relative_kernel_change
-from flowbias.kernels.feature_distance import GradDistance, grad_distance
-from flowbias.kernels.module_input import gradients
-from flowbias.kernels.movement import parameter_movement
-from flowbias.kernels.tangent import declared_by, tangent_kernel
-from flowbias.potentials import Provides
+from flowbias.kernels.closed_form import declared_by
+from flowbias.kernels.compare import (
+    kernel_alignment,
+    kernel_matrix,
+    label_alignment,
+    relative_kernel_change,
+)
+from flowbias.kernels.network import gradients
 from flowbias.problem import InputError
+from flowbias.regime.data import read_labels, vary
 from flowbias.regime.diagnosis import Diagnosis, Gaps
-from flowbias.regime.kernel_machine import kernel_machine
-from flowbias.regime.labels import read_labels, vary
 from flowbias.regime.leanest import leanest
-from flowbias.regime.points import Point, model_points, module_points
+from flowbias.regime.points import Points, model_points, module_points
 from flowbias.regime.thresholds import THRESHOLDS
 
 # samples * outputs up to which kernels are decomposed: beyond, the cube of it takes minutes.
@@ -68,107 +70,106 @@ def diagnose(
     'KERNEL'
     """
     if declared_by(before):
-        return _diagnosed(model_points(before, after, x), x, y, x_new, functions, max_memory)
+        return _diagnosed(model_points(before, after, x, x_new), y, functions)
     with gradients():  # whatever the caller's mode
-        first, second = module_points(before, after)
-        inputs = first.read("x", x)
-        new = None if x_new is None else first.read("x_new", x_new)
-        return _diagnosed((first, second), inputs, y, new, functions, max_memory)
+        return _diagnosed(module_points(before, after, x, x_new, max_memory), y, functions)
 
 
-def _diagnosed(
-    points: tuple[Point, Point],
-    inputs: Any,
-    y: Any,
-    new: Any,
-    functions: bool | None,
-    max_memory: int | str,
-) -> Diagnosis:
-    start, end = (point.outputs(inputs) for point in points)
+def _diagnosed(points: Points, y: Any, functions: bool | None) -> Diagnosis:
+    start, end = (point.values("x") for point in points)
     compare = start.size <= LARGEST if functions is None else functions
     targets = None if y is None else read_labels(y, start.shape)
+    # Of labels that are all the same centering leaves nothing, and nothing of a single sample.
+    labelled = targets is not None and vary(targets)
     # Full kernels where they are needed anyway: all pairs of outputs then count in the change too.
-    kernels = [
-        tangent_kernel(
-            point.subject, inputs, reduce=None if compare else "trace", max_memory=max_memory
-        )
-        for point in points
-    ]
+    before, after = (point.tangent_kernel(None if compare else "trace") for point in points)
     if not np.any(start != end):
         raise InputError(
             "after: must differ from before in its outputs on x, got the same. Copy the module "
             "ahead of training (copy.deepcopy), not by reference."
         )
-    gaps = None
-    if compare:
-        elsewhere = points[0].inputs_elsewhere(inputs) if new is None else new
-        gaps = _gaps(points, inputs, elsewhere, targets, max_memory)
-    turned, moved = _parameter_measures(points, inputs, max_memory)
-    return Diagnosis(
+    turned, moved = points[0].moved(points[1])
+    found = Diagnosis(
         samples=len(start),
         outputs=start.shape[1],
-        kernel_change=relative_kernel_change(*kernels),
-        kernel_alignment=_aligned(kernels, len(start)),
+        kernel_change=relative_kernel_change(before, after),
+        kernel_alignment=kernel_alignment(before, after) if len(start) > 1 else None,
         grad_distance=turned,
         parameter_movement=moved,
-        label_alignment=_aligned_with_labels(kernels, targets),
-        gaps=gaps,
+        label_alignment=(label_alignment(before, targets), label_alignment(after, targets))
+        if labelled
+        else None,
+        gaps=None,
         thresholds=THRESHOLDS,
     )
+    if not compare:
+        return found
+    return replace(found, gaps=_gaps(points, kernel_matrix(before).astype(np.float64), targets))
 
 
-def _gaps(
-    points: tuple[Point, Point], x: Any, new: Any, labels: FloatArray | None, max_memory: int | str
-) -> Gaps:
+def _gaps(points: Points, kernel: FloatArray, labels: FloatArray | None) -> Gaps:
     first, second = points
+    cross = first.cross_kernel()
     (start, end), (start_new, end_new) = (
-        [point.outputs(inputs, name).reshape(-1) for point in points]
-        for name, inputs in (("x", x), ("x_new", new))
+        [point.values(name).reshape(-1) for point in points] for name in ("x", "x_new")
     )
-    moved = float(np.linalg.norm(end_new - start_new))
-    kernels = first.kernel(x, None, max_memory), first.kernel(new, x, max_memory)
-    lazy = start_new + kernel_machine(*kernels, end - start)
-    lean = leanest(second.adjustable(x, new, max_memory))
+    sizes = [float(np.linalg.norm(part)) for part in (end_new - start_new, end_new)]
     # By the smaller of the two: a start may be far larger than what training makes of it.
-    unit = min(size for size in (moved, float(np.linalg.norm(end_new))) if size > 0.0)
+    unit = min(size for size in sizes if size > 0.0)
 
-    def distance(other: FloatArray) -> float:
-        return float(np.linalg.norm(end_new - other)) / unit
+    def to_twin(targets: FloatArray) -> float:
+        """The distance to the linearized twin that is trained on these."""
+        twin = start_new + kernel_machine(kernel, cross, targets - start)
+        return float(np.linalg.norm(end_new - twin)) / unit
 
-    labelled = None
-    if labels is not None:
-        labelled = distance(start_new + kernel_machine(*kernels, labels.reshape(-1) - start))
+    lazy = to_twin(end)
+    to_labels = None if labels is None else to_twin(labels.reshape(-1))
+    lean = leanest(second)
     return Gaps(
-        lazy=distance(lazy),
-        lean=distance(lean.elsewhere),
+        lazy=lazy,
+        lean=float(np.linalg.norm(end_new - lean.elsewhere)) / unit,
         at_rest=lean.at_rest,
         norm=lean.norm,
         known=first.rich_is_lean,
-        labels=labelled,
+        labels=to_labels,
     )
 
 
-def _parameter_measures(
-    points: tuple[Point, Point], x: Any, max_memory: int | str
-) -> tuple[GradDistance | None, float | None]:
-    """None where only the Gram matrix of the weights was drawn."""
-    before, after = (point.subject for point in points)
-    for subject in (before, after):
-        declared = declared_by(subject)
-        if declared and not declared & {Provides.PARAMETERS, Provides.FACTORS}:
-            return None, None
-    moved = parameter_movement(before, after).overall
-    return grad_distance(before, after, x, max_memory=max_memory), moved
+def kernel_machine(
+    kernel: FloatArray, cross: FloatArray, targets: FloatArray, left: float = 1e-3
+) -> FloatArray:
+    """What gradient flow of a model linear in its parameters makes of targets r, from 0.
+
+        g(x, t) = K(x, X) K^+ (I - exp(-K t)) r
+
+    on the inputs of the rows of `cross` = K(x, X), with kernel = K(X, X). Followed until only the
+    share `left` of r is left: gaps of functions are judged at a few percent, and stopping there,
+    rather than at infinity, leaves alone the directions whose eigenvalue is rounding.
+
+    >>> bool(np.allclose(kernel_machine(np.eye(2), np.eye(2), np.array([1.0, 2.0])), [1, 2], 1e-2))
+    True
+    """
+    values, vectors = np.linalg.eigh(kernel)
+    top = float(values[-1])
+    if not top > 0.0:
+        return np.zeros(len(cross))
+    # Relative to the largest: kernels may be as small as 1e-30, or as large. What is rounding of
+    # the matrix is no direction that can be learned.
+    rounding = len(values) * float(np.finfo(np.float64).eps)
+    rates = np.where(values > rounding * top, values / top, 0.0)
+    parts = vectors.T @ targets
+    time = _time_to_fit(rates, parts, rounding, left)
+    moving = rates > 0.0
+    response = np.where(moving, -np.expm1(-rates * time) / np.where(moving, rates, 1.0), 0.0)
+    return np.asarray(cross @ (vectors @ (response * parts)) / top)
 
 
-def _aligned(kernels: list[Any], samples: int) -> float | None:
-    """None for a single sample, of which centering leaves nothing."""
-    return kernel_alignment(kernels[0], kernels[1]) if samples > 1 else None
-
-
-def _aligned_with_labels(kernels: list[Any], labels: FloatArray | None) -> Any:
-    """Before and after; None without labels, or where they are the same for all samples."""
-    if labels is None or not vary(labels):
-        return None
-    before, after = (label_alignment(kernel, labels) for kernel in kernels)
-    return before, after
+def _time_to_fit(rates: FloatArray, parts: FloatArray, slowest: float, share: float) -> float:
+    """The time at which that share of the targets is left, or all that can be is fitted."""
+    size = float(np.linalg.norm(parts))
+    low, high = -1.0, float(np.log(10.0 / slowest))
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        left = float(np.linalg.norm(np.exp(-rates * np.exp(middle)) * parts))
+        low, high = (middle, high) if left > share * size else (low, middle)
+    return float(np.exp(high))

@@ -5,25 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flowbias._drawing import picture
 from flowbias._html import facts
 from flowbias.kernels.feature_distance import GradDistance
 from flowbias.regime.drawing import diagnosis_panels
-from flowbias.regime.leanest import LEVEL
+from flowbias.regime.leanest import SEARCH
 from flowbias.regime.thresholds import Thresholds, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-# Below this share of the function both extremes are one, up to how well they are known.
-INDISTINCT = 0.03
-# A network is lean where no other nearby has a norm less by more than this share, at which the
-# search for the leanest takes norms as level too.
-LEAN = LEVEL
 
 
 @dataclass(frozen=True)
@@ -44,11 +37,17 @@ class Gaps:
     norm: float
     known: bool
     labels: float | None
+    #: below this share of the function both extremes are one, up to how well they are known
+    indistinct: ClassVar[float] = 0.03
+    #: a network is lean where no other nearby has a norm less by more than this share, at which the
+    #: search for the leanest takes norms as level too
+    lean_share: ClassVar[float] = SEARCH.level
 
     @property
     def distinct(self) -> bool:
         """Whether the two extremes are known to differ, so that a position means something."""
-        return self.lazy > INDISTINCT or (self.at_rest and self.lazy + self.lean > INDISTINCT)
+        known = self.lazy + self.lean if self.at_rest else self.lazy
+        return known > self.indistinct
 
     @property
     def position(self) -> float:
@@ -102,7 +101,7 @@ class Diagnosis:
         gaps, change = self.gaps, self.thresholds.by_kernel_change(self.kernel_change)
         if gaps is None or gaps.known or not gaps.at_rest:
             return False
-        return gaps.norm >= 1.0 - LEAN and change is Verdict.RICH
+        return gaps.norm >= 1.0 - gaps.lean_share and change is Verdict.RICH
 
     @property
     def explanation(self) -> str:
@@ -120,8 +119,8 @@ class Diagnosis:
         if not gaps.distinct:
             other = "and so is" if gaps.at_rest else "and nothing farther was found towards"
             return (
-                f"On new inputs its linearized twin is within {INDISTINCT:.0%} of it, {other} the "
-                f"leanest network with its outputs; by the kernel: {change}"
+                f"On new inputs its linearized twin is within {gaps.indistinct:.0%} of it, {other} "
+                f"the leanest network with its outputs; by the kernel: {change}"
             )
         followed = "" if gaps.at_rest else " or more (it was not reached)"
         return (
@@ -137,7 +136,7 @@ class Diagnosis:
         if self.gaps is None or self.gaps.known:
             return ""
         return (
-            f", or with a norm within {LEAN:.0%} of the leanest network's (here "
+            f", or with a norm within {self.gaps.lean_share:.0%} of the leanest network's (here "
             f"{1.0 / self.gaps.norm:.3g} times it) and a kernel change from "
             f"{self.thresholds.rich_change:g} on"
         )

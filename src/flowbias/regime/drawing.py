@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from flowbias.regime.diagnosis import Diagnosis
-    from flowbias.regime.history import History
+    from flowbias.regime.monitor import History
     from flowbias.regime.predict import Prediction
     from flowbias.regime.sweep import Sweep
     from flowbias.regime.thresholds import Verdict

@@ -21,24 +21,40 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 
-# Half steps: with whole ones deep networks overshoot their outputs.
-STEP = 0.5
-SMALLEST_STEP = 2.0**-7
-# Outputs may be off by this share on the way: the next step corrects them.
-STRAY = 0.1
-MOST_STEPS = 60
-# At rest, once each of CALM_STEPS steps moves the function by less than this share of its distance
-# to the trained one. Networks with kinks never come to rest like that: activations switch on and
-# off. For them it is enough that the norm has stopped falling, over the last SPAN steps.
-AT_REST = 5e-3
-CALM_STEPS = 4
-SPAN = 20
-LEVEL = 0.02
-# The outputs are put right in the end, to this share, in so many steps of Gauss and Newton.
-RESTORED = 1e-3
-RESTORING_STEPS = 12
-# Directions of J below this share of its largest are rounding, not a way to change an output.
-RANK = 1e-6
+
+@dataclass(frozen=True)
+class Search:
+    """How far and how long the norm is let down."""
+
+    #: of a whole step: with whole ones deep networks overshoot their outputs
+    step: float = 0.5
+    #: the shortest worth taking
+    smallest_step: float = 2.0**-7
+    #: outputs may be off by this share on the way: the next step corrects them
+    stray: float = 0.1
+    most_steps: int = 60
+    #: at rest, once each of `calm_steps` steps moves the function by less than this share of its
+    #: distance to the trained one
+    at_rest: float = 5e-3
+    calm_steps: int = 4
+    #: networks with kinks never come to rest like that, as activations switch on and off: for them
+    #: it is enough that the norm has stopped falling, by this share over the last `span` steps
+    level: float = 0.02
+    span: int = 20
+    #: the outputs are put right in the end, to this share, in so many steps of Gauss and Newton
+    restored: float = 1e-3
+    restoring_steps: int = 12
+    #: directions of J below this share of its largest are rounding, no way to change an output
+    rank: float = 1e-6
+
+    def ended(self, calm: int, norms: list[float]) -> bool:
+        """Whether the function rests after so many calm steps, or the norm has stopped falling."""
+        last = norms[-self.span :]
+        level = len(norms) > 2 * self.span and max(last) - min(last) <= self.level * min(last)
+        return calm >= self.calm_steps or level
+
+
+SEARCH = Search()
 
 
 class Adjustable(ABC):
@@ -90,15 +106,15 @@ class Leanest:
 def leanest(network: Adjustable) -> Leanest:
     """Let the norm of a trained network down to where it rests; changes the network's parameters.
 
-    Ends early, with at_rest False, where no step keeps the outputs or after MOST_STEPS.
+    Ends early, with at_rest False, where no step keeps the outputs or after the most steps.
     """
     targets, trained = network.outputs(), network.outputs_elsewhere()
     first = now = network.parameters()
     size = _size(targets)
     elsewhere, calm, norms = trained, 0, [_size(first)]
-    while len(norms) <= MOST_STEPS and calm < CALM_STEPS and not _level(norms):
-        whole = _least_norm(network, now, network.push_forward(now) + targets - network.outputs())
-        reached = _take_step(network, now, whole - now, targets, STRAY * size)
+    while len(norms) <= SEARCH.most_steps:
+        whole = _least_norm(network, now, targets, and_itself=True)
+        reached = _take_step(network, now, whole - now, targets, SEARCH.stray * size)
         if reached is None:
             break
         now = reached
@@ -106,7 +122,10 @@ def leanest(network: Adjustable) -> Leanest:
         before, elsewhere = elsewhere, network.outputs_elsewhere()
         moved, away = _size(elsewhere - before), _size(elsewhere - trained)
         # Beside a network that is lean already, compare with the function itself.
-        calm = calm + 1 if moved <= AT_REST * max(away, AT_REST * _size(trained)) else 0
+        resting = moved <= SEARCH.at_rest * max(away, SEARCH.at_rest * _size(trained))
+        calm = calm + 1 if resting else 0
+        if SEARCH.ended(calm, norms):
+            break
     _restore(network, now, targets)
     if _size(network.parameters()) >= norms[0]:
         # All that the norm had fallen by was owed to outputs that strayed: nothing is leaner here.
@@ -114,24 +133,18 @@ def leanest(network: Adjustable) -> Leanest:
     return Leanest(
         elsewhere=network.outputs_elsewhere(),
         steps=len(norms) - 1,
-        at_rest=calm >= CALM_STEPS or _level(norms),
+        at_rest=SEARCH.ended(calm, norms),
         stray=_size(network.outputs() - targets) / size if size > 0.0 else 0.0,
         norm=_size(network.parameters()) / norms[0],
     )
 
 
-def _level(norms: list[float]) -> bool:
-    """Whether the norm has stopped falling."""
-    last = norms[-SPAN:]
-    return len(norms) > 2 * SPAN and max(last) - min(last) <= LEVEL * min(last)
-
-
 def _restore(network: Adjustable, theta: FloatArray, targets: FloatArray) -> None:
-    for _ in range(RESTORING_STEPS):
+    for _ in range(SEARCH.restoring_steps):
         missing = targets - network.outputs()
-        if _size(missing) <= RESTORED * _size(targets):
+        if _size(missing) <= SEARCH.restored * _size(targets):
             return
-        way = _least_norm(network, theta, missing) / STEP
+        way = _least_norm(network, theta, targets) / SEARCH.step
         reached = _take_step(network, theta, way, targets, 0.0)
         if reached is None:
             return
@@ -142,11 +155,17 @@ def _size(vector: FloatArray) -> float:
     return float(np.linalg.norm(vector))
 
 
-def _least_norm(network: Adjustable, theta: FloatArray, wanted: FloatArray) -> FloatArray:
-    """J^T K^+ wanted: the least parameters whose linearized outputs are `wanted`."""
+def _least_norm(
+    network: Adjustable, theta: FloatArray, targets: FloatArray, *, and_itself: bool = False
+) -> FloatArray:
+    """J^T K^+ wanted: the least parameters whose linearized outputs are what is missing at theta.
+
+    With `and_itself` the least that do what theta does as well.
+    """
     network.set_parameters(theta)
+    wanted = (network.push_forward(theta) + targets if and_itself else targets) - network.outputs()
     values, vectors = np.linalg.eigh(network.kernel())
-    seen = values > max(RANK**2, len(values) * np.finfo(np.float64).eps) * values[-1]
+    seen = values > max(SEARCH.rank**2, len(values) * np.finfo(np.float64).eps) * values[-1]
     parts = vectors.T @ wanted
     dual = vectors @ np.where(seen, parts / np.where(seen, values, 1.0), 0.0)
     return network.pull_back(dual)
@@ -156,10 +175,10 @@ def _take_step(
     network: Adjustable, theta: FloatArray, way: FloatArray, targets: FloatArray, stray: float
 ) -> FloatArray | None:
     """The longest step that keeps the outputs, or None (and the parameters where they were)."""
-    step = STEP
+    step = SEARCH.step
     # What is off already need not be put right in one step.
     allowed = max(stray, 0.9 * _size(network.outputs() - targets))
-    while step >= SMALLEST_STEP:
+    while step >= SEARCH.smallest_step:
         network.set_parameters(theta + step * way)
         found = network.outputs()
         if np.isfinite(found).all() and _size(found - targets) <= allowed:

@@ -14,32 +14,220 @@ shortest training has both.
 
 from __future__ import annotations
 
+import json
+import math
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from flowbias.kernels.compare import label_alignment, relative_kernel_change
-from flowbias.kernels.feature_distance import grad_distance
-from flowbias.kernels.module_input import Network, copied, gradients
-from flowbias.kernels.movement import parameter_movement
-from flowbias.kernels.tangent import tangent_kernel
+from flowbias._atomic import write_atomically
+from flowbias._drawing import picture
+from flowbias._html import some, table
+from flowbias._torch import require_torch
+from flowbias.kernels.compare import label_alignment, parameter_movement, relative_kernel_change
+from flowbias.kernels.feature_distance import map_distance
+from flowbias.kernels.network import Network, copied, gradients
+from flowbias.kernels.tangent import TangentMap
 from flowbias.problem import InputError
-from flowbias.regime.history import History, Record, as_loss, detached
-from flowbias.regime.labels import read_label_rows, vary
-from flowbias.regime.schedule import Geometric, Schedule
+from flowbias.regime.data import read_label_rows, vary
+from flowbias.regime.diagnosis import finite
+from flowbias.regime.drawing import history_panels
+from flowbias.regime.thresholds import THRESHOLDS, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# A look is taken to cost this much more than the last one.
-SAFETY = 1.2
+_FORMAT = "flowbias regime history 1"
+
+
+class Schedule(Protocol):
+    """Any object that says which step comes after a given one.
+
+    >>> class OnlyOnce:
+    ...     def following(self, step):
+    ...         return 1 if step < 1 else 10**9
+    >>> schedule: fb.regime.Schedule = OnlyOnce()
+    >>> schedule.following(0)
+    1
+    """
+
+    def following(self, step: int) -> int:
+        """The first step after `step` at which to look."""
+        ...
+
+
+@dataclass(frozen=True)
+class Geometric:
+    """Each step `ratio` times the last, at least one later: 1, 2, 3, 4, 5, 7, 9, ... at 1.25.
+
+    Training moves by factors, not by steps: a million steps are 60 looks.
+
+    >>> step, steps = 0, []
+    >>> for _ in range(7):
+    ...     step = Geometric(1.5).following(step)
+    ...     steps.append(step)
+    >>> steps
+    [1, 2, 3, 5, 8, 12, 18]
+    """
+
+    ratio: float = 1.25
+
+    def __post_init__(self) -> None:
+        if not 1.0 < self.ratio < math.inf:
+            raise InputError(
+                f"ratio: must be > 1, got {self.ratio!r}. It is the factor between two looks."
+            )
+
+    def following(self, step: int) -> int:
+        return max(step + 1, math.ceil(self.ratio * step))
+
+
+@dataclass(frozen=True)
+class Every:
+    """Every so many steps.
+
+    >>> fb.regime.Every(10).following(3)
+    10
+    """
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not self.steps >= 1:
+            raise InputError(
+                f"steps: must be >= 1, got {self.steps!r}. It is the number between two looks."
+            )
+
+    def following(self, step: int) -> int:
+        return (step // self.steps + 1) * self.steps
+
+
+@dataclass(frozen=True)
+class Record:
+    """The network after `step` steps, against its start, on the probe.
+
+    seconds is time since the start, the monitor's own left out.
+    """
+
+    step: int
+    seconds: float
+    loss: float | None
+    kernel_change: float
+    grad_distance: float
+    parameter_movement: float | None
+    label_alignment: float | None
+
+
+@dataclass
+class History:
+    """Records in the order of steps, and what they cost.
+
+    spent and elapsed: seconds of the monitor, and of training without it. `failure` says why
+    recording ended early, if it did.
+
+    >>> import torch
+    >>> monitor = fb.regime.Monitor(torch.nn.Linear(2, 1), torch.eye(2))
+    >>> type(monitor.history).__name__, len(monitor.history.records)
+    ('History', 0)
+    """
+
+    records: list[Record] = field(default_factory=list)
+    inputs: int = 0
+    steps: int = 0
+    spent: float = 0.0
+    elapsed: float = 0.0
+    failure: str | None = None
+
+    @property
+    def overhead(self) -> float:
+        """The monitor's time as a share of training's."""
+        return self.spent / self.elapsed if self.elapsed > 0.0 else 0.0
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """By the kernel's change at the last record: rough, `diagnose` is better."""
+        if not self.records:
+            return None
+        return THRESHOLDS.by_kernel_change(self.records[-1].kernel_change)
+
+    def to_json(self) -> str:
+        """All of it; infinities (of a parameter that started at 0) become null."""
+        entries = {**asdict(self), "format": _FORMAT}
+        return json.dumps(finite(entries), indent=1, allow_nan=False)
+
+    def save(self, path: str | Path) -> None:
+        """Write it as JSON, at once or not at all."""
+        text = self.to_json()
+        write_atomically(Path(path), text.encode())
+
+    @classmethod
+    def load(cls, path: str | Path) -> History:
+        """What `save` wrote."""
+        file = Path(path)
+        try:
+            entries = json.loads(file.read_text(encoding="utf-8"))
+            if entries.pop("format") != _FORMAT:
+                raise KeyError("format")
+            records = [Record(**entry) for entry in entries.pop("records")]
+            found = cls(records=records, **entries)
+            # Texts in the place of numbers would only show when it is drawn or printed.
+            repr(found)
+            return found
+        except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
+            raise InputError(
+                f"path: must be a history that Monitor.save wrote, got {str(file)!r}: "
+                f"{type(error).__name__}: {error}. Save it again, or pass another file."
+            ) from error
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """Kernel change and grad distance over steps, and the loss where it was given."""
+        return picture(*history_panels(self), path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                f"{r.step}",
+                "" if r.loss is None else f"{r.loss:.3e}",
+                f"{r.kernel_change:.4g}",
+                f"{r.grad_distance:.4g}",
+            )
+            for r in _some(self.records)
+        ]
+        return table(
+            self._title,
+            rows,
+            head=("step", "loss", "kernel change", "grad distance"),
+            note=f"ended early: {self.failure}" if self.failure else "",
+        )
+
+    @property
+    def _title(self) -> str:
+        return (
+            f"History: {len(self.records)} records over {self.steps} steps, {self.inputs} inputs, "
+            f"{self.overhead:.1%} of the training time"
+        )
+
+    def __repr__(self) -> str:
+        lines = [self._title, *([f"  ended early: {self.failure}"] if self.failure else [])]
+        title = f"  {'step':>9} {'loss':>10} {'kernel change':>14} {'grad distance':>14}"
+        rows = [
+            f"  {r.step:>9} {'' if r.loss is None else f'{r.loss:.3e}':>10} "
+            f"{r.kernel_change:>14.4g} {r.grad_distance:>14.4g}"
+            for r in _some(self.records)
+        ]
+        return "\n".join([*lines, title, *rows])
+
+
+def _some(records: list[Record]) -> list[Record]:
+    return [records[i] for i in some(len(records))]
 
 
 class Monitor:
@@ -83,13 +271,16 @@ class Monitor:
             )
         self.module = module
         self.schedule: Schedule = Geometric() if schedule is None else schedule
-        self.budget, self.max_memory, self._clock = budget, max_memory, clock
+        self.budget, self._clock = budget, clock
         self._start = copied(module).eval()
         self._now = copied(self._start)
         inputs = Network.read(self._start).read_inputs("x", x)
         rows = np.unique(np.linspace(0, len(inputs[0]) - 1, most_inputs).round().astype(int))
         self._probe = tuple(part[rows.tolist()] for part in inputs)
         self._labels = None if y is None else read_label_rows(y, len(inputs[0]))[rows]
+        self._maps = [
+            TangentMap(net, self._probe, max_memory=max_memory) for net in (self._start, self._now)
+        ]
         self._kernel: Any = None
         self._last_cost = 0.0
         self._loss: Any = None
@@ -135,7 +326,7 @@ class Monitor:
         if self._entered is None:
             self._start_clock()
         self.history.steps += 1
-        self._loss = detached(loss)
+        self._loss = _detached(loss)
         if self.history.steps < self._due or self.history.failure is not None:
             return
         if self._affordable():
@@ -164,15 +355,16 @@ class Monitor:
     def _affordable(self) -> bool:
         if self.budget is None or not self.history.records:
             return True
-        return self.history.spent + SAFETY * self._last_cost <= self.budget * self._elapse()
+        # A look is taken to cost a fifth more than the last one.
+        return self.history.spent + 1.2 * self._last_cost <= self.budget * self._elapse()
 
     def _look(self) -> None:
         """Record where the module is now; what cannot be measured ends the recording, aloud."""
-        seconds, loss = self._elapse(), as_loss(self._loss)
+        seconds, loss = self._elapse(), _as_loss(self._loss)
         began = ready = self._clock()
         try:
             if self._kernel is None:
-                self._kernel = self._trace_kernel(self._start)
+                self._kernel = self._maps[0].kernel(reduce="trace")
                 # No later look makes this kernel, nor loads what the first one had to load.
                 ready = self._clock()
             record = self._measure(loss, seconds)
@@ -187,8 +379,8 @@ class Monitor:
 
     def _measure(self, loss: float | None, seconds: float) -> Record:
         self._catch_up()
-        kernel = self._trace_kernel(self._now)
-        turned = grad_distance(self._start, self._now, self._probe, max_memory=self.max_memory)
+        kernel = self._maps[1].kernel(reduce="trace")
+        turned = map_distance(*self._maps)
         return Record(
             step=self.history.steps,
             seconds=seconds,
@@ -221,5 +413,18 @@ class Monitor:
             return None
         return label_alignment(kernel, self._labels)
 
-    def _trace_kernel(self, module: Any) -> Any:
-        return tangent_kernel(module, self._probe, reduce="trace", max_memory=self.max_memory)
+
+def _detached(loss: Any) -> Any:
+    """A loss without its graph, which would be kept alive, and which `float` warns about."""
+    return loss.detach() if isinstance(loss, require_torch().Tensor) else loss
+
+
+def _as_loss(loss: Any) -> float | None:
+    """A number from what a training loop has at hand: a float, or a tensor of one entry."""
+    try:
+        return None if loss is None else float(loss)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"loss: must be one number, or None, got {type(loss).__name__}: {error}. "
+            "Pass for instance loss.mean()."
+        ) from error

@@ -1,4 +1,20 @@
-"""Before training: which regime to expect, and how to rescale the start for another one."""
+"""Before training: which regime to expect, and how to rescale the start for another one.
+
+Linearized, training moves the parameters by delta = J^T K^+ (y - f_0) (least norm). On the way the
+features change by D^2 f[delta], relatively
+
+    feature change = ||D^2 f[delta]||_F / ||D f||_F.
+
+Chizat, Oyallon and Bach (2019) bound it by operator norms, whatever the residual's direction:
+
+    kappa = ||f_0 - y|| ||D^2 f|| / ||D f||^2.
+
+Small: the linearization holds until the data are fitted (kernel regime). For a D-homogeneous
+module that starts at output 0 both go as scale^(-D). Neither sees units that switch on or off on
+the way; what is lost of the function by linearizing it does,
+
+    lazy gap = ||f(theta_0 + delta) - f_0 - J delta||, on inputs that are not trained on.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +25,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from flowbias._drawing import picture
 from flowbias._html import facts
 from flowbias._torch import require_torch
-from flowbias.kernels.module_input import copied_in_double, gradients
+from flowbias.kernels.closed_form import declared_by
+from flowbias.kernels.compare import as_array
+from flowbias.kernels.matrix_free import tangent_operator
+from flowbias.kernels.network import (
+    Network,
+    Tensor,
+    check_finite,
+    copied_in_double,
+    first_call,
+    gradients,
+)
 from flowbias.problem import InputError
-from flowbias.regime.curvature import Curvature
+from flowbias.regime.curvature import ModuleDerivatives
+from flowbias.regime.data import fresh_tensors, read_labels
 from flowbias.regime.diagnosis import finite
 from flowbias.regime.drawing import prediction_panels
-from flowbias.regime.outlook import Outlook, outlook, read_curvature, read_targets
 from flowbias.regime.thresholds import THRESHOLDS, Thresholds, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# A factor on all parameters at which the degree of homogeneity is read off.
-PROBE = 1.01
-# Homogeneous, if the degrees on both sides agree to this.
-SAME_DEGREE = 0.02
-# Rescaling: how far beyond its line the change of features is aimed at, how many tries, and the
-# factors beyond which no one would go.
-BEYOND = 1.5
-TRIES = 12
-LARGEST_FACTOR = 1e6
 
 
 @dataclass(frozen=True)
@@ -165,10 +183,12 @@ def predict(
     ('KERNEL', 2.0)
     """
     with gradients():  # whatever the caller's mode
-        return _predicted(read_curvature(module, x), y, kappa, max_memory)
+        return _predicted(read_derivatives(module, x), y, kappa, max_memory)
 
 
-def _predicted(curvature: Curvature, y: Any, kappa: bool, max_memory: int | str) -> Prediction:
+def _predicted(
+    curvature: ModuleDerivatives, y: Any, kappa: bool, max_memory: int | str
+) -> Prediction:
     inputs = curvature.inputs
 
     def at_factor(factor: float) -> Outlook:
@@ -177,7 +197,7 @@ def _predicted(curvature: Curvature, y: Any, kappa: bool, max_memory: int | str)
     now = at_factor(1.0)
     bound = None
     if kappa:
-        missing = read_targets(y, curvature.values()) - curvature.values()
+        missing = _read_targets(y, curvature.values()) - curvature.values()
         bound = float(missing.norm()) * curvature.second_norm() / curvature.first_norm() ** 2
     return Prediction(
         feature_change=now.feature_change,
@@ -204,12 +224,12 @@ def _degree(module: Any, inputs: Any) -> float | None:
 
     J(s theta) = s^(D-1) J(theta), in size and in direction, on both sides of 1.
     """
-    first = read_curvature(module, inputs)
+    first = read_derivatives(module, inputs)
     direction = _random_outputs(first)
     here = first.pull_back(direction)
     degrees = []
-    for factor in (PROBE, 1.0 / PROBE):
-        there = read_curvature(_scaled(module, factor), inputs).pull_back(direction)
+    for factor in (1.01, 1.0 / 1.01):
+        there = read_derivatives(_scaled(module, factor), inputs).pull_back(direction)
         own = sum(float((a * a).sum()) for a in here)
         cross = sum(float((a * b).sum()) for a, b in zip(here, there, strict=True))
         other = sum(float((b * b).sum()) for b in there)
@@ -217,7 +237,7 @@ def _degree(module: Any, inputs: Any) -> float | None:
             return None
         degrees.append(1.0 + 0.5 * math.log(other / own) / math.log(factor))
     mean = 0.5 * (degrees[0] + degrees[1])
-    return mean if abs(degrees[0] - degrees[1]) <= SAME_DEGREE else None
+    return mean if abs(degrees[0] - degrees[1]) <= 0.02 else None
 
 
 def _random_outputs(curvature: Any) -> Any:
@@ -244,20 +264,22 @@ def _search(prediction: Prediction, wanted: Verdict) -> Rescaling:
             f"wanted: must be KERNEL for a module that is linear in its parameters, got "
             f"{wanted.name}. It has no features to learn at any scale."
         )
+    # Aimed a little beyond the line, in a few tries, at no factor that nobody would take.
+    beyond, tries, largest_factor = 1.5, 12, 1e6
     goals = {
-        Verdict.KERNEL: lines.kernel_outlook / BEYOND,
-        Verdict.RICH: lines.rich_outlook * BEYOND,
+        Verdict.KERNEL: lines.kernel_outlook / beyond,
+        Verdict.RICH: lines.rich_outlook * beyond,
         Verdict.IN_BETWEEN: math.sqrt(lines.kernel_outlook * lines.rich_outlook),
     }
     goal = math.log(goals[wanted])
     slope = -(prediction.degree or 2.0)
     at, value = 0.0, math.log(now)
-    for _ in range(TRIES):
+    for _ in range(tries):
         if slope > -1e-2:
             break  # a larger scale no longer makes it lazier
         step = max(min((goal - value) / slope, 3.0), -3.0)
         following = at + step
-        if abs(following) > math.log(LARGEST_FACTOR):
+        if abs(following) > math.log(largest_factor):
             break
         ahead = prediction._at_factor(math.exp(following))
         reached = lines.by_outlook(ahead.feature_change, ahead.lazy_gap) is wanted
@@ -272,3 +294,106 @@ def _search(prediction: Prediction, wanted: Verdict) -> Rescaling:
         f"{math.exp(value):.3g} of their size, or as much in function space. Outputs at the start "
         "grow with the scale: make it unbiased first (flowbias.nets.unbiased)."
     )
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What is expected of a module at one scale of its parameters."""
+
+    feature_change: float
+    #: how far the network delta away is from its linearization there, relative as in `Gaps`
+    lazy_gap: float
+    #: ||delta|| / ||theta_0||
+    parameter_movement: float
+    #: ||f_0 - y||, and ||f_0|| beside it
+    residual: float
+    output: float
+
+
+def outlook(module: Any, x: Any, y: Any, max_memory: int | str = "1GiB") -> Outlook:
+    """The expected relative change of features of a module (in double precision)."""
+    curvature = read_derivatives(module, x)
+    start = curvature.values()
+    check_finite(start, "x", 0)
+    missing = _read_targets(y, start) - start
+    if not float(missing.norm()) > 0.0:
+        raise InputError(
+            "y: must differ from the module's outputs at the start, got the same. "
+            "Nothing would be trained."
+        )
+    network = curvature.network
+    dual = _solve(tangent_operator(network.module, x, max_memory=max_memory), missing)
+    delta = curvature.pull_back(dual)
+    features = curvature.size()
+    if not features > 0.0:
+        raise InputError(
+            "module: must have outputs that react to its parameters, got derivatives of zero on "
+            "x. Start from other parameters than zero."
+        )
+    size = math.sqrt(sum(float(p.detach().norm()) ** 2 for p in curvature.parameters))
+    moved = math.sqrt(sum(float(part.norm()) ** 2 for part in delta))
+    return Outlook(
+        feature_change=curvature.change_along(delta) / features,
+        lazy_gap=_lazy_gap(curvature, delta),
+        parameter_movement=moved / size if size > 0.0 else math.inf,
+        residual=float(missing.norm()),
+        output=float(start.norm()),
+    )
+
+
+def _lazy_gap(curvature: ModuleDerivatives, delta: list[Tensor]) -> float:
+    """||f(theta_0 + delta) - f_0 - J delta|| on new inputs: all orders, and units that switch."""
+    new = fresh_tensors(curvature.inputs)
+    here = ModuleDerivatives(curvature.network, new)
+    start, along = here.values(), here.push_forward(delta)
+    moved = Network.read(copied_in_double(curvature.network.module))
+    with gradients(on=False):
+        for parameter, part in zip(moved.parameters.values(), delta, strict=True):
+            parameter += part
+        away = float((moved.outputs(new) - start - along).norm())
+    sizes = [size for size in (float(along.norm()), float((start + along).norm())) if size > 0.0]
+    return away / min(sizes) if sizes else 0.0
+
+
+def read_derivatives(module: Any, x: Any) -> ModuleDerivatives:
+    """The module in double precision on x; parameters of the caller's module stay as they are."""
+    if declared_by(module):
+        raise InputError(
+            f"module: must be a torch.nn.Module, got {type(module).__name__}. For models of this "
+            "library the limit itself is known: flowbias.limit, or flow and diagnose."
+        )
+    Network.read(module)
+    network = Network.read(copied_in_double(module))
+    parts = network.read_inputs("x", x)
+    inputs = tuple(p.double() if p.is_floating_point() else p for p in parts)
+    with gradients(on=False):
+        first_call(network, "x", tuple(part[:1] for part in inputs))
+    return ModuleDerivatives(network, inputs)
+
+
+def _read_targets(y: Any, outputs: Tensor) -> Tensor:
+    """Labels as a tensor of the shape of the outputs."""
+    return require_torch().as_tensor(read_labels(y, tuple(outputs.shape))).to(outputs)
+
+
+def _solve(operator: Any, missing: Tensor, left: float = 1e-2, most: int = 200) -> Tensor:
+    """nu with K nu = missing, by conjugate gradients from 0, up to the share `left`.
+
+    By hand, as K may be singular: directions that are slower to learn than that are hardly learned
+    in training either, and those that cannot be learned end it.
+    """
+    torch = require_torch()
+    residual = as_array(missing).reshape(-1).copy()
+    solution, goal = np.zeros_like(residual), left * float(np.linalg.norm(residual))
+    way, size = residual.copy(), float(residual @ residual)
+    for _ in range(most):
+        image = operator.matvec(way)
+        along = float(way @ image)
+        if math.sqrt(size) <= goal or not along > 0.0:
+            break
+        step = size / along
+        solution += step * way
+        residual -= step * image
+        last, size = size, float(residual @ residual)
+        way = residual + (size / last) * way
+    return torch.as_tensor(solution).to(missing).reshape(missing.shape)

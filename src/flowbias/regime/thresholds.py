@@ -17,9 +17,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-#: Up to here the exact position counts as kernel, and from 1 minus it on as rich.
-MARGIN = 0.1
-
 
 class Verdict(Enum):
     """What training did to a network.
@@ -89,6 +86,6 @@ THRESHOLDS = Thresholds(
 )
 
 
-def true_verdict(position: float) -> Verdict:
-    """The regime by the exact position between both limits."""
-    return _divided(position, MARGIN, 1.0 - MARGIN)
+def true_verdict(position: float, margin: float = 0.1) -> Verdict:
+    """By the exact position between both limits: kernel up to `margin`, rich from 1 minus it on."""
+    return _divided(position, margin, 1.0 - margin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -44,13 +45,18 @@ class Network:
         _check_kinds(torch, trainable)
         return cls(module, trainable)
 
-    @cached_property
-    def device(self) -> Any:
-        return next(iter(self.parameters.values())).device
+    @property
+    def like(self) -> Tensor:
+        """A tensor of our dtype, on our device."""
+        return next(iter(self.parameters.values()))
 
-    @cached_property
+    @property
+    def device(self) -> Any:
+        return self.like.device
+
+    @property
     def dtype(self) -> Any:
-        return next(iter(self.parameters.values())).dtype
+        return self.like.dtype
 
     @cached_property
     def size(self) -> int:
@@ -61,26 +67,22 @@ class Network:
         """f(x) as (samples, outputs), differentiable where gradients are on."""
         return flat_outputs(self.module(*inputs), len(inputs[0]))
 
+    def gradient(
+        self, sample: Inputs, combination: Tensor, name: str, place: int
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """Outputs of one sample alone, and the gradient of their combination as torch gives it.
+
+        `name` and `place` are what errors call the inputs, and where the sample is among them.
+        """
+        value = self.outputs(sample)
+        check_finite(value.detach(), name, place)
+        return value.detach()[0], derivatives(value, self.parameters, combination[None])
+
     @contextmanager
     def undisturbed(self, gradients_on: bool = True) -> Iterator[None]:
-        """Derivatives on (or off), and buffers afterwards as before, whatever calls do to them."""
-        torch = require_torch()
-        held = [
-            (owner._buffers, key, buffer, buffer.clone(), _version(buffer))
-            for owner in self.module.modules()
-            for key, buffer in owner._buffers.items()
-            if buffer is not None
-        ]
-        try:
-            with gradients(gradients_on):
-                yield
-        finally:
-            with torch.inference_mode(False), torch.no_grad():
-                for buffers, key, buffer, values, version in held:
-                    buffers[key] = buffer
-                    # Written only if need be: a graph of the caller's may hold on to it.
-                    if _version(buffer) != version:
-                        buffer.copy_(values)
+        """Derivatives on (or off), and the module afterwards as before, whatever calls do to it."""
+        with left_alone(self.module), gradients(gradients_on):
+            yield
 
     def read_inputs(self, name: str, x: Any) -> Inputs:
         """x as a tuple of tensors with one and the same number of samples, on our device."""
@@ -109,6 +111,11 @@ class Network:
         with torch.inference_mode(False):
             return tuple(p.clone() if p.is_inference() else p.detach() for p in parts)
 
+    def cast_inputs(self, name: str, x: Any) -> Inputs:
+        """Inputs with real numbers in our precision; indices as they are."""
+        parts = self.read_inputs(name, x)
+        return tuple(p.to(self.like.dtype) if p.is_floating_point() else p for p in parts)
+
 
 def _require_module(module: Any) -> None:
     if not isinstance(module, require_torch().nn.Module):
@@ -116,6 +123,34 @@ def _require_module(module: Any) -> None:
             f"module: must be a torch.nn.Module or a model of this library, got "
             f"{type(module).__name__}. Wrap a function into a module whose forward calls it."
         )
+
+
+@contextmanager
+def left_alone(module: Any) -> Iterator[None]:
+    """Put back what calls change of a module: its buffers, and tensors among its attributes.
+
+    Pruning and the older weight and spectral norms write the weight that they compute into an
+    attribute, where a tensor of torch.func would be dead once the call is over.
+    """
+    torch = require_torch()
+    held = [
+        (table, {k: (v, v.clone(), _version(v)) for k, v in table.items() if torch.is_tensor(v)})
+        for owner in module.modules()
+        for table in (owner._buffers, vars(owner))
+    ]
+    try:
+        yield
+    finally:
+        with torch.inference_mode(False), torch.no_grad():
+            for table, tensors in held:
+                for key in [k for k, v in table.items() if torch.is_tensor(v)]:
+                    if key not in tensors:
+                        del table[key]
+                for key, (tensor, values, version) in tensors.items():
+                    table[key] = tensor
+                    # Written only if need be: a graph of the caller's may hold on to it.
+                    if _version(tensor) != version:
+                        tensor.copy_(values)
 
 
 def _version(tensor: Tensor) -> int:
@@ -235,12 +270,42 @@ def check_finite(outputs: Tensor, name: str, first: int) -> None:
         )
 
 
+class Saved:
+    """Bytes that the graph of a call keeps, beyond parameters, buffers and the inputs."""
+
+    def __init__(self, network: Network, inputs: Inputs) -> None:
+        self.bytes = 0
+        own = (*network.module.parameters(), *network.module.buffers(), *inputs)
+        self._seen = {tensor.untyped_storage().data_ptr() for tensor in own}
+
+    def __enter__(self) -> Saved:
+        graph = require_torch().autograd.graph
+        self._hooks = graph.saved_tensors_hooks(self._note, lambda tensor: tensor)
+        self._hooks.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._hooks.__exit__(*error)
+
+    def _note(self, tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in self._seen:
+            self._seen.add(storage.data_ptr())
+            self.bytes += storage.nbytes()
+        return tensor
+
+
 @contextmanager
 def gradients(on: bool = True) -> Iterator[None]:
     """Graphs of derivatives on (or off), whatever the caller's mode."""
     torch = require_torch()
     with torch.inference_mode(False), torch.set_grad_enabled(on):
         yield
+
+
+def half_the_digits(like: Tensor) -> float:
+    """Rounding stays far below it, a wrong formula far above."""
+    return math.sqrt(require_torch().finfo(like.dtype).eps)
 
 
 def first_call(network: Network, name: str, inputs: Inputs) -> Tensor:
@@ -303,3 +368,25 @@ def copied_in_double(module: Any) -> Any:
     """A copy in double precision that can be differentiated, whatever the caller's mode."""
     with gradients():
         return copied(module).to(require_torch().float64)
+
+
+def gradient_at(network: Network, inputs: Inputs, cotangent: Tensor) -> dict[str, Tensor]:
+    """d <cotangent, f(inputs)> / d parameters, at the network's parameters, not its module's."""
+    found = call_at(network.module, network.parameters, inputs)
+    return derivatives(flat_outputs(found, len(inputs[0])), network.parameters, cotangent)
+
+
+def derivatives(
+    outputs: Tensor, parameters: dict[str, Any], cotangent: Tensor
+) -> dict[str, Tensor]:
+    """d <cotangent, outputs> / d parameters, by name; the graph is kept."""
+    found = require_torch().autograd.grad(
+        outputs,
+        list(parameters.values()),
+        cotangent,
+        retain_graph=True,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+    dense = (gradient.to_dense() for gradient in found)
+    return dict(zip(parameters, dense, strict=True))

@@ -1,0 +1,116 @@
+"""Labels, tensors and inputs that were not trained on, for all that tells of regimes.
+
+Networks that fit the same data agree there; what training made of them shows elsewhere. New inputs
+resemble the given ones: each feature is drawn on its own from the values that it takes, between
+them by linear interpolation of its quantiles where it is a real number, one of them where it is an
+integer (a class, a word).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowbias._torch import require_torch
+from flowbias._typing import FloatArray
+from flowbias.kernels.compare import as_array
+from flowbias.kernels.network import Inputs, Network, first_call, gradients
+from flowbias.problem import InputError
+
+
+def fresh_inputs(
+    parts: Sequence[NDArray[Any]], samples: int = 200, seed: int = 0
+) -> list[NDArray[Any]]:
+    """As many arrays, each of `samples` rows, the same ones at each call.
+
+    200: the error of a norm over inputs falls as 1/sqrt(2 samples), to a few percent.
+
+    >>> fresh_inputs([np.array([[0.0], [1.0]])], samples=3)[0].shape
+    (3, 1)
+    """
+    rng = np.random.default_rng(seed)
+    return [_drawn(part, samples, rng) for part in parts]
+
+
+def _drawn(part: NDArray[Any], samples: int, rng: np.random.Generator) -> NDArray[Any]:
+    count = len(part)
+    columns = np.sort(part.reshape(count, -1), axis=0)
+    place = rng.uniform(0.0, count - 1.0, size=(samples, columns.shape[1]))
+    if not np.issubdtype(part.dtype, np.floating):
+        place = np.round(place)
+    below = np.minimum(place.astype(np.int64), max(count - 2, 0))
+    above = np.minimum(below + 1, count - 1)
+    share = place - below
+    low = np.take_along_axis(columns, below, axis=0)
+    high = np.take_along_axis(columns, above, axis=0)
+    values = low + share * (high - low)
+    return np.asarray(values.astype(part.dtype).reshape(samples, *part.shape[1:]))
+
+
+def fresh_tensors(inputs: Inputs) -> Inputs:
+    """Inputs that resemble the given ones but were not trained on."""
+    torch = require_torch()
+    drawn = fresh_inputs([as_array(part) for part in inputs])
+    return tuple(torch.as_tensor(new).to(part) for new, part in zip(drawn, inputs, strict=True))
+
+
+def tensors_for(module: Any, x: Any, y: Any) -> tuple[Any, Any]:
+    """x and y on the module's device: x in its precision where real, y of its outputs' shape."""
+    torch = require_torch()
+    network = Network.read(module)
+    for name, values in (("X", x), ("y", y)):
+        kind = np.asarray(values).dtype
+        if not (np.issubdtype(kind, np.floating) or np.issubdtype(kind, np.integer)):
+            raise InputError(
+                f"{name}: must be numbers, got {kind}. Encode classes and words as numbers."
+            )
+    inputs = torch.as_tensor(np.asarray(x))
+    if inputs.is_floating_point():
+        inputs = inputs.to(network.dtype)
+    (inputs,) = network.read_inputs("X", inputs.to(network.device))
+    with gradients(on=False):
+        shape = first_call(network, "X", (inputs[:1],)).shape[1]
+    targets = torch.as_tensor(read_labels(y, (len(inputs), shape)))
+    return inputs, targets.to(network.device, network.dtype)
+
+
+def read_labels(y: Any, shape: tuple[int, ...]) -> FloatArray:
+    """One finite number per sample and output, in that shape."""
+    labels = _numbers(y)
+    if labels.size != np.prod(shape) or not np.isfinite(labels).all():
+        what = f"shape {labels.shape}" if labels.size != np.prod(shape) else "NaN or infinity"
+        raise InputError(
+            f"y: must have one finite number per sample and output, shape {shape}, got {what}. "
+            "Pass classes one-hot."
+        )
+    return labels.reshape(shape)
+
+
+def read_label_rows(y: Any, samples: int) -> FloatArray:
+    """One row of finite numbers per sample."""
+    labels = _numbers(y)
+    short = labels.ndim == 0 or len(labels) != samples
+    if short or not np.isfinite(labels).all():
+        what = f"shape {labels.shape}" if short else "NaN or infinity"
+        raise InputError(
+            f"y: must have one row of finite numbers per input ({samples}), got {what}. "
+            "Pass classes one-hot."
+        )
+    return labels.reshape(samples, -1)
+
+
+def vary(labels: FloatArray) -> bool:
+    """Whether samples differ in their labels: otherwise centering leaves nothing of them."""
+    return bool(np.any(labels != labels[:1]))
+
+
+def _numbers(y: Any) -> FloatArray:
+    try:
+        return np.asarray(as_array(y), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"y: must be numbers, got {type(y).__name__}: {error}. Encode classes one-hot."
+        ) from error

@@ -1,0 +1,253 @@
+"""Modules that change themselves when called: the process lives, the module is left as it was."""
+
+import copy
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from torch.nn.utils import prune, spectral_norm, weight_norm
+
+from flowbias.kernels import (
+    TangentMap,
+    grad_distance,
+    linearize,
+    linearized_flow,
+    tangent_kernel,
+    tangent_vector_product,
+    top_eigenpairs,
+)
+from flowbias.problem import InputError
+from flowbias.regime import diagnose, predict
+from tests.kernels.architectures import build, explicit_kernel, torch
+from tests.kernels.test_tangent import assert_kernel
+
+
+def test_a_forward_that_converts_its_own_layer_does_not_end_the_process():
+    """`self.head = self.head.to(...)` assigns the data of tensors that torch.func has wrapped."""
+    program = """
+import warnings
+import torch
+from flowbias.kernels import linearize, tangent_kernel, tangent_vector_product
+from flowbias.regime import Every, Monitor
+
+warnings.simplefilter("ignore")
+
+class Converting(torch.nn.Module):
+    def __init__(self, convert):
+        super().__init__()
+        self.convert, self.body = convert, torch.nn.Linear(3, 4)
+        self.gain, self.head = torch.nn.Parameter(torch.ones(4)), torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        if self.convert:
+            self.head = self.head.to(x.dtype)
+        return self.head(torch.tanh(self.body(x)) * self.gain)
+
+torch.manual_seed(0)
+module, x = Converting(True).double(), torch.randn(5, 3, dtype=torch.float64)
+plain = Converting(False).double()
+plain.load_state_dict(module.state_dict())
+expected = tangent_kernel(plain, x)
+with Monitor(module, x, schedule=Every(1), budget=None) as monitor:
+    for _ in range(20):
+        assert torch.allclose(tangent_kernel(module, x), expected, rtol=1e-12)
+        tangent_vector_product(module, x, torch.ones(5, 2))
+        linearize(module)(x)
+        monitor.step()
+assert monitor.history.failure is None
+print("alive")
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.stdout == "alive\n", (run.returncode, run.stderr)
+
+
+class NumpySine(torch.autograd.Function):
+    """Right once, but torch has no record of what the backward pass does."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.from_numpy(np.sin(x.detach().numpy()))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return torch.from_numpy(gradient.detach().numpy() * np.cos(x.detach().numpy()))
+
+
+class DoubledForwardMode(torch.autograd.Function):
+    """Right backward, wrong forward."""
+
+    @staticmethod
+    def forward(x):
+        return 3.0 * x
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 3.0 * gradient
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return 6.0 * tangent
+
+
+class Through(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.first, self.second = torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.second(self.function.apply(self.first(x)))
+
+
+@pytest.mark.parametrize(
+    ("function", "fault"),
+    [(NumpySine, "no record of its own"), (DoubledForwardMode, "each other's transpose")],
+)
+def test_what_cannot_be_linearized_is_refused_and_its_kernel_right(function, fault):
+    torch.manual_seed(0)
+    module, x = Through(function).double(), torch.randn(5, 3, dtype=torch.float64)
+    y = torch.ones(5, 2, dtype=torch.float64)
+    assert_kernel(tangent_kernel(module, x), explicit_kernel(module, x))
+    for use in (
+        lambda: tangent_vector_product(module, x, y),
+        lambda: top_eigenpairs(module, x, 1),
+        lambda: linearized_flow(module, x, y).predict(x),
+        lambda: predict(module, x, y),
+    ):
+        with pytest.raises(InputError, match=fault):
+            use()
+
+
+def test_a_twin_without_a_derivative_is_refused():
+    torch.manual_seed(0)
+    module, x = Through(NumpySine).double(), torch.randn(5, 3, dtype=torch.float64)
+    twin = linearize(module)
+    with torch.no_grad():
+        for parameter in twin.named_point().values():
+            parameter += 0.1
+    with pytest.raises(InputError, match="no record of its own"):
+        twin(x)
+
+
+class MixingInLargeBatches(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.gain = torch.nn.Linear(3, 2), torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        h = self.linear(x) * self.gain
+        return h if len(x) < 3 else h - h.mean(0)
+
+
+@pytest.mark.parametrize("samples", [3, 8])
+def test_samples_that_mix_in_batches_above_two_are_noticed(samples):
+    torch.manual_seed(0)
+    module = MixingInLargeBatches().double()
+    x = torch.randn(samples, 3, dtype=torch.float64)
+    moved = copy.deepcopy(module)
+    with torch.no_grad():
+        moved.linear.weight += 0.1
+    for use in (
+        lambda: tangent_kernel(module, x),
+        lambda: tangent_kernel(module, x[:2], x),
+        lambda: tangent_vector_product(module, x, torch.ones(samples, 2)),
+        lambda: grad_distance(module, moved, x),
+        lambda: diagnose(module, moved, x),
+    ):
+        with pytest.raises(InputError, match="another output alone than among others"):
+            use()
+    module.linear.requires_grad_(False)  # Jacobians alone, each of a sample alone
+    with pytest.raises(InputError, match="another output alone than among others"):
+        tangent_kernel(module, x)
+
+
+@pytest.mark.parametrize(
+    "normed",
+    [weight_norm, lambda layer: prune.l1_unstructured(layer, "weight", 0.3), spectral_norm],
+)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_the_weight_that_older_hooks_compute_is_left_as_it_was(normed):
+    """They set it as an attribute, where a tensor of torch.func would be dead afterwards."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(normed(torch.nn.Linear(3, 4)), torch.nn.Tanh()).double().eval()
+    x = torch.randn(5, 3, dtype=torch.float64)
+    with torch.no_grad():
+        expected = module(x)  # a weight without a graph: such a module can be copied
+    weight = module[0].weight
+    values = weight.clone()
+    for use in (
+        lambda: tangent_kernel(module, x),
+        lambda: tangent_vector_product(module, x, torch.ones(5, 4)),
+        lambda: grad_distance(module, module, x),
+    ):
+        use()
+        assert module[0].weight is weight
+        assert torch.equal(weight, values)
+        with torch.no_grad():
+            assert_allclose(copy.deepcopy(module)(x), expected, rtol=1e-15)
+        # That call has set another.
+        weight = module[0].weight
+    twin = linearize(module)
+    twin(x)
+    copy.deepcopy(twin)
+    assert_kernel(tangent_kernel(module, x), explicit_kernel(module, x))
+
+
+def test_tensors_among_the_attributes_are_as_before():
+    class Remembering(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.calls = torch.nn.Linear(3, 2), torch.zeros(())
+
+        def forward(self, x):
+            self.calls += 1
+            self.hidden = self.linear(x)
+            return torch.tanh(self.hidden)
+
+    module, x = Remembering(), torch.randn(4, 3)
+    tangent_kernel(module, x)
+    tangent_vector_product(module, x, torch.ones(4, 2))
+    assert float(module.calls) == 0.0
+    assert not hasattr(module, "hidden")
+    module(x)
+    assert float(module.calls) == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:torch.vmap cannot run")
+@pytest.mark.parametrize("name", ["mlp", "layer norm", "experts", "branches"])
+def test_a_map_is_held_while_parameters_move(name):
+    """One proof, and each answer for the parameters of its moment."""
+    module, x = build(name, 6)
+    held, calls = TangentMap(module, x), []
+    module.register_forward_hook(lambda *_: calls.append(1))
+    counts = []
+    for step in range(3):
+        calls.clear()
+        found = held.kernel()
+        counts.append(len(calls))
+        assert_kernel(found, explicit_kernel(module, x))
+        assert_allclose(held.values(), module(x).detach(), atol=1e-14)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter += 0.1 * (step + 1)
+    if name in ("mlp", "layer norm"):
+        assert counts[2] <= counts[1] <= counts[0] / 2
+
+
+def test_a_map_sees_other_parameters_and_another_mode():
+    module, x = build("mlp", 5)
+    held = TangentMap(module, x)
+    held.kernel()
+    module[0].weight = torch.nn.Parameter(2.0 * module[0].weight.detach())
+    assert_kernel(held.kernel(), explicit_kernel(module, x))
+    module.append(torch.nn.Dropout(0.5))
+    with pytest.raises(InputError, match="must not be in training mode with Dropout"):
+        held.kernel()
