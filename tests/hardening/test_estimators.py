@@ -35,7 +35,8 @@ def test_fit(estimator, data):
     except (ValueError, fb.SolveError) as failure:
         assert_has_reason(failure)
     else:
-        assert fitted.certificate_.ok
+        # What is proved to fewer digits than asked for says so.
+        assert fitted.certificate_.ok or fitted.status_ is fb.Status.FEW_DIGITS
         assert np.isfinite(fitted.coef_).all()
         assert np.isfinite(fitted.intercept_)
 

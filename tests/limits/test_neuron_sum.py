@@ -146,5 +146,5 @@ def test_nothing_is_a_small_share_of_a_limit_of_zero(a):
     "model", [Neuron(1.0, [1.0, 2.0], 0.3), fb.LinearNet(np.eye(2), np.eye(2))], ids=repr
 )
 def test_models_without_a_known_rich_limit_hear_of_those_that_have_one(model):
-    with pytest.raises(InputError, match="POWER_DUAL or NEURON or NEURON_SUM"):
+    with pytest.raises(InputError, match="POWER_DUAL or RICH_COSTS or NEURON or NEURON_SUM"):
         fb.rich_limit(model, np.eye(2), [1.0, 1.0])

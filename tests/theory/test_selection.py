@@ -64,8 +64,9 @@ def test_shape_of_the_start_decides_the_norm_at_depth_3_and_more(depth):
 
 @pytest.mark.parametrize("depth", [3, 4])
 def test_selection_at_depth_3_and_more_does_not_depend_on_the_shape(depth):
-    # Data scaled so that all non-negative solutions have the same weighted norm.
-    w0 = np.array([0.7, 1.0, 1.5])
+    # Data scaled so that all non-negative solutions have the same weighted norm: to the last bit,
+    # by powers of two, since a tie that rounding breaks is none.
+    w0 = np.array([0.5, 1.0, 2.0])
     weights = w0 ** (2.0 - depth)
     tilted = np.vstack([weights, X[1]])
     w_true = np.array([0.3, 0.4, 0.3])
