@@ -49,3 +49,21 @@ def test_there_is_none_where_w_is_outside_the_domain():
     one_sided = fb.DiagonalNet.from_weights([1.0], [0.0])
     bound = gap_bound(np.ones((1, 1)), -np.ones(1), -np.ones(1), np.zeros(1), one_sided.potential)
     assert bound == np.inf
+
+
+def test_values_of_too_few_digits_prove_nothing():
+    # Q + Q* - z w came out negative, and the bound with it: just above depth 2 from a huge start,
+    X = np.array(
+        [[-7904.66297, -0.527786305, 61.9004957], [-7444.26354, -0.710811194, -208.847696]]
+    )
+    start = {"scale": 9.259598010077343e86, "w0": [0.78533031, 0.54461741, 1.5763143]}
+    above_2 = fb.DiagonalNet(2.0000000007732277, **start), X, [-3.80419661e-43, -3.64679391e-43]
+    # and at depth 100, where Q is of order scale^98.
+    rows = np.outer([1.0, -12.159, -2.5154, -12.3551, -4.7932], [-0.164, -0.067, -0.008, 0.252])
+    rows *= 1.0 + 1e-8 * np.random.default_rng(0).standard_normal(rows.shape)
+    deep = fb.DiagonalNet(100, scale=15.0), rows, rows.sum(axis=1)
+    for model, X, y in (above_2, deep):
+        found = fb.limit(model, X, y)
+        arguments = X, np.asarray(y), found.w, found.dual, found.potential, found.shift
+        assert gap_bound(*arguments) >= 0.0
+        assert found.certificate.error_bound >= 0.0

@@ -180,14 +180,17 @@ def _gap(potential: Potential, z: FloatArray, blur: FloatArray, repair: _Repair)
     )
     products = z * fit
     sizes = np.abs(values) + np.abs(conjugates) + np.abs(products)
-    rounding = (EVALUATIONS * EPS * sizes + blur * np.abs(fit)).sum()
+    rounding = EVALUATIONS * EPS * sizes + blur * np.abs(fit)
     steepest = np.maximum(
         np.abs(potential.grad(fit + missing) - z), np.abs(potential.grad(fit - missing) - z)
     )
     steepest = np.where(repair.moved, steepest, 0.0)
     # Summed in extended precision, so that only the terms themselves are rounded.
-    terms = [part.astype(np.longdouble) for part in (values, conjugates, -products)]
-    return float(np.sum(terms)) + float(rounding) + missing * float(np.linalg.norm(steepest))
+    terms = values.astype(np.longdouble) + conjugates - products.astype(np.longdouble) + rounding
+    if not (terms >= 0.0).all():
+        # No F_i is negative: a Q or Q* of so little digits proves nothing.
+        return np.inf
+    return float(terms.sum()) + missing * float(np.linalg.norm(steepest))
 
 
 def _through_columns(
