@@ -17,12 +17,12 @@ from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
 from flowbias.estimators.inference.unseen import Unseen, unseen_by
 from flowbias.estimators.inference.weighted_rows import Rows
-from flowbias.limits.routes import HasPotential
+from flowbias.ground.routing import provided_by, unfitting
 from flowbias.limits.solve import limit
 from flowbias.limits.weighted_inverse import WeightedInverse, check_resolved, weighted_inverse
+from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.problem import Constraint, InputError
-from flowbias.routing import provided_by, unfitting
 from flowbias.solution import Solution, SolveError, Stats, Status, UnresolvedError
 
 
