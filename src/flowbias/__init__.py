@@ -7,6 +7,7 @@ from flowbias import datasets
 from flowbias._version import __version__ as __version__
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.flows import Trajectory, flow, gradient_descent
+from flowbias.flows.destination import destination
 from flowbias.limits import (
     basis_pursuit,
     frobenius_norm,
@@ -86,6 +87,9 @@ __all__ = [
     "theory",
 ]
 
+
+# What trajectories and descents say of their limit: flows lie below limits and import none.
+destination.limit = limit
 
 # Each takes longer to load than all that a limit or a flow needs: only for those who use it.
 _LOADED_WHEN_USED = frozenset(

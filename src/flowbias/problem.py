@@ -17,6 +17,9 @@ import scipy.linalg
 import scipy.sparse
 
 from flowbias._typing import FloatArray
+from flowbias.designs import refuse_dense, refuse_masked
+from flowbias.designs.sparse import sound
+from flowbias.ground.arguments import InputError as InputError
 from flowbias.range_fit import IN_RANGE as IN_RANGE
 from flowbias.range_fit import fit_to_range, row_units
 from flowbias.range_fit import row_lengths as row_lengths
@@ -32,29 +35,13 @@ LARGEST_PREDICTOR, SMALLEST_DUAL = 1e153, 1e-305
 SAFE_GRAM_RCOND = 1e-10
 
 
-class InputError(ValueError):
-    """Input that cannot be used: names the argument, the constraint, the value and the fix.
-
-    >>> try:
-    ...     fb.min_norm([[1.0, float("nan")]], [1.0])
-    ... except fb.InputError as error:
-    ...     print(error)
-    X: must be finite, got nan at index (0, 1). Drop or impute such entries.
-    """
-
-
 def as_dense(matrix: Any) -> Any:
     """A sparse matrix as an array; anything else as it is."""
-    # Designs know how to be big, not what a problem is: loaded here, so that neither comes first.
-    from flowbias.designs.sparse import sound
-
     return sound(matrix).toarray() if scipy.sparse.issparse(matrix) else matrix
 
 
 def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
     """`value` as a finite float64 array of `ndim` dimensions, without a copy where possible."""
-    from flowbias.designs import refuse_dense, refuse_masked
-
     if value is None:
         raise InputError(
             f"{name}: must be given, got None. Pass X and y, or a Regression(X, y) in place of X."

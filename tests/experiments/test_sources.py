@@ -10,9 +10,10 @@ from types import FrameType
 import pytest
 
 from flowbias import _sources
-from flowbias._sources import PACKAGE, SOURCES, Sources
+from flowbias._sources import HANDED_IN, PACKAGE, SOURCES, Sources
 from flowbias.experiments import Preset
 from flowbias.experiments.catalogue import LOADERS, find_experiment
+from flowbias.flows.destination import Destination, destination
 
 FILES = {
     "__init__.py": "from flowbias.solver import solve",
@@ -99,6 +100,14 @@ def test_nothing_else_runs(name):
     # The root only loads rooms when they are asked for.
     assert ran - {PACKAGE.name} <= SOURCES.behind(experiment.compute.__module__)
     assert len(ran) > 5
+
+
+def test_what_is_handed_in_stands_behind_what_calls_it():
+    """A trajectory's limit is solved for by a room that no flow imports."""
+    solver = HANDED_IN[Destination.__module__]
+    assert destination.limit is not None
+    assert destination.limit.__module__ == solver
+    assert solver in SOURCES.behind("flowbias.flows.trajectory")
 
 
 def test_one_figure_is_loaded_without_the_others():

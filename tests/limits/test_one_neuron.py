@@ -8,8 +8,8 @@ from scipy.integrate import solve_ivp
 import flowbias as fb
 from flowbias.flows.lifted import setting_of
 from flowbias.limits.products.one_neuron import one_neuron_limit
-from flowbias.matrix_problems.lifted_solution import LiftedSolution
 from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.results.lifted_solution import LiftedSolution
 from flowbias.solution import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")

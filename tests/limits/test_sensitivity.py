@@ -6,9 +6,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 import flowbias as fb
-from flowbias.limits.reachable import Reachable
 from flowbias.limits.sensitivity import joint_sensitivity
 from flowbias.limits.weighted_inverse import weighted_inverse
+from flowbias.models.reachable import Reachable
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.solution import UnresolvedError
 

@@ -15,7 +15,7 @@ from flowbias.designs.dense import DenseDesign
 from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.memory_mapped import MemoryMappedDesign
 from flowbias.designs.sparse import SparseDesign
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 __all__ = [
     "KINDS",

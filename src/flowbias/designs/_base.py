@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 
 class Block(ABC):

@@ -25,7 +25,7 @@ from flowbias.designs.dask_processes import Processes
 from flowbias.designs.dask_source import block_width, settled
 from flowbias.designs.entries import DenseBlock, EntriesBlock, SparseBlock
 from flowbias.designs.sparse import sound
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 # Sums added by one task: few enough to hold at once, enough to keep the tree flat.
 BRANCHES = 4

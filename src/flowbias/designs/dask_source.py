@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias.designs.mapped_file import MappedFile
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 # Bytes of a block where its width is ours to choose: a small part of any worker's memory, and
 # enough work to be worth a task.

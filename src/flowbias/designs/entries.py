@@ -17,7 +17,7 @@ import scipy.sparse
 
 from flowbias._typing import FloatArray
 from flowbias.designs._base import Block, column_parts
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 # Numbers converted at a time: small enough for a processor's cache of the second or third level.
 PIECE_NUMBERS = 2**18

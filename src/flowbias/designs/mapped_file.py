@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 # Entries that tell whether a file is the one that was mapped: the first ones of so many rows.
 PROBED_ROWS = 8

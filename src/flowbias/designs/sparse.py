@@ -9,7 +9,7 @@ import scipy.sparse
 
 from flowbias.designs._base import Design, check_dtype, column_parts
 from flowbias.designs.entries import SparseBlock
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 # Columns of a block: the vectors that go with them, a dozen at a time, stay within megabytes.
 BLOCK_COLUMNS = 2**16

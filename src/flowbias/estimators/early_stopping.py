@@ -24,8 +24,8 @@ from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
 from flowbias.flows.loss import loss_constant
+from flowbias.ground.arguments import as_float, shown
 from flowbias.limits.solve import check_tol, limit
-from flowbias.models.lifted_input import as_float, shown
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError
 from flowbias.solution import Solution

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
 from flowbias._callers import depth_inside
 from flowbias._typing import FloatArray
-from flowbias.certificates.certificate import Certificate
+from flowbias.certificates.certificate import certify
 from flowbias.estimators.intercepts.frames import Frame
 from flowbias.estimators.scale_walk import Step
 from flowbias.potentials import L2
-from flowbias.solution import Solution, Stats, Status
+from flowbias.solution import Solution, Stats, status_of
 
 #: The limit on one X and one column of y.
 Solve = Callable[[Any, FloatArray], Solution]
@@ -94,21 +95,22 @@ def _assembled(frame: Frame, solutions: Sequence[Solution]) -> Fit:
 
 
 def _start(tol: float) -> Solve:
-    """Where X is 0 no predictor changes the loss, and gradient flow stays at its start.
-
-    With w = w(0) = 0, a dual of 0 and P y = 0 every measure of a certificate is 0 by definition.
-    """
+    """Where X is 0 no predictor changes the loss, and gradient flow stays at its start, w = 0."""
 
     def solve(X: Any, y: FloatArray) -> Solution:
+        w, dual = np.zeros(X.shape[1]), np.zeros(X.shape[0])
+        # What centring leaves of a constant column is rounding, and stands for the zeros proved of.
+        certificate = certify(scipy.sparse.csr_array(X.shape), y, w, dual, L2(), tol=tol)
+        distance = float(y.any())
         return Solution(
-            w=np.zeros(X.shape[1]),
-            dual=np.zeros(X.shape[0]),
-            status=Status.PROJECTED if y.any() else Status.CERTIFIED,
+            w=w,
+            dual=dual,
+            status=status_of(certificate, distance),
             route="nothing to learn: X is zero",
-            certificate=Certificate(0.0, 0.0, 0.0, 0.0, tol),
+            certificate=certificate,
             stats=Stats(0, 0, 0.0),
             potential=L2(),
-            distance=float(y.any()),
+            distance=distance,
         )
 
     return solve

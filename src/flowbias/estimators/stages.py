@@ -24,10 +24,10 @@ from flowbias.estimators.mirror_frame import root_weights
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import network
+from flowbias.ground.arguments import as_float, shown
 from flowbias.limits.inverse_scale_space import Stage
 from flowbias.limits.solve import check_tol
 from flowbias.limits.stages import StagePath, stages, uncertified_stages
-from flowbias.models.lifted_input import as_float, shown
 from flowbias.problem import InputError
 
 #: What a feature costs, beside n log(rss / n), by the name of the criterion.

@@ -22,17 +22,17 @@ from flowbias._html import coefficients
 from flowbias._threads import threads_for
 from flowbias._typing import FloatArray
 from flowbias.flows._shown import descent_panel, descent_table
+from flowbias.flows.destination import destination
 from flowbias.flows.integrate import fit_model
 from flowbias.flows.lifted_descent import LiftedDescent, descend_lifted
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.parameter import ParameterCoordinates
 from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
-from flowbias.limits import limit
+from flowbias.ground.routing import first_fitting
 from flowbias.models._base import Parameters
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problem import Regression, as_regression
-from flowbias.routing import first_fitting
 from flowbias.solution import Solution
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Descent:
     @cached_property
     def limit(self) -> Solution:
         """The limit of gradient flow from the same start."""
-        solution: Solution = limit(self.model, self.problem)
+        solution: Solution = destination(self.model, self.problem)
         return solution
 
     @property

@@ -18,8 +18,7 @@ from scipy.integrate import LSODA, OdeSolver
 from flowbias._typing import FloatArray
 from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.fit import Fit
-from flowbias.limits.routes import HasPotential
-from flowbias.models._base import Parameters
+from flowbias.models._base import HasPotential, Parameters
 from flowbias.problem import InputError
 
 # Trial points of an implicit step may leave the dual domain (depth > 2) or overflow (depth 2). A

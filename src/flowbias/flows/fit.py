@@ -18,8 +18,8 @@ import scipy.linalg
 from flowbias import _extended as extended
 from flowbias._graded_qr import graded_qr
 from flowbias._typing import FloatArray
-from flowbias.limits.reachable import reachable
-from flowbias.limits.routes import HasPotential
+from flowbias.models._base import HasPotential
+from flowbias.models.reachable import reachable
 from flowbias.potentials import Provides
 from flowbias.problem import Regression, row_lengths
 

@@ -25,10 +25,10 @@ from flowbias.flows.neuron import NeuronCoordinates
 from flowbias.flows.parameter import ParameterCoordinates, ParameterLayout
 from flowbias.flows.slacks import SlackCoordinates, needs_slacks
 from flowbias.flows.trajectory import FlowStats, Trajectory
+from flowbias.ground.routing import first_fitting
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression, as_regression
-from flowbias.routing import first_fitting
 
 AnyTrajectory: TypeAlias = Trajectory | LiftedTrajectory | LeakyTrajectory
 

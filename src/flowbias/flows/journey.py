@@ -13,7 +13,7 @@ from flowbias.flows.coordinates import Coordinates
 from flowbias.flows.fit import SETTLED, Quality
 from flowbias.flows.march import Curve, Progress
 from flowbias.flows.trajectory import FlowStatus
-from flowbias.models.lifted_input import as_float, shown
+from flowbias.ground.arguments import as_float, shown
 from flowbias.problem import InputError
 
 # Local error per step for states asked for by time.

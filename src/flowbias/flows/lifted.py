@@ -31,12 +31,12 @@ from flowbias.flows.lifted_trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.march import Curve, march
 from flowbias.flows.trajectory import FlowStats, FlowStatus
+from flowbias.ground.routing import first_fitting
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.regression import MatrixRegression, as_matrix_problem
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problem import InputError
-from flowbias.routing import first_fitting
 
 # Explicit steps keep the residual at about 100 rtol.
 _RTOL_TO_RESIDUAL = 1e-3

@@ -25,17 +25,17 @@ from flowbias._drawing import picture
 from flowbias._threads import threads_for
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows._shown import descent_panel, descent_table
+from flowbias.flows.destination import destination
 from flowbias.flows.gram import Compression, LiftedFit
 from flowbias.flows.lifted import Setting, samples, setting_of
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
-from flowbias.limits import limit
 from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems._shown import matrix_facts, matrix_panels
-from flowbias.matrix_problems.lifted_solution import LiftedSolution
 from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problem import InputError
+from flowbias.results._shown import matrix_facts, matrix_panels
+from flowbias.results.lifted_solution import LiftedSolution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -200,7 +200,8 @@ class LiftedDescent:
     @cached_property
     def limit(self) -> LiftedSolution:
         """The limit of gradient flow from the same start."""
-        return limit(self.model, self.problem)
+        solution: LiftedSolution = destination(self.model, self.problem)
+        return solution
 
     @property
     def distance_to_limit(self) -> float:

@@ -13,14 +13,14 @@ import numpy as np
 from flowbias._drawing import picture
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows._shown import flow_panels, flow_table
+from flowbias.flows.destination import destination
 from flowbias.flows.gram import Compression, LiftedFit
 from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
-from flowbias.limits import limit
 from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems._shown import matrix_facts
-from flowbias.matrix_problems.lifted_solution import LiftedSolution
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problem import InputError
+from flowbias.results._shown import matrix_facts
+from flowbias.results.lifted_solution import LiftedSolution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -129,7 +129,8 @@ class LiftedTrajectory:
     @cached_property
     def limit(self) -> LiftedSolution:
         """The limit of this flow."""
-        return limit(self.model, self.problem)
+        solution: LiftedSolution = destination(self.model, self.problem)
+        return solution
 
     @property
     def distance_to_limit(self) -> float:

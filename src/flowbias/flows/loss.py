@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from flowbias.models.lifted_input import as_float, shown
+from flowbias.ground.arguments import as_float, shown
 from flowbias.problem import InputError
 
 #: c for n samples, by the name of the loss.

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from flowbias.flows.journey import check_tolerance
-from flowbias.models.lifted_input import as_float, shown
+from flowbias.ground.arguments import as_float, shown
 from flowbias.problem import InputError
 
 # Growth of the residual from which gradient descent does not come back.

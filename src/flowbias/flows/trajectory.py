@@ -15,9 +15,9 @@ from flowbias._html import coefficients
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.destination import destination
 from flowbias.flows.fit import Fit, Quality
 from flowbias.flows.march import Curve
-from flowbias.limits import limit
 from flowbias.models._base import Parameters
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression
@@ -165,7 +165,7 @@ class Trajectory:
     @cached_property
     def limit(self) -> Solution:
         """The limit of this flow, solved for without integration."""
-        solution: Solution = limit(self.model, self.problem)
+        solution: Solution = destination(self.model, self.problem)
         return solution
 
     @property

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
+from flowbias.ground.routing import first_fitting
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, checked_array
-from flowbias.routing import first_fitting
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ from flowbias._html import facts
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.flows.loss import loss_constant
+from flowbias.ground.arguments import as_float
 from flowbias.kernels.compare import as_array, kernel_matrix
 from flowbias.kernels.jacobian import value_and_change
 from flowbias.kernels.network import Network, copied, copied_in_double, left_alone
 from flowbias.kernels.tangent import TangentMap
-from flowbias.models.lifted_input import as_float
 from flowbias.problem import InputError
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from flowbias.certificates.certificate import Certificate, certify, certify_besi
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
 from flowbias.certificates.rank import cut_by_rounding
 from flowbias.limits.only_predictor import dual_of, only_predictor
-from flowbias.limits.reachable import Reachable, reachable
+from flowbias.models.reachable import Reachable, reachable
 from flowbias.potentials import L1
 from flowbias.problem import InputError, Regression, as_regression
 from flowbias.solution import Solution, Stats, Status, status_of

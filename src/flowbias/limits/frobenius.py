@@ -11,11 +11,11 @@ from flowbias._typing import ArrayLike, FloatArray
 from flowbias.certificates.spectral_certificate import certify_spectral
 from flowbias.limits.solve import check_tol
 from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.matrix_solution import MatrixSolution
 from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.potentials import L2
 from flowbias.problem import InputError, checked_array
+from flowbias.results.matrix_solution import MatrixSolution
 from flowbias.solution import Stats, Status
 
 

@@ -19,10 +19,10 @@ import scipy.linalg
 from flowbias._typing import FloatArray
 from flowbias.certificates.spectral_certificate import certify_spectral
 from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.matrix_solution import MatrixSolution
 from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.potentials import L1
 from flowbias.problem import InputError
+from flowbias.results.matrix_solution import MatrixSolution
 from flowbias.solution import Stats, Status
 
 # What Clarabel is asked for; reached or not, the certificate judges.

@@ -18,13 +18,15 @@ import numpy as np
 from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.certificate import certify, certify_beside
 from flowbias.certificates.exact_limit import exact_limit
+from flowbias.ground.routing import provided_by, unfitting
 from flowbias.limits.basis_pursuit import Sides, face_in_doubles, pursue
 from flowbias.limits.neurons.vanishing import neuron_rich_limit
 from flowbias.limits.normal_equations import Effort
-from flowbias.limits.reachable import Reachable, reachable
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
-from flowbias.limits.routes import RESIDUAL, HasPotential, exponential_sides, power_sides
+from flowbias.limits.routes import RESIDUAL, exponential_sides, power_sides
 from flowbias.limits.solve import check_model
+from flowbias.models._base import HasPotential
+from flowbias.models.reachable import Reachable, reachable
 from flowbias.potentials import (
     L1,
     BiasedDepthPotential,
@@ -33,7 +35,6 @@ from flowbias.potentials import (
     Provides,
 )
 from flowbias.problem import Regression, as_regression
-from flowbias.routing import provided_by, unfitting
 from flowbias.solution import Solution, Stats, Status
 
 # log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does

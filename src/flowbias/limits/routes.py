@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from flowbias.limits.interior_point import State
 from flowbias.limits.joint_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.only_predictor import dual_of, only_predictor
-from flowbias.limits.reachable import Reachable, reachable, run_off
 from flowbias.limits.refined_dual import asked_for, inside_domain
 from flowbias.limits.rich_regime import (
     RichProblem,
@@ -28,7 +27,9 @@ from flowbias.limits.rich_regime import (
     power_problem,
 )
 from flowbias.limits.sensitivity import joint_sensitivity, sensitivity
-from flowbias.potentials import Potential, Provides
+from flowbias.models._base import HasPotential
+from flowbias.models.reachable import Reachable, reachable, run_off
+from flowbias.potentials import Provides
 from flowbias.problem import Regression
 from flowbias.solution import Sensitivity
 
@@ -40,17 +41,6 @@ MAX_GENERAL_STEPS = 200
 ROUNDING = 1e-11
 # Residual above which the interior point has not found the limit.
 NOT_SOLVED = 1e-6
-
-
-class HasPotential(Protocol):
-    """What `limit` needs of a model: a potential and the dual point of its start."""
-
-    @property
-    def provides(self) -> frozenset[Provides]: ...
-    @property
-    def potential(self) -> Potential: ...
-    @property
-    def shift(self) -> FloatArray | float: ...
 
 
 @dataclass(frozen=True)

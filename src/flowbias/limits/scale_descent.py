@@ -16,11 +16,11 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from flowbias._typing import FloatArray
+from flowbias.ground.routing import first_fitting, unfitting
 from flowbias.limits.interior_point import State
 from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.routes import HasPotential
+from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.routing import first_fitting, unfitting
 from flowbias.solution import Solution, Stats
 
 StateT = TypeVar("StateT")

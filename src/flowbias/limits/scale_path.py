@@ -13,16 +13,16 @@ from flowbias._drawing import curves, picture
 from flowbias._html import coefficients, shown, some, table
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.designs import Design, design_of
+from flowbias.ground.routing import provided_by, unfitting
 from flowbias.limits.blocks.limit import BlockFound, BlockLimits
 from flowbias.limits.blocks.scales import Past
 from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.routes import HasPotential
 from flowbias.limits.scale_descent import IN_MEMORY, Found, Rescalable, in_turn, total
 from flowbias.limits.solve import check_size, limit_with_state
+from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError, Regression, as_regression
-from flowbias.routing import provided_by, unfitting
 from flowbias.solution import Solution, Stats
 
 if TYPE_CHECKING:

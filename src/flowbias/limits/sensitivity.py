@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.limits.reachable import Reachable
 from flowbias.limits.weighted_inverse import check_resolved, weighted_inverse
+from flowbias.models.reachable import Reachable
 from flowbias.potentials import JointPotential, Potential
 from flowbias.problem import Regression
 from flowbias.solution import Sensitivity

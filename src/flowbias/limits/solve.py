@@ -16,19 +16,20 @@ from flowbias.certificates.certificate import Certificate, beside, certify, meas
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.certificates.rank import cut_by_rounding
 from flowbias.designs import design_of
+from flowbias.ground.routing import first_fitting, provided_by
 from flowbias.limits.blocks.limit import BlockLimits
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.routes import ROUTES, HasPotential, Point, Route, without_choice
+from flowbias.limits.routes import ROUTES, Point, Route, without_choice
 from flowbias.limits.scale_descent import IN_MEMORY, Found, or_last_resort
 from flowbias.limits.sensitivity import at_limit
-from flowbias.matrix_problems.lifted_solution import LiftedSolution
 from flowbias.matrix_problems.regression import as_matrix_problem
+from flowbias.models._base import HasPotential
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problem import IN_RANGE, InputError, Regression, as_regression, check_dual
-from flowbias.routing import first_fitting, provided_by
+from flowbias.results.lifted_solution import LiftedSolution
 from flowbias.solution import Solution, Stats, status_of
 
 

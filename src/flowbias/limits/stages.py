@@ -31,16 +31,17 @@ from flowbias.certificates.stage_certificate import StageCertificate, certify_st
 from flowbias.designs import Design, design_of
 from flowbias.designs.dense import DenseDesign
 from flowbias.flows.loss import loss_constant
+from flowbias.ground.routing import provided_by, unfitting
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage, Walk
 from flowbias.limits.rich_limit import rich_limit
-from flowbias.limits.routes import HasPotential, exponential_sides, power_sides
+from flowbias.limits.routes import exponential_sides, power_sides
 from flowbias.limits.shared_weights import Sharing
 from flowbias.limits.solve import check_model, check_size
 from flowbias.limits.wake_times import wake_times
+from flowbias.models._base import HasPotential
 from flowbias.potentials import L1, Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError, as_regression, checked_outputs
-from flowbias.routing import provided_by, unfitting
 from flowbias.solution import Solution, SolveError, Stats, Status
 
 if TYPE_CHECKING:

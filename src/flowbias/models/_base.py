@@ -9,6 +9,7 @@ adds what turns that flow into mirror flow of the predictor, where a potential e
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +19,17 @@ from flowbias.problem import InputError
 
 #: Weights by name: in practice a NamedTuple of arrays.
 Parameters = tuple[FloatArray, ...]
+
+
+class HasPotential(Protocol):
+    """What limits and mirror flows need of a model: a potential and the dual point of its start."""
+
+    @property
+    def provides(self) -> frozenset[Provides]: ...
+    @property
+    def potential(self) -> Potential: ...
+    @property
+    def shift(self) -> FloatArray | float: ...
 
 
 class Model(ABC):

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from flowbias.problem import InputError
+from flowbias.ground.arguments import WIDEST, InputError, as_float, shown
 
 # Weights of more numbers than this (8 MB) are not drawn unless asked for: their Gram matrix is.
 KEPT_WEIGHTS = 2**20
-# Wider, and the degrees of freedom of the Gram matrix's law are no double any more.
-WIDEST = 1e300
-# Rows of an array: what an index can count.
-LARGEST_SIZE = int(np.iinfo(np.intp).max)
 
 
 def read_width(width: Any, name: str = "width") -> int:
@@ -26,45 +21,6 @@ def read_width(width: Any, name: str = "width") -> int:
             "It counts the hidden units: columns of U and of V."
         )
     return int(width)
-
-
-def read_size(name: str, size: Any, meaning: str) -> int:
-    """A positive integer, such as the number of features."""
-    whole = isinstance(size, Integral) and not isinstance(size, bool)
-    if not whole or size < 1:
-        raise InputError(f"{name}: must be an integer >= 1, got {size!r}. Pass {meaning}.")
-    if size > LARGEST_SIZE:
-        raise InputError(f"{name}: must be <= {LARGEST_SIZE}, got {shown(size)}. Pass {meaning}.")
-    return int(size)
-
-
-def as_float(value: Any) -> float | None:
-    """A real number as a float; None for anything else, for bools and for what has no float."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return None
-    try:
-        return float(value)
-    except OverflowError:  # an integer or a fraction beyond the doubles
-        return None
-
-
-def shown(value: Any) -> str:
-    """The value as an error message quotes it: integers of hundreds of digits by their length."""
-    if isinstance(value, int) and abs(value) > WIDEST:
-        return f"an integer of {value.bit_length()} bits"
-    return repr(value)
-
-
-def read_rng(rng: Any) -> np.random.Generator:
-    """A generator, or the seed of one."""
-    if isinstance(rng, np.random.Generator):
-        return rng
-    if isinstance(rng, bool) or not isinstance(rng, Integral) or rng < 0:
-        raise InputError(
-            f"rng: must be an integer >= 0 or a numpy Generator, got {rng!r}. "
-            "Pass a seed, or a generator from numpy.random.default_rng."
-        )
-    return np.random.default_rng(int(rng))
 
 
 def read_layer_scales(scale: Any, scale_u: Any, scale_v: Any) -> tuple[float, float]:

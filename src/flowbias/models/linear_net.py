@@ -15,16 +15,11 @@ import scipy.linalg
 
 from flowbias._spectrum import EPS, Spectrum
 from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.arguments import read_rng, read_size
 from flowbias.matrix_problems.reading import checked_tensor
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import Factors, LiftedModel
-from flowbias.models.lifted_input import (
-    keeps_weights,
-    read_layer_scales,
-    read_rng,
-    read_size,
-    read_width,
-)
+from flowbias.models.lifted_input import keeps_weights, read_layer_scales, read_width
 from flowbias.models.wishart import bartlett_root
 from flowbias.problem import InputError
 

@@ -24,6 +24,9 @@ from flowbias.problem import InputError, checked_array
 
 # Weights whose cubes, of which the potential is made, are ordinary doubles.
 SMALLEST, LARGEST = 1e-100, 1e100
+# How far below that of the zero predictor a loss must be, as a share of ||f|| ||y||, for a to keep
+# its sign: at the start, where only rounding blurs it, and along a flow, where its errors do.
+AT_START, ALONG = 1e-12, 1e-6
 
 
 class NeuronWeights(NamedTuple):
@@ -223,3 +226,14 @@ def _read_slope(slope: Any) -> float:
             "what gradient flow minimizes; pass a small positive slope."
         )
     return value
+
+
+def is_below_zero(sign: float, a: float, f: FloatArray, target: FloatArray, margin: float) -> bool:
+    """Whether a f fits the target better than 0 does, by that share; at the limit it is by a half.
+
+    sign(a) <f, y> > |a| ||f||^2 / 2, f = sigma(X w): then a never changes its sign again, since the
+    loss falls and at a = 0 is that of the zero predictor.  (docs/theory/neurons.md)
+    """
+    left = sign * float(f @ target)
+    right = 0.5 * abs(a) * float(f @ f)
+    return left - right > margin * float(np.linalg.norm(f) * np.linalg.norm(target))

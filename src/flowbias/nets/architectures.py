@@ -43,7 +43,7 @@ import numpy as np
 
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
-from flowbias.models.lifted_input import read_rng
+from flowbias.ground.arguments import read_rng
 from flowbias.nets.settings import (
     read_choice,
     read_count,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowbias._atomic import write_atomically
 from flowbias._torch import require_torch
-from flowbias.models.lifted_input import as_float
+from flowbias.ground.arguments import as_float
 from flowbias.problem import InputError
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ import numpy as np
 
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
-from flowbias.limits.routes import HasPotential
+from flowbias.ground.routing import provided_by, unfitting
 from flowbias.limits.solve import limit
+from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression
-from flowbias.routing import provided_by, unfitting
 from flowbias.solution import Sensitivity, Solution
 
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from flowbias._torch import require_torch
 from flowbias.flows.loss import CONSTANTS, loss_constant
+from flowbias.ground.arguments import as_float
 from flowbias.kernels.network import Network
-from flowbias.models.lifted_input import as_float
 from flowbias.problem import InputError
 
 # Samples whose outputs are evaluated at once: bounds the memory of convolutions.

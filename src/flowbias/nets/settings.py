@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 from flowbias._torch import require_torch
-from flowbias.models.lifted_input import as_float, shown
+from flowbias.ground.arguments import as_float, shown
 from flowbias.problem import InputError
 
 Choice = TypeVar("Choice", bound=Enum)

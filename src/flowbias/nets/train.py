@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from flowbias._torch import require_torch
+from flowbias.ground.arguments import read_rng
 from flowbias.kernels.compare import kernel_matrix
 from flowbias.kernels.tangent import tangent_kernel
-from flowbias.models.lifted_input import read_rng
 from flowbias.nets.checkpoint import Keeper
 from flowbias.nets.losses import (
     AT_ONCE,

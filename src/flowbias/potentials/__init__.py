@@ -1,6 +1,7 @@
 """Potentials: which function of the predictor a parametrization implicitly minimizes."""
 
-from flowbias.potentials._base import SEEN, ConvexPotential, Potential, Provides
+from flowbias.ground.routing import Provides
+from flowbias.potentials._base import SEEN, ConvexPotential, Potential
 from flowbias.potentials.biased_depth import BiasedDepthPotential
 from flowbias.potentials.checks import check_potential, potential_checks
 from flowbias.potentials.depth import DepthPotential

@@ -9,13 +9,13 @@ coordinates. A `JointPotential` (joint.py) does not.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import FloatArray
+from flowbias.ground.routing import Provides
 
 if TYPE_CHECKING:
     from flowbias.potentials.dual_map import DualMap
@@ -24,27 +24,6 @@ EPS = float(np.finfo(np.float64).eps)
 # Coordinates below this share of the largest do not count for stationarity: their logarithm is
 # beyond what X w = y in double precision determines.
 SEEN = 1e-12
-
-
-class Provides(Enum):
-    """What a potential or a model declares, so that a route can say what it needs."""
-
-    POTENTIAL = "a smooth strictly convex potential with an explicit dual map"
-    EXPONENTIAL_DUAL = "w(z) = exp(log_plus + rate z) - exp(log_minus - rate z)"
-    POWER_DUAL = "w(z) = (c_plus - z)^-k - (c_minus + z)^-k, c = a^(2-depth)"
-    COSTS = "a norm whose sides, the positive and the negative values of w, have costs(d)"
-    JOINT_POTENTIAL = "a smooth strictly convex potential of all coordinates together"
-    RICH_COSTS = (
-        "rich_costs(): what a unit of w costs on either side as a homogeneous start vanishes"
-    )
-    PARAMETERS = "the weights behind the predictor"
-    SCALE = "log_scale and at_log_scale(log_scale): the same start at another scale"
-    GRAM = "the Gram matrix [U; V][U; V]^T of a product U V^T: its flow at any width"
-    FACTORS = "the factors U and V of a product themselves"
-    NEURON = "one linear neuron a <w, x>: its limit in closed form"
-    NEURON_SUM = "a sum of linear neurons"
-    OWN_LIMIT = "limit(X, y, tol=, throw=): a way to the limit of its own"
-    ACTIVATED_NEURON = "one neuron a sigma(<w, x>) with a leaky ReLU"
 
 
 class ConvexPotential(ABC):

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.potentials._base import Potential, Provides
+from flowbias.ground.routing import Provides
+from flowbias.potentials._base import Potential
 from flowbias.potentials.depth import power_log_unit
 from flowbias.potentials.power import (
     check_depth,

@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.potentials._base import ConvexPotential, Potential, Provides
+from flowbias.ground.routing import Provides
+from flowbias.potentials._base import ConvexPotential, Potential
 from flowbias.potentials.joint_checks import joint_checks
 
 Check = Callable[[], None]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.potentials._base import Provides
+from flowbias.ground.routing import Provides
 from flowbias.potentials.power import PowerPotential
 from flowbias.potentials.scale import Scale
 

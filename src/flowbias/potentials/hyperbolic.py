@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.potentials._base import EPS, Potential, Provides
+from flowbias.ground.routing import Provides
+from flowbias.potentials._base import EPS, Potential
 from flowbias.potentials.scale import (
     Scale,
     describe,

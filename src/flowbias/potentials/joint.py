@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import FloatArray
-from flowbias.potentials._base import ConvexPotential, Provides
+from flowbias.ground.routing import Provides
+from flowbias.potentials._base import ConvexPotential
 
 
 class JointPotential(ConvexPotential):

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
 from flowbias.potentials.joint import JointPotential
-from flowbias.problem import InputError
 
 # Weights up to 1e100: the potential has the size of their cubes.
 _LARGEST = 1e200

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.potentials._base import Potential, Provides
+from flowbias.ground.routing import Provides
+from flowbias.potentials._base import Potential
 from flowbias.potentials.scale import (
     describe,
     read_real,

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.potentials._base import EPS, Potential, Provides
+from flowbias.ground.arguments import InputError
+from flowbias.ground.routing import Provides
+from flowbias.potentials._base import EPS, Potential
 from flowbias.potentials.scale import (
     frozen_array,
     product_error,
@@ -25,7 +27,6 @@ from flowbias.potentials.scale import (
     require,
     working_array,
 )
-from flowbias.problem import InputError
 
 _LOG2 = float(np.log(2.0))
 # Newton in t converges from its start in at most 5 steps for 2.001 <= depth <= 1000 (measured).

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 if TYPE_CHECKING:
     from flint import arb

@@ -18,6 +18,7 @@ import numpy as np
 from flowbias._torch import require_torch
 from flowbias._typing import FloatArray
 from flowbias.flows.parameter import ParameterLayout
+from flowbias.ground.routing import first_fitting
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import as_array, kernel_matrix, parameter_movement
 from flowbias.kernels.feature_distance import GradDistance, grad_distance, map_distance
@@ -29,7 +30,6 @@ from flowbias.potentials import Provides
 from flowbias.problem import InputError, checked_array
 from flowbias.regime.data import fresh_tensors
 from flowbias.regime.leanest import Adjustable
-from flowbias.routing import first_fitting
 
 
 class NetworkPoint(Adjustable):

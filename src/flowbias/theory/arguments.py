@@ -31,6 +31,7 @@ import numpy as np
 
 from flowbias._typing import ArrayLike
 from flowbias.flows.leaky_neuron.follow import ActivatedNeuron
+from flowbias.ground.arguments import as_float, shown
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.matrix_problems.reading import shape_of
@@ -38,7 +39,6 @@ from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models._base import MirrorModel
 from flowbias.models.lifted import LiftedModel
-from flowbias.models.lifted_input import as_float, shown
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.potentials import Potential, Provides

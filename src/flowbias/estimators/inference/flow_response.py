@@ -25,7 +25,7 @@ from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.flows.dual import HasClock
 from flowbias.flows.integrate import fit_model, flow
 from flowbias.flows.loss import loss_constant
-from flowbias.models.lifted_input import as_float, shown
+from flowbias.ground.arguments import as_float, shown
 from flowbias.problem import InputError
 
 # Difference of two half steps from a whole one, relative to S, that is accepted: after

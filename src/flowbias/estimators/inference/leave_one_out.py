@@ -20,7 +20,7 @@ import numpy as np
 from flowbias._typing import FloatArray
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.weighted_rows import weighted_rows
-from flowbias.limits.routes import HasPotential
+from flowbias.models._base import HasPotential
 from flowbias.problem import InputError, as_regression
 
 

@@ -14,16 +14,16 @@ from functools import cached_property
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.certificates.certificate import Certificate
+from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.unseen import Unseen, unseen_by
 from flowbias.estimators.inference.weighted_rows import Rows
-from flowbias.limits.routes import HasPotential
+from flowbias.ground.routing import provided_by, unfitting
 from flowbias.limits.solve import limit
 from flowbias.limits.weighted_inverse import WeightedInverse, check_resolved, weighted_inverse
+from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.problem import Constraint, InputError
-from flowbias.routing import provided_by, unfitting
-from flowbias.solution import Solution, SolveError, Stats, Status, UnresolvedError
+from flowbias.solution import Solution, SolveError, Stats, UnresolvedError, status_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,12 +131,14 @@ def _limit(model: HasPotential, rows: Rows, tol: float) -> Solution:
         solution: Solution = limit(model, rows.X, rows.y, tol=tol)
         return solution
     n, d = rows.X.shape
+    w, dual = model.potential.grad_dual(np.zeros(d) + model.shift), np.zeros(n)
+    certificate = certify(rows.X, rows.y, w, dual, model.potential, model.shift, tol=tol)
     return Solution(
-        w=model.potential.grad_dual(np.zeros(d) + model.shift),
-        dual=np.zeros(n),
-        status=Status.CERTIFIED,
+        w=w,
+        dual=dual,
+        status=status_of(certificate, distance=0.0),
         route="nothing to learn: X is zero",
-        certificate=Certificate(0.0, 0.0, 0.0, 0.0, tol),
+        certificate=certificate,
         stats=Stats(0, 0, 0.0),
         potential=model.potential,
         shift=model.shift,

@@ -35,8 +35,8 @@ from flowbias.estimators.inference.warm_newton import Finish, Prediction, finish
 from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.estimators.intercepts.centring import centred
 from flowbias.limits.normal_equations import Effort
-from flowbias.limits.routes import HasPotential
 from flowbias.limits.solve import limit
+from flowbias.models._base import HasPotential
 from flowbias.problem import Constraint, as_regression
 from flowbias.solution import Solution
 

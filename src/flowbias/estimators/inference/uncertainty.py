@@ -36,8 +36,8 @@ from flowbias._html import facts
 from flowbias._typing import FloatArray
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.weighted_rows import weighted_rows
-from flowbias.limits.routes import HasPotential
-from flowbias.models.lifted_input import as_float, shown
+from flowbias.ground.arguments import as_float, shown
+from flowbias.models._base import HasPotential
 from flowbias.problem import InputError, checked_array, row_lengths
 
 if TYPE_CHECKING:

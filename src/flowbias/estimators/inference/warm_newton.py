@@ -18,19 +18,15 @@ from flowbias.estimators.inference.bias_branch import with_bias
 from flowbias.estimators.inference.linear_response import LinearResponse
 from flowbias.estimators.inference.older_factor import OlderFactor
 from flowbias.estimators.inference.withdrawal import Withdrawal
+from flowbias.ground.routing import first_fitting
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.interior_point import State
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
-from flowbias.limits.routes import (
-    RESIDUAL,
-    HasPotential,
-    exponential_sides,
-    power_sides,
-)
+from flowbias.limits.routes import RESIDUAL, exponential_sides, power_sides
+from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.problem import Constraint
-from flowbias.routing import first_fitting
 
 Finished: TypeAlias = tuple[FloatArray, FloatArray]  # w and the dual of the constraint's rows
 

@@ -30,9 +30,10 @@ import scipy.optimize
 from flowbias._typing import FloatArray
 from flowbias.estimators.intercepts.centring import centred, without
 from flowbias.limits.normal_equations import Effort
-from flowbias.limits.routes import HasPotential, power_sides
+from flowbias.limits.routes import power_sides
 from flowbias.limits.solve import limit_with_state
 from flowbias.models import MirrorModel
+from flowbias.models._base import HasPotential
 from flowbias.potentials import BiasedDepthPotential, Potential, Provides
 from flowbias.problem import Regression
 

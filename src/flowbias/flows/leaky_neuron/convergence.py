@@ -21,7 +21,7 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.flows.leaky_neuron.field import LeakyStart, activation
-from flowbias.limits.neurons.sign import ALONG, AT_START, is_below_zero
+from flowbias.models.neuron import ALONG, AT_START, is_below_zero
 
 # z counts as inside the range of X where the part outside is below this share of it.
 _IN_RANGE = 1e-10

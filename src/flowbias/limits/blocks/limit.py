@@ -18,8 +18,8 @@ from flowbias.limits.blocks.progress import watching
 from flowbias.limits.blocks.rows import Rows, rows_of
 from flowbias.limits.blocks.scales import Past, Reached, is_hidden, least_norm, predicted, ways_down
 from flowbias.limits.normal_equations import Effort
-from flowbias.limits.routes import HasPotential
 from flowbias.limits.scale_descent import FoundOf, Guide, History, Scaled, or_last_resort, total
+from flowbias.models._base import HasPotential
 from flowbias.problem import InputError, checked_outputs
 from flowbias.solution import Sensitivity, Solution, Stats, status_of
 

@@ -29,12 +29,10 @@ from scipy.integrate import LSODA
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.limits.neurons.parts import NeuronParts
+from flowbias.models.neuron import ALONG, AT_START, is_below_zero
 
 # Differences of lengths count beyond this share of them: some thousand roundings.
 _POSITIVE = 1e-12
-# (*) must hold by this share of ||f|| ||y||: at the start, where only rounding blurs it, and
-# along the flow, where errors of some hundred steps at _RTOL do.
-AT_START, ALONG = 1e-12, 1e-6
 _RTOL = 1e-9
 # A start that ends differently if moved by this share of its size is too close to call.
 NUDGE = 1e-8
@@ -75,13 +73,6 @@ class Branch:
     sign: float
     reason: Reason
     steps: int = 0
-
-
-def is_below_zero(sign: float, a: float, f: FloatArray, target: FloatArray, margin: float) -> bool:
-    """(*), by that share of the size of its left side; at the limit it is by a half."""
-    left = sign * float(f @ target)
-    right = 0.5 * abs(a) * float(f @ f)
-    return left - right > margin * float(np.linalg.norm(f) * np.linalg.norm(target))
 
 
 def settle(parts: NeuronParts) -> Branch:

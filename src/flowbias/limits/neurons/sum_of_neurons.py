@@ -24,10 +24,10 @@ from flowbias.flows.integrate import flow
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.parts import check_columns
 from flowbias.limits.products.limit import lifted_limit
-from flowbias.matrix_problems.lifted_solution import LiftedSolution
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.problem import Regression, as_regression
+from flowbias.results.lifted_solution import LiftedSolution
 from flowbias.solution import Solution
 
 # Weights within the row space up to which they are followed a second time.

@@ -35,10 +35,10 @@ from flowbias.limits.products.integration import IntegratedWeights, integrated_w
 from flowbias.limits.products.one_neuron import one_neuron_limit
 from flowbias.limits.products.stable_manifold import out_of_reach
 from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.lifted_solution import FitCertificate, LiftedSolution
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import LiftedModel
+from flowbias.results.lifted_solution import FitCertificate, LiftedSolution
 from flowbias.solution import Stats, Status
 
 EPS = float(np.finfo(float).eps)

@@ -13,7 +13,7 @@ from flowbias._html import facts
 from flowbias._measures import Measure, Measured
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
-from flowbias.matrix_problems._shown import matrix_facts, matrix_panels
+from flowbias.results._shown import matrix_facts, matrix_panels
 from flowbias.solution import SolveError, Stats, Status
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from flowbias._drawing import picture
 from flowbias._html import facts
 from flowbias._typing import FloatArray
-from flowbias.matrix_problems._shown import matrix_facts, matrix_panels
+from flowbias.results._shown import matrix_facts, matrix_panels
 from flowbias.solution import Proof, SolveError, Stats, Status
 
 if TYPE_CHECKING:

@@ -1,0 +1,64 @@
+"""What callers give, read and checked; and the error that says what is wrong with it."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+# Larger counts leave the degrees of freedom of a wide product's Gram matrix no double, and have too
+# many digits for a message.
+WIDEST = 1e300
+# Rows of an array: what an index can count.
+LARGEST_SIZE = int(np.iinfo(np.intp).max)
+
+
+class InputError(ValueError):
+    """Input that cannot be used: names the argument, the constraint, the value and the fix.
+
+    >>> try:
+    ...     fb.min_norm([[1.0, float("nan")]], [1.0])
+    ... except fb.InputError as error:
+    ...     print(error)
+    X: must be finite, got nan at index (0, 1). Drop or impute such entries.
+    """
+
+
+def read_size(name: str, size: Any, meaning: str) -> int:
+    """A positive integer, such as the number of features."""
+    whole = isinstance(size, Integral) and not isinstance(size, bool)
+    if not whole or size < 1:
+        raise InputError(f"{name}: must be an integer >= 1, got {size!r}. Pass {meaning}.")
+    if size > LARGEST_SIZE:
+        raise InputError(f"{name}: must be <= {LARGEST_SIZE}, got {shown(size)}. Pass {meaning}.")
+    return int(size)
+
+
+def as_float(value: Any) -> float | None:
+    """A real number as a float; None for anything else, for bools and for what has no float."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:  # an integer or a fraction beyond the doubles
+        return None
+
+
+def shown(value: Any) -> str:
+    """The value as an error message quotes it: integers of hundreds of digits by their length."""
+    if isinstance(value, int) and abs(value) > WIDEST:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
+
+
+def read_rng(rng: Any) -> np.random.Generator:
+    """A generator, or the seed of one."""
+    if isinstance(rng, np.random.Generator):
+        return rng
+    if isinstance(rng, bool) or not isinstance(rng, Integral) or rng < 0:
+        raise InputError(
+            f"rng: must be an integer >= 0 or a numpy Generator, got {rng!r}. "
+            "Pass a seed, or a generator from numpy.random.default_rng."
+        )
+    return np.random.default_rng(int(rng))
