@@ -67,15 +67,15 @@ def gap_bound(
     if repair is None:
         # No gap, but where columns are independent one fit only.
         nothing = np.zeros(len(w), dtype=bool)
-        return _through_columns(X, y, w, _Radii.unknown(len(w)), nothing, noise / unit)
+        return _through_columns(X, _misfit(X, y, w) + noise / unit, _Radii.unknown(len(w)), nothing)
     duals = _Duals(X, nu, shift)
     gaps = [_gap(potential, *duals.shortened(by), repair) for by in SHRINKS]
     best = int(np.argmin(np.where(np.isnan(gaps), np.inf, gaps)))
     least = _radii(potential, w, *duals.shortened(SHRINKS[best]), gaps[best])
-    return min(
-        _through_columns(X, y, w, least, least.each <= settled * size, repair.noise)
-        for settled in SETTLED
-    )
+    # Fewer and fewer of them; some are the same.
+    settled = {int(part.sum()): part for part in (least.each <= share * size for share in SETTLED)}
+    misfit = _misfit(X, y, w) + repair.noise
+    return min(_through_columns(X, misfit, least, part) for part in settled.values())
 
 
 class _Repair(NamedTuple):
@@ -114,16 +114,16 @@ def _repaired(
 def _row_space(X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Left singular vectors and values of the weighted columns, above rounding.
 
-    Of large X through X X^T, which needs no second X and sees half as many digits.
+    Through X X^T, which needs no second X; where half as many digits do not see all of them, and X
+    is small, by itself.
     """
-    if X.size <= SMALL:
-        vectors, values, _ = scipy.linalg.svd(X * weights, full_matrices=False)
-        kept = values > DEPENDENT * values[0]
-        return vectors[:, kept], values[kept]
-    matrix = gram(X, weights, np.ones(len(X)))
-    squares, vectors = scipy.linalg.eigh(matrix, lower=True)
+    squares, vectors = scipy.linalg.eigh(gram(X, weights, np.ones(len(X))), lower=True)
     kept = squares > DEPENDENT * squares[-1]
-    return vectors[:, kept], np.sqrt(squares[kept])
+    if kept.all() or X.size > SMALL:
+        return vectors[:, kept], np.sqrt(squares[kept])
+    vectors, values, _ = scipy.linalg.svd(X * weights, full_matrices=False)
+    kept = values > DEPENDENT * values[0]
+    return vectors[:, kept], values[kept]
 
 
 class _Duals:
@@ -192,9 +192,14 @@ def _gap(potential: Potential, z: FloatArray, blur: FloatArray, repair: _Repair)
     return float(np.sum(terms)) + float(rounding) + missing * float(np.linalg.norm(steepest))
 
 
-def _through_columns(
-    X: FloatArray, y: FloatArray, w: FloatArray, radii: _Radii, settled: Mask, noise: FloatArray
-) -> float:
+def _misfit(X: FloatArray, y: FloatArray, w: FloatArray) -> FloatArray:
+    """At least |y - X w|."""
+    residual = np.asarray(y - extended.apply(X, w), dtype=np.float64)
+    rounding = (len(w) + 2) * extended.EPS * (extended.absolute_apply(X, w) + np.abs(y))
+    return np.asarray(np.abs(residual) + rounding)
+
+
+def _through_columns(X: FloatArray, misfit: FloatArray, radii: _Radii, settled: Mask) -> float:
     """The bound of all coordinates: those that the gap does not settle, through their columns."""
     off = np.where(settled, radii.touch, 0.0)
     share = np.where(settled, radii.share, 0.0)
@@ -208,8 +213,6 @@ def _through_columns(
     smallest = float(scipy.linalg.svdvals(columns / lengths)[-1])
     if not smallest > DEPENDENT:
         return np.inf
-    residual = np.asarray(y - extended.apply(X, w), dtype=np.float64)
-    rounding = (len(w) + 2) * extended.EPS * (extended.absolute_apply(X, w) + np.abs(y))
-    terms = np.abs(residual) + rounding + noise + extended.absolute_apply(X, off)
+    terms = misfit + extended.absolute_apply(X, off)
     rest = extended.length(terms) + float((np.linalg.norm(X, axis=0) * share).max())
     return extended.length(np.append(rest / smallest / lengths, apart))
