@@ -19,6 +19,8 @@ only bound there is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -96,13 +98,13 @@ def _repaired(
     moved = np.isfinite(potential.value_terms(w + touch) + potential.value_terms(w - touch))
     weights = moved.astype(np.float64)
     residual = np.asarray(y - extended.apply(X, w), dtype=np.float64)
-    basis, values = _row_space(X, weights)
+    inverse, values = _row_space(X, weights)
     whole = len(values) == len(X)
     if not len(values):
         return None
     if not whole and (X.size > SMALL or len(values) < numerical_rank(X)):
         return None
-    fit = w + weights * (X.T @ (basis @ ((basis.T @ residual) / values**2)))
+    fit = w + weights * (X.T @ inverse(residual))
     rest = np.asarray(y - extended.apply(X, fit), dtype=np.float64)
     rounding = (len(w) + 2) * extended.EPS * (extended.absolute_apply(X, fit) + np.abs(y))
     noise = np.zeros_like(noise) if whole else noise
@@ -111,19 +113,27 @@ def _repaired(
     return _Repair(fit, missing, moved, noise) if found else None
 
 
-def _row_space(X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Left singular vectors and values of the weighted columns, above rounding.
+def _row_space(
+    X: FloatArray, weights: FloatArray
+) -> tuple[Callable[[FloatArray], FloatArray], FloatArray]:
+    """The inverse of X diag(weights) X^T for weights 0 and 1, and singular values above rounding.
 
-    Through X X^T, which needs no second X; where half as many digits do not see all of them, and X
-    is small, by itself.
+    Where half of the digits do not see that all are, by vectors: of X itself if it is small.
     """
-    squares, vectors = scipy.linalg.eigh(gram(X, weights, np.ones(len(X))), lower=True)
-    kept = squares > DEPENDENT * squares[-1]
-    if kept.all() or X.size > SMALL:
-        return vectors[:, kept], np.sqrt(squares[kept])
-    vectors, values, _ = scipy.linalg.svd(X * weights, full_matrices=False)
-    kept = values > DEPENDENT * values[0]
-    return vectors[:, kept], values[kept]
+    matrix = gram(X, weights, np.ones(len(X)))
+    squares = scipy.linalg.eigvalsh(matrix, lower=True)
+    if squares[0] > DEPENDENT * squares[-1]:
+        factor = scipy.linalg.cho_factor(matrix, lower=True)
+        return partial(scipy.linalg.cho_solve, factor), np.sqrt(squares)
+    if X.size <= SMALL:
+        vectors, values, _ = scipy.linalg.svd(X * weights, full_matrices=False)
+        kept = values > DEPENDENT * values[0]
+    else:
+        squares, vectors = scipy.linalg.eigh(matrix, lower=True)
+        kept = squares > DEPENDENT * squares[-1]
+        values = np.sqrt(np.where(kept, squares, 0.0))
+    vectors, values = vectors[:, kept], values[kept]
+    return lambda v: np.asarray(vectors @ ((vectors.T @ v) / values**2)), values
 
 
 class _Duals:

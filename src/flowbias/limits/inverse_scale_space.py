@@ -235,11 +235,11 @@ class Walk:
         return True
 
     def _delete(self, k: int) -> None:
-        Q, R = scipy.linalg.qr_delete(*self._factor, k, which="col", check_finite=False)
+        # In place: both are views of Fortran order.
+        scipy.linalg.qr_delete(*self._factor, k, which="col", overwrite_qr=True, check_finite=False)
         self.waiting.append(int(self._order[k]))
         left = self._in_use = self._in_use - 1
         self._order[k:left] = self._order[k + 1 : left + 1]
-        self._Q[:, :left], self._R[:left, :left] = Q[:, :left], R[:left, :left]
         self._head[:left], self.residual = self._beyond(self.y)
 
     def _fitted(self) -> FloatArray:
