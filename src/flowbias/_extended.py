@@ -7,6 +7,7 @@ double everything still holds, with the rounding bounds that `EPS` then states.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +27,17 @@ def column_blocks(n: int, d: int) -> Iterator[slice]:
         yield slice(start, min(start + width, d))
 
 
+def _columns_in_use(X: FloatArray, w: FloatArray | Extended) -> Iterator[Any]:
+    """Block by block those that w uses: near the rich limit these are few."""
+    for part in column_blocks(*X.shape):
+        used = np.flatnonzero(w[part])
+        yield part if 2 * len(used) > part.stop - part.start else part.start + used
+
+
 def apply(X: FloatArray, w: FloatArray | Extended) -> Extended:
     """X w."""
     total = np.zeros(len(X), dtype=np.longdouble)
-    for part in column_blocks(*X.shape):
+    for part in _columns_in_use(X, w):
         total += X[:, part].astype(np.longdouble) @ w[part].astype(np.longdouble)
     return total
 
@@ -46,7 +54,7 @@ def adjoint(X: FloatArray, nu: FloatArray | Extended) -> Extended:
 def absolute_apply(X: FloatArray, w: FloatArray) -> FloatArray:
     """|X| |w|; np.abs(X) as a whole would be a second X."""
     total = np.zeros(len(X))
-    for part in column_blocks(*X.shape):
+    for part in _columns_in_use(X, w):
         total += np.abs(X[:, part] * w[part]).sum(axis=1)
     return total
 

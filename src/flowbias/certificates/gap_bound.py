@@ -19,6 +19,8 @@ only bound there is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -65,15 +67,15 @@ def gap_bound(
     if repair is None:
         # No gap, but where columns are independent one fit only.
         nothing = np.zeros(len(w), dtype=bool)
-        return _through_columns(X, y, w, _Radii.unknown(len(w)), nothing, noise / unit)
+        return _through_columns(X, _misfit(X, y, w) + noise / unit, _Radii.unknown(len(w)), nothing)
     duals = _Duals(X, nu, shift)
     gaps = [_gap(potential, *duals.shortened(by), repair) for by in SHRINKS]
     best = int(np.argmin(np.where(np.isnan(gaps), np.inf, gaps)))
     least = _radii(potential, w, *duals.shortened(SHRINKS[best]), gaps[best])
-    return min(
-        _through_columns(X, y, w, least, least.each <= settled * size, repair.noise)
-        for settled in SETTLED
-    )
+    # Fewer and fewer of them; some are the same.
+    settled = {int(part.sum()): part for part in (least.each <= share * size for share in SETTLED)}
+    misfit = _misfit(X, y, w) + repair.noise
+    return min(_through_columns(X, misfit, least, part) for part in settled.values())
 
 
 class _Repair(NamedTuple):
@@ -94,13 +96,13 @@ def _repaired(
     moved = np.isfinite(potential.value_terms(w + touch) + potential.value_terms(w - touch))
     weights = moved.astype(np.float64)
     residual = np.asarray(y - extended.apply(X, w), dtype=np.float64)
-    basis, values = _row_space(X, weights)
+    inverse, values = _row_space(X, weights)
     whole = len(values) == len(X)
     if not len(values):
         return None
     if not whole and (X.size > SMALL or len(values) != numerical_rank(X)):
         return None
-    fit = w + weights * (X.T @ (basis @ ((basis.T @ residual) / values**2)))
+    fit = w + weights * (X.T @ inverse(residual))
     rest = np.asarray(y - extended.apply(X, fit), dtype=np.float64)
     rounding = (len(w) + 2) * extended.EPS * (extended.absolute_apply(X, fit) + np.abs(y))
     noise = np.zeros_like(noise) if whole else noise
@@ -109,19 +111,27 @@ def _repaired(
     return _Repair(fit, missing, moved, noise) if found else None
 
 
-def _row_space(X: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Left singular vectors and values of the weighted columns, above rounding.
+def _row_space(
+    X: FloatArray, weights: FloatArray
+) -> tuple[Callable[[FloatArray], FloatArray], FloatArray]:
+    """The inverse of X diag(weights) X^T for weights 0 and 1, and singular values above rounding.
 
-    Of large X through X X^T, which needs no second X and sees half as many digits.
+    Where half of the digits do not see that all are, by vectors: of X itself if it is small.
     """
+    matrix = gram(X, weights, np.ones(len(X)))
+    squares = scipy.linalg.eigvalsh(matrix, lower=True)
+    if squares[0] > DEPENDENT * squares[-1]:
+        factor = scipy.linalg.cho_factor(matrix, lower=True)
+        return partial(scipy.linalg.cho_solve, factor), np.sqrt(squares)
     if X.size <= SMALL:
         vectors, values, _ = scipy.linalg.svd(X * weights, full_matrices=False)
         kept = values > DEPENDENT * values[0]
-        return vectors[:, kept], values[kept]
-    matrix = gram(X, weights, np.ones(len(X)))
-    squares, vectors = scipy.linalg.eigh(matrix, lower=True)
-    kept = squares > DEPENDENT * squares[-1]
-    return vectors[:, kept], np.sqrt(squares[kept])
+    else:
+        squares, vectors = scipy.linalg.eigh(matrix, lower=True)
+        kept = squares > DEPENDENT * squares[-1]
+        values = np.sqrt(np.where(kept, squares, 0.0))
+    vectors, values = vectors[:, kept], values[kept]
+    return lambda v: np.asarray(vectors @ ((vectors.T @ v) / values**2)), values
 
 
 class _Duals:
@@ -193,9 +203,14 @@ def _gap(potential: Potential, z: FloatArray, blur: FloatArray, repair: _Repair)
     return float(terms.sum()) + missing * float(np.linalg.norm(steepest))
 
 
-def _through_columns(
-    X: FloatArray, y: FloatArray, w: FloatArray, radii: _Radii, settled: Mask, noise: FloatArray
-) -> float:
+def _misfit(X: FloatArray, y: FloatArray, w: FloatArray) -> FloatArray:
+    """At least |y - X w|."""
+    residual = np.asarray(y - extended.apply(X, w), dtype=np.float64)
+    rounding = (len(w) + 2) * extended.EPS * (extended.absolute_apply(X, w) + np.abs(y))
+    return np.asarray(np.abs(residual) + rounding)
+
+
+def _through_columns(X: FloatArray, misfit: FloatArray, radii: _Radii, settled: Mask) -> float:
     """The bound of all coordinates: those that the gap does not settle, through their columns."""
     off = np.where(settled, radii.touch, 0.0)
     share = np.where(settled, radii.share, 0.0)
@@ -209,8 +224,6 @@ def _through_columns(
     smallest = float(scipy.linalg.svdvals(columns / lengths)[-1])
     if not smallest > DEPENDENT:
         return np.inf
-    residual = np.asarray(y - extended.apply(X, w), dtype=np.float64)
-    rounding = (len(w) + 2) * extended.EPS * (extended.absolute_apply(X, w) + np.abs(y))
-    terms = np.abs(residual) + rounding + noise + extended.absolute_apply(X, off)
+    terms = misfit + extended.absolute_apply(X, off)
     rest = extended.length(terms) + float((np.linalg.norm(X, axis=0) * share).max())
     return extended.length(np.append(rest / smallest / lengths, apart))

@@ -1,13 +1,16 @@
-"""The rich extreme: the interpolator of least (weighted) l1 norm, by HiGHS, with its dual.
+"""The rich extreme: the interpolator of least (weighted) l1 norm, with its dual.
 
     min sum weights |w|  s.t.  X w = y        dual: max <nu, y>  s.t.  |X^T nu| <= weights
 
-Simplex returns a vertex to about nine digits; its support is then solved exactly.
+The path of a vanishing start ends at a vertex (`inverse_scale_space.py`), and the integral of its
+residual is a dual of it. Where that is not enough, HiGHS finds a vertex to about nine digits. Its
+support is then solved exactly.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -20,12 +23,15 @@ from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates.certificate import Certificate, certify, certify_beside
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
 from flowbias.certificates.rank import cut_by_rounding
+from flowbias.limits.inverse_scale_space import Columns, Walk
 from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.models.reachable import Reachable, reachable
 from flowbias.potentials import L1
 from flowbias.problem import InputError, Regression, as_regression
 from flowbias.solution import Solution, Stats, Status, status_of
 
+# Ways to a vertex.
+WALK, HIGHS = "path of a vanishing start", "linear program (HiGHS)"
 # Relative to the largest entry, and to the weights: what HiGHS' own tolerance (1e-9) may hide.
 ON_SUPPORT = 1e-8
 TIGHT = 1e-7
@@ -34,6 +40,8 @@ TIGHT = 1e-7
 MOST_SHRINKS = 12
 # What a coordinate is to have of the least norm where others share it: little, so that all can.
 SHARE = 1e-4
+# Stages per row of X, after which a path is too long; of random data it has about two.
+MOST_STAGES = 30
 # Products of rational numbers that take about as long as HiGHS.
 LITTLE_WORK = 3e4
 
@@ -61,15 +69,20 @@ def basis_pursuit(
     return solution.checked(throw)
 
 
-def pursue(problem: Regression, potential: L1, *, tol: float) -> Solution:
-    """`basis_pursuit` on a checked problem, for weights that may differ between the signs."""
+def pursue(
+    problem: Regression, potential: L1, *, tol: float, ways: tuple[str, ...] = (WALK, HIGHS)
+) -> Solution:
+    """`basis_pursuit` on a checked problem, for weights that may differ between the signs.
+
+    By the first of `ways` to a vertex of which the certificate is satisfied.
+    """
     started = time.perf_counter()
     sides = Sides.of(potential, problem.X.shape[1])
-    only = _only_choice(problem, sides)
-    solution = None if only is None else _certified(problem, potential, sides, only, tol, started)
-    if solution is not None and solution.status.ok:
-        return solution
-    return _certified(problem, potential, sides, _searched(problem, sides), tol, started)
+    for found in _candidates(problem, sides, ways):
+        solution = _certified(problem, potential, sides, found, tol, started)
+        if solution.status.ok:
+            break
+    return solution
 
 
 def _certified(
@@ -196,21 +209,41 @@ def _only_choice(problem: Regression, sides: Sides) -> _Found | None:
     return _Found(w, dual, reach, 0, "the only predictor")
 
 
-def _searched(problem: Regression, sides: Sides) -> _Found:
+def _candidates(problem: Regression, sides: Sides, ways: tuple[str, ...]) -> Iterator[_Found]:
+    """Minimizers to be taken until one is proved, the fastest first."""
+    only = _only_choice(problem, sides)
+    if only is not None:
+        yield only
     reach = reachable(problem, np.isfinite(sides.positive), np.isfinite(sides.negative))
+    nothing = _Found(np.zeros(problem.X.shape[1]), np.zeros_like(problem.y), reach, 0, "")
     if reach.kept is not None and not reach.kept.any():
-        nothing = np.zeros(problem.X.shape[1]), np.zeros_like(problem.y)
-        return _Found(*nothing, reach, 0, "all coordinates driven to zero")
-    vertex = _vertex(reach, sides)
+        yield nothing._replace(route="all coordinates driven to zero")
+        return
+    for way in ways:
+        vertex = _VERTICES[way](reach, sides)
+        if vertex is not None:
+            w, dual, steps = vertex
+            yield _Found(*_sharpened(problem, reach, sides, w, dual), reach, steps, way)
     if vertex is None:
-        nothing = np.zeros(problem.X.shape[1]), np.zeros_like(problem.y)
-        return _Found(*nothing, reach, 0, "linear program that HiGHS gives up")
-    w, dual, steps = vertex
-    w, dual = _sharpened(problem, reach, sides, w, dual)
-    return _Found(w, dual, reach, steps, "linear program (HiGHS)")
+        yield nothing._replace(route=f"{way}, given up")
 
 
-def _vertex(reach: Reachable, sides: Sides) -> tuple[FloatArray, FloatArray, int] | None:
+def _end_of_path(reach: Reachable, sides: Sides) -> tuple[FloatArray, FloatArray, int] | None:
+    """The end of the path of a vanishing start; None where that is too far."""
+    constraint = reach.constraint
+    rows = constraint.row_scale[:, None] * constraint.rows
+    size = extended.length(constraint.target) or 1.0
+    costs = reach.restrict(sides.positive), reach.restrict(sides.negative)
+    walk = Walk(Columns.of_array(rows), constraint.target / size, *costs)
+    for steps, _ in enumerate(walk.stages()):
+        if steps > MOST_STAGES * len(rows):
+            return None
+    moving = np.zeros(rows.shape[1])
+    moving[walk.active] = size * walk.w
+    return reach.embed(moving), constraint.dual_of_data(walk.nu), steps
+
+
+def _optimal_basis(reach: Reachable, sides: Sides) -> tuple[FloatArray, FloatArray, int] | None:
     """An optimal vertex and its dual, from the equilibrated problem; None where HiGHS has none."""
     constraint = reach.constraint
     rows = constraint.row_scale[:, None] * constraint.rows
@@ -235,6 +268,12 @@ def _vertex(reach: Reachable, sides: Sides) -> tuple[FloatArray, FloatArray, int
     return reach.embed(size * moving), dual, int(result.nit)
 
 
+_VERTICES: dict[str, Callable[[Reachable, Sides], tuple[FloatArray, FloatArray, int] | None]] = {
+    WALK: _end_of_path,
+    HIGHS: _optimal_basis,
+}
+
+
 def _sharpened(
     problem: Regression, reach: Reachable, sides: Sides, w: FloatArray, dual: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -245,10 +284,10 @@ def _sharpened(
         return np.zeros_like(w), np.zeros_like(dual)
     columns = constraint.row_scale[:, None] * constraint.rows[:, reach.restrict(on_support)]
     sharp = np.zeros_like(w)
-    sharp[on_support] = scipy.linalg.lstsq(columns, constraint.target)[0]
+    sharp[on_support] = scipy.linalg.lstsq(columns, constraint.target, lapack_driver="gelsy")[0]
     signs = np.sign(w[on_support])
     wanted = sides.towards(w)[on_support] * signs - problem.X[:, on_support].T @ dual
-    correction = scipy.linalg.lstsq(columns.T, wanted)[0]
+    correction = scipy.linalg.lstsq(columns.T, wanted, lapack_driver="gelsy")[0]
     return sharp, dual + constraint.dual_of_data(correction)
 
 

@@ -10,6 +10,7 @@ one product with X^T and one update of a QR factor, as a step of least angle reg
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dtrtrs
 
-from flowbias._typing import FloatArray
+from flowbias._typing import FloatArray, Indices
 from flowbias.designs import Design
 
 EPS = float(np.finfo(float).eps)
@@ -88,20 +89,29 @@ class Walk:
     def __init__(self, X: Columns, y: FloatArray, upper: FloatArray, lower: FloatArray) -> None:
         n, d = X.shape
         self.X, self.y, self.upper, self.lower = X, y, upper, lower
-        self.time, self.zeta = 0.0, np.zeros(d)
+        # zeta = X^T nu
+        self.time, self.nu, self.zeta = 0.0, np.zeros(n), np.zeros(d)
         # +-1 at a bound.
         self.side = np.zeros(d)
         #: at a bound without a weight, since others fit what they could fit
         self.waiting: list[int] = []
-        self.active: list[int] = []
         self.w = np.zeros(0)
         room = min(n, d)
+        self._order, self._in_use = np.zeros(room, dtype=np.intp), 0
         self._Q, self._R = np.zeros((n, room), order="F"), np.zeros((room, room), order="F")
+        #: what the columns in use fit of y, in their orthonormal basis Q
+        self._head = np.zeros(room)
         self.residual = y
         self.pull = X.adjoint(y)
         # What rounding makes of a column of length one that should vanish, and of x_i^T r.
         self._rounding = (n + 8) * EPS
         self.noise = self._rounding * float(np.linalg.norm(y)) * X.lengths
+        self._most_noise, self._width = float(self.noise.max()), _largest(upper, lower)
+
+    @property
+    def active(self) -> Indices:
+        """The coordinates in use, in the order of `w`."""
+        return self._order[: self._in_use]
 
     def stages(self) -> Iterator[Stage]:
         """From w = 0 on; the last one is the limit."""
@@ -112,60 +122,69 @@ class Walk:
 
     def _stage(self) -> Stage:
         tied = tuple(self.waiting) if self.waiting and self._is_dependent(self.waiting) else ()
-        return Stage(self.time, tuple(self.active), self.w, self.residual, tied)
+        return Stage(self.time, tuple(self.active.tolist()), self.w, self.residual, tied)
 
     # --- from one stage to the next --------------------------------------------------------------
 
+    @np.errstate(divide="ignore", invalid="ignore")
     def _advance(self) -> bool:
         """Move zeta until another coordinate meets its bound; False where none ever will."""
         pull = self.pull
         speed = np.abs(pull)
-        free = speed > self.noise
+        speed *= speed > self.noise
         gap = np.where(pull > 0.0, self.upper - self.zeta, self.lower + self.zeta)
-        waits = np.divide(gap, speed, out=np.full_like(gap, np.inf), where=free)
-        wait = float(waits.min())
-        if wait == np.inf:
+        # Infinite where nothing pulls, and no number where it rests at its bound.
+        waits = gap / speed
+        wait = float(np.fmin.reduce(waits))
+        if not wait < np.inf:
             return False
         wait = max(wait, 0.0)
         self.time += wait
+        self.nu += wait * self.residual
         self.zeta += wait * pull
-        # Those that meet their bounds at the same time, up to the rounding of zeta.
-        rounding = (2.0 * self.time) * self.noise + (4.0 * EPS) * np.abs(self.zeta)
-        met = np.flatnonzero(free & ((gap - wait * speed <= rounding) | (waits <= wait)))
-        self.side[met] = np.sign(pull[met])
-        self.zeta[met] = np.where(pull[met] > 0.0, self.upper[met], -self.lower[met])
-        self.waiting += met.tolist()
+        # Those that meet their bounds at the same time, up to the rounding of zeta: looked at one
+        # by one where the largest rounding leaves it open.
+        left = gap - wait * speed
+        most = (2.0 * self.time) * self._most_noise + (4.0 * EPS) * self._width
+        for i in ((left <= most) & (speed > 0.0)).nonzero()[0].tolist():
+            rounding = (2.0 * self.time) * self.noise[i] + (4.0 * EPS) * abs(self.zeta[i])
+            if left[i] <= rounding or waits[i] <= wait:
+                rises = pull[i] > 0.0
+                self.side[i] = 1.0 if rises else -1.0
+                self.zeta[i] = self.upper[i] if rises else -self.lower[i]
+                self.waiting.append(i)
         return True
 
     def _settle(self) -> None:
         """Least squares over the coordinates at bounds, signs kept: Lawson and Hanson, warm."""
         refused: set[int] = set()
-        while True:
-            chosen = [i for i in self.waiting if i not in refused]
+        while len(chosen := np.array([i for i in self.waiting if i not in refused], dtype=np.intp)):
             outward = self.side[chosen] * self.pull[chosen]
-            pulled = outward > self.noise[chosen]
-            if not pulled.any():
+            outward[outward <= self.noise[chosen]] = 0.0
+            steepness = outward / self.X.lengths[chosen]
+            steepest = steepness.argmax()
+            if steepness[steepest] == 0.0:
                 break
-            steepness = np.where(pulled, outward, 0.0) / self.X.lengths[chosen]
-            best = chosen[int(steepness.argmax())]
+            best = int(chosen[steepest])
             if not self._take(best):
                 refused.add(best)
         for i in [i for i in self.waiting if self.side[i] * self.pull[i] < -self.noise[i]]:
             self.waiting.remove(i)
             self.side[i] = 0.0
-        self.pull[self.waiting] = 0.0
+        if self.waiting:
+            self.pull[self.waiting] = 0.0
 
     def _take(self, best: int) -> bool:
         """Bring a coordinate into use; False where rounding alone says that it belongs there."""
         if not self._insert(best):
             return False
-        w = np.append(self.w, 0.0)
+        w = np.zeros(self._in_use)
+        w[:-1] = self.w
         fit = self._fitted()
         if fit[-1] * self.side[best] <= 0.0:
             self._delete(len(w) - 1)
-            self._fitted()
             return False
-        while len(wrong := np.flatnonzero(self.side[self.active] * fit <= 0.0)):
+        while len(wrong := (self.side[self.active] * fit <= 0.0).nonzero()[0]):
             # Back to where the first of them vanishes.
             shares = w[wrong] / (w[wrong] - fit[wrong])
             share = float(shares.min())
@@ -184,7 +203,7 @@ class Walk:
 
     @property
     def _factor(self) -> tuple[FloatArray, FloatArray]:
-        k = len(self.active)
+        k = self._in_use
         return self._Q[:, :k], self._R[:k, :k]
 
     def _beyond(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -203,22 +222,31 @@ class Walk:
 
     def _insert(self, j: int) -> bool:
         head, rest = self._beyond(self.X.column(j))
-        k = len(self.active)
-        size = float(np.linalg.norm(rest))
+        k = self._in_use
+        size = math.sqrt(rest @ rest)
         if size <= self._rounding * self.X.lengths[j] or k == self._Q.shape[1]:
             return False  # in the span of those in use
-        self._Q[:, k], self._R[:k, k], self._R[k, k] = rest / size, head, size
-        self.active.append(j)
+        new = rest / size
+        self._Q[:, k], self._R[:k, k], self._R[k, k] = new, head, size
+        self._head[k] = new @ self.residual
+        self.residual = self.residual - self._head[k] * new
+        self._order[k], self._in_use = j, k + 1
         self.waiting.remove(j)
         return True
 
     def _delete(self, k: int) -> None:
-        Q, R = scipy.linalg.qr_delete(*self._factor, k, which="col", check_finite=False)
-        self.waiting.append(self.active.pop(k))
-        left = len(self.active)
-        self._Q[:, :left], self._R[:left, :left] = Q[:, :left], R[:left, :left]
+        # In place: both are views of Fortran order.
+        scipy.linalg.qr_delete(*self._factor, k, which="col", overwrite_qr=True, check_finite=False)
+        self.waiting.append(int(self._order[k]))
+        left = self._in_use = self._in_use - 1
+        self._order[k:left] = self._order[k + 1 : left + 1]
+        self._head[:left], self.residual = self._beyond(self.y)
 
     def _fitted(self) -> FloatArray:
-        head, self.residual = self._beyond(self.y)
-        fit: FloatArray = dtrtrs(self._factor[1], head)[0]
+        fit: FloatArray = dtrtrs(self._factor[1], self._head[: self._in_use])[0]
         return fit
+
+
+def _largest(upper: FloatArray, lower: FloatArray) -> float:
+    """Of the bounds that can be met."""
+    return max(float(np.max(b, where=np.isfinite(b), initial=0.0)) for b in (upper, lower))
