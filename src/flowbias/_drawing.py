@@ -6,7 +6,7 @@ A result's `plot(path=None, *, ax=None)` hands its panels to `picture`. Drawing 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -86,11 +86,17 @@ def stems(axes: Axes, values: FloatArray, *, label: str = "coefficient  w") -> N
 
 
 def curves(
-    axes: Axes, x: FloatArray, values: FloatArray, *, symbol: str = "w", first: int = 0
+    axes: Axes,
+    x: FloatArray,
+    values: FloatArray,
+    *,
+    symbol: str = "w",
+    first: int = 0,
+    names: Sequence[str] | None = None,
 ) -> None:
     """Columns of `values` against x: the largest in colour, named at the end; the others thin.
 
-    Names count from `first`.
+    Names are those given, or count from `first`.
     """
     ranked = _largest(np.abs(values).max(axis=0, initial=0.0), MOST_CURVES + len(COLOURS))
     named, thin = ranked[: len(COLOURS)], ranked[len(COLOURS) :]
@@ -103,7 +109,7 @@ def curves(
     heights = apart(values[-1, named], _NAME_DISTANCE * (high - low))
     for column, height, colour in zip(named, heights, COLOURS, strict=False):
         axes.annotate(
-            f"${symbol}_{{{column + first}}}$",
+            f"${symbol}_{{{column + first}}}$" if names is None else shortened(names[column]),
             (1.0, height),
             (4, 0),
             xycoords=axes.get_yaxis_transform(),
@@ -111,7 +117,13 @@ def curves(
             color=colour,
             va="center",
             fontsize=11,
+            parse_math=names is None,  # a name is a name, also with dollar signs in it
         )
+
+
+def shortened(name: str, longest: int = 14) -> str:
+    """A name that leaves room for the picture."""
+    return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def course(axes: Axes, x: FloatArray, values: FloatArray, *, label: str) -> None:

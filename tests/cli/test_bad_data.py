@@ -16,14 +16,14 @@ GOOD = "1,2,3\n4,5,7\n"
 
 
 def refused(file: Path) -> str:
-    """What both commands that read data say of a file."""
+    """What all commands that read data say of a file."""
     told = []
-    for words in (("limit", file, "--scale", "0.1"), ("path", file)):
+    for words in (("limit", file, "--scale", "0.1"), ("path", file), ("stages", file)):
         run = invoke(*words)
         assert run.exit_code == ExitCode.BAD_INPUT
         assert run.stdout == ""
         told.append(only_line(run.stderr))
-    assert told[0] == told[1]
+    assert told[0] == told[1] == told[2]
     assert told[0].startswith("error: ")
     return told[0]
 
@@ -219,7 +219,7 @@ def test_a_separator_inside_a_name_separates_nothing(tmp_path):
     assert "height; cm" in run.stdout
 
 
-@pytest.mark.parametrize("command", ["limit", "path"])
+@pytest.mark.parametrize("command", ["limit", "path", "stages"])
 def test_data_are_never_overwritten(tmp_path, command):
     file = tmp_path / "data.csv"
     file.write_text("a,b,y\n1,2,3\n4,5,7\n")

@@ -16,7 +16,7 @@ from flowbias.problem import InputError
 from tests.cli.program import SOURCE, environment, invoke, only_line, spawn
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = ("list", "run", "reproduce", "limit", "path", "cite", "data", "regime")
+COMMANDS = ("list", "run", "reproduce", "limit", "path", "stages", "cite", "data", "regime")
 
 
 def test_version():
@@ -50,7 +50,7 @@ def test_without_words_the_program_explains_itself():
 
 def test_help_of_limit_explains_data_files():
     words = " ".join(invoke("limit", "--help").stdout.replace("│", " ").split())
-    assert "y is the column of that name, or else the last one" in words
+    assert "y is the column of that name or of --target, or else the last one" in words
 
 
 # --- citations ------------------------------------------------------------------------------------
@@ -137,7 +137,9 @@ def test_ctrl_c_outside_a_run_is_one_word(npz, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder nobody can write to")
-@pytest.mark.parametrize("words", [("limit", "--scale", "1"), ("path", "--count", "2")])
+@pytest.mark.parametrize(
+    "words", [("limit", "--scale", "1"), ("path", "--count", "2"), ("stages",)]
+)
 def test_output_that_cannot_be_written(npz, words):
     command, *options = words
     run = invoke(command, npz, *options, "--out", "/proc/flowbias/w.csv")

@@ -4,6 +4,7 @@
     flowbias run NAME..., reproduce       compute figures, judge them, write a page
     flowbias limit DATA --scale 1e-3      the limit of gradient flow on your data, certified
     flowbias path DATA                    the limit along the scales of the start
+    flowbias stages DATA                  the path of a vanishing start, jump by jump
     flowbias cite                         BibTeX
 
 Results go to standard output, everything else to standard error. Errors are one line; `--debug`,

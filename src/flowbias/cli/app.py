@@ -14,6 +14,7 @@ from flowbias.cli.path import path
 from flowbias.cli.program import DEBUG, NAME, ExitCode, Json, Program, explanation
 from flowbias.cli.regime import regime
 from flowbias.cli.run import reproduce, run
+from flowbias.cli.stages import stages
 
 if TYPE_CHECKING:
     from flowbias.experiments import Experiment
@@ -134,7 +135,7 @@ def explore(
 
 
 app.command("list")(list_experiments)
-for command in (run, reproduce, limit, path, regime, explore, cite):
+for command in (run, reproduce, limit, path, stages, regime, explore, cite):
     app.command()(command)
 app.add_typer(image_data)
 

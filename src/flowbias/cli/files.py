@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
 from flowbias._atomic import write_atomically
+from flowbias._look import STYLE
 from flowbias.data_files.regression_data import READERS, RegressionData
 from flowbias.problem import InputError, Regression
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 T = TypeVar("T")
 
@@ -39,8 +44,11 @@ class Data:
         return f"{self.file}: {samples} samples, {features} features"
 
 
-def read_data(file: Path) -> Data:
-    """The data of a file, or an InputError that says where in the file the trouble is."""
+def read_data(file: Path, target: str | None = None) -> Data:
+    """The data of a file, or an InputError that says where in the file the trouble is.
+
+    y is the column `target`.
+    """
     try:
         read = READERS[file.suffix.lower()]
     except KeyError:
@@ -48,7 +56,7 @@ def read_data(file: Path) -> Data:
         raise InputError(
             f"DATA: must end in {kinds}, got {str(file)!r}. {_conversion(file)}"
         ) from None
-    return Data(file, read_file("DATA", file, read))
+    return Data(file, read_file("DATA", file, lambda content: read(content, target)))
 
 
 def read_file(argument: str, file: Path, read: Callable[[BinaryIO], T]) -> T:
@@ -99,3 +107,14 @@ def write_file(file: Path, content: bytes) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise OutputError(f"--out: cannot write {str(file)!r}: {reason}.") from error
+
+
+def picture_bytes(figure: Figure, kind: str) -> bytes:
+    """The figure as a file. The same figure gives the same bytes."""
+    import matplotlib as mpl
+
+    buffer = io.BytesIO()
+    dateless = {"Date": None} if kind == "svg" else None
+    with mpl.rc_context(STYLE):
+        figure.savefig(buffer, format=kind, dpi=150, metadata=dateless)
+    return buffer.getvalue()

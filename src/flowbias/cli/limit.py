@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flowbias.cli.console import columns, results, show, write_json
-from flowbias.cli.program import DataFile, Depth, ExitCode, Json, Shape, Tolerance
+from flowbias.cli.program import DataFile, Depth, ExitCode, Json, Shape, Target, Tolerance
 
 if TYPE_CHECKING:
     from flowbias.cli.files import Data
@@ -20,6 +20,7 @@ _LARGEST_SHOWN = 10
 
 def limit(
     data: DataFile,
+    target: Target = None,
     depth: Depth = 2.0,
     scale: Annotated[
         str | None,
@@ -54,7 +55,7 @@ def limit(
     network = start_of(depth, shape, scale=scale, log_scale=log_scale)
     if out is not None:
         check_output(out, (".npz", ".csv"), data)
-    read = read_data(data)
+    read = read_data(data, target)
     solution = solve(network, read.problem, tol=tol, throw=False)
     if out is not None:
         _write(out, read, network, solution)

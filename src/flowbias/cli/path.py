@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flowbias.cli.console import columns, results, show, write_json
-from flowbias.cli.program import DataFile, Depth, ExitCode, Json, Shape, Tolerance
+from flowbias.cli.program import DataFile, Depth, ExitCode, Json, Shape, Target, Tolerance
 
 if TYPE_CHECKING:
     from flowbias.cli.files import Data
@@ -20,6 +20,7 @@ _ROWS_SHOWN = 9
 
 def path(
     data: DataFile,
+    target: Target = None,
     depth: Depth = 2.0,
     largest: Annotated[
         str, typer.Option("--from", help="Scale at one end; 1e400 is fine too.", metavar="SCALE")
@@ -55,7 +56,7 @@ def path(
     file = _DEFAULT_OUT if out is None and not json else out
     if file is not None:
         check_output(file, tuple(WRITERS), data)
-    swept = sweep(network, shape, read_data(data), scales, tol)
+    swept = sweep(network, shape, read_data(data, target), scales, tol)
     if file is not None:
         write_file(file, WRITERS[file.suffix.lower()](swept))
     if json:

@@ -55,10 +55,16 @@ def explanation() -> str:
 _DATA_HELP = (
     "A .npz file with arrays X (samples x features) and y (samples); or a .csv file of numbers, "
     "one sample per line. In a .csv the first line may name the columns; y is the column of that "
-    "name, or else the last one. Commas, semicolons or tabs separate columns."
+    "name or of --target, or else the last one. Commas, semicolons or tabs separate columns."
 )
 
 DataFile = Annotated[Path, typer.Argument(help=_DATA_HELP, metavar="DATA", show_default=False)]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of the column of a .csv that is y.", metavar="COLUMN", show_default=False
+    ),
+]
 Depth = Annotated[
     float, typer.Option(help="Depth of the diagonal network: 2 or more, not only integers.")
 ]

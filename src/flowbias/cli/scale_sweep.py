@@ -7,7 +7,6 @@ the curves are the two ends: least l1 norm on the left, least l2 on the right.
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._drawing import MOST_CURVES, THIN, apart, new_figure
+from flowbias._drawing import MOST_CURVES, THIN, apart, new_figure, shortened
 from flowbias._look import COLOURS, INK, STYLE
 from flowbias._typing import FloatArray
-from flowbias.cli.files import Data
+from flowbias.cli.files import Data, picture_bytes
 from flowbias.cli.start import Network, log_of, scale_text
 from flowbias.data_files.contents import csv_bytes, npz_bytes
 from flowbias.data_files.limit_files import largest
@@ -111,17 +110,6 @@ def draw_path(swept: ScaleSweep) -> Figure:
     return figure
 
 
-def picture_bytes(figure: Figure, kind: str) -> bytes:
-    """The figure as a file. The same figure gives the same bytes."""
-    import matplotlib as mpl
-
-    buffer = io.BytesIO()
-    dateless = {"Date": None} if kind == "svg" else None
-    with mpl.rc_context(STYLE):
-        figure.savefig(buffer, format=kind, dpi=150, metadata=dateless)
-    return buffer.getvalue()
-
-
 def _draw_named(axes: Axes, x: FloatArray, swept: ScaleSweep, named: list[int]) -> None:
     """Curves with their colour, name and ends."""
     left, right = _ends(x)
@@ -136,7 +124,7 @@ def _draw_named(axes: Axes, x: FloatArray, swept: ScaleSweep, named: list[int]) 
         axes.plot([x[0], right], [curve[0], kernel], **fine)
         axes.plot([left, right], [rich, kernel], "o", color=colour, markersize=6, zorder=4)
         axes.annotate(
-            _short(swept.data.name(feature)),
+            shortened(swept.data.name(feature)),
             (beside, height),
             (-3, 0),
             textcoords="offset points",
@@ -196,10 +184,6 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _power(exponent: float) -> str:
     return f"$10^{{{exponent:.0f}}}$"
-
-
-def _short(name: str, longest: int = 14) -> str:
-    return name if len(name) <= longest else f"{name[: longest - 1]}…"
 
 
 def _csv(swept: ScaleSweep) -> bytes:

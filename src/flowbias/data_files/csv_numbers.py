@@ -1,6 +1,7 @@
 """Numbers from a .csv file; whatever is no number is named with its line and column.
 
-The first line is a header if none of its fields is a number, or if one of them is `y`. What only
+The first line is a header if none of its fields is a number, or if one of them names the outputs:
+`y`, or what the caller takes for them. What only
 looks like a header or like data is refused rather than guessed: a line that is silently dropped,
 or an index that silently becomes a feature, changes the result and nobody notices.
 """
@@ -30,12 +31,12 @@ class Line(NamedTuple):
     fields: list[str]
 
 
-def read_csv(content: BinaryIO) -> tuple[FloatArray, list[str] | None]:
+def read_csv(content: BinaryIO, target: str = TARGET) -> tuple[FloatArray, list[str] | None]:
     """The numbers, one row per line, and the names of the columns if there is a header."""
     lines = _lines(content)
     if not lines:
         raise InputError("must hold some numbers, got an empty file.")
-    names = _header(lines[0])
+    names = _header(lines[0], target)
     rows = lines if names is None else lines[1:]
     if not rows:
         raise InputError("must hold some numbers, got a header and nothing below it.")
@@ -72,7 +73,7 @@ def _lines(content: BinaryIO) -> list[Line]:
         raise InputError(f"line {reader.line_num}: cannot be read as CSV: {error}.") from error
 
 
-def _header(first: Line) -> list[str] | None:
+def _header(first: Line, target: str) -> list[str] | None:
     """The names in the first line, or None where it holds data."""
     names = [field.strip() for field in first.fields]
     numeric = [_is_number(name) for name in names]
@@ -81,7 +82,7 @@ def _header(first: Line) -> list[str] | None:
         return None
     # np.savetxt marks its header as a comment.
     names[0] = names[0].removeprefix("#").strip()
-    if any(numeric) and TARGET not in names:
+    if any(numeric) and target not in names:
         column, word = next((i, n) for i, n in enumerate(names) if not numeric[i])
         raise InputError(
             f"line {first.number}: must be a header or numbers, got both: column {column + 1} is "
@@ -96,7 +97,7 @@ def _header(first: Line) -> list[str] | None:
         raise InputError(
             f"line {first.number}: must name every column differently, got {repeated[0]!r} twice."
         )
-    if TARGET not in names and TARGET.upper() in names:
+    if target == TARGET and TARGET not in names and TARGET.upper() in names:
         raise InputError(f"line {first.number}: has a column Y but none y. Write y for the target.")
     if any(re.fullmatch(r"[+-]?\d*,\d+", name) for name in names):
         raise InputError(

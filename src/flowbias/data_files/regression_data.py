@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import BinaryIO, NamedTuple
 
 import numpy as np
@@ -23,16 +24,28 @@ class RegressionData(NamedTuple):
         return f"w[{feature}]" if self.names is None else self.names[feature]
 
 
-def from_csv(content: BinaryIO) -> RegressionData:
-    """Columns of features and one of outputs: the one named y, else the last."""
-    numbers, names = read_csv(content)
-    target = len(numbers[0]) - 1 if names is None or TARGET not in names else names.index(TARGET)
-    rest = None if names is None else [*names[:target], *names[target + 1 :]]
-    return RegressionData(Regression(np.delete(numbers, target, axis=1), numbers[:, target]), rest)
+def from_csv(content: BinaryIO, target: str | None = None) -> RegressionData:
+    """Columns of features and one of outputs: `target`, or the one named y, else the last."""
+    wanted = TARGET if target is None else target
+    numbers, names = read_csv(content, wanted)
+    if names is not None and wanted in names:
+        at = names.index(wanted)
+    elif target is None:
+        at = len(numbers[0]) - 1
+    else:
+        near = get_close_matches(target, names or (), n=1)
+        advice = f"Did you mean {near[0]!r}?" if near else "The first line names the columns."
+        raise InputError(f"target: must be the name of a column, got {target!r}. {advice}")
+    rest = None if names is None else [*names[:at], *names[at + 1 :]]
+    return RegressionData(Regression(np.delete(numbers, at, axis=1), numbers[:, at]), rest)
 
 
-def from_npz(content: BinaryIO) -> RegressionData:
+def from_npz(content: BinaryIO, target: str | None = None) -> RegressionData:
     """The arrays X and y of a NumPy archive, as a regression problem."""
+    if target is not None:
+        raise InputError(
+            f"target: must come with a .csv file, got {target!r}. In an archive y has that name."
+        )
     return RegressionData(Regression(*arrays_of(content)), None)
 
 
@@ -77,4 +90,7 @@ def _members(content: BinaryIO) -> tuple[np.ndarray, np.ndarray]:
         return archive["X"], archive["y"]
 
 
-READERS: dict[str, Callable[[BinaryIO], RegressionData]] = {".npz": from_npz, ".csv": from_csv}
+READERS: dict[str, Callable[[BinaryIO, str | None], RegressionData]] = {
+    ".npz": from_npz,
+    ".csv": from_csv,
+}

@@ -14,7 +14,7 @@ with g = 4 at depth 2 and D (D-2) beyond, for the loss (c/2) ||X w - y||^2.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -65,9 +65,12 @@ class Event(NamedTuple):
     #: of the weight: +1 or -1
     sign: int
 
+    def told_of(self, name: str) -> str:
+        """What happens, to a feature of this name."""
+        return f"{name} {self.change.value} ({'+' if self.sign > 0 else '-'})"
+
     def __str__(self) -> str:
-        side = "+" if self.sign > 0 else "-"
-        return f"tau = {self.time:.6g}: feature {self.feature} {self.change.value} ({side})"
+        return f"tau = {self.time:.6g}: {self.told_of(f'feature {self.feature}')}"
 
 
 @dataclass(frozen=True)
@@ -148,11 +151,11 @@ class StagePath:
     @cached_property
     def events(self) -> tuple[Event, ...]:
         """Which feature wakes or falls asleep, and when."""
-        return tuple(
-            event
-            for before, after in zip(self.stages, self.stages[1:], strict=False)
-            for event in _events(before, after)
-        )
+        return tuple(event for k in range(len(self)) for event in self.events_at(k))
+
+    def events_at(self, k: int) -> tuple[Event, ...]:
+        """Those at the beginning of stage k; none at the first one, where all features sleep."""
+        return tuple(_events(self.stages[k - 1], self.stages[k])) if k else ()
 
     @cached_property
     def residual(self) -> FloatArray:
@@ -289,8 +292,17 @@ class StagePath:
             f"residual {self.residual[-1]:.1e}, seconds={self.stats.seconds:.3g})"
         )
 
-    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
-        """Coefficients and residual against tau; the first alone on `ax` if given."""
+    def plot(
+        self,
+        path: str | Path | None = None,
+        *,
+        ax: Axes | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Figure:
+        """Coefficients and residual against tau; the first alone on `ax` if given.
+
+        `names` are those of the features, where they have some.
+        """
         # Each stage from its beginning to its end: from half the time of the first jump on, since
         # jumps crowd at the beginning, to twice that of the last.
         last = self.times[-1] or 1.0
@@ -302,7 +314,7 @@ class StagePath:
             axes.set_xlabel(r"slow time  $\tau$")
 
         def weights(axes: Axes) -> None:
-            curves(axes, tau, np.repeat(self.w, 2, axis=0))
+            curves(axes, tau, np.repeat(self.w, 2, axis=0), names=names)
             slow_clock(axes)
             axes.set_ylabel("coefficient  w")
 
@@ -320,14 +332,13 @@ class StagePath:
 
     def _table_row(self, k: int) -> tuple[str, ...]:
         stage = self.stages[k]
-        told = _events(self.stages[k - 1], stage) if k else ()
         return (
             f"{k}",
             f"{stage.time:.6g}",
             f"{len(stage.support)}",
             f"{np.abs(stage.coefficients).sum():.6g}",
             f"{self.residual[k]:.1e}",
-            ", ".join(f"{event.feature} {event.change.value}" for event in told),
+            ", ".join(f"{event.feature} {event.change.value}" for event in self.events_at(k)),
         )
 
 

@@ -14,6 +14,7 @@ _PLACES = {
     "geometry-3d": ("Geometry in 3D", "geometry:GeometrySpaceView"),
     "sparse-regression": ("Sparse regression", "sparse_regression:SparseRegressionView"),
     "time": ("Time", "learning_in_time:LearningInTimeView"),
+    "stages": ("Stages", "stages:StagesView"),
     "matrices": ("Width and matrices", "matrices:MatricesView"),
     "linear-networks": ("Linear networks", "linear_networks:LinearNetworksView"),
     "your-data": ("Your data", "own_data:OwnDataView"),

@@ -140,8 +140,25 @@ _MARKS = (
 )
 
 
+# The axes of space, with their names at the tips.
+SPACE_AXES = (
+    Mark(
+        *("axes", "segment"),
+        {"x0": "x", "y0": "y", "x1": "to_x", "y1": "to_y", "line_color": FRAME, "line_width": 1.5},
+        columns=("x", "y", "to_x", "to_y"),
+    ),
+    Mark(
+        *("names", "text"),
+        {"x": "x", "y": "y", "text": "name", "text_color": FRAME, "text_font_size": "16px"},
+        columns=("x", "y", "name"),
+    ),
+)
+AZIMUTH = Slider("azimuth", "Seen from", 0.0, 360.0, 3.0, 36.0, "{:g}°".format, True)
+COEFFICIENTS = ["w₁", "w₂", "w₃"]
+
+
 # Equal units on both axes.
-_SQUARE: dict[str, Any] = {
+SQUARE: dict[str, Any] = {
     "height": 560,
     "legend": "below",
     "windowed": True,
@@ -166,7 +183,7 @@ class _Geometry(View[GeometryScene]):
             "l1": scene.flat(ends.min_l1.w[np.newaxis]),
             "l2": scene.flat(ends.min_l2.w[np.newaxis]),
             "axes": (*scene.flat(-tips), *scene.flat(tips)),
-            "names": (*scene.flat(tips), ["w₁", "w₂", "w₃"][: len(tips)]),
+            "names": (*scene.flat(tips), COEFFICIENTS[: len(tips)]),
         }
 
 
@@ -202,7 +219,7 @@ class GeometryView(_Geometry):
                 line("fits", TRUTH, "all w that fit", dash="dashed"),
                 *_MARKS,
             ),
-            **_SQUARE,
+            **SQUARE,
         ),
     )
 
@@ -316,7 +333,7 @@ class GeometrySpaceView(_Geometry):
         Slider("first", "Weight of feature 1", -1.5, 1.5, 0.1, 0.6),
         Slider("second", "Weight of feature 2", -1.5, 1.5, 0.1, 1.0),
         Slider("third", "Weight of feature 3", -1.5, 1.5, 0.1, 0.8),
-        Slider("azimuth", "Seen from", 0.0, 360.0, 3.0, 36.0, "{:g}°".format, True),
+        AZIMUTH,
     )
 
     charts = (
@@ -333,23 +350,12 @@ class GeometrySpaceView(_Geometry):
                     {"x": "x", "y": "y", "color": TRUTH, "fill_alpha": 0.12, "line_alpha": 0.6},
                     "all w that fit",
                 ),
-                Mark(
-                    *("axes", "segment"),
-                    {"x0": "x", "y0": "y", "x1": "to_x", "y1": "to_y", "line_color": FRAME}
-                    | {"line_width": 1.5},
-                    columns=("x", "y", "to_x", "to_y"),
-                ),
-                Mark(
-                    *("names", "text"),
-                    {"x": "x", "y": "y", "text": "name", "text_color": FRAME}
-                    | {"text_font_size": "16px"},
-                    columns=("x", "y", "name"),
-                ),
+                *SPACE_AXES,
                 levels("levels", "level curves there"),
                 *_MARKS,
             ),
             framed=False,
-            **_SQUARE,
+            **SQUARE,
         ),
     )
 

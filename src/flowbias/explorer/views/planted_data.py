@@ -82,11 +82,11 @@ def curves(x: FloatArray, w: FloatArray, w_true: FloatArray) -> Data:
     on_support = w_true != 0.0
     parts = {"support": w[:, on_support].T, "others": w[:, ~on_support].T}
     return {
-        name: (_joined(np.tile(x, (len(rows), 1))), _joined(rows)) for name, rows in parts.items()
+        name: (joined(np.tile(x, (len(rows), 1))), joined(rows)) for name, rows in parts.items()
     }
 
 
-def _joined(rows: FloatArray) -> FloatArray:
+def joined(rows: FloatArray) -> FloatArray:
     """Curves, one per row, as one sequence with gaps: far quicker to draw than many lines."""
     gaps = np.full((len(rows), 1), np.nan)
     return np.hstack([rows, gaps]).ravel()
