@@ -201,6 +201,17 @@ def test_one_sided_starts_end_at_non_negative_least_squares(rng):
         assert (path.w[:, closed] >= 0.0).all()
 
 
+@pytest.mark.parametrize("unit", [2.0**-950, 2.0**900])
+def test_squares_of_y_may_leave_the_double_range(unit):
+    path, plain = (fb.stages(NET, FOUR_X, u * FOUR_Y, throw=False) for u in (unit, 1.0))
+    assert path.status is fb.Status.CERTIFIED
+    assert_allclose(path.residual, plain.residual)
+    # What is left of the pull is seen: without the last stage the path does not end at rest.
+    cut = judged(path, path.stages[:-1])
+    assert_allclose(cut.rest, judged(plain, plain.stages[:-1]).rest)
+    assert cut.rest > 0.1
+
+
 def test_frozen_features_never_wake(rng):
     X, y = random_data(rng)
     frozen = np.arange(20) % 3 == 0

@@ -157,9 +157,10 @@ class StagePath:
     @cached_property
     def residual(self) -> FloatArray:
         """||X w - y|| / ||y|| on each stage; no less than the rounding of y."""
-        size = np.linalg.norm(self.data.y) or 1.0
-        left = np.array([np.linalg.norm(stage.residual) for stage in self.stages]) / size
-        return np.maximum(left, EPS)
+        unit = np.abs(self.data.y).max() or 1.0  # squares of y may leave the double range
+        size = np.linalg.norm(self.data.y / unit) or 1.0
+        left = np.array([np.linalg.norm(stage.residual / unit) for stage in self.stages])
+        return np.maximum(left / size, EPS)
 
     def at(self, tau: ArrayLike) -> FloatArray:
         """w at these times: (d,) for one of them, one row for each of several."""
