@@ -105,6 +105,15 @@ def test_awkward_data():
     assert not rests.w.any()
 
 
+def test_at_the_end_of_the_double_range_no_step_is_short_enough():
+    # Slacks of 1e-300 of the start's, which may be followed for a while, in steps of 1e-315.
+    up = np.exp(-176.2) * np.array([1.7, 1.0, 1.9, 2.0, 1.0, 1.8, 1.9, 1.3])
+    down = np.exp(-176.2) * np.array([0.0, 0.0, 0.0, 0.0, 0.9, 0.0, 0.9, 0.0])
+    X = -np.array([[1.2, 1.2, 0.4, 0.8, 0.8, 0.8, 0.8, 0.4]])
+    run = fb.flow(fb.DiagonalNet.from_weights(up, down, depth=6), X, [-2183.0], throw=False)
+    assert not run.status.ok
+
+
 def test_times_asked_for_and_travel():
     X, y = data(6)
     model = fb.DiagonalNet(depth=3, log_scale=-60.0)

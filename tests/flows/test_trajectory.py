@@ -131,3 +131,12 @@ def test_frozen_coordinates_never_move():
     assert trajectory.distance_to_limit < 1e-6
     nothing = flow(DiagonalNet.from_weights(0.0, 0.0, depth=2), X, Y)
     assert_array_equal(nothing.w, np.zeros((1, 8)))
+
+
+def test_times_of_any_shape_are_read_once():
+    run = flow(DiagonalNet(2, 0.1), np.eye(2, 3), np.ones(2))
+    times = run.t_end * np.array([[0.0, 0.5], [0.7, 1.0]])
+    assert_allclose(run.at(times), [run.at(row) for row in times])
+    assert run.at([]).shape == (0, 3)
+    with pytest.raises(InputError, match="t: must be a real number or an array of them, got"):
+        run.at("soon")

@@ -139,6 +139,22 @@ def test_the_times_of_waking_are_in_the_units_of_the_data():
     assert_allclose(same * 1024.0, path.wake_times(-50.0), rtol=1e-12)
 
 
+def test_a_time_of_waking_beyond_the_doubles_is_infinite():
+    path = fb.stages(fb.DiagonalNet(5, 1.0), FOUR_X, FOUR_Y)
+    assert np.isposinf(path.wake_times(-3000.0)).all()
+    assert np.isposinf(path.time_at(-3000.0)[1:]).all()
+
+
+def test_a_feature_without_pull_wakes_with_the_others():
+    # By hand: at tau = 1/3 the last three are at their bound, and the second fits all that they
+    # feel: r = (1, 0, -1) is across them. At tau = 1 the first wakes, and they with it.
+    X = np.array([[0, 0, 1, 1], [0, 1, 1, 1], [-1, 0, 1, 1]], dtype=float)
+    path = fb.stages(fb.DiagonalNet(4, 1.0), X, np.array([1.0, 3.0, -1.0]))
+    assert [event.feature for event in path.events] == [1, 0, 2, 3]
+    times = path.wake_times(-20.0)
+    assert_allclose(times, path.time_at(-20.0)[[1, 2, 2, 2]], rtol=1e-6)  # scale^2 is 4e-18
+
+
 def test_an_untied_start_has_the_stages_of_a_tied_one():
     tied, untied = (
         fb.stages(m, FOUR_X, FOUR_Y) for m in (NET, fb.UntiedDiagonalNet(0.4, shape=0.5))
@@ -184,6 +200,17 @@ def test_one_sided_starts_end_at_non_negative_least_squares(rng):
         _, misfit = scipy.optimize.nnls(sides, y)
         assert_allclose(np.linalg.norm(path[-1].residual), misfit, atol=1e-10)
         assert (path.w[:, closed] >= 0.0).all()
+
+
+@pytest.mark.parametrize("unit", [2.0**-950, 2.0**900])
+def test_squares_of_y_may_leave_the_double_range(unit):
+    path, plain = (fb.stages(NET, FOUR_X, u * FOUR_Y, throw=False) for u in (unit, 1.0))
+    assert path.status is fb.Status.CERTIFIED
+    assert_allclose(path.residual, plain.residual)
+    # What is left of the pull is seen: without the last stage the path does not end at rest.
+    cut = judged(path, path.stages[:-1])
+    assert_allclose(cut.rest, judged(plain, plain.stages[:-1]).rest)
+    assert cut.rest > 0.1
 
 
 def test_frozen_features_never_wake(rng):
@@ -307,6 +334,8 @@ def test_between_the_times(path):
     middle = 0.5 * (path.times[2] + path.times[3])
     assert_allclose(path.at(middle), path.w[2])
     assert_allclose(path.at([0.0, path.times[3], 10.0 * path.times[-1]]), path.w[[0, 3, -1]])
+    assert_allclose(path.at(path.times[[[0, 3], [2, 1]]]), path.w[[[0, 3], [2, 1]]])
+    assert path.at([]).shape == (0, path.w.shape[1])
 
 
 def test_stopping(path):
@@ -345,14 +374,23 @@ def test_data_that_doubles_do_not_tell_apart_are_refused(rng):
     ("words", "call"),
     [
         (
-            "max_stages: must be at least 1, got 0",
+            "max_stages: must be an integer >= 1, got 0",
             lambda: fb.stages(NET, FOUR_X, FOUR_Y, max_stages=0),
+        ),
+        (
+            "max_stages: must be an integer >= 1, got 1.5",
+            lambda: fb.stages(NET, FOUR_X, FOUR_Y, max_stages=1.5),
         ),
         ("X: must be finite", lambda: fb.stages(NET, [[1.0, np.nan]], [1.0])),
         ("tol: must be a positive number", lambda: fb.stages(NET, FOUR_X, FOUR_Y, tol=-1.0)),
         ("tau: must be >= 0", lambda: fb.stages(NET, FOUR_X, FOUR_Y).at(-1.0)),
         ("log_scale: must be negative", lambda: fb.stages(NET, FOUR_X, FOUR_Y).time_at(1.0)),
+        ("log_scale: must be negative", lambda: fb.stages(NET, FOUR_X, FOUR_Y).time_at("-9")),
+        ("log_scale: must be negative", lambda: fb.stages(NET, FOUR_X, FOUR_Y).wake_times(1.0)),
+        ("share: must be > 0", lambda: fb.stages(NET, FOUR_X, FOUR_Y).wake_times(-9.0, share=0)),
+        ("tau: must be >= 0", lambda: fb.stages(NET, FOUR_X, FOUR_Y).time_at(-9.0, -1.0)),
         ("exactly one must be given", lambda: fb.stages(NET, FOUR_X, FOUR_Y).stopped()),
+        ("be >= 0, got {'tau': '1'}", lambda: fb.stages(NET, FOUR_X, FOUR_Y).stopped(tau="1")),
         ("model: must provide", lambda: fb.stages(fb.Neuron(2.0, np.ones(4)), FOUR_X, FOUR_Y)),
         (
             "must have one column per coordinate",

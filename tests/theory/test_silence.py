@@ -169,3 +169,20 @@ def test_tiny_starts_do_not_fail_their_guarantees():
             theory.local_guarantee,
         ):
             assert failures(as_tuple(guarantee(net, X, Y, t))) == []
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        lambda X, y: fb.theory.closest_interpolator(X, y, scale=0.5),
+        lambda X, y: fb.theory.kernel_distance(fb.DiagonalNet(2, 10.0), X, y),
+        lambda X, y: fb.theory.leaky_neuron_kkt(fb.Neuron(1.0, [0.5, 0.2], slope=0.3), X, y)[0],
+        lambda X, y: fb.theory.weights_converge(
+            fb.LinearNet(np.zeros((2, 3)), np.ones((1, 3))), X, y[:, None]
+        )[0],
+    ],
+)
+def test_nothing_is_said_of_outputs_that_are_fitted_at_zero(claim):
+    X = np.array([[1.0, 2.0]])
+    assert why_nothing(claim, X, np.zeros(1))
+    assert claim(X, np.ones(1)).holds

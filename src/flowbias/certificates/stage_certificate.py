@@ -91,11 +91,12 @@ def certify_stages(
         for block in design.blocks()
     ]
     excess, off, pull = np.max(found, axis=0)
+    unit = np.abs(y).max() or 1.0  # squares of y may leave the double range
     return StageCertificate(
         excess=float(excess),
         support=float(off),
         disorder=float(np.max(-lasting, initial=0.0) / (times[-1] or 1.0)),
-        rest=ratio(float(pull), float(np.linalg.norm(y))),
+        rest=ratio(float(pull / unit), float(np.linalg.norm(y / unit))),
         tol=tol,
         whole=whole,
     )

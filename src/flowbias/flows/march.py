@@ -78,7 +78,7 @@ class Curve:
     def __call__(self, times: FloatArray) -> FloatArray:
         """States at the given internal times, one per row; held constant beyond the end."""
         inside = np.minimum(times, self.end)
-        if not self.pieces:
+        if not self.pieces or not len(inside):
             return np.tile(self.states[0], (len(inside), 1))
         rows = np.asarray(OdeSolution(self.times, self.pieces)(inside).T)
         # At a node the state itself: deep networks from small scales need its last digits.

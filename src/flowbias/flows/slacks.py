@@ -187,6 +187,8 @@ class SlackSolver:
     def step(self) -> str | None:
         for _ in range(_RETRIES):
             if self._epoch is None:
+                if self.length == 0.0:  # tenths of tenths, at the end of the double range
+                    break
                 left = self.end - self.coordinates.clock.end
                 kind = Radau if self._is_stiff else LSODA
                 self._epoch = Epoch(self.coordinates, self.y, left, self.length, self.rtol, kind)

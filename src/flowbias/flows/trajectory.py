@@ -20,6 +20,7 @@ from flowbias.flows.fit import Fit, Quality
 from flowbias.flows.march import Curve
 from flowbias.models._base import Parameters
 from flowbias.potentials import Provides
+from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError, Regression
 from flowbias.solution import Solution
 
@@ -139,9 +140,9 @@ class Trajectory:
 
     def at(self, t: ArrayLike) -> FloatArray:
         """The predictor at any time up to t_end: (d,) for one time, else one row per time."""
-        times = np.asarray(t, dtype=np.float64)
-        w = self._coordinates.predictor(self._states_at(np.atleast_1d(times)))
-        return w if times.ndim else np.asarray(w[0])
+        times = read_real("t", t, "Pass times within the flow.")
+        w = self._coordinates.predictor(self._states_at(times.ravel()))
+        return np.reshape(w, (*times.shape, *w.shape[1:]))
 
     def parameters(self, t: float) -> Parameters:
         """The weights at one time, signs included."""

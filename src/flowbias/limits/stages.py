@@ -31,6 +31,7 @@ from flowbias.certificates.stage_certificate import StageCertificate, certify_st
 from flowbias.designs import Design, design_of
 from flowbias.designs.dense import DenseDesign
 from flowbias.flows.loss import loss_constant
+from flowbias.ground.arguments import as_float, read_size
 from flowbias.ground.routing import provided_by, unfitting
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage, Walk
 from flowbias.limits.rich_limit import rich_limit
@@ -160,20 +161,17 @@ class StagePath:
     @cached_property
     def residual(self) -> FloatArray:
         """||X w - y|| / ||y|| on each stage; no less than the rounding of y."""
-        size = np.linalg.norm(self.data.y) or 1.0
-        left = np.array([np.linalg.norm(stage.residual) for stage in self.stages]) / size
-        return np.maximum(left, EPS)
+        unit = np.abs(self.data.y).max() or 1.0  # squares of y may leave the double range
+        size = np.linalg.norm(self.data.y / unit) or 1.0
+        left = np.array([np.linalg.norm(stage.residual / unit) for stage in self.stages])
+        return np.maximum(left / size, EPS)
 
     def at(self, tau: ArrayLike) -> FloatArray:
         """w at these times: (d,) for one of them, one row for each of several."""
-        asked = read_real("tau", tau, "Pass times on the slow clock, as in `times`.")
-        if not (asked >= 0.0).all():
-            raise InputError(
-                f"tau: must be >= 0, got {float(asked.min())!r}. The path begins at 0, with w = 0."
-            )
+        asked = _read_tau(tau)
         numbers = np.searchsorted(self.times, asked, side="right") - 1
-        rows = [self._dense(self.stages[k]) for k in np.atleast_1d(numbers)]
-        return rows[0] if asked.ndim == 0 else np.stack(rows)
+        rows = [self._dense(self.stages[k]) for k in np.ravel(numbers)]
+        return np.reshape(rows, (*asked.shape, self.data.design.d))
 
     def stopped(
         self,
@@ -190,7 +188,8 @@ class StagePath:
         """
         rules = {"n_features": n_features, "tau": tau, "residual": residual}
         given = {name: value for name, value in rules.items() if value is not None}
-        if len(given) != 1 or not all(value >= 0 for value in given.values()):
+        numbers = [as_float(value) for value in given.values()]
+        if len(numbers) != 1 or numbers[0] is None or not numbers[0] >= 0.0:
             raise InputError(
                 f"n_features, tau, residual: exactly one must be given, and be >= 0, got {given}. "
                 "For instance stopped(n_features=5)."
@@ -212,15 +211,11 @@ class StagePath:
 
         To leading order: a jump is spread over 1/log(1/scale) of tau at depth 2.
         """
-        if not log_scale < 0.0:
-            raise InputError(
-                f"log_scale: must be negative, got {log_scale!r}. Stages are those of a vanishing "
-                "start; natural logarithms are meant."
-            )
-        asked = self.times if tau is None else read_real("tau", tau, "Pass slow times.")
+        pace = self.start.log_pace(_read_log_scale(log_scale))
+        asked = self.times if tau is None else _read_tau(tau)
         c = loss_constant(loss, len(self.data.y))
         with np.errstate(divide="ignore", over="ignore"):
-            return np.asarray(np.exp(np.log(asked) + self.start.log_pace(log_scale) - np.log(c)))
+            return np.asarray(np.exp(np.log(asked) + pace - np.log(c)))
 
     def wake_times(
         self, log_scale: float, *, share: float = 0.01, loss: str | float = "half"
@@ -233,11 +228,14 @@ class StagePath:
         """
         if Provides.SCALE not in provided_by(self.model):
             raise unfitting(self.model, "declare SCALE", "Take the stages of fb.DiagonalNet.")
-        model = self.model.at_log_scale(log_scale)
+        part = as_float(share)
+        if part is None or not 0.0 < part <= 1.0:
+            raise InputError(f"share: must be > 0 and at most 1, got {share!r}. Try share=0.01.")
+        model = self.model.at_log_scale(_read_log_scale(log_scale))
         c = loss_constant(loss, len(self.data.y))
         columns, unit = self.data.columns()
         # With X in these units nu is in their inverse.
-        jumps = wake_times(model, columns, self.stages, c * unit, share)
+        jumps = wake_times(model, columns, self.stages, c * unit, part)
         return np.array([at for jump in jumps for at in jump])
 
     @cached_property
@@ -342,6 +340,25 @@ class StagePath:
         )
 
 
+def _read_tau(tau: ArrayLike) -> FloatArray:
+    asked = read_real("tau", tau, "Pass times on the slow clock, as in `times`.")
+    if not (asked >= 0.0).all():
+        raise InputError(
+            f"tau: must be >= 0, got {float(asked.min())!r}. The path begins at 0, with w = 0."
+        )
+    return asked
+
+
+def _read_log_scale(log_scale: Any) -> float:
+    number = as_float(log_scale)
+    if number is None or not -np.inf < number < 0.0:
+        raise InputError(
+            f"log_scale: must be negative and finite, got {log_scale!r}. Stages are those of a "
+            "vanishing start; natural logarithms are meant."
+        )
+    return number
+
+
 def _events(before: Stage, after: Stage) -> Iterator[Event]:
     was, now = (dict(zip(s.support, np.sign(s.coefficients), strict=True)) for s in (before, after))
     for gone in sorted(was.keys() - now.keys()):
@@ -370,10 +387,6 @@ def stages(
     (array([0. , 0.5]), array([0. , 0.5]))
     """
     build = _vanishing(model)  # before the data, which may be of the model's own kind
-    if max_stages is not None and not max_stages >= 1:
-        raise InputError(
-            f"max_stages: must be at least 1, got {max_stages!r}. The first stage is w = 0."
-        )
     started = time.perf_counter()
     data = _read(model, X, y, tol)
     start = build(model, data.design.d)
@@ -402,6 +415,8 @@ def _followed(
     model: HasPotential, data: Data, start: VanishingStart, most: int | None
 ) -> tuple[tuple[Stage, ...], bool, bool]:
     """The stages, whether they are all, and whether every choice between weights is proved."""
+    if most is not None:
+        most = read_size("max_stages", most, "how many to follow; the first is w = 0")
     upper, lower = (
         np.broadcast_to(b, (data.design.d,))
         for b in (start.bounds.weights, start.bounds.negative_weights)

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray
-from flowbias.limits.inverse_scale_space import Columns, Stage
+from flowbias.limits.inverse_scale_space import EPS, Columns, Stage
 
 
 def wake_times(
@@ -29,24 +29,32 @@ def wake_times(
 ) -> list[tuple[float, ...]]:
     """For each jump, the times at which its features have `share` of the weight they get there."""
     d = columns.shape[1]
-    speed = float(model.mirror_rate) * c
     shift = np.broadcast_to(np.asarray(model.shift, dtype=np.float64), (d,))
     nu, at, found = np.zeros(columns.shape[0]), 0.0, []
     for before, after in pairwise(stages):
         new = sorted(set(after.support) - set(before.support))
         share_of = dict(zip(after.support, share * after.coefficients, strict=True))
         needed = _dual(model, share_of, d) - shift
-        times = tuple(
-            at + float((needed[j] - x @ nu) / (speed * (x @ before.residual)))
-            for j in new
-            for x in (columns.column(j),)
-        )
-        found.append(times)
+        ways = {j: _way(columns.column(j), needed[j], nu, before.residual) for j in new}
         # The jump itself takes no time here: nu moves on, then takes what the new weights fix.
-        jump = min(times, default=at)
-        nu = nu + (jump - at) * speed * before.residual
-        nu, at = _fixed(columns, after, nu, _dual(model, _weights(after), d) - shift), jump
-    return found
+        jump = min((way for way in ways.values() if way is not None), default=0.0)
+        found.append([at + (jump if way is None else way) for way in ways.values()])
+        nu, at = nu + jump * before.residual, at + jump
+        nu = _fixed(columns, after, nu, _dual(model, _weights(after), d) - shift)
+    # On a clock of speed 1 until now: in plain units a dual, or a time, may be beyond doubles.
+    with np.errstate(divide="ignore", over="ignore"):
+        return [tuple(np.divide(times, float(model.mirror_rate) * c)) for times in found]
+
+
+def _way(x: FloatArray, needed: float, nu: FloatArray, residual: FloatArray) -> float | None:
+    """How long until x^T nu is what is needed; None where nothing pulls at the feature.
+
+    Such a one has been at its bound for a while, and wakes with those that wake by themselves.
+    """
+    pull = float(x @ residual)
+    if abs(pull) <= len(x) * EPS * float(np.abs(x) @ np.abs(residual)):
+        return None
+    return float(needed - x @ nu) / pull
 
 
 def _weights(stage: Stage) -> dict[int, float]:

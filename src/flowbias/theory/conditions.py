@@ -36,6 +36,12 @@ def same_size(name: str, size: int, expected: int, what: str) -> None:
         )
 
 
+def something_to_fit(y: FloatArray) -> None:
+    """OutsideHypothesis where w = 0 fits: errors relative to a limit that is zero say nothing."""
+    if not y.any():
+        raise OutsideHypothesis("y: must not be all zeros, which w = 0 fits. Pass some outputs.")
+
+
 def only_one_fit(X: FloatArray) -> str:
     """Why a claim about which fit is chosen says nothing where there is but one; else "".
 

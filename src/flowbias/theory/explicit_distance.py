@@ -19,7 +19,7 @@ from flowbias.potentials import DepthPotential, DistancePotential
 from flowbias.problem import Regression
 from flowbias.theory.arguments import Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
-from flowbias.theory.conditions import only_one_fit, positive, same_size
+from flowbias.theory.conditions import only_one_fit, positive, same_size, something_to_fit
 
 _QUARTIC = Reference("woodworth2020", "section 4", "after (9), corrected")
 # A minimum is flat: its value is off by the square of the 1e-8 that its place may be.
@@ -184,6 +184,7 @@ def closest_interpolator(X: Any, y: Any, scale: float, w0: ArrayLike = 1.0) -> C
     problem = Regression(X, y)
     d = problem.X.shape[1]
     a = _starts(scale, w0, d)
+    something_to_fit(problem.y)
     minimizer = limit(DistancePotential(scale=a), problem).w
     theta = _closest_weights(problem, np.concatenate([a, a]))
     reached = theta[:d] ** 2 - theta[d:] ** 2

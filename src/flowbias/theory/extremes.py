@@ -24,7 +24,12 @@ from flowbias.models import DiagonalNet
 from flowbias.problem import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
-from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, unbiased_log_start
+from flowbias.theory.conditions import (
+    OutsideHypothesis,
+    only_one_fit,
+    something_to_fit,
+    unbiased_log_start,
+)
 from flowbias.theory.regime_scales import quartic_share
 
 SOLVER_TOLERANCE = 1e-9
@@ -226,6 +231,7 @@ def kernel_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     True
     """
     problem = Regression(X, y)
+    something_to_fit(problem.y)
     logs = unbiased_log_start(model, problem.X.shape[1])
     weights = np.exp((2.0 - 2.0 * model.depth) * (logs - logs.min()))
     w, kernel = limit(model, problem).w, min_norm(problem, weights=weights).w

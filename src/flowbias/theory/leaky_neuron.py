@@ -27,7 +27,7 @@ from flowbias.limits.neurons.leaky_kkt import clarke_kkt
 from flowbias.problem import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import OutsideHypothesis, only_one_fit
+from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, something_to_fit
 
 AZULAY = "azulay2021"
 _THEOREM = Reference(AZULAY, "Theorem 4")
@@ -88,6 +88,7 @@ def leaky_neuron_kkt(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Claim, Cla
     True
     """
     problem = Regression(X, y)
+    something_to_fit(problem.y)
     trajectory = _converged(model, problem)
     kkt = clarke_kkt(model, problem, None, float(trajectory.a[-1]), trajectory.inner[-1])
 

@@ -113,6 +113,8 @@ def weights_converge(
     allowed = 2.0 * k * errors * norms.max()
     size = max(errors[0], np.sqrt(start.conditioning[0]) * norms[0] ** 2)
     lasting = np.flatnonzero(errors > ENDED * size)  # later, both sides are rounding
+    if not len(lasting):
+        raise OutsideHypothesis("net: must not fit at the start, got E(0) = 0. It stays there.")
     worst = lasting[np.argmax(left[lasting] / allowed[lasting])]
     growth = np.log(norms.max() / norms[0])
     stated = Statement(
