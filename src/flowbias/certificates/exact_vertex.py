@@ -31,7 +31,7 @@ from flowbias.certificates.exact_simplex import (
 )
 from flowbias.certificates.rank import SMALL, cut_by_rounding, independent_rows, rows_to_fit
 from flowbias.potentials import L1
-from flowbias.problem import IN_RANGE
+from flowbias.range_fit import IN_RANGE
 
 # Bits of a cost that is no rational number. Costs that agree to a third of them agree.
 COST_BITS = 600
