@@ -23,7 +23,7 @@ from flowbias.estimators.inference.bias_column import BiasColumn
 from flowbias.estimators.inference.leave_one_out import residuals_of
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.refits import refits_of
-from flowbias.estimators.inference.weighted_rows import Rows, weighted_rows
+from flowbias.estimators.inference.weighted_rows import WeightedRows, weighted_rows
 from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.potentials.with_bias import WithBias
 
@@ -69,7 +69,7 @@ def solved_centred(
 
 def trained(model: Any, X: np.ndarray, y: np.ndarray) -> LinearResponse:
     n, d = X.shape
-    rows = Rows(np.column_stack([X, np.ones(n)]), y, None, np.zeros(d), np.ones(n), True)
+    rows = WeightedRows(np.column_stack([X, np.ones(n)]), y, None, np.zeros(d), np.ones(n), True)
     return linear_response(
         BiasColumn(model, WithBias(model.potential, model.mirror_rate, d)), rows, TOL
     )

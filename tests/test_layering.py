@@ -19,6 +19,8 @@ from typing import NamedTuple
 
 import pytest
 
+from flowbias._sources import SOURCES
+
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "flowbias"
 
 # Lowest first. A module may import from its own room and from those before it: no two rooms are of
@@ -191,6 +193,49 @@ def test_a_cycle_is_seen_through_functions_and_other_rooms():
     assert set(cycle) == {"flows", "limits", "results"}
     assert all(there in arrows(modules)[here] for here, there in pairwise(cycle))
     assert cycle_in(arrows(modules[:3])) == []
+
+
+# What proves shares nothing with what solves, but for this. Of these rooms anything: they say what
+# a problem is (data, potentials) and how numbers are read, written, added and shown, not how a
+# limit is found.
+SHARED_ROOMS = {
+    *("_typing", "_extended", "_balls", "_measures", "_html", "_drawing", "_look", "_spectrum"),
+    *("ground", "potentials", "designs", "matrix_problems"),
+}
+# Of these, on which solvers build, no more than these names, each for its reason.
+SHARED_NAMES = {
+    "flowbias._graded_qr.graded_qr": "LAPACK's QR of sorted rows: a second copy is the same call",
+    "flowbias.range_fit.row_lengths": "the norm of each row",
+    "flowbias.range_fit.row_units": "the same, but for rows of zeros: units, which prove nothing",
+    "flowbias.range_fit.IN_RANGE": "what counts as a misfit has to be one thing, or a status lies",
+    "flowbias.problem.gram": "the product A diag(c) A^T; its factor, and what it shows, are apart",
+    "flowbias.problem.as_dense": "reads X",
+}
+
+
+def closure_of(room: str) -> set[str]:
+    """All modules that those of a room import from, directly or not."""
+    own = {name for name in SOURCES.digests if name.split(".")[1:2] == [room]}
+    return {behind for name in own for behind in SOURCES.behind(name)}
+
+
+def test_what_proves_shares_nothing_with_what_solves():
+    both = closure_of("certificates") & closure_of("limits")
+    lenders = {name.rpartition(".")[0] for name in SHARED_NAMES}
+    alien = {name for name in both if home(name) not in {*SHARED_ROOMS, "certificates"}}
+    assert alien == lenders
+
+
+def test_of_what_solvers_build_on_proofs_borrow_named_functions_only():
+    lenders = {home(name) for name in SHARED_NAMES}
+    borrowed = {
+        name
+        for module, imports in ALL_MODULES
+        if home(module) == "certificates"
+        for name, _, _ in imports
+        if name.startswith("flowbias.") and home(name) in lenders
+    }
+    assert borrowed == set(SHARED_NAMES)
 
 
 def test_heavy_packages_are_imported_where_they_are_used():

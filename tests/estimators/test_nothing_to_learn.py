@@ -6,7 +6,7 @@ import scipy.sparse
 
 import flowbias as fb
 from flowbias.estimators.inference.linear_response import linear_response
-from flowbias.estimators.inference.weighted_rows import Rows
+from flowbias.estimators.inference.weighted_rows import WeightedRows
 
 Y = np.array([1.0, 2.0, -3e5, 0.5])
 
@@ -25,7 +25,7 @@ def test_the_start_is_certified_by_its_certificate(as_given, column):
 
 def test_a_start_away_from_zero_has_the_error_of_its_rounding():
     model = fb.DiagonalNet.from_weights([0.1, 0.2, 0.3], [0.3, 0.1, 0.1], depth=2)
-    nothing = Rows(np.zeros((4, 3)), Y, None, np.zeros(3), np.ones(4))
+    nothing = WeightedRows(np.zeros((4, 3)), Y, None, np.zeros(3), np.ones(4))
     solution = linear_response(model, nothing).solution
     assert solution.status is fb.Status.CERTIFIED
     # Computed: nobody writes down the rounding of grad Q at the start.

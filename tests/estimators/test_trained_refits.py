@@ -11,14 +11,14 @@ from flowbias.estimators.inference.bias_branch import LinearBranch, with_bias
 from flowbias.estimators.inference.bias_column import BiasColumn
 from flowbias.estimators.inference.linear_response import linear_response
 from flowbias.estimators.inference.refits import refits_of
-from flowbias.estimators.inference.weighted_rows import Rows
+from flowbias.estimators.inference.weighted_rows import WeightedRows
 from flowbias.limits.branches import Branches, ExponentialResponse, PowerResponse
 from flowbias.potentials.with_bias import WithBias
 
 
 def refits_with_trained_bias(model, X, y):
     n, d = X.shape
-    rows = Rows(np.column_stack([X, np.ones(n)]), y, None, np.zeros(d), np.ones(n), True)
+    rows = WeightedRows(np.column_stack([X, np.ones(n)]), y, None, np.zeros(d), np.ones(n), True)
     both = BiasColumn(model, WithBias(model.potential, model.mirror_rate, d))
     return refits_of(linear_response(both, rows), 1e-10)
 

@@ -7,7 +7,7 @@ import pytest
 
 from flowbias.experiments import Preset, run
 from flowbias.experiments.progress import Lines, Silence
-from flowbias.experiments.provenance import Start
+from flowbias.experiments.provenance import RunStart
 from flowbias.experiments.publish import PublishError, publish
 from flowbias.experiments.runner import Options, run_many
 from tests.experiments.toy import COUNT, toy
@@ -48,7 +48,7 @@ def test_a_page_that_does_not_fit_keeps_the_old_one(small_disk, tmp_path):
     options = Options(Preset.SMOKE, jobs=1, cache=tmp_path / "cache")
     records = run_many([toy()], options, Silence())
     (small_disk / "index.html").write_text("the old page")
-    about = {"command": "flowbias run toy", "start": Start.now()}
+    about = {"command": "flowbias run toy", "start": RunStart.now()}
     with pytest.raises(PublishError, match=r"cannot write .*No space left on device.*cache"):
         publish(records, small_disk, options, **about)
     assert (small_disk / "index.html").read_text() == "the old page"

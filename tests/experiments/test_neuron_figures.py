@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.experiments.azulay import fig07_2
-from flowbias.experiments.azulay.neuron_contours import DIRECTION, STARTS, Start, around
+from flowbias.experiments.azulay.neuron_contours import DIRECTION, STARTS, NeuronStart, around
 from flowbias.experiments.beyond import neuron_paths
 from tests.experiments.conformance import Conformance
 
@@ -35,17 +35,20 @@ def _bumped(x, y, value):
 
 
 CONTOURS = [
-    ({"least-at-start"}, _with_values(Start(2.0, 0.0), _bumped)),
-    ({"shape-gives-distance"}, _with_values(Start(2.0, 0.8), lambda x, y, v: v**1.2)),
+    ({"least-at-start"}, _with_values(NeuronStart(2.0, 0.0), _bumped)),
+    ({"shape-gives-distance"}, _with_values(NeuronStart(2.0, 0.8), lambda x, y, v: v**1.2)),
     (
         {"small-scale-gives-norm"},
-        _with_values(Start(0.01, 0.1), lambda x, y, v: v * (1.0 + 0.2 * np.sign(x))),
+        _with_values(NeuronStart(0.01, 0.1), lambda x, y, v: v * (1.0 + 0.2 * np.sign(x))),
     ),
-    ({"kernel-norm-near-start"}, _with_values(Start(1.0, 0.1), _distance(Start(1.0, 0.1)), "near")),
+    (
+        {"kernel-norm-near-start"},
+        _with_values(NeuronStart(1.0, 0.1), _distance(NeuronStart(1.0, 0.1)), "near"),
+    ),
     (
         {"not-kernel-in-between"},
         _with_values(
-            Start(2.5, 0.1),
+            NeuronStart(2.5, 0.1),
             lambda x, y, v: np.where(np.hypot(x - 1.5, y - 2.0) < 1.0, v, v + 0.5 * v**2),
         ),
     ),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flowbias.experiments.progress import Bar, Lines, progress_for
+from flowbias.experiments.progress import Lines, TaskBar, progress_for
 from flowbias.experiments.record import Counts, Failure
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,7 +23,7 @@ def test_the_kind_follows_the_stream(tmp_path):
     assert isinstance(progress_for(io.StringIO()), Lines)
     control, terminal = pty.openpty()
     with os.fdopen(terminal, "w") as stream:
-        assert isinstance(progress_for(stream), Bar)
+        assert isinstance(progress_for(stream), TaskBar)
     os.close(control)
 
 

@@ -10,13 +10,13 @@ from flowbias.experiments import Panel, Preset
 from flowbias.experiments.drawing import draw
 from flowbias.experiments.gallery import drawings_of
 from flowbias.experiments.progress import Silence
-from flowbias.experiments.provenance import Start
+from flowbias.experiments.provenance import RunStart
 from flowbias.experiments.publish import publish
 from flowbias.experiments.runner import Options, check_folder, run_many
 from flowbias.problem import InputError
 from tests.experiments.toy import compute_or_fail, toy
 
-ABOUT = {"command": "flowbias run toy", "start": Start.now()}
+ABOUT = {"command": "flowbias run toy", "start": RunStart.now()}
 
 
 def published(tmp_path, *experiments, jobs=1, about=ABOUT):
@@ -53,7 +53,7 @@ def test_a_figure_is_drawn_once(tmp_path, monkeypatch):
 
 
 def test_a_date_that_is_set_meanwhile_does_not_change_how_long_it_took(tmp_path):
-    now = Start.now()
+    now = RunStart.now()
     ahead = replace(now, date=now.date + timedelta(hours=1))
     published_at, _, seconds = published(tmp_path, toy(), about={**ABOUT, "start": ahead})
     assert 0.0 < seconds < 3600.0

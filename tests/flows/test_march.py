@@ -6,7 +6,7 @@ from scipy.integrate import LSODA
 
 from flowbias.flows import FlowError, FlowStatus, flow
 from flowbias.flows import march as marching
-from flowbias.flows.march import Progress, _step, march
+from flowbias.flows.march import FlowProgress, _step, march
 from flowbias.models import DiagonalNet
 
 X, Y = np.array([[1.0, 2.0, -1.0]]), np.array([1.0])
@@ -44,7 +44,7 @@ class Decay:
 
     def progress(self, state):
         size = float(np.abs(state).max())
-        return Progress(
+        return FlowProgress(
             size, np.array([size]), is_done=False, is_settled=False, is_within_error=False
         )
 

@@ -20,7 +20,7 @@ from flowbias.designs import Design, Totals
 from flowbias.designs.coordinates import Coordinates
 from flowbias.designs.rows import Uniform
 from flowbias.potentials import SEEN, Potential
-from flowbias.problem import IN_RANGE
+from flowbias.range_fit import IN_RANGE
 
 # Units in the last place by which X may be perturbed in the certificate's own evaluation: for
 # nearly dependent rows nu is so huge that no double nu does better, and there are no balls here.

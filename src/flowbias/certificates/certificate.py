@@ -30,8 +30,10 @@ from flowbias.certificates.exact_limit import ExactLimit, exact_limit
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
 from flowbias.certificates.projection import RangeProjection
 from flowbias.designs import design_of, refuse_dense
+from flowbias.ground.arguments import InputError
 from flowbias.potentials import L1, SEEN, ConvexPotential, Potential, Provides
-from flowbias.problem import IN_RANGE, InputError, as_dense, row_lengths
+from flowbias.problem import as_dense
+from flowbias.range_fit import IN_RANGE, row_lengths
 
 # A pull against the end of a range that is larger than this, relative to the column and to what is
 # left of y, is none by rounding.

@@ -24,7 +24,7 @@ SMALL = 2500
 
 
 @dataclass(frozen=True)
-class Reach:
+class ConeProjection:
     """P y, and which coordinates are not zero in every w with X w = P y."""
 
     fit: list[fmpq]
@@ -38,7 +38,7 @@ def rational(value: float) -> fmpq:
 
 def reach(
     X: FloatArray, y: FloatArray, upward: Mask, downward: Mask, rows: list[int]
-) -> Reach | None:
+) -> ConeProjection | None:
     """What w with these sides can fit of y; None where X is too large to tell exactly.
 
     All that X says is in these of its rows: the others count as what they are closest to.
@@ -69,7 +69,7 @@ def reach(
     in_use[sorted(used)] = True
     # What X does not see stays where it is.
     in_use |= (upward | downward) & ~X.any(axis=0)
-    return Reach(_projection(cone, outputs), in_use)
+    return ConeProjection(_projection(cone, outputs), in_use)
 
 
 def _spanned(X: FloatArray, rows: list[int]) -> list[list[fmpq]]:

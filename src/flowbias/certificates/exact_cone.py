@@ -15,8 +15,8 @@ from flint import fmpq, fmpq_mat
 
 from flowbias._typing import FloatArray
 from flowbias.certificates.exact_simplex import (
+    LinearProgram,
     OutOfPivotsError,
-    Program,
     Side,
     columns_of,
     rational_column,
@@ -25,7 +25,7 @@ from flowbias.certificates.exact_simplex import (
 from flowbias.certificates.rank import independent_rows
 
 
-def not_driven(X: FloatArray, y: FloatArray, program: Program, pivots: int) -> list[int]:
+def not_driven(X: FloatArray, y: FloatArray, program: LinearProgram, pivots: int) -> list[int]:
     """The columns that the flow does not drive to zero, for good, where they keep one sign."""
     sides = [[s for s in (1, -1) if program.is_open(Side(j, s))] for j in range(X.shape[1])]
     signs = np.array([pair[0] if len(pair) == 1 else 0 for pair in sides])

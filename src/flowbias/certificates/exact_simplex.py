@@ -55,7 +55,7 @@ class Side(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
+class LinearProgram:
     """What each side costs; what dual and costs leave is nothing below `blur` of their terms."""
 
     positive: Costs
@@ -69,14 +69,14 @@ class Program:
     def is_open(self, side: Side) -> bool:
         return self.price(side) is not CLOSED
 
-    def blurred(self, blur: fmpq) -> Program:
+    def blurred(self, blur: fmpq) -> LinearProgram:
         """With this blur at least."""
-        return Program(self.positive, self.negative, max(self.blur, blur))
+        return LinearProgram(self.positive, self.negative, max(self.blur, blur))
 
-    def of(self, columns: Sequence[int]) -> Program:
+    def of(self, columns: Sequence[int]) -> LinearProgram:
         """On these columns alone."""
         positive, negative = ([side[j] for j in columns] for side in (self.positive, self.negative))
-        return Program(positive, negative, self.blur)
+        return LinearProgram(positive, negative, self.blur)
 
 
 class OutOfPivotsError(ArithmeticError):
@@ -118,7 +118,7 @@ class Simplex:
         inverse = fmpq_mat([[abs(part) for part in row] for row in self.matrix.inv().tolist()])
         return list((inverse * (sizes * rational_column(list(map(abs, self.weights))))).entries())
 
-    def minimize(self, program: Program) -> None:
+    def minimize(self, program: LinearProgram) -> None:
         """Pivot to an optimal basis."""
         self._open(program)
         moved = True
@@ -129,19 +129,19 @@ class Simplex:
             moved = self._pivot(side)
             self._open(program)
 
-    def _open(self, program: Program) -> None:
+    def _open(self, program: LinearProgram) -> None:
         """A weight of zero is on either side: on one that is open, if any is."""
         for at, (side, w) in enumerate(zip(self.basis, self.weights, strict=True)):
             other = Side(side.column, -side.sign)
             if w == 0 and program.is_open(other) and not program.is_open(side):
                 self.basis[at] = other
 
-    def dual(self, program: Program) -> fmpq_mat:
+    def dual(self, program: LinearProgram) -> fmpq_mat:
         """nu with A_B^T nu = the prices of the basis, one column per part of a price."""
         prices = [[side.sign * part for part in program.price(side)] for side in self.basis]
         return self.matrix.transpose().solve(fmpq_mat(prices))
 
-    def reduced(self, program: Program) -> Iterator[tuple[Side, Price]]:
+    def reduced(self, program: LinearProgram) -> Iterator[tuple[Side, Price]]:
         """The sides outside of the basis, with what they cost beyond what the dual pays."""
         dual, basic = self.dual(program), {side.column for side in self.basis}
         pulls = (self.rows.transpose() * dual).tolist()
@@ -159,7 +159,7 @@ class Simplex:
         products = (self.rows[i, column] * dual[i, 1] for i in range(self.rows.nrows()))
         return sum(map(abs, products), fmpq(0))
 
-    def _entering(self, program: Program, *, steepest: bool) -> Side | None:
+    def _entering(self, program: LinearProgram, *, steepest: bool) -> Side | None:
         """The side that saves most; the first that saves where the last pivot moved nothing.
 
         By the first one (and the first to leave) simplex never cycles.

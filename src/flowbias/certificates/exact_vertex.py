@@ -20,9 +20,9 @@ from flowbias._typing import FloatArray
 from flowbias.certificates.exact_cone import not_driven
 from flowbias.certificates.exact_simplex import (
     FREE,
+    LinearProgram,
     OutOfPivotsError,
     Price,
-    Program,
     Side,
     Simplex,
     rational,
@@ -31,7 +31,7 @@ from flowbias.certificates.exact_simplex import (
 )
 from flowbias.certificates.rank import SMALL, cut_by_rounding, independent_rows, rows_to_fit
 from flowbias.potentials import L1
-from flowbias.problem import IN_RANGE
+from flowbias.range_fit import IN_RANGE
 
 # Bits of a cost that is no rational number. Costs that agree to a third of them agree.
 COST_BITS = 600
@@ -107,7 +107,7 @@ def _nothing(X: FloatArray, y: FloatArray) -> ExactVertex:
     return ExactVertex(w, dual, 0.0, float(y.any()), w, 1.0, is_only=True)
 
 
-def _program(potential: L1, d: int) -> Program:
+def _program(potential: L1, d: int) -> LinearProgram:
     with precision(COST_BITS):
         balls = potential.costs(d)
         positive, negative = (
@@ -117,7 +117,7 @@ def _program(potential: L1, d: int) -> Program:
     known = len({*positive, *negative} - {None}) == 1 or all(
         cost is None or cost.is_exact() for side in balls for cost in side
     )
-    return Program(positive, negative, 0 if known else fmpq(1, 2 ** (COST_BITS // 3)))
+    return LinearProgram(positive, negative, 0 if known else fmpq(1, 2 ** (COST_BITS // 3)))
 
 
 def _middle(ball: arb) -> fmpq:
@@ -132,7 +132,7 @@ class _Face:
         self,
         X: FloatArray,
         y: FloatArray,
-        program: Program,
+        program: LinearProgram,
         kept: list[int],
         w: FloatArray,
         dual: FloatArray,
@@ -176,7 +176,7 @@ class _Face:
         facts = blur, min(slacks, default=fmpq(1)), signs.keys() == support.keys()
         return self._in_doubles(weights, dual.entries(), signs, *facts)
 
-    def _prices(self, program: Program) -> dict[Side, Price]:
+    def _prices(self, program: LinearProgram) -> dict[Side, Price]:
         """Of all sides that are open."""
         prices = dict.fromkeys(self.simplex.basis, FREE) | dict(self.simplex.reduced(program))
         return {side: price for side, price in prices.items() if program.is_open(side)}
@@ -221,7 +221,7 @@ class _Face:
         return ExactVertex(w, nu, above(radius), self.distance, face, float(slack), is_only)
 
 
-def _far_enough(prices: dict[Side, Price], program: Program) -> fmpq:
+def _far_enough(prices: dict[Side, Price], program: LinearProgram) -> fmpq:
     """How far along the part of the dual that closed sides cause.
 
     So far that the open sides that it holds back are no nearer than if nothing pulled them.
@@ -237,12 +237,12 @@ def _tight(prices: dict[Side, Price]) -> dict[int, int]:
     return dict(side for side, price in prices.items() if price == FREE)
 
 
-def _reward(face: dict[int, int], wanted: dict[int, int], d: int) -> Program:
+def _reward(face: dict[int, int], wanted: dict[int, int], d: int) -> LinearProgram:
     """On the face, all that counts is to have much of what is wanted; nothing leaves the face."""
     costs: tuple[list[fmpq | None], list[fmpq | None]] = ([None] * d, [None] * d)
     for column, sign in face.items():
         costs[0 if sign > 0 else 1][column] = fmpq(-1 if column in wanted else 0)
-    return Program(*costs)
+    return LinearProgram(*costs)
 
 
 def _suggested(rows: FloatArray, w: FloatArray, pull: FloatArray) -> list[int]:

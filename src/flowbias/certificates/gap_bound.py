@@ -30,7 +30,8 @@ from flowbias import _extended as extended
 from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.rank import DEPENDENT, SMALL, numerical_rank
 from flowbias.potentials import Potential
-from flowbias.problem import gram, row_lengths
+from flowbias.problem import gram
+from flowbias.range_fit import row_lengths
 
 EPS = float(np.finfo(float).eps)
 # Rounding of one value of Q, Q* or their product, in units in the last place.

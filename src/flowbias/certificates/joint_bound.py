@@ -17,7 +17,7 @@ import scipy.linalg
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.potentials import JointPotential
-from flowbias.problem import row_lengths
+from flowbias.range_fit import row_lengths
 
 # Below this ratio of singular values of X its null space is not known.
 SMALLEST_RATIO = 1e-12

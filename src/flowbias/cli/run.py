@@ -138,12 +138,12 @@ def _run(
 ) -> ExitCode:
     from flowbias.cli.run_report import RunReport
     from flowbias.experiments.progress import progress_for
-    from flowbias.experiments.provenance import Start
+    from flowbias.experiments.provenance import RunStart
     from flowbias.experiments.publish import publish
     from flowbias.experiments.runner import check_folder, run_many
 
     check_folder("out", out)
-    start = Start.now()
+    start = RunStart.now()
     try:
         records = run_many(experiments, options, progress_for())
         published = publish(

@@ -41,7 +41,7 @@ _NEWTON_STEPS = 8
 _TINY = float(np.finfo(float).tiny)
 
 
-class Along(NamedTuple):
+class CoordinateStates(NamedTuple):
     """Where each coordinate is at its own z; NaN where its flow does not get there."""
 
     theta: FloatArray  # (p,)
@@ -63,9 +63,9 @@ class CoordinateFlows:
         self.model, self.d, self.initial = model, model.d, model.initial
         self._field = _Field(model, owner)
         self._sides = _Side(self._field, 1.0), _Side(self._field, -1.0)
-        self._known: OrderedDict[bytes, Along] = OrderedDict()
+        self._known: OrderedDict[bytes, CoordinateStates] = OrderedDict()
 
-    def at(self, z: FloatArray) -> Along:
+    def at(self, z: FloatArray) -> CoordinateStates:
         """All that is known of the point whose dual is z, (d,)."""
         key = z.tobytes()
         found = self._known.get(key)
@@ -95,7 +95,7 @@ class CoordinateFlows:
         """One number per parameter, summed over each coordinate's own."""
         return _sums(self._field.blocks, of_parameters, self.d)
 
-    def _one_step_to(self, z: FloatArray) -> Along:
+    def _one_step_to(self, z: FloatArray) -> CoordinateStates:
         field = self._field
         begin, first = np.zeros(self.d), field.start()
         inside, unit = z == 0.0, np.ones(self.d)
@@ -109,7 +109,7 @@ class CoordinateFlows:
             unknowns, stages = field.step(first, begin, np.where(inside, z, begin))
         theta, *rest = field.read(unknowns, stages[-1])
         theta = np.where(inside[field.blocks], theta, np.nan)
-        return Along(theta, *(np.where(inside, part, np.nan) for part in (*rest, unit)))
+        return CoordinateStates(theta, *(np.where(inside, part, np.nan) for part in (*rest, unit)))
 
 
 class _Node(NamedTuple):

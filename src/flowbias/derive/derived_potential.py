@@ -20,8 +20,8 @@ from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time_flow import (
     Evaluations,
+    FlowState,
     NoWarp,
-    State,
     Warp,
     along_dual,
     along_predictor,
@@ -54,9 +54,9 @@ class DerivedPotential(JointPotential):
     #: what is left to spend; points that were not reached for want of it count as outside
     evaluations: Evaluations = field(default_factory=Evaluations, repr=False)
     #: where paths in the dual begin: any point will do, since Q depends on no path; None: the start
-    origin: State | None = field(default=None, repr=False)
-    _states: OrderedDict[bytes, State] = field(default_factory=OrderedDict, repr=False)
-    _inverses: OrderedDict[bytes, State] = field(default_factory=OrderedDict, repr=False)
+    origin: FlowState | None = field(default=None, repr=False)
+    _states: OrderedDict[bytes, FlowState] = field(default_factory=OrderedDict, repr=False)
+    _inverses: OrderedDict[bytes, FlowState] = field(default_factory=OrderedDict, repr=False)
 
     @property
     def dimension(self) -> int:
@@ -97,7 +97,7 @@ class DerivedPotential(JointPotential):
         """Q(w(0) + share dw) for increasing shares in (0, 1], to drawing accuracy; NaN outside."""
         return potential_along_predictor(self.model, self.warp, dw, shares)
 
-    def state_at(self, z: FloatArray) -> State:
+    def state_at(self, z: FloatArray) -> FlowState:
         """The parameters (and log g, and Q) from which grad_dual(z) is read off."""
         z = self._vector("z", z)
         key = z.tobytes()
@@ -109,14 +109,14 @@ class DerivedPotential(JointPotential):
             remember(self._states, key, found)
         return self._states[key]
 
-    def _inverse(self, w: FloatArray) -> State:
+    def _inverse(self, w: FloatArray) -> FlowState:
         w = self._vector("w", w)
         key = w.tobytes()
         if key not in self._inverses:
             remember(self._inverses, key, self._newton(w))
         return self._inverses[key]
 
-    def _newton(self, w: FloatArray) -> State:
+    def _newton(self, w: FloatArray) -> FlowState:
         """Newton's method on w(z) = w, from where the straight line in w leads.
 
         Each step flows on from the last state: exact because Q depends on no path, and short.
@@ -150,15 +150,15 @@ class DerivedPotential(JointPotential):
             state, miss = trial, missed
         return state if miss <= self.rounding else outside
 
-    def _along_dual(self, start: State, dz: FloatArray) -> State:
+    def _along_dual(self, start: FlowState, dz: FloatArray) -> FlowState:
         return along_dual(self.model, self.warp, start, dz, self.evaluations)
 
-    def _newton_step(self, state: State, w: FloatArray) -> FloatArray:
+    def _newton_step(self, state: FlowState, w: FloatArray) -> FloatArray:
         change = w - self.model.predictor_at(state.theta)
         step = metric_solve(self.model.metric(state.theta), change)
         return np.asarray(np.exp(state.log_g) * step)
 
-    def _miss(self, state: State, w: FloatArray) -> float:
+    def _miss(self, state: FlowState, w: FloatArray) -> float:
         """max |w(z) - w| relative to the size of both and of the start; NaN outside the domain."""
         if not state.inside:
             return np.nan

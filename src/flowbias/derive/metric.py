@@ -29,7 +29,7 @@ class FrameError(InputError):
     """J is rank-deficient (to rounding) at a point where its frame is wanted."""
 
 
-class Frame(NamedTuple):
+class LocalMetric(NamedTuple):
     """Everything about the metric at one point (torch tensors)."""
 
     jacobian: Any
@@ -37,13 +37,13 @@ class Frame(NamedTuple):
     lifts: Any  # V, (d, p)
 
 
-def frame(model: Parametrization, theta: Any) -> Frame:
+def frame(model: Parametrization, theta: Any) -> LocalMetric:
     """J, L and V at a tensor theta; differentiable."""
     torch = require_torch()
     J = torch.func.jacrev(model.torch_function)(theta)
     L = torch.linalg.cholesky_ex(J @ J.T)[0]
     V = torch.linalg.solve_triangular(L, J, upper=False)
-    return Frame(J, L, V)
+    return LocalMetric(J, L, V)
 
 
 def require_frame(model: Parametrization, theta: FloatArray) -> float:
@@ -57,7 +57,9 @@ def require_frame(model: Parametrization, theta: FloatArray) -> float:
     return float((values[0] / values[-1]) ** 2)
 
 
-def metric_change(model: Parametrization, theta: Any, at: Frame, direction: Any) -> tuple[Any, Any]:
+def metric_change(
+    model: Parametrization, theta: Any, at: LocalMetric, direction: Any
+) -> tuple[Any, Any]:
     """L^{-1} dM L^{-T} along a direction of parameter space, and L^{-1} dJ."""
     torch = require_torch()
     jacobian = torch.func.jacrev(model.torch_function)
@@ -83,8 +85,8 @@ def metric_derivatives_along(
     return np.array(changes.detach().numpy())
 
 
-def lifted_derivative(model: Parametrization, theta: Any) -> tuple[Frame, Any, Any]:
-    """Frame, T_abc and the size of the terms it is a sum of, at a tensor theta; differentiable."""
+def lifted_derivative(model: Parametrization, theta: Any) -> tuple[LocalMetric, Any, Any]:
+    """The metric, T_abc and the size of the terms it sums, at a tensor theta; differentiable."""
     torch = require_torch()
     at = frame(model, theta)
     changes, moved = torch.func.vmap(lambda row: metric_change(model, theta, at, row))(at.lifts)

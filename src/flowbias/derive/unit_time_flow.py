@@ -77,7 +77,7 @@ class Evaluations:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class FlowState:
     """Where a flow has come to: parameters, log g, dual point and potential there."""
 
     theta: FloatArray
@@ -91,24 +91,24 @@ class State:
         return bool(np.isfinite(self.theta).all())
 
 
-def start_of(model: Parametrization) -> State:
+def start_of(model: Parametrization) -> FlowState:
     """z = 0, Q = 0, g = 1 at theta0."""
-    return State(model.start, 0.0, np.zeros(model.d), 0.0)
+    return FlowState(model.start, 0.0, np.zeros(model.d), 0.0)
 
 
-def nowhere(model: Parametrization) -> State:
+def nowhere(model: Parametrization) -> FlowState:
     """The answer outside the domain."""
     nan = np.full(model.d, np.nan)
-    return State(np.full(model.p, np.nan), np.nan, nan, np.nan)
+    return FlowState(np.full(model.p, np.nan), np.nan, nan, np.nan)
 
 
 def along_dual(
     model: Parametrization,
     warp: Warp,
-    start: State,
+    start: FlowState,
     dz: FloatArray,
     evaluations: Evaluations | None = None,
-) -> State:
+) -> FlowState:
     """From a state to the dual point dz further, on the straight line in the dual."""
     if not dz.any():
         return start
@@ -131,17 +131,17 @@ def along_dual(
     theta = end[:-2]
     moved = model.predictor_at(theta) - model.predictor_at(start.theta)
     potential = start.potential + float(start.z @ moved) + float(end[-1])
-    return State(theta, log_g(end), start.z + dz, potential)
+    return FlowState(theta, log_g(end), start.z + dz, potential)
 
 
 def along_predictor(
     model: Parametrization,
     warp: Warp,
-    start: State,
+    start: FlowState,
     dw: FloatArray,
     rtol: float = _RTOL_BACK,
     evaluations: Evaluations | None = None,
-) -> State:
+) -> FlowState:
     """From a state to the predictor dw further, on the straight line in the predictor."""
     if not dw.any():
         return start
@@ -166,7 +166,9 @@ def potential_along_predictor(
 class _PredictorLine:
     """The straight line in the predictor, lifted: unknowns theta, the warp's integral, z and Q."""
 
-    def __init__(self, model: Parametrization, warp: Warp, start: State, dw: FloatArray) -> None:
+    def __init__(
+        self, model: Parametrization, warp: Warp, start: FlowState, dw: FloatArray
+    ) -> None:
         self.model, self.warp, self.dw = model, warp, dw
         self.log_unit = start.log_g - warp.volume(start.theta)
         self.first = np.concatenate([start.theta, [0.0], start.z, [start.potential]])
@@ -187,9 +189,11 @@ class _PredictorLine:
         stretch = self.warp.stretch(theta, c)
         return np.concatenate([J.T @ c, [stretch], rise, [z @ self.dw]])
 
-    def state(self, unknowns: FloatArray) -> State:
+    def state(self, unknowns: FloatArray) -> FlowState:
         p = self.model.p
-        return State(unknowns[:p], self.log_g(unknowns), unknowns[p + 1 : -1], float(unknowns[-1]))
+        return FlowState(
+            unknowns[:p], self.log_g(unknowns), unknowns[p + 1 : -1], float(unknowns[-1])
+        )
 
 
 def metric_solve(M: FloatArray, b: FloatArray) -> FloatArray:

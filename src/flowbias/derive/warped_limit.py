@@ -22,7 +22,7 @@ from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
 from flowbias.derive.kept_rank import lowest_rank_share
-from flowbias.derive.unit_time_flow import State, along_predictor, start_of
+from flowbias.derive.unit_time_flow import FlowState, along_predictor, start_of
 from flowbias.derive.warped import WarpedPotential
 from flowbias.flows.integrate import flow
 from flowbias.flows.trajectory import Trajectory
@@ -95,14 +95,16 @@ def warped_limit(
     return solution.checked(throw)
 
 
-def _lifted(potential: WarpedPotential, w: FloatArray) -> State:
+def _lifted(potential: WarpedPotential, w: FloatArray) -> FlowState:
     model = potential.model
     return along_predictor(
         model, potential.warp, start_of(model), w - model.initial, rtol=_RTOL_LIFT
     )
 
 
-def _why_another_branch(potential: WarpedPotential, lifted: State, trajectory: Trajectory) -> str:
+def _why_another_branch(
+    potential: WarpedPotential, lifted: FlowState, trajectory: Trajectory
+) -> str:
     """Why the flow's end is not on the start's branch; empty if theta only moved at fixed w."""
     if not lifted.inside:
         return "the straight line from w(0) to the flow's end leaves the domain of the potential"
@@ -117,8 +119,8 @@ def _why_another_branch(potential: WarpedPotential, lifted: State, trajectory: T
 
 
 def _newton(
-    potential: WarpedPotential, problem: Regression, state: State
-) -> tuple[State, FloatArray, int]:
+    potential: WarpedPotential, problem: Regression, state: FlowState
+) -> tuple[FlowState, FloatArray, int]:
     """Newton's method on the dual from a state near the limit; its end, nu of X's rows, steps."""
     constraint, effort = problem.constraint, Effort()
     # From there, because the straight line from the start may leave the domain of the dual.
@@ -134,8 +136,8 @@ def _certificate(
     problem: Regression,
     w: FloatArray,
     dual: FloatArray,
-    state: State,
-    again: State,
+    state: FlowState,
+    again: FlowState,
     rounding: float,
     tol: float,
 ) -> Certificate:

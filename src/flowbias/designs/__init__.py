@@ -34,7 +34,7 @@ SMALL = 10_000_000
 
 
 @dataclass(frozen=True)
-class Kind:
+class DesignKind:
     """What is taken as a design, how it becomes one, and what to do where only an array will do."""
 
     accepts: Callable[[Any], bool]
@@ -77,16 +77,16 @@ def _dask_design(X: Any) -> Design:
 
 #: First that accepts. What none accepts is for the dense solver.
 KINDS = (
-    Kind(_is_dask, _dask_design, "{0}.compute()"),
-    Kind(_is_operator, OperatorDesign, "{0} @ np.eye({0}.shape[1])"),
-    Kind(_is_large_sparse, SparseDesign, "{0}.toarray()"),
+    DesignKind(_is_dask, _dask_design, "{0}.compute()"),
+    DesignKind(_is_operator, OperatorDesign, "{0} @ np.eye({0}.shape[1])"),
+    DesignKind(_is_large_sparse, SparseDesign, "{0}.toarray()"),
     # These two are arrays already.
-    Kind(_is_large_map, MemoryMappedDesign),
-    Kind(_is_large_and_short, DenseDesign),
+    DesignKind(_is_large_map, MemoryMappedDesign),
+    DesignKind(_is_large_and_short, DenseDesign),
 )
 
 
-def _kind_of(X: Any) -> Kind | None:
+def _kind_of(X: Any) -> DesignKind | None:
     return next((kind for kind in KINDS if kind.accepts(X)), None)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.utils.validation import check_X_y
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.fitting import Fit, fit_outputs
+from flowbias.estimators.fitting import OutputFits, fit_outputs
 from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of
 from flowbias.estimators.mirror_frame import MirrorFrame, mirror_frame, root_weights
 from flowbias.estimators.regressors import LinearInterpolator
@@ -72,7 +72,7 @@ class FlowTimes:
         self.steps.append(trajectory.stats.steps)
         return np.asarray(trajectory.w)
 
-    def limit(self, *, throw: bool) -> Fit:
+    def limit(self, *, throw: bool) -> OutputFits:
         """At infinity; without `throw` a limit that is not certified says so in `failure`."""
         model = self.frame.model(self.net)
 

@@ -24,7 +24,7 @@ Solve = Callable[[Any, FloatArray], Solution]
 
 
 @dataclass(frozen=True)
-class Fit:
+class OutputFits:
     """One limit per output."""
 
     coef: FloatArray
@@ -53,7 +53,7 @@ def warn_of(
         )
 
 
-def fit_outputs(frame: Frame, solve: Solve, tol: float, *, throw: bool = True) -> Fit:
+def fit_outputs(frame: Frame, solve: Solve, tol: float, *, throw: bool = True) -> OutputFits:
     """The limit for each column of y; with `throw` SolveError where one is not certified.
 
     `solve` itself must not throw: what a solver could not certify in the frame, the frame may.
@@ -66,7 +66,7 @@ def fit_outputs(frame: Frame, solve: Solve, tol: float, *, throw: bool = True) -
     return fit
 
 
-def fit_scales(frame: Frame, network: Any, log_scales: FloatArray, tol: float) -> list[Fit]:
+def fit_scales(frame: Frame, network: Any, log_scales: FloatArray, tol: float) -> list[OutputFits]:
     """The limits for each column of y at every log-scale, each with a warm start from the last."""
     if not frame.moves:
         return [fit_outputs(frame, _start(tol), tol)] * len(log_scales)
@@ -85,13 +85,13 @@ def outputs_at_scales(
     return list(zip(*walks, strict=True))
 
 
-def _assembled(frame: Frame, solutions: Sequence[Solution]) -> Fit:
+def _assembled(frame: Frame, solutions: Sequence[Solution]) -> OutputFits:
     """Limits in the frame as coefficients of the data given."""
     outputs = zip(solutions, frame.samples.y.T, strict=True)
     solutions = [frame.said(solution, column) for solution, column in outputs]
     coef, intercept = frame.coefficients(np.stack([solution.w for solution in solutions]))
     dual = frame.samples.dual_of_given(np.stack([solution.dual for solution in solutions]))
-    return Fit(coef, intercept, dual, tuple(solutions))
+    return OutputFits(coef, intercept, dual, tuple(solutions))
 
 
 def _start(tol: float) -> Solve:

@@ -11,7 +11,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.fitting import Fit, Solve, fit_outputs
+from flowbias.estimators.fitting import OutputFits, Solve, fit_outputs
 from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of, refuse_large
 from flowbias.estimators.samples import Samples, read_data
@@ -46,7 +46,7 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         X = validate_data(self, X, accept_sparse=["csr", "csc", "coo"], reset=False)
         return np.asarray(safe_sparse_dot(X, self.coef_.T) + self.intercept_)
 
-    def _keep(self, fit: Fit, single: bool) -> None:
+    def _keep(self, fit: OutputFits, single: bool) -> None:
         """Set the attributes of a fitted estimator; `single` for y of one dimension."""
         steps = [solution.stats.steps for solution in fit.solutions]
         certificates = [solution.certificate for solution in fit.solutions]

@@ -71,7 +71,7 @@ class Lines:
         self._stream.flush()
 
 
-class Bar:
+class TaskBar:
     """A bar with the number of tasks done and the time that remains."""
 
     def __init__(self, stream: IO[str]) -> None:
@@ -101,4 +101,4 @@ def progress_for(stream: IO[str] | None = None) -> Progress:
     chosen = sys.stderr if stream is None else stream
     if chosen is None:  # the process was started without it
         return Silence()
-    return Bar(chosen) if _progress.terminal(chosen) else Lines(chosen)
+    return TaskBar(chosen) if _progress.terminal(chosen) else Lines(chosen)

@@ -20,14 +20,14 @@ from flowbias.problem import InputError
 
 
 @dataclass(frozen=True)
-class Start:
+class RunStart:
     """When a run began: the date for the reader, and a clock that nobody sets to measure from."""
 
     date: datetime
     ticks: float
 
     @classmethod
-    def now(cls) -> Start:
+    def now(cls) -> RunStart:
         return cls(datetime.now(UTC), time.monotonic())
 
     @property

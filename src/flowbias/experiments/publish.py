@@ -12,7 +12,7 @@ from flowbias._sources import SOURCES
 from flowbias.experiments import provenance
 from flowbias.experiments.drawing import Drawing
 from flowbias.experiments.gallery import drawings_of
-from flowbias.experiments.provenance import Provenance, Start
+from flowbias.experiments.provenance import Provenance, RunStart
 from flowbias.experiments.record import Failure, Record
 from flowbias.experiments.report import page
 from flowbias.experiments.runner import Options, check_folder
@@ -38,7 +38,7 @@ def publish(
     options: Options,
     *,
     command: str,
-    start: Start,
+    start: RunStart,
     page_name: str = PAGE,
 ) -> Publication:
     """Write the files of every figure, and the page over all of them."""

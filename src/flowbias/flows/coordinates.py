@@ -15,7 +15,7 @@ from flowbias._typing import FloatArray
 from flowbias.models._base import Parameters
 
 
-class Coordinates(ABC):
+class FlowCoordinates(ABC):
     """The flow of one model on one problem, as an initial value problem."""
 
     #: what `Trajectory.route` calls these coordinates

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.integrate import LSODA, OdeSolver
 
 from flowbias._typing import FloatArray
-from flowbias.flows.coordinates import Coordinates
-from flowbias.flows.fit import Fit
+from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.fit import ReachableFit
 from flowbias.models._base import HasPotential, Parameters
 from flowbias.problem import InputError
 
@@ -48,12 +48,12 @@ def mirror_time_rate(model: HasClock, c: float) -> float:
     return rate
 
 
-class DualCoordinates(Coordinates):
+class DualCoordinates(FlowCoordinates):
     """nu, counted from the start, on the time tau = g c t."""
 
     name = "dual"
 
-    def __init__(self, model: HasClock, fit: Fit, c: float) -> None:
+    def __init__(self, model: HasClock, fit: ReachableFit, c: float) -> None:
         self.model, self.fit, self.time_rate = model, fit, mirror_time_rate(model, c)
         self.potential = model.potential
         d = fit.rows.shape[1]

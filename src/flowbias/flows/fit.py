@@ -56,7 +56,7 @@ class Quality(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class ReachableFit:
     """Rows A, their target b, and the part of b that the model can reach."""
 
     rows: FloatArray
@@ -89,7 +89,7 @@ class Fit:
         return dual if self.lift is None else np.asarray(dual @ self.lift.T)
 
 
-def fit_of(problem: Regression, initial: FloatArray, reached: FloatArray | None) -> Fit:
+def fit_of(problem: Regression, initial: FloatArray, reached: FloatArray | None) -> ReachableFit:
     """The fit from a start w(0); `reached` is the limit of X w where not all of P y can be had."""
     rows, target, lift = _independent_rows(problem)
     best = target
@@ -97,7 +97,7 @@ def fit_of(problem: Regression, initial: FloatArray, reached: FloatArray | None)
         best = reached if lift is None else lift.T @ reached
     # Where P y = 0 the start is what residuals are compared to; where both are, nothing moves.
     size = extended.length(best) or extended.length(rows @ initial - best) or 1.0
-    return Fit(rows, target, best, lift, size, row_lengths(rows.T))
+    return ReachableFit(rows, target, best, lift, size, row_lengths(rows.T))
 
 
 def _independent_rows(

@@ -11,9 +11,9 @@ import numpy as np
 
 from flowbias._threads import threads_for
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.dual import DualCoordinates
-from flowbias.flows.fit import Fit, fit_of, reached_by
+from flowbias.flows.fit import ReachableFit, fit_of, reached_by
 from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowJourney, FlowRequest, sampled
 from flowbias.flows.leaky_neuron.follow import follow_leaky
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
@@ -34,16 +34,16 @@ AnyTrajectory: TypeAlias = Trajectory | LiftedTrajectory | LeakyTrajectory
 
 
 @dataclass(frozen=True)
-class Route:
+class FlowRoute:
     """Coordinates in which a flow can be followed, and what they need of a model."""
 
     name: str
     needs: frozenset[Provides]
-    coordinates: Callable[[Any, Fit, float], Coordinates]
+    coordinates: Callable[[Any, ReachableFit, float], FlowCoordinates]
     rtol_to_limit: float  # local error per step on the way to the limit, relative to `residual`
 
 
-def dual_coordinates(model: Any, fit: Fit, c: float) -> Coordinates:
+def dual_coordinates(model: Any, fit: ReachableFit, c: float) -> FlowCoordinates:
     """nu, or where its digits are too few for a deep network from a tiny start, slacks."""
     if Provides.POWER_DUAL in model.potential.provides and needs_slacks(model, fit):
         return SlackCoordinates(model, fit, c)
@@ -54,9 +54,11 @@ def dual_coordinates(model: Any, fit: Fit, c: float) -> Coordinates:
 #: and whose steps are implicit: what one step adds only has to stay below the residual asked for.
 #: Explicit steps keep the residual at about 100 rtol.
 ROUTES = (
-    Route(NeuronCoordinates.name, frozenset({Provides.NEURON}), NeuronCoordinates, 1e-3),
-    Route(DualCoordinates.name, frozenset({Provides.POTENTIAL}), dual_coordinates, 0.1),
-    Route(ParameterCoordinates.name, frozenset({Provides.PARAMETERS}), ParameterCoordinates, 1e-3),
+    FlowRoute(NeuronCoordinates.name, frozenset({Provides.NEURON}), NeuronCoordinates, 1e-3),
+    FlowRoute(DualCoordinates.name, frozenset({Provides.POTENTIAL}), dual_coordinates, 0.1),
+    FlowRoute(
+        ParameterCoordinates.name, frozenset({Provides.PARAMETERS}), ParameterCoordinates, 1e-3
+    ),
 )
 
 
@@ -161,7 +163,7 @@ def _follow_predictor(model: Any, X: Any, y: Any, request: FlowRequest) -> Traje
 
 
 @dataclass(frozen=True)
-class Family:
+class FlowFamily:
     """Models whose flows are followed in the same kind of unknowns."""
 
     needs: frozenset[Provides]
@@ -169,19 +171,19 @@ class Family:
 
 
 FAMILIES = (
-    Family(frozenset({Provides.GRAM}), follow_lifted),
-    Family(frozenset({Provides.ACTIVATED_NEURON}), follow_leaky),
-    Family(frozenset({Provides.POTENTIAL}), _follow_predictor),
-    Family(frozenset({Provides.PARAMETERS}), _follow_predictor),
+    FlowFamily(frozenset({Provides.GRAM}), follow_lifted),
+    FlowFamily(frozenset({Provides.ACTIVATED_NEURON}), follow_leaky),
+    FlowFamily(frozenset({Provides.POTENTIAL}), _follow_predictor),
+    FlowFamily(frozenset({Provides.PARAMETERS}), _follow_predictor),
 )
 
 
-def rtol_to_limit(route: Route, residual: float) -> float:
+def rtol_to_limit(route: FlowRoute, residual: float) -> float:
     """Never looser than what makes a good picture, nor below what the integrators accept."""
     return min(max(route.rtol_to_limit * residual, TIGHTEST), 1e-8)
 
 
-def choose(model: Any, name: str | None = None) -> Route:
+def choose(model: Any, name: str | None = None) -> FlowRoute:
     """The first route whose needs the model declares, or the named one."""
     routes = [route for route in ROUTES if name is None or route.name == name]
     if not routes:
@@ -190,7 +192,7 @@ def choose(model: Any, name: str | None = None) -> Route:
     return first_fitting(model, routes)
 
 
-def fit_model(model: Any, problem: Regression) -> Fit:
+def fit_model(model: Any, problem: Regression) -> ReachableFit:
     """The data as the flow from this model sees it; checks that the two are of one size."""
     d = problem.X.shape[1]
     if Provides.POTENTIAL in model.provides:

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.integrate import OdeSolver
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.fit import SETTLED, Quality
-from flowbias.flows.march import Curve, Progress
+from flowbias.flows.march import Curve, FlowProgress
 from flowbias.flows.trajectory import FlowStatus
 from flowbias.ground.arguments import as_float, shown
 from flowbias.problem import InputError
@@ -45,7 +45,7 @@ class FlowJourney:
 
     def __init__(
         self,
-        coordinates: Coordinates,
+        coordinates: FlowCoordinates,
         fit: Judge,
         rtol: float,
         atol: float | None,
@@ -76,7 +76,7 @@ class FlowJourney:
         undecided = _FEW * self.coordinates.rounding(state)
         return quality.within(_STILL_A_FIT) and bool(np.all(quality.left <= undecided))
 
-    def progress(self, state: FloatArray) -> Progress:
+    def progress(self, state: FloatArray) -> FlowProgress:
         quality = self.fit.quality(self.coordinates.predictor(state))
         if self.residual is None:
             asked, is_done = SETTLED, self.end == 0.0
@@ -88,7 +88,7 @@ class FlowJourney:
         misfit = max(quality.misfit, asked * self.fit.size)
         left = np.append(quality.shares, quality.residual)
         residuals = np.append(np.maximum(left, asked), self.coordinates.ahead(state))
-        return Progress(misfit, residuals, is_done, quality.is_settled, is_close)
+        return FlowProgress(misfit, residuals, is_done, quality.is_settled, is_close)
 
     def status(self, curve: Curve) -> FlowStatus:
         if self.residual is None:
@@ -99,7 +99,7 @@ class FlowJourney:
 
 
 def sampled(
-    curve: Curve, coordinates: Coordinates, times: FloatArray | None
+    curve: Curve, coordinates: FlowCoordinates, times: FloatArray | None
 ) -> tuple[FloatArray, FloatArray]:
     """Times and states to return: all steps, or those asked for as far as they were reached."""
     if times is None:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.integrate import DOP853, LSODA, DenseOutput, OdeSolver
 
 from flowbias._typing import FloatArray
-from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.gram import EPS, Compression, LiftedFit
 from flowbias.flows.journey import FlowJourney
 from flowbias.flows.stiff import StiffAware, product_jacobian
@@ -36,7 +36,7 @@ _STABLE, _HELD_BACK = 3.0, 2.5
 _POWER_STEPS = 20
 
 
-class LiftedCoordinates(Coordinates):
+class LiftedCoordinates(FlowCoordinates):
     """The entries of L, row by row, on the time tau = c t."""
 
     name = "gram"

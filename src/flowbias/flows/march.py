@@ -26,7 +26,7 @@ MAX_RETRIES, SHORTER = 8, 1e-2
 RISE, NOISE = 1.1, 100.0
 
 
-class Progress(NamedTuple):
+class FlowProgress(NamedTuple):
     """How far a state is."""
 
     misfit: float  # root of the loss, up to a factor and to what is asked for
@@ -48,7 +48,7 @@ class Journey(Protocol):
     def depart(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
         """An integrator that sets out from a state."""
 
-    def progress(self, state: FloatArray) -> Progress:
+    def progress(self, state: FloatArray) -> FlowProgress:
         """How far a state is."""
 
     def tighten(self) -> bool:
@@ -155,7 +155,7 @@ class _Marcher:
     def _depart(self) -> OdeSolver:
         return self.journey.depart(self.curve.end, self.curve.states[-1], self.length)
 
-    def _accept(self, solver: OdeSolver, ahead: Progress) -> None:
+    def _accept(self, solver: OdeSolver, ahead: FlowProgress) -> None:
         self.curve.states.append(np.array(solver.y))
         self.curve.times.append(float(solver.t))
         self.curve.pieces.append(solver.dense_output())

@@ -14,19 +14,19 @@ from scipy.integrate import LSODA, OdeSolver
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
-from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.double_range import check_sizes
-from flowbias.flows.fit import Fit
+from flowbias.flows.fit import ReachableFit
 from flowbias.models._base import Parameters
 from flowbias.models.neuron import Neuron, NeuronWeights
 
 
-class NeuronCoordinates(Coordinates):
+class NeuronCoordinates(FlowCoordinates):
     """(a, nu) on the time tau = c t."""
 
     name = "neuron"
 
-    def __init__(self, model: Neuron, fit: Fit, c: float) -> None:
+    def __init__(self, model: Neuron, fit: ReachableFit, c: float) -> None:
         check_sizes(
             {
                 "X": float(np.abs(fit.rows).max()),

@@ -15,8 +15,8 @@ from scipy.integrate import DOP853, LSODA, OdeSolver
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
-from flowbias.flows.coordinates import Coordinates
-from flowbias.flows.fit import Fit
+from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.fit import ReachableFit
 from flowbias.models._base import Parameters
 from flowbias.problem import InputError
 
@@ -46,12 +46,12 @@ class ParameterLayout:
         return parameters
 
 
-class ParameterCoordinates(Coordinates):
+class ParameterCoordinates(FlowCoordinates):
     """All weights in one vector, on the time tau = c t."""
 
     name = "parameter"
 
-    def __init__(self, model: Any, fit: Fit, c: float) -> None:
+    def __init__(self, model: Any, fit: ReachableFit, c: float) -> None:
         self.model, self.fit, self.time_rate = model, fit, c
         self.layout = ParameterLayout(model.initial_parameters(), fit.rows.shape[1])
         self.start = self.layout.start

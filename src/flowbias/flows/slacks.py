@@ -26,9 +26,9 @@ from scipy.integrate import LSODA, DenseOutput, OdeSolver, Radau
 from scipy.optimize import brentq
 
 from flowbias._typing import FloatArray
-from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.dual import HasClock, mirror_time_rate
-from flowbias.flows.fit import Fit
+from flowbias.flows.fit import ReachableFit
 from flowbias.flows.journey import FOREVER
 from flowbias.flows.step_clock import StepClock
 from flowbias.models._base import Parameters
@@ -55,7 +55,7 @@ _PATIENCE = 400
 _BEYOND = 1e3
 
 
-def needs_slacks(model: Any, fit: Fit) -> bool:
+def needs_slacks(model: Any, fit: ReachableFit) -> bool:
     """Whether a dual in doubles would not tell w: eps a^(2-D) beyond its slacks at the end."""
     potential = model.potential
     typical = _typical(fit)
@@ -67,17 +67,17 @@ def needs_slacks(model: Any, fit: Fit) -> bool:
     return bool(widest + np.log(typical) / potential.exponent > np.log(_RESOLVED / EPS))
 
 
-def _typical(fit: Fit) -> float:
+def _typical(fit: ReachableFit) -> float:
     """A size of w that the data ask for."""
     return fit.size / float(fit.column_lengths.max())
 
 
-class SlackCoordinates(Coordinates):
+class SlackCoordinates(FlowCoordinates):
     """p, q and nu, one after the other, in units of exp(log_unit) like all duals."""
 
     name = "dual"
 
-    def __init__(self, model: HasClock, fit: Fit, c: float) -> None:
+    def __init__(self, model: HasClock, fit: ReachableFit, c: float) -> None:
         potential: Any = model.potential
         self.model, self.fit, self.time_rate = model, fit, mirror_time_rate(model, c)
         self.d, self.unit = fit.rows.shape[1], float(potential.log_unit)

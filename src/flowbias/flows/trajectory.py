@@ -14,9 +14,9 @@ from flowbias._drawing import picture
 from flowbias._html import coefficients
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows._shown import flow_panels, flow_table
-from flowbias.flows.coordinates import Coordinates
+from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.destination import destination
-from flowbias.flows.fit import Fit, Quality
+from flowbias.flows.fit import Quality, ReachableFit
 from flowbias.flows.march import Curve
 from flowbias.models._base import Parameters
 from flowbias.potentials import Provides
@@ -83,8 +83,8 @@ class Trajectory:
     problem: Regression
     loss_constant: float
     _states: FloatArray = field(repr=False)
-    _coordinates: Coordinates = field(repr=False)
-    _fit: Fit = field(repr=False)
+    _coordinates: FlowCoordinates = field(repr=False)
+    _fit: ReachableFit = field(repr=False)
     _curve: Curve = field(repr=False)
 
     @property

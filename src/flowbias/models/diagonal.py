@@ -19,7 +19,7 @@ import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Parameters
-from flowbias.models.start import Start, log_ratio, read_weights
+from flowbias.models.start import ScaledStart, log_ratio, read_weights
 from flowbias.potentials import (
     BiasedDepthPotential,
     DepthPotential,
@@ -74,7 +74,9 @@ class DiagonalNet(MirrorModel):
         base = read_weights("w0", 1.0 if w0 is None else w0)
         nonzero = "Use DiagonalNet.from_weights for weights that start at zero."
         require("w0", base, base != 0.0, "must have no zero entries", nonzero)
-        self._install(_read_depth(depth), Start(base, size), Start(base, size), tied=True)
+        self._install(
+            _read_depth(depth), ScaledStart(base, size), ScaledStart(base, size), tied=True
+        )
 
     @classmethod
     def from_weights(cls, w_plus: ArrayLike, w_minus: ArrayLike, depth: float = 2) -> DiagonalNet:
@@ -83,10 +85,12 @@ class DiagonalNet(MirrorModel):
         require_broadcast("w_minus", minus, "w_plus", plus)
         unit = Scale.read(1.0, None)
         net = cls.__new__(cls)
-        net._install(_read_depth(depth), Start(plus, unit), Start(minus, unit), tied=False)
+        net._install(
+            _read_depth(depth), ScaledStart(plus, unit), ScaledStart(minus, unit), tied=False
+        )
         return net
 
-    def _install(self, depth: float, plus: Start, minus: Start, tied: bool) -> None:
+    def _install(self, depth: float, plus: ScaledStart, minus: ScaledStart, tied: bool) -> None:
         _check_signs(depth, plus.base, minus.base)
         self.depth = depth
         self._plus, self._minus = plus, minus
@@ -115,12 +119,12 @@ class DiagonalNet(MirrorModel):
         return not bool(np.all((plus == minus) & (plus > 0.0)))
 
     @cached_property
-    def _branches(self) -> tuple[Start, Start]:
+    def _branches(self) -> tuple[ScaledStart, ScaledStart]:
         """The weights that push w up, and those that push it down."""
         plus, minus = self._plus, self._minus
         upward = np.where(self._role > 0, plus.base, minus.base)
         downward = np.where(self._role > 0, minus.base, plus.base)
-        return Start(upward, plus.scale), Start(downward, plus.scale)
+        return ScaledStart(upward, plus.scale), ScaledStart(downward, plus.scale)
 
     @cached_property
     def initial(self) -> FloatArray | float:
@@ -185,7 +189,7 @@ class DiagonalNet(MirrorModel):
         return TiedWeights(self._moved(self._plus, move), self._moved(self._minus, -move))
 
     @np.errstate(all="ignore")
-    def _moved(self, start: Start, move: FloatArray) -> FloatArray:
+    def _moved(self, start: ScaledStart, move: FloatArray) -> FloatArray:
         unit = self.potential.log_unit
         if self.depth == 2:
             # In halves, because the unit itself may underflow.

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.potentials.biased_depth import Weights
+from flowbias.potentials.biased_depth import SideWeights
 from flowbias.potentials.scale import Scale, describe, frozen_array, read_real, require
 from flowbias.potentials.scale import log_ratio as log_ratio_of_sizes
 from flowbias.problem import InputError
@@ -24,7 +24,7 @@ _SMALLEST, _LARGEST = 1e-150, 1e150
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Start:
+class ScaledStart:
     """base * scale, per coordinate."""
 
     base: FloatArray
@@ -45,9 +45,9 @@ class Start:
         return frozen_array(np.where(self.base == 0.0, -np.inf, self.size.log))
 
     @cached_property
-    def weights(self) -> Weights:
+    def weights(self) -> SideWeights:
         """|w(0)| for potentials."""
-        return Weights(self.size, self.base != 0.0)
+        return SideWeights(self.size, self.base != 0.0)
 
     @cached_property
     def value(self) -> FloatArray:
@@ -63,18 +63,18 @@ class Start:
         by_logs = np.where(self.sign == 0.0, 0.0, self.sign * np.exp(self.size.log + exponent))
         return np.where(ordinary, by_factors, by_logs)
 
-    def rescaled(self, log_scale: float) -> Start:
+    def rescaled(self, log_scale: float) -> ScaledStart:
         """The same base; the scale's geometric mean over coordinates becomes exp(log_scale)."""
         log = self.scale.log
         spread = log - log.mean() if log.ndim else np.zeros(())
-        return Start(self.base, Scale(None, frozen_array(log_scale + spread)))
+        return ScaledStart(self.base, Scale(None, frozen_array(log_scale + spread)))
 
     def __repr__(self) -> str:
         return describe(self.base)
 
 
 @np.errstate(all="ignore")
-def log_ratio(plus: Start, minus: Start) -> FloatArray:
+def log_ratio(plus: ScaledStart, minus: ScaledStart) -> FloatArray:
     """log(|plus| / |minus|) for starts of one common scale; 0 where either is zero.
 
     By log1p where they are nearly equal: the difference of two logarithms rounds to their size.

@@ -20,7 +20,7 @@ import numpy as np
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Parameters
 from flowbias.models.diagonal import DiagonalNet
-from flowbias.models.start import Start, log_ratio, read_weights
+from flowbias.models.start import ScaledStart, log_ratio, read_weights
 from flowbias.potentials import HyperbolicPotential, Potential, UntiedPotential
 from flowbias.potentials.scale import (
     Scale,
@@ -88,14 +88,14 @@ class UntiedDiagonalNet(MirrorModel):
     def _install(self, base: Parameters, scale: Scale, from_weights: bool) -> None:
         u_plus, u_minus, v_plus, v_minus = base
         self._from_weights = from_weights
-        self._starts = tuple(Start(frozen_array(part), scale) for part in base)
+        self._starts = tuple(ScaledStart(frozen_array(part), scale) for part in base)
         self._scale = scale
         # What grows like e^z and what like e^-z, plus branch first.
         self._growing = u_plus + v_plus, u_minus - v_minus
         self._shrinking = u_plus - v_plus, u_minus + v_minus
         # sqrt(P)/2 and sqrt(M)/2: w(0) is the difference of their squares.
-        self._plus = Start(frozen_array(0.5 * np.hypot(*self._growing)), scale)
-        self._minus = Start(frozen_array(0.5 * np.hypot(*self._shrinking)), scale)
+        self._plus = ScaledStart(frozen_array(0.5 * np.hypot(*self._growing)), scale)
+        self._minus = ScaledStart(frozen_array(0.5 * np.hypot(*self._shrinking)), scale)
 
     # --- the start -----------------------------------------------------------------------------
 
@@ -170,15 +170,20 @@ class UntiedDiagonalNet(MirrorModel):
         )
 
     def _rotated(
-        self, own: Start, other: Start, move: FloatArray, total: FloatArray, rest: FloatArray
+        self,
+        own: ScaledStart,
+        other: ScaledStart,
+        move: FloatArray,
+        total: FloatArray,
+        rest: FloatArray,
     ) -> FloatArray:
         """own cosh + other sinh = (total e^move + rest e^-move)/2, total = own + other.
 
         Both are exact; each coordinate takes the form in which less cancels.
         """
         scale = self._scale
-        up = Start(0.5 * total, scale).times_exp(move)
-        down = Start(0.5 * rest, scale).times_exp(-move)
+        up = ScaledStart(0.5 * total, scale).times_exp(move)
+        down = ScaledStart(0.5 * rest, scale).times_exp(-move)
         by_layers = own.value * np.cosh(move), other.value * np.sinh(move)
         size = np.abs(by_layers[0]) + np.abs(by_layers[1])
         use_layers = size < np.abs(up) + np.abs(down)

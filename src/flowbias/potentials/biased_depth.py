@@ -62,7 +62,7 @@ class _Branch(NamedTuple):
     log_energy: FloatArray  # log(amplitude * reach)
 
 
-class Weights(NamedTuple):
+class SideWeights(NamedTuple):
     """|w(0)| of one side: sizes, of which only those that are present count."""
 
     size: Scale
@@ -78,7 +78,7 @@ class Weights(NamedTuple):
         return [log if here else None for log, here in zip(logs, present, strict=True)]
 
 
-def _branch(sign: float, weights: Weights, depth: float, unit: float) -> _Branch:
+def _branch(sign: float, weights: SideWeights, depth: float, unit: float) -> _Branch:
     start, present = weights
     reach = np.where(present, start.power(2.0 - depth, -unit), np.inf)
     present = present & np.isfinite(reach)
@@ -97,7 +97,7 @@ class BiasedDepthPotential(Potential):
     log_minus: FloatArray
     log_unit: float
     start: FloatArray  # w(0)
-    _weights: tuple[Weights, Weights] = field(repr=False)
+    _weights: tuple[SideWeights, SideWeights] = field(repr=False)
     _plus: _Branch = field(repr=False)
     _minus: _Branch = field(repr=False)
 
@@ -107,17 +107,21 @@ class BiasedDepthPotential(Potential):
             read = read_real(name, log, _LOG_FIX)
             require(name, read, read < np.inf, "must be a number below inf", _LOG_FIX)
             present = np.isfinite(read)
-            sides.append(Weights(Scale(None, frozen_array(np.where(present, read, 0.0))), present))
+            sides.append(
+                SideWeights(Scale(None, frozen_array(np.where(present, read, 0.0))), present)
+            )
         self._begin(check_depth(depth), *sides)
 
     @classmethod
-    def from_weights(cls, depth: float, plus: Weights, minus: Weights) -> BiasedDepthPotential:
+    def from_weights(
+        cls, depth: float, plus: SideWeights, minus: SideWeights
+    ) -> BiasedDepthPotential:
         """From the weights themselves, as models have them."""
         potential = cls.__new__(cls)
         potential._begin(check_depth(depth), plus, minus)
         return potential
 
-    def _begin(self, depth: float, plus_weights: Weights, minus_weights: Weights) -> None:
+    def _begin(self, depth: float, plus_weights: SideWeights, minus_weights: SideWeights) -> None:
         plus, minus = frozen_array(plus_weights.log), frozen_array(minus_weights.log)
         for name, log in (("log_plus", plus), ("log_minus", minus)):
             limit = f"must be < {_LARGEST_LOG:g}/depth = {_LARGEST_LOG / depth:.6g}"

@@ -20,7 +20,7 @@ from flowbias.estimators.inference.leave_one_out import check_one_can_be_left_ou
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.refits import refits_of
 from flowbias.estimators.inference.uncertainty import Uncertainty, uncertainty_of
-from flowbias.estimators.inference.weighted_rows import Rows
+from flowbias.estimators.inference.weighted_rows import WeightedRows
 from flowbias.estimators.intercepts.frames import Frame, frame_of
 from flowbias.estimators.mirror_frame import mirror_frame, root_weights
 from flowbias.estimators.samples import Samples, read_data
@@ -79,7 +79,9 @@ class LimitInference:
             model = BiasColumn(network, model.potential)
         root = root_weights(frame)
         for y in frame.y.T:
-            rows = Rows(mirror.X, y, mirror.free, frame.X_mean, root, mirror.has_bias_column)
+            rows = WeightedRows(
+                mirror.X, y, mirror.free, frame.X_mean, root, mirror.has_bias_column
+            )
             yield linear_response(model, rows, self.tol)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.unseen import Unseen, unseen_by
-from flowbias.estimators.inference.weighted_rows import Rows
+from flowbias.estimators.inference.weighted_rows import WeightedRows
 from flowbias.ground.routing import provided_by, unfitting
 from flowbias.limits.solve import limit
 from flowbias.limits.weighted_inverse import WeightedInverse, check_resolved, weighted_inverse
@@ -36,7 +36,7 @@ class LinearResponse:
     """
 
     model: HasPotential
-    rows: Rows
+    rows: WeightedRows
     solution: Solution
     curvature: FloatArray
     lift: FloatArray
@@ -113,7 +113,7 @@ class LinearResponse:
         return np.asarray(self._resolved.answer @ self.lift.T)
 
 
-def linear_response(model: HasPotential, rows: Rows, tol: float = 1e-10) -> LinearResponse:
+def linear_response(model: HasPotential, rows: WeightedRows, tol: float = 1e-10) -> LinearResponse:
     """The limit of `model` on the rows and its linear response."""
     if Provides.POTENTIAL not in provided_by(model):
         raise unfitting(model, "provide POTENTIAL", "Its limit has no derivative of this form.")
@@ -125,7 +125,7 @@ def linear_response(model: HasPotential, rows: Rows, tol: float = 1e-10) -> Line
     return LinearResponse(model, rows, solution, curvature, _lift(rows, unseen), unseen)
 
 
-def _limit(model: HasPotential, rows: Rows, tol: float) -> Solution:
+def _limit(model: HasPotential, rows: WeightedRows, tol: float) -> Solution:
     """Of the rows; where nothing is left of X, gradient flow stays where it starts."""
     if rows.moves:
         solution: Solution = limit(model, rows.X, rows.y, tol=tol)
@@ -156,7 +156,7 @@ def _check_moves_both_ways(model: HasPotential, solution: Solution) -> None:
         )
 
 
-def _lift(rows: Rows, unseen: Unseen) -> FloatArray:
+def _lift(rows: WeightedRows, unseen: Unseen) -> FloatArray:
     """The map from basis duals to sample duals in the range of X."""
     lift = rows.constraint.to_data
     if lift is None:

@@ -31,7 +31,7 @@ from flowbias.estimators.inference.leave_one_out import (
     least_squares_residuals,
 )
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
-from flowbias.estimators.inference.warm_newton import Finish, Prediction, finish_of
+from flowbias.estimators.inference.warm_newton import Finish, PredictedDual, finish_of
 from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.estimators.intercepts.centring import centred
 from flowbias.limits.normal_equations import Effort
@@ -222,7 +222,7 @@ class _Refit:
         inverse = remaining.restrict(remaining.restrict(inverse).T)
         constraint = remaining.constraint(response.constraint)
         start = remaining.restrict(response.basis_dual)
-        ahead = Prediction(constraint, start, remaining.restrict(predicted), inverse)
+        ahead = PredictedDual(constraint, start, remaining.restrict(predicted), inverse)
         finished = finish(ahead, self.effort)
         if finished is None:
             return None

@@ -21,7 +21,7 @@ import scipy.linalg
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray, Mask
-from flowbias.estimators.inference.weighted_rows import Rows
+from flowbias.estimators.inference.weighted_rows import WeightedRows
 from flowbias.problem import row_lengths
 from flowbias.range_fit import row_units
 
@@ -86,7 +86,7 @@ class _Range(Unseen):
         return np.where(self.interpolated, 0.0, residuals)
 
 
-def unseen_by(rows: Rows) -> Unseen:
+def unseen_by(rows: WeightedRows) -> Unseen:
     """Those of the rows, and their free column if there is one.
 
     Ranks are judged on rows of unit length, as constraints do.

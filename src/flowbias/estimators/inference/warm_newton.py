@@ -31,7 +31,7 @@ from flowbias.problem import Constraint
 Finished: TypeAlias = tuple[FloatArray, FloatArray]  # w and the dual of the constraint's rows
 
 
-class Prediction(NamedTuple):
+class PredictedDual(NamedTuple):
     """The remaining rows with the full fit's dual, the predicted one, and its H^-1 on them."""
 
     constraint: Constraint
@@ -40,7 +40,7 @@ class Prediction(NamedTuple):
     inverse: FloatArray
 
 
-Finish: TypeAlias = Callable[[Prediction, Effort], Finished | None]
+Finish: TypeAlias = Callable[[PredictedDual, Effort], Finished | None]
 
 # Change of w'(z) along the prediction up to which plain steps on the dual are the cheapest.
 NEARLY_LINEAR = 1.1
@@ -74,10 +74,10 @@ def _network(response: LinearResponse) -> HasPotential:
 
 def _on_the_dual(
     response: LinearResponse, only_if_easy: bool
-) -> Callable[[Prediction, Effort], Finished]:
+) -> Callable[[PredictedDual, Effort], Finished]:
     model = response.model
 
-    def finish(ahead: Prediction, effort: Effort) -> Finished:
+    def finish(ahead: PredictedDual, effort: Effort) -> Finished:
         systems = OlderFactor(ahead.inverse.dot)
         newton = DualNewton(ahead.constraint, model.potential, model.shift, effort, systems)
         newton.move_to(ahead.dual)
@@ -103,7 +103,7 @@ def _in_branches(response: LinearResponse, rich: RichProblem) -> Finish:
     weight = np.exp(np.minimum(law.log_weight(slack), LARGEST_LOG))
     on_the_dual = _on_the_dual(response, only_if_easy=True)
 
-    def finish(ahead: Prediction, effort: Effort) -> Finished | None:
+    def finish(ahead: PredictedDual, effort: Effort) -> Finished | None:
         constraint = ahead.constraint
         moved = constraint.adjoint(ahead.dual)
         if float(potential.hess_growth(z, np.abs(moved - rise)).max()) <= NEARLY_LINEAR:

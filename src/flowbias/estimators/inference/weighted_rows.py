@@ -20,7 +20,7 @@ from flowbias.problem import Constraint, InputError, Regression, as_regression, 
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class WeightedRows:
     """Weighted rows X and their targets y with the free column projected out.
 
     free             e, or None where no column is free
@@ -67,17 +67,19 @@ class Rows:
         return dw_dy, self.free / float(self.free @ self.free) - self.x_mean @ dw_dy
 
 
-def weighted_rows(X: Any, y: Any, fit_intercept: bool, sample_weight: Any = None) -> Rows:
+def weighted_rows(X: Any, y: Any, fit_intercept: bool, sample_weight: Any = None) -> WeightedRows:
     """Data as they are fitted."""
     _check_is_flag(fit_intercept)
     given = as_regression(X, y)
     root = _root_of(sample_weight, len(given.y))
     column = root[:, None]
     if not fit_intercept:
-        return Rows(column * given.X, root * given.y, None, np.zeros(given.X.shape[1]), root)
+        return WeightedRows(
+            column * given.X, root * given.y, None, np.zeros(given.X.shape[1]), root
+        )
     X, x_mean = centred(given.X, root**2)
     y, _ = centred(given.y[:, None], root**2)
-    return Rows(column * X, root * y[:, 0], root, x_mean, root)
+    return WeightedRows(column * X, root * y[:, 0], root, x_mean, root)
 
 
 def _check_is_flag(fit_intercept: Any) -> None:

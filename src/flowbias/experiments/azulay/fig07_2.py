@@ -21,7 +21,7 @@ from flowbias.experiments.azulay.neuron_contours import (
     BY_SHAPE,
     DIRECTION,
     STARTS,
-    Start,
+    NeuronStart,
     around,
     contour,
     contour_tasks,
@@ -57,12 +57,16 @@ def compute(task: Task) -> Columns:
     return {"first": first, "second": second, "value": around(start, first, second)}
 
 
-def _points(table: Table, start: Start, part: str = "contour") -> tuple[FloatArray, FloatArray]:
+def _points(
+    table: Table, start: NeuronStart, part: str = "contour"
+) -> tuple[FloatArray, FloatArray]:
     rows = of_start(table.part(part), start)
     return np.stack([rows["first"], rows["second"]], axis=1), rows["value"]
 
 
-def _off_quadratic(table: Table, start: Start, metric: FloatArray, center: FloatArray) -> float:
+def _off_quadratic(
+    table: Table, start: NeuronStart, metric: FloatArray, center: FloatArray
+) -> float:
     """Relative misfit of D by its best multiple of (v - center)^T metric (v - center)."""
     points, value = _points(table, start)
     away = points - center
@@ -71,13 +75,13 @@ def _off_quadratic(table: Table, start: Start, metric: FloatArray, center: Float
     return float(np.linalg.norm(value - best * form) / np.linalg.norm(value))
 
 
-def _kernel_metric(start: Start) -> FloatArray:
+def _kernel_metric(start: NeuronStart) -> FloatArray:
     s = start.shape
     along = (1.0 - s) ** 2 / (2.0 * (1.0 + s**2))
     return np.eye(2) - along * np.outer(DIRECTION, DIRECTION)
 
 
-def _off_radial(table: Table, start: Start) -> float:
+def _off_radial(table: Table, start: NeuronStart) -> float:
     """What a parabola in ||v|| leaves of D on each ring around 0, relative; the worst ring."""
     points, value = _points(table, start)
     length = np.linalg.norm(points, axis=1)
@@ -91,7 +95,7 @@ def _off_radial(table: Table, start: Start) -> float:
     return max(spreads)
 
 
-def _curvature_ratio(table: Table, start: Start) -> float:
+def _curvature_ratio(table: Table, start: NeuronStart) -> float:
     """Curvature of D at the start along its orientation, over that across, by least squares."""
     points, value = _points(table, start, "near")
     away = points - start.alpha * DIRECTION

@@ -29,7 +29,7 @@ LEVELS = 9
 ON_MAP = "#10243a"
 
 
-class Start(NamedTuple):
+class NeuronStart(NamedTuple):
     """Scale and shape of a start."""
 
     alpha: float
@@ -45,8 +45,8 @@ class Start(NamedTuple):
 
 
 #: The paper's panels: its top row varies the shape, its bottom row the scale.
-BY_SHAPE = (Start(2.0, 0.0), Start(2.0, 0.2), Start(2.0, 0.8))
-BY_SCALE = (Start(0.01, 0.1), Start(1.0, 0.1), Start(2.5, 0.1))
+BY_SHAPE = (NeuronStart(2.0, 0.0), NeuronStart(2.0, 0.2), NeuronStart(2.0, 0.8))
+BY_SCALE = (NeuronStart(0.01, 0.1), NeuronStart(1.0, 0.1), NeuronStart(2.5, 0.1))
 STARTS = BY_SHAPE + BY_SCALE
 
 
@@ -57,8 +57,8 @@ def contour_tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
         yield "contour", {"alpha": start.alpha, "shape": start.shape, **grid}
 
 
-def start_of(task: Task) -> Start:
-    return Start(task.number("alpha"), task.number("shape"))
+def start_of(task: Task) -> NeuronStart:
+    return NeuronStart(task.number("alpha"), task.number("shape"))
 
 
 def contour(task: Task) -> Columns:
@@ -69,7 +69,7 @@ def contour(task: Task) -> Columns:
     return {"first": first, "second": second, "value": around(start_of(task), first, second)}
 
 
-def around(start: Start, first: FloatArray, second: FloatArray) -> FloatArray:
+def around(start: NeuronStart, first: FloatArray, second: FloatArray) -> FloatArray:
     """D at all points at once."""
     x, y = start.alpha * DIRECTION
     delta = start.neuron.potential.delta
@@ -85,11 +85,11 @@ def _outer_weight_and_qhat(delta: float, length: FloatArray) -> tuple[FloatArray
     return a, np.divide(length**2 - 0.5 * delta * squared, a, out=np.zeros_like(a), where=a > 0.0)
 
 
-def of_start(table: Table, start: Start) -> Table:
+def of_start(table: Table, start: NeuronStart) -> Table:
     return table.where(alpha=start.alpha, shape=start.shape)
 
 
-def draw_contours(axes: Axes, table: Table, start: Start) -> None:
+def draw_contours(axes: Axes, table: Table, start: NeuronStart) -> None:
     """Level sets, equally spaced in the square root of D: circles at equal distances if D is l2."""
     from matplotlib import colormaps
 

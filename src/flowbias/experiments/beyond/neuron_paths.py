@@ -18,7 +18,7 @@ from flowbias.experiments.azulay.neuron_contours import (
     BY_SHAPE,
     ON_MAP,
     STARTS,
-    Start,
+    NeuronStart,
     around,
     contour,
     contour_tasks,
@@ -89,7 +89,7 @@ def _apart(one: tuple[float, float], other: tuple[float, float]) -> float:
     return float(np.hypot(one[0] - other[0], one[1] - other[1]))
 
 
-def draw(axes: Axes, table: Table, start: Start) -> None:
+def draw(axes: Axes, table: Table, start: NeuronStart) -> None:
     """Level sets, the line of fits, the path, its limit, and the fit of least norm."""
     draw_contours(axes, table, start)
     rows = of_start(table.part("path"), start)
@@ -108,7 +108,7 @@ def check(table: Table) -> list[Check]:
     return [_arrives(table), _is_least(table), _certified(table), _moves(table)]
 
 
-def _off(table: Table, start: Start, other: str) -> float:
+def _off(table: Table, start: NeuronStart, other: str) -> float:
     rows = of_start(table.part("path"), start)
     return _apart(_point(rows, "limit"), _point(rows, other))
 

@@ -18,7 +18,7 @@ from flowbias._look import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import name_line, plain_ticks
 from flowbias.experiments.min.loss_and_bounds import (
-    Regression,
+    DescentProblem,
     check_bounds,
     check_descent,
     check_drift,
@@ -59,7 +59,7 @@ def compute(task: Task) -> Columns:
     rng = task.rng()
     net = LinearNet.gaussian(n, m, width=width, scale=1.0, rng=rng)
     Y = np.sqrt(0.1) * rng.standard_normal((n, m))
-    data = Regression(np.eye(n) / np.sqrt(m * width), Y, 1.0, STEP)
+    data = DescentProblem(np.eye(n) / np.sqrt(m * width), Y, 1.0, STEP)
     times = np.concatenate([[0.0], np.geomspace(STEP, 1e5 * STEP, task.integer("points"))])
     measured = {
         "spectrum": _spectrum(net, 1.0 / (m * width)),

@@ -19,7 +19,7 @@ from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import name_line
 from flowbias.experiments.min.loss_and_bounds import (
-    Regression,
+    DescentProblem,
     check_bounds,
     check_descent,
     check_drift,
@@ -67,7 +67,7 @@ def compute(task: Task) -> Columns:
     return stacked({name: measured_flow(net, data, times) for name, net in nets.items()}, "start")
 
 
-def _problem(task: Task) -> tuple[Regression, dict[str, LinearNet]]:
+def _problem(task: Task) -> tuple[DescentProblem, dict[str, LinearNet]]:
     """[min2021, appendix A.2]."""
     rng = task.rng()
     n, d, width = (task.integer(name) for name in ("n", "d", "width"))
@@ -79,7 +79,7 @@ def _problem(task: Task) -> tuple[Regression, dict[str, LinearNet]]:
     nets = {name: LinearNet(su * U0, sv * V0) for name, (su, sv) in SCALES.items()}
     su, sv = SCALES["case 1"]
     nets[BALANCED] = LinearNet.balanced(su * sv * U0 @ V0.T, X, width=width, rng=rng)
-    return Regression(X, Y, 2.0 / n, STEP), nets
+    return DescentProblem(X, Y, 2.0 / n, STEP), nets
 
 
 def _times(points: int, n: int) -> FloatArray:

@@ -33,7 +33,7 @@ INTEGRATION = 1e-6
 
 
 @dataclass(frozen=True)
-class Regression:
+class DescentProblem:
     """Data, the constant c of the loss and the step of the paper's gradient descent."""
 
     X: FloatArray
@@ -42,7 +42,7 @@ class Regression:
     step: float
 
 
-def measured_flow(net: LinearNet, data: Regression, times: FloatArray) -> Columns:
+def measured_flow(net: LinearNet, data: DescentProblem, times: FloatArray) -> Columns:
     """Loss and rate at the times (from 0 on) at which the loss is resolved, with both bounds."""
     trajectory = flow(net, data.X, data.Y, t=times, loss=data.loss_constant)
     kept = np.flatnonzero(trajectory.loss >= RESOLVED * trajectory.loss[0])
@@ -70,7 +70,7 @@ def measured_flow(net: LinearNet, data: Regression, times: FloatArray) -> Column
     }
 
 
-def _rate(trajectory: LiftedTrajectory, data: Regression, i: int) -> float:
+def _rate(trajectory: LiftedTrajectory, data: DescentProblem, i: int) -> float:
     """-L'/L: the squared gradient c^2 (<R, U U^T R> + <R, R V V^T>), R = X^T (Y - X M), over L."""
     error = data.Y - data.X @ trajectory.M[i]
     R, G = data.X.T @ error, trajectory.gram(i)
@@ -79,7 +79,7 @@ def _rate(trajectory: LiftedTrajectory, data: Regression, i: int) -> float:
     return 2.0 * data.loss_constant * squared / float(np.sum(error**2))
 
 
-def measured_descent(net: LinearNet, data: Regression, steps: int, samples: int) -> Columns:
+def measured_descent(net: LinearNet, data: DescentProblem, steps: int, samples: int) -> Columns:
     """Gradient descent beside the flow: the loss of both after the same time, step by step."""
     run = gradient_descent(
         net,

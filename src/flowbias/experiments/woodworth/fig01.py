@@ -25,7 +25,7 @@ from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.experiments.woodworth.sample_sizes import (
     L1_SIZES,
     LOG_TEN,
-    Line,
+    SampleSizeLine,
     check_certified,
     check_enclosed,
     check_grows,
@@ -237,7 +237,7 @@ def _first(x: FloatArray, passes: Mask) -> float:
     return float(x[np.argmax(passes)]) if passes.any() else np.nan
 
 
-def _check_largest(line: Line, rows: Table) -> Iterator[Check]:
+def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
     yield check_line(line, rows)
     yield check_kernel(rows)
     yield check_none_below(line, rows)
@@ -246,7 +246,7 @@ def _check_largest(line: Line, rows: Table) -> Iterator[Check]:
     yield check_enclosed(rows)
 
 
-def _check_tradeoff(line: Line, rows: Table) -> Iterator[Check]:
+def _check_tradeoff(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
     # No scale at all counts as smaller than any: close to the line that is half of the data sets.
     n, median, *_ = rows.summary("log10_scale", by="n")
     here = line.first(n)

@@ -25,7 +25,7 @@ from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.sample_sizes import (
     L1_SIZES,
     LOG_TEN,
-    Line,
+    SampleSizeLine,
     check_certified,
     check_enclosed,
     check_grows,
@@ -294,7 +294,7 @@ def _check_approach(rows: Table) -> Iterator[Check]:
     )
 
 
-def _check_largest(line: Line, rows: Table) -> Iterator[Check]:
+def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
     found = [median_where_l1_works(curve, "log10_start") for curve in _depths(rows)]
     n, medians = found[0][0], np.array([median for _, median in found])
     here, beyond = line.first(n), n >= line.n

@@ -106,7 +106,7 @@ def scan_of(depth: int) -> FloatArray:
     return np.array(powers) * LOG_TEN / depth
 
 
-class Line(NamedTuple):
+class SampleSizeLine(NamedTuple):
     """The sample size from which on the least-l1 solution generalizes on half of all data sets."""
 
     n: float
@@ -143,7 +143,7 @@ def l1_columns(task: Task) -> Columns:
     }
 
 
-def samples_needed(table: Table) -> Line:
+def samples_needed(table: Table) -> SampleSizeLine:
     """Where the share of data sets with error <= threshold is one half: the dashed line.
 
     By least squares a straight line is fitted to the share, which it is close to from a fifth to
@@ -157,10 +157,10 @@ def samples_needed(table: Table) -> Line:
     slope = float(away @ passes) / spread
     left = float(np.std(passes - np.mean(passes) - slope * away))
     if slope == 0.0:
-        return Line(np.nan, np.inf, len(n))
+        return SampleSizeLine(np.nan, np.inf, len(n))
     needed = (0.5 - float(np.mean(passes))) / slope
     error = left / abs(slope) * float(np.sqrt(1.0 / len(n) + needed**2 / spread))
-    return Line(float(np.mean(n)) + needed, error, len(n))
+    return SampleSizeLine(float(np.mean(n)) + needed, error, len(n))
 
 
 def draw_largest(
@@ -218,7 +218,7 @@ def check_kernel(rows: Table) -> Check:
     )
 
 
-def check_line(line: Line, rows: Table) -> Check:
+def check_line(line: SampleSizeLine, rows: Table) -> Check:
     """Of the order of r log d, and known to within the distance of neighbouring sizes."""
     d = float(rows["d"][0])
     order = float(rows["sparsity"][0] * np.log(d))
@@ -235,7 +235,7 @@ def check_line(line: Line, rows: Table) -> Check:
     )
 
 
-def check_none_below(line: Line, rows: Table) -> Check:
+def check_none_below(line: SampleSizeLine, rows: Table) -> Check:
     """Below the dashed line most data sets allow no scale, at any depth."""
     below = rows.rows(rows["n"] < line.n)
     works = np.where(np.isnan(below["log10_scale"]), np.nan, below["log10_scale"] > -np.inf)
@@ -256,7 +256,7 @@ def check_none_below(line: Line, rows: Table) -> Check:
     )
 
 
-def check_grows(line: Line, rows: Table) -> Check:
+def check_grows(line: SampleSizeLine, rows: Table) -> Check:
     """From the dashed line on, more samples allow larger scales, at any depth."""
     beyond = rows.rows(rows["n"] >= line.n)
     depths = [beyond.rows(beyond["depth"] == depth) for depth in beyond.levels("depth")]

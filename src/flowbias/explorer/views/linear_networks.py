@@ -12,7 +12,7 @@ import numpy as np
 
 from flowbias._threads import one_thread
 from flowbias._typing import FloatArray
-from flowbias.experiments.min.loss_and_bounds import RESOLVED, Regression, measured_flow
+from flowbias.experiments.min.loss_and_bounds import RESOLVED, DescentProblem, measured_flow
 from flowbias.explorer.controls import Slider
 from flowbias.explorer.drawing import FLOW, FRAME, KERNEL, RICH, Chart, Data, Mark, line, points
 from flowbias.explorer.view import Settings, View
@@ -100,7 +100,7 @@ def linear_networks_scene(setup: LinearSetup, points: int = 60) -> LinearNetwork
         whole = flow(narrow, X, Y, residual=RESIDUAL, rtol=RTOL)
         end = float(whole.t[whole.loss >= RESOLVED * whole.loss[0]][-1])
         times = np.concatenate([[0.0], np.geomspace(1e-3 * end, end, points)])
-        columns = measured_flow(narrow, Regression(X, Y, 1.0, step=0.0), times)
+        columns = measured_flow(narrow, DescentProblem(X, Y, 1.0, step=0.0), times)
     measured = {name: np.asarray(columns[name], dtype=np.float64) for name in columns}
     first = measured["loss"][0]
     theta = MatrixRegression(X, Y).min_norm

@@ -21,7 +21,7 @@ _HALVES = 0.5 ** np.arange(1, 21)
 _TOGETHER = 1e-12
 
 
-class Event(NamedTuple):
+class KinkCrossing(NamedTuple):
     """When margins vanish, the state there, and which they are."""
 
     time: float
@@ -35,7 +35,7 @@ def first_event(
     begin: tuple[float, FloatArray],
     end: float,
     allowed: FloatArray,
-) -> Event | None:
+) -> KinkCrossing | None:
     """The first margin below -allowed on the step from `begin` (time and state) to `end`."""
     looks = begin[0] + _LOOKS * (end - begin[0])
     states = piece(looks).T
@@ -55,7 +55,7 @@ def first_event(
     times = np.array([_root(pattern, piece, bracket, int(index)) for index in indices])
     time = float(times.min())
     state = begin[1] if time <= begin[0] else np.asarray(piece(time))
-    return Event(time, state, indices[times <= time + _TOGETHER * (end - begin[0])])
+    return KinkCrossing(time, state, indices[times <= time + _TOGETHER * (end - begin[0])])
 
 
 def _root(

@@ -22,7 +22,7 @@ from flowbias.designs import Design
 from flowbias.designs.coordinates import Coordinates
 from flowbias.limits.blocks.rows import Rows
 from flowbias.limits.blocks.systems import Curvature, curvature_of
-from flowbias.limits.blocks.tasks import SMALLEST_EXPONENT, Along, Fit, Predictor, Trust
+from flowbias.limits.blocks.tasks import SMALLEST_EXPONENT, Along, Predictions, Predictor, Trust
 from flowbias.limits.normal_equations import Effort
 
 # Growth of w' along a step up to which it is taken whole: e^2 in the exponential family is a step
@@ -144,5 +144,7 @@ class BlockNewton:
         self.curvature.move_to(dual)
         change = self.rows.dual(self.curvature.solve(point.left, RESIDUAL / point.residual))
         corrected = self.design.gather(Predictor(self.coordinates, dual, change))
-        left = self.rows.target - self.rows.seen(self.design.reduce(Fit(), corrected).sums[0])
+        left = self.rows.target - self.rows.seen(
+            self.design.reduce(Predictions(), corrected).sums[0]
+        )
         return corrected if extended.length(left) < extended.length(point.left) else plain

@@ -168,7 +168,7 @@ class Predictor(_PerCoordinate):
 
 
 @dataclass(frozen=True)
-class Fit(Uniform):
+class Predictions(Uniform):
     """X w."""
 
     def __call__(self, block: Block, w: FloatArray) -> Totals:

@@ -15,7 +15,7 @@ from flowbias._typing import FloatArray
 from flowbias.flows.journey import TIGHTEST
 from flowbias.flows.lifted import AT_REST, Setting
 from flowbias.flows.lifted_coordinates import LiftedCoordinates, LiftedJourney
-from flowbias.flows.march import Curve, Progress, march
+from flowbias.flows.march import Curve, FlowProgress, march
 from flowbias.limits.products.last_step import LastStep, step_to_fit, step_to_rest
 from flowbias.limits.products.near_saddle import (
     LEFT_BY_ROUNDING,
@@ -114,7 +114,7 @@ class _LimitJourney(LiftedJourney):
         #: whether what is ahead is a state of rest with an error left, not a fit
         self.is_rest = is_narrow(setting)
 
-    def progress(self, state: FloatArray) -> Progress:
+    def progress(self, state: FloatArray) -> FlowProgress:
         reached = super().progress(state)
         if reached.is_over():
             return reached

@@ -55,7 +55,7 @@ _NEAR = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
-class Ending:
+class RouteEnd:
     """Where a route ends: the limit itself, or weights of the moving rows at the limit."""
 
     route: str
@@ -84,7 +84,7 @@ def lifted_limit(model: LiftedModel, problem: MatrixProblem, tol: float) -> Lift
     return _solution(setting, ending, tol, time.perf_counter() - started)
 
 
-def _solution(setting: Setting, ending: Ending, tol: float, seconds: float) -> LiftedSolution:
+def _solution(setting: Setting, ending: RouteEnd, tol: float, seconds: float) -> LiftedSolution:
     M = ending.M
     residual = residual_of(setting, M) if ending.feasibility is None else ending.feasibility
     feasibility = feasibility_of(setting, M) if ending.feasibility is None else ending.feasibility
@@ -129,7 +129,7 @@ def _is_unique(setting: Setting) -> bool:
 # --- exact routes ------------------------------------------------------------------------------
 
 
-def _data_alone(setting: Setting, tol: float) -> Ending | None:
+def _data_alone(setting: Setting, tol: float) -> RouteEnd | None:
     """Theta, where nothing of U that rests meets V, once the flow is known to converge."""
     problem, compression = setting.problem, setting.compression
     if not isinstance(problem, MatrixRegression) or not rests_apart(compression):
@@ -148,7 +148,7 @@ def _data_alone(setting: Setting, tol: float) -> Ending | None:
     reason = "X has full column rank" if full else "V U2^T = 0 and U1 U2^T = 0"
     condition = float(problem.spectrum.root[0] / problem.spectrum.root[-1])
     error = _FEW * EPS * condition * float(np.linalg.norm(problem.min_norm))
-    return Ending(f"least norm fit: {reason}", problem.min_norm, None, error, steps=steps)
+    return RouteEnd(f"least norm fit: {reason}", problem.min_norm, None, error, steps=steps)
 
 
 def guaranteed_rate(setting: Setting, weights: FloatArray) -> float:
@@ -173,7 +173,7 @@ def guaranteed_rate(setting: Setting, weights: FloatArray) -> float:
     return float(root[-1] ** 2 * c) if c > noise else 0.0
 
 
-def _closed_form(setting: Setting, tol: float) -> Ending | None:
+def _closed_form(setting: Setting, tol: float) -> RouteEnd | None:
     found = closed_form_of(setting)
     if found is None:
         return None
@@ -183,12 +183,12 @@ def _closed_form(setting: Setting, tol: float) -> Ending | None:
     if not residual_of(setting, M) <= max(tol, min(rounding_of(setting, M), WORST_ROUNDING)):
         # Next to it, however close, the flow leaves: an integration would, by its rounding.
         route += ", a saddle: up to rounding the start has no part in some direction of the target"
-        return Ending(route, M, None, np.inf, Status.STALLED)
+        return RouteEnd(route, M, None, np.inf, Status.STALLED)
     kept = weights if found[0].has_weights else None
-    return Ending(route, M, kept, _product_rounding(setting, weights))
+    return RouteEnd(route, M, kept, _product_rounding(setting, weights))
 
 
-def _diagonal(setting: Setting, tol: float) -> Ending | None:
+def _diagonal(setting: Setting, tol: float) -> RouteEnd | None:
     problem = setting.problem
     numbers = float(len(problem.target)) * problem.shape[0] * problem.shape[1]
     if setting.root is not None or numbers > _STACKED:
@@ -206,7 +206,7 @@ def _diagonal(setting: Setting, tol: float) -> Ending | None:
     error = max(rounding, solution.certificate.gap) + magnified
     # A one-sided start reaches less than the matrices can: the certificate of the diagonal is
     # about what it reaches.
-    return Ending(
+    return RouteEnd(
         solution.route,
         solution.M,
         None,
@@ -218,7 +218,7 @@ def _diagonal(setting: Setting, tol: float) -> Ending | None:
     )
 
 
-def _one_neuron(setting: Setting, tol: float) -> Ending | None:
+def _one_neuron(setting: Setting, tol: float) -> RouteEnd | None:
     found = one_neuron_limit(setting, tol)
     if found is None:
         return None
@@ -227,10 +227,10 @@ def _one_neuron(setting: Setting, tol: float) -> Ending | None:
         # At the kink of the potential, a predictor of 0: nothing but rounding is off.
         error = _product_rounding(setting, setting.compression.weights)
     route, steps = f"one neuron: {found.solution.route}", found.solution.stats.steps
-    return Ending(route, found.M, found.weights, error, steps=steps, minimizer=proof)
+    return RouteEnd(route, found.M, found.weights, error, steps=steps, minimizer=proof)
 
 
-def _stable_manifold(setting: Setting, tol: float) -> Ending | None:
+def _stable_manifold(setting: Setting, tol: float) -> RouteEnd | None:
     missed = out_of_reach(setting)
     if missed == 0.0:
         return None
@@ -238,7 +238,7 @@ def _stable_manifold(setting: Setting, tol: float) -> Ending | None:
         f"starts on the stable manifold of a saddle, up to rounding: {missed:.1e} of the target "
         "lies in directions of which U and V have no part, nor are led to any"
     )
-    return Ending(route, setting.model.product, None, np.inf, Status.STALLED)
+    return RouteEnd(route, setting.model.product, None, np.inf, Status.STALLED)
 
 
 def _product_rounding(setting: Setting, weights: FloatArray) -> float:
@@ -249,13 +249,13 @@ def _product_rounding(setting: Setting, weights: FloatArray) -> float:
 # --- integration -------------------------------------------------------------------------------
 
 
-def _integrated(setting: Setting, tol: float) -> Ending:
+def _integrated(setting: Setting, tol: float) -> RouteEnd:
     found = integrated_weights(setting, tol)
     M = setting.compression.product(found.weights)
     names = found.integrators
     if found.failure is not None:
         route = f"integrated by {names}: {found.failure.rstrip('.')}"
-        return Ending(route, M, found.weights, np.inf, Status.STALLED, found.steps)
+        return RouteEnd(route, M, found.weights, np.inf, Status.STALLED, found.steps)
     if found.is_rest and residual_of(setting, M) > _NEAR:
         route = (
             f"integrated by {names}, to rest at {_kind_of_rest(setting)} that is not a fit: "
@@ -269,7 +269,7 @@ def _integrated(setting: Setting, tol: float) -> Ending:
         end = [_limit_product(setting, weights) for weights in (found.weights, *found.others)]
         at_rest = False
     error = _estimate(setting, end, found)
-    return Ending(
+    return RouteEnd(
         route, end[0], found.weights, error, Status.INTEGRATED, found.steps, is_rest=at_rest
     )
 
@@ -302,7 +302,7 @@ def _limit_product(setting: Setting, weights: FloatArray) -> FloatArray:
 
 
 #: Cheapest first; each returns None where it does not apply.
-EXACT_ROUTES: tuple[Callable[[Setting, float], Ending | None], ...] = (
+EXACT_ROUTES: tuple[Callable[[Setting, float], RouteEnd | None], ...] = (
     _diagonal,
     _one_neuron,
     _stable_manifold,
