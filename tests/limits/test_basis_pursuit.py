@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias.limits.basis_pursuit import HIGHS, WALK, pursue
+from flowbias.limits.inverse_scale_space import Columns, Walk
 from flowbias.potentials import L1
 from flowbias.solution import Status
 
@@ -58,6 +59,16 @@ def test_the_path_ends_where_the_linear_program_does(kind, seed):
     if walked.status in (Status.CERTIFIED, Status.PROJECTED):
         bound = walked.certificate.error_bound + solved.certificate.error_bound
         assert np.linalg.norm(walked.w - solved.w) <= bound + TOL * np.linalg.norm(solved.w)
+
+
+def test_the_dual_is_the_integral_of_the_residual():
+    problem, _ = drawn(0, "costs")
+    costs = np.exp(np.random.default_rng(1).uniform(-2.0, 2.0, (2, problem.X.shape[1])))
+    walk = Walk(Columns.of_array(problem.X), problem.y, *costs)
+    for _ in walk.stages():
+        # zeta is a sum over the stages as well, of other products.
+        assert_allclose(problem.X.T @ walk.nu, walk.zeta, rtol=0.0, atol=TOL * costs.max())
+    assert np.abs(walk.zeta).max() >= costs.min()
 
 
 def test_the_path_is_tried_first_and_the_route_says_so():

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias.certificates.error_bound import box_bound
-from flowbias.certificates.gap_bound import gap_bound
+from flowbias.certificates.gap_bound import _row_space, gap_bound
 
 X, Y = fb.datasets.sparse_regression(n=30, d=120, sparsity=3, noise_var=0.01, rng=1)[:2]
 
@@ -67,3 +68,20 @@ def test_values_of_too_few_digits_prove_nothing():
         arguments = X, np.asarray(y), found.w, found.dual, found.potential, found.shift
         assert gap_bound(*arguments) >= 0.0
         assert found.certificate.error_bound >= 0.0
+
+
+@pytest.mark.parametrize("apart", [1.0, 1e-8])
+@pytest.mark.parametrize("used", [slice(None), slice(0, 40)])
+def test_the_row_space_is_that_of_the_columns_in_use(apart, used):
+    """Through X X^T, or where rows are so close that this does not tell them, by X itself."""
+    rows = X[:10].copy()
+    rows[1] = rows[0] + apart * rows[1]
+    weights = np.zeros(rows.shape[1])
+    weights[used] = 1.0
+    inverse, values = _row_space(rows, weights)
+    expected = np.linalg.svd(rows[:, used], compute_uv=False)
+    # Squares are right to n eps of the largest, and so the least of them to that over apart^2;
+    # singular values themselves to n eps over apart.
+    assert_allclose(np.sort(values)[::-1], expected, rtol=1e-5)
+    v = rows[:, used] @ np.ones(len(weights[used]))
+    assert_allclose(rows[:, used] @ (rows[:, used].T @ inverse(v)), v, rtol=1e-5)

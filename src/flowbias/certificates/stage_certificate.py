@@ -14,7 +14,7 @@ towards a bound that it can meet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -22,7 +22,7 @@ import numpy as np
 import scipy.sparse
 
 from flowbias._measures import Measure, Measured
-from flowbias._typing import FloatArray
+from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.certificate import ratio
 from flowbias.designs import Block, Design
 from flowbias.potentials import L1
@@ -128,14 +128,23 @@ def _on_block(
     # In units of the bounds: beyond 1 is outside, and a weight needs 1 at both ends of its stage.
     # One on a closed side has no bound to be at: its share is 0, and its distance 1.
     zeta = block.adjoint(nu.T).T
-    up, down = zeta / upper, -zeta / lower
-    off = max(
-        float(np.max(np.abs(share[k:] - 1.0), where=held, initial=0.0))
-        for share, weighed in ((up, W > 0.0), (down, W < 0.0))
-        for k, held in ((0, weighed), (1, weighed[:-1]))
-    )
+    excess, off = [0.0], [0.0]
+    for share, weighed in _sides(zeta, W, upper, lower):
+        share -= 1.0
+        excess.append(float(share.max()))
+        np.abs(share, out=share)
+        for k, held in ((0, weighed), (1, weighed[:-1])):
+            off.append(float(np.max(share[k:], where=held, initial=0.0)))
     pull = block.adjoint(residual)
     lengths = block.absolute_adjoint(np.ones_like(residual))
     answers = (np.where(pull > 0.0, upper, lower) < np.inf) & (lengths > 0.0)
     rest = np.max(np.abs(pull[answers]) / lengths[answers], initial=0.0)
-    return max(float(up.max()), float(down.max()), 1.0) - 1.0, off, float(rest)
+    return float(np.max(excess)), float(np.max(off)), float(rest)
+
+
+def _sides(
+    zeta: FloatArray, W: FloatArray, upper: FloatArray, lower: FloatArray
+) -> Iterator[tuple[FloatArray, Mask]]:
+    """zeta in units of a bound, and the weights there: one side at a time, as these are large."""
+    yield zeta / upper, W > 0.0
+    yield zeta / -lower, W < 0.0
