@@ -101,7 +101,7 @@ def test_pictures_are_written_with_the_names_of_the_features(csv, tmp_path, suff
 
 def test_a_picture_names_the_largest_features_as_they_are(data):
     path = known_path(data)
-    names = [f"$\\frac {i}" for i in range(20)]
+    names = [f"$\\frac {i}$" for i in range(20)]
     first, *others = np.argsort(-np.abs(path.w).max(axis=0))[: len(COLOURS)]
     names[first] = "longer than there is room for"
     axes = path.plot(names=names).axes[0]
