@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
 from sklearn.linear_model import LassoCV
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold
 
 import flowbias as fb
 from flowbias.estimators import (
@@ -15,6 +15,7 @@ from flowbias.estimators import (
     StagesRegressor,
     StagesRegressorCV,
 )
+from flowbias.estimators.early_stopping import levels_of
 from flowbias.estimators.stages import Judged, Steps
 
 
@@ -180,11 +181,43 @@ def test_a_start_and_a_time_are_chosen_together(data):
         for log in fitted.log_scales_[:2]
     ]
     least = [one.mse_path_.mean(axis=1).min() for one in alone]
-    vanishing = StagesRegressorCV(cv=3).fit(X, y)
-    assert_allclose(fitted.mse_, [*least, vanishing.mse_path_.mean(axis=1).min()], rtol=1e-9)
+    assert_allclose(fitted.mse_[:2], least, rtol=1e-9)
     # Few features that count, and little noise: the vanishing start is best.
-    assert (fitted.scale_, fitted.time_) == (0.0, vanishing.tau_)
-    assert_allclose(fitted.coef_, vanishing.coef_)
+    assert (fitted.scale_, fitted.time_) == (0.0, fitted.best_.tau_)
+    assert_allclose(fitted.mse_[2], fitted.best_.mse_path_.mean(axis=1).min(), rtol=1e-12)
+    assert_allclose(fitted.coef_, StagesRegressor(tau=fitted.time_).fit(X, y).coef_)
+
+
+def test_the_stages_are_judged_as_often_as_a_flow(data):
+    # The least of hundreds of errors would be luck: only where the residual passes a level.
+    X, y, _ = data
+    stages = FlowRegressorCV(n_scales=1, n_times=6, eps=0.1, cv=3).fit(X, y).best_
+    every = StagesRegressorCV(cv=3).fit(X, y)
+    assert len(stages.taus_) <= 6 + 2 < len(every.taus_)
+    known = Steps(every.taus_, every.mse_path_)
+    assert_allclose(stages.mse_path_, known.at(stages.taus_), rtol=1e-9)
+    path = stages.path_
+    first = [path.stopped(residual=level) for level in levels_of(6, 0.1)]
+    times = {stage.time for stage in (path[0], *first, path[-1])}
+    judged = {path.stopped(tau=tau / len(y)).time for tau in stages.taus_}
+    assert judged == times
+
+
+def test_levels_are_dense_where_noisy_data_are_left():
+    levels = levels_of(11, 0.02)
+    # Evenly spaced in log((1 - r) / r), from 0.98 to 0.02: as many above a half as below.
+    assert_allclose(levels, 1.0 - levels[::-1], rtol=1e-12)
+    assert_allclose(levels[[0, 5]], [0.98, 0.5], rtol=1e-12)
+
+
+def test_it_splits_twice_unless_told_otherwise(data):
+    X, y, _ = data
+    few = {"scales": [1.0], "stages": False, "n_times": 3, "eps": 0.1}
+    fitted = FlowRegressorCV(**few).fit(X, y)
+    assert fitted.best_.mse_path_.shape[1] == 10
+    twice = RepeatedKFold(n_splits=5, n_repeats=2, random_state=0)
+    same = FlowRegressorCV(**few, cv=twice).fit(X, y)
+    assert_allclose(same.best_.mse_path_, fitted.best_.mse_path_, rtol=1e-9)
 
 
 def test_many_features_that_count_a_little_want_a_large_start():
