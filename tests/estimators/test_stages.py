@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LassoCV
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold
 
@@ -17,6 +18,7 @@ from flowbias.estimators import (
 )
 from flowbias.estimators.early_stopping import levels_of
 from flowbias.estimators.stages import Judged, Steps
+from flowbias.flows.trajectory import FlowError
 
 
 @pytest.fixture
@@ -141,6 +143,15 @@ def test_nothing_to_learn():
         assert_allclose(fitted.intercept_, 2.5)
 
 
+def test_the_standard_error_has_no_unit():
+    # Squares of these errors leave the double range.
+    times = np.array([0.0, 1.0, 2.0])
+    errors = (np.array([9.0, 3.0, 2.0]), np.array([9.0, 4.0, 4.0]))
+    for unit in (1e-200, 1e200):
+        folds = [Steps(times, unit * error) for error in errors]
+        assert Judged.of(folds, np.ones(2), "1se").tau == 1.5
+
+
 def test_the_grid_is_where_some_fold_changes():
     folds = [
         Steps(np.array([0.0, 1.0]), np.array([4.0, 2.0])),
@@ -235,3 +246,19 @@ def test_without_stages_only_flows_are_tried(data):
     one = EarlyStoppedRegressorCV(scale=1.0, n_times=4, eps=0.1, cv=2).fit(X, y)
     assert_allclose(fitted.coef_, one.coef_)
     assert fitted.log_scales_.tolist() == [0.0]
+
+
+def test_a_start_that_cannot_be_followed_is_not_chosen(data, monkeypatch):
+    X, y, _ = data
+    few = {"scales": [1.0, 0.1], "n_times": 3, "eps": 0.1, "cv": 2}
+
+    def failing(*args, **kwargs):
+        raise FlowError("stopped", None)
+
+    monkeypatch.setattr(EarlyStoppedRegressorCV, "_judge", failing)
+    with pytest.warns(ConvergenceWarning, match="never chosen where so"):
+        fitted = FlowRegressorCV(**few).fit(X, y)
+    assert np.isnan(fitted.mse_).tolist() == [True, True, False]
+    assert fitted.scale_ == 0.0
+    with pytest.raises(FlowError, match="stopped"):
+        FlowRegressorCV(**few, stages=False).fit(X, y)
