@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor
-from flowbias.estimators.early_stopping import EarlyStoppedRegressor, flow_time_path
+from flowbias.estimators.early_stopping import EarlyStoppedRegressor, flow_time_path, levels_of
 from flowbias.estimators.stopping_time import EarlyStoppedRegressorCV
 
 
@@ -115,7 +115,7 @@ def test_default_times_pass_the_levels_of_the_residual():
     X, y = data()
     times, coefs = flow_time_path(X, y, n_times=8, eps=1e-2, scale=0.3)
     residual = np.linalg.norm(X @ coefs - y[:, None], axis=0) / np.linalg.norm(y)
-    np.testing.assert_allclose(residual, np.geomspace(0.98, 1e-2, 8), rtol=0.05)
+    np.testing.assert_allclose(residual, levels_of(8, 1e-2), rtol=0.05)
     assert (np.diff(times) > 0).all()
     # Of several outputs the slowest decides, whichever comes last.
     alone = [flow_time_path(X, part, n_times=4, eps=0.1)[0] for part in (y, 3.0 * y[::-1])]

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LassoCV
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold
 
 import flowbias as fb
 from flowbias.estimators import (
@@ -15,7 +16,9 @@ from flowbias.estimators import (
     StagesRegressor,
     StagesRegressorCV,
 )
+from flowbias.estimators.early_stopping import levels_of
 from flowbias.estimators.stages import Judged, Steps
+from flowbias.flows.trajectory import FlowError
 
 
 @pytest.fixture
@@ -140,6 +143,15 @@ def test_nothing_to_learn():
         assert_allclose(fitted.intercept_, 2.5)
 
 
+def test_the_standard_error_has_no_unit():
+    # Squares of these errors leave the double range.
+    times = np.array([0.0, 1.0, 2.0])
+    errors = (np.array([9.0, 3.0, 2.0]), np.array([9.0, 4.0, 4.0]))
+    for unit in (1e-200, 1e200):
+        folds = [Steps(times, unit * error) for error in errors]
+        assert Judged.of(folds, np.ones(2), "1se").tau == 1.5
+
+
 def test_the_grid_is_where_some_fold_changes():
     folds = [
         Steps(np.array([0.0, 1.0]), np.array([4.0, 2.0])),
@@ -180,11 +192,43 @@ def test_a_start_and_a_time_are_chosen_together(data):
         for log in fitted.log_scales_[:2]
     ]
     least = [one.mse_path_.mean(axis=1).min() for one in alone]
-    vanishing = StagesRegressorCV(cv=3).fit(X, y)
-    assert_allclose(fitted.mse_, [*least, vanishing.mse_path_.mean(axis=1).min()], rtol=1e-9)
+    assert_allclose(fitted.mse_[:2], least, rtol=1e-9)
     # Few features that count, and little noise: the vanishing start is best.
-    assert (fitted.scale_, fitted.time_) == (0.0, vanishing.tau_)
-    assert_allclose(fitted.coef_, vanishing.coef_)
+    assert (fitted.scale_, fitted.time_) == (0.0, fitted.best_.tau_)
+    assert_allclose(fitted.mse_[2], fitted.best_.mse_path_.mean(axis=1).min(), rtol=1e-12)
+    assert_allclose(fitted.coef_, StagesRegressor(tau=fitted.time_).fit(X, y).coef_)
+
+
+def test_the_stages_are_judged_as_often_as_a_flow(data):
+    # The least of hundreds of errors would be luck: only where the residual passes a level.
+    X, y, _ = data
+    stages = FlowRegressorCV(n_scales=1, n_times=6, eps=0.1, cv=3).fit(X, y).best_
+    every = StagesRegressorCV(cv=3).fit(X, y)
+    assert len(stages.taus_) <= 6 + 2 < len(every.taus_)
+    known = Steps(every.taus_, every.mse_path_)
+    assert_allclose(stages.mse_path_, known.at(stages.taus_), rtol=1e-9)
+    path = stages.path_
+    first = [path.stopped(residual=level) for level in levels_of(6, 0.1)]
+    times = {stage.time for stage in (path[0], *first, path[-1])}
+    judged = {path.stopped(tau=tau / len(y)).time for tau in stages.taus_}
+    assert judged == times
+
+
+def test_levels_are_dense_where_noisy_data_are_left():
+    levels = levels_of(11, 0.02)
+    # Evenly spaced in log((1 - r) / r), from 0.98 to 0.02: as many above a half as below.
+    assert_allclose(levels, 1.0 - levels[::-1], rtol=1e-12)
+    assert_allclose(levels[[0, 5]], [0.98, 0.5], rtol=1e-12)
+
+
+def test_it_splits_twice_unless_told_otherwise(data):
+    X, y, _ = data
+    few = {"scales": [1.0], "stages": False, "n_times": 3, "eps": 0.1}
+    fitted = FlowRegressorCV(**few).fit(X, y)
+    assert fitted.best_.mse_path_.shape[1] == 10
+    twice = RepeatedKFold(n_splits=5, n_repeats=2, random_state=0)
+    same = FlowRegressorCV(**few, cv=twice).fit(X, y)
+    assert_allclose(same.best_.mse_path_, fitted.best_.mse_path_, rtol=1e-9)
 
 
 def test_many_features_that_count_a_little_want_a_large_start():
@@ -202,3 +246,19 @@ def test_without_stages_only_flows_are_tried(data):
     one = EarlyStoppedRegressorCV(scale=1.0, n_times=4, eps=0.1, cv=2).fit(X, y)
     assert_allclose(fitted.coef_, one.coef_)
     assert fitted.log_scales_.tolist() == [0.0]
+
+
+def test_a_start_that_cannot_be_followed_is_not_chosen(data, monkeypatch):
+    X, y, _ = data
+    few = {"scales": [1.0, 0.1], "n_times": 3, "eps": 0.1, "cv": 2}
+
+    def failing(*args, **kwargs):
+        raise FlowError("stopped", None)
+
+    monkeypatch.setattr(EarlyStoppedRegressorCV, "_judge", failing)
+    with pytest.warns(ConvergenceWarning, match="never chosen where so"):
+        fitted = FlowRegressorCV(**few).fit(X, y)
+    assert np.isnan(fitted.mse_).tolist() == [True, True, False]
+    assert fitted.scale_ == 0.0
+    with pytest.raises(FlowError, match="stopped"):
+        FlowRegressorCV(**few, stages=False).fit(X, y)

@@ -32,8 +32,8 @@ from flowbias.solution import Solution
 
 # The relative residual at the first of the default times.
 FIRST_RESIDUAL = 0.98
-# Local error per step: coefficients to about as many digits, and rough times for a grid.
-RTOL, RTOL_FOR_GRID = 1e-9, 1e-6
+# Local error per step: coefficients to about as many digits, and rough ones to choose a time by.
+RTOL, RTOL_TO_CHOOSE = 1e-9, 1e-6
 # Where nothing moves any time will do.
 AT_REST = 1.0
 
@@ -57,18 +57,18 @@ class FlowTimes:
         #: of the integrator, for each output followed last
         self.steps: list[int] = []
 
-    def followed(self, times: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def followed(self, times: FloatArray, rtol: float = RTOL) -> tuple[FloatArray, FloatArray]:
         """coef (n_times, k, d) and intercept (n_times, k) at finite times."""
         self.steps = []
-        along = np.stack([self._along(y, times) for y in self.frame.y.T], axis=1)
+        along = np.stack([self._along(y, times, rtol) for y in self.frame.y.T], axis=1)
         coefs, intercepts = zip(*(self.frame.coefficients(w) for w in along), strict=True)
         return np.stack(coefs), np.stack(intercepts)
 
-    def _along(self, y: FloatArray, times: FloatArray) -> FloatArray:
+    def _along(self, y: FloatArray, times: FloatArray, rtol: float) -> FloatArray:
         if not self.frame.moves:
             self.steps.append(0)
             return np.zeros((len(times), self.mirror.X.shape[1]))
-        trajectory = flow(self.mirror.model, self.mirror.X, y, t=times, loss=self.loss, rtol=RTOL)
+        trajectory = flow(self.mirror.model, self.mirror.X, y, t=times, loss=self.loss, rtol=rtol)
         self.steps.append(trajectory.stats.steps)
         return np.asarray(trajectory.w)
 
@@ -82,10 +82,10 @@ class FlowTimes:
 
         return fit_outputs(self.frame, solve, self.tol, throw=throw)
 
-    def coefficients(self, times: FloatArray, *, throw: bool = True) -> AtTimes:
+    def coefficients(self, times: FloatArray, *, throw: bool = True, rtol: float = RTOL) -> AtTimes:
         """At increasing times, the last of which may be infinite."""
         finite = times[np.isfinite(times)]
-        parts = [self.followed(finite)] if finite.size else []
+        parts = [self.followed(finite, rtol)] if finite.size else []
         failure = None
         if finite.size < times.size:
             fit = self.limit(throw=throw)
@@ -94,22 +94,18 @@ class FlowTimes:
         coefs, intercepts = (np.concatenate(part) for part in zip(*parts, strict=True))
         return AtTimes(coefs, intercepts, failure)
 
-    def informative(self, n_times: int, eps: float) -> FloatArray:
-        """Times at which the residual of the slowest output passes n_times levels down to eps.
-
-        Evenly spaced in the logarithm of the residual: long before anything happens, and long
-        after, there is nothing to choose from.
-        """
-        levels = -np.log(np.geomspace(FIRST_RESIDUAL, eps, n_times))
-        times = np.zeros(n_times)
+    def informative(self, residuals: FloatArray) -> FloatArray:
+        """Times at which the relative residual of the slowest output passes these."""
+        levels = -np.log(residuals)
+        times = np.zeros(len(levels))
         for y in self.frame.y.T if self.frame.moves else ():
             trajectory = flow(
                 self.mirror.model,
                 self.mirror.X,
                 y,
                 loss=self.loss,
-                residual=eps,
-                rtol=RTOL_FOR_GRID,
+                residual=float(residuals[-1]),
+                rtol=RTOL_TO_CHOOSE,
                 # A row that is rounding, as centring leaves one, need not be fitted for a grid.
                 throw=False,
             )
@@ -158,8 +154,15 @@ def flow_time_path(
 
 def times_of(times: Any, flows: FlowTimes, n_times: Any, eps: Any) -> FloatArray:
     """The times asked for, or informative ones."""
-    if times is not None:
-        return _read_times(times)
+    return flows.informative(levels_of(n_times, eps)) if times is None else _read_times(times)
+
+
+def levels_of(n_times: Any, eps: Any) -> FloatArray:
+    """Relative residuals r from FIRST_RESIDUAL to eps, evenly spaced in log((1 - r) / r).
+
+    So in the logarithm of what is fitted at first, where noisy data are best left, and of what is
+    left at last. Long before anything happens, and long after, there is nothing to choose from.
+    """
     count, share = as_float(n_times), as_float(eps)
     if count is None or count < 1 or count % 1:
         raise InputError(
@@ -170,7 +173,8 @@ def times_of(times: Any, flows: FlowTimes, n_times: Any, eps: Any) -> FloatArray
             f"eps: must lie in (0, {FIRST_RESIDUAL}), got {shown(eps)}. It is the relative "
             "residual at the last time: pass eps=1e-3."
         )
-    return flows.informative(int(count), share)
+    odds = np.geomspace(1.0 / FIRST_RESIDUAL - 1.0, 1.0 / share - 1.0, int(count))
+    return np.asarray(1.0 / (1.0 + odds))
 
 
 def _read_times(times: Any) -> FloatArray:

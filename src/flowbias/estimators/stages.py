@@ -224,39 +224,61 @@ class StagesRegressorCV(StagesBase):
             )
         X, y, weight = read_data(self, X, y, sample_weight)
         samples = Samples.of(X, y, weight)
-        frame = self._frame(samples)
-        folds = folds_of(self.cv, X, y, weight, groups)
+        self._judge(samples, folds_of(self.cv, X, y, weight, groups))
+        self._settle(samples)
+        return self
+
+    def _judge(
+        self, samples: Samples, folds: list[Fold], levels: FloatArray | None = None
+    ) -> float:
+        """Choose the time of each output, and return the average error there.
+
+        With `levels` only among the stages at which the residual on all data passes them.
+        """
         with one_thread_each(self.n_jobs):
             errors = Parallel(n_jobs=self.n_jobs, prefer="threads")(
                 delayed(self._errors)(fold) for fold in folds
             )
         shares = np.array([fold.share for fold in folds])
-        judged = [Judged.of(parts, shares, self.rule) for parts in zip(*errors, strict=True)]
-        paths, clock = self._paths(frame), total_weight(frame)
-        chosen = [
-            None if path is None else path.stopped(tau=output.tau / clock)
-            for path, output in zip(paths, judged, strict=True)
+        taus: Sequence[FloatArray | None] = [None] * samples.y.shape[1]
+        if levels is not None:
+            frame = self._frame(samples)
+            clock = total_weight(frame)
+            taus = [clock * passing_times(path, levels) for path in self._followed(frame)]
+        judged = [
+            Judged.of(parts, shares, self.rule, at)
+            for parts, at in zip(zip(*errors, strict=True), taus, strict=True)
         ]
-        self._stop(frame, paths, chosen)
         keep = 0 if samples.single else slice(None)
         self.taus_ = [output.taus for output in judged][keep]
         self.mse_path_ = [output.mse for output in judged][keep]
         self.tau_ = judged[0].tau if samples.single else np.array([j.tau for j in judged])
-        return self
+        return float(np.mean([output.error for output in judged]))
+
+    def _settle(self, samples: Samples) -> None:
+        """Stop the path of all data at the times chosen."""
+        frame = self._frame(samples)
+        paths, clock = self._paths(frame), total_weight(frame)
+        chosen = [
+            None if path is None else path.stopped(tau=tau / clock)
+            for path, tau in zip(paths, np.atleast_1d(self.tau_), strict=True)
+        ]
+        self._stop(frame, paths, chosen)
+
+    def _followed(self, frame: Frame) -> list[tuple[Stage, ...]]:
+        """The stages of each output, not certified."""
+        if not frame.moves:
+            return [(AT_REST,)] * frame.y.shape[1]
+        model, columns = network(self.depth), (np.ascontiguousarray(y) for y in frame.y.T)
+        return [uncertified_stages(model, frame.X, y, self.max_stages) for y in columns]
 
     def _errors(self, fold: Fold) -> list[Steps]:
         """For each output: the times of the fold's stages, and what each is worth on the rest."""
         frame = self._frame(fold.samples())
         clock = total_weight(frame)
-        model = network(self.depth)
         tests = fold.y[fold.test].reshape(len(fold.test), -1)
         out = []
-        for k, y in enumerate(frame.y.T):
-            followed: tuple[Stage, ...] = (AT_REST,)
-            if frame.moves:
-                followed = uncertified_stages(
-                    model, frame.X, np.ascontiguousarray(y), self.max_stages
-                )
+        for k, followed in enumerate(self._followed(frame)):
             W = weights_of(followed, self.n_features_in_).tocsr()
             intercepts = frame.y_mean[k] - W @ frame.X_mean
             found = np.asarray((W @ fold.X[fold.test].T) + intercepts[:, None])
@@ -264,6 +286,16 @@ class StagesRegressorCV(StagesBase):
             times = np.array([stage.time for stage in followed])
             out.append(Steps(clock * times, error))
         return out
+
+
+def passing_times(path: Sequence[Stage], levels: FloatArray) -> FloatArray:
+    """Times amid the stages at which the relative residual first passes each level, and the end."""
+    left = np.array([np.linalg.norm(stage.residual) for stage in path])
+    passed = np.searchsorted(-left, -levels * left[0])
+    kept = np.unique([0, *np.minimum(passed, len(path) - 1), len(path) - 1])
+    times = np.append([stage.time for stage in path], np.inf)
+    # In the middle, so that no rounding of a time decides which stage it is.
+    return np.asarray(0.5 * (times[kept] + times[kept + 1]))
 
 
 class Steps:
@@ -279,21 +311,27 @@ class Steps:
 class Judged:
     """The errors of all folds on common times, and the time that a rule chooses."""
 
-    def __init__(self, taus: FloatArray, mse: FloatArray, tau: float) -> None:
-        self.taus, self.mse, self.tau = taus, mse, tau
+    def __init__(self, taus: FloatArray, mse: FloatArray, tau: float, error: float) -> None:
+        self.taus, self.mse, self.tau, self.error = taus, mse, tau, error
 
     @classmethod
-    def of(cls, folds: Sequence[Steps], shares: FloatArray, rule: str) -> Judged:
-        taus = np.unique(np.concatenate([fold.times for fold in folds]))
+    def of(
+        cls, folds: Sequence[Steps], shares: FloatArray, rule: str, at: FloatArray | None = None
+    ) -> Judged:
+        """By default on the times at which some fold changes, and amid two of them."""
+        taus = np.unique(np.concatenate([fold.times for fold in folds])) if at is None else at
         mse = np.stack([fold.at(taus) for fold in folds], axis=1)
         average = np.average(mse, axis=1, weights=shares)
         best = int(np.argmin(average))  # the first, so the sparsest, where several do equally well
         if rule == "1se" and len(folds) > 1:
-            error = np.sqrt(np.cov(mse[best], aweights=shares) / len(folds))
+            unit = mse[best].max() or 1.0  # whose square may leave the double range
+            error = unit * np.sqrt(np.cov(mse[best] / unit, aweights=shares) / len(folds))
             best = int(np.flatnonzero(average <= average[best] + error)[0])
-        # In the middle, so that no rounding of a time decides which stage it is.
-        following = taus[best + 1] if best + 1 < len(taus) else np.inf
-        return cls(taus, mse, float(0.5 * (taus[best] + following)))
+        tau = taus[best]
+        if at is None:
+            # In the middle, so that no rounding of a time decides which stage it is.
+            tau = 0.5 * (tau + (taus[best + 1] if best + 1 < len(taus) else np.inf))
+        return cls(taus, mse, float(tau), float(average[best]))
 
 
 def total_weight(frame: Frame) -> float:

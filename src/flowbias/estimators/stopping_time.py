@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import RepeatedKFold
 from sklearn.utils.parallel import Parallel, delayed
 
 from flowbias._typing import FloatArray
 from flowbias.estimators.cross_validation import check_n_jobs, one_thread_each
-from flowbias.estimators.early_stopping import StoppedFlow, times_of
+from flowbias.estimators.early_stopping import RTOL_TO_CHOOSE, StoppedFlow, levels_of, times_of
 from flowbias.estimators.fitting import warn_of
 from flowbias.estimators.folds import Fold, Linear, folds_of
 from flowbias.estimators.intercepts.frames import frame_of
@@ -18,12 +20,14 @@ from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.stages import StagesRegressorCV
 from flowbias.estimators.start import log_scales_of
+from flowbias.flows.trajectory import FlowError
 from flowbias.limits.solve import check_tol
 from flowbias.problem import InputError
+from flowbias.solution import SolveError
 
 # scale^depth at the smallest default scale, as a share of that at the largest: below it a flow
 # takes its time to leave the start, and goes where the stages go.
-LEAST = 1e-4
+LEAST = 1e-6
 
 
 class EarlyStoppedRegressorCV(StoppedFlow):
@@ -82,7 +86,16 @@ class EarlyStoppedRegressorCV(StoppedFlow):
         """
         X, y, weight = read_data(self, X, y, sample_weight)
         samples = Samples.of(X, y, weight)
-        folds = folds_of(self.cv, X, y, weight, groups)
+        self._judge(samples, folds_of(self.cv, X, y, weight, groups))
+        self._settle(samples)
+        return self
+
+    def _settle(self, samples: Samples) -> None:
+        """Follow the flow on all data up to the time chosen."""
+        self._stop_at(samples, self.time_)
+
+    def _judge(self, samples: Samples, folds: list[Fold]) -> float:
+        """Choose the time, and return the average error at it."""
         self.times_, self.mse_path_ = errors_in_time(self, samples, folds)
         average = np.average(self.mse_path_, axis=-1, weights=[fold.share for fold in folds])
         if np.isnan(average).all():
@@ -92,8 +105,7 @@ class EarlyStoppedRegressorCV(StoppedFlow):
             )
         # The first, so the earliest, where several do equally well.
         self.time_ = float(self.times_[int(np.nanargmin(average))])
-        self._stop_at(samples, self.time_)
-        return self
+        return float(np.nanmin(average))
 
 
 def errors_in_time(
@@ -114,7 +126,9 @@ def _errors(
 ) -> tuple[FloatArray, str | None]:
     """Mean squared error on the part left out, at each time; NaN for a limit that failed."""
     samples = fold.samples()
-    coefs, intercepts, failure = estimator._flows(samples).coefficients(times, throw=False)
+    coefs, intercepts, failure = estimator._flows(samples).coefficients(
+        times, throw=False, rtol=RTOL_TO_CHOOSE
+    )
     keep = 0 if samples.single else slice(None)
     mse = np.array(
         [fold.mse(Linear(w[keep], b[keep])) for w, b in zip(coefs, intercepts, strict=True)]
@@ -129,21 +143,24 @@ class FlowRegressorCV(LinearInterpolator):
 
     Large starts behave like ridge regression, small ones like a selection of features; the least of
     them is the vanishing start, whose path is followed by its stages. What the time is to each of
-    them is a penalty.
+    them is a penalty. All are judged where the residual on all data passes the same levels: the
+    stages of all folds have hundreds of times, and the least of so many errors is luck.
 
     Parameters
     ----------
     scales, log_scales : what to try; by default n_scales of them, see `implicit_bias_path`
     n_scales : number of the default scales
     stages : whether to try the vanishing start as well
-    n_times, eps : of each flow, as for EarlyStoppedRegressorCV
+    n_times, eps : of each start, as for EarlyStoppedRegressorCV
     depth, shape, loss, fit_intercept, tol : as for EarlyStoppedRegressor
-    cv : number of folds (default 5), splitter, or list of splits
+    cv : number of folds, splitter, or list of splits; by default five folds, shuffled, twice:
+        starts are often closer to each other than one partition tells
     n_jobs : starts at a time, as in joblib
 
     Chosen: `best_`, an EarlyStoppedRegressorCV or a StagesRegressorCV with all that they keep;
     `scale_`, 0 for the vanishing start, `log_scale_` and `time_` (tau_ of the stages). `mse_` holds
-    the least error of every start tried, `log_scales_` their log-scales.
+    the least error of every start tried, `log_scales_` their log-scales; NaN, with a warning, where
+    a start could not be followed.
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=20, d=30, noise_var=0.1, rng=0)
     >>> fitted = fb.estimators.FlowRegressorCV(n_scales=2, n_times=4, cv=2).fit(X, y)
@@ -190,42 +207,53 @@ class FlowRegressorCV(LinearInterpolator):
         check_tol(self.tol)
         check_n_jobs(self.n_jobs)
         X, y, weight = read_data(self, X, y, sample_weight)
-        frame = frame_of(Samples.of(X, y, weight), self.fit_intercept, self._intercepts)
+        samples = Samples.of(X, y, weight)
+        frame = frame_of(samples, self.fit_intercept, self._intercepts)
         given = self.scales, self.log_scales
         logs = log_scales_of(*given, frame, self.depth, self.shape, self.n_scales, LEAST)
-        # Every start is judged on the same splits.
-        splits = list(check_cv(self.cv).split(X, y, groups))
-        starts = self._starts(logs, splits)
+        levels = levels_of(self.n_times, self.eps)
+        cv = RepeatedKFold(n_splits=5, n_repeats=2, random_state=0) if self.cv is None else self.cv
+        # Every start is judged on the same splits, and as often.
+        folds = folds_of(cv, X, y, weight, groups)
+        starts: list[Any] = [self._flow(float(log)) for log in logs]
+        judges = [partial(start._judge, samples, folds) for start in starts]
+        if self.stages:
+            common = {"depth": self.depth, "fit_intercept": self.fit_intercept, "tol": self.tol}
+            starts.append(StagesRegressorCV(**common))
+            judges.append(partial(starts[-1]._judge, samples, folds, levels))
+        for start in starts:
+            read_data(start, X, y, weight)
         with one_thread_each(self.n_jobs):
-            fitted = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-                delayed(start.fit)(X, y, sample_weight=weight) for start in starts
+            judged = Parallel(n_jobs=self.n_jobs, prefer="threads")(
+                delayed(_error_or_failure)(judge) for judge in judges
             )
-        shares = [1.0 if weight is None else float(weight[test].sum()) for _, test in splits]
-        self.mse_ = np.array([_least_error(start, shares) for start in fitted])
+        self.mse_ = np.array([error for error, _ in judged])
         self.log_scales_ = np.append(logs, -np.inf) if self.stages else logs
+        failures = [failure for _, failure in judged]
+        if np.isnan(self.mse_).all():
+            raise next(failure for failure in failures if failure is not None)
+        where = f"{type(self).__name__} (never chosen where so)"
+        warn_of(
+            [(log, f and str(f)) for log, f in zip(self.log_scales_, failures, strict=True)],
+            where,
+            "log_scale",
+        )
         best = int(np.nanargmin(self.mse_))
-        self._take(fitted[best], float(self.log_scales_[best]))
+        starts[best]._settle(samples)
+        self._take(starts[best], float(self.log_scales_[best]))
         return self
 
-    def _starts(self, log_scales: FloatArray, splits: list[Any]) -> list[Any]:
-        common: dict[str, Any] = {
-            "fit_intercept": self.fit_intercept,
-            "cv": splits,
-            "tol": self.tol,
-        }
-        flows: dict[str, Any] = {
-            "n_times": self.n_times,
-            "eps": self.eps,
-            "depth": self.depth,
-            "shape": self.shape,
-            "loss": self.loss,
-        }
-        starts: list[Any] = [
-            EarlyStoppedRegressorCV(log_scale=float(log), **flows, **common) for log in log_scales
-        ]
-        if self.stages:
-            starts.append(StagesRegressorCV(depth=self.depth, **common))
-        return starts
+    def _flow(self, log_scale: float) -> EarlyStoppedRegressorCV:
+        return EarlyStoppedRegressorCV(
+            log_scale=log_scale,
+            n_times=self.n_times,
+            eps=self.eps,
+            depth=self.depth,
+            shape=self.shape,
+            loss=self.loss,
+            fit_intercept=self.fit_intercept,
+            tol=self.tol,
+        )
 
     def _take(self, best: Any, log_scale: float) -> None:
         self.best_, self.log_scale_ = best, log_scale
@@ -236,7 +264,9 @@ class FlowRegressorCV(LinearInterpolator):
             setattr(self, name, getattr(best, name))
 
 
-def _least_error(start: Any, shares: list[float]) -> float:
-    """The least average error along a path, over all outputs where each chose its own."""
-    paths = start.mse_path_ if isinstance(start.mse_path_, list) else [start.mse_path_]
-    return float(np.mean([np.nanmin(np.average(path, axis=-1, weights=shares)) for path in paths]))
+def _error_or_failure(judge: Callable[[], float]) -> tuple[float, Exception | None]:
+    """The error of a start, NaN where it cannot be followed: others may do."""
+    try:
+        return judge(), None
+    except (FlowError, SolveError) as failure:
+        return np.nan, failure
