@@ -246,3 +246,10 @@ def test_a_dual_that_the_weights_do_not_determine_is_left_alone():
     with np.errstate(all="ignore"):
         kept = asked_for(one_sided, X, np.full(12, -1.0), found.dual)
     np.testing.assert_array_equal(kept, found.dual)
+
+
+def test_a_rough_weight_of_zero_is_on_no_face():
+    # Three columns of zeros, at depth 30, from scales far apart: SciPy was handed an infinity.
+    model = fb.DiagonalNet(30, log_scale=5.0, w0=[8.1169, 1.5867, 0.50238, 0.16544])
+    path = fb.limit_path(model, [[0.0, 0.0, 0.0, 1.0]], [1.0789], log_scales=[-1.12, -12.2, -18.75])
+    np.testing.assert_allclose(path.w[:, 3], 1.0789)

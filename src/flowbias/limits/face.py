@@ -43,6 +43,8 @@ def select_on_face(
     columns = _columns(constraint, branches, on_face)
     ratio = PowerResponse(response.exponent, 0.0)
     wanted = ratio.slack(near[on_face])
+    if not np.isfinite(wanted).all():
+        return None  # a rough weight of zero: it is on no face
     eta = scipy.linalg.lstsq(columns.T, -wanted)[0]
     slack = -columns.T @ eta
     if not (slack > 0).all():

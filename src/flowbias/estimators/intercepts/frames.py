@@ -25,6 +25,7 @@ from flowbias.estimators.intercepts.centring import centred as less_mean
 from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.estimators.samples import Samples, is_sparse
 from flowbias.estimators.scale_walk import Step, step_of, walk
+from flowbias.ground.routing import Provides
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit
 from flowbias.problem import IN_RANGE, InputError
@@ -91,6 +92,9 @@ class CentredFrame(Frame):
         And it breaks ties: where doubles could not tell what the limit is, that of the data less
         their exact means is taken.
         """
+        if Provides.COSTS in solution.potential.provides and self._loses_rows():
+            why = "centring loses rows in units far below the mean of a column"
+            return replace(solution, status=Status.STALLED, route=f"{solution.route}: {why}")
         in_doubles = solution.status.ok and solution.certificate.exact is None
         if self.samples.root_weight is None and not in_doubles:
             given = as_array(self.samples.X), y
@@ -98,6 +102,12 @@ class CentredFrame(Frame):
         if solution.status is Status.PROJECTED and solution.distance <= IN_RANGE:
             return replace(solution, status=Status.CERTIFIED, distance=0.0)
         return solution
+
+    def _loses_rows(self) -> bool:
+        """Whether what tells two rows apart is, beside the means, near the last digit."""
+        sizes = np.abs(as_array(self.samples.X)).max(axis=1)
+        small = IN_RANGE * float(np.abs(self.X_mean).max())
+        return bool(np.count_nonzero((sizes > 0.0) & (sizes < small)) > 1)
 
     def walk(
         self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
