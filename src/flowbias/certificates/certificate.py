@@ -227,7 +227,9 @@ def measured(
 ) -> tuple[Certificate, Candidate | None]:
     """The certificate in doubles, and what balls may have to look at if that is not enough."""
     separates = Provides.POTENTIAL in potential.provides
-    misfit = X @ w - y
+    # In extended precision: where rows depend on each other, as those of centred data do, what is
+    # left of y is all that tells how much of it can be fitted.
+    misfit = np.asarray(extended.apply(X, w) - y, dtype=np.float64)
     spread = extended.absolute_apply(X, w)
     fit, rounding_of_fit, driven = y, 0.0, np.zeros(len(w), dtype=bool)
     if extended.length(misfit) > tol * (extended.length(y) + extended.length(spread)):
@@ -256,7 +258,7 @@ def measured(
     # X w is in the range of X, so no more of y than this is outside of it.
     sums = extended.length(spread) + extended.length(y)
     noise = extended.length(misfit) + rounding_of_fit * extended.length(y)
-    noise += (len(w) + 2) * float(np.finfo(float).eps) * sums
+    noise += (len(w) + 2) * extended.EPS * sums
     candidate = None
     if separates and declares_growth(cast(Potential, potential)):
         candidate = Candidate(X, y, fit, w, nu, cast(Potential, potential), shift, noise)

@@ -28,7 +28,7 @@ import scipy.linalg
 
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray, Mask
-from flowbias.certificates.rank import DEPENDENT, SMALL, numerical_rank
+from flowbias.certificates.rank import DEPENDENT, numerical_rank
 from flowbias.potentials import Potential
 from flowbias.problem import gram
 from flowbias.range_fit import row_lengths
@@ -36,6 +36,8 @@ from flowbias.range_fit import row_lengths
 EPS = float(np.finfo(float).eps)
 # Rounding of one value of Q, Q* or their product, in units in the last place.
 EVALUATIONS = 8.0
+# Entries of X up to which singular values are worth their time.
+LARGEST = 1_000_000
 # Where tangents touch: this far beyond w, in units of its size.
 TOUCHES = 10.0 ** -np.arange(6.0, 17.0, 2.0)
 # Near the end of its domain Q* has a pole, and the dual's rounding may be more than what is left:
@@ -101,7 +103,7 @@ def _repaired(
     whole = len(values) == len(X)
     if not len(values):
         return None
-    if not whole and (X.size > SMALL or len(values) != numerical_rank(X)):
+    if not whole and (X.size > LARGEST or len(values) != numerical_rank(X)):
         return None
     fit = w + weights * (X.T @ inverse(residual))
     rest = np.asarray(y - extended.apply(X, fit), dtype=np.float64)
@@ -124,7 +126,7 @@ def _row_space(
     if squares[0] > DEPENDENT * squares[-1]:
         factor = scipy.linalg.cho_factor(matrix, lower=True)
         return partial(scipy.linalg.cho_solve, factor), np.sqrt(squares)
-    if X.size <= SMALL:
+    if X.size <= LARGEST:
         vectors, values, _ = scipy.linalg.svd(X * weights, full_matrices=False)
         kept = values > DEPENDENT * values[0]
     else:
