@@ -36,7 +36,7 @@ from tests.cli.program import invoke, only_line
         (("path", "DATA", "--shape", "2"), "shape: must lie in (-1, 1), got 2"),
         (("path", "DATA", "--out", "path.gif"), "must end in .png or .svg or .csv or .npz"),
         (("stages", "DATA", "--depth", "1"), "depth: must be >= 2 and finite"),
-        (("stages", "DATA", "--max-stages", "0"), "max_stages: must be at least 1, got 0"),
+        (("stages", "DATA", "--max-stages", "0"), "max_stages: must be an integer >= 1, got 0"),
         (("stages", "DATA", "--tol", "0"), "tol: must be a positive number"),
         (("stages", "DATA", "--target", "y"), "target: must come with a .csv file, got 'y'"),
         (("stages", "DATA", "--out", "w.gif"), "must end in .png or .svg or .csv or .npz"),

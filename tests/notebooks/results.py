@@ -29,7 +29,7 @@ def all_results():
 def of_predictors():
     X, y, _ = data()
     net = fb.DiagonalNet(depth=2, scale=1e-3)
-    solution = fb.limit(net, X, y)
+    solution, stages = fb.limit(net, X, y), fb.stages(net, X, y)
     rng = np.random.default_rng(4)  # some samples switch, and one slides
     neuron = fb.Neuron(a=1.0, w=rng.standard_normal(5), slope=0.3)
     leaky = fb.flow(neuron, rng.standard_normal((4, 5)), rng.standard_normal(4))
@@ -40,6 +40,8 @@ def of_predictors():
         "certificate": solution.certificate,
         "refused certificate": fb.certify(X, y, 1.01 * solution.w, solution.dual, net.potential),
         "path": fb.limit_path(net, X, y, log_scales=np.linspace(2.0, -30.0, 25)),
+        "stages": stages,
+        "stage certificate": stages.certificate,
         "trajectory": fb.flow(net, X, y),
         "leaky trajectory": leaky,
         "descent": sloppy,

@@ -17,6 +17,7 @@ from tests.notebooks.results import HOSTILE, all_results
 
 NAMES = (
     *("solution", "projected", "certificate", "refused certificate", "path", "trajectory"),
+    *("stages", "stage certificate"),
     *("leaky trajectory", "descent", "lifted solution", "neuron sum", "matrix solution"),
     *(
         "spectral certificate",

@@ -24,10 +24,14 @@ class BlockRange:
         self.design = design
 
     @cached_property
+    def _sizes(self) -> FloatArray:
+        """The largest entry of each row."""
+        return np.asarray(self.design.reduce(RowSizes()).largest[0])
+
+    @cached_property
     def _projection(self) -> RangeProjection | None:
         """None where the rows are independent, so that all can be fitted."""
-        sizes = self.design.reduce(RowSizes()).largest[0]
-        unit = row_units(sizes)
+        unit = row_units(self._sizes)
         gram = self.design.reduce(RowGram(1.0 / unit)).sums[0]
         lengths = row_units(np.sqrt(np.diagonal(gram)))
         values, vectors = scipy.linalg.eigh(gram / lengths / lengths[:, None])
@@ -48,6 +52,8 @@ class BlockRange:
 
     def fitted(self, y: FloatArray) -> tuple[FloatArray, float]:
         """P y, and its rounding relative to y."""
+        if not self._sizes.any():
+            return np.zeros_like(y), 0.0  # X is zero, and fits nothing
         if self._projection is None:
             return y, float(np.finfo(float).eps)
         return self._projection.projected(y)
