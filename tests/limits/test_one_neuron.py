@@ -63,13 +63,11 @@ def test_one_hidden_unit_is_a_neuron(seed, scale):
 
 def test_what_the_data_does_not_see_may_have_any_rank():
     """Copies on the row space of X, each with a part of its own beyond it."""
-    rng, X, y = data(30)
-    seen = np.linalg.pinv(X) @ X
-    q = rng.standard_normal((1, 4))
-    q /= np.linalg.norm(q)
-    U = seen @ rng.standard_normal((6, 1)) @ q + 0.3 * (np.eye(6) - seen) @ rng.standard_normal(
-        (6, 4)
-    )
+    rng = np.random.default_rng(30)
+    # What the data see, to the last bit: rounding of their row space would be a second unit.
+    X, y = np.diag([1.0, 2.0, 0.5, 0.0, 0.0, 0.0])[:3], rng.standard_normal(3)
+    q = np.full((1, 4), 0.5)
+    U = np.vstack([rng.standard_normal((3, 1)) @ q, 0.3 * rng.standard_normal((3, 4))])
     V = -0.7 * q
     solution = fb.limit(fb.LinearNet(U, V), X, y)
     assert solution.route.startswith("one neuron")
