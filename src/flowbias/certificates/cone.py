@@ -18,6 +18,7 @@ import scipy.optimize
 from flint import fmpq, fmpq_mat
 
 from flowbias._typing import FloatArray, Mask
+from flowbias.certificates.exact_simplex import rational
 
 # Entries of X beyond which rational numbers take more than a moment.
 SMALL = 2500
@@ -29,11 +30,6 @@ class ConeProjection:
 
     fit: list[fmpq]
     used: Mask
-
-
-def rational(value: float) -> fmpq:
-    """The double itself."""
-    return fmpq(*float(value).as_integer_ratio())
 
 
 def reach(
