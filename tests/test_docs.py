@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias._look import RED
 from flowbias.experiments import EXPERIMENTS, Check, Preset, Record
 from flowbias.experiments.record import Counts, Failure
+from flowbias.ground.look import RED
 from tests.test_guides import PAGES as RUN_WORD_FOR_WORD
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
 from flowbias.flows.gram import LiftedFit
 from flowbias.flows.lifted import Setting
 from flowbias.flows.lifted_coordinates import LiftedCoordinates
 from flowbias.flows.march import Curve
+from flowbias.ground.typing import FloatArray
 
 # Order: at tolerance 1e-10 orders 8 and 10 took the same time, 6 twice that.
 _ORDER = 8
