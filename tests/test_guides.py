@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 from tests.cli.program import invoke
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

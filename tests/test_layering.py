@@ -1,7 +1,7 @@
 """Imports point one way, and heavy packages load only when used.
 
     ground <- potentials, designs, problem, matrix_problems <- certificates, models
-        <- solution, results <- flows <- limits <- theory, derive, estimators <- kernels, nets
+        <- results <- flows <- limits <- theory, derive, estimators <- kernels, nets
         <- regime <- experiments <- data_files, explorer, notebooks <- cli;
     datasets stands alone
 
@@ -27,7 +27,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "flowbias"
 # one rank, so that no two can import each other.
 ROOMS = (
     *("ground", "range_fit", "potentials", "designs", "problem", "matrix_problems"),
-    *("certificates", "models", "solution", "results"),
+    *("certificates", "models", "results"),
     *("flows", "limits"),
     *("theory", "derive", "estimators"),
     *("kernels", "nets", "regime"),

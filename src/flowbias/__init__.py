@@ -38,7 +38,7 @@ from flowbias.potentials import (
     UntiedPotential,
 )
 from flowbias.problem import InputError, Regression
-from flowbias.solution import Solution, SolveError, Status
+from flowbias.results.solution import Solution, SolveError, Status
 
 if TYPE_CHECKING:
     from flowbias import derive, estimators, experiments, kernels, nets, regime, theory

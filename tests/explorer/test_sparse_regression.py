@@ -23,7 +23,7 @@ from flowbias.explorer.views.sparse_regression import (
 )
 from flowbias.limits import min_norm
 from flowbias.problem import Regression
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 from tests.explorer.drawn import Shown
 from tests.explorer.scripts import run_script
 

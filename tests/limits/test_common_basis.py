@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.limits.products.common_basis import (
+from flowbias.limits.lifted.common_basis import (
     common_basis,
     lifted_commutator,
     plain_commutator,

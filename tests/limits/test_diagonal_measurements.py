@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import flowbias as fb
-from flowbias.limits.products.common_basis import common_basis
-from flowbias.limits.products.diagonal_measurements import _grown, diagonal_limit
+from flowbias.limits.lifted.common_basis import common_basis
+from flowbias.limits.lifted.diagonal_measurements import _grown, diagonal_limit
 from flowbias.limits.schatten import schatten_limit
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.matrix_problems.sensing import MatrixSensing

@@ -15,7 +15,7 @@ from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.potentials import Provides
 from flowbias.problem import InputError
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 from tests.limits.neuron_flows import TOL, flow_limit, limit, random_problem
 from tests.oracles import ORACLES
 

@@ -11,7 +11,7 @@ from flowbias.limits.neurons.vanishing import neuron_rich_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.problem import InputError
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 from tests.limits.neuron_flows import TOL, limit, random_problem
 from tests.oracles import ORACLES
 

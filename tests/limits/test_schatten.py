@@ -8,8 +8,8 @@ from scipy.optimize import minimize
 import flowbias as fb
 from flowbias.certificates.spectral_certificate import certify_spectral
 from flowbias.limits.frobenius import frobenius_norm
+from flowbias.limits.lifted.common_basis import common_basis
 from flowbias.limits.nuclear_norm import nuclear_norm
-from flowbias.limits.products.common_basis import common_basis
 from flowbias.limits.schatten import schatten_limit
 from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.problem import InputError

@@ -13,7 +13,7 @@ from flowbias.cli.program import DataFile, Depth, ExitCode, Json, Shape, Target,
 if TYPE_CHECKING:
     from flowbias.cli.files import Data
     from flowbias.cli.start import Network
-    from flowbias.solution import Solution
+    from flowbias.results.solution import Solution
 
 _LARGEST_SHOWN = 10
 

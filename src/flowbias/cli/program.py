@@ -122,7 +122,7 @@ def _codes() -> dict[type[Exception], ExitCode]:
     """The first kind that fits decides. Imported late: nothing here is needed until it happens."""
     from flowbias.designs.dask_cluster import ClusterError
     from flowbias.problem import InputError
-    from flowbias.solution import SolveError
+    from flowbias.results.solution import SolveError
 
     return {
         typer.TyperException: ExitCode.BAD_INPUT,

@@ -24,7 +24,7 @@ from flowbias.data_files.contents import csv_bytes, npz_bytes
 from flowbias.data_files.limit_files import largest
 from flowbias.limits import LimitPath, limit_path, min_norm, rich_limit
 from flowbias.problem import InputError
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

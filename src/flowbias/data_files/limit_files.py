@@ -10,7 +10,7 @@ from flowbias import _extended as extended
 from flowbias._typing import FloatArray, Mask
 from flowbias.data_files.contents import csv_bytes, npz_bytes
 from flowbias.data_files.regression_data import RegressionData
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 
 def norms(w: FloatArray) -> tuple[float, float]:

@@ -23,7 +23,7 @@ from flowbias.limits.solve import limit, limit_with_state
 from flowbias.models._base import MirrorModel, Model, Parameters
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, as_regression
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 # Evaluations of J^T z that one limit may take, several times what a usual one takes: seconds.
 MOST_EVALUATIONS = 30_000

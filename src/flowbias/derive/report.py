@@ -33,7 +33,7 @@ from flowbias.derive.separable_potential import SeparablePotential
 from flowbias.derive.time_warp import time_warp
 from flowbias.derive.verdict import Decision, Findings, Verdict, decide, shape_change
 from flowbias.problem import InputError
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -30,7 +30,7 @@ from flowbias.limits.joint_newton import RESIDUAL, JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import check_tol
 from flowbias.problem import InputError, Regression, as_regression
-from flowbias.solution import Solution, SolveError, Stats, Status
+from flowbias.results.solution import Solution, SolveError, Stats, Status
 
 ROUTE = "time warp: flow, then Newton"
 # How far the flow is followed: near enough for Newton's method and for telling branches apart.

@@ -28,7 +28,7 @@ from flowbias.ground.arguments import as_float, shown
 from flowbias.limits.solve import check_tol, limit
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 # The relative residual at the first of the default times.
 FIRST_RESIDUAL = 0.98

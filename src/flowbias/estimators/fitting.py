@@ -17,7 +17,7 @@ from flowbias.certificates.certificate import certify
 from flowbias.estimators.intercepts.frames import Frame
 from flowbias.estimators.scale_walk import Step
 from flowbias.potentials import L2
-from flowbias.solution import Solution, Stats, status_of
+from flowbias.results.solution import Solution, Stats, status_of
 
 #: The limit on one X and one column of y.
 Solve = Callable[[Any, FloatArray], Solution]

@@ -25,7 +25,7 @@ from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit_with_state
 from flowbias.models import MirrorModel
 from flowbias.problem import Regression
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 # Residual at which a limit is near enough to be tested, as a share of the tolerance of the test.
 NEAR = 1e-2

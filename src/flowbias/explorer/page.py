@@ -24,7 +24,7 @@ from flowbias.explorer.newest import Newest
 from flowbias.explorer.view import Download, View
 from flowbias.flows.trajectory import FlowError
 from flowbias.problem import InputError
-from flowbias.solution import SolveError
+from flowbias.results.solution import SolveError
 
 if TYPE_CHECKING:
     from bokeh.document import Document

@@ -22,7 +22,7 @@ from flowbias.models._base import Parameters
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError, Regression
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

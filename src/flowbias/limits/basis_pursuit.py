@@ -28,7 +28,7 @@ from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.models.reachable import Reachable, reachable
 from flowbias.potentials import L1
 from flowbias.problem import InputError, Regression, as_regression
-from flowbias.solution import Solution, Stats, Status, status_of
+from flowbias.results.solution import Solution, Stats, Status, status_of
 
 # Ways to a vertex.
 WALK, HIGHS = "path of a vanishing start", "linear program (HiGHS)"

@@ -16,7 +16,7 @@ from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.potentials import L2
 from flowbias.problem import InputError, checked_array
 from flowbias.results.matrix_solution import MatrixSolution
-from flowbias.solution import Stats, Status
+from flowbias.results.solution import Stats, Status
 
 
 def frobenius_norm(

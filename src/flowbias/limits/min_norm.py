@@ -7,7 +7,7 @@ from typing import Any
 from flowbias._typing import ArrayLike
 from flowbias.limits.solve import limit
 from flowbias.potentials import L2
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 
 def min_norm(

@@ -23,7 +23,7 @@ from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.potentials import L1
 from flowbias.problem import InputError
 from flowbias.results.matrix_solution import MatrixSolution
-from flowbias.solution import Stats, Status
+from flowbias.results.solution import Stats, Status
 
 # What Clarabel is asked for; reached or not, the certificate judges.
 _SOLVER_TOLERANCE = 1e-10

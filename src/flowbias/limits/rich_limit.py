@@ -35,7 +35,7 @@ from flowbias.potentials import (
     Provides,
 )
 from flowbias.problem import Regression, as_regression
-from flowbias.solution import Solution, Stats, Status
+from flowbias.results.solution import Solution, Stats, Status
 
 # log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does
 # not depend on the scale, and off it weights are below exp(-1e6 * margin).

@@ -31,7 +31,7 @@ from flowbias.models._base import HasPotential
 from flowbias.models.reachable import Reachable, reachable, run_off
 from flowbias.potentials import Provides
 from flowbias.problem import Regression
-from flowbias.solution import Sensitivity
+from flowbias.results.solution import Sensitivity
 
 # Residual at which iterations stop: two digits below the default certificate, above rounding.
 RESIDUAL = 1e-13

@@ -21,7 +21,7 @@ from flowbias.limits.interior_point import State
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.solution import Solution, Stats
+from flowbias.results.solution import Solution, Stats
 
 StateT = TypeVar("StateT")
 WarmT = TypeVar("WarmT")

@@ -23,7 +23,7 @@ from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError, Regression, as_regression
-from flowbias.solution import Solution, Stats
+from flowbias.results.solution import Solution, Stats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

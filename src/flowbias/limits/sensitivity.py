@@ -19,7 +19,7 @@ from flowbias.limits.weighted_inverse import check_resolved, weighted_inverse
 from flowbias.models.reachable import Reachable
 from flowbias.potentials import JointPotential, Potential
 from flowbias.problem import Regression
-from flowbias.solution import Sensitivity
+from flowbias.results.solution import Sensitivity
 
 
 def sensitivity(reach: Reachable, potential: Potential, z: FloatArray) -> Sensitivity:

@@ -18,7 +18,7 @@ from flowbias._typing import FloatArray, Indices
 from flowbias.designs.coordinates import Coordinates
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage
 from flowbias.limits.rich_limit import rich_limit
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 
 
 class Sharing:

@@ -30,7 +30,7 @@ from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problem import IN_RANGE, InputError, Regression, as_regression, check_dual
 from flowbias.results.lifted_solution import LiftedSolution
-from flowbias.solution import Solution, Stats, status_of
+from flowbias.results.solution import Solution, Stats, status_of
 
 
 @overload
@@ -98,7 +98,7 @@ def _potential_limit(model: HasPotential, X: Any, y: Any, tol: float) -> Solutio
 
 def _lifted_limit(model: LiftedModel, X: Any, y: Any, tol: float) -> LiftedSolution:
     # Flows stand beside limits and build on them: loaded here, so that neither has to come first.
-    from flowbias.limits.products.limit import lifted_limit
+    from flowbias.limits.lifted.limit import lifted_limit
 
     check_tol(tol)
     return lifted_limit(model, as_matrix_problem(X, y), tol)

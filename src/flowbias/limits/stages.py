@@ -43,7 +43,7 @@ from flowbias.models._base import HasPotential
 from flowbias.potentials import L1, Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError, as_regression, checked_outputs
-from flowbias.solution import Solution, SolveError, Stats, Status
+from flowbias.results.solution import Solution, SolveError, Stats, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,7 +23,7 @@ from flowbias.limits.solve import limit
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.problem import InputError, Regression
-from flowbias.solution import Sensitivity, Solution
+from flowbias.results.solution import Sensitivity, Solution
 
 
 def limit_layer(model: Any, X: Any, y: Any, log_scale: Any = None, *, tol: float = 1e-10) -> Any:

@@ -14,7 +14,7 @@ from flowbias._measures import Measure, Measured
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
 from flowbias.results._shown import matrix_facts, matrix_panels
-from flowbias.solution import SolveError, Stats, Status
+from flowbias.results.solution import SolveError, Stats, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

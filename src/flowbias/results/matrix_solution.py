@@ -12,7 +12,7 @@ from flowbias._drawing import picture
 from flowbias._html import facts
 from flowbias._typing import FloatArray
 from flowbias.results._shown import matrix_facts, matrix_panels
-from flowbias.solution import Proof, SolveError, Stats, Status
+from flowbias.results.solution import Proof, SolveError, Stats, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import ArrayLike, FloatArray
-from flowbias.flows.closed_form import (
+from flowbias.flows.lifted.closed_form import (
     WITHIN_ROUNDING,
     BalancedForm,
     is_whitened,

@@ -13,7 +13,7 @@ import scipy.linalg
 import scipy.optimize
 
 from flowbias._typing import FloatArray
-from flowbias.limits.products.diagonal_measurements import diagonal_limit
+from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
 from flowbias.limits.schatten import schatten_limit
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.reading import checked_tensor, read_shape

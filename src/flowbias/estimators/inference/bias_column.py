@@ -8,7 +8,7 @@ from flowbias._typing import FloatArray
 from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.models import MirrorModel
 from flowbias.potentials import Potential, Provides
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 
 @dataclass(frozen=True)

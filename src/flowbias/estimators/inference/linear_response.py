@@ -23,7 +23,7 @@ from flowbias.limits.weighted_inverse import WeightedInverse, check_resolved, we
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.problem import Constraint, InputError
-from flowbias.solution import Solution, SolveError, Stats, UnresolvedError, status_of
+from flowbias.results.solution import Solution, SolveError, Stats, UnresolvedError, status_of
 
 
 @dataclass(frozen=True, eq=False)

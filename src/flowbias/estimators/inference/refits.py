@@ -38,7 +38,7 @@ from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import limit
 from flowbias.models._base import HasPotential
 from flowbias.problem import Constraint, as_regression
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

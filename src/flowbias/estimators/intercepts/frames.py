@@ -29,7 +29,7 @@ from flowbias.ground.routing import Provides
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit
 from flowbias.problem import IN_RANGE, InputError
-from flowbias.solution import Solution, Status
+from flowbias.results.solution import Solution, Status
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from flowbias.models import MirrorModel
 from flowbias.potentials import L2, Potential, Provides
 from flowbias.potentials.with_bias import WithBias
 from flowbias.problem import InputError, Regression, row_lengths
-from flowbias.solution import Solution, Stats, status_of
+from flowbias.results.solution import Solution, Stats, status_of
 
 # Residual at which Newton's method stops: three digits below a certificate of 1e-10.
 RESIDUAL = 1e-13

@@ -17,7 +17,7 @@ from flowbias.experiments.drawing import name_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.limits import basis_pursuit, limit_path, rich_limit
 from flowbias.models import DiagonalNet
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,7 +22,7 @@ from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
 from flowbias.limits import StagePath, stages
 from flowbias.models import DiagonalNet
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

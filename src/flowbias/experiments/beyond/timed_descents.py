@@ -17,7 +17,7 @@ from flowbias.experiments._base import Settings, Task
 from flowbias.experiments.beyond.modified_flow import ModifiedFlow
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow, gradient_descent
-from flowbias.flows.lifted_descent import LiftedDescent
+from flowbias.flows.lifted.descent import LiftedDescent
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.matrix_problems.regression import MatrixRegression

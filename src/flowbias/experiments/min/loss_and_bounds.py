@@ -18,7 +18,7 @@ from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow, gradient_descent
-from flowbias.flows.lifted_trajectory import LiftedTrajectory
+from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet
 from flowbias.theory.reduced_net import at, braces, reduced_weights, singular_values, weights_of

@@ -33,7 +33,7 @@ from flowbias.flows.integrate import flow
 from flowbias.limits.solve import limit
 from flowbias.models.diagonal import DiagonalNet
 from flowbias.problem import InputError, Regression
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 # Places of the cursor, and sampled times between two of them.
 CURSOR_STEPS, FINER = 100, 2

@@ -23,7 +23,7 @@ from flowbias.limits.min_norm import min_norm
 from flowbias.limits.solve import limit
 from flowbias.models.diagonal import DiagonalNet
 from flowbias.models.untied import UntiedDiagonalNet
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 # Shares of the dual's way: dense near the end, where a tiny start does all its moving.
 SHARES = np.append(1.0 - np.geomspace(1.0, 1e-5, 200), 1.0)

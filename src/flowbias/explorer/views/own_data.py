@@ -28,7 +28,7 @@ from flowbias.explorer.views.proof_words import Extremes, distance_words
 from flowbias.limits.solve import limit
 from flowbias.models.diagonal import DiagonalNet
 from flowbias.problem import Regression
-from flowbias.solution import Solution, Status
+from flowbias.results.solution import Solution, Status
 
 ARCHIVE = "flowbias-limit.npz"
 #: What is shown before a file is chosen; the code to copy draws the same.

@@ -44,7 +44,7 @@ from flowbias.flows.integrate import flow
 from flowbias.flows.trajectory import Trajectory
 from flowbias.models._base import Model
 from flowbias.problem import InputError, Regression
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 # Relative residual to which the flow is followed: no difference to the eye.
 RESIDUAL = 1e-6

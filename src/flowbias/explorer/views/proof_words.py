@@ -15,7 +15,7 @@ from flowbias.data_files.limit_files import norms
 from flowbias.limits.basis_pursuit import basis_pursuit
 from flowbias.limits.min_norm import min_norm
 from flowbias.problem import Regression
-from flowbias.solution import Solution, Status
+from flowbias.results.solution import Solution, Status
 
 
 def distance_words(solution: Solution) -> str:

@@ -37,7 +37,7 @@ from flowbias.limits.solve import limit
 from flowbias.models.diagonal import DiagonalNet
 from flowbias.potentials import L1
 from flowbias.problem import Regression
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 # Where the cursor can stand, smallest scale first: far, near, and above 1.
 EXPONENTS = (

@@ -21,7 +21,7 @@ from flowbias.limits.normal_equations import Effort
 from flowbias.limits.scale_descent import FoundOf, Guide, History, Scaled, or_last_resort, total
 from flowbias.models._base import HasPotential
 from flowbias.problem import InputError, checked_outputs
-from flowbias.solution import Sensitivity, Solution, Stats, status_of
+from flowbias.results.solution import Sensitivity, Solution, Stats, status_of
 
 # What to do where no start helps.
 TOO_SMALL = (

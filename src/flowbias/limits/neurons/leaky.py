@@ -29,7 +29,7 @@ from flowbias.limits.neurons.sign import NUDGE
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problem import Regression, as_regression
-from flowbias.solution import Solution, Stats, Status
+from flowbias.results.solution import Solution, Stats, Status
 
 # How far the flow is followed at most, in at most how many steps.
 _RESIDUAL, _STEPS = 1e-9, 5_000

@@ -20,7 +20,7 @@ from flowbias.limits.neurons.parts import NeuronParts, within_reach
 from flowbias.limits.neurons.sign import Branch, settle
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problem import as_regression
-from flowbias.solution import Sensitivity, Solution, Stats, Status
+from flowbias.results.solution import Sensitivity, Solution, Stats, Status
 
 
 class LinearNeuron(Protocol):

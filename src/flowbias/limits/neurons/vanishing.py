@@ -29,7 +29,7 @@ from flowbias.certificates.certificate import certify
 from flowbias.limits.min_norm import min_norm
 from flowbias.limits.neurons.parts import check_columns, within_reach
 from flowbias.problem import Regression, as_regression
-from flowbias.solution import Solution, Status
+from flowbias.results.solution import Solution, Status
 
 # "Visible": the rest of the start below this share of the limit.
 VISIBLE = 1e-3

@@ -29,7 +29,7 @@ import scipy.linalg
 
 from flowbias._typing import FloatArray
 from flowbias.flows.fit import Quality
-from flowbias.flows.graded import product_without_noise
+from flowbias.flows.lifted.graded import product_without_noise
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.lifted import Factors, LiftedModel

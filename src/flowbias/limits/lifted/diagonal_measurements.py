@@ -19,13 +19,13 @@ import time
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.limits.products.common_basis import CommonBasis, require_common_basis
+from flowbias.limits.lifted.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.solve import limit
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import HyperbolicPotential
 from flowbias.results.matrix_solution import MatrixSolution
-from flowbias.solution import Stats, Status
+from flowbias.results.solution import Stats, Status
 
 # |u - v| after a rotation carries this much of |u| + |v|; what is below counts as 0, and the entry
 # keeps its sign.

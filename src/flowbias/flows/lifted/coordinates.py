@@ -15,9 +15,9 @@ from scipy.integrate import DOP853, LSODA, DenseOutput, OdeSolver
 
 from flowbias._typing import FloatArray
 from flowbias.flows.coordinates import FlowCoordinates
-from flowbias.flows.gram import EPS, Compression, LiftedFit
 from flowbias.flows.journey import FlowJourney
-from flowbias.flows.stiff import StiffAware, product_jacobian
+from flowbias.flows.lifted.compression import EPS, Compression, LiftedFit
+from flowbias.flows.lifted.stiff import StiffAware, product_jacobian
 from flowbias.models._base import Parameters
 
 # Unknowns up to which implicit steps pay: the factors of their Jacobian take a third of the cube.

@@ -21,9 +21,9 @@ import scipy.linalg
 from scipy.sparse.linalg import LinearOperator, cg
 
 from flowbias._typing import FloatArray
-from flowbias.flows.gram import EPS
-from flowbias.flows.lifted import Setting
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
+from flowbias.flows.lifted.compression import EPS
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
+from flowbias.flows.lifted.flow import Setting
 
 # Solution of K q = r to this: times the last step, far below its square.
 _SOLVED = 1e-9

@@ -26,8 +26,8 @@ from flowbias._threads import threads_for
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows._shown import descent_panel, descent_table
 from flowbias.flows.destination import destination
-from flowbias.flows.gram import Compression, LiftedFit
-from flowbias.flows.lifted import Setting, samples, setting_of
+from flowbias.flows.lifted.compression import Compression, LiftedFit
+from flowbias.flows.lifted.flow import Setting, samples, setting_of
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
 from flowbias.matrix_problems._base import MatrixProblem

@@ -14,7 +14,7 @@ from flowbias._drawing import picture
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.destination import destination
-from flowbias.flows.gram import Compression, LiftedFit
+from flowbias.flows.lifted.compression import Compression, LiftedFit
 from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import Factors, LiftedModel

@@ -24,9 +24,9 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray
-from flowbias.flows.gram import LiftedFit
-from flowbias.flows.lifted import Setting
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
+from flowbias.flows.lifted.compression import LiftedFit
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
+from flowbias.flows.lifted.flow import Setting
 from flowbias.flows.march import Curve
 
 # Order: at tolerance 1e-10 orders 8 and 10 took the same time, 6 twice that.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
 from flowbias.flows.march import Curve
 
 # Relative to each weight: well above what rounding adds up to on the way, well below any overlap

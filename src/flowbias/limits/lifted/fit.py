@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from flowbias._typing import FloatArray
-from flowbias.flows.gram import EPS
-from flowbias.flows.lifted import Setting
+from flowbias.flows.lifted.compression import EPS
+from flowbias.flows.lifted.flow import Setting
 
 # Beyond it nothing is certified, however large the weights.
 WORST_ROUNDING = 1e-6

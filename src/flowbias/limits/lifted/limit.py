@@ -21,25 +21,25 @@ import numpy as np
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
 from flowbias.flows.integrate import flow
-from flowbias.flows.lifted import Setting, closed_form_of, rests_apart, setting_of
-from flowbias.limits.products.common_basis import common_basis
-from flowbias.limits.products.diagonal_measurements import diagonal_limit
-from flowbias.limits.products.fit import (
+from flowbias.flows.lifted.flow import Setting, closed_form_of, rests_apart, setting_of
+from flowbias.limits.lifted.common_basis import common_basis
+from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
+from flowbias.limits.lifted.fit import (
     WORST_ROUNDING,
     distance_of,
     feasibility_of,
     residual_of,
     rounding_of,
 )
-from flowbias.limits.products.integration import IntegratedWeights, integrated_weights
-from flowbias.limits.products.one_neuron import one_neuron_limit
-from flowbias.limits.products.stable_manifold import out_of_reach
+from flowbias.limits.lifted.integration import IntegratedWeights, integrated_weights
+from flowbias.limits.lifted.one_neuron import one_neuron_limit
+from flowbias.limits.lifted.stable_manifold import out_of_reach
 from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import LiftedModel
 from flowbias.results.lifted_solution import FitCertificate, LiftedSolution
-from flowbias.solution import Stats, Status
+from flowbias.results.solution import Stats, Status
 
 EPS = float(np.finfo(float).eps)
 # Rounding errors that may add up in a product of weights, relative to the product of their sizes.
