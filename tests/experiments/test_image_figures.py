@@ -22,9 +22,9 @@ from flowbias.experiments.woodworth.image_training import (  # noqa: E402
     STAND_INS,
     split_of,
 )
+from flowbias.ground.arguments import InputError  # noqa: E402
 from flowbias.kernels import linearized_flow  # noqa: E402
 from flowbias.nets import mlp  # noqa: E402
-from flowbias.problem import InputError  # noqa: E402
 from tests.experiments.judging import (  # noqa: E402
     alone_in,
     failing,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from flowbias._progress import shown
 from flowbias.experiments import Check, Experiment, Panel, Preset
 from flowbias.experiments.torch_task import checkpoint_file
+from flowbias.ground.progress import shown
 from flowbias.theory import Reference
 
 COUNT = 8

@@ -9,8 +9,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from typing import IO, Protocol
 
-from flowbias import _progress
 from flowbias.experiments.record import Counts, Failure
+from flowbias.ground import progress
 
 # Seconds between two plain lines, on tasks and within one: a log wants to know, not to be filled.
 _INTERVAL, _INTERVAL_WITHIN = 2.0, 60.0
@@ -31,7 +31,7 @@ class Progress(Protocol):
     def stop(self) -> None:
         """No more tasks; also called when a run is interrupted."""
 
-    def row(self, label: str, total: float) -> AbstractContextManager[_progress.Show]:
+    def row(self, label: str, total: float) -> AbstractContextManager[progress.Show]:
         """How far a task is that is computed in this process and takes long."""
 
 
@@ -42,8 +42,8 @@ class Silence:
     def finished(self, task: str, seconds: float, failure: Failure | None) -> None: ...
     def note(self, message: str) -> None: ...
     def stop(self) -> None: ...
-    def row(self, label: str, total: float) -> AbstractContextManager[_progress.Show]:
-        return nullcontext(_progress.silence)
+    def row(self, label: str, total: float) -> AbstractContextManager[progress.Show]:
+        return nullcontext(progress.silence)
 
 
 class Lines:
@@ -74,7 +74,7 @@ class Lines:
         self._stream.flush()
 
     @contextmanager
-    def row(self, label: str, total: float) -> Iterator[_progress.Show]:
+    def row(self, label: str, total: float) -> Iterator[progress.Show]:
         """A line a minute about a task that takes long, with the time that it takes at most."""
         began = spoke = time.monotonic()
         planned = total
@@ -103,7 +103,7 @@ class TaskBar:
 
     def __init__(self, stream: IO[str]) -> None:
         # At once: a run has said nothing yet.
-        self._bar = _progress.Bar(stream, patience=0.0)
+        self._bar = progress.Bar(stream, patience=0.0)
         self._done = 0
 
     def start(self, counts: Counts, waiting: int) -> None:
@@ -122,7 +122,7 @@ class TaskBar:
     def stop(self) -> None:
         self._bar.stop()
 
-    def row(self, label: str, total: float) -> AbstractContextManager[_progress.Show]:
+    def row(self, label: str, total: float) -> AbstractContextManager[progress.Show]:
         """A bar under that of the tasks."""
         return self._bar.row(label, total)
 
@@ -132,4 +132,4 @@ def progress_for(stream: IO[str] | None = None) -> Progress:
     chosen = sys.stderr if stream is None else stream
     if chosen is None:  # the process was started without it
         return Silence()
-    return TaskBar(chosen) if _progress.terminal(chosen) else Lines(chosen)
+    return TaskBar(chosen) if progress.terminal(chosen) else Lines(chosen)
