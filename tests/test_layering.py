@@ -208,7 +208,6 @@ SHARED_NAMES = {
     "flowbias.range_fit.row_lengths": "the norm of each row",
     "flowbias.range_fit.row_units": "the same, but for rows of zeros: units, which prove nothing",
     "flowbias.range_fit.IN_RANGE": "what counts as a misfit has to be one thing, or a status lies",
-    "flowbias.problem.gram": "the product A diag(c) A^T; its factor, and what it shows, are apart",
     "flowbias.problem.as_dense": "reads X",
 }
 

@@ -17,8 +17,7 @@ from flowbias.certificates.block_error_bound import block_error_bound
 from flowbias.certificates.block_range import BlockRange
 from flowbias.certificates.certificate import Certificate, ratio
 from flowbias.designs import Design, Totals
-from flowbias.designs.coordinates import Coordinates
-from flowbias.designs.rows import Uniform
+from flowbias.designs.tasks import Coordinates, Uniform
 from flowbias.potentials import SEEN, Potential
 from flowbias.range_fit import IN_RANGE
 

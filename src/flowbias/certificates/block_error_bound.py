@@ -22,8 +22,7 @@ from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.certificates.error_bound import CONDITION_SAFETY, SMALLEST_RCOND
 from flowbias.designs import Design, Totals
-from flowbias.designs.coordinates import Coordinates
-from flowbias.designs.rows import RowGram, RowProducts, RowSizes
+from flowbias.designs.tasks import Coordinates, RowGram, RowProducts, RowSizes
 from flowbias.range_fit import row_units
 
 # theta is tried at these multiples of the noise and the step to which it is added: below the first

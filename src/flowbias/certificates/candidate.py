@@ -10,7 +10,7 @@ import numpy as np
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.error_bound import error_bound
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
 from flowbias.potentials import Potential
 
 EPS = float(np.finfo(float).eps)

@@ -29,8 +29,8 @@ import scipy.linalg
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.rank import DEPENDENT, numerical_rank
+from flowbias.designs.dense import gram
 from flowbias.potentials import Potential
-from flowbias.problem import gram
 from flowbias.range_fit import row_lengths
 
 EPS = float(np.finfo(float).eps)

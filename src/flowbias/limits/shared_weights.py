@@ -15,7 +15,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias._typing import FloatArray, Indices
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage
 from flowbias.limits.rich_limit import rich_limit
 from flowbias.solution import Status

@@ -12,7 +12,7 @@ import numpy as np
 from flowbias._threads import threads_for
 from flowbias.certificates.block_certificate import certify_design
 from flowbias.designs import Design
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
 from flowbias.limits.blocks.newton import BlockNewton
 from flowbias.limits.blocks.progress import watching
 from flowbias.limits.blocks.rows import Rows, rows_of

@@ -16,8 +16,7 @@ import scipy.linalg
 from flowbias import _extended as extended
 from flowbias._typing import FloatArray
 from flowbias.designs import Design
-from flowbias.designs.coordinates import Coordinates
-from flowbias.designs.rows import RowGram, dependence, noise_of_rows
+from flowbias.designs.tasks import Coordinates, RowGram, dependence, noise_of_rows
 from flowbias.limits.blocks.tasks import Inspect
 from flowbias.problem import (
     SAFE_GRAM_RCOND,

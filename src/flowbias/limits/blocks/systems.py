@@ -11,7 +11,7 @@ import scipy.sparse.linalg
 
 from flowbias._typing import FloatArray
 from flowbias.designs import Design
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
 from flowbias.limits.blocks.rows import Rows
 from flowbias.limits.blocks.tasks import CurvatureProduct, Evaluate, Slope, WeightedGram
 from flowbias.limits.normal_equations import Effort, cholesky_with_ridge
