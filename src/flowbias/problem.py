@@ -18,7 +18,7 @@ import scipy.sparse
 
 from flowbias._typing import FloatArray
 from flowbias.designs import refuse_dense, refuse_masked
-from flowbias.designs.dense import gram
+from flowbias.designs.dense import ArrayDesign, gram
 from flowbias.designs.sparse import sound
 from flowbias.ground.arguments import InputError as InputError
 from flowbias.range_fit import IN_RANGE as IN_RANGE
@@ -119,6 +119,11 @@ class Regression:
 
     def __repr__(self) -> str:
         return f"Regression(n={self.X.shape[0]}, d={self.X.shape[1]})"
+
+    @cached_property
+    def design(self) -> ArrayDesign:
+        """X as a design of one block."""
+        return ArrayDesign(self.X)
 
     @cached_property
     def constraint(self) -> Constraint:

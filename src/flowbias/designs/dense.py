@@ -57,6 +57,10 @@ class DenseBlock(EntriesBlock):
 class ArrayBlock(DenseBlock):
     """An array of doubles: nothing is converted, and products skip what w does not use."""
 
+    def largest_entries(self) -> FloatArray:
+        # What is not finite was refused where the array was read, or is for a certificate to fail.
+        return np.asarray(np.maximum(self.values.max(axis=1), -self.values.min(axis=1)))
+
     def apply(self, w: FloatArray) -> FloatArray:
         return np.asarray(self.values @ w)
 
@@ -155,7 +159,7 @@ def summed_squares(shape: tuple[int, int], piece: Callable[[slice], FloatArray])
 
 
 def both_triangles(lower: FloatArray) -> FloatArray:
-    """A symmetric matrix from its lower triangle, in place."""
-    above = np.triu_indices(len(lower), 1)
-    lower[above] = lower.T[above]
-    return lower
+    """A symmetric matrix from its lower triangle, where the upper one is zero."""
+    whole = lower + lower.T
+    whole.flat[:: len(lower) + 1] *= 0.5
+    return whole
