@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias._look import RED
 from flowbias.experiments import EXPERIMENTS, Check, Preset, Record
 from flowbias.experiments.record import Counts, Failure
+from flowbias.ground.look import RED
 from tests.test_guides import PAGES as RUN_WORD_FOR_WORD
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -87,7 +87,7 @@ def test_the_start_is_red_in_the_gallery(name):
 def extensions(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS / "_ext"))
     yield
-    for name in ("figure_checks", "offline", "plain_docstrings"):
+    for name in ("figure_checks", "mathml", "offline", "plain_docstrings"):
         sys.modules.pop(name, None)
 
 
@@ -164,3 +164,22 @@ def test_docstrings_become_text_that_looks_the_same():
     assert restructured(["* a point", "* another"])[:2] == ["* a point", "* another"]
     assert restructured(["a lone ` is no code_"])[0] == r"a lone \` is no code\_"
     assert restructured(["``twice``"])[0] == "twice"
+
+
+def formulas(page):
+    """The LaTeX of a page, code left out; displayed formulas first."""
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    displayed = re.findall(r"\$\$(.*?)\$\$", text, re.DOTALL)
+    return displayed + re.findall(r"\$([^$]+)\$", re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL))
+
+
+@pytest.mark.usefixtures("extensions")
+def test_every_formula_can_be_typeset():
+    from mathml import mathml
+
+    found = [latex for page in PAGES for latex in formulas(page)]
+    assert found
+    for latex in found:
+        assert mathml(latex).startswith("<math"), latex
+    with pytest.raises(ValueError, match="Unknown LaTeX command"):
+        mathml(r"\no_such_command")

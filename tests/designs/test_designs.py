@@ -16,7 +16,7 @@ from flowbias.designs.sparse import SparseDesign
 from flowbias.designs.tasks import Coordinates, RowSizes
 from flowbias.models import DiagonalNet
 from flowbias.potentials import DepthPotential, Hypentropy
-from flowbias.problem import InputError
+from flowbias.problems.regression import InputError
 from tests.designs.conformance import check_design
 
 FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"]

@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.error_bound import error_bound
 from flowbias.designs.dense import ArrayDesign
 from flowbias.designs.tasks import Coordinates
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
 
 EPS = float(np.finfo(float).eps)

@@ -25,15 +25,15 @@ from typing import Any, cast
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray, Indices
 from flowbias.certificates.gap_bound import gap_bound
 from flowbias.certificates.joint_bound import joint_bound
 from flowbias.certificates.rank import numerical_rank
 from flowbias.designs import Design, Totals
 from flowbias.designs.tasks import Coordinates, PerCoordinate, RowGram, RowProducts, RowSizes
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray, Indices
 from flowbias.potentials import ConvexPotential, JointPotential, Potential, Provides
-from flowbias.range_fit import row_units
+from flowbias.problems.range_fit import row_units
 
 # Relative to w: what is certified is proved to so many digits at least.
 PROVED = 1e-6

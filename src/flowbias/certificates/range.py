@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias._graded_qr import graded_qr
-from flowbias._typing import FloatArray
 from flowbias.designs import Design
 from flowbias.designs.tasks import RowGram, RowSizes, dependence, noise_of_rows
-from flowbias.range_fit import row_lengths, row_units
+from flowbias.ground.graded_qr import graded_qr
+from flowbias.ground.typing import FloatArray
+from flowbias.problems.range_fit import row_lengths, row_units
 
 EPS = float(np.finfo(float).eps)
 

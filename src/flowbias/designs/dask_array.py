@@ -16,9 +16,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from flowbias._callers import depth_inside
-from flowbias._sources import SameSources
-from flowbias._typing import FloatArray
 from flowbias.designs._base import (
     Design,
     EntriesBlock,
@@ -32,6 +29,9 @@ from flowbias.designs.dask_source import block_width, settled
 from flowbias.designs.dense import DenseBlock
 from flowbias.designs.sparse import SparseBlock, sound
 from flowbias.ground.arguments import InputError
+from flowbias.ground.callers import depth_inside
+from flowbias.ground.sources import SameSources
+from flowbias.ground.typing import FloatArray
 
 # Sums added by one task: few enough to hold at once, enough to keep the tree flat.
 BRANCHES = 4

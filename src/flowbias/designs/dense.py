@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.designs._base import (
     Design,
     EntriesBlock,
@@ -19,6 +17,8 @@ from flowbias.designs._base import (
     refuse_masked,
 )
 from flowbias.designs.mapped_file import MappedFile
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
 
 # Columns of a block: about this many numbers, so that the vectors that go with them stay small.
 BLOCK_NUMBERS = 2**22

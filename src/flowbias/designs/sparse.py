@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from flowbias._typing import FloatArray
 from flowbias.designs._base import Design, EntriesBlock, check_dtype, column_parts, not_finite
 from flowbias.designs.dense import both_triangles, summed_squares
 from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 # Columns of a block: the vectors that go with them, a dozen at a time, stay within megabytes.
 BLOCK_COLUMNS = 2**16

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from flowbias._typing import FloatArray, Indices, Mask
 from flowbias.designs._base import Design, Totals, column_parts
+from flowbias.ground.typing import FloatArray, Indices, Mask
 from flowbias.potentials import Potential, Provides
 
 # Numbers of the combinations of rows that are held at once.

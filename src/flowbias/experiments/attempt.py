@@ -7,12 +7,12 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from flowbias._sources import fingerprint, require_same
-from flowbias._threads import one_thread_in_every_pool
 from flowbias.experiments._base import Task
 from flowbias.experiments.provenance import fingerprint_of, source_file
 from flowbias.experiments.record import Failure
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.sources import fingerprint, require_same
+from flowbias.ground.threads import one_thread_in_every_pool
 
 
 @dataclass(frozen=True)

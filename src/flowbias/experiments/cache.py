@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._atomic import write_atomically
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.atomic import write_atomically
 
 _SEAL = b"\nsha256 "
 _SEAL_LENGTH = len(_SEAL) + 64

@@ -6,8 +6,8 @@ import sys
 import time
 from typing import IO, Protocol
 
-from flowbias import _progress
 from flowbias.experiments.record import Counts, Failure
+from flowbias.ground import progress
 
 # Seconds between two plain lines: a log wants to know, not to be filled.
 _INTERVAL = 2.0
@@ -76,7 +76,7 @@ class TaskBar:
 
     def __init__(self, stream: IO[str]) -> None:
         # At once: a run has said nothing yet.
-        self._bar = _progress.Bar(stream, patience=0.0)
+        self._bar = progress.Bar(stream, patience=0.0)
         self._done = 0
 
     def start(self, counts: Counts, waiting: int) -> None:
@@ -101,4 +101,4 @@ def progress_for(stream: IO[str] | None = None) -> Progress:
     chosen = sys.stderr if stream is None else stream
     if chosen is None:  # the process was started without it
         return Silence()
-    return TaskBar(chosen) if _progress.terminal(chosen) else Lines(chosen)
+    return TaskBar(chosen) if progress.terminal(chosen) else Lines(chosen)

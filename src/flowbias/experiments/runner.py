@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 
-from flowbias._sources import fingerprint
 from flowbias.experiments._base import Check, Experiment, Preset, Task
 from flowbias.experiments.attempt import Job, Outcome, failure_of
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key, default_folder
@@ -23,7 +22,8 @@ from flowbias.experiments.progress import Progress, progress_for
 from flowbias.experiments.provenance import cores, fingerprint_of
 from flowbias.experiments.record import Counts, Failure, Record
 from flowbias.experiments.table import Table
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.sources import fingerprint
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flowbias._threads import SharedHold
-from flowbias._torch import require_torch
+from flowbias.ground.threads import SharedHold
+from flowbias.ground.torch import require_torch
 
 # How many threads torch had before any task: one that begins while another runs would find 1.
 _BEFORE_TASKS: SharedHold[int] = SharedHold(

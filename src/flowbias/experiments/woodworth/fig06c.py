@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._look import BLUE, RED
 from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
@@ -33,6 +32,7 @@ from flowbias.experiments.woodworth.image_training import (
     split_of,
     stand_in,
 )
+from flowbias.ground.look import BLUE, RED
 from flowbias.nets import mlp, train, train_last_layer
 from flowbias.theory import Reference
 

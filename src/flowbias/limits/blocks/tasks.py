@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.designs import Block, Totals
 from flowbias.designs.tasks import PerCoordinate, Uniform
+from flowbias.ground.typing import FloatArray
 
 # A start closed to one sign is told from one that is merely small by trying this size.
 PROBE = 1.0
