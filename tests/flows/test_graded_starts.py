@@ -8,9 +8,9 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 from flowbias.flows import FlowStatus, flow
-from flowbias.flows.gram import compress
-from flowbias.flows.lifted import setting_of
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
+from flowbias.flows.lifted.compression import compress
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
+from flowbias.flows.lifted.flow import setting_of
 from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet

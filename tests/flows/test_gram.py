@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.flows import FlowError, FlowStatus, flow, lifted_coordinates
-from flowbias.flows.lifted import setting_of
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
+from flowbias.flows import FlowError, FlowStatus, flow
+from flowbias.flows.lifted import coordinates as lifted_coordinates
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
+from flowbias.flows.lifted.flow import setting_of
 from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.lifted import LiftedModel, NarrowWarning

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from flowbias.flows import flow, gradient_descent, lifted_descent
+from flowbias.flows import flow, gradient_descent
+from flowbias.flows.lifted import descent as lifted_descent
 from flowbias.flows.steps import DescentStatus
 from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet, LinearNet, MatrixFactorization

@@ -5,10 +5,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.flows import flow
-from flowbias.flows.lifted import setting_of
+from flowbias.flows.lifted.flow import setting_of
 from flowbias.ground.arguments import InputError
 from flowbias.limits import limit
-from flowbias.limits.products.limit import guaranteed_rate
+from flowbias.limits.lifted.limit import guaranteed_rate
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix.completion import MatrixCompletion

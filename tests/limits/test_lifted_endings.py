@@ -10,8 +10,8 @@ from scipy.integrate import solve_ivp
 from flowbias.flows import flow
 from flowbias.flows.march import march
 from flowbias.limits import limit
-from flowbias.limits.products import integration
-from flowbias.limits.products.diagonal_measurements import diagonal_limit
+from flowbias.limits.lifted import integration
+from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix.completion import MatrixCompletion

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.limits import limit
-from flowbias.limits.products import stable_manifold
+from flowbias.limits.lifted import stable_manifold
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix.completion import MatrixCompletion

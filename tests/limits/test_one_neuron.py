@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 import flowbias as fb
-from flowbias.flows.lifted import setting_of
-from flowbias.limits.products.one_neuron import one_neuron_limit
+from flowbias.flows.lifted.flow import setting_of
+from flowbias.limits.lifted.one_neuron import one_neuron_limit
 from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.results.lifted_solution import LiftedSolution
 from flowbias.results.solution import Status

@@ -9,8 +9,8 @@ import flowbias as fb
 from flowbias.certificates.spectral_certificate import certify_spectral
 from flowbias.ground.arguments import InputError
 from flowbias.limits.frobenius import frobenius_norm
+from flowbias.limits.lifted.common_basis import common_basis
 from flowbias.limits.nuclear_norm import nuclear_norm
-from flowbias.limits.products.common_basis import common_basis
 from flowbias.limits.schatten import schatten_limit
 from flowbias.problems.matrix.sensing import MatrixSensing
 from tests.limits.factor_flow import diagonal_together, flow_limit, lifted_identity, orthogonal

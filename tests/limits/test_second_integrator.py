@@ -5,11 +5,11 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
-from flowbias.flows import lifted_coordinates
-from flowbias.flows.lifted import setting_of
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
+from flowbias.flows.lifted import coordinates as lifted_coordinates
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
+from flowbias.flows.lifted.flow import setting_of
 from flowbias.limits import limit
-from flowbias.limits.products import second_integrator
+from flowbias.limits.lifted import second_integrator
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix.completion import MatrixCompletion

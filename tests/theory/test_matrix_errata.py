@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.datasets.low_rank import low_rank_completion
+from flowbias.limits.lifted.common_basis import common_basis, plain_commutator
 from flowbias.limits.nuclear_norm import nuclear_norm
-from flowbias.limits.products.common_basis import common_basis, plain_commutator
 from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.potentials import Hypentropy

@@ -3,7 +3,7 @@
     theta <- theta - step_size * c (dF/dtheta)^T X^T (X F(theta) - y)
 
 Kept beside the flow to measure what finite steps change: `distance_to_limit` compares where the
-descent ended with the limit of the flow. Products of two factors step in `lifted_descent`.
+descent ended with the limit of the flow. Products of two factors step in `lifted/descent.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from flowbias.flows._shown import descent_panel, descent_table
 from flowbias.flows.destination import destination
 from flowbias.flows.integrate import fit_model
-from flowbias.flows.lifted_descent import LiftedDescent, descend_lifted
+from flowbias.flows.lifted.descent import LiftedDescent, descend_lifted
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.parameter import ParameterCoordinates
 from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps

@@ -15,8 +15,8 @@ from flowbias.flows.fit import ReachableFit, fit_of, reached_by
 from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowJourney, FlowRequest, sampled
 from flowbias.flows.leaky_neuron.follow import follow_leaky
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
-from flowbias.flows.lifted import follow_lifted
-from flowbias.flows.lifted_trajectory import LiftedTrajectory
+from flowbias.flows.lifted.flow import follow_lifted
+from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.march import march
 from flowbias.flows.neuron import NeuronCoordinates

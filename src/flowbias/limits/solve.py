@@ -100,7 +100,7 @@ def _potential_limit(model: HasPotential, X: Any, y: Any, tol: float) -> Solutio
 
 def _lifted_limit(model: LiftedModel, X: Any, y: Any, tol: float) -> LiftedSolution:
     # Flows stand beside limits and build on them: loaded here, so that neither has to come first.
-    from flowbias.limits.products.limit import lifted_limit
+    from flowbias.limits.lifted.limit import lifted_limit
 
     check_tol(tol)
     return lifted_limit(model, as_matrix_problem(X, y), tol)

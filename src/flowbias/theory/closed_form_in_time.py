@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias.flows.closed_form import (
+from flowbias.flows.lifted.closed_form import (
     WITHIN_ROUNDING,
     BalancedForm,
     is_whitened,

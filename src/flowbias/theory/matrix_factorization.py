@@ -13,7 +13,7 @@ import scipy.linalg
 import scipy.optimize
 
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.products.diagonal_measurements import diagonal_limit
+from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
 from flowbias.limits.schatten import schatten_limit
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.lifted import LiftedModel

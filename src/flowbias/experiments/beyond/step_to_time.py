@@ -144,7 +144,7 @@ def _draw_powers(axes: Axes, rows: Table, plain: str, modified: str) -> None:
 EXPERIMENT = Experiment(
     name="step-to-time",
     title="A step of descent is a time of the flow",
-    reference=Reference("flowbias", "src/flowbias/flows/lifted_descent.py"),
+    reference=Reference("flowbias", "src/flowbias/flows/lifted/descent.py"),
     summary=(
         "Gradient descent with step size h beside gradient flow at the time t = h × steps, for a "
         "linear network Y ~ UVᵀ/√(mk) from standard normal weights (20 × 5, width k = 100) and a "

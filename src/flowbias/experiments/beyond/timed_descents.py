@@ -16,7 +16,7 @@ from flowbias.experiments._base import Settings, Task
 from flowbias.experiments.beyond.modified_flow import ModifiedFlow
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow, gradient_descent
-from flowbias.flows.lifted_descent import LiftedDescent
+from flowbias.flows.lifted.descent import LiftedDescent
 from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet, MatrixFactorization
 from flowbias.models.lifted import LiftedModel

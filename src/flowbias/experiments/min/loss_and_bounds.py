@@ -17,7 +17,7 @@ import numpy as np
 from flowbias.experiments._base import Check
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow, gradient_descent
-from flowbias.flows.lifted_trajectory import LiftedTrajectory
+from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet
 from flowbias.problems.matrix.regression import MatrixRegression

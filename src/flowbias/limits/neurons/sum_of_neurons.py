@@ -21,9 +21,9 @@ import numpy as np
 from flowbias.flows.integrate import flow
 from flowbias.ground.spectrum import Spectrum
 from flowbias.ground.typing import FloatArray
+from flowbias.limits.lifted.limit import lifted_limit
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.parts import check_columns
-from flowbias.limits.products.limit import lifted_limit
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.problems.regression import Regression, as_regression

@@ -20,9 +20,9 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse.linalg import LinearOperator, cg
 
-from flowbias.flows.gram import EPS
-from flowbias.flows.lifted import Setting
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
+from flowbias.flows.lifted.compression import EPS
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
+from flowbias.flows.lifted.flow import Setting
 from flowbias.ground.typing import FloatArray
 
 # Solution of K q = r to this: times the last step, far below its square.

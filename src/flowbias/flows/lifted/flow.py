@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.flows.closed_form import TimeForm, is_whitened, time_form
-from flowbias.flows.gram import (
+from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowRequest, sampled
+from flowbias.flows.lifted.closed_form import TimeForm, is_whitened, time_form
+from flowbias.flows.lifted.compression import (
     EPS,
     Compression,
     LiftedFit,
@@ -23,9 +24,8 @@ from flowbias.flows.gram import (
     regression_fit,
     uncompressed,
 )
-from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowRequest, sampled
-from flowbias.flows.lifted_coordinates import LiftedCoordinates, LiftedJourney
-from flowbias.flows.lifted_trajectory import LiftedTrajectory
+from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedJourney
+from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.march import Curve, march
 from flowbias.flows.trajectory import FlowStats, FlowStatus

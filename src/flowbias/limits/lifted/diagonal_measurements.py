@@ -19,7 +19,7 @@ import time
 import numpy as np
 
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.products.common_basis import CommonBasis, require_common_basis
+from flowbias.limits.lifted.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.solve import limit
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import HyperbolicPotential

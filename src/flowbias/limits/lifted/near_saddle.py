@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
 from flowbias.flows.march import Curve
 from flowbias.ground.typing import FloatArray
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.destination import destination
-from flowbias.flows.gram import Compression, LiftedFit
+from flowbias.flows.lifted.compression import Compression, LiftedFit
 from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import picture

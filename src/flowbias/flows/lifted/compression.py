@@ -28,7 +28,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.flows.fit import Quality
-from flowbias.flows.graded import product_without_noise
+from flowbias.flows.lifted.graded import product_without_noise
 from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problems.matrix._base import MatrixProblem

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias.flows.gram import EPS
-from flowbias.flows.lifted import Setting
+from flowbias.flows.lifted.compression import EPS
+from flowbias.flows.lifted.flow import Setting
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron_sum import one_neuron

@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from flowbias.flows.gram import LiftedFit
-from flowbias.flows.lifted import Setting
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
+from flowbias.flows.lifted.compression import LiftedFit
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
+from flowbias.flows.lifted.flow import Setting
 from flowbias.flows.march import Curve
 from flowbias.ground.typing import FloatArray
 

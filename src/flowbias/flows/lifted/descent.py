@@ -23,8 +23,8 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 
 from flowbias.flows._shown import descent_panel, descent_table
 from flowbias.flows.destination import destination
-from flowbias.flows.gram import Compression, LiftedFit
-from flowbias.flows.lifted import Setting, samples, setting_of
+from flowbias.flows.lifted.compression import Compression, LiftedFit
+from flowbias.flows.lifted.flow import Setting, samples, setting_of
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
 from flowbias.ground.arguments import InputError

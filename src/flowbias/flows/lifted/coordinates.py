@@ -14,9 +14,9 @@ import numpy as np
 from scipy.integrate import DOP853, LSODA, DenseOutput, OdeSolver
 
 from flowbias.flows.coordinates import FlowCoordinates
-from flowbias.flows.gram import EPS, Compression, LiftedFit
 from flowbias.flows.journey import FlowJourney
-from flowbias.flows.stiff import StiffAware, product_jacobian
+from flowbias.flows.lifted.compression import EPS, Compression, LiftedFit
+from flowbias.flows.lifted.stiff import StiffAware, product_jacobian
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
 

@@ -20,20 +20,20 @@ import numpy as np
 
 from flowbias.certificates.certificate import Certificate
 from flowbias.flows.integrate import flow
-from flowbias.flows.lifted import Setting, closed_form_of, rests_apart, setting_of
+from flowbias.flows.lifted.flow import Setting, closed_form_of, rests_apart, setting_of
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.products.common_basis import common_basis
-from flowbias.limits.products.diagonal_measurements import diagonal_limit
-from flowbias.limits.products.fit import (
+from flowbias.limits.lifted.common_basis import common_basis
+from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
+from flowbias.limits.lifted.fit import (
     WORST_ROUNDING,
     distance_of,
     feasibility_of,
     residual_of,
     rounding_of,
 )
-from flowbias.limits.products.integration import IntegratedWeights, integrated_weights
-from flowbias.limits.products.one_neuron import one_neuron_limit
-from flowbias.limits.products.stable_manifold import out_of_reach
+from flowbias.limits.lifted.integration import IntegratedWeights, integrated_weights
+from flowbias.limits.lifted.one_neuron import one_neuron_limit
+from flowbias.limits.lifted.stable_manifold import out_of_reach
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import LiftedModel
 from flowbias.problems.matrix._base import MatrixProblem

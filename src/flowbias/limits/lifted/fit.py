@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowbias.flows.gram import EPS
-from flowbias.flows.lifted import Setting
+from flowbias.flows.lifted.compression import EPS
+from flowbias.flows.lifted.flow import Setting
 from flowbias.ground.typing import FloatArray
 
 # Beyond it nothing is certified, however large the weights.

@@ -11,19 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowbias.flows.journey import TIGHTEST
-from flowbias.flows.lifted import AT_REST, Setting
-from flowbias.flows.lifted_coordinates import LiftedCoordinates, LiftedJourney
+from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedJourney
+from flowbias.flows.lifted.flow import AT_REST, Setting
 from flowbias.flows.march import Curve, FlowProgress, march
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.products.last_step import LastStep, step_to_fit, step_to_rest
-from flowbias.limits.products.near_saddle import (
+from flowbias.limits.lifted.last_step import LastStep, step_to_fit, step_to_rest
+from flowbias.limits.lifted.near_saddle import (
     LEFT_BY_ROUNDING,
     NUDGE,
     slowest_before,
     where_apart,
 )
-from flowbias.limits.products.second_integrator import by_another
+from flowbias.limits.lifted.second_integrator import by_another
 
 # Length of the last step relative to the weights: its square is below the rounding of a product.
 _LAST_STEP = 1e-7
