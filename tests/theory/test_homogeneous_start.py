@@ -7,7 +7,7 @@ import pytest
 
 import flowbias as fb
 from flowbias import theory
-from flowbias.theory.homogeneous_start import _laziness
+from flowbias.theory.diagonal_networks import _laziness
 from tests.theory.verdicts import why_nothing
 
 X = np.array([[1.0, -2.0, 0.5], [0.3, 0.7, -1.1]])

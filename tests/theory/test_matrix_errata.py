@@ -13,12 +13,10 @@ from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.potentials import Hypentropy
-from flowbias.theory.completion_kernel import completion_kernel
-from flowbias.theory.factorization_kernel_regime import KernelRegime
-from flowbias.theory.linearized_factorization import LinearizedFactorization
+from flowbias.theory.factorization_kernel_regime import KernelRegime, WideRegime
 from flowbias.theory.matrix_factorization import infinitely_wide, symmetric_velocity
-from flowbias.theory.measured_factors import follow_factors, follow_weights
-from flowbias.theory.wide_factorization import WideRegime
+from flowbias.theory.measured_flow import follow_factors, follow_weights
+from flowbias.theory.tangent_factorization import LinearizedFactorization, completion_kernel
 from tests.limits.factor_flow import flow_limit, lifted_identity
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")
