@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.designs.dask_tasks import D, N, assert_same_sums, data
 
 dask = pytest.importorskip("dask", reason="needs the extra `cluster`")

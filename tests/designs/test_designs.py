@@ -16,9 +16,9 @@ from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.memory_mapped import MemoryMappedDesign
 from flowbias.designs.rows import RowSizes
 from flowbias.designs.sparse import SparseDesign
+from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet
 from flowbias.potentials import DepthPotential, Hypentropy
-from flowbias.problem import InputError
 from tests.designs.conformance import check_design
 
 FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flowbias.designs.mapped_file import MappedFile
 from flowbias.designs.memory_mapped import MemoryMappedDesign
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 N, D, OFFSET = 5, 12, 24
 

@@ -13,7 +13,7 @@ from flowbias.certificates.error_bound import box_bound
 from flowbias.designs.dense import DenseDesign
 from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.sparse import SparseDesign
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.limits.big_data import KINDS, WITH_ENTRIES, data, dense_limit, small_blocks
 
 __all__ = ["small_blocks"]

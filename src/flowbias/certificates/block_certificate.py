@@ -11,16 +11,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.certificates.block_error_bound import block_error_bound
 from flowbias.certificates.block_range import BlockRange
 from flowbias.certificates.certificate import Certificate, ratio
 from flowbias.designs import Design, Totals
 from flowbias.designs.coordinates import Coordinates
 from flowbias.designs.rows import Uniform
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import SEEN, Potential
-from flowbias.range_fit import IN_RANGE
+from flowbias.problems.range_fit import IN_RANGE
 
 # Units in the last place by which X may be perturbed in the certificate's own evaluation: for
 # nearly dependent rows nu is so huge that no double nu does better, and there are no balls here.

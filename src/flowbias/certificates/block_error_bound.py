@@ -18,13 +18,13 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.certificates.error_bound import CONDITION_SAFETY, SMALLEST_RCOND
 from flowbias.designs import Design, Totals
 from flowbias.designs.coordinates import Coordinates
 from flowbias.designs.rows import RowGram, RowProducts, RowSizes
-from flowbias.range_fit import row_units
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
+from flowbias.problems.range_fit import row_units
 
 # theta is tried at these multiples of the noise and the step to which it is added: below the first
 # it does not show in the bound, above the last the bound would say little.

@@ -7,11 +7,11 @@ from functools import cached_property
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.projection import RangeProjection
 from flowbias.designs import Design
 from flowbias.designs.rows import RowGram, RowSizes, dependence, noise_of_rows
-from flowbias.range_fit import row_units
+from flowbias.ground.typing import FloatArray
+from flowbias.problems.range_fit import row_units
 
 # Eigenvalues of the Gram matrix below this many roundings of it belong to dependent rows.
 NOISE = 10.0

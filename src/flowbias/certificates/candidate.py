@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.error_bound import error_bound
 from flowbias.designs.coordinates import Coordinates
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
 
 EPS = float(np.finfo(float).eps)

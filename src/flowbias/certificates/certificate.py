@@ -21,19 +21,19 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from flowbias import _extended as extended
-from flowbias._measures import Measure, Measured
-from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates.candidate import Candidate, declares_growth
 from flowbias.certificates.error_bound import PROVED, error_bound
 from flowbias.certificates.exact_limit import ExactLimit, exact_limit
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
+from flowbias.certificates.measures import Measure, Measured
 from flowbias.certificates.projection import RangeProjection
 from flowbias.designs import design_of, refuse_dense
+from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.potentials import L1, SEEN, ConvexPotential, Potential, Provides
-from flowbias.problem import as_dense
-from flowbias.range_fit import IN_RANGE, row_lengths
+from flowbias.problems.range_fit import IN_RANGE, row_lengths
+from flowbias.problems.regression import as_dense
 
 # A pull against the end of a range that is larger than this, relative to the column and to what is
 # left of y, is none by rounding.

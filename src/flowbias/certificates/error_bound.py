@@ -24,12 +24,12 @@ from typing import Any, cast
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._extended import Extended
-from flowbias._typing import FloatArray
 from flowbias.certificates.gap_bound import gap_bound
 from flowbias.certificates.joint_bound import joint_bound
 from flowbias.certificates.rank import numerical_rank
+from flowbias.ground import extended
+from flowbias.ground.extended import Extended
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import ConvexPotential, JointPotential, Potential, Provides
 
 # Relative to w: what is certified is proved to so many digits at least.

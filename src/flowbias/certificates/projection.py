@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from flowbias._graded_qr import graded_qr
-from flowbias._typing import FloatArray
+from flowbias.ground.graded_qr import graded_qr
+from flowbias.ground.typing import FloatArray
 
 # Units in the last place that a projection may be off by, per row and unit of the condition.
 ROUNDINGS = 8.0

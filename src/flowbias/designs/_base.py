@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 
 class Block(ABC):

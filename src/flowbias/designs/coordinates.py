@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray, Indices, Mask
+from flowbias.ground.typing import FloatArray, Indices, Mask
 from flowbias.potentials import Potential, Provides
 
 

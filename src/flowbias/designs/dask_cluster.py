@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
-from flowbias._sources import OtherSourcesError
-from flowbias._threads import one_thread
 from flowbias.designs.dask_processes import Processes
 from flowbias.ground.arguments import InputError
+from flowbias.ground.sources import OtherSourcesError
+from flowbias.ground.threads import one_thread
 
 # Seconds without a finished computation after which it is asked whether any worker is left, and
 # for which a new one is then waited for: a nanny takes a few to restart what it has lost.

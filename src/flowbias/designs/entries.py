@@ -15,9 +15,9 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from flowbias._typing import FloatArray
 from flowbias.designs._base import Block, column_parts
 from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 # Numbers converted at a time: small enough for a processor's cache of the second or third level.
 PIECE_NUMBERS = 2**18

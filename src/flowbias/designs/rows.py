@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.designs._base import Design, Totals, column_parts
+from flowbias.ground.typing import FloatArray
 
 # Numbers of the combinations of rows that are held at once.
 COMBINED_NUMBERS = 2**20

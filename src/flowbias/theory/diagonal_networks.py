@@ -20,13 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.loss import loss_constant
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models._base import MirrorModel, Parameters
 from flowbias.potentials import Provides
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import (
     Matrix,
     OutsideHypothesis,

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.potentials import DepthPotential, DistancePotential
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import (
     Vector,
     checked,

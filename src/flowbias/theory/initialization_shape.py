@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.limits import basis_pursuit, limit, min_norm
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.potentials import UntiedPotential
-from flowbias.problem import InputError, Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import Matrix, Vector, checked, only_one_fit, positive, same_size
 from flowbias.theory.claim import AZULAY, Claim, Statement, beyond_the_papers, relative
 from flowbias.theory.diagonal_networks import flow_meets_minimizer

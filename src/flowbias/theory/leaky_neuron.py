@@ -24,7 +24,7 @@ from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.trajectory import FlowStatus
 from flowbias.limits.neurons.leaky import leaky_limit
 from flowbias.limits.neurons.leaky_kkt import clarke_kkt
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import OutsideHypothesis, checked, only_one_fit, something_to_fit
 from flowbias.theory.claim import AZULAY, Claim, Statement, Tolerance, beyond_the_papers, relative
 

@@ -23,16 +23,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import ArrayLike, FloatArray
-from flowbias.flows.closed_form import (
+from flowbias.flows.lifted.closed_form import (
     WITHIN_ROUNDING,
     BalancedForm,
     is_whitened,
     scalar_product,
 )
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.linear_net import LinearNet
-from flowbias.problem import InputError
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.arguments import OutsideHypothesis, checked, only_one_fit, positive, unresolved
 from flowbias.theory.claim import (
     MIN,

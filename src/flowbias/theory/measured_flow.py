@@ -24,14 +24,15 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import scipy.integrate
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows import Trajectory, flow
 from flowbias.flows.loss import loss_constant
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Model, Parameters
 from flowbias.models.lifted import LiftedModel
-from flowbias.problem import InputError, Regression
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import OutsideHypothesis, expects
 from flowbias.theory.claim import Tolerance
 from flowbias.theory.reduced_net import LinearStart, ReducedNet, reduced_weights

@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import InputError
 from flowbias.theory.arguments import Matrix, Vector, checked, positive, same_size, unresolved
 from flowbias.theory.claim import AZULAY, Claim, Statement, Tolerance, relative
 

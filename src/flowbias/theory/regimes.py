@@ -23,10 +23,11 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.limits import basis_pursuit, limit, min_norm, rich_limit
 from flowbias.models import DiagonalNet
-from flowbias.problem import InputError, Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import (
     OutsideHypothesis,
     at_least,

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 import scipy.optimize
 
-from flowbias._typing import ArrayLike
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike
 from flowbias.potentials import DepthPotential, DistancePotential, Hypentropy, Potential
-from flowbias.problem import InputError
 from flowbias.theory.arguments import (
     OutsideHypothesis,
     Vector,

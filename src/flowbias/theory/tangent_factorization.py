@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
 from flowbias.flows.loss import loss_constant
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.frobenius import frobenius_norm
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.models.lifted import LiftedModel
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.completion import MatrixCompletion
 from flowbias.theory.arguments import OutsideHypothesis, check_fields, checked, positive
 from flowbias.theory.claim import ONE_PRODUCT, WOODWORTH, Claim, Statement, Tolerance, relative
 from flowbias.theory.measured_flow import lifted_pull

@@ -26,11 +26,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.special
 
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems.reading import checked_tensor
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models.linear_net import LinearNet
-from flowbias.problem import InputError
+from flowbias.problems.matrix.reading import checked_tensor
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.arguments import OutsideHypothesis, checked, expects
 from flowbias.theory.claim import MIN, Claim, Reference, Statement, beyond_the_papers
 from flowbias.theory.imbalance_bounds import ROUNDING

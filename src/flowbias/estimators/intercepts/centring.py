@@ -13,11 +13,11 @@ from typing import cast
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import beside, measured
 from flowbias.certificates.exact_limit import exact_limit
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import Potential, Provides
-from flowbias.solution import Solution, status_of
+from flowbias.results.solution import Solution, status_of
 
 # A row or column is rounding where centring leaves no more than this of the size of its entries.
 CANCELLED = 16.0 * np.finfo(np.float64).eps

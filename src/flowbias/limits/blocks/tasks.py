@@ -11,10 +11,10 @@ from typing import Self
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.designs import Block, Totals
 from flowbias.designs.coordinates import Coordinates
 from flowbias.designs.rows import Uniform
+from flowbias.ground.typing import FloatArray
 
 # A start closed to one sign is told from one that is merely small by trying this size.
 PROBE = 1.0
