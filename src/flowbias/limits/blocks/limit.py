@@ -76,7 +76,7 @@ class BlockLimits:
         ):
             rows = self._rows(coordinates, effort)
             newton = BlockNewton(design, coordinates, rows, effort, watch)
-            point = newton.run(predicted(past, potential, self.size) if past else None)
+            point = newton.solve(predicted(past, potential, self.size) if past else None)
             w, dual = newton.predictor(point), rows.dual(point.m)
             seconds = time.perf_counter() - started
             certificate, _ = measured(design, self.outputs, w, dual, potential, shift, tol=self.tol)
