@@ -3,8 +3,9 @@
 Rich limit: the linear spline, the interpolant of least parameter norm [Savarese et al. 2019].
 Kernel limit: the tangent kernel's interpolant, which looks like a cubic spline where the second
 layer makes most of the kernel, and like the linear one where the first does [Williams et al. 2019];
-of one network exactly, or of wide ones in closed form. The natural cubic spline is drawn beside it. Outside the data all splines here go on as straight lines, as their variational
-problems (least integral of |f''|, of f''^2) have it.
+of one network exactly, or of wide ones in closed form. The natural cubic spline is drawn beside it.
+Outside the data all splines here go on as straight lines, as their variational problems (least
+integral of |f''|, of f''^2) have it.
 """
 
 from __future__ import annotations
