@@ -244,10 +244,7 @@ CURVES = [
     ({"large-start-is-the-kernel-interpolant"}, _bent("kernel", 0.05, scale=30.0, panel="b")),
     (
         {"large-start-is-near-the-infinitely-wide-one"},
-        _in_turn(
-            _bent("learned", 0.6, scale=30.0, panel="c"),
-            _bent("kernel", 0.6, scale=30.0, panel="c"),
-        ),
+        _in_turn(*(_bent(column, 1.0, scale=30.0, panel="c") for column in ("learned", "kernel"))),
     ),
     ({"large-starts-differ"}, _nearly_as_in_the_first_panel),
     ({"which-splines-they-resemble"}, _changed("cubic", lambda v: v + 0.5)),
