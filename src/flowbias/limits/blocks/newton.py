@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowbias.designs import Design
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
 from flowbias.ground import extended
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.rows import Rows
