@@ -19,8 +19,8 @@ from flowbias.limits.neurons.leaky import AT_ONCE, FOLLOWED, TOO_CLOSE, leaky_li
 from flowbias.limits.neurons.leaky_kkt import clarke_kkt
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import Regression
-from flowbias.solution import SolveError, Status
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import SolveError, Status
 from flowbias.theory.leaky_neuron import AGREEMENT
 from tests.flows.test_leaky_neuron import WIDTH, held, smoothed
 from tests.theory.leaky_neuron_instances import leaky

@@ -8,10 +8,10 @@ import warnings
 
 import numpy as np
 
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization, SymmetricFactorization
 from flowbias.models.lifted import NarrowWarning
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.sensing import MatrixSensing
 from flowbias.theory.completion_kernel import (
     completion_kernel_formula,
     gaussian_rows_give_delta,

@@ -332,7 +332,7 @@ MUTATIONS = {
         Mutation("linearized_factorization:LinearizedFactorization.factors", times(1.01)),
     ),
     "symmetric_velocity": (
-        Mutation("flowbias.matrix_problems.sensing:MatrixSensing.adjoint", times(1.01)),
+        Mutation("flowbias.problems.matrix.sensing:MatrixSensing.adjoint", times(1.01)),
     ),
     "residual_decay": (
         Mutation("measured_factors:follow_factors", SLOW),

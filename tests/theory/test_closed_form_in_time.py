@@ -8,7 +8,7 @@ import scipy.linalg
 
 import flowbias as fb
 from flowbias import theory
-from flowbias.flows.closed_form import BalancedForm
+from flowbias.flows.lifted.closed_form import BalancedForm
 from flowbias.theory import closed_form_in_time
 from tests.theory.linear_network_instances import balanced_start
 from tests.theory.verdicts import why_nothing

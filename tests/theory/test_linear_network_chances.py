@@ -5,8 +5,8 @@ import scipy.optimize
 import scipy.stats
 
 from flowbias import theory
-from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.imbalance_bounds import MIN
 from flowbias.theory.wide_networks import violations
 from tests.theory.linear_network_flows import (

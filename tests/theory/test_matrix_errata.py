@@ -5,14 +5,14 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.datasets.low_rank import low_rank_completion
+from flowbias.limits.lifted.common_basis import common_basis, plain_commutator
 from flowbias.limits.nuclear_norm import nuclear_norm
-from flowbias.limits.products.common_basis import common_basis, plain_commutator
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.potentials import Hypentropy
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
 from flowbias.theory.completion_kernel import completion_kernel
 from flowbias.theory.factorization_kernel_regime import KernelRegime
 from flowbias.theory.linearized_factorization import LinearizedFactorization

@@ -8,10 +8,10 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.stats import binom
 
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
-from flowbias.problem import InputError
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.sensing import MatrixSensing
 from flowbias.theory.completion_kernel import gaussian_rows_give_delta, orthogonal_rows_give_delta
 from flowbias.theory.factorization_kernel_regime import KernelRegime, kernel_regime, residual_decay
 from flowbias.theory.linearized_factorization import LinearizedFactorization

@@ -29,12 +29,12 @@ from typing import NamedTuple, cast
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.rank import DEPENDENT, numerical_rank
+from flowbias.designs.dense import gram
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import L1, Potential, Provides
-from flowbias.problem import gram
-from flowbias.range_fit import IN_RANGE, row_lengths
+from flowbias.problems.range_fit import IN_RANGE, row_lengths
 
 EPS = float(np.finfo(float).eps)
 # Rounding of one value of Q, Q* or their product, in units in the last place.

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import scipy.optimize
 
+from flowbias.ground.arguments import InputError
 from flowbias.potentials import DepthPotential, DistancePotential, Hypentropy, Potential
-from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, between, beyond_the_papers
 from flowbias.theory.conditions import OutsideHypothesis, positive

@@ -29,20 +29,20 @@ from typing import (
 
 import numpy as np
 
-from flowbias._typing import ArrayLike
 from flowbias.flows.leaky_neuron.follow import ActivatedNeuron
-from flowbias.ground.arguments import as_float, shown
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.reading import shape_of
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.typing import ArrayLike
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models._base import MirrorModel
 from flowbias.models.lifted import LiftedModel
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.potentials import Potential, Provides
-from flowbias.problem import InputError, checked_array
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.reading import shape_of
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.regression import checked_array
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.conditions import OutsideHypothesis
 from flowbias.theory.measured_factors import MeasuredFactors, ProductPath

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._drawing import picture
-from flowbias._html import facts
-from flowbias._look import COLOURS, GREY, INK, RED
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import facts
+from flowbias.ground.look import COLOURS, GREY, INK, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

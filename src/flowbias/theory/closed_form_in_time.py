@@ -16,15 +16,15 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import ArrayLike, FloatArray
-from flowbias.flows.closed_form import (
+from flowbias.flows.lifted.closed_form import (
     WITHIN_ROUNDING,
     BalancedForm,
     is_whitened,
     scalar_product,
 )
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.linear_net import LinearNet
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement
 from flowbias.theory.conditions import OutsideHypothesis

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.frobenius import frobenius_norm
-from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.models.lifted import LiftedModel
+from flowbias.problems.matrix.completion import MatrixCompletion
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.conditions import OutsideHypothesis, positive

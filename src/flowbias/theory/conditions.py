@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models import DiagonalNet
-from flowbias.problem import InputError
 
 # What rounding makes of a threshold that is computed twice, from norms summed in another order, as
 # the processor has it: a few last digits of the norm, which are as many of its logarithm.

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.loss import loss_constant
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet
 from flowbias.models._base import MirrorModel
 from flowbias.potentials import Provides
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, Statement, beyond_the_papers
 from flowbias.theory.conditions import OutsideHypothesis, positive, unbiased_log_start

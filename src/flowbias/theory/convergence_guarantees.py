@@ -19,9 +19,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.loss import loss_constant
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement
 from flowbias.theory.conditions import OutsideHypothesis

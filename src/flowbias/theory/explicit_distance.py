@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.potentials import DepthPotential, DistancePotential
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
 from flowbias.theory.conditions import only_one_fit, positive, same_size, something_to_fit

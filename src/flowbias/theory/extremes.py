@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits import basis_pursuit, limit, min_norm, rich_limit
 from flowbias.models import DiagonalNet
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
 from flowbias.theory.conditions import (

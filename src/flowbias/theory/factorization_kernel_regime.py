@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._drawing import picture
-from flowbias._html import facts
-from flowbias._look import COLOURS, INK
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import facts
+from flowbias.ground.look import COLOURS, INK
+from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import LiftedModel
+from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, Statement
 from flowbias.theory.conditions import OutsideHypothesis

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.models import DiagonalNet
 from flowbias.models._base import Parameters
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Statement, beyond_the_papers
 from flowbias.theory.conditions import positive, unbiased_log_start

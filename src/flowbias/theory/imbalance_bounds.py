@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias.matrix_problems.reading import checked_tensor
+from flowbias.ground.arguments import InputError
 from flowbias.models.imbalance import Imbalance
-from flowbias.problem import InputError
+from flowbias.problems.matrix.reading import checked_tensor
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement, between
 from flowbias.theory.conditions import OutsideHypothesis, same_size

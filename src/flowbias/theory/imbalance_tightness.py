@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems.reading import checked_tensor
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
-from flowbias.problem import InputError
+from flowbias.problems.matrix.reading import checked_tensor
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement
 from flowbias.theory.conditions import OutsideHypothesis

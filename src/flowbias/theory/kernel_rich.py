@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models._base import MirrorModel
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import Matrix, Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
 from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, same_size

@@ -24,7 +24,7 @@ from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.trajectory import FlowStatus
 from flowbias.limits.neurons.leaky import leaky_limit
 from flowbias.limits.neurons.leaky_kkt import clarke_kkt
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, something_to_fit

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models.linear_net import LinearNet
-from flowbias.problem import InputError
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement
 from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, positive, unresolved

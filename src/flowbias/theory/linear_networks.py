@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.linear_net import LinearNet
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, Statement
 from flowbias.theory.conditions import OutsideHypothesis, positive

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
 from flowbias.flows.loss import loss_constant
-from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import LiftedModel
+from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.theory.arguments import check_fields
 from flowbias.theory.measured_factors import lifted_pull
 

@@ -12,15 +12,15 @@ import scipy.integrate
 import scipy.linalg
 import scipy.optimize
 
-from flowbias._typing import FloatArray
-from flowbias.limits.products.diagonal_measurements import diagonal_limit
+from flowbias.ground.typing import FloatArray
+from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
 from flowbias.limits.schatten import schatten_limit
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.reading import checked_tensor, read_shape
-from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Hypentropy
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.reading import checked_tensor, read_shape
+from flowbias.problems.matrix.sensing import MatrixSensing
 from flowbias.theory.arguments import Matrix, checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.conditions import only_one_fit, positive, same_size, unresolved

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import scipy.integrate
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.loss import loss_constant
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.lifted import LiftedModel
-from flowbias.problem import InputError
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.conditions import OutsideHypothesis
 from flowbias.theory.reduced_net import LinearStart, ReducedNet, reduced_weights
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows import Trajectory, flow
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Model, Parameters
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 
 # Local error per step of the integrator, and the relative residual at which a flow counts as done.
 RTOL = 1e-11

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.flows import Trajectory, flow
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, same_size

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import LiftedModel
+from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, Statement
 from flowbias.theory.conditions import OutsideHypothesis

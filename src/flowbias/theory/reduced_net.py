@@ -17,10 +17,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
-from flowbias.problem import InputError
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.conditions import OutsideHypothesis
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.limits import basis_pursuit, limit, min_norm
 from flowbias.models import DiagonalNet
-from flowbias.problem import InputError, Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
 from flowbias.theory.conditions import OutsideHypothesis, at_least, at_most, only_one_fit, positive

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowbias._typing import ArrayLike
+from flowbias.ground.typing import ArrayLike
 from flowbias.potentials import DepthPotential, Hypentropy, Potential
 from flowbias.theory.arguments import Vector, checked
 from flowbias.theory.claim import Claim, Kind, Reference, between, beyond_the_papers

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._html import facts
-from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.ground.html import facts
 from flowbias.models.lifted import LiftedModel
+from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.conditions import OutsideHypothesis, positive

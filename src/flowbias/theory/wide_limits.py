@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.typing import FloatArray
 from flowbias.models.linear_net import LinearNet
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.conditions import OutsideHypothesis

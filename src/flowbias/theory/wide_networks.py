@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from flowbias.matrix_problems.reading import checked_tensor
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError
 from flowbias.models.linear_net import LinearNet
-from flowbias.problem import InputError
+from flowbias.problems.matrix.reading import checked_tensor
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Kind, Reference
 from flowbias.theory.conditions import OutsideHypothesis

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import scipy.special
 
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models.linear_net import LinearNet
-from flowbias.problem import InputError
 from flowbias.theory.arguments import checked
 from flowbias.theory.claim import Claim, Reference, Statement
 from flowbias.theory.wide_networks import CHANCE

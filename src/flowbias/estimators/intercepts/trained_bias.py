@@ -17,17 +17,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.estimators.intercepts.bias_elimination import eliminate_bias
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.models import MirrorModel
 from flowbias.potentials import L2, Potential, Provides
 from flowbias.potentials.with_bias import WithBias
-from flowbias.problem import InputError, Regression, row_lengths
-from flowbias.solution import Solution, Stats, status_of
+from flowbias.problems.range_fit import row_lengths
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import Solution, Stats, status_of
 
 # Residual at which Newton's method stops: three digits below a certificate of 1e-10.
 RESIDUAL = 1e-13

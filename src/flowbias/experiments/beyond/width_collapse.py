@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import DEPTH_COLOURS, INK
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
@@ -25,6 +23,8 @@ from flowbias.experiments.woodworth.completion import (
     planted,
     slope,
 )
+from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.typing import FloatArray
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
 from flowbias.theory.matrix_factorization import PAGE
