@@ -345,6 +345,28 @@ def call_at(module: Any, point: Mapping[str, Tensor], inputs: Inputs) -> Any:
     return require_torch().func.functional_call(module, places, inputs, tie_weights=False)
 
 
+def share_statistics(module: Any, other: Any) -> bool:
+    """Give a module the running statistics of another; whether they were different ones.
+
+    They settle while nothing is learned, so that two points of one network are compared under the
+    statistics of one of them. Buffers of other layers are part of a point.
+    """
+    torch = require_torch()
+    changed = False
+    with gradients(on=False):
+        for ours, theirs in zip(module.modules(), other.modules(), strict=False):
+            if not isinstance(ours, torch.nn.modules.batchnorm._NormBase):
+                continue
+            for name in ("running_mean", "running_var"):
+                mine, found = getattr(ours, name), getattr(theirs, name, None)
+                if mine is None or found is None or mine.shape != found.shape:
+                    continue
+                if not torch.equal(mine, found.to(mine)):
+                    mine.copy_(found)
+                    changed = True
+    return changed
+
+
 def copied(module: Any) -> Any:
     """A deep copy; refused where it would not be a module of its own."""
     _require_module(module)
