@@ -205,7 +205,6 @@ SHARED_NAMES = {
     "flowbias.problems.range_fit.row_lengths": "the norm of each row",
     "flowbias.problems.range_fit.row_units": "the same, but for rows of zeros: units, no proof",
     "flowbias.problems.range_fit.IN_RANGE": "a misfit has to be one thing, or a status lies",
-    "flowbias.problems.regression.gram": "A diag(c) A^T; its factor, and what it shows, are apart",
     "flowbias.problems.regression.as_dense": "reads X",
 }
 LENDERS = {name.rpartition(".")[0] for name in SHARED_NAMES}

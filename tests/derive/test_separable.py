@@ -14,9 +14,9 @@ from flowbias.derive.coordinate_flows import CoordinateFlows, owners
 from flowbias.derive.derived_model import DerivedModel, SeparableModel, mirror_model
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.separable_potential import SeparablePotential
-from flowbias.designs.coordinates import Coordinates
-from flowbias.ground.arguments import InputError
+from flowbias.designs.tasks import Coordinates
 from flowbias.potentials import check_potential
+from flowbias.problems.regression import InputError
 from flowbias.results.solution import SolveError, Status
 
 N, D = 8, 20

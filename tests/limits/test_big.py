@@ -196,7 +196,7 @@ def test_conjugate_gradients_are_preconditioned():
 
 def test_what_is_not_certified_says_so(monkeypatch):
     X, y = data(14)
-    monkeypatch.setattr(block_newton, "MAX_STEPS", 3)
+    monkeypatch.setattr(block_newton.BlockNewton, "max_steps", 3)
     with pytest.raises(fb.SolveError, match="not certified"):
         fb.limit(fb.DiagonalNet(2, 1e-3), DenseDesign(X), y)
     found = fb.limit(fb.DiagonalNet(2, 1e-3), DenseDesign(X), y, throw=False)

@@ -33,7 +33,7 @@ from flowbias.flows.trajectory import Trajectory
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.joint_newton import RESIDUAL, JointNewton
+from flowbias.limits.dual_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import check_tol
 from flowbias.problems.regression import Regression, as_regression
@@ -128,9 +128,9 @@ def _newton(
     nearby = WarpedPotential(potential.model, origin=state)
     newton = JointNewton(constraint, nearby, 0.0, effort)
     rows = constraint.row_scale[:, None] * constraint.rows
-    newton.move_to(np.asarray(scipy.linalg.lstsq(rows.T, state.z)[0]))
-    newton.run(RESIDUAL)
-    return nearby.state_at(newton.z), constraint.dual_of_data(newton.dual), effort.steps
+    start = newton.at(np.asarray(scipy.linalg.lstsq(rows.T, state.z)[0]))
+    end = newton.solve(start, max_steps=200)
+    return nearby.state_at(end.z), constraint.dual_of_data(end.dual), effort.steps
 
 
 def _certificate(

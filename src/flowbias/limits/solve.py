@@ -186,7 +186,9 @@ def _in_balls(model: HasPotential, problem: Regression, solution: Solution, tol:
         return solution
 
     def proof_of(w: FloatArray, dual: FloatArray) -> Certificate:
-        measures, candidate = measured(problem.X, problem.y, w, dual, potential, shift, tol=tol)
+        measures, candidate = measured(
+            problem.design, problem.y, w, dual, potential, shift, tol=tol
+        )
         return measures if candidate is None else beside(exact, measures, candidate)
 
     proof = proof_of(w, dual)
@@ -303,7 +305,7 @@ def _certified(
     """The solution with its certificate recomputed from the data."""
     potential, shift, reach = model.potential, model.shift, point.reach
     dual = point.dual
-    certificate, _ = measured(problem.X, problem.y, point.w, dual, potential, shift, tol=tol)
+    certificate, _ = measured(problem.design, problem.y, point.w, dual, potential, shift, tol=tol)
     X = problem.X if reach.kept is None else problem.X[:, reach.kept]
     distance = reach.distance or cut_by_rounding(X, len(reach.constraint.target))
     return Solution(

@@ -17,15 +17,12 @@ import scipy.linalg
 import scipy.sparse
 
 from flowbias.designs import refuse_dense, refuse_masked
+from flowbias.designs.dense import ArrayDesign, gram
 from flowbias.designs.sparse import sound
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.problems.range_fit import fit_to_range, row_lengths, row_units
 
-# Columns are handled in blocks of about this many numbers, so that no product needs a copy of X.
-BLOCK_NUMBERS = 2**19
-# Lengths of rows whose squares are safely inside the double range, weights included.
-ORDINARY_SCALE = 1e50
 # The largest w ~ y / X whose square is a double, and the smallest dual ~ y / X^2 that is one.
 LARGEST_PREDICTOR, SMALLEST_DUAL = 1e153, 1e-305
 # Squaring X in the Gram matrix costs half of the digits: below this reciprocal condition number
@@ -122,6 +119,11 @@ class Regression:
         return f"Regression(n={self.X.shape[0]}, d={self.X.shape[1]})"
 
     @cached_property
+    def design(self) -> ArrayDesign:
+        """X as a design of one block."""
+        return ArrayDesign(self.X)
+
+    @cached_property
     def constraint(self) -> Constraint:
         """`A w = b`, the set of limits that the data allows."""
         return constraint_of(self.X, self.y)
@@ -182,32 +184,6 @@ class Constraint:
     def target_derivative(self) -> FloatArray:
         """d target / d y, a matrix."""
         return np.diag(self.row_scale) if self.from_data is None else self.from_data
-
-
-def gram(rows: FloatArray, weights: FloatArray, row_scale: FloatArray) -> FloatArray:
-    """Lower triangle of diag(r) rows diag(weights) rows^T diag(r), in column blocks.
-
-    One symmetric rank-k update per block: half the work of a general product, and memory beyond
-    the result is one block, never a second X.
-    """
-    n, d = rows.shape
-    root = np.sqrt(weights)
-    # Rows of ordinary size are scaled at the end, on n^2 entries instead of n d.
-    late = bool(row_scale.max() < ORDINARY_SCALE and row_scale.min() > 1.0 / ORDINARY_SCALE)
-    width = max(1, min(d, BLOCK_NUMBERS // n + 1))
-    total: FloatArray = np.zeros((n, n), order="F")
-    for start in range(0, d, width):
-        part = slice(start, start + width)
-        block = np.multiply(rows[:, part], root[part], order="C")
-        if not late:
-            block *= row_scale[:, None]
-        total = scipy.linalg.blas.dsyrk(
-            1.0, block.T, beta=1.0, c=total, trans=1, lower=1, overwrite_c=1
-        )
-    if late:
-        total *= row_scale
-        total *= row_scale[:, None]
-    return total
 
 
 def constraint_of(X: FloatArray, y: FloatArray) -> Constraint:

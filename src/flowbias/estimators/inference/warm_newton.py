@@ -23,7 +23,7 @@ from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.interior_point import State
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
-from flowbias.limits.routes import RESIDUAL, exponential_sides, power_sides
+from flowbias.limits.routes import exponential_sides, power_sides
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.problems.regression import Constraint
@@ -79,10 +79,16 @@ def _on_the_dual(
 
     def finish(ahead: PredictedDual, effort: Effort) -> Finished:
         systems = OlderFactor(ahead.inverse.dot)
-        newton = DualNewton(ahead.constraint, model.potential, model.shift, effort, systems)
-        newton.move_to(ahead.dual)
-        newton.run(tol=RESIDUAL, max_steps=MAX_WARM_STEPS, only_if_easy=only_if_easy)
-        return newton.w, newton.dual
+        newton = DualNewton(
+            ahead.constraint,
+            model.potential,
+            model.shift,
+            effort,
+            systems=systems,
+            only_if_easy=only_if_easy,
+        )
+        end = newton.solve(newton.at(ahead.dual), max_steps=MAX_WARM_STEPS)
+        return end.w, end.dual
 
     return finish
 

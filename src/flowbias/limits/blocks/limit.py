@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from flowbias.certificates.block_certificate import certify_design
+from flowbias.certificates.certificate import measured
 from flowbias.designs import Design
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
 from flowbias.ground.arguments import InputError
 from flowbias.ground.threads import threads_for
 from flowbias.limits.blocks.newton import BlockNewton
@@ -76,12 +76,10 @@ class BlockLimits:
         ):
             rows = self._rows(coordinates, effort)
             newton = BlockNewton(design, coordinates, rows, effort, watch)
-            point = newton.run(predicted(past, potential, self.size) if past else None)
+            point = newton.solve(predicted(past, potential, self.size) if past else None)
             w, dual = newton.predictor(point), rows.dual(point.m)
             seconds = time.perf_counter() - started
-            certificate = certify_design(
-                design, self.outputs, w, dual, potential, shift, tol=self.tol
-            )
+            certificate, _ = measured(design, self.outputs, w, dual, potential, shift, tol=self.tol)
         status = status_of(certificate, rows.distance)
         solution = Solution(
             w=w,

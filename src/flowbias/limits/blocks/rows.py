@@ -14,14 +14,17 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.designs import Design
-from flowbias.designs.coordinates import Coordinates
-from flowbias.designs.rows import RowGram, dependence, noise_of_rows
+from flowbias.designs.tasks import Coordinates, RowGram, dependence, noise_of_rows
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.tasks import Inspect
 from flowbias.problems.range_fit import fit_to_range, row_units
-from flowbias.problems.regression import SAFE_GRAM_RCOND, all_zeros, cholesky_with_condition
+from flowbias.problems.regression import (
+    SAFE_GRAM_RCOND,
+    all_zeros,
+    cholesky_with_condition,
+)
 
 # Eigenvalues of the Gram matrix are noise below this many roundings of the largest.
 NOISE = 10.0

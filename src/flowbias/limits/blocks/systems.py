@@ -10,7 +10,7 @@ import scipy.linalg
 import scipy.sparse.linalg
 
 from flowbias.designs import Design
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.rows import Rows
 from flowbias.limits.blocks.tasks import CurvatureProduct, Evaluate, Slope, WeightedGram

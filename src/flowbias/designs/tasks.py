@@ -1,15 +1,17 @@
-"""Tasks about the rows of X alone, without a potential."""
+"""What may be asked of blocks: what a task knows per coordinate, and tasks about the rows of X."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
 from flowbias.designs._base import Design, Totals, column_parts
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import FloatArray, Indices, Mask
+from flowbias.potentials import Potential, Provides
 
 # Numbers of the combinations of rows that are held at once.
 COMBINED_NUMBERS = 2**20
@@ -21,11 +23,66 @@ NO_TURN = 1e-14
 
 
 @dataclass(frozen=True)
+class Coordinates:
+    """What is known per coordinate: the potential, and the dual point of the start."""
+
+    potential: Potential
+    shift: FloatArray | float
+    d: int
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        """A potential and a start are all that a limit needs of a model."""
+        return self.potential.provides
+
+    def on(self, columns: slice | Mask | Indices) -> Coordinates:
+        """The same for these coordinates alone; itself where these are all, or all are alike."""
+        if isinstance(columns, slice) and columns == slice(0, self.d):
+            return self
+        potential = _cut(self.potential, columns, self.d)
+        shift = _cut(self.shift, columns, self.d)
+        if potential is self.potential and shift is self.shift:
+            return self
+        count = len(np.arange(self.d)[columns])
+        return replace(self, potential=potential, shift=shift, d=count)
+
+
+def _cut(value: Any, columns: slice | Mask | Indices, d: int) -> Any:
+    """`value` with every array of length d that it holds cut down; itself where it holds none."""
+    if isinstance(value, np.ndarray):
+        return value[columns] if value.shape == (d,) and d > 1 else value
+    if isinstance(value, tuple):
+        parts = [_cut(part, columns, d) for part in value]
+        if all(new is old for new, old in zip(parts, value, strict=True)):
+            return value
+        # Named tuples are made from a list by a method of their own.
+        return getattr(type(value), "_make", tuple)(parts)
+    held = getattr(value, "__dict__", {})
+    cut = {name: _cut(part, columns, d) for name, part in held.items()}
+    if all(cut[name] is part for name, part in held.items()):
+        return value
+    out = copy.copy(value)
+    out.__dict__.update(cut)
+    return out
+
+
+@dataclass(frozen=True)
 class Uniform:
     """A task that knows nothing per coordinate."""
 
     def on(self, columns: slice) -> Self:
         return self
+
+
+@dataclass(frozen=True)
+class PerCoordinate:
+    """A task that knows the potential of its coordinates."""
+
+    coordinates: Coordinates
+
+    def on(self, columns: slice) -> Self:
+        cut = self.coordinates.on(columns)
+        return self if cut is self.coordinates else replace(self, coordinates=cut)
 
 
 @dataclass(frozen=True)
