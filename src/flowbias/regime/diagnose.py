@@ -29,7 +29,6 @@ from flowbias.kernels.compare import (
     relative_kernel_change,
 )
 from flowbias.kernels.network import gradients
-from flowbias.kernels.products import read_reduction
 from flowbias.regime.data import read_labels, vary
 from flowbias.regime.diagnosis import Diagnosis, Gaps
 from flowbias.regime.leanest import leanest
@@ -88,7 +87,7 @@ def _diagnosed(points: Points, y: Any, functions: bool | None) -> Diagnosis:
     labelled = targets is not None and vary(targets)
     # The twin needs K_0 with all pairs of outputs; every measure is of the trace, as a Monitor's.
     full = as_array(points[0].tangent_kernel(None)) if compare else None
-    before = points[0].tangent_kernel("trace") if full is None else traced(full)
+    before = points[0].tangent_kernel("trace") if full is None else full.trace(axis1=2, axis2=3)
     after = points[1].tangent_kernel("trace")
     if not np.any(start != end):
         raise InputError(
@@ -112,11 +111,6 @@ def _diagnosed(points: Points, y: Any, functions: bool | None) -> Diagnosis:
     if full is None:
         return found
     return replace(found, gaps=_gaps(points, kernel_matrix(full).astype(np.float64), targets))
-
-
-def traced(kernel: FloatArray) -> FloatArray:
-    """sum_a K_aa of a kernel with all pairs of outputs."""
-    return read_reduction("trace").of_full(kernel)
 
 
 def _gaps(points: Points, kernel: FloatArray, labels: FloatArray | None) -> Gaps:

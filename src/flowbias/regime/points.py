@@ -86,7 +86,11 @@ class ModulePoint(NetworkPoint):
         self.x = self.network.cast_inputs("x", x)
         self._given = None if new is None else self.network.cast_inputs("x_new", new)
         self.max_memory = max_memory
-        self.tangent = TangentMap(self.subject, self.x, max_memory=max_memory)
+
+    @cached_property
+    def tangent(self) -> TangentMap:
+        """J on x, proved once for all questions."""
+        return TangentMap(self.subject, self.x, max_memory=self.max_memory)
 
     @cached_property
     def new(self) -> Any:
