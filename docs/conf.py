@@ -26,6 +26,7 @@ extensions = [
     "figure_checks",
     "mathml",
     "offline",
+    "papers",
 ]
 exclude_patterns = ["_build", "auto_examples/*.ipynb"]
 

@@ -17,7 +17,7 @@ from tests.test_guides import PAGES as RUN_WORD_FOR_WORD
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What `make docs` writes, where it was run.
-WRITTEN = {"_build", "auto_examples", "figure_checks.md"}
+WRITTEN = {"_build", "auto_examples", "figure_checks.md", "papers.md"}
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if not WRITTEN & set(page.parts)]
 BLOCKS = [
     pytest.param(page, "\n".join(blocks), id=str(page.relative_to(DOCS)))
@@ -87,7 +87,7 @@ def test_the_start_is_red_in_the_gallery(name):
 def extensions(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS / "_ext"))
     yield
-    for name in ("figure_checks", "mathml", "offline", "plain_docstrings"):
+    for name in ("figure_checks", "mathml", "offline", "papers", "plain_docstrings"):
         sys.modules.pop(name, None)
 
 
@@ -183,3 +183,17 @@ def test_every_formula_can_be_typeset():
         assert mathml(latex).startswith("<math"), latex
     with pytest.raises(ValueError, match="Unknown LaTeX command"):
         mathml(r"\no_such_command")
+
+
+@pytest.mark.usefixtures("extensions")
+def test_the_page_of_the_papers_has_all_their_statements():
+    from papers import page
+
+    text = page(DOCS)
+    theory = "".join(file.read_text() for file in DOCS.glob("theory/*.md"))
+    cited = set(re.findall(r"\[\w+2\d{3}\]\([^)]*\), ([^;|]+?)(?:;| \|)", theory))
+    assert {place for place in cited if f"| {place} |" not in text} == set()
+    errata = re.findall(r"^\| \[(\w+)\]", (DOCS / "errata.md").read_text(), re.MULTILINE)
+    assert [entry for entry in errata if f"[{entry}](errata.md#" not in text] == []
+    figures = [one for one in EXPERIMENTS if not str(one.reference).startswith("flowbias")]
+    assert all(f"`flowbias run {one.name}`" in text for one in figures)

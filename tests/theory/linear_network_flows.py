@@ -7,7 +7,7 @@ import scipy.integrate
 
 from flowbias.models import LinearNet
 from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.theory.measured_factors import MeasuredFactors
+from flowbias.theory.measured_flow import MeasuredFactors
 from flowbias.theory.reduced_net import weights_of
 
 STRONGER = 1.01

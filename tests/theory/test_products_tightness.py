@@ -12,11 +12,17 @@ from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.problems.matrix.sensing import MatrixSensing
-from flowbias.theory.completion_kernel import gaussian_rows_give_delta
-from flowbias.theory.factorization_kernel_regime import KernelRegime, kernel_regime, residual_decay
+from flowbias.theory.factorization_kernel_regime import (
+    KernelRegime,
+    kernel_regime,
+    residual_decay,
+    wide_gram,
+    wide_kernel_regime,
+    wide_regime,
+)
 from flowbias.theory.matrix_factorization import infinitely_wide
-from flowbias.theory.measured_factors import follow_weights
-from flowbias.theory.wide_factorization import wide_gram, wide_kernel_regime, wide_regime
+from flowbias.theory.measured_flow import follow_weights
+from flowbias.theory.tangent_factorization import gaussian_rows_give_delta
 
 STRONGER = 1.01
 

@@ -6,7 +6,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from typing import IO, Any, Protocol
 
 # Seconds before a bar appears, and between two changes of it: shorter waits need none.
@@ -18,6 +19,17 @@ class Show(Protocol):
     """Takes how much is done, a few words, and of how much, where that has changed."""
 
     def __call__(self, done: float, words: str = "", total: float | None = None) -> None: ...
+
+
+class Screen(Protocol):
+    """What shows a long computation, and what goes on within it."""
+
+    def row(self, label: str, total: float) -> AbstractContextManager[Show]:
+        """A place for one more, until it is done."""
+
+
+# The screen of the run that this computation is a part of: a terminal has room for one bar.
+SCREEN: ContextVar[Screen | None] = ContextVar("screen", default=None)
 
 
 def terminal(stream: IO[str] | None) -> bool:
@@ -68,6 +80,19 @@ class Bar:
         self._rich.update(self._row, completed=done, total=whole, words=words)
         self._draw(now)
 
+    @contextmanager
+    def row(self, label: str, total: float) -> Iterator[Show]:
+        """A second bar under this one, for a part that takes long itself."""
+        row = self._rich.add_task(label, total=total, words="")
+
+        def show(done: float, words: str = "", total: float | None = None) -> None:
+            self._rich.update(row, completed=done, total=total, words=words)
+
+        try:
+            yield show
+        finally:
+            self._rich.remove_task(row)
+
     def say(self, text: str) -> None:
         """A line above the bar, as it is."""
         self._rich.console.print(text, markup=False, highlight=False)
@@ -80,10 +105,17 @@ class Bar:
 
 @contextmanager
 def shown(label: str, total: float, *, wanted: bool = True, counted: bool = True) -> Iterator[Show]:
-    """A bar on standard error where that is a terminal, unless it is not wanted."""
-    stream = sys.stderr
+    """A bar on standard error where that is a terminal, unless it is not wanted.
+
+    Within a run that shows how far it is, a row of that.
+    """
+    screen, stream = SCREEN.get(), sys.stderr
+    if wanted and screen is not None:
+        with screen.row(label, total) as show:
+            yield show
+        return
     if stream is None or not wanted or not terminal(stream):
-        yield _silence
+        yield silence
         return
     bar = Bar(stream, counted=counted)
     bar.start(label, total)
@@ -93,5 +125,5 @@ def shown(label: str, total: float, *, wanted: bool = True, counted: bool = True
         bar.stop()
 
 
-def _silence(done: float, words: str = "", total: float | None = None) -> None:
+def silence(done: float, words: str = "", total: float | None = None) -> None:
     """Nobody looks."""

@@ -12,14 +12,11 @@ from flowbias.apps.explorer.views import one_equation
 from flowbias.apps.explorer.views.geometry import (
     GeometrySpaceView,
     GeometryView,
-    direction,
     level_curves,
     levels_in_plane,
-    plane_of,
-    projection,
-    shown_reach,
 )
 from flowbias.apps.explorer.views.one_equation import DiagonalStart, follow, scale_stops
+from flowbias.apps.explorer.views.space import direction, kernel_of, projection, shown_reach
 from flowbias.flows import flow
 from tests.apps.explorer.scripts import run_script
 
@@ -90,7 +87,7 @@ def test_the_level_of_the_limit_touches_the_line(log_scale, depth, start):
     assert heights[[0, -1]].min() > own
     gap = min(np.hypot(*(curve - ends.solution.w).T).min() for curve in scene.own_levels)
     # Vertices of a curve are at most a cell of the grid apart.
-    assert gap <= 2.0 * scene.reach * 2.0 / 160
+    assert gap <= 2.0 * scene.sight.reach * 2.0 / 160
     # To the one side of the line: the level set touches it and does not cross.
     assert max((curve @ ends.x).max() for curve in scene.own_levels) <= ends.y + 1e-2
 
@@ -108,49 +105,59 @@ def test_level_sets_are_drawn_on_every_share():
 
 
 def test_large_starts_go_to_least_l2_and_small_ones_to_least_l1():
-    assert abs(plane_scene(log_scale=2.0).towards_l1) < 1e-6
-    assert abs(plane_scene(log_scale=-100.0).towards_l1 - 1.0) < 1e-6
-    middle = plane_scene(log_scale=-0.5).towards_l1
-    assert 0.1 < middle < 0.9
+    at = {}
+    for exponent in (2.0, -0.5, -100.0):
+        ends = plane_scene(log_scale=exponent).ends
+        at[exponent] = ends.extremes.ratios(ends.solution.w)
+    # The potential at scale 1e2 is quadratic up to (w / scale^2)^2; that at 1e-100 is l1 to 1/460.
+    assert at[2.0][1] < 1.0 + 1e-6
+    assert at[-100.0][0] < 1.0 + 1e-6
+    assert min(at[-0.5]) > 1.01
 
 
 def test_the_words_follow_the_numbers():
     def words(**changes):
         return VIEW.text(plane_scene(**changes))
 
-    assert "kernel regime" in words(log_scale=2.0)
-    assert "rich regime" in words(log_scale=-20.0)
-    assert "% of the way" in words(log_scale=-0.5)
-    assert "same point" in words(angle=90.0)
-    assert "whole segment" in words(angle=45.0)
+    assert "**kernel** regime" in words(log_scale=2.0)
+    assert "**rich** regime" in words(log_scale=-20.0)
+    assert "between the two regimes" in words(log_scale=-0.5)
+    assert "two extremes agree" in words(angle=90.0)
+    assert "Several predictors have the least l1 norm" in words(angle=45.0)
     assert "shape 0.5" in words(shape=0.5)
-    assert "shape slider is for depth 2 alone" in words(depth=3.0, shape=0.5)
+    assert "shape slider is for depth 2 alone" in words(depth=3, shape=0.5)
     assert "starts at w = (0.5, 0)" in words(start=0.5)
     # From elsewhere than 0 the limit need not lie between the two extremes: here it is (2, 0).
     biased = words(start=0.5, log_scale=-20.0)
-    assert "l1 norm is 2, the least possible 1.15; its l2 norm is 2, the least possible 1" in biased
-    assert "rich regime" in words(start=-0.5, log_scale=-20.0)
-    assert "of the way" not in words(start=-0.5, log_scale=-0.5)
+    assert "Its l1 norm is 1.73 times the least possible" in biased
+    assert "its l2 norm 2 times" in biased
+    assert "neither regime, nor between them" in biased
+    assert "**rich** regime" in words(start=-0.5, log_scale=-20.0)
     assert re.search(r"certified, within \de-1\d of the exact limit", words())
     # At depth 6 the small coefficient is 1e-60, and bounded all the same.
     bounded = r"certified, within \de-\d+ of the exact limit"
-    assert re.search(bounded, words(depth=6.0, log_scale=-10.0))
-    assert re.search(bounded, SPACE.text(space_scene(depth=6.0, log_scale=-10.0)))
+    assert re.search(bounded, words(depth=6, log_scale=-10.0))
+    assert re.search(bounded, SPACE.text(space_scene(depth=6, log_scale=-10.0)))
 
 
 def test_the_shape_is_for_depth_two():
     at = {shape: plane_scene(shape=shape).ends.solution.w for shape in (0.0, 0.8, -0.8)}
     assert np.abs(at[0.8] - at[0.0]).max() > 1e-3
     np.testing.assert_allclose(at[0.8], at[-0.8], rtol=1e-9)
-    deep = [plane_scene(depth=3.0, shape=shape).ends.solution.w for shape in (0.0, 0.8)]
+    deep = [plane_scene(depth=3, shape=shape).ends.solution.w for shape in (0.0, 0.8)]
     np.testing.assert_array_equal(*deep)
 
 
 def test_everything_is_inside_what_is_shown():
     for angle in (0.0, 45.0, 90.0, 135.0):
         scene = plane_scene(angle=angle, y=2.0, start=-1.5, log_scale=-3.0)
-        points = [scene.ends.solution.w, scene.ends.min_l1.w, scene.ends.min_l2.w, *scene.ends.path]
-        assert np.abs(points).max() < scene.reach
+        points = [
+            scene.ends.solution.w,
+            scene.ends.extremes.rich,
+            scene.ends.extremes.kernel,
+            *scene.ends.path,
+        ]
+        assert np.abs(points).max() < scene.sight.reach
     assert shown_reach(np.array([0.1, 0.2])) == 1.7
 
 
@@ -187,7 +194,7 @@ def test_curves_are_level():
 
 @given(x=st.tuples(*[st.floats(-1.5, 1.5)] * 3).filter(lambda x: np.linalg.norm(x) > 0.05))
 def test_a_plane_is_orthogonal_to_its_equation(x):
-    rows = plane_of(np.array(x))
+    rows = kernel_of(np.array([x]))
     np.testing.assert_allclose(rows @ rows.T, np.eye(2), atol=1e-12)
     np.testing.assert_allclose(rows @ np.array(x), 0.0, atol=1e-12)
 
@@ -219,7 +226,7 @@ def test_an_equation_without_features_gets_one():
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"log_scale": -100.0}, {"depth": 3.0, "start": 0.5, "log_scale": -1.0}, {"shape": 0.5}],
+    [{}, {"log_scale": -100.0}, {"depth": 3, "start": 0.5, "log_scale": -1.0}, {"shape": 0.5}],
     ids=str,
 )
 def test_the_code_gives_the_picture_in_the_plane(changes, monkeypatch):
@@ -228,12 +235,12 @@ def test_the_code_gives_the_picture_in_the_plane(changes, monkeypatch):
     ends = VIEW.scene(chosen).ends
     np.testing.assert_allclose(made["sol"].w, ends.solution.w, rtol=1e-12)
     np.testing.assert_allclose(made["path"], ends.path, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(made["l1"], ends.min_l1.w)
-    np.testing.assert_allclose(made["l2"], ends.min_l2.w)
+    np.testing.assert_allclose(made["l1"], ends.extremes.rich)
+    np.testing.assert_allclose(made["l2"], ends.extremes.kernel)
     np.testing.assert_allclose(made["level"], ends.terms(ends.solution.w).sum())
 
 
-@pytest.mark.parametrize("changes", [{}, {"log_scale": -20.0}, {"depth": 3.0}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"log_scale": -20.0}, {"depth": 3}], ids=str)
 def test_the_code_gives_the_picture_in_space(changes, monkeypatch):
     chosen = settings_of(SPACE.controls, {}) | changes
     made = run_script(SPACE.code(chosen), monkeypatch)

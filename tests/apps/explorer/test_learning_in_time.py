@@ -19,8 +19,8 @@ from tests.apps.explorer.scripts import run_script
 
 VIEW = LearningInTimeView()
 SMALL = {
-    "moment": 50.0, "log_scale": -4.0, "depth": 2.0, "n": 16.0, "d": 20.0, "sparsity": 3.0,
-    "noise": 0.1, "seed": 1.0,
+    "moment": 50, "log_scale": -4.0, "depth": 2, "n": 16, "d": 20, "sparsity": 3,
+    "noise": 0.1, "seed": 1,
 }  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def drawn_by_hand(t: FloatArray, w: FloatArray, limit: FloatArray) -> Passage:
 @pytest.mark.parametrize("depth", [2, 3])
 def test_flow_is_that_of_the_weights(depth: int) -> None:
     """Integrate w+ and w- themselves, dw/dt = - grad of half the mean square."""
-    passage = scene_of(depth=depth, log_scale=-1.0, seed=2.0).passage
+    passage = scene_of(depth=depth, log_scale=-1.0, seed=2).passage
     X, y, w_true = sparse_regression(16, 20, 3, 0.01, 2)
 
     def descend(_: float, weights: FloatArray) -> FloatArray:
@@ -96,7 +96,7 @@ def test_times_grow_with_the_logarithm_of_the_scale() -> None:
 
 
 def test_times_grow_as_a_power_at_depth_three() -> None:
-    early, late = (scene_of(log_scale=e, noise=0.0, depth=3.0).passage for e in (-2.0, -3.0))
+    early, late = (scene_of(log_scale=e, noise=0.0, depth=3).passage for e in (-2.0, -3.0))
     first = [float(p.t[p.half_way.min()]) for p in (early, late)]
     # 1/scale grows tenfold; samples are 10% apart.
     assert first[1] / first[0] == pytest.approx(10.0, rel=0.15)
@@ -118,7 +118,7 @@ def test_stages_of_steps_drawn_by_hand() -> None:
     # In order of time: 10, 20, 30, 40 follow; the second at 40 does not.
     np.testing.assert_array_equal(passage.follow_separately(), [True, True, True, False])
     for at, count in ((9, 0), (10, 1), (29, 2), (30, 3), (200, 5)):
-        text = VIEW.text(TimeScene(passage, -4.0, at))
+        text = VIEW.text(TimeScene(passage, at))
         assert f"**{count} of 5** coefficients" in text
     assert "in stages: 3 times" in text
 
@@ -139,12 +139,12 @@ def test_a_coefficient_that_never_comes_is_not_counted() -> None:
     passage = drawn_by_hand(np.geomspace(1.0, 2.0, 201), w, limit)
     np.testing.assert_array_equal(passage.half_way, [0, 201, 201])
     assert not passage.follow_separately().any()
-    assert "**1 of 3**" in (text := VIEW.text(TimeScene(passage, -4.0, 200)))
+    assert "**1 of 3**" in (text := VIEW.text(TimeScene(passage, 200)))
     assert "rise together" in text
 
 
 def test_words_tell_when_the_error_was_least() -> None:
-    scene = scene_of(noise=0.5, sparsity=1.0, n=14.0)
+    scene = scene_of(noise=0.5, sparsity=1, n=14)
     passage = scene.passage
     best = np.argmin(passage.error)
     assert passage.error[best] < 0.9 * passage.error[-1]
@@ -152,7 +152,7 @@ def test_words_tell_when_the_error_was_least() -> None:
     assert f"least, {passage.error[best]:.2g}, at time {passage.t[best]:.3g}" in text
     assert f"At time **{passage.t[100]:.3g}** the loss is {passage.loss[100]:.2g}" in text
     assert f"**{passage.error[100]:.2g}**" in text
-    assert "fits noise" not in VIEW.text(scene_of(noise=0.0, n=20.0))
+    assert "fits noise" not in VIEW.text(scene_of(noise=0.0, n=20))
 
 
 def test_words_say_what_is_proved_of_the_limit() -> None:
@@ -182,25 +182,25 @@ def test_pictures_show_the_scene_and_keep_it_while_the_cursor_moves() -> None:
         np.testing.assert_array_equal(kept[name]["y"], getattr(passage, name))
     np.testing.assert_array_equal(kept["limit"]["y"], passage.limit.w)
     assert np.all(kept["limit"]["x"] > passage.t[-1])
-    moved = scene_of(moment=60.0)
+    moved = scene_of(moment=60)
     assert moved.passage is passage
     shown.show(moved)
     # Bokeh alone would send the curves again, for their gaps.
     assert all(shown.columns(name) is columns for name, columns in kept.items())
     assert [one.data_source.data["x"] for one in shown.marks("cursor")] == [[passage.t[120]]] * 2
     np.testing.assert_array_equal(shown.columns("w")["y"], passage.w[120])
-    shown.show(scene_of(seed=2.0))
+    shown.show(scene_of(seed=2))
     assert all(shown.columns(name) is not columns for name, columns in kept.items())
 
 
 def test_the_cursor_spans_the_axis() -> None:
-    assert scene_of(moment=0.0).at == 0
-    assert scene_of(moment=100.0).at == len(scene_of().passage.t) - 1
+    assert scene_of(moment=0).at == 0
+    assert scene_of(moment=100).at == len(scene_of().passage.t) - 1
     assert VIEW.controls[0].plays  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
-    "changed", [{}, {"depth": 3.0, "log_scale": -0.5, "noise": 0.35}, {"n": 26.0, "moment": 7.0}]
+    "changed", [{}, {"depth": 3, "log_scale": -0.5, "noise": 0.35}, {"n": 26, "moment": 7}]
 )
 def test_copied_code_gives_the_same_numbers(
     changed: dict[str, float], monkeypatch: pytest.MonkeyPatch

@@ -7,12 +7,17 @@ import pytest
 
 import flowbias as fb
 from flowbias.apps.explorer.controls import settings_of
-from flowbias.apps.explorer.views.linear_networks import LinearNetworksView, narrowed, setup_of
+from flowbias.apps.explorer.view import chosen
+from flowbias.apps.explorer.views.linear_networks import (
+    LinearNetworksView,
+    LinearSetup,
+    narrowed,
+)
 from tests.apps.explorer.drawn import Shown
 from tests.apps.explorer.scripts import run_script
 
 VIEW = LinearNetworksView()
-SMALL = {"d": 50.0, "n": 10.0}
+SMALL = {"d": 50, "n": 10}
 
 
 def settings(**changes):
@@ -29,8 +34,8 @@ def scene_of(**changes):
         {},
         {"log_width": 1.0, "log_scale": -2.0},
         {"log_ratio": 1.0},
-        {"log_ratio": -1.0, "outputs": 1.0},
-        {"log_width": 4.0, "seed": 5.0},
+        {"log_ratio": -1.0, "outputs": 1},
+        {"log_width": 4.0, "seed": 5},
     ],
 )
 def test_bounds_bound(wanted):
@@ -52,7 +57,7 @@ def test_the_rate_is_the_slope_of_the_loss():
 
 
 def test_the_imbalance_is_that_of_the_weights():
-    setup = setup_of(settings(log_width=2.0))
+    setup = chosen(LinearSetup, settings(log_width=2.0))
     X, _, net = setup.draw()
     scene = scene_of(log_width=2.0)
     P1 = np.linalg.svd(X, full_matrices=False)[2].T
@@ -71,7 +76,7 @@ def test_words_follow_the_numbers():
     poor = scene_of(log_width=1.5, log_ratio=0.3)
     assert 0.0 < poor.accounted < 0.5
     assert "most of the speed is not foreseen" in VIEW.text(poor)
-    none = scene_of(log_width=1.0, n=20.0)
+    none = scene_of(log_width=1.0, n=20)
     assert none.imbalance.level == 0.0
     assert "guarantees nothing" in VIEW.text(none)
 
@@ -79,7 +84,7 @@ def test_words_follow_the_numbers():
 def test_the_end_is_as_far_from_least_norm_as_said():
     wanted = settings(log_scale=-2.0, log_width=2.0)
     scene = VIEW.scene(wanted)
-    X, Y, net = setup_of(wanted).draw()
+    X, Y, net = chosen(LinearSetup, wanted).draw()
     theta = np.linalg.pinv(X) @ Y
     far = np.linalg.norm(fb.limit(net, X, Y).M - theta) / np.linalg.norm(theta)
     # The residual at which the flow was left is 1e-5.
@@ -87,7 +92,7 @@ def test_the_end_is_as_far_from_least_norm_as_said():
 
 
 def test_layers_are_as_large_as_the_sliders_say():
-    _, _, net = setup_of(settings(log_width=3.0, log_scale=-1.0, log_ratio=0.6)).draw()
+    _, _, net = chosen(LinearSetup, settings(log_width=3.0, log_scale=-1.0, log_ratio=0.6)).draw()
     sizes = [np.sqrt(np.mean(part**2)) for part in net.factors]
     # 2000 entries or more: a standard deviation is known to a few percent.
     np.testing.assert_allclose(sizes, 0.1 * 10.0 ** np.array([0.3, -0.3]), rtol=0.1)
@@ -109,7 +114,7 @@ def test_pictures_hold_the_curves(width):
         np.testing.assert_array_equal(np.asarray(data["y"])[shown], y[shown])
 
 
-@pytest.mark.parametrize("wanted", [{}, {"log_width": 1.0, "outputs": 3.0, "log_ratio": -0.4}])
+@pytest.mark.parametrize("wanted", [{}, {"log_width": 1.0, "outputs": 3, "log_ratio": -0.4}])
 def test_code_makes_the_same_numbers(wanted, monkeypatch):
     names = run_script(VIEW.code(settings(**wanted)), monkeypatch)
     scene = scene_of(**wanted)
@@ -123,8 +128,8 @@ def test_code_makes_the_same_numbers(wanted, monkeypatch):
 
 @pytest.mark.parametrize("width", [10, 60, 500])
 def test_a_narrowed_network_has_the_same_flow(width):
-    setup = setup_of(settings(n=10.0, d=50.0, outputs=3.0))
-    X, Y, net = replace(setup, width=width).draw()
+    setup = chosen(LinearSetup, settings(n=10, d=50, outputs=3))
+    X, Y, net = replace(setup, log_width=np.log10(width)).draw()
     narrow = narrowed(net)
     assert narrow.width == min(width, 53)
     t = [0.0, 0.1, 0.5, 1.0]

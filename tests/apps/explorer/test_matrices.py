@@ -41,7 +41,7 @@ def test_the_end_of_the_flow_fits_what_is_seen_and_lies_by_its_limit():
     [
         ({"log_alpha": -2.0, "log_width": 6.0}, "**kernel** regime"),
         (
-            {"log_alpha": -3.0, "log_width": 3.0, "seed": 1.0},
+            {"log_alpha": -3.0, "log_width": 3.0, "seed": 1},
             "**rich** regime. The truth is recovered",
         ),
         ({"log_alpha": -1.5, "log_width": 2.5}, "between the regimes"),
@@ -80,7 +80,7 @@ def test_the_extremes_bound_the_nuclear_norm():
 
 def test_a_least_nuclear_norm_that_is_not_the_truth_is_said_to_be_none():
     pytest.importorskip("cvxpy")
-    scene = scene_of(log_alpha=-1.0, log_width=6.0, rank=3.0, observed=40.0)
+    scene = scene_of(log_alpha=-1.0, log_width=6.0, rank=3, observed=40)
     there = replace(scene, end=scene.end._replace(M=scene.least_nuclear))
     assert there.excess == pytest.approx(0.0, abs=1e-9)
     assert "**rich** regime. The least nuclear norm is not the truth here" in VIEW.text(there)
@@ -96,7 +96,7 @@ def test_without_its_solver_the_page_says_what_to_install(monkeypatch):
 
     monkeypatch.setattr(matrices, "nuclear_norm", absent)
     # Kept results are of this data and solver; 31 is used nowhere else.
-    scene = scene_of(seed=31.0, log_alpha=-1.5, log_width=2.5)
+    scene = scene_of(seed=31, log_alpha=-1.5, log_width=2.5)
     assert scene.excess is None
     assert "extra `sdp`" in VIEW.text(scene)
     assert "cannot be said" in VIEW.text(scene)
@@ -124,9 +124,7 @@ def test_pictures_show_the_matrices_the_right_way_up():
     np.testing.assert_allclose(spectra[0], np.linalg.svd(scene.truth, compute_uv=False))
 
 
-@pytest.mark.parametrize(
-    "wanted", [{"log_alpha": -1.0}, {"log_width": 6.0, "rank": 2.0, "seed": 3.0}]
-)
+@pytest.mark.parametrize("wanted", [{"log_alpha": -1.0}, {"log_width": 6.0, "rank": 2, "seed": 3}])
 def test_code_makes_the_same_numbers(wanted, monkeypatch):
     names = run_script(VIEW.code(settings(**wanted)), monkeypatch)
     scene = scene_of(**wanted)

@@ -34,7 +34,7 @@ def drawn(n, d, seed=0):
 
 def test_the_limit_is_that_of_the_library_on_the_file():
     X, y = drawn(8, 15)
-    scene = VIEW.scene(settings(file=npz(X, y), log_scale=-2.0, depth=3.0))
+    scene = VIEW.scene(settings(file=npz(X, y), log_scale=-2.0, depth=3))
     expected = fb.limit(fb.DiagonalNet(depth=3, scale=1e-2), X, y)
     # Both are certified to 1e-10.
     np.testing.assert_allclose(scene.solution.w, expected.w, atol=1e-8)
@@ -101,7 +101,7 @@ def test_wide_data_shows_its_largest_coefficients():
     assert len(scene.shown) == MOST_SHOWN
     assert "Small coefficients that are not drawn: 140." in VIEW.text(scene)
     together = np.max(
-        [np.abs(one.w) for one in (scene.solution, scene.extremes.rich, scene.extremes.kernel)], 0
+        np.abs([scene.solution.w, scene.extremes.rich, scene.extremes.kernel]), axis=0
     )
     assert together[scene.shown].min() >= np.sort(together)[-MOST_SHOWN]
 
@@ -111,7 +111,7 @@ def test_pictures_hold_the_three_predictors():
     bars, plane = Shown(VIEW, scene).figures
     marks = [one.data_source.data for one in bars.renderers if hasattr(one.glyph, "marker")]
     for data, w in zip(
-        marks, (scene.extremes.kernel.w, scene.extremes.rich.w, scene.solution.w), strict=True
+        marks, (scene.extremes.kernel, scene.extremes.rich, scene.solution.w), strict=True
     ):
         np.testing.assert_array_equal(data["y"], w[scene.shown])
     places = [one.data_source.data for one in plane.renderers]
@@ -150,10 +150,10 @@ def test_downloads_read_back():
 
 def test_code_makes_the_same_numbers(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    for wanted in (settings(log_scale=-1.0, depth=3.0), settings(file=npz(*drawn(6, 9)))):
+    for wanted in (settings(log_scale=-1.0, depth=3), settings(file=npz(*drawn(6, 9)))):
         scene = VIEW.scene(wanted)
         for one in VIEW.downloads(scene):
             (tmp_path / one.name).write_bytes(one.content)
         names = run_script(VIEW.code(wanted), monkeypatch)
         np.testing.assert_allclose(names["sol"].w, scene.solution.w, atol=1e-9)
-        np.testing.assert_allclose(names["rich"].w, scene.extremes.rich.w, atol=1e-8)
+        np.testing.assert_allclose(names["rich"].w, scene.extremes.rich, atol=1e-8)

@@ -64,13 +64,13 @@ def test_the_section_is_the_potential_of_the_closed_form():
 
 def test_the_limits_own_level_touches_the_line_of_solutions():
     scene = scene_of()
-    own = scene.levels[0]
-    misfit = scene.problem.X @ own - scene.problem.y[:, None]
+    (own,) = scene.own_levels
+    misfit = own @ scene.problem.X[0] - scene.problem.y[0]
     # One side only, and as near as the grid of 81 points allows.
-    spread = np.ptp(scene.levels[0])
+    spread = np.ptp(own)
     assert misfit.max() <= 0.01 * spread
     assert misfit.max() >= -0.01 * spread
-    nearest = own[:, np.argmax(misfit)]
+    nearest = own[np.argmax(misfit)]
     np.testing.assert_allclose(nearest, scene.end, atol=0.1 * spread)
 
 

@@ -77,7 +77,7 @@ def test_scales_rise_from_1e_1000_to_a_tenth():
 
 
 def test_pictures_show_the_scene():
-    scene = scene_of(moment=70.0)
+    scene = scene_of(moment=70)
     followed, shown = scene.followed, Shown(VIEW, scene)
     assert shown.columns("cursor")["x"] == [followed.cursors[70]]
     columns = shown.columns("curves")
@@ -86,9 +86,9 @@ def test_pictures_show_the_scene():
     steps = np.reshape(shown.columns("steps")["y"], (3, -1))[:, :-1]
     np.testing.assert_array_equal(steps.T, np.repeat(followed.path.w, 2, axis=0))
     assert len(shown.columns("saddles")["x"]) == len(followed.path)
-    now = scene.projection.T @ followed.w[np.searchsorted(followed.tau, followed.cursors[70])]
+    now = scene.sight.projection.T @ followed.w[np.searchsorted(followed.tau, followed.cursors[70])]
     np.testing.assert_allclose([shown.columns("now")[axis][0] for axis in "xy"], now)
-    shown.show(scene_of(moment=20.0, azimuth=90.0))
+    shown.show(scene_of(moment=20, azimuth=90.0))
     # Bokeh alone would send the curves again, for their gaps.
     assert shown.columns("curves") is columns
     assert shown.columns("cursor")["x"] == [followed.cursors[20]]
@@ -108,24 +108,24 @@ def test_all_that_fits_lies_on_the_line():
     direction = np.linalg.svd(X)[2][-1]
     np.testing.assert_allclose(X @ direction, 0.0, atol=1e-12)
     drawn = ends[1] - ends[0]
-    seen = direction @ scene.projection
+    seen = direction @ scene.sight.projection
     assert abs(drawn[0] * seen[1] - drawn[1] * seen[0]) < 1e-12 * np.linalg.norm(drawn)
 
 
 def test_the_words_follow_the_numbers():
-    scene = scene_of(moment=50.0)
+    scene = scene_of(moment=50)
     text = VIEW.text(scene)
     assert f"τ = **{scene.tau:.3g}**" in text
     assert "rests at **w = (0.8, 0, 0)**" in text
     assert "The flow from 1e-10 is at" in text
     assert "w₁ wakes (+) at 1, w₁ falls asleep (+) at 4, w₂ wakes (+) at 4, w₃ wakes (-)" in text
     assert re.search(r"4 stages, certified, to the limit; zeta leaves its bounds by \d", text)
-    assert "rests at **w = (0, 0, 0)**" in VIEW.text(scene_of(moment=0.0))
+    assert "rests at **w = (0, 0, 0)**" in VIEW.text(scene_of(moment=0))
     assert "from 1e-1000 " in VIEW.text(scene_of(log_scale=-1000.0))
 
 
 @pytest.mark.parametrize(
-    "changed", [{}, {"log_scale": -1000.0, "angle": 152.0}, {"log_scale": -1.3, "moment": 7.0}]
+    "changed", [{}, {"log_scale": -1000.0, "angle": 152.0}, {"log_scale": -1.3, "moment": 7}]
 )
 def test_copied_code_gives_the_same_numbers(changed, monkeypatch):
     chosen = DEFAULTS | changed

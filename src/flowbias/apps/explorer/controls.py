@@ -16,8 +16,9 @@ from typing import Any
 
 
 def power_of_ten(exponent: float) -> str:
-    """1e-3 for -3 and 3.2e-3 for -2.5: how a logarithmic slider shows its value."""
-    whole = math.floor(exponent)
+    """1e-3 for -3 and 3.2e-3 for -2.5: how every scale is written."""
+    # Of a logarithm that rounding may have left just below an integer.
+    whole = math.floor(exponent + 1e-9)
     return f"{10.0 ** (exponent - whole):.2g}e{whole}"
 
 
@@ -43,7 +44,7 @@ class Control(ABC):
 
 @dataclass(frozen=True)
 class Slider(Control):
-    """A number on a grid from `low` to `high`."""
+    """A number on a grid from `low` to `high`, an integer where these are."""
 
     low: float
     high: float
@@ -62,8 +63,9 @@ class Slider(Control):
         if self.stops:
             return self.stops
         count = math.floor((self.high - self.low) / self.step + 1e-9) + 1
+        values = (self.low + k * self.step for k in range(count))
         # Sums of decimal steps carry noise in the last digits; the address should not.
-        return tuple(float(f"{self.low + k * self.step:.10g}") for k in range(count))
+        return tuple(v if isinstance(v, int) else float(f"{v:.10g}") for v in values)
 
     def parse(self, text: str | None) -> float:
         """The nearest value on the grid; the default where `text` is no number."""
@@ -83,6 +85,21 @@ class Slider(Control):
             "words": [self.shown(number) for number in self.grid],
             "index": self.grid.index(value),
         }
+
+
+def scale_slider(
+    low: float,
+    high: float,
+    step: float,
+    default: float,
+    stops: tuple[float, ...] = (),
+    *,
+    name: str = "log_scale",
+    label: str = "Scale α of the start",
+    plays: bool = False,
+) -> Slider:
+    """A size by its base-10 logarithm, by default that of the start."""
+    return Slider(name, label, low, high, step, default, power_of_ten, plays, stops)
 
 
 @dataclass(frozen=True)

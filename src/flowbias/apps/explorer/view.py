@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Generic, TypeVar
 
 from flowbias.apps.explorer.controls import Control
@@ -17,6 +17,13 @@ from flowbias.apps.explorer.drawing import Chart, Data
 
 Settings = Mapping[str, Any]
 Scene = TypeVar("Scene")
+Made = TypeVar("Made")
+
+
+def chosen(kind: type[Made], settings: Settings) -> Made:
+    """A dataclass whose fields have the names of the controls that set them."""
+    named: Any = kind
+    return kind(**{one.name: settings[one.name] for one in fields(named)})
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,13 @@ class View(ABC, Generic[Scene]):
     @abstractmethod
     def code(self, settings: Settings) -> str:
         """A script that runs as it stands and makes this picture with flowbias and matplotlib."""
+
+    def script(self, body: str, *imports: str) -> str:
+        """`body` with what every such script begins and ends with."""
+        packages = sorted(("import matplotlib.pyplot as plt", "import numpy as np", *imports))
+        about = f'"""{self.title}: a picture of `flowbias explore`."""'
+        head = "\n".join([about, *packages, "", "import flowbias as fb"])
+        return f"{head}\n\n{body}plt.show()\n"
 
     def warm_up(self) -> None:
         """What takes long once, like an import; called in a thread when a page is opened."""

@@ -26,8 +26,7 @@ from flowbias.experiments.woodworth.completion import (
 from flowbias.ground.look import DEPTH_COLOURS, INK
 from flowbias.ground.typing import FloatArray
 from flowbias.models import MatrixFactorization
-from flowbias.theory import Reference
-from flowbias.theory.matrix_factorization import PAGE
+from flowbias.theory.claim import beyond_the_papers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -235,7 +234,7 @@ _WIDTHS = "20 1000 100000 10000000 1000000000"
 EXPERIMENT = Experiment(
     name="width-collapse",
     title="Width acts through α²k alone",
-    reference=Reference("flowbias", PAGE, "4 Infinite width"),
+    reference=beyond_the_papers("4 Infinite width", "matrix_factorization"),
     summary=(
         "Completion of a matrix of rank one by U Vᵀ from N(0, α²) entries at widths 20 to 10⁹. (a) "
         "Against the size σ of the product at the start the curves are apart: widening at the "

@@ -26,10 +26,10 @@ def checked_tensor(name: str, value: Any, axes: tuple[str, ...]) -> FloatArray:
 
 
 def shape_of(value: Any) -> tuple[int, ...] | None:
-    """None for rows of different lengths, which have none."""
+    """None for rows of different lengths, which have none, and for a `shape` of another meaning."""
     try:
         return tuple(np.shape(value))
-    except ValueError:
+    except (TypeError, ValueError):
         return None
 
 

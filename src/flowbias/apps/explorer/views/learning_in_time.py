@@ -13,9 +13,9 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten
+from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import FLOW, TRUTH, Chart, Data, cursor, line, points
-from flowbias.apps.explorer.view import Settings, View
+from flowbias.apps.explorer.view import Settings, View, chosen
 from flowbias.apps.explorer.views.planted_data import (
     AGAINST_TRUTH,
     CURVES,
@@ -108,7 +108,6 @@ class TimeScene:
     """A passage and the position in it at which the cursor stands."""
 
     passage: Passage
-    exponent: float
     at: int
 
 
@@ -151,16 +150,11 @@ class LearningInTimeView(View[TimeScene]):
     question = "In which order does the flow learn, and when?"
     controls = (
         Slider(
-            "moment",
-            "Time cursor, along the axis",
-            0,
-            CURSOR_STEPS,
-            1,
-            50,
+            *("moment", "Time cursor, along the axis", 0, CURSOR_STEPS, 1, 50),
             shown="{:g}%".format,
             plays=True,
         ),
-        Slider("log_scale", "Scale α of the start", -10.0, 1.0, 0.5, -4.0, shown=power_of_ten),
+        scale_slider(-10.0, 1.0, 0.5, -4.0),
         Slider("depth", "Depth D", 2, 4, 1, 2),
         Slider("n", "Samples n", 10, 60, 2, 30),
         Slider("d", "Features d", 20, 60, 2, 40),
@@ -200,9 +194,9 @@ class LearningInTimeView(View[TimeScene]):
     )
 
     def scene(self, settings: Settings) -> TimeScene:
-        depth, exponent = int(settings["depth"]), float(settings["log_scale"])
-        passage = _passage(PlantedData.of(settings), depth, exponent)
-        return TimeScene(passage, exponent, FINER * int(settings["moment"]))
+        planted = chosen(PlantedData, settings)
+        passage = _passage(planted, settings["depth"], settings["log_scale"])
+        return TimeScene(passage, FINER * settings["moment"])
 
     def data(self, scene: TimeScene) -> Data:
         passage, at = scene.passage, scene.at
@@ -214,15 +208,15 @@ class LearningInTimeView(View[TimeScene]):
         return "\n\n".join((_moment(passage, scene.at), _stages(passage, scene.at), _end(passage)))
 
     def code(self, settings: Settings) -> str:
-        return _SCRIPT.format(
-            data=PlantedData.of(settings).code(),
-            depth=int(settings["depth"]),
-            exponent=f"{settings['log_scale']:g}",
+        body = _SCRIPT.format(
+            data=chosen(PlantedData, settings).code(),
             residual=RESIDUAL,
             rtol=RTOL,
             times=FINER * CURSOR_STEPS + 1,
-            cursor=FINER * int(settings["moment"]),
+            cursor=FINER * settings["moment"],
+            **settings,
         )
+        return self.script(body)
 
 
 def _moment(passage: Passage, at: int) -> str:
@@ -262,15 +256,9 @@ def _end(passage: Passage) -> str:
     )
 
 
-_SCRIPT = '''\
-"""Coefficients and loss along gradient flow, on planted sparse data."""
-import matplotlib.pyplot as plt
-import numpy as np
-
-import flowbias as fb
-
+_SCRIPT = """\
 {data}
-model = fb.DiagonalNet(depth={depth}, log_scale={exponent} * np.log(10))
+model = fb.DiagonalNet(depth={depth}, log_scale={log_scale:g} * np.log(10))
 traj = fb.flow(model, X, y, loss="half_mean", residual={residual!r}, rtol={rtol!r})
 limit = fb.limit(model, X, y, throw=False)
 print(traj, limit, sep="\\n")
@@ -298,5 +286,4 @@ axes[2].stem(w[cursor], markerfmt=".", basefmt=" ", label="flow")
 axes[2].plot(np.flatnonzero(w_true), w_true[w_true != 0], "s", mfc="none", label="truth")
 axes[2].set(xlabel="coordinate", ylabel=f"coefficient at time {{t[cursor]:.3g}}")
 axes[2].legend()
-plt.show()
-'''
+"""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider
+from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     FRAME,
@@ -22,7 +22,7 @@ from flowbias.apps.explorer.drawing import (
     line,
     points,
 )
-from flowbias.apps.explorer.view import Settings, View
+from flowbias.apps.explorer.view import Settings, View, chosen
 from flowbias.apps.explorer.views.matrices import width_of
 from flowbias.apps.explorer.views.planted_data import SEED
 from flowbias.experiments.min.loss_and_bounds import RESOLVED, DescentProblem, measured_flow
@@ -46,10 +46,10 @@ class LinearSetup:
     n: int
     d: int
     outputs: int
-    width: int
-    scale: float
+    log_width: float
+    log_scale: float
     # Size of U's entries over those of V's.
-    ratio: float
+    log_ratio: float
     seed: int
 
     def draw(self) -> tuple[FloatArray, FloatArray, LinearNet]:
@@ -59,12 +59,12 @@ class LinearSetup:
         X = left @ right
         planted = rng.standard_normal((self.d, self.outputs)) / np.sqrt(self.d)
         Y = X @ planted + 0.01 * rng.standard_normal((self.n, self.outputs))
-        root = np.sqrt(self.ratio)
+        scale, root = 10.0**self.log_scale, np.sqrt(10.0**self.log_ratio)
         net = LinearNet.gaussian(
             *(self.d, self.outputs),
-            width=self.width,
-            scale_u=self.scale * root,
-            scale_v=self.scale / root,
+            width=width_of(self.log_width),
+            scale_u=scale * root,
+            scale_v=scale / root,
             rng=rng,
         )
         return X, Y, net
@@ -142,8 +142,8 @@ class LinearNetworksView(View[LinearNetworksScene]):
     )
     controls = (
         Slider("log_width", "Width", 1.0, 4.0, 0.5, 2.5, lambda x: f"{width_of(x)}"),
-        Slider("log_scale", "Scale of the weights (log10)", -2.0, 0.0, 0.1, -1.0, plays=True),
-        Slider("log_ratio", "U's entries over V's (log10)", -1.0, 1.0, 0.1, 0.0),
+        scale_slider(-2.0, 0.0, 0.1, -1.0, label="Scale α of the weights", plays=True),
+        scale_slider(-1.0, 1.0, 0.1, 0.0, name="log_ratio", label="U's entries over V's"),
         Slider("d", "Features d", 50, 200, 10, 100),
         Slider("n", "Samples n", 5, 50, 5, 20),
         Slider("outputs", "Outputs m", 1, 5, 1, 2),
@@ -191,7 +191,7 @@ class LinearNetworksView(View[LinearNetworksScene]):
     )
 
     def scene(self, settings: Settings) -> LinearNetworksScene:
-        return linear_networks_scene(setup_of(settings))
+        return linear_networks_scene(chosen(LinearSetup, settings))
 
     def data(self, scene: LinearNetworksScene) -> Data:
         values = scene.imbalance.eigenvalues
@@ -222,31 +222,8 @@ class LinearNetworksView(View[LinearNetworksScene]):
         )
 
     def code(self, settings: Settings) -> str:
-        setup = setup_of(settings)
-        return CODE.format(
-            n=setup.n,
-            d=setup.d,
-            outputs=setup.outputs,
-            width=setup.width,
-            log_scale=settings["log_scale"],
-            log_ratio=settings["log_ratio"],
-            seed=setup.seed,
-            residual=RESIDUAL,
-            rtol=RTOL,
-        )
-
-
-def setup_of(settings: Settings) -> LinearSetup:
-    """What the sliders describe."""
-    return LinearSetup(
-        n=int(settings["n"]),
-        d=int(settings["d"]),
-        outputs=int(settings["outputs"]),
-        width=width_of(settings["log_width"]),
-        scale=10.0 ** settings["log_scale"],
-        ratio=10.0 ** settings["log_ratio"],
-        seed=int(settings["seed"]),
-    )
+        width = width_of(settings["log_width"])
+        return self.script(CODE.format(width=width, residual=RESIDUAL, rtol=RTOL, **settings))
 
 
 def _guarantee(scene: LinearNetworksScene, good: float = 0.5) -> str:
@@ -264,11 +241,6 @@ def _guarantee(scene: LinearNetworksScene, good: float = 0.5) -> str:
 
 
 CODE = """\
-import matplotlib.pyplot as plt
-import numpy as np
-
-import flowbias as fb
-
 rng = np.random.default_rng({seed})
 left, _, right = np.linalg.svd(rng.standard_normal(({n}, {d})), full_matrices=False)
 X = left @ right  # all singular values are 1
@@ -293,5 +265,4 @@ axes[1].semilogy(trajectory.t, loss, label="loss")
 axes[1].semilogy(trajectory.t, np.exp(-claim.predicted * trajectory.t), "--", label="Theorem 3")
 axes[1].set(xlabel="time", ylabel="L / L(0)")
 axes[1].legend()
-plt.show()
 """

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider
+from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     FRAME,
@@ -24,7 +24,7 @@ from flowbias.apps.explorer.drawing import (
     Mark,
     points,
 )
-from flowbias.apps.explorer.view import Settings, View
+from flowbias.apps.explorer.view import Settings, View, chosen
 from flowbias.apps.explorer.views.planted_data import SEED
 from flowbias.datasets.low_rank import LowRankCompletion, low_rank_completion
 from flowbias.experiments.woodworth.completion import RESIDUAL, Ending, ending, nuclear
@@ -150,7 +150,9 @@ class MatricesView(View[MatricesScene]):
         "the scale α of the weights that decides, or the width k?"
     )
     controls = (
-        Slider("log_alpha", "Scale α of the weights (log10)", -3.0, 0.5, 0.1, -2.0, plays=True),
+        scale_slider(
+            *(-3.0, 0.5, 0.1, -2.0), name="log_alpha", label="Scale α of the weights", plays=True
+        ),
         Slider("log_width", "Width k", 1.0, 6.0, 0.5, 3.0, lambda x: f"{width_of(x)}"),
         Slider("rank", "Rank of the planted matrix", 1, 3, 1, 1),
         Slider("observed", "Entries seen, of 100", 30, 95, 5, 60),
@@ -207,9 +209,8 @@ class MatricesView(View[MatricesScene]):
         load_solver()
 
     def scene(self, settings: Settings) -> MatricesScene:
-        return matrices_scene(
-            seen_of(settings), 10.0 ** settings["log_alpha"], width_of(settings["log_width"])
-        )
+        scale, width = 10.0 ** settings["log_alpha"], width_of(settings["log_width"])
+        return matrices_scene(chosen(Seen, settings), scale, width)
 
     def data(self, scene: MatricesScene) -> Data:
         truth, end = scene.truth, scene.end.M
@@ -244,14 +245,7 @@ class MatricesView(View[MatricesScene]):
         )
 
     def code(self, settings: Settings) -> str:
-        seen = seen_of(settings)
-        return CODE.format(
-            rank=seen.rank,
-            observed=seen.observed,
-            seed=seen.seed,
-            log_alpha=settings["log_alpha"],
-            width=width_of(settings["log_width"]),
-        )
+        return self.script(CODE.format(width=width_of(settings["log_width"]), **settings))
 
 
 def _cells(M: FloatArray, mask: Mask, panel: int) -> tuple[Any, ...]:
@@ -263,11 +257,6 @@ def _cells(M: FloatArray, mask: Mask, panel: int) -> tuple[Any, ...]:
 def _singular_values(M: FloatArray | None) -> tuple[Any, ...]:
     values = np.zeros(0) if M is None else np.linalg.svd(M, compute_uv=False)
     return np.arange(1, len(values) + 1), values
-
-
-def seen_of(settings: Settings) -> Seen:
-    """The data that the sliders describe."""
-    return Seen(int(settings["rank"]), int(settings["observed"]), int(settings["seed"]))
 
 
 def _regime(scene: MatricesScene, little: float = 0.05) -> str:
@@ -296,11 +285,6 @@ def _between(scene: MatricesScene) -> str:
 
 
 CODE = """\
-import matplotlib.pyplot as plt
-import numpy as np
-
-import flowbias as fb
-
 data = fb.datasets.low_rank_completion((10, 10), rank={rank}, observed={observed}, rng={seed})
 problem = fb.MatrixCompletion(data.rows, data.cols, data.values, (10, 10))
 net = fb.MatrixFactorization.gaussian((10, 10), width={width}, scale=10**{log_alpha!r}, rng={seed})
@@ -320,5 +304,4 @@ for matrix, mark in ((data.truth, "D"), (np.nan_to_num(seen), "s"), (M, "o")):
     axes[3].plot(np.arange(1, 11), np.linalg.svd(matrix, compute_uv=False), mark, mfc="none")
 axes[3].legend(["truth", "least Frobenius norm", "recovered"])
 axes[3].set(xlabel="singular value")
-plt.show()
 """

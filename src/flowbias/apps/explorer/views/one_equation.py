@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider
+from flowbias.apps.explorer.controls import Slider, scale_slider
+from flowbias.apps.explorer.views.proof_words import Extremes
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.basis_pursuit import basis_pursuit
-from flowbias.limits.min_norm import min_norm
 from flowbias.limits.solve import limit
 from flowbias.models.diagonal import DiagonalNet
 from flowbias.models.untied import UntiedDiagonalNet
+from flowbias.problems.regression import Regression
 from flowbias.results.solution import Solution
 
 # Shares of the dual's way: dense near the end, where a tiny start does all its moving.
@@ -40,27 +40,8 @@ def scale_stops() -> tuple[float, ...]:
     return (*reversed(stops), *(round(0.1 * k, 1) for k in range(-59, 21)))
 
 
-def plain_scale(exponent: float) -> str:
-    """5e-04 for -3.3: the scale itself."""
-    return f"{10.0**exponent:.1e}"
-
-
-def scale_slider(default: float) -> Slider:
-    """The scale of the start."""
-    return Slider(
-        "log_scale",
-        "Scale of the start",
-        -100.0,
-        2.0,
-        0.1,
-        default,
-        plain_scale,
-        True,
-        scale_stops(),
-    )
-
-
-DEPTH = Slider("depth", "Depth D", 2.0, 6.0, 1.0, 2.0)
+WIDE_SCALE = scale_slider(-100.0, 2.0, 0.1, -0.5, scale_stops(), plays=True)
+DEPTH = Slider("depth", "Depth D", 2, 6, 1, 2)
 
 
 @dataclass(frozen=True)
@@ -116,11 +97,15 @@ class Ends:
     y: float
     solution: Solution
     path: FloatArray
-    min_l1: Solution
-    min_l2: Solution
+    extremes: Extremes
     # Q(w) - <shift, w>: what the limit minimizes on the line; terms per coordinate.
     potential: Any
     shift: FloatArray
+
+    @property
+    def points(self) -> tuple[FloatArray, ...]:
+        """All that has to be seen of it."""
+        return self.solution.w, self.path, self.extremes.rich, self.extremes.kernel
 
     def terms(self, w: FloatArray) -> FloatArray:
         """The regularizer per coordinate, for points (..., d)."""
@@ -133,14 +118,12 @@ def follow(start: DiagonalStart, x: FloatArray, y: float) -> Ends:
     model = start.model(len(x))
     solution = limit(model, X, target)
     shift = np.broadcast_to(np.asarray(model.shift, dtype=np.float64), x.shape)
-    min_l1, min_l2 = _extremes(tuple(x.tolist()), y)
     return Ends(
         x=x,
         y=y,
         solution=solution,
         path=_path(model, X, target, solution, shift),
-        min_l1=min_l1,
-        min_l2=min_l2,
+        extremes=_extremes(tuple(x.tolist()), y),
         potential=model.potential,
         shift=shift,
     )
@@ -148,10 +131,8 @@ def follow(start: DiagonalStart, x: FloatArray, y: float) -> Ends:
 
 # A scale that moves leaves the equation as it is.
 @lru_cache(maxsize=32)
-def _extremes(x: tuple[float, ...], y: float) -> tuple[Solution, Solution]:
-    X, target = np.array([x]), np.array([y])
-    # NOT_UNIQUE where two features count alike: any of the least norms will do as a mark.
-    return basis_pursuit(X, target, throw=False), min_norm(X, target)
+def _extremes(x: tuple[float, ...], y: float) -> Extremes:
+    return Extremes.of(Regression(np.array([x]), np.array([y])))
 
 
 def _path(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -21,7 +21,7 @@ from flowbias.apps.explorer.controls import Upload
 from flowbias.apps.explorer.drawing import FLOW, KERNEL, RICH, Chart, Data, Mark, points, stems
 from flowbias.apps.explorer.uploads import LARGEST_FILE, LARGEST_TABLE, MOST_SAMPLES, read_upload
 from flowbias.apps.explorer.view import Download, Settings, View
-from flowbias.apps.explorer.views.one_equation import DEPTH, scale_slider
+from flowbias.apps.explorer.views.one_equation import DEPTH, WIDE_SCALE
 from flowbias.apps.explorer.views.planted_data import PlantedData
 from flowbias.apps.explorer.views.proof_words import Extremes, distance_words
 from flowbias.ground.threads import one_thread
@@ -57,8 +57,8 @@ class OwnDataScene:
     @cached_property
     def shown(self) -> list[int]:
         """The coefficients that are largest in any of the three predictors, in their order."""
-        each = (self.solution, self.extremes.rich, self.extremes.kernel)
-        size = np.max([np.abs(one.w) for one in each], axis=0)
+        each = (self.solution.w, self.extremes.rich, self.extremes.kernel)
+        size = np.max(np.abs(each), axis=0)
         return sorted(largest(size, MOST_SHOWN)) or [0]
 
 
@@ -107,7 +107,7 @@ class OwnDataView(View[OwnDataScene]):
             LARGEST_FILE,
             read_upload,
         ),
-        scale_slider(-3.0),
+        replace(WIDE_SCALE, default=-3.0),
         DEPTH,
     )
 
@@ -135,15 +135,15 @@ class OwnDataView(View[OwnDataScene]):
     )
 
     def scene(self, settings: Settings) -> OwnDataScene:
-        return own_data_scene(settings["file"], settings["log_scale"], int(settings["depth"]))
+        return own_data_scene(settings["file"], settings["log_scale"], settings["depth"])
 
     def data(self, scene: OwnDataScene) -> Data:
         shown, extremes = scene.shown, scene.extremes
         made: dict[str, tuple[Any, ...]] = {}
-        each = {"limit": scene.solution, "rich": extremes.rich, "kernel": extremes.kernel}
-        for name, solution in each.items():
-            l1, l2 = extremes.ratios(solution.w)
-            made[f"{name} w"] = (shown, solution.w[shown])
+        each = {"limit": scene.solution.w, "rich": extremes.rich, "kernel": extremes.kernel}
+        for name, w in each.items():
+            l1, l2 = extremes.ratios(w)
+            made[f"{name} w"] = (shown, w[shown])
             made[f"{name} norms"] = ([l1], [l2])
         return made
 
@@ -170,7 +170,7 @@ class OwnDataView(View[OwnDataScene]):
             data = f'{note}data = np.load("{ARCHIVE}")\nX, y = data["X"], data["y"]'
         else:
             data = EXAMPLE.code()
-        return CODE.format(data=data, depth=int(settings["depth"]), log_scale=settings["log_scale"])
+        return self.script(CODE.format(data=data, **settings))
 
     def downloads(self, scene: OwnDataScene) -> tuple[Download, ...]:
         data, solution, net = scene.data, scene.solution, scene.net
@@ -192,11 +192,6 @@ def _hidden(scene: OwnDataScene) -> str:
 
 
 CODE = """\
-import matplotlib.pyplot as plt
-import numpy as np
-
-import flowbias as fb
-
 {data}
 net = fb.DiagonalNet(depth={depth}, log_scale={log_scale!r} * np.log(10))
 sol = fb.limit(net, X, y)
@@ -211,5 +206,4 @@ ax.plot(rich.w, "D", color="tab:green", mfc="none", label="least l1 norm")
 ax.plot(sol.w, "o", color="tab:orange", label="limit")
 ax.set(xlabel="feature", ylabel="coefficient")
 ax.legend()
-plt.show()
 """

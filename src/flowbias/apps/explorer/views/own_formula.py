@@ -11,19 +11,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Choice, Slider, Text
-from flowbias.apps.explorer.drawing import (
-    FLOW,
-    KERNEL,
-    RICH,
-    TRUTH,
-    Chart,
-    Data,
-    levels,
-    line,
-    points,
-    window,
-)
+from flowbias.apps.explorer.controls import Choice, Slider, Text, scale_slider
+from flowbias.apps.explorer.drawing import FLOW, KERNEL, TRUTH, Chart, Data, line, window
 from flowbias.apps.explorer.formula import LONGEST, MOST, read_equations
 from flowbias.apps.explorer.typed_parametrization import (
     TypedFunction,
@@ -32,9 +21,9 @@ from flowbias.apps.explorer.typed_parametrization import (
     at_most,
     section_of,
 )
-from flowbias.apps.explorer.view import Settings, View
-from flowbias.apps.explorer.views.geometry import SHARES_OF_LEVEL
+from flowbias.apps.explorer.view import Settings, View, chosen
 from flowbias.apps.explorer.views.proof_words import Extremes
+from flowbias.apps.explorer.views.space import PLANE, SQUARE, Sight, kernel_of, level_sets
 from flowbias.derive.parametrization import TooLongError
 from flowbias.derive.report import Report, implicit_bias
 from flowbias.derive.verdict import Verdict
@@ -64,15 +53,15 @@ _ONE_AT_A_TIME = Lock()
 class TypedStart:
     """Which parametrization, from where."""
 
-    text: str
-    log10_scale: float
+    formula: str
+    log_scale: float
     ratio: float
 
     def function(self, d: int) -> TypedFunction:
-        return TypedFunction.of(self.text, d)
+        return TypedFunction.of(self.formula, d)
 
     def theta(self, d: int) -> FloatArray:
-        return self.function(d).start(10.0**self.log10_scale, self.ratio)
+        return self.function(d).start(10.0**self.log_scale, self.ratio)
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,8 @@ class OwnFormulaScene:
     extremes: Extremes
     # What is shown of either axis.
     window: tuple[float, float]
-    # (2, m) polylines, the one of the limit's own level first.
+    # Polylines (m, 2): the level of the limit itself, and others.
+    own_levels: tuple[FloatArray, ...]
     levels: tuple[FloatArray, ...]
     # What was given up, in words.
     unfinished: tuple[str, ...]
@@ -108,12 +98,11 @@ class OwnFormulaScene:
     @property
     def line(self) -> FloatArray:
         """Two points of the line of solutions beyond the window, one per row; none if no line."""
-        X = self.problem.X
-        if X.shape[1] != 2 or np.linalg.matrix_rank(X) != 1:
+        along = kernel_of(self.problem.X)
+        if along.shape != (1, 2):
             return np.zeros((0, 2))
-        _, _, right = np.linalg.svd(X)
-        far = 2.0 * (self.window[1] - self.window[0]) * right[1]
-        return np.array([self.extremes.kernel.w - far, self.extremes.kernel.w + far])
+        far = 2.0 * (self.window[1] - self.window[0]) * along
+        return np.concatenate([self.extremes.kernel - far, self.extremes.kernel + far])
 
 
 def own_formula_scene(start: TypedStart, equations: str, solve: bool) -> OwnFormulaScene:
@@ -135,8 +124,9 @@ def own_formula_scene(start: TypedStart, equations: str, solve: bool) -> OwnForm
         extremes = Extremes.of(problem)
         end = _end(trajectory, solution)
         shown = _window(trajectory.w, end, extremes)
-        levels = bounded(lambda: _levels(start, end, shown)) if d == 2 else ()
+        levels = bounded(lambda: _levels(start, end, shown)) if d == 2 else ((), ())
         unfinished += ["the level sets"] if levels is None else []
+        own, others = levels or ((), ())
     return OwnFormulaScene(
         function=start.function(d),
         problem=problem,
@@ -145,7 +135,8 @@ def own_formula_scene(start: TypedStart, equations: str, solve: bool) -> OwnForm
         solution=solution,
         extremes=extremes,
         window=shown,
-        levels=levels or (),
+        own_levels=own,
+        levels=others,
         unfinished=tuple(unfinished),
     )
 
@@ -198,7 +189,7 @@ def _derived(start: TypedStart, d: int) -> tuple[TypedParametrization, Report | 
 
 def _window(path: FloatArray, end: FloatArray, extremes: Extremes) -> tuple[float, float]:
     """Both axes alike, so that a level set of equal coordinates looks like one."""
-    shown = np.concatenate([path.ravel(), end, extremes.rich.w, extremes.kernel.w])
+    shown = np.concatenate([path.ravel(), end, extremes.rich, extremes.kernel])
     low, high = float(shown.min()), float(shown.max())
     room = 0.25 * (high - low) or 1.0
     return low - room, high + room
@@ -206,24 +197,19 @@ def _window(path: FloatArray, end: FloatArray, extremes: Extremes) -> tuple[floa
 
 def _levels(
     start: TypedStart, end: FloatArray, window: tuple[float, float], points: int = 81
-) -> tuple[FloatArray, ...]:
+) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
     """Level sets of Q(w) = q(w1) + q(w2).
 
     None where coordinates share a parameter, or where q cannot be followed away from the start.
     """
-    from contourpy import contour_generator
-
     if not start.function(1).separates:
-        return ()
+        return (), ()
     section = section_of(start.function(1), start.theta(1), window)
     if section.w.size < 2:
-        return ()
+        return (), ()
     grid = np.linspace(section.w[0], section.w[-1], points)
-    one = section.at(grid)
-    lines = contour_generator(grid, grid, np.add.outer(one, one))
-    height = float(np.sum(section.at(end)))
-    shares = sorted(SHARES_OF_LEVEL, key=lambda share: abs(share - 1.0))
-    return tuple(np.asarray(c).T for share in shares for c in lines.lines(share * height))
+    terms = section.at(np.stack([grid, grid], axis=1))
+    return level_sets(grid, terms, float(np.sum(section.at(end))))
 
 
 class OwnFormulaView(View[OwnFormulaScene]):
@@ -244,7 +230,7 @@ class OwnFormulaView(View[OwnFormulaScene]):
             LONGEST,
         ),
         Text("equations", "Equations, e.g. 1, 2 = 1; 0, 1 = 0.5", "1, 2 = 1", LONGEST),
-        Slider("log_scale", "Scale of the start (log10)", -1.0, 0.5, 0.1, -0.5),
+        scale_slider(-1.0, 0.5, 0.1, -0.5),
         Slider("ratio", "Other parameters over the first vector", 0.1, 2.0, 0.1, 1.0),
         Choice(
             "solve",
@@ -258,23 +244,13 @@ class OwnFormulaView(View[OwnFormulaScene]):
         Chart(
             "The way of the flow, seen in its first two coefficients",
             "A line with a cross at the start of the flow and a filled circle at its end. "
-            "A dashed line holds all w that fit, where that is a line in this plane. An open "
-            "diamond marks least l1 norm, an open square least l2 norm. Thin curves are level "
+            "A dashed line holds all w that fit, where that is a line in this plane. A "
+            "diamond marks least l1 norm, a square least l2 norm. Thin curves are level "
             "sets of the potential; the thick one is the limit's own and touches the line.",
             "w₁ (first coefficient)",
             "w₂ (second coefficient)",
-            (
-                levels("levels"),
-                levels("own", "level of the potential", 3),
-                line("fits", TRUTH, "all w that fit", dash="dashed"),
-                line("path", FLOW, "flow", 3),
-                points("rich", "diamond", RICH, 18, "least l1 norm", line_width=2.5),
-                points("kernel", "square", KERNEL, 13, "least l2 norm", line_width=2.5),
-                points("start", "x", FLOW, 11, "start", line_width=2.5),
-                points("end", "circle", FLOW, 11, "limit", 1.0, line_width=2.5),
-            ),
-            height=460,
-            windowed=True,
+            PLANE,
+            **SQUARE,
         ),
         Chart(
             "Coefficients over time",
@@ -294,20 +270,13 @@ class OwnFormulaView(View[OwnFormulaScene]):
         load_torch()
 
     def scene(self, settings: Settings) -> OwnFormulaScene:
-        return own_formula_scene(
-            start_of(settings), settings["equations"], settings["solve"] == "certify"
-        )
+        certify = settings["solve"] == "certify"
+        return own_formula_scene(chosen(TypedStart, settings), settings["equations"], certify)
 
     def data(self, scene: OwnFormulaScene) -> Data:
         w, extremes = scene.trajectory.w, scene.extremes
-        rows = {
-            "fits": scene.line,
-            "path": w,
-            "start": w[:1],
-            "end": scene.end[None],
-            "rich": extremes.rich.w[None],
-            "kernel": extremes.kernel.w[None],
-        }
+        # Of three coefficients the first two are seen.
+        sight = Sight(scene.window[1], np.eye(w.shape[1], 2))
         # Time 0 has no place on a logarithmic axis.
         later = scene.trajectory.t > 0.0
         t = scene.trajectory.t[later]
@@ -315,9 +284,14 @@ class OwnFormulaView(View[OwnFormulaScene]):
         missing = [((), ())] * (MOST - len(columns))
         return {
             "window": window(*scene.window),
-            "own": _polylines(scene.levels[:1]),
-            "levels": _polylines(scene.levels[1:]),
-            **{name: (points[:, 0], points[:, 1]) for name, points in rows.items()},
+            "own": sight.polylines(scene.own_levels),
+            "levels": sight.polylines(scene.levels),
+            "fits": (scene.line[:, 0], scene.line[:, 1]),
+            "path": sight.flat(w),
+            "start": sight.flat(w[0]),
+            "limit": sight.flat(scene.end),
+            "l1": sight.flat(extremes.rich),
+            "l2": sight.flat(extremes.kernel),
             **{f"w{i + 1}": columns for i, columns in enumerate([*columns, *missing])},
         }
 
@@ -332,27 +306,18 @@ class OwnFormulaView(View[OwnFormulaScene]):
 
     def code(self, settings: Settings) -> str:
         problem = read_equations(settings["equations"])
-        start = start_of(settings)
-        function = start.function(problem.X.shape[1])
+        start = chosen(TypedStart, settings)
+        function = start.function(problem.X.shape[1]).source()
         solved = settings["solve"] == "certify"
-        return CODE.format(
-            torch="import torch\n" if "torch." in function.source() else "",
-            function=function.source(),
+        body = CODE.format(
+            function=function,
             residual=RESIDUAL,
             X=problem.X.tolist(),
             y=problem.y.tolist(),
             theta=start.theta(problem.X.shape[1]).tolist(),
             solve=SOLVED if solved else "",
         )
-
-
-def start_of(settings: Settings) -> TypedStart:
-    """What the controls describe."""
-    return TypedStart(settings["formula"], settings["log_scale"], settings["ratio"])
-
-
-def _polylines(curves: tuple[FloatArray, ...]) -> tuple[list[FloatArray], ...]:
-    return [curve[0] for curve in curves], [curve[1] for curve in curves]
+        return self.script(body, *(["import torch"] if "torch." in function else []))
 
 
 _MEANS = {
@@ -413,7 +378,7 @@ def _evidence(scene: OwnFormulaScene) -> str:
 
 
 def _picture(scene: OwnFormulaScene) -> str:
-    if scene.levels:
+    if scene.own_levels:
         return ""
     if scene.problem.X.shape[1] > 2:
         return "With three coefficients no level sets are drawn."
@@ -428,11 +393,6 @@ if report.potential is not None:
     print(sol)
 """
 CODE = """\
-import matplotlib.pyplot as plt
-import numpy as np
-{torch}
-import flowbias as fb
-
 
 {function}
 
@@ -450,5 +410,4 @@ plane.set(xlabel="$w_1$", ylabel="$w_2$")
 plane.legend()
 times.semilogx(trajectory.t[1:], trajectory.w[1:])
 times.set(xlabel="time", ylabel="coefficients")
-plt.show()
 """

@@ -23,7 +23,6 @@ from flowbias.apps.explorer.drawing import (
     points,
     stems,
 )
-from flowbias.apps.explorer.view import Settings
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.ground.typing import FloatArray
 
@@ -41,16 +40,6 @@ class PlantedData:
     sparsity: int
     noise: float
     seed: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> PlantedData:
-        return cls(
-            n=int(settings["n"]),
-            d=int(settings["d"]),
-            sparsity=int(settings["sparsity"]),
-            noise=float(settings["noise"]),
-            seed=int(settings["seed"]),
-        )
 
     def draw(self) -> SparseRegression:
         return sparse_regression(self.n, self.d, self.sparsity, self.noise**2, self.seed)

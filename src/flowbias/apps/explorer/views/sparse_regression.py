@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten
+from flowbias.apps.explorer.controls import Slider, power_of_ten, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     KERNEL,
@@ -25,7 +25,7 @@ from flowbias.apps.explorer.drawing import (
     line,
     points,
 )
-from flowbias.apps.explorer.view import Settings, View
+from flowbias.apps.explorer.view import Settings, View, chosen
 from flowbias.apps.explorer.views.planted_data import (
     AGAINST_TRUTH,
     CURVES,
@@ -37,7 +37,7 @@ from flowbias.apps.explorer.views.planted_data import (
     curves,
     population_error,
 )
-from flowbias.apps.explorer.views.proof_words import proof_of
+from flowbias.apps.explorer.views.proof_words import Extremes, proof_of
 from flowbias.certificates.certificate import certify
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.basis_pursuit import basis_pursuit
@@ -76,37 +76,29 @@ class ScalePath:
     w_true: FloatArray
     w: FloatArray
     uncertified: int
-    least_l1: FloatArray
-    least_l2: FloatArray
+    extremes: Extremes
 
     def error(self, w: FloatArray) -> FloatArray:
         return population_error(w, self.w_true)
-
-    def excess_l1(self, w: FloatArray) -> FloatArray:
-        """How much larger the l1 norm of each row is than the least possible, relatively."""
-        return np.asarray(np.abs(w).sum(axis=-1) / np.abs(self.least_l1).sum() - 1.0)
-
-    def excess_l2(self, w: FloatArray) -> FloatArray:
-        """The same of the l2 norm."""
-        return np.asarray(np.linalg.norm(w, axis=-1) / np.linalg.norm(self.least_l2) - 1.0)
 
     @cached_property
     def data(self) -> Data:
         """What is drawn of it, wherever the cursor stands."""
         x = place(np.array(PATH_EXPONENTS))
-        least = {"l1": self.least_l1, "l2": self.least_l2}
+        least = {"l1": self.extremes.rich, "l2": self.extremes.kernel}
+        l1, l2 = self.extremes.ratios(self.w)
         return {
             **curves(x, self.w, self.w_true),
             "error": (x, self.error(self.w)),
             **{f"{norm} error": (x, np.full(len(x), self.error(w))) for norm, w in least.items()},
-            "l1": (x, _in_sight(self.excess_l1(self.w))),
-            "l2": (x, _in_sight(self.excess_l2(self.w))),
+            "l1": (x, _excess(l1)),
+            "l2": (x, _excess(l2)),
         }
 
 
-def _in_sight(excess: FloatArray) -> FloatArray:
-    """An excess of zero, or its rounding, far below the picture: zero has no logarithm."""
-    return np.maximum(excess, 1e-6 * LEAST_EXCESS)
+def _excess(ratio: FloatArray) -> FloatArray:
+    """Over the least norm, less 1; what is none lies far below the picture: no zero has a log."""
+    return np.maximum(ratio - 1.0, 1e-6 * LEAST_EXCESS)
 
 
 @dataclass(frozen=True)
@@ -150,8 +142,7 @@ class PlantedSweep:
             w_true=self.w_true,
             w=path.w,
             uncertified=sum(not solution.status.ok for solution in path),
-            least_l1=least_l1(self.problem),
-            least_l2=min_norm(self.problem).w,
+            extremes=Extremes(least_l1(self.problem), min_norm(self.problem).w),
         )
 
 
@@ -197,16 +188,7 @@ class SparseRegressionView(View[SparseScene]):
     title = "Sparse regression"
     question = "Which scales of the start find the few coefficients that matter?"
     controls = (
-        Slider(
-            "log_scale",
-            "Scale α of the start",
-            EXPONENTS[0],
-            EXPONENTS[-1],
-            1.0,
-            -2.0,
-            shown=power_of_ten,
-            stops=EXPONENTS,
-        ),
+        scale_slider(EXPONENTS[0], EXPONENTS[-1], 1.0, -2.0, EXPONENTS),
         Slider("n", "Samples n", 10, 150, 2, 40),
         Slider("d", "Features d", 20, 200, 10, 200),
         SPARSITY,
@@ -265,13 +247,13 @@ class SparseRegressionView(View[SparseScene]):
     def data(self, scene: SparseScene) -> Data:
         x, path, w = [float(place(scene.exponent))], scene.path, scene.at_cursor.w
         # Without a path the curves are those of other data: faint, until their own are known.
-        l1, l2 = (np.nan, np.nan) if path is None else (path.excess_l1(w), path.excess_l2(w))
+        l1, l2 = np.full((2, 1), np.nan) if path is None else path.extremes.ratios(w[np.newaxis])
         return {
             **({} if path is None else path.data),
             "cursor": (x,),
             "error now": (x, [float(population_error(w, scene.w_true))]),
-            "l1 now": (x, [float(_in_sight(np.asarray(l1)))]),
-            "l2 now": (x, [float(_in_sight(np.asarray(l2)))]),
+            "l1 now": (x, _excess(l1)),
+            "l2 now": (x, _excess(l2)),
             **against_truth(w, scene.w_true),
         }
 
@@ -285,32 +267,23 @@ class SparseRegressionView(View[SparseScene]):
             parts = (f"{_error_in_words(scene)}. {_hits(scene)}", to_come, proof)
         else:
             error = f"{_error_in_words(scene)}; {_ends_in_words(path)}. {_hits(scene)}"
-            norms = _norms_in_words(path, scene.at_cursor.w)
-            parts = (error, norms, f"{proof} {_curves_in_words(path)}")
+            where = path.extremes.words(scene.at_cursor.w)
+            parts = (error, where, f"{proof} {_curves_in_words(path)}")
         return "\n\n".join(parts)
 
     def code(self, settings: Settings) -> str:
-        return _SCRIPT.format(
-            data=PlantedData.of(settings).code(),
-            exponents=", ".join(f"{exponent:g}" for exponent in PATH_EXPONENTS),
-            depth=int(settings["depth"]),
-            exponent=f"{settings['log_scale']:g}",
-        )
+        data = chosen(PlantedData, settings).code()
+        exponents = ", ".join(f"{exponent:g}" for exponent in PATH_EXPONENTS)
+        return self.script(_SCRIPT.format(data=data, exponents=exponents, **settings))
 
 
 def _sweep(settings: Settings) -> PlantedSweep:
-    return sweep_of(PlantedData.of(settings), int(settings["depth"]))
+    return sweep_of(chosen(PlantedData, settings), settings["depth"])
 
 
 def _scene(settings: Settings, sweep: PlantedSweep, path: ScalePath | None) -> SparseScene:
-    exponent = float(settings["log_scale"])
-    return SparseScene(
-        sparsity=int(settings["sparsity"]),
-        w_true=sweep.w_true,
-        path=path,
-        exponent=exponent,
-        at_cursor=sweep.limit_at(exponent),
-    )
+    exponent = settings["log_scale"]
+    return SparseScene(settings["sparsity"], sweep.w_true, path, exponent, sweep.limit_at(exponent))
 
 
 def _error_in_words(scene: SparseScene) -> str:
@@ -325,7 +298,7 @@ def _error(scene: SparseScene) -> float:
 
 
 def _ends_in_words(path: ScalePath) -> str:
-    rich, kernel = (float(path.error(one)) for one in (path.least_l1, path.least_l2))
+    rich, kernel = (float(path.error(one)) for one in (path.extremes.rich, path.extremes.kernel))
     return f"the least l1 norm has {rich:.3g}, the least l2 norm {kernel:.3g}"
 
 
@@ -338,27 +311,6 @@ def _hits(scene: SparseScene) -> str:
     )
 
 
-def _norms_in_words(path: ScalePath, w: FloatArray, little: float = 0.01) -> str:
-    # That share of the way between the two extremes counts as having arrived.
-    l1, l2 = float(path.excess_l1(w)), float(path.excess_l2(w))
-    l1_span, l2_span = path.excess_l1(path.least_l2), path.excess_l2(path.least_l1)
-    if max(l1_span, l2_span) < LEAST_EXCESS:
-        return (
-            "One predictor alone fits these data best, so the scale changes nothing; "
-            "excess norms of zero lie below the picture."
-        )
-    size = f"Its l1 norm is {_percent(l1)} above the least possible, its l2 norm {_percent(l2)}"
-    if l2 <= little * l2_span:
-        return f"{size}: this is the **kernel** end, where the l2 norm decides."
-    if l1 <= little * l1_span:
-        return f"{size}: this is the **rich** end, where the l1 norm decides."
-    return f"{size}: it lies **between** the two ends."
-
-
-def _percent(share: float) -> str:
-    return f"{share:.2%}" if share >= 1e-4 else "less than 0.01%"
-
-
 def _curves_in_words(path: ScalePath) -> str:
     limits, missing = len(PATH_EXPONENTS), path.uncertified
     return (
@@ -368,16 +320,10 @@ def _curves_in_words(path: ScalePath) -> str:
     )
 
 
-_SCRIPT = '''\
-"""Limits of gradient flow against the scale of its start, on planted sparse data."""
-import matplotlib.pyplot as plt
-import numpy as np
-
-import flowbias as fb
-
+_SCRIPT = """\
 {data}
 exponents = np.array([{exponents}])
-cursor = {exponent}
+cursor = {log_scale:g}
 network = fb.DiagonalNet(depth={depth}, scale=1.0)
 path = fb.limit_path(network, X, y, log_scales=exponents * np.log(10), throw=False)
 at_cursor = fb.limit(network.at_log_scale(cursor * np.log(10)), X, y, throw=False)
@@ -411,5 +357,4 @@ axes[1, 1].stem(at_cursor.w, markerfmt=".", basefmt=" ", label="flow")
 axes[1, 1].plot(np.flatnonzero(w_true), w_true[w_true != 0], "s", mfc="none", label="truth")
 axes[1, 1].set(xlabel="coordinate", ylabel="coefficient at the cursor")
 axes[1, 1].legend()
-plt.show()
-'''
+"""

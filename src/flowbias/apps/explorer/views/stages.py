@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten
+from flowbias.apps.explorer.controls import Slider, power_of_ten, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     FRAME,
@@ -24,19 +24,20 @@ from flowbias.apps.explorer.drawing import (
     cursor,
     line,
     points,
-    window,
 )
 from flowbias.apps.explorer.view import Settings, View
-from flowbias.apps.explorer.views.geometry import (
+from flowbias.apps.explorer.views.planted_data import joined
+from flowbias.apps.explorer.views.space import (
     AZIMUTH,
     COEFFICIENTS,
     SPACE_AXES,
     SQUARE,
+    Sight,
     direction,
+    kernel_of,
     projection,
     shown_reach,
 )
-from flowbias.apps.explorer.views.planted_data import joined
 from flowbias.flows.integrate import flow
 from flowbias.ground.drawing import apart
 from flowbias.ground.typing import FloatArray
@@ -92,7 +93,7 @@ class StagesScene:
     followed: Followed
     exponent: float
     at: int
-    projection: FloatArray
+    sight: Sight
 
     @property
     def tau(self) -> float:
@@ -102,11 +103,6 @@ class StagesScene:
     def flow_now(self) -> FloatArray:
         followed = self.followed
         return np.asarray(followed.w[np.searchsorted(followed.tau, self.tau)])
-
-    def flat(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Points as they are seen: to the right, and upwards."""
-        seen = np.atleast_2d(points) @ self.projection
-        return seen[:, 0], seen[:, 1]
 
 
 # Some 50 kilobytes each: as many as ten readers look at.
@@ -136,12 +132,7 @@ class StagesView(View[StagesScene]):
         "next point. The smaller the start, the closer the flow follows these stages."
     )
     controls = (
-        Slider(
-            *("log_scale", "Scale α of the start", SCALES[0], SCALES[-1], 1.0, -10.0),
-            shown=power_of_ten,
-            plays=True,
-            stops=SCALES,
-        ),
+        scale_slider(SCALES[0], SCALES[-1], 1.0, -10.0, SCALES, plays=True),
         Slider(
             *("moment", "Cursor in slow time, along the axis", 0, CURSOR_STEPS, 1, 50),
             shown="{:g}%".format,
@@ -193,28 +184,24 @@ class StagesView(View[StagesScene]):
     )
 
     def scene(self, settings: Settings) -> StagesScene:
-        exponent = float(settings["log_scale"])
-        followed = _followed(float(settings["angle"]), exponent)
-        seen = projection(settings["azimuth"])
-        return StagesScene(followed, exponent, int(settings["moment"]), seen)
+        exponent = settings["log_scale"]
+        followed = _followed(settings["angle"], exponent)
+        sight = Sight(shown_reach(followed.path.w, followed.w), projection(settings["azimuth"]))
+        return StagesScene(followed, exponent, settings["moment"], sight)
 
     def data(self, scene: StagesScene) -> Data:
-        followed = scene.followed
+        followed, sight = scene.followed, scene.sight
         rests = followed.path.w
-        reach = shown_reach(rests, followed.w)
-        tips = reach * np.eye(3)
         # Two equations in three unknowns leave one direction open.
-        along = np.linalg.svd(X)[2][-1]
+        line = rests[-1] + sight.reach * np.array([[-1.0], [1.0]]) @ kernel_of(X)
         return {
             **followed.data,
-            "window": window(-reach, reach),
-            "fits": scene.flat(rests[-1] + np.outer([-reach, reach], along)),
-            "axes": (*scene.flat(-tips), *scene.flat(tips)),
-            "names": (*scene.flat(tips), COEFFICIENTS),
-            "jumps": scene.flat(rests),
-            "saddles": scene.flat(rests),
-            "path": scene.flat(np.vstack([np.zeros(3), followed.w])),
-            "now": scene.flat(scene.flow_now),
+            **sight.frame(),
+            "fits": sight.flat(line),
+            "jumps": sight.flat(rests),
+            "saddles": sight.flat(rests),
+            "path": sight.flat(np.vstack([np.zeros(3), followed.w])),
+            "now": sight.flat(scene.flow_now),
             "cursor": ([scene.tau],),
         }
 
@@ -238,14 +225,7 @@ class StagesView(View[StagesScene]):
         )
 
     def code(self, settings: Settings) -> str:
-        return _SCRIPT.format(
-            X=X.tolist(),
-            angle=settings["angle"],
-            exponent=f"{settings['log_scale']:g}",
-            places=CURSOR_STEPS + 1,
-            cursor=int(settings["moment"]),
-            azimuth=settings["azimuth"],
-        )
+        return self.script(_SCRIPT.format(X=X.tolist(), places=CURSOR_STEPS + 1, **settings))
 
 
 def _digits(w: FloatArray) -> str:
@@ -253,27 +233,21 @@ def _digits(w: FloatArray) -> str:
     return ", ".join(f"{round(entry, 3) + 0.0:g}" for entry in w.tolist())
 
 
-_SCRIPT = '''\
-"""From saddle to saddle: the stages of a vanishing start, and the flow from a small one."""
-import matplotlib.pyplot as plt
-import numpy as np
-
-import flowbias as fb
-
+_SCRIPT = """\
 angle = np.deg2rad({angle!r})
 X, y = np.array({X}), np.round([np.cos(angle), np.sin(angle)], 15)
-net = fb.DiagonalNet(depth=2, log_scale={exponent} * np.log(10))
+net = fb.DiagonalNet(depth=2, log_scale={log_scale:g} * np.log(10))
 path = fb.stages(net, X, y)
 print(path, *path.events, sep="\\n")
 
 # On the slow clock, with the flow's own steps, which are many where it jumps.
 traj = fb.flow(net, X, y)
-pace = path.time_at({exponent} * np.log(10), 1.0)
+pace = path.time_at({log_scale:g} * np.log(10), 1.0)
 cursors = np.geomspace(path.times[1] / 2, 2 * path.times[-1], {places})
 steps = traj.t / pace
 tau = np.union1d(cursors, steps[(steps > cursors[0]) & (steps < cursors[-1])])
 w = traj.at(np.minimum(pace * tau, traj.t[-1]))
-now = np.searchsorted(tau, cursors[{cursor}])
+now = np.searchsorted(tau, cursors[{moment}])
 print("distance at the cursor", np.linalg.norm(w[now] - path.at(tau[now])))
 
 fig = plt.figure(figsize=(12, 5), layout="constrained")
@@ -287,5 +261,4 @@ time = fig.add_subplot(1, 2, 2, xscale="log", xlabel=r"slow time $\\tau$", ylabe
 time.plot(tau, path.at(tau), color="tab:green", lw=4, alpha=0.5)
 time.plot(tau, w, color="tab:orange")
 time.axvline(tau[now], color="tab:orange")
-plt.show()
-'''
+"""
