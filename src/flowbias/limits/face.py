@@ -16,7 +16,7 @@ from flowbias.limits.branches import Branches, PowerResponse
 from flowbias.limits.interior_point import State
 from flowbias.limits.newton import polish
 from flowbias.limits.normal_equations import Effort
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 MAX_STEPS = 60
 # Rounding that a slack of cost one may have gathered.

@@ -28,7 +28,7 @@ from flowbias.limits.branches import (
     step_to_zero,
 )
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 MAX_STEPS = 100
 # The auxiliary gap at which Newton's method converges from where the interior point stands, as a

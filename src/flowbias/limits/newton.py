@@ -22,7 +22,7 @@ from flowbias.limits.branches import Branches, Response
 from flowbias.limits.driver import Progress, iterate
 from flowbias.limits.interior_point import WEIGHT_FLOOR, State
 from flowbias.limits.normal_equations import Effort, LinearSystem, MakeSystem, NormalEquations
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 # A branch with less than this share of the mean weight follows its curve.
 NEGLIGIBLE = 0.1

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg
 
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.branches import (
@@ -24,7 +23,7 @@ from flowbias.limits.face import select_on_face
 from flowbias.limits.interior_point import State, entropic, powered, start
 from flowbias.limits.newton import polish
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 # mu = exp(-34) is where the slack of an active branch reaches the rounding of its cost: below, the
 # problem is the linear program in double precision, and w no longer depends on mu.
@@ -103,10 +102,7 @@ class RichProblem:
 
 def least_norm_solution(constraint: Constraint) -> FloatArray:
     """argmin ||w||_2 s.t. A w = b; free of charge where the Gram matrix is factored already."""
-    if constraint.gram_factor is None:  # orthonormal rows
-        return constraint.adjoint(constraint.target)
-    dual = scipy.linalg.cho_solve((constraint.gram_factor, True), constraint.target)
-    return constraint.adjoint(dual)
+    return constraint.adjoint(constraint.inverse_gram(constraint.target))
 
 
 def _cheap_solution(constraint: Constraint, cost: FloatArray, effort: Effort) -> FloatArray:

@@ -17,6 +17,7 @@ from flowbias.designs import design_of
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting, provided_by
 from flowbias.ground.threads import threads_for
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.limit import BlockLimits
 from flowbias.limits.neurons.linear import neuron_limit
@@ -29,7 +30,6 @@ from flowbias.models._base import HasPotential
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problems.matrix.regression import as_matrix_problem
-from flowbias.problems.range_fit import IN_RANGE
 from flowbias.problems.regression import Regression, as_regression, check_dual
 from flowbias.results.lifted_solution import LiftedSolution
 from flowbias.results.solution import Solution, Stats, status_of

@@ -16,7 +16,7 @@ import scipy.linalg
 from flowbias.ground.graded_qr import graded_qr
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 from flowbias.results.solution import UnresolvedError
 
 # Residual above which the normal equations are left for orthogonal factors.

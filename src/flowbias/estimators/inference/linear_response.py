@@ -23,7 +23,7 @@ from flowbias.limits.solve import limit
 from flowbias.limits.weighted_inverse import WeightedInverse, check_resolved, weighted_inverse
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 from flowbias.results.solution import Solution, SolveError, Stats, UnresolvedError, status_of
 
 

@@ -16,11 +16,11 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.threads import threads_for
 from flowbias.limits.blocks.newton import BlockNewton
 from flowbias.limits.blocks.progress import watching
-from flowbias.limits.blocks.rows import Rows, rows_of
 from flowbias.limits.blocks.scales import Past, Reached, is_hidden, least_norm, predicted, ways_down
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.scale_descent import FoundOf, Guide, History, Scaled, or_last_resort, total
 from flowbias.models._base import HasPotential
+from flowbias.problems.constraint import RowBasis, row_basis_of
 from flowbias.problems.regression import checked_outputs
 from flowbias.results.solution import Sensitivity, Solution, Stats, status_of
 
@@ -39,7 +39,7 @@ class BlockLimits:
     def __init__(self, design: Design, y: Any, *, tol: float, progress: bool) -> None:
         self.design, self.outputs = design, checked_outputs(y, design.n)
         self.tol, self.progress = tol, progress
-        self.rows: Rows | None = None
+        self.rows: RowBasis | None = None
         self.size = 1.0
         # A way down ends with the first scale that is not certified: that bounds what it costs.
         self.guide = Guide(_last_two, self._ways_down, worth_trying=np.inf)
@@ -57,12 +57,28 @@ class BlockLimits:
     def _ways_down(self, model: Scaled, here: float) -> Iterator[list[float]]:
         return ways_down(model, here, self.size)
 
-    def _rows(self, coordinates: Coordinates, effort: Effort) -> Rows:
+    def _rows(self, coordinates: Coordinates, effort: Effort) -> RowBasis:
         if self.rows is None:
-            self.rows = rows_of(self.design, self.outputs, coordinates)
+            self._check_sides(coordinates)
+            self.rows = row_basis_of(self.design, self.outputs)
             self.size = least_norm(self.rows)
             effort.factorizations += 1
         return self.rows
+
+    def _check_sides(self, coordinates: Coordinates) -> None:
+        """Refuse a start closed to one sign, told from one that is merely small by trying 1."""
+        one = coordinates.on(slice(0, 1))
+        # Where all coordinates are alike, one of them tells.
+        width = 1 if one is coordinates else self.design.d
+        upward, downward = coordinates.potential.open_sides(width, 1.0)
+        closed = int(np.count_nonzero(~(upward & downward)))
+        if closed:
+            raise InputError(
+                f"model: must leave both signs open to every coordinate on a {self.design.kind} X, "
+                f"got {closed if width > 1 else self.design.d} coordinates closed on one side. "
+                "Start no weight at zero, or pass X as an array of doubles: the dense solver takes "
+                "one-sided starts."
+            )
 
     def _attempt(self, model: HasPotential, past: Past | None) -> BlockFound:
         design, potential, shift = self.design, model.potential, model.shift
@@ -77,7 +93,7 @@ class BlockLimits:
             rows = self._rows(coordinates, effort)
             newton = BlockNewton(design, coordinates, rows, effort, watch)
             point = newton.solve(predicted(past, potential, self.size) if past else None)
-            w, dual = newton.predictor(point), rows.dual(point.m)
+            w, dual = newton.predictor(point), rows.dual_of_data(point.m)
             seconds = time.perf_counter() - started
             certificate, _ = measured(design, self.outputs, w, dual, potential, shift, tol=self.tol)
         status = status_of(certificate, rows.distance)

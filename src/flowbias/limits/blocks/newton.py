@@ -22,11 +22,11 @@ from flowbias.designs.tasks import Coordinates
 from flowbias.ground import extended
 from flowbias.ground.tolerances import DEFAULT, Tolerances
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.blocks.rows import Rows
 from flowbias.limits.blocks.systems import Curvature, curvature_of
 from flowbias.limits.blocks.tasks import SMALLEST_EXPONENT, Along, Predictions, Predictor, Trust
 from flowbias.limits.driver import Progress, iterate
 from flowbias.limits.normal_equations import Effort
+from flowbias.problems.constraint import RowBasis
 
 #: Told after every step: how many there were, and the relative gap.
 Watch = Callable[[int, float], None]
@@ -50,7 +50,7 @@ class BlockNewton:
 
     design: Design
     coordinates: Coordinates
-    rows: Rows
+    rows: RowBasis
     effort: Effort
     watch: Watch
     tolerances: Tolerances = DEFAULT
@@ -69,7 +69,7 @@ class BlockNewton:
         self.last_exponent: int | None = None
 
     def _at(self, m: FloatArray) -> DualPoint:
-        fit, value = self.curvature.move_to(self.rows.dual(m))
+        fit, value = self.curvature.move_to(self.rows.dual_of_data(m))
         seen, target = self.rows.seen(fit), self.rows.target
         left = target - seen
         size = max(extended.length(target), extended.length(seen))
@@ -117,7 +117,7 @@ class BlockNewton:
 
         `trials` are looked at in one pass over X, from `ahead` above the last one that was taken.
         """
-        dual, rows_step = self.rows.dual(here.m), self.rows.dual(step)
+        dual, rows_step = self.rows.dual_of_data(here.m), self.rows.dual_of_data(step)
         goal = float(step @ self.rows.target)
         if self.last_exponent is None:
             self.last_exponent = self._trusted(dual, rows_step)
@@ -147,13 +147,13 @@ class BlockNewton:
 
     def predictor(self, point: DualPoint) -> FloatArray:
         """w at a point, corrected for the rounding of its dual where that is worth it."""
-        dual, goal = self.rows.dual(point.m), self.tolerances.residual
+        dual, goal = self.rows.dual_of_data(point.m), self.tolerances.residual
         plain = self.design.gather(Predictor(self.coordinates, dual))
         # Tenfold: a residual that has stopped just short of its goal is not worth a factorization.
         if not 10.0 * goal < point.residual < self.rest:
             return plain
         self.curvature.move_to(dual)
-        change = self.rows.dual(self.curvature.solve(point.left, goal / point.residual))
+        change = self.rows.dual_of_data(self.curvature.solve(point.left, goal / point.residual))
         corrected = self.design.gather(Predictor(self.coordinates, dual, change))
         left = self.rows.target - self.rows.seen(
             self.design.reduce(Predictions(), corrected).sums[0]

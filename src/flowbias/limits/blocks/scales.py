@@ -18,10 +18,9 @@ from typing import TypeAlias
 import numpy as np
 
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.blocks.rows import Rows
-from flowbias.limits.blocks.systems import factored
 from flowbias.limits.scale_descent import Scaled
 from flowbias.potentials import Potential
+from flowbias.problems.constraint import RowBasis
 
 # d log w / d log z beyond which an ulp of the dual moves w so much that no start helps: where it is
 # 1e-4 of w, what is left of y stays at a tenth of that, and w(z) cannot be corrected any more.
@@ -49,13 +48,13 @@ class Reached:
 Past: TypeAlias = Sequence[Reached]
 
 
-def least_norm(rows: Rows) -> float:
+def least_norm(rows: RowBasis) -> float:
     """The length of the shortest w with A w = target; 1 where that is 0."""
     largest = float(np.abs(rows.target).max())
     if largest == 0.0:
         return 1.0
     target = rows.target / largest
-    return largest * float(np.sqrt(target @ factored(rows.gram)(target)))
+    return largest * float(np.sqrt(target @ rows.inverse_gram(target)))
 
 
 def predicted(past: Past, potential: Potential, size: float) -> FloatArray:

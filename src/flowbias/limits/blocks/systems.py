@@ -12,9 +12,9 @@ import scipy.sparse.linalg
 from flowbias.designs import Design
 from flowbias.designs.tasks import Coordinates
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.blocks.rows import Rows
 from flowbias.limits.blocks.tasks import CurvatureProduct, Evaluate, Slope, WeightedGram
 from flowbias.limits.normal_equations import Effort, cholesky_with_ridge
+from flowbias.problems.constraint import RowBasis
 
 # A direction of Newton's method needs this share of its length right, until the end is near.
 FORCING = 0.1
@@ -26,7 +26,7 @@ class Curvature(ABC):
     #: whether the dual is near its end, where a system must be solved for the residual to fall
     is_warm: bool = False
 
-    def __init__(self, design: Design, coordinates: Coordinates, rows: Rows, effort: Effort):
+    def __init__(self, design: Design, coordinates: Coordinates, rows: RowBasis, effort: Effort):
         self.design, self.coordinates = design, coordinates
         self.rows, self.effort = rows, effort
 
@@ -43,10 +43,10 @@ class MatrixCurvature(Curvature):
     """The n x n matrix, summed over blocks and factored here."""
 
     def move_to(self, dual: FloatArray) -> tuple[FloatArray, float]:
-        task = Evaluate(self.coordinates, dual, self.rows.scale, with_gram=True)
+        task = Evaluate(self.coordinates, dual, self.rows.row_scale, with_gram=True)
         fit, value, gram = self.design.reduce(task).sums
         self.effort.factorizations += 1
-        self.matrix = self.rows.matrix(gram)
+        self.matrix = self.rows.seen_gram(gram)
         self._solve = factored(self.matrix) if np.isfinite(self.matrix).all() else None
         return fit, float(value)
 
@@ -66,19 +66,19 @@ class ProductCurvature(Curvature):
     good preconditioner: its quality does not depend on the conditioning of X or on the scale.
     """
 
-    def __init__(self, design: Design, coordinates: Coordinates, rows: Rows, effort: Effort):
+    def __init__(self, design: Design, coordinates: Coordinates, rows: RowBasis, effort: Effort):
         super().__init__(design, coordinates, rows, effort)
-        self.precondition = factored(rows.gram)
+        self.precondition: Callable[[FloatArray], FloatArray] = rows.inverse_gram
         self.iterations = 0
 
     def move_to(self, dual: FloatArray) -> tuple[FloatArray, float]:
-        task = Evaluate(self.coordinates, dual, self.rows.scale, with_gram=False)
+        task = Evaluate(self.coordinates, dual, self.rows.row_scale, with_gram=False)
         fit, value = self.design.reduce(task).sums
         self.slope = self.design.gather(Slope(self.coordinates, dual))
         return fit, float(value)
 
     def _product(self, x: FloatArray) -> FloatArray:
-        product = CurvatureProduct(self.rows.dual(x))
+        product = CurvatureProduct(self.rows.dual_of_data(x))
         return self.rows.seen(self.design.reduce(product, self.slope).sums[0])
 
     def solve(self, b: FloatArray, accuracy: float) -> FloatArray:
@@ -105,8 +105,8 @@ class ProductCurvature(Curvature):
         return np.asarray(x)
 
     def _form_matrix(self) -> None:
-        gram = self.design.reduce(WeightedGram(self.rows.scale), self.slope).sums[0]
-        self.precondition = factored(self.rows.matrix(gram))
+        gram = self.design.reduce(WeightedGram(self.rows.row_scale), self.slope).sums[0]
+        self.precondition = factored(self.rows.seen_gram(gram))
         self.effort.factorizations += 1
         self.iterations = 0
 
@@ -128,7 +128,9 @@ def factored(matrix: FloatArray) -> Callable[[FloatArray], FloatArray]:
     return solve
 
 
-def curvature_of(design: Design, coordinates: Coordinates, rows: Rows, effort: Effort) -> Curvature:
+def curvature_of(
+    design: Design, coordinates: Coordinates, rows: RowBasis, effort: Effort
+) -> Curvature:
     """By what the design can do."""
     kind = MatrixCurvature if design.has_entries else ProductCurvature
     return kind(design, coordinates, rows, effort)
