@@ -19,6 +19,7 @@ from flowbias.limits.branches import (
     PowerResponse,
     Response,
 )
+from flowbias.limits.continuation import History
 from flowbias.limits.face import select_on_face
 from flowbias.limits.interior_point import State, entropic, powered, start
 from flowbias.limits.newton import polish
@@ -50,6 +51,18 @@ class WarmStart:
 
     state: State
     predicted_dual: FloatArray
+
+
+def predicted(history: History[State], log_scale: float) -> WarmStart | None:
+    """The last state, with its dual moved along the secant in 1 / log_scale."""
+    if not history:
+        return None
+    last_scale, last = history[-1]
+    before_scale, before = history[0]
+    if not 0 > before_scale > last_scale > log_scale:
+        return WarmStart(last, last.dual)
+    ahead = (1.0 / log_scale - 1.0 / last_scale) / (1.0 / last_scale - 1.0 / before_scale)
+    return WarmStart(last, last.dual + ahead * (last.dual - before.dual))
 
 
 @dataclass(frozen=True)

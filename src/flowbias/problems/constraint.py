@@ -80,7 +80,7 @@ class RowBasis:
         """(A A^T)^-1 b."""
         if self.gram_factor is None:
             return b
-        return np.asarray(scipy.linalg.cho_solve((self.gram_factor, True), b))
+        return np.asarray(scipy.linalg.lapack.dpotrs(self.gram_factor, b, lower=1)[0])
 
     def with_target(self, target: FloatArray) -> Self:
         """The same rows with another right-hand side."""
