@@ -13,16 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.branches import (
+from flowbias.limits.continuation import History
+from flowbias.limits.interior_point import (
     Branches,
     ExponentialResponse,
     PowerResponse,
     Response,
+    State,
+    entropic,
+    powered,
+    start,
 )
-from flowbias.limits.continuation import History
-from flowbias.limits.face import select_on_face
-from flowbias.limits.interior_point import State, entropic, powered, start
-from flowbias.limits.newton import polish
+from flowbias.limits.newton import polish, select_on_face
 from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.problems.constraint import Constraint
 

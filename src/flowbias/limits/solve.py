@@ -18,7 +18,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting, provided_by
 from flowbias.ground.threads import threads_for
 from flowbias.ground.tolerances import IN_RANGE
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits.blocks.limit import BlockLimits
 from flowbias.limits.continuation import Continuation, Found, even_ladders
 from flowbias.limits.interior_point import State
@@ -39,7 +39,7 @@ from flowbias.limits.sensitivity import at_limit, joint_sensitivity, sensitivity
 from flowbias.models._base import HasPotential
 from flowbias.models.lifted import LiftedModel
 from flowbias.models.reachable import Reachable
-from flowbias.potentials import Provides
+from flowbias.potentials import L2, Provides
 from flowbias.problems.matrix.regression import as_matrix_problem
 from flowbias.problems.regression import Regression, as_regression, check_dual
 from flowbias.results.lifted_solution import LiftedSolution
@@ -98,6 +98,25 @@ def limit(
     """
     route = first_fitting(model, ROUTES)
     return route.limit(model, X, y, tol, progress).checked(throw)
+
+
+def min_norm(
+    X: Any,
+    y: Any = None,
+    *,
+    weights: ArrayLike = 1.0,
+    tol: float = 1e-10,
+    throw: bool = True,
+    progress: bool = False,
+) -> Solution:
+    """argmin sum weights w^2 / 2  s.t.  X w = P y: the limit as the scale goes to infinity.
+
+    The kernel limit of a depth-D network started at w0 has weights |w0|^(2 - 2 D).
+
+    >>> fb.min_norm([[1.0, 2.0]], [1.0]).w.round(3)
+    array([0.2, 0.4])
+    """
+    return limit(L2(weights), X, y, tol=tol, throw=throw, progress=progress)
 
 
 def limit_with_state(

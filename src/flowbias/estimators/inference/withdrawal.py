@@ -17,8 +17,7 @@ import numpy as np
 
 from flowbias.ground.tolerances import DEFAULT
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.branches import Branches, Response
-from flowbias.limits.interior_point import State
+from flowbias.limits.interior_point import Branches, Response, State
 from flowbias.limits.newton import polish
 from flowbias.limits.normal_equations import Effort, MakeSystem
 from flowbias.problems.constraint import Constraint
