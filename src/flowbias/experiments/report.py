@@ -20,6 +20,7 @@ from flowbias import theory
 from flowbias.experiments._base import Check
 from flowbias.experiments.drawing import Drawing
 from flowbias.experiments.inlining import dark_colours, inlined
+from flowbias.experiments.preflight import command_for
 from flowbias.experiments.provenance import Provenance
 from flowbias.experiments.record import Counts, Failure, Record, tally
 from flowbias.problem import InputError
@@ -35,7 +36,8 @@ class Verdict(Enum):
     """What a reader learns first; the worst one comes last."""
 
     HOLDS = "holds"
-    UNCHECKED = "not checked"
+    UNCHECKED = "says nothing here"
+    SKIPPED = "skipped"
     INCOMPLETE = "incomplete"
     FAILS = "fails"
 
@@ -111,11 +113,13 @@ class Section:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was computed, judged and drawn."""
-        return self.record.complete and not self.record.failures
+        """Whether everything that was tried was computed, judged and drawn."""
+        return bool(self.record.lacks) or (self.record.complete and not self.record.failures)
 
     @property
     def verdict(self) -> Verdict:
+        if self.record.lacks:
+            return Verdict.SKIPPED
         checks = [verdict_of(check) for check in self.record.checks]
         return worst(checks if self.complete else [*checks, Verdict.INCOMPLETE])
 
@@ -126,7 +130,9 @@ class Section:
     @property
     def command(self) -> str:
         """What draws this figure again."""
-        return shlex.join(["flowbias", "run", self.name, "--preset", self.record.preset])
+        changes = self.record.experiment.changes.items()
+        changed = [word for name, value in changes for word in ("--set", f"{name}={value}")]
+        return shlex.join(["flowbias", "run", self.name, "--preset", self.record.preset, *changed])
 
     @property
     def causes(self) -> list[Cause]:
@@ -146,7 +152,8 @@ class Overview:
 
     @property
     def verdict(self) -> Verdict:
-        return worst([section.verdict for section in self.sections])
+        """Of what was not skipped."""
+        return worst([section.verdict for section in self.sections if not section.record.lacks])
 
     @property
     def tally(self) -> str:
@@ -162,15 +169,18 @@ class Overview:
         return [(s, check) for s, check in checks if verdict_of(check) is Verdict.FAILS]
 
     @property
+    def skipped(self) -> list[Section]:
+        return [section for section in self.sections if section.record.lacks]
+
+    @property
     def incomplete(self) -> list[Section]:
         return [section for section in self.sections if not section.complete]
 
     @property
     def counts(self) -> Counts:
         """Where all results came from."""
-        names = ("computed", "cached", "stale", "failed")
-        each = [section.record.counts for section in self.sections]
-        return Counts(**{name: sum(getattr(counts, name) for counts in each) for name in names})
+        each = [vars(section.record.counts) for section in self.sections]
+        return Counts(**{name: sum(counts[name] for counts in each) for name in each[0]})
 
     @property
     def compute_seconds(self) -> float:
@@ -241,7 +251,7 @@ def _numbered_panels(
     panels: dict[str, tuple[InlinePanel, ...]] = {}
     for number, record in enumerate(records, start=1):
         name = record.experiment.name
-        if name not in drawings and not record.failures:
+        if name not in drawings and not record.failures and not record.lacks:
             raise InputError(
                 f"drawings: must hold a figure for every experiment without failures, got none "
                 f"for {name!r}. Pass draw(experiment.panels, record.table) under that name."
@@ -277,6 +287,7 @@ def _template() -> Template:
         "paragraphs": paragraphs,
         "source": source_of,
         "verdict": verdict_of,
+        "command": command_for,
     }
     text = resources.files("flowbias.experiments").joinpath(TEMPLATE).read_text(encoding="utf-8")
     return environment.from_string(text)

@@ -15,7 +15,7 @@ import numpy as np
 from flowbias._look import INK
 from flowbias.derive import EXAMPLES, Example, Verdict, implicit_bias
 from flowbias.derive.report_plot import AnyDerived, sections
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.beyond.gallery_closed_forms import closed_form
 from flowbias.experiments.table import Columns, Table
 from flowbias.theory import Reference
@@ -249,4 +249,6 @@ EXPERIMENT = Experiment(
         ),
     ),
     check=check,
+    needs=needs_torch,
+    choices={"examples": tuple(BY_KEY)},
 )

@@ -18,7 +18,7 @@ import numpy as np
 
 from flowbias._look import BLUE, INK, RED
 from flowbias._typing import FloatArray
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.relu_univariate import (
@@ -259,4 +259,5 @@ EXPERIMENT = Experiment(
         for letter, relative in zip("abc", RELATIVE, strict=True)
     ),
     check=check,
+    needs=needs_torch,
 )

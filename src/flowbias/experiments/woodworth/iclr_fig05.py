@@ -54,6 +54,11 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
         yield "path", {**shared, "replicate": replicate}
 
 
+def needs_cvxpy(task: Task) -> tuple[str, ...]:
+    """The least nuclear norm is a semidefinite program."""
+    return ("cvxpy",)
+
+
 def compute(task: Task) -> Columns:
     """The limits from multiples of the identity, and the two minimizers."""
     data = planted(task)
@@ -276,4 +281,5 @@ EXPERIMENT = Experiment(
         Panel("c", "The limit goes from one to the other", draw_distances),
     ),
     check=check,
+    needs=needs_cvxpy,
 )
