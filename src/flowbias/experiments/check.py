@@ -44,9 +44,10 @@ def within(values: ArrayLike, low: float, high: float) -> tuple[Claim, Claim]:
     return at_least(values, low), at_most(values, high)
 
 
-def true(fact: object) -> Claim:
-    """A fact that is no comparison of numbers."""
-    return _worst_of(float(bool(fact)), 1.0, Kind.LOWER)
+def true(facts: object) -> Claim:
+    """Facts that are no comparisons of numbers, all of them; none are no facts."""
+    found = np.asarray(facts)
+    return _worst_of(float(bool(found.size and found.all())), 1.0, Kind.LOWER)
 
 
 def _worst_of(values: ArrayLike, bounds: ArrayLike, kind: Kind) -> Claim:

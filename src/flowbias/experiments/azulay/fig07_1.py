@@ -25,6 +25,7 @@ from flowbias._look import COLOURS, DEPTH_COLOURS
 from flowbias._typing import ArrayLike, FloatArray
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
@@ -315,7 +316,9 @@ def _paper_curves(rows: Table) -> Check:
         "smallest of them is not rich",
         f"least growth from curve to curve: factor {growth:.5f}; errors at α = "
         f"{PAPER_ALPHAS[0]:g}: {', '.join(f'{value:.3g}' for value in first)}",
-        growth >= 1.0 - LEVEL and first[0] < LOW_ERROR and first[-1] > 2.0 * LOW_ERROR,
+        at_least(growth, 1.0 - LEVEL),
+        less_than(first[0], LOW_ERROR),
+        more_than(first[-1], 2.0 * LOW_ERROR),
     )
 
 
@@ -332,16 +335,17 @@ def _regimes(grid: Table) -> tuple[Check, Check]:
             f"α(1+s²)/(1−s²) <= 1e{RICH_BELOW:g}, and only below 1e-3",
             f"largest median error {rich_error:.4f}, of least l1 norm {l1_error:.4f}; low up to "
             f"1e{_last_low(control, error):.2g}",
-            rich_error < LOW_ERROR
-            and rich_error < 2.0 * l1_error
-            and _last_low(control, error) < -3.0,
+            less_than(rich_error, LOW_ERROR),
+            less_than(rich_error, 2.0 * l1_error),
+            less_than(_last_low(control, error), -3.0),
         ),
         Check(
             "kernel-where-control-is-large",
             "the error of the kernel (least l2 norm), within 1 percent, wherever α(1+s²)/(1−s²) "
             f">= 1e{KERNEL_ABOVE:g}",
             f"{low:.4f} to {high:.4f} times the kernel's error",
-            low >= 0.99 and high <= 1.01,
+            at_least(low, 0.99),
+            at_most(high, 1.01),
         ),
     )
 
@@ -365,7 +369,9 @@ def _towards_kernel(shapes: FloatArray, log10_alpha: FloatArray, error: FloatArr
         f"least growth from one shape to the next: factor {growth:.5f}; where s = 0 is rich, "
         f"error up to {largest:.3g} at s = {shapes[-1]:.4g}, and {smallest:.3g} at "
         f"α = 1e{log10_alpha[0]:g}",
-        growth >= 1.0 - LEVEL and largest > 10.0 * LOW_ERROR and smallest < LOW_ERROR,
+        at_least(growth, 1.0 - LEVEL),
+        more_than(largest, 10.0 * LOW_ERROR),
+        less_than(smallest, LOW_ERROR),
     )
 
 
@@ -375,7 +381,7 @@ def _balanced_best(error: FloatArray) -> Check:
         "balanced-is-best",
         "the balanced start s = 0 has the least error of all shapes, at every scale",
         f"error at s = 0 over the least error of its row: at most {excess:.6f}",
-        excess <= 1.0 + LEVEL,
+        at_most(excess, 1.0 + LEVEL),
     )
 
 
@@ -389,14 +395,14 @@ def _one_quantity(flows: Table) -> Iterator[Check]:
         "scale and shape act through α(1+s²)/(1−s²) alone, and the sign of s not at all: followed "
         "without any potential, the weights end where those of the balanced start do",
         f"largest relative distance {apart:.1e} of {len(flows)} flows with controls {reach}",
-        apart <= FLOW_ERROR,
+        at_most(apart, FLOW_ERROR),
     )
     off = float(np.max(flows["to_limit"]))
     yield Check(
         "limits-are-where-weights-end",
         "the limits of the map are where the weights end",
         f"largest relative distance {off:.1e} of {len(flows)}",
-        off <= FLOW_ERROR,
+        at_most(off, FLOW_ERROR),
     )
 
 
@@ -407,7 +413,7 @@ def _certified(table: Table) -> Check:
         "certified",
         "every limit of the curves and of the map is proved to eight digits",
         f"largest relative error bound {worst:.1e} of {bounds.size}",
-        worst <= 1e-8,
+        at_most(worst, 1e-8),
     )
 
 

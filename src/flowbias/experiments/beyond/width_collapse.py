@@ -16,6 +16,7 @@ import numpy as np
 from flowbias._look import DEPTH_COLOURS, INK
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
@@ -174,7 +175,9 @@ def _check_infinite(table: Table) -> Iterator[Check]:
         "both-regimes-at-infinite-width",
         "at infinite width, too, the limit goes from recovery to unseen entries at zero",
         f"error from {curve[0]:.2f} to {curve[-1]:.3f}, smallest step {np.diff(curve).min():.2g}",
-        bool(curve[0] <= 0.25 and curve[-1] >= 0.98 and (np.diff(curve) > 0.0).all()),
+        at_most(curve[0], 0.25),
+        at_least(curve[-1], 0.98),
+        more_than(np.diff(curve), 0.0),
     )
 
 
@@ -186,7 +189,7 @@ def _check_collapse(table: Table) -> Check:
         "collapse-along-level",
         f"from width {WIDE:g} on the error is a function of α²k alone, while σ is small",
         f"at most {apart.max():.3f} from that of infinite width, on any data set",
-        bool((apart <= 0.1).all()),
+        at_most(apart, 0.1),
     )
 
 
@@ -202,7 +205,9 @@ def _check_fixed_sigma(table: Table) -> Check:
         "width-decides-at-fixed-sigma",
         f"at the same σ = {10.0**FIXED_SIGMA:.2g}, a narrow start is rich and a wide one kernel",
         "error " + ", ".join(f"{e:.2f}" for e in error) + f" at widths {_listed(widths)}",
-        bool(error[0] <= 0.5 and error[-1] >= 0.95 and (np.diff(error) > 0.0).all()),
+        at_most(error[0], 0.5),
+        at_least(error[-1], 0.95),
+        more_than(np.diff(error), 0.0),
     )
 
 
@@ -221,7 +226,7 @@ def _check_rate(table: Table) -> Check:
         + " at α²k = "
         + ", ".join(f"{10.0**level:g}" for level in APPROACH),
         # One draw per width scatters by a factor of about 2 over several decades of width.
-        bool(worst <= 0.06),
+        at_most(worst, 0.06),
     )
 
 

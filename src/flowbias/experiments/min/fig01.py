@@ -19,6 +19,7 @@ import numpy as np
 from flowbias._look import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias._typing import FloatArray, Mask
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, true
 from flowbias.experiments.drawing import name_line, plain_ticks
 from flowbias.experiments.min.loss_and_bounds import RESOLVED
 from flowbias.experiments.table import Columns, Table
@@ -168,7 +169,7 @@ def _formula(rows: Table) -> Check:
         "theorem-3-is-the-scalar-bound",
         "with one weight per layer Theorem 3 is the bound (15) of the scalar case",
         f"they differ by at most {apart:.1e}",
-        bool(apart <= 1e-10),
+        at_most(apart, 1e-10),
     )
 
 
@@ -180,7 +181,9 @@ def _margin(rows: Table) -> Check:
         "margin-is-a-band",
         "there is a margin between u v = 0 and u v = 2 y, around the solutions, and nowhere else",
         f"{np.mean(inside):.0%} of the map; {wrong} starts on the wrong side",
-        bool(wrong == 0 and inside.any() and not inside.all()),
+        at_most(wrong, 0),
+        true(inside.any()),
+        true(not inside.all()),
     )
 
 
@@ -195,7 +198,9 @@ def _coverage(rows: Table) -> Check:
         "imbalance-or-margin-covers",
         "every start has a guaranteed rate but the balanced ones without a margin",
         f"{np.sum(bare)} of {len(rows)} have none; {wrong} are not as expected",
-        bool(wrong == 0 and bare.any() and level_there <= 1e-10),
+        at_most(wrong, 0),
+        true(bare.any()),
+        at_most(level_there, 1e-10),
     )
 
 
@@ -207,7 +212,7 @@ def _bound(rows: Table) -> Check:
         "theorem-3-never-crossed",
         "from every start the loss falls at least at the guaranteed rate, at all times",
         f"slowest mean rate at least {least:.4f} times the guaranteed one",
-        bool(least >= 1.0 - ROUNDING),
+        at_least(least, 1.0 - ROUNDING),
     )
 
 
@@ -219,7 +224,7 @@ def _balanced(rows: Table) -> Iterator[Check]:
         "a-condition-is-needed",
         "balanced starts of the wrong sign never converge: they end at the saddle u = v = 0",
         f"the loss there is that of u v = 0 up to {worst:.1e}",
-        bool(worst <= ROUNDING),
+        at_most(worst, ROUNDING),
     )
     far = (rows["u"] == rows["v"]) & (rows["u"] * rows["v"] > 2.0 * TARGET)
     left = float(np.max(rows["left"][far])) if far.any() else np.nan
@@ -227,7 +232,7 @@ def _balanced(rows: Table) -> Iterator[Check]:
         "the-condition-is-not-necessary",
         "balanced starts beyond the margin converge all the same",
         f"from {np.sum(far)} starts with u = v, u v > 2 y a loss of {left:.1e} is left",
-        bool(left <= RESOLVED),
+        at_most(left, RESOLVED),
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from flowbias._look import BLUE, DEPTH_COLOURS, RED
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than, true
 from flowbias.experiments.drawing import name_line
 from flowbias.experiments.min.loss_and_bounds import (
     DescentProblem,
@@ -198,7 +199,8 @@ def _same_product(rows: Table) -> Check:
         "one-product",
         "all starts have the same product U Vᵀ, hence the same loss at time 0",
         f"first losses differ by at most {apart:.1e}",
-        bool(apart <= 1e-10 and complete),
+        at_most(apart, 1e-10),
+        true(complete),
     )
 
 
@@ -221,7 +223,7 @@ def _order(rows: Table) -> Check:
         "in order of the level, the loss falls to 1% "
         + ", ".join(f"{value:.3g}" for value in median)
         + " times as fast as from balance",
-        ordered,
+        true(ordered),
     )
 
 
@@ -239,7 +241,7 @@ def _tightness(rows: Table) -> Iterator[Check]:
         "proposition-1-is-good",
         "Proposition 1 is reasonably close to the rate, except early in case 2",
         f"elsewhere at least {least:.0%} of the rate (good: from {GOOD:.0%} on)",
-        bool(least >= GOOD),
+        at_least(least, GOOD),
     )
     first_shares = share[early & (rows["t"] == 0.0)]
     most = float(np.max(first_shares)) if first_shares.size else np.nan
@@ -247,7 +249,7 @@ def _tightness(rows: Table) -> Iterator[Check]:
         "case-2-is-not-bounded-well-early",
         "at the start of case 2 the bound is far below the rate",
         f"at most {most:.0%} of the rate at time 0",
-        bool(most < GOOD),
+        less_than(most, GOOD),
     )
 
 
@@ -262,7 +264,8 @@ def _margin(rows: Table) -> Check:
         "a random product has no margin, so Theorem 3 says nothing about the balanced start",
         f"largest margin {margin:.2g}; the bound on the balanced loss falls by {guaranteed:.1e}",
         # A level of rounding size is not exactly zero.
-        bool(margin < 0.0 and guaranteed <= 1e-9),
+        less_than(margin, 0.0),
+        at_most(guaranteed, 1e-9),
     )
 
 

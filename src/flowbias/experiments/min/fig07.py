@@ -22,6 +22,7 @@ import numpy as np
 from flowbias._look import BLUE, INK, RED
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than, true
 from flowbias.experiments.drawing import draw_band, name_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import flow, gradient_descent
@@ -194,7 +195,7 @@ def _falls(rows: Table) -> Check:
         "the wider the network, the nearer it ends to the least norm fit",
         f"mean distance {mean[0]:.2g} at width {width[0]:.0f}, {mean[-1]:.2g} at {width[-1]:.0f}; "
         f"it falls by at least {-step:.0%} from width to width",
-        bool(step < 0.0),
+        less_than(step, 0.0),
     )
 
 
@@ -210,7 +211,8 @@ def _slope(rows: Table) -> Check:
         "slope-is-one-half",
         "the distance falls like h^(−1/2)",
         f"fitted exponent {slope:.3f} over widths {width[0]:.0f} to {width[-1]:.0f}",
-        bool(abs(slope + 0.5) <= 0.05 and width[-1] >= 1e3 * width[0]),
+        at_most(abs(slope + 0.5), 0.05),
+        at_least(width[-1], 1e3 * width[0]),
     )
 
 
@@ -222,7 +224,7 @@ def _law(rows: Table) -> Check:
         "constant-is-known",
         "given the weights that move, the squared distance has mean (d − r) VVᵀ(∞)/h (ours)",
         f"mean of the ratio {np.mean(ratio):.4f}, {abs(off):.1f} standard deviations from 1",
-        bool(abs(off) <= 5.0),
+        at_most(abs(off), 5.0),
     )
 
 
@@ -241,7 +243,7 @@ def _bounded(rows: Table) -> Check:
         f"where Theorem 12 speaks (delta = {DELTA:g}) the distance is below its bound",
         f"at most {share:.2%} of the bound in {len(wide)} runs; it says nothing, or not of every "
         f"run, at the {rows.levels('width').size - wide.levels('width').size} smallest widths",
-        bool(share <= 1.0),
+        at_most(share, 1.0),
     )
 
 
@@ -252,7 +254,7 @@ def _stopping(rows: Table) -> Check:
         "early-stop-does-not-matter",
         f"where the paper stops, at a loss of {PAPER_LOSS:g}, the distance is that of the limit",
         f"differs by at most {apart:.1e} of it",
-        bool(apart <= 0.1),
+        at_most(apart, 0.1),
     )
 
 
@@ -262,7 +264,7 @@ def _fitted(rows: Table) -> Check:
         "fits-the-data",
         "every flow was followed to zero error",
         f"relative residual at most {worst:.1e}",
-        bool(worst <= 1.01 * RESIDUAL),
+        at_most(worst, 1.01 * RESIDUAL),
     )
 
 
@@ -275,7 +277,7 @@ def _descends(rows: Table) -> Check:
         f"the paper's gradient descent, with steps of {STEP:g}, is as far away as the flow",
         f"distances differ by at most {np.max(apart):.1e} after {np.max(rows['steps']):.0f} steps "
         f"of at most {np.max(rows['share']):.1e} stable ones",
-        bool(there.all()),
+        true(there),
     )
 
 

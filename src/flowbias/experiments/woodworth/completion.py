@@ -9,6 +9,7 @@ import numpy as np
 from flowbias._typing import FloatArray, Mask
 from flowbias.datasets.low_rank import low_rank_completion
 from flowbias.experiments._base import Check, Task
+from flowbias.experiments.check import at_most
 from flowbias.experiments.table import Table
 from flowbias.flows import flow
 from flowbias.matrix_problems.completion import MatrixCompletion
@@ -70,7 +71,8 @@ def check_followed(rows: Table, *, to: float = RESIDUAL) -> Check:
         "flows-followed",
         "every flow fits the seen entries and conserves the imbalance UᵀU − VᵀV",
         f"relative residual at most {residual:.1e}, drift at most {drift:.1e}",
-        bool(residual <= to and drift <= DRIFT),
+        at_most(residual, to),
+        at_most(drift, DRIFT),
     )
 
 

@@ -19,6 +19,7 @@ from flowbias._look import BLUE, RED
 from flowbias._typing import FloatArray, Mask
 from flowbias.datasets import SparseRegression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.largest_scale import optimality
 from flowbias.experiments.table import Columns, Summary, Table
@@ -170,7 +171,7 @@ def _check_error(path: Table) -> Iterator[Check]:
             f"error-meets-the-{norm}-level",
             f"at scale {10.0 ** x[end]:g} the limit is as good as the least-{norm} solution",
             f"their errors differ by at most {apart.max():.1e} of the way from l2 to l1",
-            bool((apart <= LITTLE).all()),
+            at_most(apart, LITTLE),
         )
     # Ripples near the rich end are real: the best scale of a data set may be positive.
     rise = float(np.max(error - np.minimum.accumulate(error[::-1])[::-1])) / float(np.median(way))
@@ -178,7 +179,7 @@ def _check_error(path: Table) -> Iterator[Check]:
         "error-falls-with-the-scale",
         "the population error falls as the scale falls",
         f"median from {error[-1]:.3g} to {error[0]:.3g}, largest rise {rise:.1e} of the way",
-        bool(rise <= LITTLE),
+        at_most(rise, LITTLE),
     )
 
 
@@ -190,7 +191,7 @@ def _check_norms(path: Table) -> Iterator[Check]:
         "norms-exceed-the-least",
         "no limit has a smaller l1 or l2 norm than the least one",
         f"smallest excess {least:.2g}",
-        bool(least >= -ROUNDING),
+        at_least(least, -ROUNDING),
     )
     step = float(np.diff(l1, axis=1).min())
     left = float(np.max(l1[:, 0] / l1[:, -1]))
@@ -198,7 +199,8 @@ def _check_norms(path: Table) -> Iterator[Check]:
         "l1-excess-vanishes",
         "as the scale falls, the l1 norm of the limit falls to the least one",
         f"{left:.1e} of the excess is left, largest rise on the way {max(0.0, -step):.1e}",
-        bool(step >= -ROUNDING and left <= LITTLE),
+        at_least(step, -ROUNDING),
+        at_most(left, LITTLE),
     )
     step = float(np.diff(l2, axis=1).max())
     left = float(np.max(l2[:, -1] / l2[:, 0]))
@@ -206,7 +208,8 @@ def _check_norms(path: Table) -> Iterator[Check]:
         "l2-excess-vanishes",
         "as the scale grows, the l2 norm of the limit falls to the least one",
         f"{left:.1e} of the excess is left, largest rise on the way {max(0.0, step):.1e}",
-        bool(step <= ROUNDING and left <= LITTLE),
+        at_most(step, ROUNDING),
+        at_most(left, LITTLE),
     )
     yield _asymmetry(path)
 
@@ -223,7 +226,8 @@ def _asymmetry(path: Table) -> Check:
         "l2 is approximated from a moderately large scale on, l1 only from a far smaller one",
         f"from the middle, the last {LITTLE:.0%} of excess l2 norm is {up:.2f} decades up, "
         f"that of l1 {down:.2f} decades down",
-        bool(down >= 2.0 * up > 0.0),
+        at_least(down, 2.0 * up),
+        more_than(up, 0.0),
     )
 
 
@@ -260,14 +264,14 @@ def _check_tradeoff(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
         "where the least-l1 solution just generalizes, the scale must be extremely small (medians)",
         f"{power(at_line)} at n = {here:.0f}, where {share:.0%} of the data sets allow any scale; "
         f"{power(at_next)} at n = {following:.0f} (counts as extreme: below 1e-4)",
-        bool(at_line <= -4.0),
+        at_most(at_line, -4.0),
     )
     yield Check(
         "much-larger-slightly-beyond",
         "with half as many samples again a much larger scale suffices; later gains are smaller",
         f"{power(at_line)} at n = {here:.0f}, {power(at_beyond)} at n = {beyond:.0f}, "
         f"{power(at_end)} at n = {n[-1]:.0f}",
-        bool(at_beyond - at_line >= max(1.5, at_end - at_beyond)),
+        at_least(at_beyond - at_line, max(1.5, at_end - at_beyond)),
     )
 
 

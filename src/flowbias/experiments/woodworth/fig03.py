@@ -13,13 +13,13 @@ writes alpha^D in front of the sum, which has the same minimizer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flowbias._look import DEPTH_COLOURS
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than, more_than, true
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.sample_sizes import (
@@ -205,13 +205,15 @@ def _check_potentials(rows: Table) -> Iterator[Check]:
         "every q_D is like l2 near zero: z^2/4 at depth 2, (D-2)/(4D) z^2 beyond",
         f"q_D/z^2 at z = {step:.2g}: {_listed(coefficients)}",
         # The next term of the series is below z^2/8 of the first.
-        bool((np.abs(coefficients / expected - 1.0) <= step**2 / 8.0).all()),
+        at_most(np.abs(coefficients / expected - 1.0), step**2 / 8.0),
     )
     yield Check(
         "slope-bounded-from-depth-3",
         "far from zero q_D has slope at most 1, like l1, from depth 3 on; q grows like z ln z",
         f"slopes at the largest z: {_listed(slopes)}",
-        bool(slopes[0] > 1.0 and ((slopes[1:] > 0.0) & (slopes[1:] < 1.0)).all()),
+        more_than(slopes[0], 1.0),
+        more_than(slopes[1:], 0.0),
+        less_than(slopes[1:], 1.0),
     )
 
 
@@ -233,21 +235,25 @@ def _check_ratio(rows: Table) -> Iterator[Check]:
         "as the scale falls, the ratio falls from 1 (l2) towards 1/sqrt d (l1)",
         f"from {_listed(high for _, high in ends)} to {_listed(low for low, _ in ends)}, "
         f"1/sqrt d = {l1:.4g}",
-        bool(step >= -ROUNDING and inside and all(high >= 0.99 for _, high in ends)),
+        at_least(step, -ROUNDING),
+        true(inside),
+        at_least([high for _, high in ends], 0.99),
     )
     left = [low / l1 - 1.0 for low, _ in ends]
     yield Check(
         "l1-value-reached-from-depth-3",
         "at scale 1e-10 depths 3 and more are like l1, depth 2 not yet",
         f"relative excess over 1/sqrt d: {_listed(left)}",
-        bool(left[0] >= 0.05 and all(rest <= 0.01 for rest in left[1:])),
+        at_least(left[0], 0.05),
+        at_most(left[1:], 0.01),
     )
     widths = [_width(curve, l1) for curve in curves]
     yield Check(
         "deeper-is-sharper",
         "increasing the depth hastens the transition",
         f"decades of scale from 90% to 10% of the way: {_listed(widths)}",
-        bool(all(a > b > 0.0 for a, b in pairwise(widths))),
+        less_than(np.diff(widths), 0.0),
+        more_than(widths, 0.0),
     )
 
 
@@ -269,7 +275,7 @@ def _check_approach(rows: Table) -> Iterator[Check]:
         "at depth 2 the ratio is within a factor 1 + eps of l1 only for exponentially small scale: "
         "ln(1/alpha) = (1 + 1/eps) ln(d)/4 + 1/2",
         f"alpha = {', '.join(map(power, curves[0]['log10_scale']))} for eps = {_listed(eps)}",
-        bool((np.abs(needed / predicted - 1.0) <= 1e-6).all()),
+        at_most(np.abs(needed / predicted - 1.0), 1e-6),
     )
     orders = [
         float((curve["log10_scale"][-2] - curve["log10_scale"][-1]) / np.log10(eps[-2] / eps[-1]))
@@ -281,7 +287,7 @@ def _check_approach(rows: Table) -> Iterator[Check]:
         "polynomial-from-depth-3",
         "from depth 3 on a power of eps is small enough: alpha is about eps^(1/(D-2))",
         f"measured power times D - 2: {_listed(scaled)}",
-        bool((np.abs(scaled - 1.0) <= 0.1).all()),
+        at_most(np.abs(scaled - 1.0), 0.1),
     )
     first = np.array([curve["log10_scale"][0] for curve in curves])
     starts = depths * first
@@ -290,7 +296,8 @@ def _check_approach(rows: Table) -> Iterator[Check]:
         f"the scale that brings the ratio within {eps[0]:.0%} of l1 grows with depth, and so does "
         "the scale alpha^D of the predictor at the start",
         f"alpha = {', '.join(map(power, first))}; alpha^D = {', '.join(map(power, starts))}",
-        bool((np.diff(first) > 0.0).all() and (np.diff(starts) > 0.0).all()),
+        more_than(np.diff(first), 0.0),
+        more_than(np.diff(starts), 0.0),
     )
 
 
@@ -304,7 +311,7 @@ def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
         "deeper-allows-larger-starts",
         "from the dashed line on, the largest alpha^D that generalizes grows with depth",
         f"medians at n = {rows['n'].max():.0f}: {', '.join(map(power, curves[:, -1:].ravel()))}",
-        bool(gaps.size and (gaps > 0.0).all()),
+        more_than(gaps, 0.0),
     )
     at_line = np.array([value_at(n, median, here) for median in medians])
     scales = at_line / rows.levels("depth")
@@ -313,7 +320,8 @@ def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
         "where the samples just suffice for the least-l1 solution, scales of at least 0.001 are "
         "small enough from depth 3 on; depth 2 needs a far smaller one (by a factor 30 or more)",
         f"median alpha at n = {here:.0f}: {', '.join(map(power, scales))}",
-        bool((scales[1:] >= -3.0).all() and scales[0] <= scales[1] - 1.5),
+        at_least(scales[1:], -3.0),
+        at_most(scales[0], scales[1] - 1.5),
     )
     works = rows["log10_start"] > -np.inf
     agree = float(np.mean(works == (rows["l1_error"] <= rows["threshold"])))
@@ -322,7 +330,8 @@ def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
         "the rich limit does not depend on depth: where the least-l1 solution generalizes, so does "
         "every depth at some scale, and rarely elsewhere",
         f"agreement on {agree:.1%} of data sets, sizes and depths",
-        bool(agree >= 0.9 and np.isfinite(rows["l1_error"]).all()),
+        at_least(agree, 0.9),
+        true(np.isfinite(rows["l1_error"])),
     )
     yield check_line(line, rows)
     yield check_kernel(rows)

@@ -16,6 +16,7 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
@@ -175,14 +176,14 @@ def _check_rich(shares: Map) -> Iterator[Check]:
         "rich-excess-vanishes",
         f"where α²k ≤ {RICH:g}, the nuclear norm is nearly that of the planted matrix",
         f"excess at most {left:.2%} of that of the least Frobenius norm, at any width",
-        bool(left <= LITTLE),
+        at_most(left, LITTLE),
     )
     distance = float(np.max(shares.distance[:, 0]))
     yield Check(
         "rich-recovers",
         "the smallest start recovers the planted matrix",
         f"unseen entries off by at most {distance:.2%} of their size, at any width",
-        bool(distance <= LITTLE),
+        at_most(distance, LITTLE),
     )
 
 
@@ -196,7 +197,7 @@ def _check_kernel(shares: Map) -> Iterator[Check]:
         "kernel-entries-stay",
         "where α²k ≫ 1 at a large width, unseen entries do not move",
         f"{at}: by at most {moved.max():.2%} of their size",
-        bool((moved <= LITTLE).all()),
+        at_most(moved, LITTLE),
     )
     apart = np.abs(excess - 1.0)
     yield Check(
@@ -204,7 +205,8 @@ def _check_kernel(shares: Map) -> Iterator[Check]:
         "there the limit is the least Frobenius norm, and does not recover the planted matrix",
         f"{at}: nuclear excess within {apart.max():.1%} of that of the zero-filled matrix, "
         f"unseen entries off by at least {shares.distance[-1, kernel].min():.0%}",
-        bool((apart <= 0.2).all() and (shares.distance[-1, kernel] >= 0.9).all()),
+        at_most(apart, 0.2),
+        at_least(shares.distance[-1, kernel], 0.9),
     )
     least = shares.moved.min(axis=1)
     steep = slope(np.log10(shares.widths), np.log10(least))
@@ -213,7 +215,9 @@ def _check_kernel(shares: Map) -> Iterator[Check]:
         "a narrow start has no kernel regime: at its best scale entries still move by 1/√k",
         f"least movement {least[0]:.2f} at width {shares.widths[0]:g}, {least[-1]:.1e} at "
         f"{shares.widths[-1]:g}: slope {steep:.2f}",
-        bool(least[0] >= 0.1 and -0.65 <= steep <= -0.35),
+        at_least(least[0], 0.1),
+        at_least(steep, -0.65),
+        at_most(steep, -0.35),
     )
 
 
@@ -225,7 +229,7 @@ def _check_transition(shares: Map) -> Iterator[Check]:
             f"half of the {name} is reached where α²k is about 1, at every width",
             f"at α²k from {10.0 ** middles.min():.2g} to {10.0 ** middles.max():.2g} over widths "
             f"{shares.widths[0]:g} to {shares.widths[-1]:g}",
-            bool((np.abs(middles) <= 1.0).all()),
+            at_most(np.abs(middles), 1.0),
         )
     narrow, wide = (_decades(shares.levels, shares.moved[i]) for i in (0, -1))
     yield Check(
@@ -233,7 +237,7 @@ def _check_transition(shares: Map) -> Iterator[Check]:
         "the transition is somewhat sharper at a large width",
         f"decades of α²k within which movement falls from 75% to 25%: {wide:.2f} at width "
         f"{shares.widths[-1]:g}, {narrow:.2f} (inf: never) at {shares.widths[0]:g}",
-        bool(wide < narrow),
+        less_than(wide, narrow),
     )
 
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowbias._look import BLUE, RED
+from flowbias._torch import torch_device
 from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.fig06c_checks import check, chosen
 from flowbias.experiments.woodworth.fig06c_twin import twin_columns
 from flowbias.experiments.woodworth.image_training import (

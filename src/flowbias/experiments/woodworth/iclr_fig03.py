@@ -15,6 +15,7 @@ import numpy as np
 
 from flowbias._look import BLUE, DEPTH_COLOURS, RED
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.experiments.woodworth.completion import (
@@ -163,7 +164,7 @@ def _check_unbiased(table: Table) -> Check:
         "start-is-zero",
         "the doubled start has product zero at every scale",
         f"largest entry {largest:.1g}, relative to the Gram matrix",
-        bool(largest <= ROUNDING),
+        at_most(largest, ROUNDING),
     )
 
 
@@ -174,27 +175,28 @@ def _check_identity(rows: Table) -> Iterator[Check]:
         "identity-recovers",
         "from a small multiple of the identity the planted matrix is recovered",
         f"error {error[0]:.1e} of the mean square of unseen entries",
-        bool(error[0] <= LITTLE),
+        at_most(error[0], LITTLE),
     )
     yield Check(
         "identity-stands-still",
         "from a large multiple unseen entries are not updated, and stay at zero",
         f"movement {moved[-1]:.1e}, error {error[-1]:.4f}",
-        bool(moved[-1] <= 1e-4 and abs(error[-1] - 1.0) <= LITTLE),
+        at_most(moved[-1], 1e-4),
+        at_most(abs(error[-1] - 1.0), LITTLE),
     )
     fall = float(np.diff(moved).max())
     yield Check(
         "identity-moves-less-with-scale",
         "the larger the scale, the less unseen entries move",
         f"from {moved[0]:.3f}, largest change per step {fall:.1e}",
-        bool(fall < 0.0),
+        less_than(fall, 0.0),
     )
     middle = crossing(x, error, 0.5)
     yield Check(
         "identity-transition",
         "the regimes meet where the Gram matrix of the start, 2α² I, is of the order of 1",
         f"half of the error is reached at 2α² = {10.0**middle:.2g}",
-        bool(abs(middle) <= 1.0),
+        at_most(abs(middle), 1.0),
     )
 
 
@@ -206,21 +208,22 @@ def _check_gaussian(rows: Table) -> Iterator[Check]:
         "gaussian-recovers",
         "small Gaussian starts recover the planted matrix at every width",
         f"error at most {left.max():.1e} at widths {', '.join(f'{w:g}' for w in widths)}",
-        bool((left <= LITTLE).all()),
+        at_most(left, LITTLE),
     )
     moved = np.array([r.summary("moved", by="log10_level").median[-1] for r in by_width])
     yield Check(
         "gaussian-stands-still-when-wide",
         "large wide starts do not update unseen entries",
         f"movement {moved[-1]:.1e} at width {widths[-1]:g}",
-        bool(moved[-1] <= 1e-3),
+        at_most(moved[-1], 1e-3),
     )
     steep = slope(np.log10(widths), np.log10(moved))
     yield Check(
         "gaussian-kernel-becomes-delta",
         "with the width the tangent kernel becomes a delta: movement of large starts falls as 1/k",
         f"mean square from {moved[0]:.2g} to {moved[-1]:.1e}, slope {steep:.2f} in the width",
-        bool(-1.2 <= steep <= -0.8),
+        at_least(steep, -1.2),
+        at_most(steep, -0.8),
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from flowbias._look import BLUE, DEPTH_COLOURS, RED
 from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import check_followed, ending, nuclear, planted
@@ -173,7 +174,7 @@ def _check_ends(table: Table) -> Iterator[Check]:
         "rich-end-recovers-the-planted",
         f"at scale {10.0 ** scales[0]:.2g} the limit is the planted matrix of rank one",
         f"within {NEAR:.0%} on {within:.0%} of the data sets, farthest {near.max():.1e}",
-        bool(within >= 0.8),
+        at_least(within, 0.8),
     )
     other = _planted_is_not(smallest)
     away = _median(other["to_nuclear"] / other["planted_to_nuclear"])
@@ -183,7 +184,8 @@ def _check_ends(table: Table) -> Iterator[Check]:
         "also where another matrix that fits has a smaller nuclear norm, which it does not go to",
         f"{len(other)} of {len(smallest)} data sets: median excess {excess:.2f} of that of the "
         f"planted one, distance {away:.2f} of its distance",
-        bool(abs(away - 1.0) <= 0.2 and abs(excess - 1.0) <= 0.2),
+        at_most(abs(away - 1.0), 0.2),
+        at_most(abs(excess - 1.0), 0.2),
     )
 
 
@@ -197,7 +199,8 @@ def _check_end(norm: str, other: str, rows: Table, scale: float) -> Check:
         f"at scale {10.0**scale:.2g} the limit is the one of least {norm} norm{among}",
         f"{len(rows)} data sets: median excess {left:.1e} of that of the other extreme, "
         f"distance {away:.1e}",
-        bool(left <= LITTLE and away <= NEAR),
+        at_most(left, LITTLE),
+        at_most(away, NEAR),
     )
 
 
@@ -215,7 +218,8 @@ def _check_least(table: Table) -> Check:
         "no-norm-below-the-least",
         "no limit has a smaller nuclear or Frobenius norm than the least one",
         f"smallest relative excess {below[0]:.1e} and {below[1]:.1e}",
-        bool(below[0] >= -ROUNDING and below[1] >= -ROUNDING),
+        at_least(below[0], -ROUNDING),
+        at_least(below[1], -ROUNDING),
     )
 
 
@@ -235,7 +239,8 @@ def _check_monotone(table: Table) -> Check:
         "as the scale grows, the nuclear norm grows and the Frobenius norm falls, where the "
         "planted matrix has the least nuclear norm",
         f"smallest step up {up:.1e}, smallest step down {-down:.1e}",
-        bool(up >= -ROUNDING and down <= ROUNDING),
+        at_least(up, -ROUNDING),
+        at_most(down, ROUNDING),
     )
 
 
@@ -245,7 +250,8 @@ def _check_certified(table: Table) -> Check:
         "least-nuclear-norm-certified",
         "the least nuclear norm has a dual that shows it",
         f"operator norm of the dual 1 {dual - 1.0:+.1e}, relative gap at most {gap:.1e}",
-        bool(dual <= DUAL_NORM and gap <= GAP),
+        at_most(dual, DUAL_NORM),
+        at_most(gap, GAP),
     )
 
 

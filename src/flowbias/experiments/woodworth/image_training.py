@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias._look import BLUE
-from flowbias._torch import require_torch
+from flowbias._torch import require_torch, torch_device
 from flowbias.datasets.images import Images, cifar10, mnist
 from flowbias.experiments._base import Settings, Task
 from flowbias.experiments.drawing import draw_band
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.image_stand_ins import made_up_digits, made_up_objects
 from flowbias.kernels import parameter_movement
 from flowbias.nets import Moment, Training, train, train_last_layer, vgg11_like

@@ -15,6 +15,7 @@ from flowbias._look import INK
 from flowbias._typing import FloatArray
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.experiments._base import Check, Settings, Task
+from flowbias.experiments.check import at_least, at_most, more_than, true
 from flowbias.experiments.drawing import draw_band
 from flowbias.experiments.largest_scale import TOLERANCE, largest_scale, optimality
 from flowbias.experiments.table import Columns, Summary, Table
@@ -214,7 +215,7 @@ def check_kernel(rows: Table) -> Check:
         f"with up to {rows['n'].max():.0f} samples of {rows['d'][0]:.0f} features the least-l2 "
         "solution does not generalize at all",
         f"its error is at least {least:.3g}, the threshold {threshold:g}",
-        bool(least >= 10.0 * threshold),
+        at_least(least, 10.0 * threshold),
     )
 
 
@@ -227,11 +228,10 @@ def check_line(line: SampleSizeLine, rows: Table) -> Check:
         "the least-l1 solution needs of the order of r log d samples, far fewer than d",
         f"{line.n:.1f} ± {line.error:.1f} samples = {line.n / order:.2f} r ln d, d = {d:.0f}, from "
         f"{line.data_sets} basis pursuits",
-        bool(
-            0.5 * order <= line.n <= 3.0 * order
-            and line.n <= 0.25 * d
-            and line.error <= 0.5 * np.min(np.diff(rows.levels("n")))
-        ),
+        at_least(line.n, 0.5 * order),
+        at_most(line.n, 3.0 * order),
+        at_most(line.n, 0.25 * d),
+        at_most(line.error, 0.5 * np.min(np.diff(rows.levels("n")))),
     )
 
 
@@ -252,7 +252,7 @@ def check_none_below(line: SampleSizeLine, rows: Table) -> Check:
         "with fewer samples than the least-l1 solution needs, at most half of the data sets allow "
         f"any scale, up to the chance of so few of them ({slack:.0%})",
         f"{np.max(shares, initial=0.0):.0%} or less for n < {line.n:.1f}",
-        bool(shares.size and (shares <= 0.5 + slack).all()),
+        at_most(shares, 0.5 + slack),
     )
 
 
@@ -269,7 +269,8 @@ def check_grows(line: SampleSizeLine, rows: Table) -> Check:
         f"generalizes; falls of {SCATTER} decades are allowed)",
         f"gains {', '.join(f'{gain:.3g}' for gain in gains)} decades, "
         f"largest fall on the way {max(falls, default=np.nan):.2g}",
-        bool(falls and all(fall <= SCATTER for fall in falls) and all(gain > 0 for gain in gains)),
+        at_most(falls, SCATTER),
+        more_than(gains, 0),
     )
 
 
@@ -299,7 +300,7 @@ def check_enclosed(rows: Table) -> Check:
         "the error is <= the threshold at each largest scale, > just above it; where no scale "
         "generalizes, neither does the least-l1 solution",
         f"{np.sum(found & enclosed)} enclosed, {np.sum(nowhere)} without any, of {len(rows)}",
-        bool(np.all(np.where(found, enclosed, nowhere))),
+        true(np.where(found, enclosed, nowhere)),
     )
 
 
@@ -309,7 +310,8 @@ def check_certified(table: Table) -> Check:
         "limits-are-certified",
         "every limit in the figure is certified, and nearly all are proved to five digits",
         f"optimality to {worst:.1e}; ||w - exact limit|| <= {PROVED:g} for {proved:.0%}",
-        bool(worst <= TOLERANCE and proved >= 0.95),
+        at_most(worst, TOLERANCE),
+        at_least(proved, 0.95),
     )
 
 
