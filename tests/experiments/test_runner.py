@@ -381,14 +381,16 @@ def test_names_are_safe_as_files(name):
         toy(name=name)
 
 
-def test_a_preset_that_is_not_given_does_what_the_one_before_it_does():
-    small, large = {"count": 1}, {"count": 2}
+def test_what_a_preset_does_not_give_is_as_in_the_one_before_it():
+    small, large = {"size": 3, "count": 1}, {"count": 2}
     made = toy(settings={Preset.LAPTOP: large, Preset.SMOKE: small})
-    assert list(made.settings.values()) == [small, large, large, large]
+    assert list(made.settings.values()) == [small, *3 * [{"size": 3, "count": 2}]]
+    # The order of the names is that of the names of tasks.
+    assert list(made.settings[Preset.PAPER]) == ["size", "count"]
     with pytest.raises(InputError, match="must hold the preset smoke, got laptop"):
         toy(settings={Preset.LAPTOP: large})
-    with pytest.raises(InputError, match="the same names, got 'size' in only one of smoke and pa"):
-        toy(settings={Preset.SMOKE: small, Preset.PAPER: {**small, "size": 3}})
+    with pytest.raises(InputError, match="preset smoke, got none for 'odd' of paper"):
+        toy(settings={Preset.SMOKE: small, Preset.PAPER: {"odd": 3}})
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def needs_torch(task: Task) -> tuple[str, ...]:
 class Experiment:
     """One figure. `tasks` yields (part, settings) pairs from the settings of a preset.
 
-    `settings` need not hold every preset: one that is not given does what the one before it does.
+    What a preset does not give in `settings` is as in the preset before it.
 
     >>> [experiment.name for experiment in fb.experiments.EXPERIMENTS][:2]
     ['woodworth-fig1', 'woodworth-fig2']

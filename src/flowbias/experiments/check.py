@@ -120,6 +120,8 @@ class Check:
     @property
     def unmeasured(self) -> bool:
         """Whether what it is about is not in the table: its numbers, or its words, are NaN."""
+        if self.silence:
+            return False
         missing = self.decisive.verdict is Verdict.SILENT
         return missing or (not self.holds and bool(re.search(r"\bnan\b", self.measured)))
 

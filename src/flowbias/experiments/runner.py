@@ -125,19 +125,28 @@ def run_many(
 
 def _verdicts(experiment: Experiment, table: Table, preset: Preset) -> tuple[Check, ...]:
     """The checks; where the data are not the paper's, each claim says so itself."""
-    checks = tuple(experiment.check(table))
+    varied = bool(experiment.changes)
+    checks = _at_other_settings(experiment, table) if varied else tuple(experiment.check(table))
     for check in checks:
         if not isinstance(check, Check):
             raise TypeError(f"check must give Check objects, got {check!r}")
-    if experiment.changes:
-        # A caption is about its own settings: at others there may be nothing to measure it on.
-        named = ", ".join(experiment.changes)
-        why = f"the changed settings ({named}) leave nothing to measure it on"
-        checks = tuple(check.silenced(why) if check.unmeasured else check for check in checks)
     stand_in = experiment.stand_ins(preset)
     if not stand_in:
         return checks
     return tuple(check.reworded(f"{stand_in}: {check.claim}") for check in checks)
+
+
+def _at_other_settings(experiment: Experiment, table: Table) -> tuple[Check, ...]:
+    """A caption is about its own settings: at others there may be nothing to measure it on."""
+    why = f"the changed settings ({', '.join(experiment.changes)}) leave nothing to measure it on"
+    try:
+        checks = tuple(experiment.check(table))
+    except (ArithmeticError, LookupError, ValueError) as error:
+        said = "what the paper says of the figure"
+        return (
+            Check("caption", said, "", False, silence=f"{why}: {type(error).__name__} {error}"),
+        )
+    return tuple(check.silenced(why) if check.unmeasured else check for check in checks)
 
 
 class _Run:

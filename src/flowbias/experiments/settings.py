@@ -37,22 +37,21 @@ class Preset(StrEnum):
 
 
 def all_presets(given: Mapping[Preset, Settings]) -> dict[Preset, Settings]:
-    """The settings of every preset: one that is not given does what the one before it does."""
+    """The settings of every preset: what one does not give is as in the one before it."""
     if Preset.SMOKE not in given:
         raise InputError(
             "settings: must hold the preset smoke, got "
-            f"{', '.join(given) or 'none'}. Presets that are not given do what the next smaller "
-            "one does."
+            f"{', '.join(given) or 'none'}. What a larger preset does not give is as in the one "
+            "before it."
         )
     filled: dict[Preset, Settings] = {}
-    settings = given[Preset.SMOKE]
+    settings: Settings = {}
     for preset in Preset:
-        settings = given.get(preset, settings)
-        if settings.keys() != given[Preset.SMOKE].keys():
-            odd = sorted(settings.keys() ^ given[Preset.SMOKE].keys())
+        settings = {**settings, **given.get(preset, {})}
+        if odd := settings.keys() - given[Preset.SMOKE].keys():
             raise InputError(
-                f"settings: every preset must have the same names, got {odd[0]!r} in only one of "
-                f"smoke and {preset}. Give it a value in both."
+                f"settings: must all have a value in the preset smoke, got none for {min(odd)!r} "
+                f"of {preset}. Give it one there."
             )
         filled[preset] = settings
     return filled

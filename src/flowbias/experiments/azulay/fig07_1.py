@@ -417,17 +417,6 @@ def _certified(table: Table) -> Check:
     )
 
 
-_PAPER = {
-    "n": 100,
-    "d": 1000,
-    "sparsity": 5,
-    "noise_var": 0.01,
-    "log10_alpha_low": -11,
-    "log10_alpha_high": 1,
-    "log10_growth_high": 4,
-}
-_FOLLOWED = "-7 -6 -5 -4 -3 -2 -1 0 1"
-
 EXPERIMENT = Experiment(
     name="azulay-fig7-1",
     title="Population error over scale and shape of the start",
@@ -449,9 +438,24 @@ EXPERIMENT = Experiment(
         "generalize best."
     ),
     settings={
-        Preset.SMOKE: {**_PAPER, "per_decade": 1, "replicates": 3, "followed": "-3 -1"},
-        Preset.LAPTOP: {**_PAPER, "per_decade": 2, "replicates": 21, "followed": _FOLLOWED},
-        Preset.PAPER: {**_PAPER, "per_decade": 3, "replicates": 51, "followed": _FOLLOWED},
+        Preset.SMOKE: {
+            "n": 100,
+            "d": 1000,
+            "sparsity": 5,
+            "noise_var": 0.01,
+            "log10_alpha_low": -11,
+            "log10_alpha_high": 1,
+            "log10_growth_high": 4,
+            "per_decade": 1,
+            "replicates": 3,
+            "followed": "-3 -1",
+        },
+        Preset.LAPTOP: {
+            "per_decade": 2,
+            "replicates": 21,
+            "followed": "-7 -6 -5 -4 -3 -2 -1 0 1",
+        },
+        Preset.PAPER: {"per_decade": 3, "replicates": 51},
     },
     tasks=tasks,
     compute=compute,

@@ -311,8 +311,8 @@ EXPERIMENT = Experiment(
     ),
     settings={
         Preset.SMOKE: {"window": 10.0, "side": 61},
-        Preset.LAPTOP: {"window": 10.0, "side": 121},
-        Preset.PAPER: {"window": 10.0, "side": 161},
+        Preset.LAPTOP: {"side": 121},
+        Preset.PAPER: {"side": 161},
     },
     tasks=tasks,
     compute=compute,

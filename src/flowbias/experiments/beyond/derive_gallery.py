@@ -307,7 +307,6 @@ EXPERIMENT = Experiment(
     settings={
         Preset.SMOKE: {"examples": _FEW},
         Preset.LAPTOP: {"examples": _ALL},
-        Preset.PAPER: {"examples": _ALL},
     },
     tasks=tasks,
     compute=compute,

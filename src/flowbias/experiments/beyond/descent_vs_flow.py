@@ -325,8 +325,6 @@ def _diverges(largest: Table) -> Check:
     )
 
 
-_SIZES = {"n": 20, "d": 100, "sparsity": 3, "noise_var": 0.01}
-
 EXPERIMENT = Experiment(
     name="descent-vs-flow",
     title="Gradient descent beside gradient flow",
@@ -346,9 +344,17 @@ EXPERIMENT = Experiment(
         "effect at depth 2 to an effective start."
     ),
     settings={
-        Preset.SMOKE: {**_SIZES, "log10_start_low": -1, "halvings": 4, "replicates": 2},
-        Preset.LAPTOP: {**_SIZES, "log10_start_low": -2, "halvings": 5, "replicates": 15},
-        Preset.PAPER: {**_SIZES, "log10_start_low": -2, "halvings": 5, "replicates": 51},
+        Preset.SMOKE: {
+            "n": 20,
+            "d": 100,
+            "sparsity": 3,
+            "noise_var": 0.01,
+            "log10_start_low": -1,
+            "halvings": 4,
+            "replicates": 2,
+        },
+        Preset.LAPTOP: {"log10_start_low": -2, "halvings": 5, "replicates": 15},
+        Preset.PAPER: {"replicates": 51},
     },
     tasks=tasks,
     compute=compute,

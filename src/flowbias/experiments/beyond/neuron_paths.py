@@ -175,8 +175,8 @@ EXPERIMENT = Experiment(
     ),
     settings={
         Preset.SMOKE: {"window": WINDOW, "side": 41},
-        Preset.LAPTOP: {"window": WINDOW, "side": 121},
-        Preset.PAPER: {"window": WINDOW, "side": 241},
+        Preset.LAPTOP: {"side": 121},
+        Preset.PAPER: {"side": 241},
     },
     tasks=tasks,
     compute=compute,

@@ -234,9 +234,6 @@ def _listed(widths: FloatArray) -> str:
     return ", ".join(f"{width:g}" for width in widths)
 
 
-_COMMON: Settings = {"d": 10, "observed": 60}
-_WIDTHS = "20 1000 100000 10000000 1000000000"
-
 EXPERIMENT = Experiment(
     name="width-collapse",
     title="Width acts through α²k alone",
@@ -257,26 +254,20 @@ EXPERIMENT = Experiment(
     ),
     settings={
         Preset.SMOKE: {
-            **_COMMON,
+            "d": 10,
+            "observed": 60,
             "lowest": -3,
             "per_decade": 1,
             "widths": "20 1000 1000000 1000000000",
             "replicates": 1,
         },
         Preset.LAPTOP: {
-            **_COMMON,
             "lowest": -4,
             "per_decade": 2,
-            "widths": _WIDTHS,
+            "widths": "20 1000 100000 10000000 1000000000",
             "replicates": 5,
         },
-        Preset.PAPER: {
-            **_COMMON,
-            "lowest": -5,
-            "per_decade": 2,
-            "widths": _WIDTHS,
-            "replicates": 11,
-        },
+        Preset.PAPER: {"lowest": -5, "replicates": 11},
     },
     tasks=tasks,
     compute=compute,

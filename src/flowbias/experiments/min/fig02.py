@@ -372,11 +372,10 @@ PANELS = (
 
 def presets(m: int) -> dict[Preset, Settings]:
     """The sizes of the paper throughout; more starts and times where there is more time."""
-    sizes: Settings = {"n": 20, "m": m}
     return {
-        Preset.SMOKE: {**sizes, "replicates": 2, "points": 60, "steps": 1000},
-        Preset.LAPTOP: {**sizes, "replicates": 15, "points": 200, "steps": 5000},
-        Preset.PAPER: {**sizes, "replicates": 51, "points": 300, "steps": 20_000},
+        Preset.SMOKE: {"n": 20, "m": m, "replicates": 2, "points": 60, "steps": 1000},
+        Preset.LAPTOP: {"replicates": 15, "points": 200, "steps": 5000},
+        Preset.PAPER: {"replicates": 51, "points": 300, "steps": 20_000},
     }
 
 

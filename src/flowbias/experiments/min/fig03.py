@@ -269,8 +269,6 @@ def _margin(rows: Table) -> Check:
     )
 
 
-_SIZES: Settings = {"d": 500, "n": 100, "width": 500}
-
 EXPERIMENT = Experiment(
     name="min-fig3",
     title="Imbalance speeds up convergence",
@@ -296,8 +294,15 @@ EXPERIMENT = Experiment(
             "points": 50,
             "steps": 4000,
         },
-        Preset.LAPTOP: {**_SIZES, "replicates": 5, "points": 150, "steps": 40_000},
-        Preset.PAPER: {**_SIZES, "replicates": 21, "points": 200, "steps": 200_000},
+        Preset.LAPTOP: {
+            "d": 500,
+            "n": 100,
+            "width": 500,
+            "replicates": 5,
+            "points": 150,
+            "steps": 40_000,
+        },
+        Preset.PAPER: {"replicates": 21, "points": 200, "steps": 200_000},
     },
     tasks=tasks,
     compute=compute,

@@ -314,11 +314,8 @@ EXPERIMENT = Experiment(
             "descents": "500 10000",
         },
         Preset.PAPER: {
-            "d": 500,
-            "n": 100,
             "widths": f"{_PAPER} 30000 100000 300000 1000000 3000000 10000000",
             "replicates": 101,
-            "descents": "500 10000",
         },
     },
     tasks=tasks,

@@ -248,9 +248,6 @@ def _decades(levels: FloatArray, moved: FloatArray) -> float:
     return crossing(levels, moved, 0.25) - crossing(levels, moved, 0.75)
 
 
-_COMMON: Settings = {"d": 10, "observed": 60}
-_WIDTHS = "20 53 143 382 1022 2736 7325 19600 52400 140000 375000 1000000"
-
 EXPERIMENT = Experiment(
     name="woodworth-fig5",
     title="Width and scale decide together in matrix completion",
@@ -269,9 +266,19 @@ EXPERIMENT = Experiment(
         "regime: at its best scale unseen entries still move in proportion to 1/√k."
     ),
     settings={
-        Preset.SMOKE: {**_COMMON, "levels": 9, "widths": "20 1000 1000000", "replicates": 1},
-        Preset.LAPTOP: {**_COMMON, "levels": 12, "widths": _WIDTHS, "replicates": 5},
-        Preset.PAPER: {**_COMMON, "levels": 12, "widths": _WIDTHS, "replicates": 11},
+        Preset.SMOKE: {
+            "d": 10,
+            "observed": 60,
+            "levels": 9,
+            "widths": "20 1000 1000000",
+            "replicates": 1,
+        },
+        Preset.LAPTOP: {
+            "levels": 12,
+            "widths": "20 53 143 382 1022 2736 7325 19600 52400 140000 375000 1000000",
+            "replicates": 5,
+        },
+        Preset.PAPER: {"replicates": 11},
     },
     tasks=tasks,
     compute=compute,

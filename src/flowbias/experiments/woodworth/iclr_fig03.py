@@ -227,8 +227,6 @@ def _check_gaussian(rows: Table) -> Iterator[Check]:
     )
 
 
-_COMMON: Settings = {"d": 10, "observed": 60}
-
 EXPERIMENT = Experiment(
     name="woodworth-iclr-fig3",
     title="Recovery or standstill in matrix completion",
@@ -246,9 +244,15 @@ EXPERIMENT = Experiment(
         "limit of large width for Gaussian starts."
     ),
     settings={
-        Preset.SMOKE: {**_COMMON, "levels": 7, "widths": "20 1000 100000", "replicates": 1},
-        Preset.LAPTOP: {**_COMMON, "levels": 17, "widths": "20 100 1000 100000", "replicates": 5},
-        Preset.PAPER: {**_COMMON, "levels": 17, "widths": "20 100 1000 100000", "replicates": 21},
+        Preset.SMOKE: {
+            "d": 10,
+            "observed": 60,
+            "levels": 7,
+            "widths": "20 1000 100000",
+            "replicates": 1,
+        },
+        Preset.LAPTOP: {"levels": 17, "widths": "20 100 1000 100000", "replicates": 5},
+        Preset.PAPER: {"replicates": 21},
     },
     tasks=tasks,
     compute=compute,

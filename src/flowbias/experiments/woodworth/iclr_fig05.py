@@ -255,8 +255,6 @@ def _check_certified(table: Table) -> Check:
     )
 
 
-_COMMON: Settings = {"d": 10, "observed": 60}
-
 EXPERIMENT = Experiment(
     name="woodworth-iclr-fig5",
     title="From the least nuclear norm to the least Frobenius norm",
@@ -275,9 +273,15 @@ EXPERIMENT = Experiment(
         "norm: where it does not, vanishing starts lead to the planted one, of rank one, still."
     ),
     settings={
-        Preset.SMOKE: {**_COMMON, "lowest": -3, "per_decade": 1, "replicates": 3},
-        Preset.LAPTOP: {**_COMMON, "lowest": -4, "per_decade": 4, "replicates": 15},
-        Preset.PAPER: {**_COMMON, "lowest": -4, "per_decade": 4, "replicates": 41},
+        Preset.SMOKE: {
+            "d": 10,
+            "observed": 60,
+            "lowest": -3,
+            "per_decade": 1,
+            "replicates": 3,
+        },
+        Preset.LAPTOP: {"lowest": -4, "per_decade": 4, "replicates": 15},
+        Preset.PAPER: {"replicates": 41},
     },
     tasks=tasks,
     compute=compute,

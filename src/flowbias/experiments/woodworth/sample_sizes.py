@@ -40,13 +40,16 @@ SCATTER = 0.5
 
 
 def planted_data(task: Task, n: int) -> SparseRegression:
-    """The task's own data set. Its first rows are one too, so that along n only n changes."""
+    """The task's own data set, the same at every depth. Its first rows are one too.
+
+    So along n only n changes.
+    """
     return sparse_regression(
         n=n,
         d=task.integer("d"),
         sparsity=task.integer("sparsity"),
         noise_var=task.number("noise_var"),
-        rng=task.rng(),
+        rng=task.rng(apart_from=("depth", "depths")),
     )
 
 
@@ -155,6 +158,8 @@ def samples_needed(table: Table) -> SampleSizeLine:
     passes[np.isnan(rows["l1_error"])] = np.nan
     away = n - np.mean(n)
     spread = float(away @ away)
+    if spread == 0.0:  # all of one size
+        return SampleSizeLine(np.nan, np.inf, len(n))
     slope = float(away @ passes) / spread
     left = float(np.std(passes - np.mean(passes) - slope * away))
     if slope == 0.0:
@@ -231,7 +236,7 @@ def check_line(line: SampleSizeLine, rows: Table) -> Check:
         at_least(line.n, 0.5 * order),
         at_most(line.n, 3.0 * order),
         at_most(line.n, 0.25 * d),
-        at_most(line.error, 0.5 * np.min(np.diff(rows.levels("n")))),
+        at_most(line.error, 0.5 * np.min(np.diff(rows.levels("n")), initial=np.inf)),
     )
 
 
