@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from flowbias._torch import torch_device
+from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth import fig06ab, fig07, iclr_fig04cd
 from flowbias.experiments.woodworth.circle_networks import (
     TEST_POINTS,

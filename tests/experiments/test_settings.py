@@ -15,7 +15,7 @@ from flowbias.experiments.check import (
 )
 from flowbias.experiments.record import tally
 from flowbias.experiments.settings import Kind, read_assignments
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from flowbias.theory import Verdict
 from tests.experiments.toy import COUNT, toy
 

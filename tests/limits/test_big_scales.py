@@ -40,7 +40,7 @@ def assert_as_dense(found, model, y=Y):
 @pytest.fixture
 def few_steps(monkeypatch):
     """A cold start that stalls sooner: what comes after is the same."""
-    monkeypatch.setattr(block_newton, "MAX_STEPS", 40)
+    monkeypatch.setattr(block_newton.BlockNewton, "max_steps", 40)
 
 
 def assert_cured(model, kind, y=Y):
@@ -71,7 +71,7 @@ def test_a_stall_after_all_steps_is_cured(kind):
 @pytest.mark.parametrize("kind", ["sparse", "operator"])
 def test_deeper_networks_come_down_too(monkeypatch, kind, start):
     """With fewer steps yet a cold start stalls, and the way down does not."""
-    monkeypatch.setattr(block_newton, "MAX_STEPS", 28)
+    monkeypatch.setattr(block_newton.BlockNewton, "max_steps", 28)
     assert_cured(start(3, np.log(1e-9)), kind)
 
 
@@ -154,7 +154,7 @@ def test_where_rounding_hides_the_limit_no_other_scale_is_tried(few_steps):
 def test_what_stalls_for_another_reason_is_returned_as_it_was(monkeypatch):
     """In the kernel regime there is nothing to come down from."""
     model = uniform(2, 3.0)
-    monkeypatch.setattr(block_newton, "MAX_STEPS", 0)
+    monkeypatch.setattr(block_newton.BlockNewton, "max_steps", 0)
     first, found = cold(model, "sparse"), fb.limit(model, KINDS["sparse"](X), Y, throw=False)
     assert found.status is fb.Status.STALLED
     assert_array_equal(found.w, first.w)
@@ -179,7 +179,7 @@ def test_a_warm_start_that_is_none_gives_way_to_a_cold_one():
         model, [scales.Reached(far * np.linalg.norm(X, axis=1), model.potential)]
     )
     assert_as_dense(found, model)
-    assert found.stats.steps < block_newton.MAX_WARM_STEPS + 20
+    assert found.stats.steps < block_newton.BlockNewton.max_warm_steps + 20
 
 
 def test_nothing_starts_from_what_has_stalled(few_steps):

@@ -29,7 +29,7 @@ from flowbias.experiments.settings import (
     read_changes,
 )
 from flowbias.experiments.table import Columns, Table
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowbias._typing import ArrayLike
+from flowbias.ground.typing import ArrayLike
 from flowbias.theory import Claim, Reference, Verdict
 from flowbias.theory.claim import Kind
 

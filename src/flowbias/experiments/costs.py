@@ -12,11 +12,11 @@ from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
-from flowbias._atomic import write_atomically
 from flowbias.experiments import provenance
 from flowbias.experiments._base import Experiment, Preset
 from flowbias.experiments.record import Record
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.atomic import write_atomically
 
 #: Where a maintainer's runs put what `flowbias list` shows.
 FILE = "costs.json"

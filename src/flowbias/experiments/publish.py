@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias._atomic import write_atomically
-from flowbias._sources import SOURCES, version_of
 from flowbias.experiments import provenance
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key
 from flowbias.experiments.drawing import Drawing, PanelDrawing, draw
@@ -24,6 +22,8 @@ from flowbias.experiments.record import Failure, Record
 from flowbias.experiments.report import page
 from flowbias.experiments.runner import Options, check_folder
 from flowbias.experiments.table import Table
+from flowbias.ground.atomic import write_atomically
+from flowbias.ground.sources import SOURCES, version_of
 
 PAGE = "index.html"
 

@@ -13,7 +13,6 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-from flowbias._sources import fingerprint
 from flowbias.experiments._base import Check, Experiment, Preset, Task
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key, default_folder
 from flowbias.experiments.catalogue import find_experiment, find_preset
@@ -24,7 +23,9 @@ from flowbias.experiments.progress import Progress, progress_for
 from flowbias.experiments.provenance import cores, fingerprint_of
 from flowbias.experiments.record import Counts, Failure, Record
 from flowbias.experiments.table import Table
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.progress import SCREEN
+from flowbias.ground.sources import fingerprint
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,8 @@ class _Run:
         for task in experiment.task_list(self._options.preset):
             entry = self._from_cache(task, mark)
             if entry is None:
-                jobs.append(Job(task, experiment.compute, mark, fingerprint()))
+                place = self._cache.checkpoint(self._key(task, mark))
+                jobs.append(Job(task, experiment.compute, mark, fingerprint(), place))
             else:
                 self._entries[task.name] = entry
         # What a cluster has, its workers find out.
@@ -198,11 +200,13 @@ class _Run:
                 f"{', '.join(skipped)}: skipped, for want of {', '.join(needs)}. "
                 f"To get {'them' if len(needs) > 1 else 'it'}: {command_for(needs)}"
             )
+        screen = SCREEN.set(self._progress)
         try:
             self._progress.start(held, len(self._jobs))
             for outcome in self._outcomes():
                 self._take(outcome)
         finally:
+            SCREEN.reset(screen)
             self._progress.stop()
 
     def record(self, experiment: Experiment) -> Record:

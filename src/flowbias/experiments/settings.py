@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 Setting = int | float | str
 Settings = Mapping[str, Setting]

@@ -15,15 +15,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.certificate import certify, certify_beside
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.ground.routing import provided_by, unfitting
+from flowbias.ground.tolerances import DEFAULT
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.basis_pursuit import Sides, face_in_doubles, pursue
 from flowbias.limits.neurons.vanishing import neuron_rich_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
-from flowbias.limits.routes import RESIDUAL, exponential_sides, power_sides
+from flowbias.limits.routes import exponential_sides, power_sides
 from flowbias.limits.solve import check_model
 from flowbias.models._base import HasPotential
 from flowbias.models.reachable import Reachable, reachable
@@ -34,8 +35,8 @@ from flowbias.potentials import (
     Potential,
     Provides,
 )
-from flowbias.problem import Regression, as_regression
-from flowbias.solution import Solution, Stats, Status
+from flowbias.problems.regression import Regression, as_regression
+from flowbias.results.solution import Solution, Stats, Status
 
 # log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does
 # not depend on the scale, and off it weights are below exp(-1e6 * margin).
@@ -130,7 +131,7 @@ def _selected(
     nowhere = np.zeros_like(problem.y), np.zeros_like(solution.w)
     exact = exact_limit(problem.X, problem.y, paying, 0.0, *nowhere)
     if exact is None:
-        _, moving = selection.selecting(reach, effort).solve(effort, tol=RESIDUAL)
+        _, moving = selection.selecting(reach, effort).solve(effort, tol=DEFAULT.residual)
         selected, how = reach.embed(moving), "interior point and Newton"
     else:
         selected, how = exact.w, "Newton in balls"

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
-from flowbias.limits.dual_newton import DualNewton
+from flowbias.ground import extended
+from flowbias.ground.tolerances import DEFAULT, Tolerances
+from flowbias.ground.typing import FloatArray
+from flowbias.limits.dual_newton import DualNewton, DualPoint, JointNewton
 from flowbias.limits.interior_point import State
-from flowbias.limits.joint_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.limits.refined_dual import asked_for, inside_domain
@@ -30,17 +30,8 @@ from flowbias.limits.sensitivity import joint_sensitivity, sensitivity
 from flowbias.models._base import HasPotential
 from flowbias.models.reachable import Reachable, reachable, run_off
 from flowbias.potentials import Provides
-from flowbias.problem import Regression
-from flowbias.solution import Sensitivity
-
-# Residual at which iterations stop: two digits below the default certificate, above rounding.
-RESIDUAL = 1e-13
-MAX_EASY_STEPS = 12
-MAX_GENERAL_STEPS = 200
-# Residual above which rounding of the dual, as for large biased starts, is worth repairing in w.
-ROUNDING = 1e-11
-# Residual above which the interior point has not found the limit.
-NOT_SOLVED = 1e-6
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import Sensitivity
 
 
 @dataclass(frozen=True)
@@ -77,11 +68,11 @@ def without_choice(model: HasPotential, problem: Regression) -> Point | None:
     return Point(w, dual, "the only predictor", reach)
 
 
-def _easily(model: HasPotential, reach: Reachable, effort: Effort) -> DualNewton | None:
+def _easily(model: HasPotential, reach: Reachable, effort: Effort) -> DualPoint | None:
     """Newton's method from the kernel solution, if the limit is that near."""
-    newton = DualNewton(reach.constraint, model.potential, model.shift, effort)
-    residual = newton.run(tol=RESIDUAL, max_steps=MAX_EASY_STEPS, only_if_easy=True)
-    return newton if residual <= 1e3 * RESIDUAL else None
+    newton = DualNewton(reach.constraint, model.potential, model.shift, effort, only_if_easy=True)
+    end = newton.solve(max_steps=12)
+    return end if end.residual <= DEFAULT.solved else None
 
 
 def _by_dual_newton(
@@ -89,21 +80,9 @@ def _by_dual_newton(
 ) -> Point:
     constraint = problem.constraint
     newton = DualNewton(constraint, model.potential, model.shift, effort)
-    newton.run(tol=RESIDUAL, max_steps=MAX_GENERAL_STEPS, only_if_easy=False)
+    end = newton.solve(max_steps=200)
     reach = Reachable(constraint, None, constraint.distance)
-    route = "dual Newton" + _how_far(newton, newton.ahead(model.potential.hess_dual(newton.z)))
-    return Point(newton.w, constraint.dual_of_data(newton.dual), route, reach)
-
-
-def _how_far(newton: DualNewton | JointNewton, ahead: float) -> str:
-    """Nothing where y is fitted; else how far it came, and whether more of the dual would help."""
-    if newton.residual <= NOT_SOLVED:
-        return ""
-    came = (
-        f": gave up with X w {newton.residual:.1e} of y away from it, at a dual point of size "
-        f"{float(np.abs(newton.z).max()):.1e}; twice that would move X w by {ahead:.1e} of y"
-    )
-    return f"{came}, so that y seems out of reach" if newton.ran_off else came
+    return Point(end.w, constraint.dual_of_data(end.dual), f"dual Newton{end.shortfall}", reach)
 
 
 def _by_branches(
@@ -126,27 +105,26 @@ def _by_branches(
         dual = run_off(reach, problem, model.potential, model.shift, w, np.zeros_like(problem.y))
         return Point(w, dual, "all coordinates driven to zero", reach)
     if reach.kept is None and warm is None:
-        newton = _easily(model, reach, effort)
-        if newton is not None:
-            return Point(newton.w, constraint.dual_of_data(newton.dual), "dual Newton", reach)
+        near = _easily(model, reach, effort)
+        if near is not None:
+            return Point(near.w, constraint.dual_of_data(near.dual), "dual Newton", reach)
     if not constraint.target.any() and reach.kept is None:
         # Without a target there is no size of w to normalize by; the start's own scale decides.
         return _by_dual_newton(model, problem, effort, warm)
     rich = normalize(reach, effort)
-    state, moving = rich.solve(effort, tol=RESIDUAL, warm=warm)
+    state, moving = rich.solve(effort, tol=DEFAULT.residual, warm=warm)
     misfit = extended.length(constraint.apply(moving) - constraint.target)
-    if reach.kept is None and not misfit <= NOT_SOLVED * extended.length(constraint.target):
+    if reach.kept is None and not misfit <= DEFAULT.not_solved * extended.length(constraint.target):
         # Neither near the kernel nor near the rich regime, as for large one-sided starts: Newton's
         # method with a line search converges from anywhere, if not quickly.
         searched = _by_dual_newton(model, problem, effort, warm)
         if extended.length(constraint.apply(searched.w) - constraint.target) < misfit:
             return searched
     dual = rich.dual(state)
-    if reach.kept is None and misfit > ROUNDING * extended.length(constraint.target):
+    if reach.kept is None and misfit > DEFAULT.repair * extended.length(constraint.target):
         newton = DualNewton(constraint, model.potential, model.shift, effort)
-        newton.move_to(dual)
-        newton.refine_predictor(RESIDUAL, moving)
-        moving, dual = newton.w, newton.dual
+        refined = newton.refined(newton.at(dual), moving)
+        moving, dual = refined.w, refined.dual
     w = reach.embed(moving)
     dual = constraint.dual_of_data(dual)
     dual = run_off(reach, problem, model.potential, model.shift, w, dual)
@@ -157,11 +135,13 @@ def _by_joint_newton(
     model: Any, problem: Regression, effort: Effort, warm: WarmStart | None
 ) -> Point:
     constraint = problem.constraint
-    newton = JointNewton(constraint, model.potential, model.shift, effort)
-    newton.run()
+    # To the last digit of the potential, where that is known to no more.
+    tolerances = Tolerances(max(DEFAULT.residual, 0.1 * model.potential.rounding))
+    newton = JointNewton(constraint, model.potential, model.shift, effort, tolerances)
+    end = newton.solve(max_steps=200)
     reach = Reachable(constraint, None, constraint.distance)
-    route = "joint dual Newton" + _how_far(newton, newton.ahead())
-    return Point(newton.w, constraint.dual_of_data(newton.dual), route, reach)
+    route = f"joint dual Newton{end.shortfall}"
+    return Point(end.w, constraint.dual_of_data(end.dual), route, reach)
 
 
 def exponential_sides(model: HasPotential, d: int) -> tuple[FloatArray, FloatArray]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.branches import Branches, Response, step_to_zero
 
 # Share of the way to P = 0 that a step may go.

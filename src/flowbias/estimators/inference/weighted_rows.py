@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.intercepts.centring import centred, without
-from flowbias.problem import Constraint, InputError, Regression, as_regression, checked_array
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
+from flowbias.problems.regression import Constraint, Regression, as_regression, checked_array
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from flowbias._look import RED
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.check import at_most, less_than, more_than
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.look import RED
+from flowbias.ground.typing import FloatArray
 from flowbias.models import Neuron
 from flowbias.theory import Reference
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._look import INK
-from flowbias._typing import FloatArray
 from flowbias.derive import EXAMPLES, Example, Verdict, implicit_bias
 from flowbias.derive.report_plot import AnyDerived, sections
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.check import less_than, more_than, true
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.look import INK
+from flowbias.ground.typing import FloatArray
 from flowbias.models import DiagonalNet, Neuron, UntiedDiagonalNet
 from flowbias.potentials import NeuronPotential
 from flowbias.theory import Reference

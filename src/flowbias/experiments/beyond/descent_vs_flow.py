@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import DEPTH_COLOURS, INK
-from flowbias._typing import FloatArray
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.check import at_least, at_most, less_than, more_than, true
@@ -26,6 +24,8 @@ from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import gradient_descent
 from flowbias.flows.descent import Descent, DescentStatus
+from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.typing import FloatArray
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet
 from flowbias.models._base import Parameters

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.optimize
 
-from flowbias._look import DEPTH_COLOURS, INK
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.beyond.start_shape import (
     CERTIFIED,
@@ -29,9 +28,10 @@ from flowbias.experiments.beyond.start_shape import (
 from flowbias.experiments.check import at_most, more_than, true
 from flowbias.experiments.drawing import name_line
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.look import DEPTH_COLOURS, INK
 from flowbias.limits import basis_pursuit, limit_path, rich_limit
 from flowbias.models import DiagonalNet
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 from flowbias.theory.claim import beyond_the_papers
 
 if TYPE_CHECKING:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import BLUE, DEPTH_COLOURS, INK
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset
 from flowbias.experiments.beyond.timed_descents import (
     COMPLETION,
@@ -29,6 +27,8 @@ from flowbias.experiments.beyond.timed_descents import (
 from flowbias.experiments.check import at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, name_line
 from flowbias.experiments.table import Table
+from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK
+from flowbias.ground.typing import FloatArray
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:
@@ -291,7 +291,7 @@ def _check_weights(rows: Table) -> Check:
 EXPERIMENT = Experiment(
     name="step-to-time",
     title="A step of descent is a time of the flow",
-    reference=Reference("flowbias", "src/flowbias/flows/lifted_descent.py"),
+    reference=Reference("flowbias", "src/flowbias/flows/lifted/descent.py"),
     summary=(
         "Gradient descent with step size h beside gradient flow at the time t = h × steps, for a "
         "linear network Y ~ UVᵀ/√(mk) from standard normal weights (20 × 5, width k = 100) and a "

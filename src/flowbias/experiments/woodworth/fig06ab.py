@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import DEPTH_COLOURS
-from flowbias._torch import torch_device
 from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
     by_flow_and_descent,
@@ -28,6 +27,7 @@ from flowbias.experiments.woodworth.circle_networks import (
     network,
 )
 from flowbias.experiments.woodworth.fig06ab_checks import DEPTHS, check, default_level
+from flowbias.ground.look import DEPTH_COLOURS
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

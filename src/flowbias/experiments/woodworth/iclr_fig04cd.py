@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import DEPTH_COLOURS
-from flowbias._torch import torch_device
-from flowbias._typing import FloatArray, Mask
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
     by_descent,
@@ -31,6 +29,8 @@ from flowbias.experiments.woodworth.circle_networks import (
     largest_stable_step,
     network,
 )
+from flowbias.ground.look import DEPTH_COLOURS
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:
