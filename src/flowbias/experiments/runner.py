@@ -142,7 +142,7 @@ def _at_other_settings(experiment: Experiment, table: Table) -> tuple[Check, ...
     why = f"the changed settings ({', '.join(experiment.changes)}) leave nothing to measure it on"
     try:
         checks = tuple(experiment.check(table))
-    except (ArithmeticError, LookupError, ValueError) as error:
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         said = "what the paper says of the figure"
         return (
             Check("caption", said, "", False, silence=f"{why}: {type(error).__name__} {error}"),

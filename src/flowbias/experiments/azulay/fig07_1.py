@@ -48,9 +48,6 @@ FLOW_ERROR = 100.0 * FLOW_RESIDUAL
 LEVELS = (-8.0, -6.0, -4.0, -2.0, 0.0, 2.0)
 # Population error below which a limit counts as generalizing.  [woodworth2020, Figure 1]
 LOW_ERROR = 0.025
-# log10 of the control below which the limit is rich, and above which it is the kernel's. Between
-# them lies the transition of this problem (n = 100, d = 1000, sparsity 5).
-RICH_BELOW, KERNEL_ABOVE = -7.0, 0.0
 # On the plateaus neighbours differ by less than this of the error, in either direction.
 LEVEL = 1e-3
 ERROR_LABEL = "population error ‖w − w*‖²"
@@ -324,15 +321,17 @@ def _paper_curves(rows: Table) -> Check:
 
 def _regimes(grid: Table) -> tuple[Check, Check]:
     control, error, _, _ = grid.summary("error", by="log10_control")
-    rich_error = float(np.max(error[control <= RICH_BELOW]))
+    # log10 of the control: between them lies the transition (n = 100, d = 1000, sparsity 5).
+    rich, kernel = -7.0, 0.0
+    rich_error = float(np.max(error[control <= rich]))
     l1_error = float(np.median(grid["l1_error"]))
-    share = (grid["error"] / grid["l2_error"])[grid["log10_control"] >= KERNEL_ABOVE]
+    share = (grid["error"] / grid["l2_error"])[grid["log10_control"] >= kernel]
     low, high = float(np.min(share)), float(np.max(share))
     return (
         Check(
             "rich-where-control-is-small",
             f"low error, below {LOW_ERROR} and twice that of least l1 norm, wherever "
-            f"α(1+s²)/(1−s²) <= 1e{RICH_BELOW:g}, and only below 1e-3",
+            f"α(1+s²)/(1−s²) <= 1e{rich:g}, and only below 1e-3",
             f"largest median error {rich_error:.4f}, of least l1 norm {l1_error:.4f}; low up to "
             f"1e{_last_low(control, error):.2g}",
             less_than(rich_error, LOW_ERROR),
@@ -342,7 +341,7 @@ def _regimes(grid: Table) -> tuple[Check, Check]:
         Check(
             "kernel-where-control-is-large",
             "the error of the kernel (least l2 norm), within 1 percent, wherever α(1+s²)/(1−s²) "
-            f">= 1e{KERNEL_ABOVE:g}",
+            f">= 1e{kernel:g}",
             f"{low:.4f} to {high:.4f} times the kernel's error",
             at_least(low, 0.99),
             at_most(high, 1.01),

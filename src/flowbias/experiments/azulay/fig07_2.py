@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DIRECTION = np.array([0.6, 0.8])
-LEVELS = 9
 #: Lines and words on the map, which is as light on a dark page as on a light one.
 ON_MAP = "#10243a"
 
@@ -59,8 +58,6 @@ STARTS = BY_SHAPE + BY_SCALE
 
 # Points within this share of alpha measure the curvature at the start; it changes by as much there.
 NEAR = 0.35
-# Of the curvature's ratio: third derivatives over NEAR, at alpha >= 1.
-CURVATURE_ERROR = 0.1
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -132,8 +129,8 @@ def draw_contours(axes: Axes, table: Table, start: NeuronStart) -> None:
     side, window = int(np.sqrt(len(rows))), float(rows["window"][0])
     first, second, value = (rows[name].reshape(side, side) for name in ("first", "second", "value"))
     root = np.sqrt(np.maximum(value, 0.0))
-    levels = np.linspace(0.0, float(root.max()), LEVELS + 1)
-    shades = colormaps["Blues_r"](np.linspace(0.35, 0.97, LEVELS))
+    levels = np.linspace(0.0, float(root.max()), 10)
+    shades = colormaps["Blues_r"](np.linspace(0.35, 0.97, len(levels) - 1))
     axes.contourf(first, second, root, levels=levels, colors=shades)
     axes.contour(first, second, root, levels=levels[1:], colors=ON_MAP, linewidths=0.6)
     at: FloatArray = start.alpha * DIRECTION
@@ -273,7 +270,8 @@ def _kernel_near_start(table: Table) -> Check:
         "kernel-norm-near-start",
         "near the start the level sets are ellipses of B: 1 - (1 - s)²/(2 (1 + s²)) along u",
         f"curvature along u over that across, off by {max(errors):.3f} at most",
-        less_than(max(errors), CURVATURE_ERROR),
+        # Third derivatives over NEAR, at alpha >= 1.
+        less_than(max(errors), 0.1),
     )
 
 

@@ -34,27 +34,22 @@ from flowbias.theory import Reference
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DEPTHS = (2, 3)
 # Steps as shares of the stable one, besides its halves: just below it, above it, far above it.
 LARGEST_STABLE = 0.9
 UNSTABLE = (1.1, 1.3, 1.6, 2.2, 5.0)
 # Relative residual at which a descent has come to rest: far below every distance that is drawn.
 RESIDUAL = 1e-10
-# Unstable descents that are still moving after so many steps count as restless.
-STABLE_STEPS, UNSTABLE_STEPS = 200_000, 5_000
 # Exponents are measured at steps up to this share, where the next order changes them by about as
 # much.
 SMALL_STEP, EXPONENT_ERROR = 0.125, 0.15
 # Distances are drawn up to here: nothing rests farther than a few times the length of the limit.
 TOP = 300.0
-# Names of lines keep this ratio from each other.
-APART = 2.3
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One task per depth and problem, all starts and steps of it."""
     rest = {name: value for name, value in settings.items() if name != "replicates"}
-    for depth in DEPTHS:
+    for depth in (2, 3):
         for replicate in range(int(settings["replicates"])):
             yield "descent", {**rest, "depth": depth, "replicate": replicate}
 
@@ -92,7 +87,8 @@ def _descent(
     net: DiagonalNet, data: SparseRegression, flow_limit: FloatArray, share: float, stable: float
 ) -> dict[str, float]:
     """Where a descent ends; infinitely far where it does not come to rest."""
-    steps = STABLE_STEPS if share < 1.0 else UNSTABLE_STEPS
+    # Unstable descents that are still moving after so many steps count as restless.
+    steps = 200_000 if share < 1.0 else 5_000
     run = gradient_descent(
         net, data.X, data.y, step_size=share * stable, max_steps=steps, residual=RESIDUAL
     )
@@ -164,7 +160,8 @@ def _draw(axes: Axes, rows: Table, value: str, order: int) -> None:
         band = Summary(x[seen], median[seen], low[seen], np.minimum(high[seen], TOP))
         draw_band(axes, band.x, band, color=colour, marker="o", markersize=4)
         name = f"$α^{depth}$ = {10.0**log10_start:.2g}"
-        height = max(APART * height, median[0])
+        # Names keep this ratio from each other.
+        height = max(2.3 * height, median[0])
         name_line(axes, name, x[0], height, side="left", colour=colour)
         law = median[0] * (x[x <= 0.5] / x[0]) ** order
         axes.plot(x[x <= 0.5], law, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))

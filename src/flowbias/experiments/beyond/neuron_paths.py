@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 X, Y = np.array([[2.0, -1.0]]), np.array([3.5])
 PATH_COLOUR, LIMIT_COLOUR = "#d98200", "#117733"
-# The flow is followed to a relative residual of 1e-10, and its limit is certified to as much.
-ARRIVED = 1e-8
 #: Largest coordinate that is drawn: the farthest start is at 2.5.
 WINDOW = 4.0
 # Points of the line on which the least is looked for.
@@ -124,7 +122,8 @@ def _arrives(table: Table) -> Check:
         "flow-reaches-limit",
         "the flow ends where the limit says",
         f"distance at most {max(distances):.1e}",
-        less_than(distances, ARRIVED),
+        # Flow and limit have a relative residual of 1e-10.
+        less_than(distances, 1e-8),
     )
 
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 X = np.array([[1.0, 1.0, 1.0], [0.0, 1.0, 2.0]])
 Y = np.array([1.0, 0.8])
-# The first row of X says that the weights sum to 1, and on the segment none is negative.
-LEAST_NORM = 1.0
 DOTTED = (0, (1, 2))
 
 
@@ -167,7 +165,8 @@ def _smallest_start(segment: Table) -> Table:
 
 def _not_unique(segment: Table) -> Check:
     last = _smallest_start(segment)
-    excess = float(np.max(np.abs(last["l1_norm"] - LEAST_NORM)))
+    # The first row of X says that weights sum to 1, and on the segment none is negative.
+    excess = float(np.max(np.abs(last["l1_norm"] - 1.0)))
     others = bool(np.all(last["is_unique"] == 0.0))
     return Check(
         "many-minimizers",
@@ -233,7 +232,7 @@ def _deeper(segment: Table, curve: Table) -> Check:
     places = last["place"][np.argsort(last["depth"])]
     entropy, centre = curve["optimum"][-1], curve["optimum"][0]
     steps = np.diff([*places, centre])
-    near = abs(places[0] - entropy)
+    near = np.abs(last["place"][last["depth"] == 2.0] - entropy)
     return Check(
         "depth-moves-selection",
         "the selected point moves with depth, from the largest entropy at depth 2 towards the "

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 CERTIFIED = 1e-9
 # A minimizer counts as reached from this relative distance on.
 REACHED = 1e-3
-# Small enough that even small active weights are displaced by little, and well above rounding.
-FIRST_ORDER = (1e-10, 1e-7)
 
 
 def compute_shape(task: Task) -> Columns:
@@ -182,7 +180,8 @@ def _own_distance(shape: Table) -> FloatArray:
 
 
 def _first_order(shape: Table) -> Check:
-    low, high = FIRST_ORDER
+    # Even small active weights are displaced by little, and by far more than rounding.
+    low, high = 1e-10, 1e-7
     distance = _own_distance(shape)
     # Written so that NaN is among the rows that are compared.
     compared = ~((distance < low) | (distance > high))

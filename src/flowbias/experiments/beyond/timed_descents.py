@@ -27,14 +27,10 @@ from flowbias.problems.matrix.regression import MatrixRegression
 
 NETWORK, COMPLETION = "network", "completion"
 STARTS = (NETWORK, COMPLETION)
-# Width, and α²k, of the completion: small, so that weights have to grow.
-WIDTH, LEVEL = 10**6, 0.1
 # Relative residual of the flow at the last time that is compared.
 END = 1e-4
 # Residuals between which rates are measured late: what is left of the curvature is of their size.
 LATE = (1e-4, 1e-6)
-# Modes that have died out to this share of the largest are lost in what is left of it.
-SEEN = 0.1
 # Steps on all weights, beside as many on the root.
 WEIGHT_STEPS = 100
 
@@ -95,8 +91,10 @@ def _completion(rng: np.random.Generator) -> tuple[LiftedModel, MatrixProblem]:
     size = (10, 10)
     data = low_rank_completion(size, 1, 60, rng=rng)
     problem = MatrixCompletion(data.rows, data.cols, data.values, size)
-    scale = float(np.sqrt(LEVEL / WIDTH))
-    return MatrixFactorization.gaussian(size, width=WIDTH, scale=scale, rng=rng), problem
+    # α²k = 0.1 is small, so that weights have to grow.
+    width, level = 10**6, 0.1
+    scale = float(np.sqrt(level / width))
+    return MatrixFactorization.gaussian(size, width=width, scale=scale, rng=rng), problem
 
 
 _BY_START = {NETWORK: _network, COMPLETION: _completion}
@@ -182,7 +180,8 @@ def _late(setup: Setup, share: float) -> Columns:
     problem = setup.problem
     rates, modes = _kernel_spectrum(problem, run.gram_at(run.steps))
     before, after = (modes.T @ problem.residual(run.product_at(k)) for k in (begin, run.steps))
-    seen = np.abs(after) >= SEEN * np.max(np.abs(after))
+    # Modes that have died out beside the largest are lost in what is left of it.
+    seen = np.abs(after) >= 0.1 * np.max(np.abs(after))
     falls = np.log(np.abs(before[seen] / after[seen])) / ((run.steps - begin) * step)
     return {
         "flow_rate": rates[seen],

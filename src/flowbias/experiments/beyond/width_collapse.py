@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 
 # Relative residual: a hundredth of the distance from infinite width at the largest width, 1e9.
 RESIDUAL = 1e-8
-# σ up to which the start is small beside entries of size 1; beyond, its noise stays in the limit.
-SMALL_START = 0.1
-# log10 σ up to which curves are drawn.
-DRAWN = -0.5
 # log10 of α²k at which the approach to infinite width is drawn and judged.
 APPROACH = (-2.0, -1.0, 0.0)
 # log10 σ at which widths are compared: there they reach from one regime to the other.
@@ -142,7 +138,8 @@ def draw_approach(axes: Axes, table: Table) -> None:
 def _points(table: Table, width: float) -> tuple[FloatArray, FloatArray]:
     """log10 of α²k and median error, where the start is small enough to be drawn."""
     curve = table.where(width=width).summary("distance", by="log10_level")
-    drawn = curve.x - 0.5 * np.log10(width) <= DRAWN
+    # Up to log10 σ = -0.5.
+    drawn = curve.x - 0.5 * np.log10(width) <= -0.5
     return curve.x[drawn], curve.median[drawn]
 
 
@@ -182,7 +179,8 @@ def _check_infinite(table: Table) -> Iterator[Check]:
 
 def _check_collapse(table: Table) -> Check:
     sigma = 10.0 ** table["log10_level"] / np.sqrt(table["width"])
-    rows = table.rows((table["width"] >= WIDE) & (sigma <= SMALL_START))
+    # Of a start that is not small beside entries of size 1 the noise stays in the limit.
+    rows = table.rows((table["width"] >= WIDE) & (sigma <= 0.1))
     apart = np.abs(rows["distance"] - rows["infinite_distance"])
     return Check(
         "collapse-along-level",

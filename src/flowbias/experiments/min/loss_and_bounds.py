@@ -27,10 +27,6 @@ from flowbias.theory.reduced_net import at, braces, reduced_weights, singular_va
 # Losses below this share of the first are not drawn: the residual is then 1e-6 of what it was, and
 # still has six digits or more.
 RESOLVED = 1e-12
-# Relative residual below which no loss is resolved: residuals start at about 1, or above it.
-UNRESOLVED = 1e-7
-# What integration at rtol 1e-10 and rounding may add to a loss or a rate, relative to it.
-INTEGRATION = 1e-6
 
 
 @dataclass(frozen=True)
@@ -89,7 +85,8 @@ def measured_descent(net: LinearNet, data: DescentProblem, steps: int, samples: 
         step_size=data.step,
         max_steps=steps,
         loss=data.loss_constant,
-        residual=UNRESOLVED,
+        # Below it no loss is resolved: residuals start at about 1, or above it.
+        residual=1e-7,
     )
     shown = np.unique(np.linspace(0, steps, samples + 1).astype(int))
     shown = shown[shown <= run.steps]
@@ -127,7 +124,8 @@ def check_bounds(rows: Table) -> Iterator[Check]:
             claim,
             f"{column}/bound − 1 is at {'most' if sign > 0 else 'least'} "
             f"{sign * float(np.max(excess)):.1e} over {len(rows)} points",
-            at_most(excess, INTEGRATION),
+            # What integration at rtol 1e-10 and rounding may add, relatively.
+            at_most(excess, 1e-6),
         )
 
 

@@ -17,8 +17,6 @@ from flowbias.problems.matrix.completion import MatrixCompletion
 
 # Relative residual to which flows are followed: a thousandth of the smallest effect judged.
 RESIDUAL = 1e-6
-# What the integrator may lose of what the flow conserves.
-DRIFT = 1e-8
 
 
 class Planted(NamedTuple):
@@ -72,7 +70,8 @@ def check_followed(rows: Table, *, to: float = RESIDUAL) -> Check:
         "every flow fits the seen entries and conserves the imbalance UᵀU − VᵀV",
         f"relative residual at most {residual:.1e}, drift at most {drift:.1e}",
         at_most(residual, to),
-        at_most(drift, DRIFT),
+        # What the integrator may lose of what the flow conserves.
+        at_most(drift, 1e-8),
     )
 
 

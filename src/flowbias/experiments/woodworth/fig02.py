@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 ROUNDING = 1e-14
 # The minimum is located to 1e-8, its value to the square of that, relative to 1 + z.
 MINIMIZED = 1e-12
-# "Resembles l1": the local power is within this of 1.
-NEARLY = 0.05
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -236,10 +234,11 @@ def _approaches_to_l1(wide: Table) -> Iterator[Check]:
         "/ (ln z - 1)",
         at_most(np.abs(product - 1.0), 1e-4),
     )
-    at_q, at_r = (_first(z, excess <= NEARLY) for excess in (q, r))
+    nearly = 0.05
+    at_q, at_r = (_first(z, excess <= nearly) for excess in (q, r))
     yield Check(
         "q-needs-a-far-smaller-scale",
-        f"to come within {NEARLY:g} of the power of l1, q needs a far smaller scale than r",
+        f"to come within {nearly:g} of the power of l1, q needs a far smaller scale than r",
         f"z = beta/alpha^2 must be {at_q:.1e} for q, {at_r:.1e} for r",
         at_least(at_q, at_r**3),
     )

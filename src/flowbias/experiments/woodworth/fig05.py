@@ -32,10 +32,6 @@ from flowbias.theory import Reference
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# α²k up to which the limit counts as rich, from which on as kernel; the transition is at 1.
-RICH, KERNEL = 1e-4, 10.0
-# Product of the start, σ = α² sqrt(k), that is small beside entries of size 1.
-SMALL_START = 0.1
 # Share of the way between the two extremes that counts as nothing on a single data set of 100
 # entries: there the planted matrix itself may miss the least nuclear norm by a few percent.
 LITTLE = 0.05
@@ -124,6 +120,8 @@ def _draw_mark(axes: Axes, x: FloatArray, y: FloatArray, text: str, **style: Any
 
 
 def _edges(centres: FloatArray) -> FloatArray:
+    if len(centres) == 1:
+        return np.array([centres[0] - 0.5, centres[0] + 0.5])
     middles = 0.5 * (centres[1:] + centres[:-1])
     ends = 2.0 * centres[:1] - middles[:1], 2.0 * centres[-1:] - middles[-1:]
     return np.concatenate([ends[0], middles, ends[1]])
@@ -171,10 +169,11 @@ def check(table: Table) -> list[Check]:
 
 
 def _check_rich(shares: Map) -> Iterator[Check]:
-    left = float(np.max(np.abs(shares.excess[:, shares.levels <= np.log10(RICH)])))
+    rich = 1e-4  # far below the transition at 1
+    left = float(np.max(np.abs(shares.excess[:, shares.levels <= np.log10(rich)])))
     yield Check(
         "rich-excess-vanishes",
-        f"where α²k ≤ {RICH:g}, the nuclear norm is nearly that of the planted matrix",
+        f"where α²k ≤ {rich:g}, the nuclear norm is nearly that of the planted matrix",
         f"excess at most {left:.2%} of that of the least Frobenius norm, at any width",
         at_most(left, LITTLE),
     )
@@ -189,7 +188,8 @@ def _check_rich(shares: Map) -> Iterator[Check]:
 
 def _check_kernel(shares: Map) -> Iterator[Check]:
     level = 10.0**shares.levels
-    kernel = (level >= KERNEL) & (level <= SMALL_START * np.sqrt(shares.widths[-1]))
+    # Above the transition, where the product of the start, σ = α² sqrt(k), is far below entries.
+    kernel = (level >= 10.0) & (level <= 0.1 * np.sqrt(shares.widths[-1]))
     moved, excess = (values[-1, kernel] for values in (shares.moved, shares.excess))
     first, last = level[kernel][[0, -1]]
     at = f"width {shares.widths[-1]:g}, α²k from {first:.3g} to {last:.3g}"

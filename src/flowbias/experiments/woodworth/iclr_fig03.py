@@ -32,12 +32,8 @@ from flowbias.theory import Reference
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Diagonal of the Gram matrix of the start: from far below the transition at 1 to far above.
-LOWEST, HIGHEST = -5.0, 3.0
 # Share of the mean square of the unseen entries that counts as nothing.
 LITTLE = 0.01
-# Of entries that are sums of up to 1e5 products, or come from a root of the Gram matrix.
-ROUNDING = 1e-13
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -53,7 +49,8 @@ def compute(task: Task) -> Columns:
     """The limits of one start at all its scales."""
     problem, truth, _ = data = planted(task)
     size = task.integer("d")
-    levels = np.linspace(LOWEST, HIGHEST, task.integer("levels"))
+    # Diagonal of the Gram matrix of the start: from far below the transition at 1 to far above.
+    levels = np.linspace(-5.0, 3.0, task.integer("levels"))
     # Entries on the diagonal of the Gram matrix at α = 1; the mean of them where they are random.
     width = task.integer("width") if task.part == "gaussian" else 2
     alphas = np.sqrt(10.0**levels / width)
@@ -164,7 +161,8 @@ def _check_unbiased(table: Table) -> Check:
         "start-is-zero",
         "the doubled start has product zero at every scale",
         f"largest entry {largest:.1g}, relative to the Gram matrix",
-        at_most(largest, ROUNDING),
+        # Of sums of up to 1e5 products, or from a root of the Gram matrix.
+        at_most(largest, 1e-13),
     )
 
 
