@@ -15,7 +15,7 @@ from flowbias.experiments.cache import Cache
 from flowbias.experiments.local import rows_of
 from flowbias.experiments.progress import Lines
 from flowbias.experiments.record import tally
-from flowbias.experiments.report import verdict_of
+from flowbias.experiments.report import mark_of
 from flowbias.experiments.runner import Options, run_many
 from flowbias.ground import sources
 from flowbias.ground.arguments import InputError
@@ -426,4 +426,4 @@ def test_a_check_of_a_claim_takes_its_verdict_and_its_reason():
     assert [check.holds for check in checks] == [True, False, False]
     assert str(checks[0]) == "holds: the norm is small (one)"
     assert str(checks[2]) == "says nothing here: the norm is small (only one fit)"
-    assert [verdict_of(check).value for check in checks] == ["holds", "fails", "says nothing here"]
+    assert [mark_of(check).value for check in checks] == ["holds", "fails", "says nothing here"]

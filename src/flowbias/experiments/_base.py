@@ -20,12 +20,12 @@ import numpy as np
 from flowbias.experiments.check import Check
 from flowbias.experiments.provenance import fingerprint_of
 from flowbias.experiments.settings import (
-    Kind,
+    Allowed,
     Preset,
     Setting,
     Settings,
     all_presets,
-    kinds_of,
+    allowed_in,
     read_changes,
 )
 from flowbias.experiments.table import Columns, Table
@@ -161,13 +161,13 @@ class Experiment:
         fingerprint_of(self.compute)
 
     @property
-    def kinds(self) -> dict[str, Kind]:
+    def allowed(self) -> dict[str, Allowed]:
         """What each setting may be."""
-        return kinds_of(self.settings, self.choices)
+        return allowed_in(self.settings, self.choices)
 
     def varied(self, changes: Mapping[str, Any]) -> Experiment:
         """The same figure at other settings, in every preset: `varied({"sparsity": 10})`."""
-        read = read_changes(self.kinds, changes)
+        read = read_changes(self.allowed, changes)
         differ = {
             name: value
             for name, value in read.items()

@@ -131,8 +131,23 @@ def draw_band(axes: Axes, x: ArrayLike, summary: Summary, **style: Any) -> None:
     )
 
 
+def say(
+    axes: Axes, text: str, x: float, y: float, *, colour: str | None = None, **style: Any
+) -> None:
+    """Words at a place of the axes, which go from 0 to 1; the name of a line in its colour."""
+    if colour is not None:
+        style |= {"color": colour, "fontweight": "bold", "fontsize": 11}
+    axes.annotate(text, (x, y), xycoords="axes fraction", **style)
+
+
 def reference_line(
-    axes: Axes, *, text: str, x: float | None = None, y: float | None = None
+    axes: Axes,
+    *,
+    text: str,
+    x: float | None = None,
+    y: float | None = None,
+    side: str = "left",
+    below: bool = False,
 ) -> None:
     """A thin dotted line across the axes with its name beside it."""
     thin: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (1, 2))}
@@ -140,11 +155,12 @@ def reference_line(
         axes.axhline(y, **thin)
         axes.annotate(
             text,
-            (0.02, y),
-            (0, 3),
+            (0.02 if side == "left" else 0.98, y),
+            (0, -3 if below else 3),
             xycoords=axes.get_yaxis_transform(),
             textcoords="offset points",
-            va="bottom",
+            ha=side,
+            va="top" if below else "bottom",
             fontsize=10,
         )
     if x is not None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 TEMPLATE = "page.html.jinja"
 
 
-class Verdict(Enum):
+class Mark(Enum):
     """What a reader learns first; the worst one comes last."""
 
     HOLDS = "holds"
@@ -42,15 +42,15 @@ class Verdict(Enum):
     FAILS = "fails"
 
     @property
-    def mark(self) -> str:
+    def style(self) -> str:
         """Its class in the style sheet and its icon."""
         return self.name.lower()
 
 
-_VERDICTS = {
-    theory.Verdict.HOLDS: Verdict.HOLDS,
-    theory.Verdict.FAILS: Verdict.FAILS,
-    theory.Verdict.SILENT: Verdict.UNCHECKED,
+_MARKS = {
+    theory.Verdict.HOLDS: Mark.HOLDS,
+    theory.Verdict.FAILS: Mark.FAILS,
+    theory.Verdict.SILENT: Mark.UNCHECKED,
 }
 
 
@@ -117,11 +117,11 @@ class Section:
         return bool(self.record.lacks) or (self.record.complete and not self.record.failures)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Mark:
         if self.record.lacks:
-            return Verdict.SKIPPED
-        checks = [verdict_of(check) for check in self.record.checks]
-        return worst(checks if self.complete else [*checks, Verdict.INCOMPLETE])
+            return Mark.SKIPPED
+        checks = [mark_of(check) for check in self.record.checks]
+        return worst(checks if self.complete else [*checks, Mark.INCOMPLETE])
 
     @property
     def tally(self) -> str:
@@ -151,7 +151,7 @@ class Overview:
     sections: tuple[Section, ...]
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> Mark:
         """Of what was not skipped."""
         return worst([section.verdict for section in self.sections if not section.record.lacks])
 
@@ -166,7 +166,7 @@ class Overview:
     @property
     def failing(self) -> list[tuple[Section, Check]]:
         checks = [(s, check) for s in self.sections for check in s.record.checks]
-        return [(s, check) for s, check in checks if verdict_of(check) is Verdict.FAILS]
+        return [(s, check) for s, check in checks if mark_of(check) is Mark.FAILS]
 
     @property
     def skipped(self) -> list[Section]:
@@ -209,14 +209,14 @@ def page(records: Sequence[Record], drawings: Mapping[str, Drawing], provenance:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def verdict_of(check: Check) -> Verdict:
+def mark_of(check: Check) -> Mark:
     """A check holds, fails, or says nothing, which is none."""
-    return _VERDICTS[check.verdict]
+    return _MARKS[check.verdict]
 
 
-def worst(verdicts: Sequence[Verdict]) -> Verdict:
+def worst(verdicts: Sequence[Mark]) -> Mark:
     """The verdict over many things; over nothing, nothing was checked."""
-    return max(verdicts, key=list(Verdict).index, default=Verdict.UNCHECKED)
+    return max(verdicts, key=list(Mark).index, default=Mark.UNCHECKED)
 
 
 def duration(seconds: float) -> str:
@@ -286,7 +286,7 @@ def _template() -> Template:
         "duration": duration,
         "paragraphs": paragraphs,
         "source": source_of,
-        "verdict": verdict_of,
+        "verdict": mark_of,
         "command": command_for,
     }
     text = resources.files("flowbias.experiments").joinpath(TEMPLATE).read_text(encoding="utf-8")

@@ -58,7 +58,7 @@ def all_presets(given: Mapping[Preset, Settings]) -> dict[Preset, Settings]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class Allowed:
     """What a setting may be."""
 
     #: of each of its numbers; words have neither
@@ -70,7 +70,7 @@ class Kind:
     choices: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: Iterable[Setting], choices: Collection[str] = ()) -> Kind:
+    def of(cls, values: Iterable[Setting], choices: Collection[str] = ()) -> Allowed:
         """The kind that all of these values are of."""
         given = list(values)
         words = [word for value in given for word in _words(value)]
@@ -125,27 +125,27 @@ class Kind:
         return InputError(f"settings: {name} must be {self.words}, got {value!r}.{several}")
 
 
-def kinds_of(
+def allowed_in(
     presets: Mapping[Preset, Settings], choices: Mapping[str, Collection[str]]
-) -> dict[str, Kind]:
+) -> dict[str, Allowed]:
     """What each setting of a figure may be."""
     names = presets[Preset.SMOKE]
     return {
-        name: Kind.of((presets[preset][name] for preset in presets), choices.get(name, ()))
+        name: Allowed.of((presets[preset][name] for preset in presets), choices.get(name, ()))
         for name in names
     }
 
 
-def read_changes(kinds: Mapping[str, Kind], changes: Mapping[str, Any]) -> dict[str, Setting]:
+def read_changes(allowed: Mapping[str, Allowed], changes: Mapping[str, Any]) -> dict[str, Setting]:
     """Changes as settings; InputError for a name that there is not, or a value of another kind."""
     for name in changes:
-        if name not in kinds:
-            near = difflib.get_close_matches(str(name), kinds, n=1, cutoff=0.5)
+        if name not in allowed:
+            near = difflib.get_close_matches(str(name), allowed, n=1, cutoff=0.5)
             advice = f"Did you mean {near[0]!r}?" if near else "Change one of those."
             raise InputError(
-                f"settings: must be among {', '.join(kinds) or 'none'}; got {name!r}. {advice}"
+                f"settings: must be among {', '.join(allowed) or 'none'}; got {name!r}. {advice}"
             )
-    return {name: kinds[name].read(name, value) for name, value in changes.items()}
+    return {name: allowed[name].read(name, value) for name, value in changes.items()}
 
 
 def read_assignments(words: Sequence[str]) -> dict[str, str]:

@@ -149,9 +149,9 @@ def _show_one(experiment: Experiment) -> None:
     console.print(f"{experiment.summary}\n")
     presets = tuple(preset.value for preset in Preset)
     table = columns("setting", "may be", *presets)
-    for name, kind in experiment.kinds.items():
+    for name, allowed in experiment.allowed.items():
         table.add_row(
-            name, kind.words, *(str(experiment.settings[preset][name]) for preset in Preset)
+            name, allowed.words, *(str(experiment.settings[preset][name]) for preset in Preset)
         )
     table.add_row("(tasks)", "", *(str(len(experiment.task_list(preset))) for preset in Preset))
     table.add_row("(time of one core)", "", *(_cost(experiment, preset) for preset in Preset))
@@ -185,10 +185,10 @@ def _entry(experiment: Experiment) -> dict[str, Any]:
         "cpu_seconds": {preset: cost.seconds for preset, cost in known.items()},
         "settings": {
             name: {
-                "may_be": kind.words,
+                "may_be": allowed.words,
                 **{preset.value: experiment.settings[preset][name] for preset in Preset},
             }
-            for name, kind in experiment.kinds.items()
+            for name, allowed in experiment.allowed.items()
         },
     }
 

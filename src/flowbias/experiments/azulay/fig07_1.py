@@ -260,11 +260,8 @@ def draw_collapse(axes: Axes, table: Table) -> None:
     axes.set(xscale="log", yscale="log")
     axes.set_ylim(0.4 * exact["error"].min(), 1.6 * exact["error"].max())
     reference_line(axes, y=float(grid["l2_error"][0]), text="least l2 norm")
-    rich = float(grid["l1_error"][0])
-    reference_line(axes, y=rich, text="")
     # Below its line, since the curve comes down to it.
-    place = axes.get_yaxis_transform()
-    axes.text(0.02, 0.94 * rich, "least l1 norm", transform=place, va="top", fontsize=10)
+    reference_line(axes, y=float(grid["l1_error"][0]), text="least l1 norm", below=True)
     middle = int(np.argmin(np.abs(exact["error"] - 0.3)))
     name_line(
         axes,

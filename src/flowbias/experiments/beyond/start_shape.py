@@ -15,7 +15,7 @@ import numpy as np
 from flowbias.datasets import sparse_regression
 from flowbias.experiments._base import Check, Task
 from flowbias.experiments.check import at_least, at_most, less_than, true
-from flowbias.experiments.drawing import draw_band, name_line
+from flowbias.experiments.drawing import draw_band, name_line, say
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import DEPTH_COLOURS
 from flowbias.ground.typing import FloatArray
@@ -111,15 +111,8 @@ def draw_shape(axes: Axes, table: Table) -> None:
             colour=colour,
         )
     axes.set(xscale="log", yscale="log", ylim=(1e-10, 10.0))
-    axes.text(
-        0.99,
-        0.83,
-        "dashed: to the other\nnorm's minimizer",
-        transform=axes.transAxes,
-        ha="right",
-        va="top",
-        fontsize=10,
-    )
+    words = "dashed: to the other\nnorm's minimizer"
+    say(axes, words, 0.99, 0.83, ha="right", va="top", fontsize=10)
     exponents = (1, 10, 100, 1000, 10000)
     axes.set_xticks(exponents, [f"$10^{{-{exponent}}}$" for exponent in exponents])
     axes.set_xlabel("scale of the start α, as $α^D$")

@@ -25,7 +25,7 @@ from flowbias.experiments.beyond.timed_descents import (
     tasks,
 )
 from flowbias.experiments.check import at_least, at_most, more_than
-from flowbias.experiments.drawing import draw_band, name_line
+from flowbias.experiments.drawing import draw_band, name_line, say
 from flowbias.experiments.table import Table
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK
 from flowbias.ground.typing import FloatArray
@@ -61,38 +61,18 @@ def draw_losses(axes: Axes, table: Table) -> None:
     low = float(rows["loss"].min())
     axes.set(yscale="log", xlim=(0.0, 1.02), ylim=(0.3 * low, 3.0))
     _name_starts(axes, 0.98, "right")
-    _say(axes, (0.98, 0.77), "lines: flow")
+    say(axes, "lines: flow", 0.98, 0.77, ha="right", fontsize=11)
     words = ", ".join(
         f"{mark}: h = 1/{1.0 / share:g}" for share, mark in zip(_MARKERS, ("×", "○"), strict=True)
     )
-    _say(axes, (0.98, 0.69), words)
+    say(axes, words, 0.98, 0.69, ha="right", fontsize=11)
     axes.set_xlabel("time t = h × steps, in units of the flow's")
     axes.set_ylabel("loss L, relative to the first")
 
 
 def _name_starts(axes: Axes, x: float, side: str) -> None:
     for height, start in ((0.93, COMPLETION), (0.85, NETWORK)):
-        _say(axes, (x, height), start, _COLOURS[start], side=side, fontweight="bold")
-
-
-def _say(
-    axes: Axes,
-    place: tuple[float, float],
-    text: str,
-    colour: str = INK,
-    *,
-    side: str = "right",
-    fontweight: str = "normal",
-) -> None:
-    axes.annotate(
-        text,
-        place,
-        xycoords="axes fraction",
-        ha=side,
-        color=colour,
-        fontsize=11,
-        fontweight=fontweight,
-    )
+        say(axes, start, x, height, colour=_COLOURS[start], ha=side)
 
 
 def draw_distances(axes: Axes, table: Table) -> None:
@@ -127,7 +107,7 @@ def _draw_orders(axes: Axes, table: Table, plain: str, modified: str) -> None:
     axes.minorticks_off()
     _draw_powers(axes, rows, plain, modified)
     _name_starts(axes, 0.03, "left")
-    _say(axes, (0.99, 0.04), "dashed: from the flow of L + (h/4)‖∇L‖²")
+    say(axes, "dashed: from the flow of L + (h/4)‖∇L‖²", 0.99, 0.04, ha="right", fontsize=11)
     axes.set_xlabel("step size h, in units of the stable step")
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.check import at_least, at_most, true
-from flowbias.experiments.drawing import name_line, plain_ticks
+from flowbias.experiments.drawing import name_line, plain_ticks, say
 from flowbias.experiments.min.loss_and_bounds import RESOLVED
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
@@ -122,15 +122,7 @@ def draw_rates(axes: Axes, table: Table) -> None:
     ):
         x, y = rows["guaranteed"][chosen], rows["slowest"][chosen]
         axes.plot(x, y, ".", color=colour, markersize=4)
-        axes.annotate(
-            text,
-            (0.97, height),
-            xycoords="axes fraction",
-            ha="right",
-            color=colour,
-            fontweight="bold",
-            fontsize=11,
-        )
+        say(axes, text, 0.97, height, colour=colour, ha="right")
     edge = np.array([np.min(rows["guaranteed"]), np.max(rows["guaranteed"])])
     axes.plot(edge, edge, color=INK, linewidth=0.9, linestyle="--")
     axes.set(xscale="log", yscale="log")

@@ -16,7 +16,7 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.check import at_least, at_most, less_than, more_than, true
-from flowbias.experiments.drawing import name_line, plain_ticks
+from flowbias.experiments.drawing import name_line, plain_ticks, say
 from flowbias.experiments.min.loss_and_bounds import (
     DescentProblem,
     check_bounds,
@@ -136,7 +136,7 @@ def draw_loss(axes: Axes, table: Table) -> None:
         bound = rows["loss_bound"] / first
         axes.plot(x, bound, color=_COLOURS[width], linewidth=1.2, linestyle="--")
     axes.set(yscale="log", xlim=(0.0, SHOWN), ylim=(1e-8, 30.0))
-    axes.annotate("dashed: Theorem 3", (0.98, 0.95), xycoords="axes fraction", ha="right")
+    say(axes, "dashed: Theorem 3", 0.98, 0.95, ha="right")
     _name_widths(axes, 0.04)
     axes.set_xlabel(_TIME)
     axes.set_ylabel("loss L, relative to the first")
@@ -153,21 +153,14 @@ def draw_rate(axes: Axes, table: Table) -> None:
     axes.set_ylim(bottom=0.6 * axes.get_ylim()[0])
     _name_widths(axes, 0.3)
     plain_ticks(axes.yaxis, 1, 2, 5)
-    axes.annotate("dashed: Proposition 1", (0.02, 0.03), xycoords="axes fraction")
+    say(axes, "dashed: Proposition 1", 0.02, 0.03)
     axes.set_xlabel(_TIME)
     axes.set_ylabel("rate −L′/L")
 
 
 def _name_widths(axes: Axes, bottom: float) -> None:
     for k, width in enumerate(WIDTHS):
-        axes.annotate(
-            f"h = {width}",
-            (0.04, bottom + 0.08 * k),
-            xycoords="axes fraction",
-            color=_COLOURS[width],
-            fontweight="bold",
-            fontsize=11,
-        )
+        say(axes, f"h = {width}", 0.04, bottom + 0.08 * k, colour=_COLOURS[width])
 
 
 # --- checks ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.check import at_least, at_most, less_than, true
-from flowbias.experiments.drawing import name_line
+from flowbias.experiments.drawing import name_line, say
 from flowbias.experiments.min.loss_and_bounds import (
     DescentProblem,
     check_bounds,
@@ -113,15 +113,7 @@ def draw_loss(axes: Axes, table: Table) -> None:
         text = (
             start if start == BALANCED else f"{start}: {SCALES[start][0]:g}, {SCALES[start][1]:g}"
         )
-        axes.annotate(
-            text,
-            (0.98, heights[start]),
-            xycoords="axes fraction",
-            ha="right",
-            color=_COLOURS[start],
-            fontweight="bold",
-            fontsize=11,
-        )
+        say(axes, text, 0.98, heights[start], colour=_COLOURS[start], ha="right")
     axes.set(xlim=(0.0, end), ylim=(0.0, None))
     axes.set_xlabel(f"{_TIME}, thousands")
     axes.set_ylabel("loss L = ‖Y − XUVᵀ‖²/n")
@@ -150,7 +142,7 @@ def draw_log_loss(axes: Axes, table: Table) -> None:
         name_line(axes, start, x[k], off * loss[k], side=side, colour=colour)
         end = max(end, x[-1])
     axes.set(yscale="log", xlim=(0.0, 0.8 * end), ylim=(1e-12, 3.0))
-    axes.annotate("dashed: Theorem 3", (0.98, 0.04), xycoords="axes fraction", ha="right")
+    say(axes, "dashed: Theorem 3", 0.98, 0.04, ha="right")
     axes.set_xlabel(f"{_TIME}, thousands")
     axes.set_ylabel("loss L, relative to the first")
 
@@ -164,9 +156,7 @@ def draw_rate(axes: Axes, table: Table) -> None:
         name_line(axes, start, x[-1], rows["rate"][-1], colour=_COLOURS[start])
     axes.set(xscale="log", yscale="log")
     axes.set_xlim(right=40.0 * float(x[-1]))  # room for the names
-    axes.annotate(
-        "dashed: Proposition 1", (0.98, 0.98), xycoords="axes fraction", ha="right", va="top"
-    )
+    say(axes, "dashed: Proposition 1", 0.98, 0.98, ha="right", va="top")
     axes.set_xlabel(_TIME)
     axes.set_ylabel("rate −L′/L")
 

@@ -111,19 +111,9 @@ def draw_error(axes: Axes, table: Table) -> None:
     draw_band(axes, 10.0**curve.x, curve, color=BLUE)
     axes.set(xscale="log", yscale="log", ylim=(None, 1.6))
     reference_line(axes, y=float(np.median(path["l2_error"])), text="least l2 norm")
-    l1_error = float(np.median(path["l1_error"]))
-    reference_line(axes, y=l1_error, text="")
     # On the right, because on the left the curve runs into its limit.
-    axes.annotate(
-        "least l1 norm",
-        (0.98, l1_error),
-        (0, 3),
-        xycoords=axes.get_yaxis_transform(),
-        textcoords="offset points",
-        ha="right",
-        va="bottom",
-        fontsize=10,
-    )
+    rich = float(np.median(path["l1_error"]))
+    reference_line(axes, y=rich, text="least l1 norm", side="right")
     axes.set_xlabel("scale of the start α")
     axes.set_ylabel("population error ‖β − β*‖²")
 

@@ -143,17 +143,8 @@ def draw_ratio(axes: Axes, table: Table) -> None:
     axes.set(xscale="log", yscale="log")
     reference_line(axes, y=1.0, text="l2: 1")
     l1 = float(ratio["d"][0]) ** -0.5
-    reference_line(axes, y=l1, text="")
     # Below the line, because above it depth 2 comes down.
-    axes.annotate(
-        "l1: 1/√d",
-        (0.02, l1),
-        (0, -3),
-        xycoords=axes.get_yaxis_transform(),
-        textcoords="offset points",
-        va="top",
-        fontsize=10,
-    )
+    reference_line(axes, y=l1, text="l1: 1/√d", below=True)
     axes.set_ylim(0.6 * l1, 1.6)
     # A legend, because from depth 3 on the lines are too close for names.
     axes.legend(frameon=False, loc="center left")
