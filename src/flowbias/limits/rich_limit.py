@@ -43,6 +43,12 @@ from flowbias.results.solution import Solution, Stats, Status
 FAR = 1e6
 # "Visible": inactive coordinates below this share of the l1 norm.
 VISIBLE = 1e-3
+# Of several minimizers, where the law that selects one is not known or rounding is in its way.
+OPEN_CHOICE = (
+    "which of them gradient flow selects is open; take fb.limit of starts of smaller and smaller "
+    "scale"
+)
+MADE_CHOICE = "this one gradient flow selects, as far as rounding tells"
 
 
 @dataclass(frozen=True)
@@ -99,7 +105,7 @@ def rich_limit_of_rounded(model: Any, X: Any, y: Any, rounding: float, *, tol: f
     problem = as_regression(X, y)
     check_model(model, problem, tol)
     extreme = build(model, problem.X.shape[1], rounding)
-    solution = pursue(problem, extreme.potential, tol=tol)
+    solution = replace(pursue(problem, extreme.potential, tol=tol), choice=OPEN_CHOICE)
     if solution.status is Status.NOT_UNIQUE and extreme.selection is not None:
         solution = _selected(problem, extreme.potential, extreme.selection, solution, tol)
     margin = solution.details["dual_margin"]
@@ -158,6 +164,7 @@ def _selected(
         route=f"selected among the minimizers: {how}",
         stats=Stats(effort.factorizations, effort.steps, time.perf_counter() - started),
         details={"dual_margin": margin},
+        choice=MADE_CHOICE,
     )
 
 
