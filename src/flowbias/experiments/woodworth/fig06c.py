@@ -28,10 +28,12 @@ from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.image_training import (
+    CHOICES,
     as_percent,
     copy_of,
     draw_movement,
     kept_in_cache,
+    needs,
     numbers,
     outcome_columns,
     picked,
@@ -504,4 +506,6 @@ EXPERIMENT = Experiment(
     ),
     check=check,
     stand_in=stand_in,
+    needs=needs,
+    choices=CHOICES,
 )
