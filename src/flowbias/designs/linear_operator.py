@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.designs._base import Block, Design, check_dtype, column_parts
+from flowbias.designs._base import Block, Design, check_dtype
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
+from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray
 
 # Numbers of the rows that are held at once where X diag(c) X^T is formed.

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from flowbias.designs._base import Design, EntriesBlock, check_dtype, column_parts, not_finite
+from flowbias.designs._base import Design, EntriesBlock, check_dtype, not_finite
 from flowbias.designs.dense import both_triangles, summed_squares
 from flowbias.ground.arguments import InputError
+from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray
 
 # Columns of a block: the vectors that go with them, a dozen at a time, stay within megabytes.

@@ -9,7 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from flowbias.designs._base import Design, Totals, column_parts
+from flowbias.designs._base import Design, Totals
+from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray, Indices, Mask
 from flowbias.potentials import Potential, Provides
 

@@ -29,8 +29,10 @@ def only_predictor(problem: Regression) -> Constraint | None:
     """
     X, y = problem.X, problem.y
     n, d = X.shape
+    if n < d:
+        return None
     lengths = row_lengths(X.T)
-    if n < d or not lengths.all():
+    if not lengths.all():
         return None
     columns = X / lengths
     left, upper = scipy.linalg.qr(columns, mode="economic")
@@ -40,11 +42,11 @@ def only_predictor(problem: Regression) -> Constraint | None:
         return None
     inverse = scipy.linalg.solve_triangular(upper, left.T)
     # What is asked of rows that are zero cannot be fitted, however large it is.
-    asked, y = y, np.where(row_lengths(X) > 0.0, y, 0.0)
+    asked, y = y, np.where(problem.lengths > 0.0, y, 0.0)
     lost, total = extended.length(asked - y), extended.length(asked) or 1.0
     size = float(np.abs(y).max()) or 1.0
     w = _least_squares(columns, inverse, y / size, rounding * values[0] / values[-1])
-    unit = row_units(row_lengths(X))
+    unit = row_units(problem.lengths)
     terms = np.abs(columns) @ np.abs(w)
     # Not a comparison the other way round: what overflows is not clear either.
     if not rounding * np.linalg.norm(terms / unit) <= IN_RANGE * np.linalg.norm(y / size / unit):
