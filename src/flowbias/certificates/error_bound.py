@@ -37,14 +37,9 @@ from flowbias.potentials import ConvexPotential, JointPotential, Potential, Prov
 
 # Relative to w: what is certified is proved to so many digits at least.
 PROVED = 1e-6
-# theta is tried at these multiples of the noise and the step to which it is added: below the first
-# it does not show in the bound, above the last the bound would say little.
-THETAS = np.array([1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0])
 # Below this reciprocal condition number of the equilibrated H its own rounding is no longer small
 # against its inverse, and nothing is proved.
 SMALLEST_RCOND = 1e-12
-# The condition number is an estimate from below; it has never been seen off by more than three.
-CONDITION_SAFETY = 10.0
 
 
 def error_bound(
@@ -109,7 +104,9 @@ def box_bound(
     # Twice: the factor itself is that of H only up to rounding.
     leftover = 2.0 * factor.lifted(np.asarray(residual - image, dtype=np.float64))
     noise = coordinate + leftover + factor.bounded(rounding)
-    thetas = np.asarray((noise + float(moved)) * THETAS)
+    # At multiples of the noise and the step to which it is added: below the first theta does not
+    # show in the bound, above the last the bound would say little.
+    thetas = (noise + float(moved)) * np.array([1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0])
     box = _Box(*at, step, factor.inverse_root, noise, thetas)
     eta, bend = map(np.sqrt, design.reduce(box).sums)
     # NaN and inf compare false.
@@ -288,5 +285,6 @@ class _Factor:
 
     def bounded(self, bound: FloatArray) -> float:
         """Bound of ||H^{-1/2} v|| over all |v| <= bound."""
-        inverse = float(np.sqrt(CONDITION_SAFETY / self.rcond))
+        # The condition number is estimated from below, and was never seen off by more than three.
+        inverse = float(np.sqrt(10.0 / self.rcond))
         return inverse * extended.length(self.equilibrate * bound[self.rows])

@@ -19,16 +19,6 @@ from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials import JointPotential
 
-# Below this ratio of singular values of X its null space is not known.
-SMALLEST_RATIO = 1e-12
-# Least singular value of rows of length 1 down to which their Gram matrix may be factored: its
-# square is well above the rounding of the products.
-SAFE_SINGULAR_VALUE = 1e-5
-# Rounding of one evaluation of grad, in units of the potential's own accuracy.
-EVALUATION = 8.0
-# Radii tried, each ten times the last, before giving up.
-TRIALS = 20
-
 
 def joint_bound(
     X: FloatArray,
@@ -55,7 +45,7 @@ def joint_bound(
         # w is off a kink by its rounding alone, and the repair has ended on it.
         return np.inf
     radius = 2.0 * away / curvature + rounding
-    for _ in range(TRIALS):
+    for _ in range(20):
         # At a kink the curvature is 0, and no radius will do.
         least = potential.strong_convexity(repaired, radius + rounding)
         if away <= radius * least:
@@ -74,10 +64,12 @@ def _shortest_fit(A: FloatArray, residual: FloatArray) -> tuple[FloatArray, floa
     if info == 0:
         inverse, info = scipy.linalg.lapack.dtrtri(factor, lower=1)
         smallest = 1.0 / float(np.linalg.norm(inverse))
-        if info == 0 and smallest > SAFE_SINGULAR_VALUE:
+        # Its square is then well above the rounding of the products.
+        if info == 0 and smallest > 1e-5:
             return A.T @ (inverse.T @ (inverse @ residual)), smallest
     left, values, right = scipy.linalg.svd(A, full_matrices=False)
-    rank = int((values > SMALLEST_RATIO * values[0]).sum())
+    # Below this ratio of singular values the null space of X is not known.
+    rank = int((values > 1e-12 * values[0]).sum())
     missing = (left[:, :rank].T @ residual) / values[:rank]
     return right[:rank].T @ missing, float(values[rank - 1])
 
@@ -93,4 +85,5 @@ def _off_stationary(
     gradient, rise = potential.grad(w), extended.adjoint(X, nu)
     away = extended.length(gradient - shift - rise)
     sizes = extended.length(extended.absolute_adjoint(X, nu)) * (len(nu) + 2) * extended.EPS
-    return away + EVALUATION * potential.rounding * extended.length(gradient) + sizes
+    # A few units of the potential's own accuracy for one evaluation of grad.
+    return away + 8.0 * potential.rounding * extended.length(gradient) + sizes

@@ -17,9 +17,6 @@ from flowbias.ground.typing import FloatArray
 from flowbias.problems.constraint import Constraint
 from flowbias.problems.regression import Regression
 
-# Corrections of a solution by that of its residual.
-REFINEMENTS = 2
-
 
 @np.errstate(all="ignore")
 def only_predictor(problem: Regression) -> Constraint | None:
@@ -70,7 +67,7 @@ def _least_squares(
     columns: FloatArray, inverse: FloatArray, y: FloatArray, rounding: float
 ) -> FloatArray:
     w = np.zeros(columns.shape[1])
-    for _ in range(1 + REFINEMENTS):
+    for _ in range(3):  # the last two by what the first has left
         w += inverse @ (y - columns @ w)
     # Nothing but rounding is left of a y that is orthogonal to the range of X.
     fits = np.linalg.norm(columns @ w) > rounding * np.linalg.norm(y)
@@ -87,6 +84,6 @@ def _distance(misfit: FloatArray, y: FloatArray, unit: FloatArray) -> float:
 def dual_of(constraint: Constraint, X: FloatArray, pull: FloatArray) -> FloatArray:
     """A short nu with X^T nu = pull."""
     nu = constraint.dual_of_data(pull)
-    for _ in range(REFINEMENTS):
+    for _ in range(2):
         nu = nu + constraint.dual_of_data(pull - X.T @ nu)
     return nu
