@@ -25,7 +25,7 @@ from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.limits.inverse_scale_space import Columns, Walk
-from flowbias.limits.only_predictor import dual_of, only_predictor
+from flowbias.limits.routes import dual_of, only_predictor
 from flowbias.models.reachable import Reachable, reachable
 from flowbias.potentials import L1
 from flowbias.problems.regression import Regression, as_regression
