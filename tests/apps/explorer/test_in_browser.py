@@ -191,6 +191,16 @@ def test_play_moves_a_slider_until_it_is_stopped(visit):
     assert tab.inner_text("#word-azimuth") == stopped
 
 
+def test_a_scale_plays_from_kernel_to_rich_and_begins_again(visit):
+    tab = visit("view=matrices&log_alpha=-2.9")
+    button = tab.locator("[data-plays=log_alpha]")
+    button.press("Enter")
+    tab.wait_for_selector("#word-log_alpha:text-is('1e-3')")
+    # Beyond the richest start comes the other end.
+    tab.wait_for_selector("#word-log_alpha:text-is('3.2e0')")
+    button.press("Enter")
+
+
 def test_all_of_it_can_be_reached_by_keys(visit):
     tab = visit("view=geometry")
     reached = []

@@ -158,7 +158,7 @@
   // --- play ----------------------------------------------------------------------------------------
   for (const button of document.querySelectorAll("[data-plays]")) {
     const one = page.widgets.find(widget => widget.name === button.dataset.plays);
-    const slider = controlOf(one), last = Number(slider.max);
+    const slider = controlOf(one), count = Number(slider.max) + 1;
     let beat = null;
     const stop = () => {
       clearTimeout(beat);
@@ -168,15 +168,13 @@
     };
     const step = () => {
       if (drawn < serial) { beat = setTimeout(step, PACE); return; }
-      if (Number(slider.value) >= last) { stop(); return; }
-      slider.value = Number(slider.value) + 1;
+      slider.value = (Number(slider.value) + one.plays + count) % count;
       speak(one);
       ask();
       beat = setTimeout(step, PLAY_PACE);
     };
     button.addEventListener("click", () => {
       if (beat !== null) { stop(); return; }
-      if (Number(slider.value) >= last) slider.value = 0;
       button.textContent = "Stop";
       button.setAttribute("aria-pressed", "true");
       step();
