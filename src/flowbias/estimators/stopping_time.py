@@ -20,7 +20,6 @@ from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.stages import StagesRegressorCV
 from flowbias.estimators.start import log_scales_of
-from flowbias.flows.trajectory import FlowError
 from flowbias.limits.solve import check_tol
 from flowbias.problem import InputError
 from flowbias.results.solution import SolveError
@@ -268,5 +267,5 @@ def _error_or_failure(judge: Callable[[], float]) -> tuple[float, Exception | No
     """The error of a start, NaN where it cannot be followed: others may do."""
     try:
         return judge(), None
-    except (FlowError, SolveError) as failure:
+    except SolveError as failure:
         return np.nan, failure

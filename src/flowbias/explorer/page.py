@@ -22,7 +22,6 @@ from flowbias.explorer.drawing import Data, Picture
 from flowbias.explorer.host_check import page_policy
 from flowbias.explorer.newest import Newest
 from flowbias.explorer.view import Download, View
-from flowbias.flows.trajectory import FlowError
 from flowbias.problem import InputError
 from flowbias.results.solution import SolveError
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 # Errors that carry their remedy: the page shows their text as it is.
-EXPECTED = (InputError, SolveError, FlowError)
+EXPECTED = (InputError, SolveError)
 BUG = (
     "Something unexpected went wrong ({error}). It is written to the terminal that runs "
     "`flowbias explore`; move a control to go on."

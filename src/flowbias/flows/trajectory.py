@@ -22,7 +22,7 @@ from flowbias.models._base import Parameters
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problem import InputError, Regression
-from flowbias.results.solution import Solution
+from flowbias.results.solution import Solution, SolveError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +38,11 @@ class FlowStatus(Enum):
         "rounding"
     )
     FOLLOWED = "followed to t = {t:.4g}: relative residual {residual:.1e}"
+    TIED = (
+        "followed to t = {t:.4g}: relative residual {residual:.1e}, but columns {tied} of X wake "
+        "together, and how they share what they fit is below the rounding of so small a start; "
+        "limit(model, X, y) tells"
+    )
     STOPPED = (
         "stopped at t = {t:.4g} with relative residual {residual:.1e}, in the row that fits worst "
         "{worst:.1e} of its own size: {reason}. Loosen residual, change rtol, or take "
@@ -49,12 +54,12 @@ class FlowStatus(Enum):
         return self is not FlowStatus.STOPPED
 
 
-class FlowError(RuntimeError):
+class FlowError(SolveError):
     """A flow that could not be followed to its end; `trajectory` holds what there is."""
 
-    def __init__(self, message: str, trajectory: Trajectory) -> None:
-        super().__init__(message)
-        self.trajectory = trajectory
+    @property
+    def trajectory(self) -> Any:
+        return self.solution
 
 
 @dataclass(frozen=True)
@@ -183,7 +188,14 @@ class Trajectory:
             residual=self._last.residual,
             worst=self._last.shares.max(),
             reason=(self._curve.failure or "").rstrip("."),
+            tied=self._tied,
         )
+
+    @property
+    def _tied(self) -> str:
+        if self.status is not FlowStatus.TIED:
+            return ""
+        return ", ".join(str(i) for i in self._coordinates.undecided(self._curve.states))
 
     @property
     def _reason(self) -> str:

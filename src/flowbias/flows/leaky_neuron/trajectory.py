@@ -162,8 +162,7 @@ class LeakyTrajectory:
     def checked(self, throw: bool) -> LeakyTrajectory:
         """Itself, or FlowError where the flow was not followed to its end and `throw` is set."""
         if throw and not self.status.ok:
-            failed: Any = self
-            raise FlowError(self.message, failed)
+            raise FlowError(self.message, self)
         return self
 
     def _states_at(self, times: FloatArray) -> FloatArray:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -150,8 +150,7 @@ class LiftedTrajectory:
     def checked(self, throw: bool) -> LiftedTrajectory:
         """Itself, or FlowError where the flow was not followed to its end and `throw` is set."""
         if throw and not self.status.ok:
-            failed: Any = self
-            raise FlowError(self.message, failed)
+            raise FlowError(self.message, self)
         return self
 
     def _checked_states(self, times: FloatArray) -> FloatArray:
