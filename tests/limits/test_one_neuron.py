@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 import flowbias as fb
 from flowbias.flows.lifted.flow import setting_of
 from flowbias.limits.lifted.one_neuron import one_neuron_limit
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.results.lifted_solution import LiftedSolution
 from flowbias.results.solution import Status
 

@@ -10,11 +10,11 @@ from flowbias.flows.lifted.coordinates import LiftedCoordinates
 from flowbias.flows.lifted.flow import setting_of
 from flowbias.limits import limit
 from flowbias.limits.lifted import second_integrator
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
 from flowbias.results.solution import Status
 
 

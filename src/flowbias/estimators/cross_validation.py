@@ -12,8 +12,6 @@ from sklearn.metrics import check_scoring
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
-from flowbias._threads import one_thread
-from flowbias._typing import FloatArray
 from flowbias.estimators.fitting import fit_outputs, warn_of
 from flowbias.estimators.folds import Fold, FoldPath, check_takes_weights, fold_path, folds_of
 from flowbias.estimators.inference.limit_inference import LimitInference
@@ -21,9 +19,11 @@ from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import log_scales_of, network
+from flowbias.ground.arguments import InputError
+from flowbias.ground.threads import one_thread
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol, limit
 from flowbias.potentials.scale import read_real
-from flowbias.problem import InputError
 
 
 class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):

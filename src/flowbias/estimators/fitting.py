@@ -11,11 +11,11 @@ import numpy as np
 import scipy.sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from flowbias._callers import depth_inside
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import certify
 from flowbias.estimators.intercepts.frames import Frame
 from flowbias.estimators.scale_walk import Step
+from flowbias.ground.callers import depth_inside
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import L2
 from flowbias.results.solution import Solution, Stats, status_of
 

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.fitting import outputs_at_scales
 from flowbias.estimators.intercepts.frames import Frame
 from flowbias.estimators.regressors import ImplicitBiasRegressor
 from flowbias.estimators.samples import Samples
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 Scorer = Callable[..., float]
 

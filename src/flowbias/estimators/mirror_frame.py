@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.intercepts.frames import Frame, as_array, refuse_large
 from flowbias.estimators.intercepts.trained_bias import bias_weight
+from flowbias.ground.typing import FloatArray
 from flowbias.models import MirrorModel
 from flowbias.potentials import Potential, Provides
 from flowbias.potentials.with_bias import WithBias

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_X_y
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.fitting import fit_scales, warn_of
 from flowbias.estimators.intercepts.frames import plain
 from flowbias.estimators.samples import Samples
 from flowbias.estimators.start import log_scales_of, network
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol
 
 

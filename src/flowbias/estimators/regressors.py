@@ -10,15 +10,14 @@ from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.fitting import OutputFits, Solve, fit_outputs
 from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of, refuse_large
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import network
-from flowbias.limits.min_norm import min_norm
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.rich_limit import rich_limit_of_rounded
-from flowbias.limits.solve import check_tol, limit
+from flowbias.limits.solve import check_tol, limit, min_norm
 from flowbias.potentials import L2
 
 

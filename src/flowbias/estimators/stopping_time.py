@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.model_selection import RepeatedKFold
 from sklearn.utils.parallel import Parallel, delayed
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.cross_validation import check_n_jobs, one_thread_each
 from flowbias.estimators.early_stopping import RTOL_TO_CHOOSE, StoppedFlow, levels_of, times_of
 from flowbias.estimators.fitting import warn_of
@@ -20,8 +19,9 @@ from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.stages import StagesRegressorCV
 from flowbias.estimators.start import log_scales_of
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol
-from flowbias.problem import InputError
 from flowbias.results.solution import SolveError
 
 # scale^depth at the smallest default scale, as a share of that at the largest: below it a flow

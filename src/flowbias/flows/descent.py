@@ -17,10 +17,6 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from flowbias._drawing import picture, stems
-from flowbias._html import coefficients
-from flowbias._threads import threads_for
-from flowbias._typing import FloatArray
 from flowbias.flows._shown import descent_panel, descent_table
 from flowbias.flows.destination import destination
 from flowbias.flows.integrate import fit_model
@@ -28,11 +24,15 @@ from flowbias.flows.lifted.descent import LiftedDescent, descend_lifted
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.parameter import ParameterCoordinates
 from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
+from flowbias.ground.drawing import picture, stems
+from flowbias.ground.html import coefficients
 from flowbias.ground.routing import first_fitting
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
-from flowbias.problem import Regression, as_regression
+from flowbias.problems.regression import Regression, as_regression
 from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:

@@ -18,16 +18,17 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 
-from flowbias import _extended as extended
-from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates.certificate import Certificate, certify, certify_beside
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
 from flowbias.certificates.rank import cut_by_rounding
+from flowbias.ground import extended
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.limits.inverse_scale_space import Columns, Walk
 from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.models.reachable import Reachable, reachable
 from flowbias.potentials import L1
-from flowbias.problem import InputError, Regression, as_regression
+from flowbias.problems.regression import Regression, as_regression
 from flowbias.results.solution import Solution, Stats, Status, status_of
 
 # Ways to a vertex.
@@ -97,9 +98,9 @@ def _certified(
         problem.X if reach.kept is None else problem.X[:, reach.kept], len(reach.constraint.target)
     )
     proof = _of_one_minimizer(certificate, w)
-    status = Status.STALLED
-    if proof.ok or (certificate.ok and is_only_minimizer(problem, pull, support)):
-        certificate, status = proof, status_of(proof, distance)
+    status, proved = Status.STALLED, status_of(proof, distance)
+    if proved.ok or (certificate.ok and is_only_minimizer(problem, pull, support)):
+        certificate, status = proof, proved
     elif certificate.ok:
         status = Status.NOT_UNIQUE
     route = found.route

@@ -15,13 +15,12 @@ import time
 from typing import Any
 
 from flowbias.certificates.spectral_certificate import certify_spectral
-from flowbias.ground.arguments import as_float, shown
+from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.limits.lifted.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.solve import limit
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.potentials import Hypentropy
-from flowbias.problem import InputError
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import as_matrix_problem
 from flowbias.results.matrix_solution import MatrixSolution
 from flowbias.results.solution import Stats, Status
 

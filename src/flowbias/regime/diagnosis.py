@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flowbias._drawing import picture
-from flowbias._html import facts
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import facts
 from flowbias.kernels.feature_distance import GradDistance
 from flowbias.regime.drawing import diagnosis_panels
 from flowbias.regime.leanest import SEARCH
@@ -60,7 +60,7 @@ class Gaps:
 class Diagnosis:
     """Measures of how far training took a network from its tangent kernel.
 
-    kernel_change        ||K_T - K_0||_F / ||K_0||_F
+    kernel_change        ||K_T - K_0||_F / ||K_0||_F, K the trace over outputs of the tangent kernel
     kernel_alignment     centered alignment of K_0 and K_T; None for one sample
     grad_distance        cosine distance of tangent features, per sample and overall
     parameter_movement   ||theta_T - theta_0|| / ||theta_0||

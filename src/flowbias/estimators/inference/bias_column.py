@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.intercepts.trained_bias import TrainedBias
+from flowbias.ground.typing import FloatArray
 from flowbias.models import MirrorModel
 from flowbias.potentials import Potential, Provides
 from flowbias.results.solution import Solution

@@ -17,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.weighted_rows import weighted_rows
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models._base import HasPotential
-from flowbias.problem import InputError, as_regression
+from flowbias.problems.regression import as_regression
 
 
 def leave_one_out(

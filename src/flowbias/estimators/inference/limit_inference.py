@@ -14,7 +14,6 @@ import numpy as np
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.inference.bias_column import BiasColumn
 from flowbias.estimators.inference.leave_one_out import check_one_can_be_left_out, residuals_of
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
@@ -24,6 +23,7 @@ from flowbias.estimators.inference.weighted_rows import WeightedRows
 from flowbias.estimators.intercepts.frames import Frame, frame_of
 from flowbias.estimators.mirror_frame import mirror_frame, root_weights
 from flowbias.estimators.samples import Samples, read_data
+from flowbias.ground.typing import FloatArray
 
 
 class LimitInference:

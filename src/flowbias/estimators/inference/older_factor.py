@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problem import Constraint
+from flowbias.problems.constraint import Constraint
 
 Solve: TypeAlias = Callable[[FloatArray], FloatArray]
 

@@ -21,10 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._drawing import picture, stems
-from flowbias._html import facts
-from flowbias._threads import threads_for
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.leave_one_out import (
     check_one_can_be_left_out,
@@ -34,10 +30,15 @@ from flowbias.estimators.inference.linear_response import LinearResponse, linear
 from flowbias.estimators.inference.warm_newton import Finish, PredictedDual, finish_of
 from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.estimators.intercepts.centring import centred
+from flowbias.ground.drawing import picture, stems
+from flowbias.ground.html import facts
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import limit
 from flowbias.models._base import HasPotential
-from flowbias.problem import Constraint, as_regression
+from flowbias.problems.constraint import Constraint
+from flowbias.problems.regression import as_regression
 from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
@@ -166,9 +167,9 @@ class Remaining:
                 np.delete(whole.rows, self.pivot, 0),
                 np.delete(whole.row_scale, self.pivot),
             )
-            return Constraint(rows, scale, np.delete(whole.target, self.pivot))
+            return Constraint(rows, row_scale=scale, target=np.delete(whole.target, self.pivot))
         rows = self.restrict(whole.row_scale[:, None] * whole.rows)
-        return Constraint(rows, np.ones(len(rows)), self.restrict(whole.target))
+        return Constraint(rows, row_scale=np.ones(len(rows)), target=self.restrict(whole.target))
 
     def _reflected(self, values: FloatArray) -> FloatArray:
         return values - 2.0 * np.multiply.outer(self.normal, self.normal @ values)

@@ -19,11 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray, Mask
 from flowbias.estimators.inference.weighted_rows import WeightedRows
-from flowbias.problem import row_lengths
-from flowbias.range_fit import row_units
+from flowbias.ground import extended
+from flowbias.ground.extended import row_lengths, row_units
+from flowbias.ground.typing import FloatArray, Mask
 
 # Rounding of an orthonormal basis per sample: shorter rows are no part of it.
 ROUNDING = 10.0 * np.finfo(np.float64).eps

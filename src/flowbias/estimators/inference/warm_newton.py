@@ -12,21 +12,21 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.estimators.inference.bias_branch import with_bias
 from flowbias.estimators.inference.linear_response import LinearResponse
 from flowbias.estimators.inference.older_factor import OlderFactor
 from flowbias.estimators.inference.withdrawal import Withdrawal
+from flowbias.ground import extended
 from flowbias.ground.routing import first_fitting
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.interior_point import State
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
-from flowbias.limits.routes import RESIDUAL, exponential_sides, power_sides
+from flowbias.limits.routes import exponential_sides, power_sides
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.problem import Constraint
+from flowbias.problems.constraint import Constraint
 
 Finished: TypeAlias = tuple[FloatArray, FloatArray]  # w and the dual of the constraint's rows
 
@@ -79,10 +79,16 @@ def _on_the_dual(
 
     def finish(ahead: PredictedDual, effort: Effort) -> Finished:
         systems = OlderFactor(ahead.inverse.dot)
-        newton = DualNewton(ahead.constraint, model.potential, model.shift, effort, systems)
-        newton.move_to(ahead.dual)
-        newton.run(tol=RESIDUAL, max_steps=MAX_WARM_STEPS, only_if_easy=only_if_easy)
-        return newton.w, newton.dual
+        newton = DualNewton(
+            ahead.constraint,
+            model.potential,
+            model.shift,
+            effort,
+            systems=systems,
+            only_if_easy=only_if_easy,
+        )
+        end = newton.solve(newton.at(ahead.dual), max_steps=MAX_WARM_STEPS)
+        return end.w, end.dual
 
     return finish
 

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias._typing import FloatArray
-from flowbias.limits.branches import Branches, Response
-from flowbias.limits.interior_point import State
+from flowbias.ground.tolerances import DEFAULT
+from flowbias.ground.typing import FloatArray
+from flowbias.limits.interior_point import Branches, Response, State
 from flowbias.limits.newton import polish
 from flowbias.limits.normal_equations import Effort, MakeSystem
-from flowbias.limits.routes import RESIDUAL
-from flowbias.problem import Constraint
+from flowbias.problems.constraint import Constraint
 
 # Parts of the way, tried or gone, and conjugate-gradient iterations per row: a solve from scratch
 # is cheaper beyond, and where after the first few parts hardly any of the way is gone.
@@ -34,7 +33,7 @@ ON_THE_WAY = 0.1
 # Share of a part that is tried after it has failed.
 SHORTER = 0.25
 # Residual up to which rounding may have ended the last part; the certificate judges it.
-ARRIVED = 1e3 * RESIDUAL
+ARRIVED = 1e3 * DEFAULT.residual
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Withdrawal:
                 self.law,
                 self._predicted(state, slope, part),
                 self.effort,
-                tol=RESIDUAL if is_last else ON_THE_WAY,
+                tol=DEFAULT.residual if is_last else ON_THE_WAY,
                 max_steps=MAX_STEPS,
                 systems=self.systems,
             )

@@ -27,15 +27,15 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.intercepts.centring import centred, without
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.routes import power_sides
 from flowbias.limits.solve import limit_with_state
 from flowbias.models import MirrorModel
 from flowbias.models._base import HasPotential
 from flowbias.potentials import BiasedDepthPotential, Potential, Provides
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 
 # e counts as outside the range of X when this share of it is: above the rounding of a projection.
 OUTSIDE = 1e-10

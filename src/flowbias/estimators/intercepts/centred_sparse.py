@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.designs import Design
 from flowbias.designs._base import column_parts
-from flowbias.designs.entries import PIECE_NUMBERS, DenseBlock, SparseBlock
-from flowbias.designs.sparse import SparseDesign
+from flowbias.designs.dense import PIECE_NUMBERS, DenseBlock
+from flowbias.designs.sparse import SparseBlock, SparseDesign
+from flowbias.ground.typing import FloatArray
 
 
 class CentredBlock(DenseBlock):

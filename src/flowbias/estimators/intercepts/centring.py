@@ -13,9 +13,10 @@ from typing import cast
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import beside, measured
 from flowbias.certificates.exact_limit import exact_limit
+from flowbias.designs.dense import ArrayDesign
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import Potential, Provides
 from flowbias.results.solution import Solution, status_of
 
@@ -64,7 +65,9 @@ def about_the_mean(
     exact = exact_limit(X, y, cast(Potential, potential), shift, solution.dual, solution.w, given)
     if exact is None:
         return solution
-    measures, candidate = measured(X, y, exact.w, exact.dual, potential, shift, tol=tol)
+    measures, candidate = measured(
+        ArrayDesign(X), y, exact.w, exact.dual, potential, shift, tol=tol
+    )
     proof = measures if candidate is None else beside(exact, measures, candidate)
     if not proof.ok:
         return solution

@@ -17,7 +17,6 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from flowbias._typing import FloatArray
 from flowbias.designs import SMALL
 from flowbias.estimators.intercepts.centred_sparse import CentredSparseDesign
 from flowbias.estimators.intercepts.centring import CANCELLED, about_the_mean
@@ -25,10 +24,12 @@ from flowbias.estimators.intercepts.centring import centred as less_mean
 from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.estimators.samples import Samples, is_sparse
 from flowbias.estimators.scale_walk import Step, step_of, walk
+from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import Provides
+from flowbias.ground.tolerances import IN_RANGE
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit
-from flowbias.problem import IN_RANGE, InputError
 from flowbias.results.solution import Solution, Status
 
 

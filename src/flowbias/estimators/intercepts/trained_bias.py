@@ -17,21 +17,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.estimators.intercepts.bias_elimination import eliminate_bias
+from flowbias.ground.arguments import InputError
+from flowbias.ground.extended import row_lengths
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.models import MirrorModel
 from flowbias.potentials import L2, Potential, Provides
 from flowbias.potentials.with_bias import WithBias
-from flowbias.problem import InputError, Regression, row_lengths
+from flowbias.problems.regression import Regression
 from flowbias.results.solution import Solution, Stats, status_of
 
-# Residual at which Newton's method stops: three digits below a certificate of 1e-10.
-RESIDUAL = 1e-13
-# With a line search it takes about as many steps as the elimination takes factorizations.
+# With a line search Newton's method takes about as many steps as the elimination does
+# factorizations.
 MAX_NEWTON_STEPS = 40
 # The least weight of a bias whose inverse is a double.
 TINY = float(np.finfo(np.float64).tiny)
@@ -187,9 +188,9 @@ def _by_newton(task: _Task) -> _Found:
     balanced = WithBias(potential.features, weight, potential.d)
     newton = DualNewton(constraint, balanced, 0.0, task.effort)
     with np.errstate(all="ignore"):
-        newton.run(tol=RESIDUAL, max_steps=MAX_NEWTON_STEPS, only_if_easy=False)
-    w = np.append(newton.w[:-1], task.unit * newton.w[-1])
-    return _Found(w, constraint.dual_of_data(newton.dual), constraint.distance, potential)
+        end = newton.solve(max_steps=MAX_NEWTON_STEPS)
+    w = np.append(end.w[:-1], task.unit * end.w[-1])
+    return _Found(w, constraint.dual_of_data(end.dual), constraint.distance, potential)
 
 
 def _by_elimination(task: _Task) -> _Found:

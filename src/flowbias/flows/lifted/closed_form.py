@@ -25,8 +25,8 @@ from functools import cached_property
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
 from flowbias.flows.lifted.graded import GradedColumns, product_without_noise
+from flowbias.ground.typing import FloatArray
 
 # Relative departure from a hypothesis that is rounding: of equal singular values of X, of Z0^T J Z0
 # from lam I, of matrices that commute.

@@ -27,12 +27,12 @@ from functools import cached_property
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
 from flowbias.flows.fit import Quality
 from flowbias.flows.lifted.graded import product_without_noise
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import MatrixRegression
 
 EPS = float(np.finfo(float).eps)
 # A part of a start that is this many roundings of each row it belongs to, or less, is one.

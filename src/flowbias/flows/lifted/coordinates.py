@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from scipy.integrate import DOP853, LSODA, DenseOutput, OdeSolver
 
-from flowbias._typing import FloatArray
 from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.journey import FlowJourney
 from flowbias.flows.lifted.compression import EPS, Compression, LiftedFit
 from flowbias.flows.lifted.stiff import StiffAware, product_jacobian
+from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
 
 # Unknowns up to which implicit steps pay: the factors of their Jacobian take a third of the cube.

@@ -21,19 +21,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from flowbias._drawing import picture
-from flowbias._threads import threads_for
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows._shown import descent_panel, descent_table
 from flowbias.flows.destination import destination
 from flowbias.flows.lifted.compression import Compression, LiftedFit
 from flowbias.flows.lifted.flow import Setting, samples, setting_of
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.regression import as_matrix_problem
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
-from flowbias.problem import InputError
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import as_matrix_problem
 from flowbias.results._shown import matrix_facts, matrix_panels
 from flowbias.results.lifted_solution import LiftedSolution
 

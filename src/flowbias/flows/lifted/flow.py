@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._threads import threads_for
-from flowbias._typing import FloatArray
 from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowRequest, sampled
 from flowbias.flows.lifted.closed_form import TimeForm, is_whitened, time_form
 from flowbias.flows.lifted.compression import (
@@ -31,12 +29,14 @@ from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.march import Curve, march
 from flowbias.flows.trajectory import FlowStats, FlowStatus
+from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.regression import MatrixRegression, as_matrix_problem
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
-from flowbias.problem import InputError
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import MatrixRegression, as_matrix_problem
 
 # Explicit steps keep the residual at about 100 rtol.
 _RTOL_TO_RESIDUAL = 1e-3

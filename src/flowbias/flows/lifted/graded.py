@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 
 # Stands for t = infinity: rates that differ at all are then apart by more than any exponent.
 FOREVER = 1e290

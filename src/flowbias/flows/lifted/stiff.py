@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.integrate import DenseOutput, OdeSolver
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 
 # Steps after which, and every so often, explicit steps are looked at: fewer are soon done.
 _PATIENCE = 300

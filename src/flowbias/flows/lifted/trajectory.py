@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._drawing import picture
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.destination import destination
 from flowbias.flows.lifted.compression import Compression, LiftedFit
 from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
-from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
-from flowbias.problem import InputError
+from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.results._shown import matrix_facts
 from flowbias.results.lifted_solution import LiftedSolution
 

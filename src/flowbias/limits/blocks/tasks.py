@@ -6,45 +6,20 @@ z = shift + X^T nu, w(z), w'(z). Nothing of length d leaves a block but w itself
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.designs import Block, Totals
-from flowbias.designs.coordinates import Coordinates
-from flowbias.designs.rows import Uniform
+from flowbias.designs.tasks import PerCoordinate, Uniform
+from flowbias.ground.typing import FloatArray
 
-# A start closed to one sign is told from one that is merely small by trying this size.
-PROBE = 1.0
 # Powers of two that a fraction of a step is looked for in.
 SMALLEST_EXPONENT = 1000
 
 
 @dataclass(frozen=True)
-class _PerCoordinate:
-    """A task that knows the potential of its coordinates."""
-
-    coordinates: Coordinates
-
-    def on(self, columns: slice) -> Self:
-        cut = self.coordinates.on(columns)
-        return self if cut is self.coordinates else replace(self, coordinates=cut)
-
-
-@dataclass(frozen=True)
-class Inspect(_PerCoordinate):
-    """Largest entry of each row, and how many coordinates are closed on one side."""
-
-    def __call__(self, block: Block) -> Totals:
-        upward, downward = self.coordinates.potential.open_sides(block.width, PROBE)
-        closed = int(np.count_nonzero(~(upward & downward)))
-        return Totals((closed,), (block.largest_entries(),))
-
-
-@dataclass(frozen=True)
-class Evaluate(_PerCoordinate):
+class Evaluate(PerCoordinate):
     """X w(z), Q(w) - <shift, w> and, where asked for, A diag(w'(z)) A^T."""
 
     dual: FloatArray
@@ -65,7 +40,7 @@ class Evaluate(_PerCoordinate):
 
 
 @dataclass(frozen=True)
-class _OnStep(_PerCoordinate):
+class _OnStep(PerCoordinate):
     """A task along a step of the dual."""
 
     dual: FloatArray
@@ -119,7 +94,7 @@ class Trust(_OnStep):
 
 
 @dataclass(frozen=True)
-class Slope(_PerCoordinate):
+class Slope(PerCoordinate):
     """w'(z), per coordinate."""
 
     dual: FloatArray
@@ -151,7 +126,7 @@ class WeightedGram(Uniform):
 
 
 @dataclass(frozen=True)
-class Predictor(_PerCoordinate):
+class Predictor(PerCoordinate):
     """w(z) + w'(z) X^T correction: the last digits where an ulp of the dual is many of w."""
 
     dual: FloatArray

@@ -19,9 +19,10 @@ from functools import cached_property
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.problem import InputError, Regression
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.regression import Regression
 
 # Share of a measurement that may be left off the diagonal: the rounding of a product of some
 # hundred rows is 1e-14, and of singular vectors whose values almost meet 1e-12.

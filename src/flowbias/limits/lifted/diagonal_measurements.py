@@ -18,12 +18,12 @@ import time
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.lifted.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.solve import limit
-from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import HyperbolicPotential
+from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.results.matrix_solution import MatrixSolution
 from flowbias.results.solution import Stats, Status
 

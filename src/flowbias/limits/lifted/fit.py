@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.flows.lifted.compression import EPS
 from flowbias.flows.lifted.flow import Setting
+from flowbias.ground.typing import FloatArray
 
 # Beyond it nothing is certified, however large the weights.
 WORST_ROUNDING = 1e-6

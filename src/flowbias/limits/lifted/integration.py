@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias._threads import threads_for
-from flowbias._typing import FloatArray
 from flowbias.flows.journey import TIGHTEST
 from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedJourney
 from flowbias.flows.lifted.flow import AT_REST, Setting
 from flowbias.flows.march import Curve, FlowProgress, march
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.lifted.last_step import LastStep, step_to_fit, step_to_rest
 from flowbias.limits.lifted.near_saddle import (
     LEFT_BY_ROUNDING,

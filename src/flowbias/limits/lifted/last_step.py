@@ -20,10 +20,10 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse.linalg import LinearOperator, cg
 
-from flowbias._typing import FloatArray
 from flowbias.flows.lifted.compression import EPS
 from flowbias.flows.lifted.coordinates import LiftedCoordinates
 from flowbias.flows.lifted.flow import Setting
+from flowbias.ground.typing import FloatArray
 
 # Solution of K q = r to this: times the last step, far below its square.
 _SOLVED = 1e-9

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
 from flowbias.flows.integrate import flow
 from flowbias.flows.lifted.flow import Setting, closed_form_of, rests_apart, setting_of
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.lifted.common_basis import common_basis
 from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
 from flowbias.limits.lifted.fit import (
@@ -34,10 +34,10 @@ from flowbias.limits.lifted.fit import (
 from flowbias.limits.lifted.integration import IntegratedWeights, integrated_weights
 from flowbias.limits.lifted.one_neuron import one_neuron_limit
 from flowbias.limits.lifted.stable_manifold import out_of_reach
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import LiftedModel
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.results.lifted_solution import FitCertificate, LiftedSolution
 from flowbias.results.solution import Stats, Status
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.flows.lifted.coordinates import LiftedCoordinates
 from flowbias.flows.march import Curve
+from flowbias.ground.typing import FloatArray
 
 # Relative to each weight: well above what rounding adds up to on the way, well below any overlap
 # with the direction in which a saddle is left that would be meant.

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.flows.lifted.compression import EPS
 from flowbias.flows.lifted.flow import Setting
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.linear import neuron_limit
-from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.neuron_sum import one_neuron
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.results.solution import Solution
 
 # Roundings of W^T Y, a sum over the samples, that its part across b may be.

@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
 from flowbias.flows.lifted.compression import LiftedFit
 from flowbias.flows.lifted.coordinates import LiftedCoordinates
 from flowbias.flows.lifted.flow import Setting
 from flowbias.flows.march import Curve
+from flowbias.ground.typing import FloatArray
 
 # Order: at tolerance 1e-10 orders 8 and 10 took the same time, 6 twice that.
 _ORDER = 8

@@ -20,8 +20,8 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
 from flowbias.flows.lifted.flow import Setting
+from flowbias.ground.typing import FloatArray
 
 # What is left of a direction, relative to itself, once those that are known are taken out: below it
 # is the rounding of rotations to singular vectors, 1e-15, of some hundred terms.

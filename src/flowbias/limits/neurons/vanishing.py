@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import certify
-from flowbias.limits.min_norm import min_norm
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.parts import check_columns, within_reach
-from flowbias.problem import Regression, as_regression
+from flowbias.limits.solve import min_norm
+from flowbias.problems.regression import Regression, as_regression
 from flowbias.results.solution import Solution, Status
 
 # "Visible": the rest of the start below this share of the limit.
