@@ -22,7 +22,7 @@ from flowbias.estimators.start import log_scales_of
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol
-from flowbias.results.solution import SolveError
+from flowbias.results.result import SolveError
 
 # scale^depth at the smallest default scale, as a share of that at the largest: below it a flow
 # takes its time to leave the start, and goes where the stages go.

@@ -23,7 +23,7 @@ from flowbias.apps.explorer.host_check import page_policy
 from flowbias.apps.explorer.newest import Newest
 from flowbias.apps.explorer.view import Download, View
 from flowbias.ground.arguments import InputError
-from flowbias.results.solution import SolveError
+from flowbias.results.result import SolveError
 
 if TYPE_CHECKING:
     from bokeh.document import Document
