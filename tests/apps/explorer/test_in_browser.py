@@ -201,6 +201,12 @@ def test_a_scale_plays_from_kernel_to_rich_and_begins_again(visit):
     button.press("Enter")
 
 
+def test_what_cannot_be_shown_is_not_said_to_be_computed(visit):
+    tab = visit("view=time&depth=4&log_scale=-10")
+    assert "log_scale: must be >= -2 at depth 4" in tab.inner_text("#error")
+    assert tab.inner_text("#text") == ""
+
+
 def test_all_of_it_can_be_reached_by_keys(visit):
     tab = visit("view=geometry")
     reached = []

@@ -78,9 +78,15 @@
       return button;
     }));
   };
+  const waiting = byId("text").textContent;
   const show = answer => {
     if (answer.file) save(answer.file);
-    else if (answer.error) { complain(answer.error); forget(answer.serial); }
+    else if (answer.error) {
+      complain(answer.error);
+      forget(answer.serial);
+      // Words of the last scene stay, faint; that one is being computed does not.
+      if (byId("text").textContent === waiting) byId("text").textContent = "";
+    }
     else {
       complain("");
       byId("text").innerHTML = answer.text;  // rendered by the server, with every tag escaped
