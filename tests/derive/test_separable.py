@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 import flowbias as fb
-from flowbias.derive.blocks import owners
-from flowbias.derive.coordinate_flows import CoordinateFlows
+from flowbias.derive.coordinate_flows import CoordinateFlows, owners
 from flowbias.derive.derived_model import DerivedModel, SeparableModel, mirror_model
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.separable_potential import SeparablePotential
