@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from flowbias.apps.explorer import views
+from flowbias.apps.explorer.uploads import LARGEST_FILE
 from tests.apps.explorer.running import running
 
 pytest.importorskip("bokeh", reason="the extra `explore` is not installed")
@@ -258,7 +259,7 @@ def test_a_wrong_file_is_explained_and_the_page_goes_on(visit):
     wrong = {
         "nan.csv": b"1,2,nan\n3,4,5\n",
         "text.csv": b"once upon a time\n",
-        "large.csv": bytes(9 * 2**20),
+        "large.csv": bytes(LARGEST_FILE + 1),
         "pickled.npz": b"\x80\x04\x95\x0b\x00\x00\x00",
         "empty.csv": b"",
         "tags.csv": b"<img src=x onerror=alert(1)>,![i](http://evil.example/i.png),y\n1,2,nan\n",
