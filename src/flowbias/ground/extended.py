@@ -20,11 +20,15 @@ BLOCK_NUMBERS = 2**18
 EPS = float(np.finfo(np.longdouble).eps)
 
 
-def column_blocks(n: int, d: int) -> Iterator[slice]:
-    """Slices that cover d columns of n rows, a bounded number of entries each."""
-    width = max(1, BLOCK_NUMBERS // n)
+def column_parts(d: int, width: int) -> Iterator[slice]:
+    """Slices of at most `width` columns that cover d."""
     for start in range(0, d, width):
         yield slice(start, min(start + width, d))
+
+
+def column_blocks(n: int, d: int) -> Iterator[slice]:
+    """Slices that cover d columns of n rows, a bounded number of entries each."""
+    return column_parts(d, max(1, BLOCK_NUMBERS // n))
 
 
 def _columns_in_use(X: FloatArray, w: FloatArray | Extended) -> Iterator[Any]:
@@ -73,3 +77,20 @@ def length(v: FloatArray | Extended) -> float:
     if largest == 0.0 or not np.isfinite(largest):
         return largest
     return largest * float(np.linalg.norm(np.asarray(v / largest, dtype=np.float64)))
+
+
+def row_units(lengths: FloatArray) -> FloatArray:
+    """What to divide rows by. A row of zeros counts as the smallest: y shows there all the more."""
+    return np.where(lengths > 0, lengths, np.min(lengths, initial=np.inf, where=lengths > 0))
+
+
+def row_lengths(X: FloatArray) -> FloatArray:
+    """Euclidean length of each row, safe for entries whose squares overflow or vanish."""
+    largest = np.maximum(X.max(axis=1), -X.min(axis=1))
+    lengths = np.zeros(len(X))
+    ordinary = (largest > 1e-120) & (largest < 1e120)
+    if ordinary.all():
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))
+    for i in np.flatnonzero(largest > 0):
+        lengths[i] = largest[i] * np.linalg.norm(X[i] / largest[i])
+    return lengths

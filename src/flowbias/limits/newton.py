@@ -13,25 +13,23 @@ running away where plain dual Newton does:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
+import scipy.linalg
 
 from flowbias.ground.tolerances import DEFAULT
-from flowbias.ground.typing import FloatArray
-from flowbias.limits.branches import Branches, Response
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.driver import Progress, iterate
-from flowbias.limits.interior_point import WEIGHT_FLOOR, State
+from flowbias.limits.interior_point import (
+    WEIGHT_FLOOR,
+    Branches,
+    PowerResponse,
+    Response,
+    State,
+)
 from flowbias.limits.normal_equations import Effort, LinearSystem, MakeSystem, NormalEquations
-from flowbias.problems.regression import Constraint
-
-# A branch with less than this share of the mean weight follows its curve.
-NEGLIGIBLE = 0.1
-# A mismatch this small in the logarithm is on the curve.
-ON_CURVE = 1e-2
-# Weights below this share of the total are lost in the rounding of A (P+ - P-).
-LOST = 1e-15
-# Largest change of a log-weight after which the same factorization serves once more.
-CHORD = 0.5
+from flowbias.problems.constraint import Constraint
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,15 @@ def polish(
 class _Newton:
     """The step that moves weights, slacks and dual."""
 
+    #: a branch with less than this share of the mean weight follows its curve
+    negligible: ClassVar[float] = 0.1
+    #: a mismatch this small in the logarithm is on the curve
+    close: ClassVar[float] = 1e-2
+    #: weights below this share of the total are lost in the rounding of A (P+ - P-)
+    lost: ClassVar[float] = 1e-15
+    #: largest change of a log-weight after which the same factorization serves once more
+    chord: ClassVar[float] = 0.5
+
     def __init__(
         self,
         constraint: Constraint,
@@ -82,7 +89,7 @@ class _Newton:
         # Shares are taken in the branches' own units, rounding in those of the sum.
         worth = float((state.weight / branches.unit).sum())
         self.floor = WEIGHT_FLOOR * worth * branches.unit
-        self.light = NEGLIGIBLE * worth / len(branches.plus) * branches.unit
+        self.light = self.negligible * worth / len(branches.plus) * branches.unit
 
     def start(self, state: State) -> _OnCurve:
         return self._at(np.maximum(state.weight, self.floor), state.slack, state.dual)
@@ -117,7 +124,7 @@ class _Newton:
         pull = np.where((weight <= 1.1 * self.floor) & (pull > 0), 0.0, pull)
         rate = self.response.rate(slack)
 
-        least = 0.0 if graded else LOST * self.mass
+        least = 0.0 if graded else self.lost * self.mass
         conductance = self.branches.total(np.maximum(weight, least) * rate)
         system = self.systems(self.constraint, conductance, self.effort, graded=graded)
         change = system.solve(self._gap(weight * (1.0 + pull)))
@@ -128,8 +135,8 @@ class _Newton:
         shrunk = np.exp(np.minimum(growth, 0.0))
         weight = np.maximum(weight * np.where(growth >= 0, grown, shrunk), self.floor)
         slack, dual = slack - reach * rise, dual + reach * change
-        moved = np.abs(rate * rise * (weight > LOST * self.mass)).max(initial=0.0)
-        if reach == 1.0 and moved < CHORD:
+        moved = np.abs(rate * rise * (weight > self.lost * self.mass)).max(initial=0.0)
+        if reach == 1.0 and moved < self.chord:
             slack, dual = self._chord(system, slack, dual)
         return self._at(weight, slack, dual)
 
@@ -153,5 +160,66 @@ class _Newton:
         """The weights, with branches that are light, or already close, put on their curve."""
         log_weight, on_curve = self.response.log_weight(slack), self._on_curve(slack)
         light = (weight < self.light) & (on_curve < self.light)
-        close = np.abs(log_weight - np.log(weight)) < ON_CURVE
+        close = np.abs(log_weight - np.log(weight)) < self.close
         return np.where(light | close, np.maximum(on_curve, self.floor), weight)
+
+
+def select_on_face(
+    constraint: Constraint,
+    branches: Branches,
+    response: PowerResponse,
+    state: State,
+    near: FloatArray,
+    effort: Effort,
+    *,
+    tol: float,
+) -> FloatArray | None:
+    """The weights of `state`, whose law is `response`, with those on the face made exact.
+
+    Which point of the optimal face, when the linear program has more than one solution: near the
+    rounding of its cost a slack says little about its weight, and below it nothing. But on the face
+    of minimizers the slacks are mu B with B = -(+-) A^T eta, where eta is how the dual leaves the
+    face, and P = B^-k holds for the *ratio*: the same power law at cost zero, without small
+    numbers. Weights off the face only change the target. The solution maximizes sum P^(2/D) on the
+    face.
+
+    `near` holds rough weights, from a mu well above rounding. None where this fails, or where it
+    changes a weight by more than the rounding of its slack explains: then there is no such face.
+    """
+    # Half way (in log) between the slacks on the face, of order mu, and those off it.
+    on_face = state.slack < np.exp(0.5 * response.offset / response.exponent)
+    columns = _columns(constraint, branches, on_face)
+    ratio = PowerResponse(response.exponent, 0.0)
+    wanted = ratio.slack(near[on_face])
+    if not np.isfinite(wanted).all():
+        return None  # a rough weight of zero: it is on no face
+    eta = scipy.linalg.lstsq(columns.T, -wanted)[0]
+    slack = -columns.T @ eta
+    if not (slack > 0).all():
+        return None
+    plus, minus = branches.plus.copy(), branches.minus.copy()
+    plus[plus], minus[minus] = on_face[: branches.split], on_face[branches.split :]
+    face = Branches(plus, minus, np.zeros(int(on_face.sum())))
+    elsewhere = np.where(on_face, 0.0, state.weight)
+    rest = constraint.with_target(
+        constraint.target - constraint.apply(branches.difference(elsewhere))
+    )
+    begin = State(near[on_face], slack, eta)
+    found, residual = polish(rest, face, ratio, begin, effort, tol=tol, max_steps=60)
+    if not residual <= 1e3 * tol:
+        return None
+    # Rounding that a slack of cost one may have gathered.
+    explained = 1e3 * float(np.finfo(float).eps) / state.slack[on_face]
+    if (np.abs(np.log(found.weight / state.weight[on_face])) > explained).any():
+        return None
+    weight = elsewhere
+    weight[on_face] = found.weight
+    return weight
+
+
+def _columns(constraint: Constraint, branches: Branches, chosen: Mask) -> FloatArray:
+    """The constraint's columns of the chosen branches, with their signs."""
+    index = np.concatenate([np.flatnonzero(branches.plus), np.flatnonzero(branches.minus)])
+    sign = np.concatenate([np.ones(branches.split), -np.ones(branches.count - branches.split)])
+    columns = constraint.row_scale[:, None] * constraint.rows[:, index[chosen]]
+    return np.asarray(columns * sign[chosen])
