@@ -20,7 +20,8 @@ from flowbias.limits.neurons.leaky_kkt import clarke_kkt
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problems.regression import Regression
-from flowbias.results.solution import SolveError, Status
+from flowbias.results.result import SolveError
+from flowbias.results.solution import Status
 from flowbias.theory.leaky_neuron import AGREEMENT
 from tests.flows.test_leaky_neuron import WIDTH, held, smoothed
 from tests.theory.leaky_neuron_instances import leaky
