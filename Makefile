@@ -24,6 +24,12 @@ ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 OTHER_PROCESSOR := OPENBLAS_CORETYPE=Prescott \
 	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX2 FMA3 AVX512F AVX512_SKX"
 
+# PyTorch among the packages of the tests. Of the Pythons and versions that are tried before a release
+# pip may know only a build with gigabytes of CUDA: `make minima` and `make pythons` take the one for
+# processors or none, and then the tests that need it skip and say so.
+TORCH := nets,
+CPU_TORCH := torch==$(shell sed -n 's/^torch==//p' constraints.txt)+cpu
+
 # How many problems `make fuzz` has judged in many digits.
 PROBLEMS ?= 10000
 
@@ -75,7 +81,7 @@ dist: $(TOOLS_READY)  ## Build wheel and sdist, and try both in empty environmen
 	$(BIN)/python tests/release/try_in_empty_environment.py dist/*
 
 minima: .venv-minima.txt  ## Check behaviour with the least version of every declared package
-	@$(MAKE) suite VENV=.venv-minima CONSTRAINTS=$<
+	@$(MAKE) suite VENV=.venv-minima CONSTRAINTS=$< TORCH=
 
 .venv-minima.txt: tests/release/minima.py pyproject.toml constraints.txt
 	$(PYTHON) $< > $@
@@ -88,7 +94,7 @@ suite-on-%: PYTHON = $(shell python$* -c pass 2>/dev/null && echo python$* || \
 	ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$*.*/bin/python$* 2>/dev/null | tail -n 1)
 suite-on-%:
 	@test -n "$(PYTHON)" || { echo "python$*: must be on the PATH or in pyenv, is in neither." >&2; exit 1; }
-	@$(MAKE) suite VENV=.venv-$* PYTHON=$(PYTHON)
+	@$(MAKE) suite VENV=.venv-$* PYTHON=$(PYTHON) TORCH=
 
 clean:  ## Remove the environment, caches and build output
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
@@ -97,7 +103,7 @@ clean:  ## Remove the environment, caches and build output
 
 $(RUN_READY): EXTRAS := [data,sdp]
 $(NETS_READY): EXTRAS := [nets]
-$(TEST_READY): EXTRAS := [test,cluster,nets,data,explore,notebook]
+$(TEST_READY): EXTRAS := [test,cluster,$(TORCH)data,explore,notebook]
 $(TOOLS_READY): EXTRAS := [dev]
 $(DOCS_READY): EXTRAS := [docs,nets,data,sdp]
 
@@ -105,4 +111,6 @@ $(DOCS_READY): EXTRAS := [docs,nets,data,sdp]
 $(RUN_READY) $(NETS_READY) $(TEST_READY) $(TOOLS_READY) $(DOCS_READY): pyproject.toml $(CONSTRAINTS) Makefile
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install $$(test -t 2 || echo --quiet) --disable-pip-version-check -c $(CONSTRAINTS) -e ".$(EXTRAS)"
+	@test -n "$(TORCH)" || $(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) "$(CPU_TORCH)" || \
+		echo "$(CPU_TORCH): not at hand; tests that need PyTorch skip."
 	@touch $@
