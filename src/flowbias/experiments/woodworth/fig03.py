@@ -26,11 +26,7 @@ from flowbias.experiments.woodworth.sample_sizes import (
     LOG_TEN,
     SampleSizeLine,
     check_certified,
-    check_enclosed,
-    check_grows,
-    check_kernel,
-    check_line,
-    check_none_below,
+    check_sizes,
     draw_largest,
     draw_samples_needed,
     l1_columns,
@@ -326,11 +322,7 @@ def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
         at_least(agree, 0.9),
         true(np.isfinite(rows["l1_error"])),
     )
-    yield check_line(line, rows)
-    yield check_kernel(rows)
-    yield check_none_below(line, rows)
-    yield check_grows(line, rows)
-    yield check_enclosed(rows)
+    yield from check_sizes(line, rows)
 
 
 def _depths(rows: Table) -> Iterator[Table]:
