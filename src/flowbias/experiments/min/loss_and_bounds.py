@@ -20,8 +20,9 @@ from flowbias.flows import flow, gradient_descent
 from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet
+from flowbias.models.imbalance import at
 from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.theory.reduced_net import at, braces, reduced_weights, singular_values, weights_of
+from flowbias.theory.reduced_net import reduced_weights, singular_values, weights_of
 
 # Losses below this share of the first are not drawn: the residual is then 1e-6 of what it was, and
 # still has six digits or more.
@@ -49,11 +50,11 @@ def measured_flow(net: LinearNet, data: DescentProblem, times: FloatArray) -> Co
     problem = MatrixRegression(data.X, data.Y)
     start = reduced_weights(*weights_of(net), problem)
     guaranteed = data.loss_constant * start.guaranteed_rate()
-    imbalance, bottom, (r, m) = start.imbalance, start.conditioning[1], start.target.shape
+    imbalance, bottom, m = start.imbalance, start.conditioning[1], start.target.shape[1]
 
     def rate_bound(M: FloatArray) -> float:
         values = singular_values(problem.spectrum.P1.T @ M)
-        return data.loss_constant * bottom * braces(imbalance, at(values, m), at(values, r))
+        return data.loss_constant * bottom * imbalance.rate(values)
 
     t = trajectory.t[kept]
     return {
