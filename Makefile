@@ -2,7 +2,7 @@
 
 PYTHON ?= $(shell python3.11 -c pass 2>/dev/null && echo python3.11 || echo python3)
 VENV := .venv
-# How much `make run` computes: smoke (two minutes), laptop (twenty minutes) or paper (an hour).
+# How much `make run` computes: smoke (minutes), laptop, paper or full; `flowbias list` shows the costs.
 PRESET ?= smoke
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt

@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch", reason="needs the extra `nets`")
 
 from flowbias.datasets.image_store import AbsentFileError  # noqa: E402
 from flowbias.experiments._base import Preset, Task  # noqa: E402
-from flowbias.experiments.attempt import rows_of  # noqa: E402
 from flowbias.experiments.catalogue import EXPERIMENTS  # noqa: E402
+from flowbias.experiments.local import rows_of  # noqa: E402
 from flowbias.experiments.table import Table  # noqa: E402
 from flowbias.experiments.woodworth import fig06c, fig06c_twin, fig06d, fig08  # noqa: E402
 from flowbias.experiments.woodworth.image_stand_ins import (  # noqa: E402

@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 import flowbias as fb
 from flowbias.designs.dense import DenseDesign
 from flowbias.limits.blocks import newton as block_newton
-from flowbias.limits.blocks import progress as block_progress
+from flowbias.limits.blocks.limit import watching
 from tests.limits.big_data import (
     AGREE,
     KINDS,
@@ -226,7 +226,7 @@ def test_progress_shows_the_gap_on_a_terminal(monkeypatch, capfd):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setattr("flowbias.ground.progress.PATIENCE", 0.0)
-    with block_progress.watching(True, 1e-8) as report:
+    with watching(True, 1e-8) as report:
         for step, gap in enumerate((0.0, 1e-2, 1e-5, 0.0)):
             report(step, gap)
     out, err = capfd.readouterr()

@@ -30,9 +30,9 @@ from flowbias.certificates.exact_simplex import (
 from flowbias.certificates.rank import SMALL, cut_by_rounding, independent_rows, rows_to_fit
 from flowbias.ground import extended
 from flowbias.ground.balls import above, length, precision, to_doubles
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials import L1
-from flowbias.problems.range_fit import IN_RANGE
 
 # Bits of a cost that is no rational number. Costs that agree to a third of them agree.
 COST_BITS = 600

@@ -32,9 +32,10 @@ import scipy.linalg
 from flowbias.certificates.rank import DEPENDENT, numerical_rank
 from flowbias.designs.dense import gram
 from flowbias.ground import extended
+from flowbias.ground.extended import row_lengths
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import L1, Potential, Provides
-from flowbias.problems.range_fit import IN_RANGE, row_lengths
 
 EPS = float(np.finfo(float).eps)
 # Rounding of one value of Q, Q* or their product, in units in the last place.

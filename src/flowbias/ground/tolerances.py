@@ -2,43 +2,43 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+# y counts as inside the range of X when the part outside is below this fraction of it: well above
+# the rounding of a projection in an ill-conditioned basis, well below any real misfit.
+IN_RANGE = 1e-10
 
 
 @dataclass(frozen=True)
 class Tolerances:
-    """Levels of the relative residual ||A w - b|| / ||b|| of one solve."""
+    """Levels of the relative residual ||A w - b|| / ||b|| of one solve.
 
-    #: at which iterations stop: two digits below the default certificate, above rounding
+    residual       at which iterations stop: two digits below the default certificate, above
+                   rounding
+    repair         above which rounding of the dual, as for large biased starts, is worth repairing
+                   in w
+    solved         up to which the digits that are missing are rounding, and no other method is
+                   tried
+    rest           below which a residual that does not fall any more is rounding
+    nearly_solved  below which what remains is linear: second-order terms are rounding
+    not_solved     above which a method has not found the limit
+    patience       steps in a row that may fail to halve a residual at rest
+    """
+
     residual: float = 1e-13
-    #: steps in a row that may fail to halve a residual at rest before it is taken for rounding
     patience: int = 2
+    repair: float = field(init=False)
+    solved: float = field(init=False)
+    rest: float = field(init=False)
+    nearly_solved: float = field(init=False)
+    not_solved: float = field(init=False)
 
-    @property
-    def repair(self) -> float:
-        """Above which rounding of the dual, as for large biased starts, is worth repairing in w."""
-        return 1e2 * self.residual
-
-    @property
-    def solved(self) -> float:
-        """Up to which the digits that are missing are rounding, and no other method is tried."""
-        return 1e3 * self.residual
-
-    @property
-    def rest(self) -> float:
-        """Below which a residual that does not fall any more is rounding."""
-        return 1e4 * self.residual
-
-    @property
-    def nearly_solved(self) -> float:
-        """Below which what remains is linear: second-order terms are rounding."""
-        return 1e6 * self.residual
-
-    @property
-    def not_solved(self) -> float:
-        """Above which a method has not found the limit."""
-        return 1e7 * self.residual
+    def __post_init__(self) -> None:
+        for level, decades in _DECADES.items():
+            object.__setattr__(self, level, 10.0**decades * self.residual)
 
 
+#: Above the residual that is aimed at.
+_DECADES = {"repair": 2, "solved": 3, "rest": 4, "nearly_solved": 6, "not_solved": 7}
 #: What every solve aims at unless it is told otherwise.
 DEFAULT = Tolerances()

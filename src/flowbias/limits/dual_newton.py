@@ -24,7 +24,7 @@ from flowbias.ground.tolerances import DEFAULT, Tolerances
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.driver import Progress, iterate
 from flowbias.limits.normal_equations import Effort, MakeSystem, NormalEquations
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 # Sufficient decrease of phi along a line search.
 ARMIJO = 1e-4

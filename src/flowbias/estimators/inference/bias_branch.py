@@ -1,7 +1,8 @@
 """A trained bias beside the branches of its network: one more branch, whose law is a straight line.
 
 The bias is b = z / g with z its dual and g its weight. Methods in weights and slacks
-(`limits/branches.py`) know positive weights only, so it is counted from below zero, by `rest`:
+(`limits/interior_point.py`) know positive weights only, so it is counted from below zero, by
+`rest`:
 
     P = b + rest,     A = cost - z,  cost = g rest      =>     P = 2 rest - A / g
 
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.branches import Branches, Response, step_to_zero
+from flowbias.limits.interior_point import Branches, Response, step_to_zero
 
 # Share of the way to P = 0 that a step may go.
 INSIDE = 0.9

@@ -15,7 +15,7 @@ import numpy as np
 
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 Solve: TypeAlias = Callable[[FloatArray], FloatArray]
 

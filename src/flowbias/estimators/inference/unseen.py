@@ -21,8 +21,8 @@ import scipy.linalg
 
 from flowbias.estimators.inference.weighted_rows import WeightedRows
 from flowbias.ground import extended
+from flowbias.ground.extended import row_lengths, row_units
 from flowbias.ground.typing import FloatArray, Mask
-from flowbias.problems.range_fit import row_lengths, row_units
 
 # Rounding of an orthonormal basis per sample: shorter rows are no part of it.
 ROUNDING = 10.0 * np.finfo(np.float64).eps

@@ -26,7 +26,7 @@ from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_
 from flowbias.limits.routes import exponential_sides, power_sides
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 Finished: TypeAlias = tuple[FloatArray, FloatArray]  # w and the dual of the constraint's rows
 

@@ -17,7 +17,8 @@ import numpy as np
 from flowbias.estimators.intercepts.centring import centred, without
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.regression import Constraint, Regression, as_regression, checked_array
+from flowbias.problems.constraint import Constraint
+from flowbias.problems.regression import Regression, as_regression, checked_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,7 @@ class WeightedRows:
             return self.problem.constraint
         n, d = self.X.shape
         none = np.zeros(0)
-        return Constraint(np.zeros((0, d)), none, none, to_data=np.zeros((n, 0)))
+        return Constraint(np.zeros((0, d)), row_scale=none, target=none, to_data=np.zeros((n, 0)))
 
     def projected(self, values: FloatArray) -> FloatArray:
         """`values` (n, ...) less what the free column can do."""

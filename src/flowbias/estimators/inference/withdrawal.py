@@ -17,11 +17,10 @@ import numpy as np
 
 from flowbias.ground.tolerances import DEFAULT
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.branches import Branches, Response
-from flowbias.limits.interior_point import State
+from flowbias.limits.interior_point import Branches, Response, State
 from flowbias.limits.newton import polish
 from flowbias.limits.normal_equations import Effort, MakeSystem
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 # Parts of the way, tried or gone, and conjugate-gradient iterations per row: a solve from scratch
 # is cheaper beyond, and where after the first few parts hardly any of the way is gone.

@@ -20,6 +20,7 @@ import numpy as np
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.estimators.intercepts.bias_elimination import eliminate_bias
 from flowbias.ground.arguments import InputError
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.normal_equations import Effort
@@ -27,7 +28,6 @@ from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.models import MirrorModel
 from flowbias.potentials import L2, Potential, Provides
 from flowbias.potentials.with_bias import WithBias
-from flowbias.problems.range_fit import row_lengths
 from flowbias.problems.regression import Regression
 from flowbias.results.solution import Solution, Stats, status_of
 

@@ -22,10 +22,12 @@ from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.fig06c_checks import check, chosen
 from flowbias.experiments.woodworth.fig06c_twin import twin_columns
 from flowbias.experiments.woodworth.image_training import (
+    CHOICES,
     as_percent,
     copy_of,
     draw_movement,
     kept_in_cache,
+    needs,
     numbers,
     outcome_columns,
     picked,
@@ -239,4 +241,6 @@ EXPERIMENT = Experiment(
     ),
     check=check,
     stand_in=stand_in,
+    needs=needs,
+    choices=CHOICES,
 )

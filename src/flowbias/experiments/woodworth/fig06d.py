@@ -17,9 +17,11 @@ from flowbias.experiments._base import Check, Experiment, Panel, Preset, Setting
 from flowbias.experiments.drawing import draw_band, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.image_training import (
+    CHOICES,
     as_percent,
     draw_movement,
     last_layer_columns,
+    needs,
     numbers,
     picked,
     say_scaling,
@@ -267,4 +269,6 @@ EXPERIMENT = Experiment(
     ),
     check=check,
     stand_in=stand_in,
+    needs=needs,
+    choices=CHOICES,
 )

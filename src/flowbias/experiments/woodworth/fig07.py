@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.relu_univariate import (
@@ -289,4 +289,5 @@ EXPERIMENT = Experiment(
         Panel(panel, title, partial(draw_curves, panel=panel)) for panel, title in _TITLES.items()
     ),
     check=check,
+    needs=needs_torch,
 )

@@ -25,7 +25,9 @@ from flowbias.experiments.woodworth.fig06d import (
     SMOKE,
 )
 from flowbias.experiments.woodworth.image_training import (
+    CHOICES,
     as_percent,
+    needs,
     numbers,
     picked,
     say_scaling,
@@ -181,4 +183,6 @@ EXPERIMENT = Experiment(
     ),
     check=check,
     stand_in=stand_in,
+    needs=needs,
+    choices=CHOICES,
 )

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
@@ -297,4 +297,5 @@ EXPERIMENT = Experiment(
         Panel("d", "Unstable steps turn the features", draw_grad_distance),
     ),
     check=check,
+    needs=needs_torch,
 )

@@ -59,11 +59,18 @@ SOURCES: dict[str, Callable[[], Pictures]] = {
     "CIFAR-10": lambda: _genuine(cifar10),
     **STAND_INS,
 }
+CHOICES = {"data": tuple(SOURCES)}
 
 
 def stand_in(task: Task) -> str:
     """Whether `split_of` gives the task made-up pictures."""
     return "made-up pictures" if task.text("data") in STAND_INS else ""
+
+
+def needs(task: Task) -> tuple[str, ...]:
+    """Of a task that trains on pictures."""
+    data = task.text("data")
+    return ("torch",) if data in STAND_INS else ("torch", data)
 
 
 @dataclass(frozen=True)

@@ -11,22 +11,34 @@ regime about as many are needed as an interior-point method takes, without its 4
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
+import scipy.linalg
+import scipy.sparse.linalg
 
 from flowbias.designs import Design
 from flowbias.designs.tasks import Coordinates
 from flowbias.ground import extended
 from flowbias.ground.tolerances import DEFAULT, Tolerances
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.blocks.rows import Rows
-from flowbias.limits.blocks.systems import Curvature, curvature_of
-from flowbias.limits.blocks.tasks import SMALLEST_EXPONENT, Along, Predictions, Predictor, Trust
+from flowbias.limits.blocks.tasks import (
+    SMALLEST_EXPONENT,
+    Along,
+    CurvatureProduct,
+    Evaluate,
+    Predictions,
+    Predictor,
+    Slope,
+    Trust,
+    WeightedGram,
+)
 from flowbias.limits.driver import Progress, iterate
-from flowbias.limits.normal_equations import Effort
+from flowbias.limits.normal_equations import Effort, cholesky_with_ridge
+from flowbias.problems.constraint import RowBasis
 
 #: Told after every step: how many there were, and the relative gap.
 Watch = Callable[[int, float], None]
@@ -50,7 +62,7 @@ class BlockNewton:
 
     design: Design
     coordinates: Coordinates
-    rows: Rows
+    rows: RowBasis
     effort: Effort
     watch: Watch
     tolerances: Tolerances = DEFAULT
@@ -69,7 +81,7 @@ class BlockNewton:
         self.last_exponent: int | None = None
 
     def _at(self, m: FloatArray) -> DualPoint:
-        fit, value = self.curvature.move_to(self.rows.dual(m))
+        fit, value = self.curvature.move_to(self.rows.dual_of_data(m))
         seen, target = self.rows.seen(fit), self.rows.target
         left = target - seen
         size = max(extended.length(target), extended.length(seen))
@@ -117,7 +129,7 @@ class BlockNewton:
 
         `trials` are looked at in one pass over X, from `ahead` above the last one that was taken.
         """
-        dual, rows_step = self.rows.dual(here.m), self.rows.dual(step)
+        dual, rows_step = self.rows.dual_of_data(here.m), self.rows.dual_of_data(step)
         goal = float(step @ self.rows.target)
         if self.last_exponent is None:
             self.last_exponent = self._trusted(dual, rows_step)
@@ -147,15 +159,132 @@ class BlockNewton:
 
     def predictor(self, point: DualPoint) -> FloatArray:
         """w at a point, corrected for the rounding of its dual where that is worth it."""
-        dual, goal = self.rows.dual(point.m), self.tolerances.residual
+        dual, goal = self.rows.dual_of_data(point.m), self.tolerances.residual
         plain = self.design.gather(Predictor(self.coordinates, dual))
         # Tenfold: a residual that has stopped just short of its goal is not worth a factorization.
         if not 10.0 * goal < point.residual < self.rest:
             return plain
         self.curvature.move_to(dual)
-        change = self.rows.dual(self.curvature.solve(point.left, goal / point.residual))
+        change = self.rows.dual_of_data(self.curvature.solve(point.left, goal / point.residual))
         corrected = self.design.gather(Predictor(self.coordinates, dual, change))
         left = self.rows.target - self.rows.seen(
             self.design.reduce(Predictions(), corrected).sums[0]
         )
         return corrected if extended.length(left) < extended.length(point.left) else plain
+
+
+class Curvature(ABC):
+    """H = A diag(w'(z)) A^T at the current dual."""
+
+    #: whether the dual is near its end, where a system must be solved for the residual to fall
+    is_warm: bool = False
+
+    def __init__(self, design: Design, coordinates: Coordinates, rows: RowBasis, effort: Effort):
+        self.design, self.coordinates = design, coordinates
+        self.rows, self.effort = rows, effort
+
+    @abstractmethod
+    def move_to(self, dual: FloatArray) -> tuple[FloatArray, float]:
+        """X w(z) and Q(w) - <shift, w> at a dual of X's rows; H is then that of this point."""
+
+    @abstractmethod
+    def solve(self, b: FloatArray, accuracy: float) -> FloatArray:
+        """x with H x = b to a relative residual of about `accuracy`."""
+
+
+class MatrixCurvature(Curvature):
+    """The n x n matrix, summed over blocks and factored here."""
+
+    def move_to(self, dual: FloatArray) -> tuple[FloatArray, float]:
+        task = Evaluate(self.coordinates, dual, self.rows.row_scale, with_gram=True)
+        fit, value, gram = self.design.reduce(task).sums
+        self.effort.factorizations += 1
+        self.matrix = self.rows.seen_gram(gram)
+        self._solve = factored(self.matrix) if np.isfinite(self.matrix).all() else None
+        return fit, float(value)
+
+    def solve(self, b: FloatArray, accuracy: float) -> FloatArray:
+        if self._solve is None:
+            return np.full_like(b, np.nan)
+        x = self._solve(b)
+        return np.asarray(x + self._solve(b - self.matrix @ x))
+
+
+class ProductCurvature(Curvature):
+    """Conjugate gradients, preconditioned by the matrix at an earlier point.
+
+    To form the matrix takes as many products as n iterations. So it is formed anew when the
+    iterations since the last time have come to n: never more than twice the work of the better of
+    the two. In between w' changes by bounded factors from step to step, and an earlier matrix is a
+    good preconditioner: its quality does not depend on the conditioning of X or on the scale.
+    """
+
+    def __init__(self, design: Design, coordinates: Coordinates, rows: RowBasis, effort: Effort):
+        super().__init__(design, coordinates, rows, effort)
+        self.precondition: Callable[[FloatArray], FloatArray] = rows.inverse_gram
+        self.iterations = 0
+
+    def move_to(self, dual: FloatArray) -> tuple[FloatArray, float]:
+        task = Evaluate(self.coordinates, dual, self.rows.row_scale, with_gram=False)
+        fit, value = self.design.reduce(task).sums
+        self.slope = self.design.gather(Slope(self.coordinates, dual))
+        return fit, float(value)
+
+    def _product(self, x: FloatArray) -> FloatArray:
+        product = CurvatureProduct(self.rows.dual_of_data(x))
+        return self.rows.seen(self.design.reduce(product, self.slope).sums[0])
+
+    def solve(self, b: FloatArray, accuracy: float) -> FloatArray:
+        n = len(b)
+        if self.iterations >= n:
+            self._form_matrix()
+        x, unsolved = scipy.sparse.linalg.cg(
+            scipy.sparse.linalg.LinearOperator((n, n), matvec=self._product, dtype=np.float64),
+            b,
+            # a direction needs a tenth of its length right, until the end is near
+            rtol=min(0.1, accuracy),
+            atol=0.0,
+            maxiter=n,
+            M=scipy.sparse.linalg.LinearOperator(
+                (n, n), matvec=self.precondition, dtype=np.float64
+            ),
+            callback=self._count,
+        )
+        if unsolved and self.is_warm:
+            # Fewer coordinates may carry the fit than there are rows. H is then singular to
+            # rounding, and only the ridge of its factor keeps what is left of y out of its kernel.
+            self._form_matrix()
+            x = self.precondition(b)
+            x = x + self.precondition(b - self._product(x))
+        return np.asarray(x)
+
+    def _form_matrix(self) -> None:
+        gram = self.design.reduce(WeightedGram(self.rows.row_scale), self.slope).sums[0]
+        self.precondition = factored(self.rows.seen_gram(gram))
+        self.effort.factorizations += 1
+        self.iterations = 0
+
+    def _count(self, _: FloatArray) -> None:
+        self.iterations += 1
+
+
+def factored(matrix: FloatArray) -> Callable[[FloatArray], FloatArray]:
+    """b -> matrix^-1 b by Cholesky's method, with the diagonal equilibrated."""
+    diagonal = np.diagonal(matrix)
+    # A row on which no weight rests would divide by zero; it then stays where it is.
+    equilibrate = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    lower = cholesky_with_ridge(matrix * equilibrate * equilibrate[:, None])
+
+    def solve(b: FloatArray) -> FloatArray:
+        x, _ = scipy.linalg.lapack.dpotrs(lower, equilibrate * b, lower=1)
+        return np.asarray(equilibrate * x)
+
+    return solve
+
+
+def curvature_of(
+    design: Design, coordinates: Coordinates, rows: RowBasis, effort: Effort
+) -> Curvature:
+    """By what the design can do."""
+    kind = MatrixCurvature if design.has_entries else ProductCurvature
+    return kind(design, coordinates, rows, effort)
