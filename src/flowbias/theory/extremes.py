@@ -252,19 +252,13 @@ def kernel_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
             "Raise the scale."
         )
     eta = scipy.optimize.brentq(lambda x: x - 4.0 * (1.0 + x) ** 3 / room**2, 0.0, 0.5, xtol=1e-300)
-    stated = Statement(
-        WOODWORTH("Theorem 3", "(66), with a rate"),
-        "from a large start the limit is nearly the tangent-kernel interpolator",
-        *SOLVED,
-    )
+    words = "from a large start the limit is nearly the tangent-kernel interpolator"
+    stated = Statement(WOODWORTH("Theorem 3", "(66), with a rate"), words, *SOLVED)
     apart, alone = float(np.sqrt(np.sum(weights * (w - kernel) ** 2))), only_one_fit(problem.X)
     return stated.at_most("distance to the kernel limit", apart / norm, np.sqrt(eta), silence=alone)
 
 
 def _bound(name: str, measured: float, predicted: float, size: float, silence: str) -> Claim:
-    stated = Statement(
-        _SELECTION,
-        "towards scale 0 a weighted l1 norm decides first, then the selecting sum",
-        *SOLVED,
-    )
+    words = "towards scale 0 a weighted l1 norm decides first, then the selecting sum"
+    stated = Statement(_SELECTION, words, *SOLVED)
     return stated.at_most(name, measured, predicted, size=size, silence=silence)
