@@ -4,6 +4,9 @@ PYTHON ?= $(shell python3.11 -c pass 2>/dev/null && echo python3.11 || echo pyth
 VENV := .venv
 # How much `make run` computes: smoke (minutes), laptop, paper or full; `flowbias list` shows the costs.
 PRESET ?= smoke
+# Whether `make run` also computes the figures of networks: NETS=1 installs PyTorch, with 2 GB of CUDA where PyPI
+# has no other build. Without it they are skipped, and said to be.
+NETS ?=
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 # Those that pyproject.toml names, to which the library is held before a release.
@@ -26,6 +29,7 @@ PROBLEMS ?= 10000
 
 # One stamp per set of packages, so that `make run` does not wait for the test tools.
 RUN_READY := $(VENV)/.ready-run
+NETS_READY := $(VENV)/.ready-nets
 TEST_READY := $(VENV)/.ready-test
 TOOLS_READY := $(VENV)/.ready-tools
 DOCS_READY := $(VENV)/.ready-docs
@@ -38,7 +42,7 @@ DOCS_READY := $(VENV)/.ready-docs
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(RUN_READY)  ## Reproduce every figure and write the page out/index.html
+run: $(RUN_READY) $(if $(NETS),$(NETS_READY))  ## Reproduce every figure and write the page out/index.html
 	$(BIN)/flowbias reproduce --preset $(PRESET) --out out
 
 test: lint suite kernel  ## Check style, types and behaviour
@@ -91,12 +95,14 @@ clean:  ## Remove the environment, caches and build output
 	rm -rf docs/_build docs/auto_examples docs/figure_checks.md docs/papers.md
 	find src tests docs -type d -name __pycache__ -prune -exec rm -rf {} +
 
-$(RUN_READY): EXTRAS := [nets,data,sdp]
+$(RUN_READY): EXTRAS := [data,sdp]
+$(NETS_READY): EXTRAS := [nets]
 $(TEST_READY): EXTRAS := [test,cluster,nets,data,explore,notebook]
 $(TOOLS_READY): EXTRAS := [dev]
 $(DOCS_READY): EXTRAS := [docs,nets,data,sdp]
 
-$(RUN_READY) $(TEST_READY) $(TOOLS_READY) $(DOCS_READY): pyproject.toml $(CONSTRAINTS) Makefile
+# Silent where nobody looks; on a terminal large downloads show how far they are.
+$(RUN_READY) $(NETS_READY) $(TEST_READY) $(TOOLS_READY) $(DOCS_READY): pyproject.toml $(CONSTRAINTS) Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e ".$(EXTRAS)"
+	$(BIN)/python -m pip install $$(test -t 2 || echo --quiet) --disable-pip-version-check -c $(CONSTRAINTS) -e ".$(EXTRAS)"
 	@touch $@

@@ -35,9 +35,6 @@ from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.potentials import L1, SEEN, ConvexPotential, Potential, Provides
 
-# A pull against the end of a range that is larger than this, relative to the column and to what is
-# left of y, is none by rounding.
-PULLED = 1e-8
 # What is proved to one digit is still an answer, though not one without a word about it.
 ONE_DIGIT = 0.1
 # Units in the last place by which a big X may be perturbed in the certificate's own evaluation: for
@@ -403,6 +400,8 @@ def _within_reach(
     upward, downward = potential.open_sides(len(w), probe)
     pull = -(X / unit).T @ (misfit / size)
     at_end = np.abs(w) <= SEEN * probe
-    clear = np.abs(pull) > PULLED * np.linalg.norm(X / unit, axis=0) * np.linalg.norm(misfit / size)
+    # A pull that is larger, relative to the column and to what is left of y, is none by rounding.
+    sizes = np.linalg.norm(X / unit, axis=0) * np.linalg.norm(misfit / size)
+    clear = np.abs(pull) > 1e-8 * sizes
     stuck = at_end & clear & ((~upward & (pull > 0)) | (~downward & (pull < 0)))
     return *within_range(X[:, ~stuck], misfit), stuck

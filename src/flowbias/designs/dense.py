@@ -14,12 +14,12 @@ from flowbias.designs._base import (
     Task,
     Totals,
     check_dtype,
-    column_parts,
     not_finite,
-    refuse_masked,
 )
 from flowbias.designs.mapped_file import MappedFile
 from flowbias.ground import extended
+from flowbias.ground.arguments import refuse_masked
+from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray
 
 # Columns of a block: about this many numbers, so that the vectors that go with them stay small.
@@ -27,8 +27,6 @@ BLOCK_NUMBERS = 2**22
 # Numbers of a piece, the most that is copied at a time: a few megabytes, so that it stays in the
 # caches of a processor.
 PIECE_NUMBERS = 2**19
-# Lengths of rows whose squares are safely inside the double range, weights included.
-ORDINARY_SCALE = 1e50
 
 
 class DenseBlock(EntriesBlock):
@@ -74,6 +72,12 @@ class ArrayBlock(DenseBlock):
 
     def absolute_adjoint(self, dual: FloatArray) -> FloatArray:
         return extended.absolute_adjoint(self.values, dual)
+
+    def quadratic(self, factor: FloatArray) -> FloatArray:
+        if self.values.size > PIECE_NUMBERS:
+            return super().quadratic(factor)
+        lifted = factor @ self.values
+        return np.asarray(np.einsum("ij,ij->j", lifted, lifted))
 
     def extended_apply(self, w: Any) -> Any:
         return extended.apply(self.values, w)
@@ -136,8 +140,9 @@ class MemoryMappedDesign(DenseDesign):
 def gram(rows: Any, weights: FloatArray, row_scale: FloatArray) -> FloatArray:
     """Lower triangle of diag(r) rows diag(weights) rows^T diag(r), in column blocks."""
     root = np.sqrt(weights)
-    # Rows of ordinary size are scaled at the end, on n^2 entries instead of n d.
-    late = bool(row_scale.max() < ORDINARY_SCALE and row_scale.min() > 1.0 / ORDINARY_SCALE)
+    # Rows whose squares are safely inside the double range, weights included, are scaled at the
+    # end: on n^2 entries instead of n d.
+    late = bool(row_scale.max() < 1e50 and row_scale.min() > 1e-50)
 
     def scaled(part: slice) -> FloatArray:
         piece: FloatArray = np.multiply(rows[:, part], root[part], order="C", dtype=np.float64)

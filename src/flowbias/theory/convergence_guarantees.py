@@ -37,6 +37,7 @@ from flowbias.theory.measured_flow import (
 from flowbias.theory.reduced_net import (
     LinearStart,
     ReducedNet,
+    at,
     reduced_weights,
     regression,
     singular_values,
@@ -253,7 +254,7 @@ def asymptotic_rate(path: ErrorPath) -> Claim:
     start = path.start
     (r, m), (top, bottom) = start.target.shape, start.conditioning
     values = singular_values(start.target) / np.sqrt(top)
-    limit = start.imbalance.rate(values)
+    limit = start.imbalance.rate_factor(at(values, m), at(values, r))
     away = (4.0 if r == m else 2.0) * path.errors[:-1] / np.sqrt(top)
     promises = path.loss_constant * bottom * (limit - away)
     late = np.flatnonzero(promises > _rounding(path))

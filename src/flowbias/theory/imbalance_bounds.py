@@ -13,11 +13,17 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.ground.arguments import InputError
-from flowbias.models.imbalance import Imbalance, at, gain
+from flowbias.models.imbalance import Imbalance, gain
 from flowbias.problems.matrix.reading import checked_tensor
 from flowbias.theory.arguments import OutsideHypothesis, checked, same_size
 from flowbias.theory.claim import MIN, Claim, Reference, Statement, Tolerance
-from flowbias.theory.reduced_net import LinearStart, reduced, reduced_inputs, singular_values
+from flowbias.theory.reduced_net import (
+    LinearStart,
+    at,
+    reduced,
+    reduced_inputs,
+    singular_values,
+)
 
 # Some dozen products and one symmetric eigenvalue problem of size r + m.
 ROUNDING = Tolerance(

@@ -27,7 +27,7 @@ from flowbias.problems.matrix.reading import checked_tensor
 from flowbias.theory.arguments import OutsideHypothesis, checked
 from flowbias.theory.claim import Claim, Statement, beyond_the_papers
 from flowbias.theory.imbalance_bounds import ROUNDING
-from flowbias.theory.reduced_net import ReducedNet
+from flowbias.theory.reduced_net import ReducedNet, at
 
 TIGHTNESS = beyond_the_papers("5 When the bound is attained", "linear_networks")
 
@@ -86,7 +86,7 @@ def attained_rate(D: Any, W: Any) -> tuple[Claim, Claim, Claim]:
     stated = Statement(TIGHTNESS, words, *ROUNDING)
     D_found = found.U.T @ found.U - found.V.T @ found.V
     off = float(np.linalg.norm(D_found - imbalance))
-    rate = spectrum.rate(values)
+    rate = spectrum.rate_factor(at(values, m), at(values, r))
     return (
         stated.equal("imbalance of the weights", off, size=size),
         stated.equal("product of the weights", np.linalg.norm(seen.product - product), size=size),

@@ -90,14 +90,15 @@ class ReducedNet:
 
     def rate_bound(self) -> float:
         """lr(S) {...}: what Proposition 1 promises for the rate now, c = 1.  [min2021 (17)]"""
-        return self.conditioning[1] * self.imbalance.rate(singular_values(self.product))
+        r, m = self.target.shape
+        values = singular_values(self.product)
+        return self.conditioning[1] * self.imbalance.rate_factor(at(values, m), at(values, r))
 
     def guaranteed_rate(self, error_norm: float | None = None) -> float:
         """lr(S) c(t): what Theorem 3 promises from now on, given ||E(t)||_F.  [min2021 (21)]"""
         norm = float(np.linalg.norm(self.error)) if error_norm is None else error_norm
-        top, bottom = self.conditioning
-        margins = np.maximum(singular_values(self.target) - norm, 0.0) / np.sqrt(top)
-        return bottom * self.imbalance.rate(margins)
+        factor = self.imbalance.guaranteed_factor(self.target, float(self.root[0]), norm)
+        return self.conditioning[1] * factor
 
 
 def singular_values(A: FloatArray) -> FloatArray:

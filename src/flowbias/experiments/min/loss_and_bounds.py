@@ -23,7 +23,7 @@ from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet
 from flowbias.models.imbalance import at
 from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.theory.reduced_net import reduced_weights, singular_values, weights_of
+from flowbias.theory.reduced_net import at, reduced_weights, singular_values, weights_of
 
 # Losses below this share of the first are not drawn: the residual is then 1e-6 of what it was, and
 # still has six digits or more.
@@ -51,7 +51,7 @@ def measured_flow(net: LinearNet, data: DescentProblem, times: FloatArray) -> Co
 
     def rate_bound(M: FloatArray) -> float:
         values = singular_values(problem.spectrum.P1.T @ M)
-        return data.loss_constant * bottom * imbalance.rate(values)
+        return data.loss_constant * bottom * imbalance.rate_factor(at(values, m), at(values, r))
 
     t = trajectory.t[kept]
     return {

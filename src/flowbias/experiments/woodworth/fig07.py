@@ -281,7 +281,7 @@ EXPERIMENT = Experiment(
     settings={
         Preset.SMOKE: {**_COMMON, "scales": "0.03 3 30", "width": 150, "descent_steps": 2800},
         Preset.LAPTOP: {**_COMMON, "width": 4000, "descent_steps": 12_000},
-        Preset.PAPER: {**_COMMON, "width": 10_000, "descent_steps": 100_000},
+        Preset.PAPER: {"width": 10_000, "descent_steps": 30_000},
     },
     tasks=tasks,
     compute=compute,

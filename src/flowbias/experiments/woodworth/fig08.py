@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings
+from flowbias.experiments._base import Check, Experiment, Panel, Settings
 from flowbias.experiments.table import Table
 from flowbias.experiments.woodworth.fig06d import (
-    LAPTOP,
-    PAPER,
     PAPER_SIZE,
+    PRESETS,
     RISE,
     SCALING,
-    SMOKE,
 )
 from flowbias.experiments.woodworth.image_training import (
     CHOICES,
@@ -168,7 +166,7 @@ EXPERIMENT = Experiment(
         "All networks reach 100% train accuracy; small starts show the difficulty of optimization "
         "that comes with leaving the kernel regime."
     ),
-    settings={Preset.SMOKE: SMOKE, Preset.LAPTOP: LAPTOP, Preset.PAPER: PAPER},
+    settings=PRESETS,
     tasks=tasks,
     compute=vgg_curve,
     panels=(

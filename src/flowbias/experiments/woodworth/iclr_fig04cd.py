@@ -286,8 +286,7 @@ EXPERIMENT = Experiment(
         Preset.PAPER: {
             "fractions": "0.1 0.2 0.35 0.5 0.7 0.9 1 1.1 1.2 1.35 1.5 1.75 2 2.25 2.5 3 4 10",
             "groups": 20,
-            "replicates": 4,
-            "steps": 200_000,
+            "steps": 20_000,
         },
     },
     tasks=tasks,

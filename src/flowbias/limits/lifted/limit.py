@@ -152,17 +152,14 @@ def _data_alone(setting: Setting, tol: float) -> RouteEnd | None:
 
 
 def guaranteed_rate(setting: Setting, weights: FloatArray) -> float:
-    """lr(S) c: the loss falls at least like e^{-lr(S) c t} from these weights on; 0 if unknown.
-
-    c is `Imbalance.rate` of [sigma_i(W^T Y) - ||error||_F]+ / sqrt(l1(S)).  [min2021, Theorem 3]
-    """
+    """lr(S) c: the loss falls at least like e^{-lr(S) c t} from these weights on; 0 if unknown."""
     if setting.root is None:
         return 0.0
     target, root = setting.fit.target, setting.root
     product = setting.compression.moving_product(weights)
     error = float(np.linalg.norm(target - setting.fit.measure(product)))
-    margins = np.maximum(np.linalg.svd(target, compute_uv=False) - error, 0.0) / float(root[0])
-    c = Imbalance.of_root(weights, setting.fit.shape[0]).rate(margins)
+    imbalance = Imbalance.of_root(weights, len(target))
+    c = imbalance.guaranteed_factor(target, float(root[0]), error)
     # The imbalance is a difference: what its digits leave undecided guarantees nothing.
     noise = 16.0 * len(weights) * EPS * float(np.sum(np.square(weights)))
     return float(root[-1] ** 2 * c) if c > noise else 0.0
