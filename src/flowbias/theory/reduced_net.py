@@ -106,6 +106,11 @@ def singular_values(A: FloatArray) -> FloatArray:
     return np.asarray(scipy.linalg.svdvals(A))
 
 
+def at(values: FloatArray, index: int) -> float:
+    """The index-th of the values, counted from 1; 0 beyond the last, as in the paper."""
+    return float(values[index - 1]) if index <= len(values) else 0.0
+
+
 def weights_of(net: LinearStart) -> tuple[FloatArray, FloatArray]:
     """Weights (U, V) of width at most d + m with the network's Gram matrix."""
     d, _ = net.shape

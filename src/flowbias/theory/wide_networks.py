@@ -28,7 +28,6 @@ import scipy.special
 
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
-from flowbias.models.imbalance import at
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix.reading import checked_tensor
 from flowbias.problems.matrix.regression import MatrixRegression
@@ -40,6 +39,7 @@ from flowbias.theory.measured_flow import MeasuredFactors, follow_weights
 from flowbias.theory.reduced_net import (
     LinearStart,
     ReducedNet,
+    at,
     reduced_inputs,
     reduced_weights,
     regression,

@@ -21,7 +21,6 @@ from flowbias.flows import flow, gradient_descent
 from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet
-from flowbias.models.imbalance import at
 from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.reduced_net import at, reduced_weights, singular_values, weights_of
 
@@ -47,7 +46,7 @@ def measured_flow(net: LinearNet, data: DescentProblem, times: FloatArray) -> Co
     problem = MatrixRegression(data.X, data.Y)
     start = reduced_weights(*weights_of(net), problem)
     guaranteed = data.loss_constant * start.guaranteed_rate()
-    imbalance, bottom, m = start.imbalance, start.conditioning[1], start.target.shape[1]
+    imbalance, bottom, (r, m) = start.imbalance, start.conditioning[1], start.target.shape
 
     def rate_bound(M: FloatArray) -> float:
         values = singular_values(problem.spectrum.P1.T @ M)
