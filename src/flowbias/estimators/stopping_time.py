@@ -19,11 +19,10 @@ from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.stages import StagesRegressorCV
 from flowbias.estimators.start import log_scales_of
-from flowbias.flows.trajectory import FlowError
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol
-from flowbias.results.solution import SolveError
+from flowbias.results.result import SolveError
 
 # scale^depth at the smallest default scale, as a share of that at the largest: below it a flow
 # takes its time to leave the start, and goes where the stages go.
@@ -268,5 +267,5 @@ def _error_or_failure(judge: Callable[[], float]) -> tuple[float, Exception | No
     """The error of a start, NaN where it cannot be followed: others may do."""
     try:
         return judge(), None
-    except (FlowError, SolveError) as failure:
+    except SolveError as failure:
         return np.nan, failure

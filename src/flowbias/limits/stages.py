@@ -43,7 +43,8 @@ from flowbias.models._base import HasPotential
 from flowbias.potentials import L1, Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problems.regression import as_regression, checked_outputs
-from flowbias.results.solution import Solution, SolveError, Stats, Status
+from flowbias.results.result import SolveError
+from flowbias.results.solution import Solution, Stats, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -22,7 +22,7 @@ from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet
 from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.theory.reduced_net import at, braces, reduced_weights, singular_values, weights_of
+from flowbias.theory.reduced_net import at, reduced_weights, singular_values, weights_of
 
 # Losses below this share of the first are not drawn: the residual is then 1e-6 of what it was, and
 # still has six digits or more.
@@ -50,7 +50,7 @@ def measured_flow(net: LinearNet, data: DescentProblem, times: FloatArray) -> Co
 
     def rate_bound(M: FloatArray) -> float:
         values = singular_values(problem.spectrum.P1.T @ M)
-        return data.loss_constant * bottom * braces(imbalance, at(values, m), at(values, r))
+        return data.loss_constant * bottom * imbalance.rate_factor(at(values, m), at(values, r))
 
     t = trajectory.t[kept]
     return {

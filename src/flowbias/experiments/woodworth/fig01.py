@@ -26,11 +26,7 @@ from flowbias.experiments.woodworth.sample_sizes import (
     LOG_TEN,
     SampleSizeLine,
     check_certified,
-    check_enclosed,
-    check_grows,
-    check_kernel,
-    check_line,
-    check_none_below,
+    check_sizes,
     draw_largest,
     draw_samples_needed,
     l1_columns,
@@ -151,7 +147,8 @@ def check(table: Table) -> list[Check]:
     return [
         *_check_error(path),
         *_check_norms(path),
-        *_check_largest(samples_needed(table), largest),
+        *_check_tradeoff(samples_needed(table), largest),
+        *check_sizes(samples_needed(table), largest),
         check_certified(table),
     ]
 
@@ -241,15 +238,6 @@ def _by_replicate(rows: Table, column: str) -> FloatArray:
 def _first(x: FloatArray, passes: Mask) -> float:
     """The first x that passes; NaN, which fails every comparison, without one."""
     return float(x[np.argmax(passes)]) if passes.any() else np.nan
-
-
-def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
-    yield check_line(line, rows)
-    yield check_kernel(rows)
-    yield check_none_below(line, rows)
-    yield from _check_tradeoff(line, rows)
-    yield check_grows(line, rows)
-    yield check_enclosed(rows)
 
 
 def _check_tradeoff(line: SampleSizeLine, rows: Table) -> Iterator[Check]:

@@ -26,11 +26,7 @@ from flowbias.experiments.woodworth.sample_sizes import (
     LOG_TEN,
     SampleSizeLine,
     check_certified,
-    check_enclosed,
-    check_grows,
-    check_kernel,
-    check_line,
-    check_none_below,
+    check_sizes,
     draw_largest,
     draw_samples_needed,
     l1_columns,
@@ -263,7 +259,8 @@ def _check_approach(rows: Table) -> Iterator[Check]:
     depths, eps = rows.levels("depth"), np.array(ACCURACIES)
     curves = np.array([curve["log10_scale"] for curve in _depths(rows)])
     shallow, deep = curves[depths == 2.0], curves[depths > 2.0]
-    # ln(1/alpha^2) = (1 + 1/eps) ln(d)/2 + 1, up to alpha^2 (theory: approach_to_l1).
+    # ln(1/alpha^2) = (1 + 1/eps) ln(d)/2 + 1, up to alpha^2: see
+    # theory.hypentropy_needs_exponential_scale.
     predicted = 0.25 * np.log(d) * (1.0 + 1.0 / eps) + 0.5
     yield Check(
         "exponential-at-depth-2",
@@ -326,11 +323,7 @@ def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
         at_least(agree, 0.9),
         true(np.isfinite(rows["l1_error"])),
     )
-    yield check_line(line, rows)
-    yield check_kernel(rows)
-    yield check_none_below(line, rows)
-    yield check_grows(line, rows)
-    yield check_enclosed(rows)
+    yield from check_sizes(line, rows)
 
 
 def _depths(rows: Table) -> Iterator[Table]:

@@ -207,7 +207,16 @@ def draw_samples_needed(axes: Axes, table: Table) -> None:
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check_kernel(rows: Table) -> Check:
+def check_sizes(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
+    """What is said of the samples, whatever the depth."""
+    yield _check_line(line, rows)
+    yield _check_kernel(rows)
+    yield _check_none_below(line, rows)
+    yield _check_grows(line, rows)
+    yield _check_enclosed(rows)
+
+
+def _check_kernel(rows: Table) -> Check:
     """The other extreme does not generalize with so few samples."""
     threshold, least = float(rows["threshold"][0]), float(rows["l2_error"].min())
     return Check(
@@ -219,7 +228,7 @@ def check_kernel(rows: Table) -> Check:
     )
 
 
-def check_line(line: SampleSizeLine, rows: Table) -> Check:
+def _check_line(line: SampleSizeLine, rows: Table) -> Check:
     """Of the order of r log d, and known to within the distance of neighbouring sizes."""
     d = float(rows["d"][0])
     order = float(rows["sparsity"][0] * np.log(d))
@@ -235,7 +244,7 @@ def check_line(line: SampleSizeLine, rows: Table) -> Check:
     )
 
 
-def check_none_below(line: SampleSizeLine, rows: Table) -> Check:
+def _check_none_below(line: SampleSizeLine, rows: Table) -> Check:
     """Below the dashed line most data sets allow no scale, at any depth."""
     below = rows.rows(rows["n"] < line.n)
     works = np.where(np.isnan(below["log10_scale"]), np.nan, below["log10_scale"] > -np.inf)
@@ -256,7 +265,7 @@ def check_none_below(line: SampleSizeLine, rows: Table) -> Check:
     )
 
 
-def check_grows(line: SampleSizeLine, rows: Table, scatter: float = 0.5) -> Check:
+def _check_grows(line: SampleSizeLine, rows: Table, scatter: float = 0.5) -> Check:
     """From the dashed line on, more samples allow larger scales, at any depth.
 
     A further sample may hurt a data set: medians over them may fall by `scatter` decades.
@@ -288,7 +297,7 @@ def median_where_l1_works(rows: Table, value: str) -> tuple[FloatArray, FloatArr
     return n, np.array([np.quantile(group, 0.5, method="inverted_cdf") for group in groups])
 
 
-def check_enclosed(rows: Table) -> Check:
+def _check_enclosed(rows: Table) -> Check:
     """Each largest scale is enclosed; where there is none, the rich limit itself fails."""
     threshold = rows["threshold"]
     scale, above = rows["log10_scale"], rows["log10_scale_above"]
