@@ -10,7 +10,7 @@ from scipy.linalg import null_space
 from scipy.optimize import minimize
 
 import flowbias as fb
-from flowbias.certificates.joint_bound import joint_bound
+from flowbias.certificates.error_bound import joint_bound
 from flowbias.flows.leaky_neuron.convergence import is_trapped, settled_sign
 from flowbias.flows.leaky_neuron.follow import follow_leaky, start_of
 from flowbias.flows.request import FlowRequest

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from flowbias.designs import Design
-from flowbias.designs._base import column_parts
 from flowbias.designs.dense import PIECE_NUMBERS, DenseBlock
 from flowbias.designs.sparse import SparseBlock, SparseDesign
+from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray
 
 

@@ -24,7 +24,7 @@ from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.normal_equations import Effort
-from flowbias.limits.only_predictor import dual_of, only_predictor
+from flowbias.limits.routes import dual_of, only_predictor
 from flowbias.models import MirrorModel
 from flowbias.potentials import L2, Potential, Provides
 from flowbias.potentials.with_bias import WithBias
