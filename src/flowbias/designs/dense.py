@@ -27,6 +27,8 @@ BLOCK_NUMBERS = 2**22
 # Numbers of a piece, the most that is copied at a time: a few megabytes, so that it stays in the
 # caches of a processor.
 PIECE_NUMBERS = 2**19
+# Lengths of rows whose squares are safely inside the double range, weights included.
+ORDINARY_SCALE = 1e50
 
 
 class DenseBlock(EntriesBlock):
@@ -140,9 +142,8 @@ class MemoryMappedDesign(DenseDesign):
 def gram(rows: Any, weights: FloatArray, row_scale: FloatArray) -> FloatArray:
     """Lower triangle of diag(r) rows diag(weights) rows^T diag(r), in column blocks."""
     root = np.sqrt(weights)
-    # Rows whose squares are safely inside the double range, weights included, are scaled at the
-    # end: on n^2 entries instead of n d.
-    late = bool(row_scale.max() < 1e50 and row_scale.min() > 1e-50)
+    # Rows of ordinary size are scaled at the end, on n^2 entries instead of n d.
+    late = bool(row_scale.max() < ORDINARY_SCALE and row_scale.min() > 1.0 / ORDINARY_SCALE)
 
     def scaled(part: slice) -> FloatArray:
         piece: FloatArray = np.multiply(rows[:, part], root[part], order="C", dtype=np.float64)

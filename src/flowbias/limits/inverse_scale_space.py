@@ -21,8 +21,8 @@ from scipy.linalg.lapack import dtrtrs
 
 from flowbias.designs import Design
 from flowbias.designs.dense import ORDINARY_SCALE
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray, Indices
-from flowbias.problems.range_fit import row_lengths
 
 EPS = float(np.finfo(float).eps)
 

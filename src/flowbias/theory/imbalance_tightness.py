@@ -82,11 +82,8 @@ def attained_rate(D: Any, W: Any) -> tuple[Claim, Claim, Claim]:
     eigenvalues = np.asarray(scipy.linalg.eigvalsh(imbalance)[::-1], dtype=np.float64)
     spectrum = Imbalance(eigenvalues, r, m)
     size = seen.size + float(np.abs(imbalance).max())
-    stated = Statement(
-        TIGHTNESS,
-        "weights with the given imbalance and product attain the bound on the rate",
-        *ROUNDING,
-    )
+    words = "weights with the given imbalance and product attain the bound on the rate"
+    stated = Statement(TIGHTNESS, words, *ROUNDING)
     D_found = found.U.T @ found.U - found.V.T @ found.V
     off = float(np.linalg.norm(D_found - imbalance))
     rate = spectrum.rate_factor(at(values, m), at(values, r))

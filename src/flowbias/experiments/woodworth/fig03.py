@@ -259,7 +259,8 @@ def _check_approach(rows: Table) -> Iterator[Check]:
     depths, eps = rows.levels("depth"), np.array(ACCURACIES)
     curves = np.array([curve["log10_scale"] for curve in _depths(rows)])
     shallow, deep = curves[depths == 2.0], curves[depths > 2.0]
-    # ln(1/alpha^2) = (1 + 1/eps) ln(d)/2 + 1, up to alpha^2 (theory: approach_to_l1).
+    # ln(1/alpha^2) = (1 + 1/eps) ln(d)/2 + 1, up to alpha^2: see
+    # theory.hypentropy_needs_exponential_scale.
     predicted = 0.25 * np.log(d) * (1.0 + 1.0 / eps) + 0.5
     yield Check(
         "exponential-at-depth-2",
