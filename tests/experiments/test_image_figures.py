@@ -123,7 +123,7 @@ CORRUPTIONS = {
         (
             {"plateau-small"},
             _every(
-                _levels(0.1, 0.2, 0.2), _changed("error", _set(0.17), "network", scale=_is(0.3))
+                _levels(0.1, 0.2, 0.2), _changed("error", _set(0.03), "network", scale=_is(0.3))
             ),
         ),
         (

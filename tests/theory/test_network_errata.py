@@ -1,10 +1,14 @@
 """What the papers' experiments with networks say, measured on instances of their set-up."""
 
+import csv
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra `nets`")
 
+from flowbias.experiments.table import Table  # noqa: E402
 from flowbias.experiments.woodworth.circle_networks import (  # noqa: E402
     by_descent,
     draw_circles,
@@ -12,6 +16,7 @@ from flowbias.experiments.woodworth.circle_networks import (  # noqa: E402
     network,
     single_network,
 )
+from flowbias.experiments.woodworth.fig06c import chosen  # noqa: E402
 from flowbias.experiments.woodworth.relu_univariate import (  # noqa: E402
     GRID,
     POINTS,
@@ -58,3 +63,28 @@ def test_w18_steps_that_leave_the_kernel_regime_do_not_lower_the_error():
     assert max(small.train_rmse.max(), large.train_rmse.max()) < 0.03
     assert np.median(small.grad_distance) < 0.05 < 0.3 < np.median(large.grad_distance)
     assert np.median(large.rmse / small.rmse) > 1.0
+
+
+def test_w19_large_starts_are_random_features_at_full_size_and_hardly_worse_than_small_ones():
+    """By the record of the full-size run, which takes an hour and a half of one core."""
+    file = Path(__file__).parents[2] / "docs" / "tables" / "woodworth-fig6c-paper.csv"
+    with file.open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    names = [name for name in rows[0] if name not in ("part", "data", "device", "scales")]
+    table = Table.of(
+        {
+            "part": [row["part"] for row in rows],
+            **{name: [float(row[name] or "nan") for row in rows] for name in names},
+        }
+    )
+    network = chosen(table.part("network"))
+    assert set(network["images"]) == {55_000.0}
+    assert set(network["width"]) == {5000.0}
+    assert set(network["accuracy"]) == {1.0}
+    small = np.median(network["error"][network["scale"] <= 2.0])
+    large = np.median(network["error"][network["scale"] >= 50.0])
+    last = float(chosen(table.part("last-layer"))["error"][0])
+    noise = np.sqrt(last / 10_000)
+    assert 0.012 < small < 0.0195 < 0.02 < large
+    assert abs(large - last) < 2 * noise
+    assert 1.1 < large / small < 1.4  # the paper: 1.7
