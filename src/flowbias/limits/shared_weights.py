@@ -15,10 +15,10 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.designs.tasks import Coordinates
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray, Indices
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage
 from flowbias.limits.rich_limit import rich_limit
-from flowbias.problems.range_fit import row_lengths
 from flowbias.results.solution import Status
 
 
