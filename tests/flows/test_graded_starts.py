@@ -10,7 +10,7 @@ from scipy.integrate import solve_ivp
 from flowbias.flows import FlowStatus, flow
 from flowbias.flows.lifted.compression import compress
 from flowbias.flows.lifted.coordinates import LiftedCoordinates
-from flowbias.flows.lifted.flow import setting_of
+from flowbias.flows.lifted.flow import reduced_problem
 from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
@@ -74,7 +74,7 @@ def test_what_errors_count_against():
     Z = rng.uniform(1.0, 2.0, (5, 5)) * np.outer(rows, columns)
     model = MatrixFactorization(Z[:3], Z[3:])
     problem = MatrixCompletion([0, 1], [0, 1], [1.0, 2.0], (3, 2))
-    setting = setting_of(model, problem)
+    setting = reduced_problem(model, problem)
     weights = setting.compression.weights
     sizes = LiftedCoordinates(setting.compression, setting.fit, 1.0).entry_sizes
     sizes = sizes.reshape(weights.shape)
@@ -128,7 +128,7 @@ def test_rows_that_are_equal_stay_equal():
     stack = np.stack([np.diag([0.7, 0.6, 0.9, 0.8]), np.diag([0.5, 1.0, 0.6, 0.7])])
     problem = MatrixSensing(stack, [-1.0, -0.5])
     model = MatrixFactorization(U, U)
-    weights = setting_of(model, problem).compression.weights
+    weights = reduced_problem(model, problem).compression.weights
     assert np.array_equal(weights[:4], weights[4:])
     stopped = flow(model, problem, throw=False)
     assert stopped.status is FlowStatus.STOPPED

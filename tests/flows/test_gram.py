@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from flowbias.flows import FlowError, FlowStatus, flow
 from flowbias.flows.lifted import coordinates as lifted_coordinates
 from flowbias.flows.lifted.coordinates import LiftedCoordinates
-from flowbias.flows.lifted.flow import setting_of
+from flowbias.flows.lifted.flow import reduced_problem
 from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.lifted import LiftedModel, NarrowWarning
@@ -312,7 +312,7 @@ def test_a_users_product_joins_by_declaring():
 
 @EVERY_CASE
 def test_the_jacobian_is_the_derivative(model, problem):
-    setting = setting_of(model, problem)
+    setting = reduced_problem(model, problem)
     coordinates = LiftedCoordinates(setting.compression, setting.fit, 1.0)
     state = coordinates.start + 0.1 * RNG.standard_normal(coordinates.start.size)
     jacobian = coordinates.jacobian(0.0, state)

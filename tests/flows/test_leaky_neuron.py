@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
-from flowbias.flows.journey import FlowRequest
-from flowbias.flows.leaky_neuron.events import _root
 from flowbias.flows.leaky_neuron.field import LeakyStart, PatternField
 from flowbias.flows.leaky_neuron.follow import follow_leaky
+from flowbias.flows.leaky_neuron.switch import _root
+from flowbias.flows.request import FlowRequest
 from flowbias.flows.trajectory import FlowError, FlowStatus
 from flowbias.ground.arguments import InputError
 from flowbias.models.neuron import Neuron

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from flowbias.flows import FlowStatus, flow
-from flowbias.flows.march import RISE
+from flowbias.flows.driver import RISE
 from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.problems.regression import Regression

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.flows import FlowStatus, flow
-from flowbias.flows import march as marching
+from flowbias.flows import FlowStatus, driver, flow
 from flowbias.models import DiagonalNet, Neuron, UntiedDiagonalNet
 
 MODELS = [DiagonalNet(2, 0.3), DiagonalNet(3, 0.3), UntiedDiagonalNet(0.4, shape=0.5)]
@@ -88,8 +87,8 @@ def test_a_row_that_nothing_is_asked_of_holds_nothing_up(t):
 
 def test_a_flow_that_stops_says_which_row_holds_it_up(monkeypatch):
     X, y = uneven(0, 9.0)
-    monkeypatch.setattr(marching, "PATIENCE", 5)
-    monkeypatch.setattr(marching, "FALL", 1.0)  # no fall is deep enough
+    monkeypatch.setattr(driver, "PATIENCE", 5)
+    monkeypatch.setattr(driver, "FALL", 1.0)  # no fall is deep enough
     stopped = flow(MODELS[0], X, y, throw=False)
     assert stopped.status is FlowStatus.STOPPED
     worst = largest_share(X, y, stopped.w[-1])

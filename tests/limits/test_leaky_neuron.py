@@ -11,9 +11,9 @@ from scipy.optimize import minimize
 
 import flowbias as fb
 from flowbias.certificates.error_bound import joint_bound
-from flowbias.flows.journey import FlowRequest
 from flowbias.flows.leaky_neuron.convergence import is_trapped, settled_sign
 from flowbias.flows.leaky_neuron.follow import follow_leaky, start_of
+from flowbias.flows.request import FlowRequest
 from flowbias.flows.trajectory import FlowStatus
 from flowbias.limits.neurons.leaky import AT_ONCE, FOLLOWED, TOO_CLOSE, leaky_limit
 from flowbias.limits.neurons.leaky_kkt import clarke_kkt

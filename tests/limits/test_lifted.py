@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.flows import flow
-from flowbias.flows.lifted.flow import setting_of
+from flowbias.flows.lifted.flow import reduced_problem
 from flowbias.ground.arguments import InputError
 from flowbias.limits import limit
 from flowbias.limits.lifted.limit import guaranteed_rate
@@ -190,7 +190,7 @@ def test_the_guaranteed_rate_is_one(seed):
     d, m, n = rng.integers(2, 6, 3)
     data = MatrixRegression(rng.standard_normal((n, d)), rng.standard_normal((n, m)))
     net = LinearNet.gaussian(int(d), int(m), width=int(d + m + 5), scale=0.7, rng=seed)
-    setting = setting_of(net, data)
+    setting = reduced_problem(net, data)
     rate = guaranteed_rate(setting, setting.compression.weights)
     assert rate > 0.0
     trajectory = flow(net, data, route="gram")
@@ -200,7 +200,7 @@ def test_the_guaranteed_rate_is_one(seed):
 
 def test_a_small_balanced_start_guarantees_nothing_before_it_fits():
     net = LinearNet.balanced(1e-3 * RNG.standard_normal((7, 2)), X, width=4, rng=0)
-    setting = setting_of(net, PROBLEM)
+    setting = reduced_problem(net, PROBLEM)
     assert guaranteed_rate(setting, setting.compression.weights) == 0.0
     later = flow(net, PROBLEM)._states[-1]
     assert guaranteed_rate(setting, later) > 0.0

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 from flowbias.flows import flow
-from flowbias.flows.march import march
+from flowbias.flows.driver import integrate
 from flowbias.limits import limit
 from flowbias.limits.lifted import integration
 from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
@@ -197,7 +197,7 @@ def test_weights_that_vanish_with_their_target():
 
 
 def test_an_integrator_that_gives_up_half_way_has_no_limit(monkeypatch):
-    monkeypatch.setattr(integration, "march", partial(march, max_steps=5))
+    monkeypatch.setattr(integration, "integrate", partial(integrate, max_steps=5))
     U, V, problem, cls = random_problem(1)
     solution = limit(cls(U, V), problem, throw=False)
     assert solution.status is Status.STALLED

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 import flowbias as fb
-from flowbias.flows.lifted.flow import setting_of
+from flowbias.flows.lifted.flow import reduced_problem
 from flowbias.limits.lifted.one_neuron import one_neuron_limit
 from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.results.lifted_solution import LiftedSolution
@@ -116,7 +116,7 @@ def test_outputs_across_each_other_are_no_neuron():
         (fb.LinearNet(U, V), turned),
         (fb.LinearNet(U, V + 1e-9 * rng.standard_normal(V.shape)), Y),
     ):
-        assert one_neuron_limit(setting_of(net, MatrixRegression(X, outputs)), 1e-10) is None
+        assert one_neuron_limit(reduced_problem(net, MatrixRegression(X, outputs)), 1e-10) is None
 
 
 def test_two_hidden_units_are_no_neuron():

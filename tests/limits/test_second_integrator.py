@@ -7,7 +7,7 @@ from scipy.integrate import solve_ivp
 
 from flowbias.flows.lifted import coordinates as lifted_coordinates
 from flowbias.flows.lifted.coordinates import LiftedCoordinates
-from flowbias.flows.lifted.flow import setting_of
+from flowbias.flows.lifted.flow import reduced_problem
 from flowbias.limits import limit
 from flowbias.limits.lifted import second_integrator
 from flowbias.models.factorization import MatrixFactorization
@@ -64,7 +64,7 @@ def followed(coordinates, end):
 @EVERY
 @EVERY_METHOD
 def test_it_follows_the_flow(case, name):
-    setting = setting_of(*CASES[case])
+    setting = reduced_problem(*CASES[case])
     coordinates = coordinates_of(setting)
     extrapolation = second_integrator._Extrapolation(coordinates, methods(setting)[name], 1e-9)
     state = np.ravel(extrapolation.run(2.0, 1000))
@@ -83,7 +83,7 @@ def step_error(setting, name, length):
 
 @EVERY
 def test_a_step_is_of_order_eight(case):
-    setting = setting_of(*CASES[case])
+    setting = reduced_problem(*CASES[case])
     errors = [step_error(setting, "explicit", length) for length in (1.0, 0.5)]
     # Local errors go like the ninth power.
     assert 8.3 < np.log2(errors[0] / errors[1]) < 9.5
@@ -92,7 +92,7 @@ def test_a_step_is_of_order_eight(case):
 @EVERY
 @pytest.mark.parametrize("name", ["kernel", "Hessian"])
 def test_implicit_steps_may_be_longer_than_the_fastest_rate(case, name):
-    setting = setting_of(*CASES[case])
+    setting = reduced_problem(*CASES[case])
     assert step_error(setting, name, 4.0) < 1e-3 * step_error(setting, "explicit", 4.0)
     # A table of order two would gain a factor of 8.
     assert step_error(setting, name, 1.0) < step_error(setting, name, 2.0) / 12.0
@@ -101,7 +101,7 @@ def test_implicit_steps_may_be_longer_than_the_fastest_rate(case, name):
 def test_blocks_of_a_regression_are_the_kernel():
     # The same problem measured entry by entry has one block, from the definition of the kernel.
     net, problem = regression(0.3)
-    setting = setting_of(net, problem)
+    setting = reduced_problem(net, problem)
     weights, rows, h = setting.compression.weights, setting.compression.rows, 0.7
     upper, lower = weights[:rows], weights[rows:]
     r = np.random.default_rng(0).standard_normal(setting.fit.target.shape)
@@ -111,7 +111,7 @@ def test_blocks_of_a_regression_are_the_kernel():
     K_damped = setting.fit.measure(upper @ upper.T @ R + R @ lower @ lower.T)
     assert_allclose(damped + h * K_damped, r, rtol=0, atol=1e-13)
     dense = [np.outer(x, e) for x in problem.X for e in np.eye(2)]
-    sensed = setting_of(net, MatrixSensing(np.array(dense), problem.Y.ravel()))
+    sensed = reduced_problem(net, MatrixSensing(np.array(dense), problem.Y.ravel()))
     Z, d = sensed.compression.weights, sensed.compression.rows
     block = second_integrator._kernel(sensed.fit, Z[:d], Z[d:])
     assert_allclose(
@@ -137,7 +137,7 @@ def test_more_unknowns_than_implicit_steps_of_the_first_are_for(monkeypatch):
 
 def test_few_steps_do_where_explicit_ones_are_held_back():
     model, problem = completion(1e-4)
-    setting = setting_of(model, problem)
+    setting = reduced_problem(model, problem)
     begun = []
     method = methods(setting)["kernel"]
 
@@ -175,7 +175,7 @@ def test_towards_rest_with_an_error_the_hessian_is_used(monkeypatch):
 
 
 def test_tolerances_below_rounding_give_way():
-    setting = setting_of(*CASES["regression"])
+    setting = reduced_problem(*CASES["regression"])
     coordinates, method = coordinates_of(setting), methods(setting)["explicit"]
     state = second_integrator._Extrapolation(coordinates, method, 1e-18).run(2.0, 40)
     assert_allclose(np.ravel(state), followed(coordinates, 2.0), rtol=0, atol=1e-9)

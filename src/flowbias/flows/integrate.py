@@ -10,17 +10,17 @@ from typing import Any, TypeAlias, overload
 import numpy as np
 
 from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.driver import FlowIntegration, integrate, sampled
 from flowbias.flows.dual import DualCoordinates
 from flowbias.flows.fit import ReachableFit, fit_of, reached_by
-from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowJourney, FlowRequest, sampled
 from flowbias.flows.leaky_neuron.follow import follow_leaky
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.lifted.flow import follow_lifted
 from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.march import march
 from flowbias.flows.neuron import NeuronCoordinates
 from flowbias.flows.parameter import ParameterCoordinates, ParameterLayout
+from flowbias.flows.request import FlowRequest
 from flowbias.flows.slacks import SlackCoordinates, needs_slacks
 from flowbias.flows.trajectory import FlowStats, Trajectory
 from flowbias.ground.arguments import InputError
@@ -138,20 +138,18 @@ def _follow_predictor(model: Any, X: Any, y: Any, request: FlowRequest) -> Traje
     problem = as_regression(X, y)
     c = loss_constant(request.loss, len(problem.y))
     chosen = choose(model, request.route)
-    times, rtol = request.times, request.rtol
-    if rtol is None:
-        rtol = RTOL_AT_TIMES if times is not None else rtol_to_limit(chosen, request.residual)
+    times, rtol = request.times, request.local_error(chosen.rtol_to_limit)
     started = time.perf_counter()
     fit = fit_model(model, problem)
     coordinates = chosen.coordinates(model, fit, c)
     with threads_for(fit.rows):
-        journey = FlowJourney(coordinates, fit, rtol, request.atol, times, request.residual)
-        curve = march(journey, coordinates.start)
+        integration = FlowIntegration(coordinates, fit, rtol, request.atol, times, request.residual)
+        curve = integrate(integration, coordinates.start)
     seconds = time.perf_counter() - started
     times, states = sampled(curve, coordinates, times)
     return Trajectory(
         t=times,
-        status=journey.status(curve),
+        status=integration.status(curve),
         stats=FlowStats(seconds, len(curve.pieces), curve.evaluations, curve.jacobians),
         model=model,
         problem=problem,
@@ -177,11 +175,6 @@ FAMILIES = (
     FlowFamily(frozenset({Provides.POTENTIAL}), _follow_predictor),
     FlowFamily(frozenset({Provides.PARAMETERS}), _follow_predictor),
 )
-
-
-def rtol_to_limit(route: FlowRoute, residual: float) -> float:
-    """Never looser than what makes a good picture, nor below what the integrators accept."""
-    return min(max(route.rtol_to_limit * residual, TIGHTEST), 1e-8)
 
 
 def choose(model: Any, name: str | None = None) -> FlowRoute:

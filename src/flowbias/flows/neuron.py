@@ -13,8 +13,8 @@ import numpy as np
 from scipy.integrate import LSODA, OdeSolver
 
 from flowbias.flows.coordinates import FlowCoordinates
-from flowbias.flows.double_range import check_sizes
 from flowbias.flows.fit import ReachableFit
+from flowbias.flows.request import check_sizes
 from flowbias.ground import extended
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters

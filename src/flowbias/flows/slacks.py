@@ -26,9 +26,9 @@ from scipy.integrate import LSODA, DenseOutput, OdeSolver, Radau
 from scipy.optimize import brentq, nnls
 
 from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.driver import FOREVER
 from flowbias.flows.dual import HasClock, mirror_time_rate
 from flowbias.flows.fit import ReachableFit, equal_columns
-from flowbias.flows.journey import FOREVER
 from flowbias.flows.step_clock import StepClock
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.models._base import Parameters
@@ -116,6 +116,8 @@ class SlackCoordinates(FlowCoordinates):
 
     def moved(self, risen: FloatArray) -> FloatArray:
         """X^T of what nu has risen by, the same to the last bit for equal columns."""
+        if len(self._first) == self.d:
+            return np.asarray(risen @ self.fit.rows)
         return np.asarray(self._signs * (risen @ self._columns)[self._copies])
 
     def sizes(self, slacks: FloatArray) -> FloatArray:
@@ -398,8 +400,8 @@ class Epoch:
 
     def _sleeping(self, local: float) -> FloatArray:
         """The nearer slacks of those asleep."""
-        moved = self.coordinates.moved(self._unknowns(local)[len(self.awake) :])[self.asleep]
-        return np.asarray(np.minimum(self.p[self.asleep] - moved, self.q[self.asleep] + moved))
+        moved = self.coordinates.moved(self._unknowns(local)[len(self.awake) :])
+        return np.asarray(np.minimum(self.p - moved, self.q + moved)[self.asleep])
 
     def _crossing(self, begin: float, last: float) -> float | None:
         """When the first of the sleeping ones woke, or had a tenth left, if one did."""

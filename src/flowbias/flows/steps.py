@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from flowbias.flows.destination import LimitT, TowardsLimit
-from flowbias.flows.journey import check_tolerance
+from flowbias.flows.request import check_tolerance
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.drawing import course
 from flowbias.ground.typing import FloatArray

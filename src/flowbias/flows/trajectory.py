@@ -14,7 +14,6 @@ import numpy as np
 from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.destination import LimitT, TowardsLimit
 from flowbias.flows.fit import Quality, ReachableFit
-from flowbias.flows.march import Curve
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import Panel, course, curves, positive_times, time_axis
 from flowbias.ground.html import coefficients
@@ -28,6 +27,8 @@ from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from flowbias.flows.driver import Curve
 
 
 class FlowStatus(Enum):

@@ -20,7 +20,6 @@ import scipy.linalg
 from scipy.linalg.lapack import dtrtrs
 
 from flowbias.designs import Design
-from flowbias.designs.dense import ORDINARY_SCALE
 from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray, Indices
 
@@ -45,8 +44,8 @@ class Columns:
     def of_ordinary_size(self) -> tuple[Columns, FloatArray]:
         """Columns whose squares are doubles, and by which powers of two they were divided."""
         seen = self.lengths > 0.0
-        ordinary = (self.lengths > 1.0 / ORDINARY_SCALE) & (self.lengths < ORDINARY_SCALE)
-        if (ordinary | ~seen).all():
+        sizes = np.log10(self.lengths, out=np.zeros(self.shape[1]), where=seen)
+        if (np.abs(sizes) < 50.0).all():
             return self, np.ones(self.shape[1])
         unit = np.exp2(np.floor(np.log2(np.where(seen, self.lengths, 1.0))))
         adjoint, column = self.adjoint, self.column

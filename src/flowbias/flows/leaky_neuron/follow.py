@@ -16,23 +16,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flowbias.flows.double_range import check_sizes
-from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowRequest
-from flowbias.flows.leaky_neuron.field import LeakyStart
-from flowbias.flows.leaky_neuron.march import MAX_STEPS, Goal, LeakyCurve, follow_patterns
-from flowbias.flows.leaky_neuron.merge import merged_start
+from flowbias.flows.driver import FOREVER
+from flowbias.flows.leaky_neuron.field import LeakyStart, merged_start
+from flowbias.flows.leaky_neuron.patterns import MAX_STEPS, Goal, LeakyCurve, follow_patterns
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import FlowRequest, check_sizes
 from flowbias.flows.trajectory import FlowStats, FlowStatus
 from flowbias.ground.arguments import InputError
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
 from flowbias.problems.regression import Regression, as_regression
-
-# Explicit steps keep the residual at about 100 rtol.
-_RTOL_TO_RESIDUAL = 1e-3
-# Internal times end here, far beyond rest and before overflow.
-_FOREVER = 1e300
 
 
 class ActivatedNeuron(Protocol):
@@ -119,15 +113,12 @@ def start_of(model: ActivatedNeuron, problem: Regression) -> LeakyStart:
 
 
 def _goal(start: LeakyStart, request: FlowRequest, c: float, max_steps: int) -> Goal:
-    times, rtol = request.times, request.rtol
-    if rtol is None:
-        to_residual = min(max(_RTOL_TO_RESIDUAL * request.residual, TIGHTEST), 1e-8)
-        rtol = to_residual if times is None else RTOL_AT_TIMES
+    times, rtol = request.times, request.local_error()
     # The weights grow by factors from their start, so that errors are relative to it.
     size = float(np.hypot(start.a, np.linalg.norm(start.w)))
     atol = rtol * size if request.atol is None else request.atol
     if times is None:
-        return Goal(request.residual, _FOREVER, rtol, atol, max_steps)
+        return Goal(request.residual, FOREVER, rtol, atol, max_steps)
     return Goal(None, float(times[-1]) * c, rtol, atol, max_steps)
 
 

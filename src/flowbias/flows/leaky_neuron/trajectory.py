@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from flowbias.flows.leaky_neuron.convergence import is_sure_to_fit
 from flowbias.flows.leaky_neuron.field import LeakyStart, activation
-from flowbias.flows.leaky_neuron.march import LeakyCurve
+from flowbias.flows.leaky_neuron.patterns import LeakyCurve
 from flowbias.flows.trajectory import BaseTrajectory
 from flowbias.ground.drawing import Panel
 from flowbias.ground.html import coefficients

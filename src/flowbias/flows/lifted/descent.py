@@ -22,7 +22,7 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 from flowbias.flows.lifted.compression import Compression, LiftedFit
-from flowbias.flows.lifted.flow import Setting, samples, setting_of
+from flowbias.flows.lifted.flow import ReducedProblem, reduced_problem, samples
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.steps import BaseDescent, DescentRequest, take_steps
 from flowbias.ground.arguments import InputError
@@ -229,7 +229,7 @@ def descend_lifted(model: Any, X: Any, y: Any, request: DescentRequest) -> Lifte
     problem = as_matrix_problem(X, y)
     c = loss_constant(request.loss, samples(problem))
     started = time.perf_counter()
-    setting: Setting = setting_of(model, problem)
+    setting: ReducedProblem = reduced_problem(model, problem)
     compression = setting.compression
     steps = _Steps(compression, setting.fit, request.step_size * c * model.rate)
     kept = _Checkpoints(room=max(2, _KEPT_NUMBERS // compression.weights.size))

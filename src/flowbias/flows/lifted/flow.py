@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowRequest, sampled
+from flowbias.flows.driver import Curve, integrate, sampled
 from flowbias.flows.lifted.closed_form import TimeForm, is_whitened, time_form
 from flowbias.flows.lifted.compression import (
     EPS,
@@ -24,10 +25,10 @@ from flowbias.flows.lifted.compression import (
     regression_fit,
     uncompressed,
 )
-from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedJourney
+from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedIntegration
 from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.march import Curve, march
+from flowbias.flows.request import FlowRequest
 from flowbias.flows.trajectory import FlowStats, FlowStatus
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting
@@ -38,8 +39,6 @@ from flowbias.potentials import Provides
 from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.problems.matrix.regression import MatrixRegression, as_matrix_problem
 
-# Explicit steps keep the residual at about 100 rtol.
-_RTOL_TO_RESIDUAL = 1e-3
 # States that a closed form returns where no times were asked for, from the first thousandth of the
 # time to the residual on.
 _SAMPLES = 200
@@ -54,7 +53,7 @@ _SMALLEST = 1e-70
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class ReducedProblem:
     """A start on a problem, reduced to the rows that move."""
 
     model: LiftedModel
@@ -70,7 +69,7 @@ class Setting:
         return 1.0 if self.root is None else float((self.root[0] / self.root[-1]) ** 2)
 
 
-def setting_of(model: LiftedModel, problem: MatrixProblem) -> Setting:
+def reduced_problem(model: LiftedModel, problem: MatrixProblem) -> ReducedProblem:
     """The rows that move: for a regression those in the row space of X."""
     lifted = model.lifted_problem(problem)
     _check_sizes(model, lifted)
@@ -78,8 +77,8 @@ def setting_of(model: LiftedModel, problem: MatrixProblem) -> Setting:
         spectrum = lifted.spectrum
         basis = spectrum.P1
         fit = regression_fit(model, lifted)
-        return Setting(model, lifted, compress(model, basis), fit, spectrum.root)
-    return Setting(model, lifted, compress(model, None), lifted_fit(model, problem), None)
+        return ReducedProblem(model, lifted, compress(model, basis), fit, spectrum.root)
+    return ReducedProblem(model, lifted, compress(model, None), lifted_fit(model, problem), None)
 
 
 def _check_sizes(model: LiftedModel, problem: MatrixProblem) -> None:
@@ -98,6 +97,17 @@ def _check_sizes(model: LiftedModel, problem: MatrixProblem) -> None:
             )
 
 
+class Start:
+    """A model on a problem; reduced to the rows that move once, for all routes that are tried."""
+
+    def __init__(self, model: LiftedModel, problem: MatrixProblem) -> None:
+        self.model, self.problem, self.clock = model, problem, time.perf_counter()
+
+    @cached_property
+    def reduced(self) -> ReducedProblem:
+        return reduced_problem(self.model, self.problem)
+
+
 @dataclass(frozen=True)
 class LiftedRoute:
     """A way to follow the flow; it returns None where it does not apply."""
@@ -105,7 +115,7 @@ class LiftedRoute:
     name: str
     needs: frozenset[Provides]
     applies_to: str
-    follow: Callable[[LiftedModel, MatrixProblem, float, FlowRequest], LiftedTrajectory | None]
+    follow: Callable[[Start, float, FlowRequest], LiftedTrajectory | None]
 
 
 def follow_lifted(model: Any, X: Any, y: Any, request: FlowRequest) -> LiftedTrajectory:
@@ -118,9 +128,10 @@ def follow_lifted(model: Any, X: Any, y: Any, request: FlowRequest) -> LiftedTra
         raise InputError(
             f"route: must be one of {names}, got {request.route!r}. Leave it out to choose."
         )
+    start = Start(model, problem)
     while routes:
         route = first_fitting(model, routes)
-        trajectory = route.follow(model, problem, c, request)
+        trajectory = route.follow(start, c, request)
         if trajectory is not None:
             return trajectory
         routes = routes[routes.index(route) + 1 :]
@@ -138,35 +149,29 @@ def samples(problem: MatrixProblem) -> int:
 # --- integration -------------------------------------------------------------------------------
 
 
-def _by_gram(
-    model: LiftedModel, problem: MatrixProblem, c: float, request: FlowRequest
-) -> LiftedTrajectory:
-    started = time.perf_counter()
-    return _integrated(setting_of(model, problem), c, request, "gram", started)
+def _by_gram(start: Start, c: float, request: FlowRequest) -> LiftedTrajectory:
+    return _integrated(start.reduced, c, request, "gram", start.clock)
 
 
-def _by_parameters(
-    model: LiftedModel, problem: MatrixProblem, c: float, request: FlowRequest
-) -> LiftedTrajectory:
-    started = time.perf_counter()
+def _by_parameters(start: Start, c: float, request: FlowRequest) -> LiftedTrajectory:
+    model, problem = start.model, start.problem
     lifted, fit = model.lifted_problem(problem), lifted_fit(model, problem)
-    setting = Setting(model, lifted, uncompressed(model), fit, None)
-    return _integrated(setting, c, request, "parameter", started)
+    setting = ReducedProblem(model, lifted, uncompressed(model), fit, None)
+    return _integrated(setting, c, request, "parameter", start.clock)
 
 
 def _integrated(
-    setting: Setting, c: float, request: FlowRequest, route: str, started: float
+    setting: ReducedProblem, c: float, request: FlowRequest, route: str, started: float
 ) -> LiftedTrajectory:
-    compression, fit, times, rtol = setting.compression, setting.fit, request.times, request.rtol
-    if rtol is None:
-        to_residual = min(max(_RTOL_TO_RESIDUAL * request.residual, TIGHTEST), 1e-8)
-        rtol = to_residual if times is None else RTOL_AT_TIMES
+    compression, fit, times = setting.compression, setting.fit, request.times
     coordinates = LiftedCoordinates(compression, fit, c * setting.model.rate, setting.stiffness)
     # A step that is too long may overflow; it is then retried shorter.
     with threads_for(compression.weights), np.errstate(over="ignore", invalid="ignore"):
-        journey = LiftedJourney(coordinates, fit, rtol, request.atol, times, request.residual)
-        curve = march(journey, coordinates.start)
-        status, failure = journey.status(curve), curve.failure
+        integration = LiftedIntegration(
+            coordinates, fit, request.local_error(), request.atol, times, request.residual
+        )
+        curve = integrate(integration, coordinates.start)
+        status, failure = integration.status(curve), curve.failure
         if status is FlowStatus.STOPPED:
             failure = _why(coordinates, curve)
         seconds = time.perf_counter() - started
@@ -199,7 +204,7 @@ def _why(coordinates: LiftedCoordinates, curve: Curve) -> str:
 # --- closed form -------------------------------------------------------------------------------
 
 
-def closed_form_of(setting: Setting) -> tuple[TimeForm, float] | None:
+def closed_form_of(setting: ReducedProblem) -> tuple[TimeForm, float] | None:
     """The closed form in time and its clock, where there is one for all that the product needs."""
     if setting.root is None or not is_whitened(setting.root):
         return None
@@ -222,11 +227,8 @@ def rests_apart(compression: Compression) -> bool:
     return still <= 64.0 * float(np.sqrt(len(compression.resting))) * EPS * size
 
 
-def _by_closed_form(
-    model: LiftedModel, problem: MatrixProblem, c: float, request: FlowRequest
-) -> LiftedTrajectory | None:
-    started = time.perf_counter()
-    setting = setting_of(model, problem)
+def _by_closed_form(start: Start, c: float, request: FlowRequest) -> LiftedTrajectory | None:
+    model, setting = start.model, start.reduced
     found = closed_form_of(setting)
     if found is None:
         return None
@@ -253,7 +255,7 @@ def _by_closed_form(
     return LiftedTrajectory(
         t=times,
         status=status,
-        stats=FlowStats(time.perf_counter() - started, 0, 0, 0),
+        stats=FlowStats(time.perf_counter() - start.clock, 0, 0, 0),
         model=model,
         problem=setting.problem,
         loss_constant=c,

@@ -13,7 +13,7 @@ from flowbias.flows.lifted.compression import Compression, LiftedFit
 from flowbias.flows.trajectory import BaseTrajectory
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import Panel
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.results._shown import matrix_facts
@@ -67,6 +67,15 @@ class LiftedTrajectory(BaseTrajectory[LiftedSolution]):
         """||measure(M) - reachable|| / ||reachable|| at each t, of what this width can reach."""
         products = self._compression.moving_product(self._states)
         return np.array([self._fit.residual(product) for product in products])
+
+    def at(self, t: ArrayLike) -> FloatArray:
+        """U V^T at any time up to t_end: (d, m) for one time, else one matrix per time."""
+        shape = np.shape(t)
+        if len(shape) > 1 or 0 in shape:
+            raise InputError(
+                f"t: must be a time or a list of times, got shape {shape}. Pass [0.1, 1.0]."
+            )
+        return super().at(t)
 
     def _predictors(self, times: FloatArray) -> FloatArray:
         return self._compression.product(self._states_at(times))

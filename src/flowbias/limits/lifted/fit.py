@@ -5,24 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from flowbias.flows.lifted.compression import EPS
-from flowbias.flows.lifted.flow import Setting
+from flowbias.flows.lifted.flow import ReducedProblem
 from flowbias.ground.typing import FloatArray
 
 # Beyond it nothing is certified, however large the weights.
 WORST_ROUNDING = 1e-6
 
 
-def _moving(setting: Setting, M: FloatArray) -> FloatArray:
+def _moving(setting: ReducedProblem, M: FloatArray) -> FloatArray:
     basis = setting.compression.basis
     return M if basis is None else basis.T @ M
 
 
-def residual_of(setting: Setting, M: FloatArray) -> float:
+def residual_of(setting: ReducedProblem, M: FloatArray) -> float:
     """||measure(M) - reachable|| / ||reachable||: what is decided by."""
     return setting.fit.residual(_moving(setting, M))
 
 
-def feasibility_of(setting: Setting, M: FloatArray) -> float:
+def feasibility_of(setting: ReducedProblem, M: FloatArray) -> float:
     """||measure(M) - reachable|| / (||reachable|| + ||measure|| ||M||): what is shown.
 
     As in every certificate relative to the terms of the difference: next to a large start a tiny
@@ -33,14 +33,14 @@ def feasibility_of(setting: Setting, M: FloatArray) -> float:
     return residual_of(setting, M) * size / terms
 
 
-def rounding_of(setting: Setting, M: FloatArray) -> float:
+def rounding_of(setting: ReducedProblem, M: FloatArray) -> float:
     """What the digits of M leave undecided of the residual."""
     # Of all of M: what rests is subtracted again to see what moved.
     size = setting.fit.norm * float(np.linalg.norm(M))
     return 100.0 * EPS * size / setting.fit.size
 
 
-def distance_of(setting: Setting) -> float:
+def distance_of(setting: ReducedProblem) -> float:
     """Of the target from what can be reached, relative to the target."""
     problem = setting.problem
     outside = float(np.linalg.norm(problem.target - problem.reachable))

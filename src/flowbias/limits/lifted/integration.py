@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias.flows.journey import TIGHTEST
-from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedJourney
-from flowbias.flows.lifted.flow import AT_REST, Setting
-from flowbias.flows.march import Curve, FlowProgress, march
+from flowbias.flows.driver import Curve, FlowProgress, integrate
+from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedIntegration
+from flowbias.flows.lifted.flow import AT_REST, ReducedProblem
+from flowbias.flows.request import TIGHTEST
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.lifted.last_step import LastStep, step_to_fit, step_to_rest
@@ -54,14 +54,14 @@ class IntegratedWeights:
     failure: str | None
 
 
-def integrated_weights(setting: Setting, tol: float) -> IntegratedWeights:
+def integrated_weights(setting: ReducedProblem, tol: float) -> IntegratedWeights:
     """To the limit at two tolerances, and once more by another integrator to the same time."""
     fine = min(max(1e-2 * tol, TIGHTEST), 1e-8)
     # Steps that are too long overflow, and kernels that see nothing divide by zero: both are seen.
     quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
     with threads_for(setting.compression.weights), quiet:
         run = _Run.of(setting, fine)
-        last, coordinates, is_rest = run.last, run.coordinates, run.journey.is_rest
+        last, coordinates, is_rest = run.last, run.coordinates, run.integration.is_rest
         names, tail = _integrators(coordinates), last.length * last.length
         coarse = _Run.of(setting, min(_COARSER * fine, 1e-6), NUDGE)
         steps = run.steps + coarse.steps
@@ -77,7 +77,7 @@ def integrated_weights(setting: Setting, tol: float) -> IntegratedWeights:
             names += f" alone ({second.name})"
         else:
             names += f" and {second.name}"
-            others.append(run.journey.last_step(second.state).weights)
+            others.append(run.integration.last_step(second.state).weights)
     return IntegratedWeights(last.weights, others, tail, names, steps, is_rest, None)
 
 
@@ -101,10 +101,12 @@ def _integrators(coordinates: LiftedCoordinates) -> str:
     return "LSODA" if coordinates.implicit_from == 0.0 else "DOP853, LSODA"
 
 
-class _LimitJourney(LiftedJourney):
+class _LimitIntegration(LiftedIntegration):
     """A flow that is over when what is left is one small step."""
 
-    def __init__(self, setting: Setting, coordinates: LiftedCoordinates, rtol: float) -> None:
+    def __init__(
+        self, setting: ReducedProblem, coordinates: LiftedCoordinates, rtol: float
+    ) -> None:
         super().__init__(coordinates, setting.fit, rtol, None, None, 1e-13)
         self._setting = setting
         self._tried_fit = self._tried_rest = _TRIED_FROM / _AGAIN
@@ -146,19 +148,19 @@ class _Run:
     """One integration to the limit, and its last step."""
 
     coordinates: LiftedCoordinates
-    journey: _LimitJourney
+    integration: _LimitIntegration
     curve: Curve
     last: LastStep
 
     @classmethod
-    def of(cls, setting: Setting, rtol: float, nudge: float = 0.0) -> _Run:
+    def of(cls, setting: ReducedProblem, rtol: float, nudge: float = 0.0) -> _Run:
         """From the start, or from next to it: weights off by `nudge`, relative to each."""
         coordinates = LiftedCoordinates(setting.compression, setting.fit, 1.0, setting.stiffness)
-        journey = _LimitJourney(setting, coordinates, rtol)
+        integration = _LimitIntegration(setting, coordinates, rtol)
         start = coordinates.start
         start = start * (1.0 + nudge * np.cos(np.arange(start.size)))
-        curve = march(journey, start)
-        return cls(coordinates, journey, curve, journey.last_step(curve.states[-1]))
+        curve = integrate(integration, start)
+        return cls(coordinates, integration, curve, integration.last_step(curve.states[-1]))
 
     @property
     def is_lost(self) -> bool:
@@ -171,6 +173,6 @@ class _Run:
         return len(self.curve.pieces)
 
 
-def is_narrow(setting: Setting) -> bool:
+def is_narrow(setting: ReducedProblem) -> bool:
     """Whether the width keeps U V^T from fitting what the data would allow."""
     return setting.root is not None and setting.fit.reachable is not setting.fit.target

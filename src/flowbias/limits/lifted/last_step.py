@@ -22,7 +22,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from flowbias.flows.lifted.compression import EPS
 from flowbias.flows.lifted.coordinates import LiftedCoordinates
-from flowbias.flows.lifted.flow import Setting
+from flowbias.flows.lifted.flow import ReducedProblem
 from flowbias.ground.typing import FloatArray
 
 # Solution of K q = r to this: times the last step, far below its square.
@@ -50,7 +50,7 @@ class LastStep(NamedTuple):
         return cls(moved, length) if np.isfinite(length) else cls.unknown(weights)
 
 
-def step_to_fit(setting: Setting, weights: FloatArray) -> LastStep:
+def step_to_fit(setting: ReducedProblem, weights: FloatArray) -> LastStep:
     """To the limit of zero error, by the tangent kernel."""
     fit, rows = setting.fit, setting.compression.rows
     upper, lower = weights[:rows], weights[rows:]

@@ -20,7 +20,7 @@ import numpy as np
 
 from flowbias.certificates.certificate import Certificate
 from flowbias.flows.integrate import flow
-from flowbias.flows.lifted.flow import Setting, closed_form_of, rests_apart, setting_of
+from flowbias.flows.lifted.flow import ReducedProblem, closed_form_of, reduced_problem, rests_apart
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.lifted.common_basis import common_basis
 from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
@@ -76,7 +76,7 @@ class RouteEnd:
 def lifted_limit(model: LiftedModel, problem: MatrixProblem, tol: float) -> LiftedSolution:
     """The limit of U V^T from `model`, by the first route that knows it."""
     started = time.perf_counter()
-    setting = setting_of(model, problem)
+    setting = reduced_problem(model, problem)
     endings = (route(setting, tol) for route in EXACT_ROUTES)
     ending = next((found for found in endings if found is not None), None)
     if ending is None:
@@ -84,7 +84,9 @@ def lifted_limit(model: LiftedModel, problem: MatrixProblem, tol: float) -> Lift
     return _solution(setting, ending, tol, time.perf_counter() - started)
 
 
-def _solution(setting: Setting, ending: RouteEnd, tol: float, seconds: float) -> LiftedSolution:
+def _solution(
+    setting: ReducedProblem, ending: RouteEnd, tol: float, seconds: float
+) -> LiftedSolution:
     M = ending.M
     residual = residual_of(setting, M) if ending.feasibility is None else ending.feasibility
     feasibility = feasibility_of(setting, M) if ending.feasibility is None else ending.feasibility
@@ -118,7 +120,7 @@ def _solution(setting: Setting, ending: RouteEnd, tol: float, seconds: float) ->
     )
 
 
-def _is_unique(setting: Setting) -> bool:
+def _is_unique(setting: ReducedProblem) -> bool:
     """Whether one matrix alone has the measurements that the data ask for."""
     d, m = setting.problem.shape
     if setting.root is not None:
@@ -129,7 +131,7 @@ def _is_unique(setting: Setting) -> bool:
 # --- exact routes ------------------------------------------------------------------------------
 
 
-def _data_alone(setting: Setting, tol: float) -> RouteEnd | None:
+def _data_alone(setting: ReducedProblem, tol: float) -> RouteEnd | None:
     """Theta, where nothing of U that rests meets V, once the flow is known to converge."""
     problem, compression = setting.problem, setting.compression
     if not isinstance(problem, MatrixRegression) or not rests_apart(compression):
@@ -151,7 +153,7 @@ def _data_alone(setting: Setting, tol: float) -> RouteEnd | None:
     return RouteEnd(f"least norm fit: {reason}", problem.min_norm, None, error, steps=steps)
 
 
-def guaranteed_rate(setting: Setting, weights: FloatArray) -> float:
+def guaranteed_rate(setting: ReducedProblem, weights: FloatArray) -> float:
     """lr(S) c: the loss falls at least like e^{-lr(S) c t} from these weights on; 0 if unknown."""
     if setting.root is None:
         return 0.0
@@ -165,7 +167,7 @@ def guaranteed_rate(setting: Setting, weights: FloatArray) -> float:
     return float(root[-1] ** 2 * c) if c > noise else 0.0
 
 
-def _closed_form(setting: Setting, tol: float) -> RouteEnd | None:
+def _closed_form(setting: ReducedProblem, tol: float) -> RouteEnd | None:
     found = closed_form_of(setting)
     if found is None:
         return None
@@ -180,7 +182,7 @@ def _closed_form(setting: Setting, tol: float) -> RouteEnd | None:
     return RouteEnd(route, M, kept, _product_rounding(setting, weights))
 
 
-def _diagonal(setting: Setting, tol: float) -> RouteEnd | None:
+def _diagonal(setting: ReducedProblem, tol: float) -> RouteEnd | None:
     problem = setting.problem
     numbers = float(len(problem.target)) * problem.shape[0] * problem.shape[1]
     if setting.root is not None or numbers > _STACKED:
@@ -210,7 +212,7 @@ def _diagonal(setting: Setting, tol: float) -> RouteEnd | None:
     )
 
 
-def _one_neuron(setting: Setting, tol: float) -> RouteEnd | None:
+def _one_neuron(setting: ReducedProblem, tol: float) -> RouteEnd | None:
     found = one_neuron_limit(setting, tol)
     if found is None:
         return None
@@ -222,7 +224,7 @@ def _one_neuron(setting: Setting, tol: float) -> RouteEnd | None:
     return RouteEnd(route, found.M, found.weights, error, steps=steps, minimizer=proof)
 
 
-def _stable_manifold(setting: Setting, tol: float) -> RouteEnd | None:
+def _stable_manifold(setting: ReducedProblem, tol: float) -> RouteEnd | None:
     missed = out_of_reach(setting)
     if missed == 0.0:
         return None
@@ -233,7 +235,7 @@ def _stable_manifold(setting: Setting, tol: float) -> RouteEnd | None:
     return RouteEnd(route, setting.model.product, None, np.inf, Status.STALLED)
 
 
-def _product_rounding(setting: Setting, weights: FloatArray) -> float:
+def _product_rounding(setting: ReducedProblem, weights: FloatArray) -> float:
     sizes = np.linalg.norm(setting.compression.product(np.abs(weights)))
     return _FEW * EPS * len(weights) * float(sizes)
 
@@ -241,7 +243,7 @@ def _product_rounding(setting: Setting, weights: FloatArray) -> float:
 # --- integration -------------------------------------------------------------------------------
 
 
-def _integrated(setting: Setting, tol: float) -> RouteEnd:
+def _integrated(setting: ReducedProblem, tol: float) -> RouteEnd:
     found = integrated_weights(setting, tol)
     M = setting.compression.product(found.weights)
     names = found.integrators
@@ -266,7 +268,7 @@ def _integrated(setting: Setting, tol: float) -> RouteEnd:
     )
 
 
-def _kind_of_rest(setting: Setting) -> str:
+def _kind_of_rest(setting: ReducedProblem) -> str:
     rank = setting.compression.width
     if rank < setting.model.width:
         # A further hidden unit along the residual, however small, would grow.
@@ -277,14 +279,14 @@ def _kind_of_rest(setting: Setting) -> str:
     return "a local minimum of the loss"
 
 
-def _estimate(setting: Setting, end: list[FloatArray], found: IntegratedWeights) -> float:
+def _estimate(setting: ReducedProblem, end: list[FloatArray], found: IntegratedWeights) -> float:
     """Of ||M - limit||: how far the runs are apart, the square of the last step, and rounding."""
     spread = max(float(np.linalg.norm(other - end[0])) for other in end[1:])
     size = float(np.linalg.norm(end[0]))
     return _SAFETY * (spread + found.tail * size) + _product_rounding(setting, found.weights)
 
 
-def _limit_product(setting: Setting, weights: FloatArray) -> FloatArray:
+def _limit_product(setting: ReducedProblem, weights: FloatArray) -> FloatArray:
     """U V^T; for a regression its seen part is Theta, exactly, whatever the weights."""
     product, basis = setting.compression.product(weights), setting.compression.basis
     if setting.root is None or basis is None:
@@ -294,7 +296,7 @@ def _limit_product(setting: Setting, weights: FloatArray) -> FloatArray:
 
 
 #: Cheapest first; each returns None where it does not apply.
-EXACT_ROUTES: tuple[Callable[[Setting, float], RouteEnd | None], ...] = (
+EXACT_ROUTES: tuple[Callable[[ReducedProblem, float], RouteEnd | None], ...] = (
     _diagonal,
     _one_neuron,
     _stable_manifold,

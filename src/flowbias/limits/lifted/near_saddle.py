@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from flowbias.flows.driver import Curve
 from flowbias.flows.lifted.coordinates import LiftedCoordinates
-from flowbias.flows.march import Curve
 from flowbias.ground.typing import FloatArray
 
 # Relative to each weight: well above what rounding adds up to on the way, well below any overlap

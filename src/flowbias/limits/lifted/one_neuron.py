@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flowbias.flows.lifted.compression import EPS
-from flowbias.flows.lifted.flow import Setting
+from flowbias.flows.lifted.flow import ReducedProblem
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron_sum import one_neuron
@@ -37,7 +37,7 @@ class NeuronLimit(NamedTuple):
     weights: FloatArray | None
 
 
-def one_neuron_limit(setting: Setting, tol: float) -> NeuronLimit | None:
+def one_neuron_limit(setting: ReducedProblem, tol: float) -> NeuronLimit | None:
     """The limit where all that moves is one neuron and its limit is certified; else None."""
     problem, compression = setting.problem, setting.compression
     if not isinstance(problem, MatrixRegression) or compression.width > 1:

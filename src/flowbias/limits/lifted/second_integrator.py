@@ -9,7 +9,8 @@ output. Towards rest with an error left the curvature of the product counts as w
 Hessian H takes the place of K: Z <- Z - h (1 + h H)^{-1} gradient. Results are smooth in h, hence
 steps h/1, ..., h/8 extrapolate to order 8 [Hairer and Wanner, Solving Ordinary Differential
 Equations II, IV.9]. Nothing of it is shared with the integrators that it is held against, DOP853
-and LSODA, but the equation.
+and LSODA, but the equation. By hand, because SciPy's RK45 has DOP853's control of steps, and its
+Radau factors a Jacobian in all weights where K has the size of the measurements.
 
 Explicit steps (K = 0) are cheaper, and as many as the fastest rate asks for. Which are taken is
 decided by counting operations.
@@ -23,10 +24,10 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
+from flowbias.flows.driver import Curve
 from flowbias.flows.lifted.compression import LiftedFit
 from flowbias.flows.lifted.coordinates import LiftedCoordinates
-from flowbias.flows.lifted.flow import Setting
-from flowbias.flows.march import Curve
+from flowbias.flows.lifted.flow import ReducedProblem
 from flowbias.ground.typing import FloatArray
 
 # Order: at tolerance 1e-10 orders 8 and 10 took the same time, 6 twice that.
@@ -58,7 +59,11 @@ class SecondRun(NamedTuple):
 
 
 def by_another(
-    setting: Setting, coordinates: LiftedCoordinates, curve: Curve, rtol: float, is_rest: bool
+    setting: ReducedProblem,
+    coordinates: LiftedCoordinates,
+    curve: Curve,
+    rtol: float,
+    is_rest: bool,
 ) -> SecondRun:
     """From the start to where the curve ends, which the first integrator has followed.
 
@@ -83,13 +88,13 @@ def by_another(
     return SecondRun(np.ravel(found), name)
 
 
-def _work(setting: Setting) -> float:
+def _work(setting: ReducedProblem) -> float:
     """Multiplications and additions in the products of one extrapolated step."""
     (rows, outputs), width = setting.fit.shape, setting.compression.width
     return 3.0 * _ORDER * (_ORDER + 1) * rows * outputs * width
 
 
-def _implicit_work(setting: Setting, by_hessian: bool) -> float:
+def _implicit_work(setting: ReducedProblem, by_hessian: bool) -> float:
     """Those in forming and factoring the matrices of one implicit step."""
     rows, outputs = setting.fit.shape
     if by_hessian:
@@ -158,11 +163,11 @@ def _extrapolated(
 # --- steps -------------------------------------------------------------------------------------
 
 
-def _explicit(setting: Setting) -> Method:
+def _explicit(setting: ReducedProblem) -> Method:
     return lambda _: lambda length: _step(setting, length, lambda residual: residual)
 
 
-def _by_kernel(setting: Setting) -> Method:
+def _by_kernel(setting: ReducedProblem) -> Method:
     root, rows = setting.root, setting.compression.rows
     fit = setting.fit
 
@@ -197,7 +202,7 @@ def _by_hessian(
     return method
 
 
-def _step(setting: Setting, length: float, damped: Damping) -> Step:
+def _step(setting: ReducedProblem, length: float, damped: Damping) -> Step:
     fit, rows = setting.fit, setting.compression.rows
 
     def step(weights: FloatArray) -> FloatArray:

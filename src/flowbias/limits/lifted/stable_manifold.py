@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
-from flowbias.flows.lifted.flow import Setting
+from flowbias.flows.lifted.flow import ReducedProblem
 from flowbias.ground.typing import FloatArray
 
 # What is left of a direction, relative to itself, once those that are known are taken out: below it
@@ -34,7 +34,7 @@ _STACKED = 2e6
 Closure = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 
-def out_of_reach(setting: Setting) -> float:
+def out_of_reach(setting: ReducedProblem) -> float:
     """The share of the target that the flow from this start never fits; 0 where none is known."""
     weights, rows = setting.compression.weights, setting.compression.rows
     if not setting.fit.reachable.any():
@@ -58,7 +58,7 @@ def out_of_reach(setting: Setting) -> float:
     return share if share > _OUT_OF_REACH else 0.0
 
 
-def _regression_closure(setting: Setting) -> Closure:
+def _regression_closure(setting: ReducedProblem) -> Closure:
     root = np.ones(1) if setting.root is None else setting.root
     pull = root[:, None] * setting.fit.target
 
@@ -68,7 +68,7 @@ def _regression_closure(setting: Setting) -> Closure:
     return images
 
 
-def _measured_closure(setting: Setting) -> Closure:
+def _measured_closure(setting: ReducedProblem) -> Closure:
     fit = setting.fit
     units = np.eye(fit.target.size)
     matrices = [fit.adjoint(unit.reshape(fit.target.shape)) for unit in units]
@@ -115,7 +115,7 @@ def _grown(basis: FloatArray, columns: FloatArray, least: float = 0.0) -> FloatA
     return np.hstack([basis, added[:, :rank]])
 
 
-def _misfit_within(setting: Setting, left: FloatArray, right: FloatArray) -> float:
+def _misfit_within(setting: ReducedProblem, left: FloatArray, right: FloatArray) -> float:
     """Distance of the target from the measurements of matrices in the span of both."""
     fit = setting.fit
     columns = [np.ravel(fit.measure(np.outer(u, v))) for u in left.T for v in right.T]

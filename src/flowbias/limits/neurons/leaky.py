@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from flowbias.certificates.certificate import Certificate, certify
-from flowbias.flows.journey import FlowRequest
 from flowbias.flows.leaky_neuron.convergence import is_sure_to_fit, settled_sign, targets
 from flowbias.flows.leaky_neuron.field import LeakyStart
 from flowbias.flows.leaky_neuron.follow import ActivatedNeuron, followed, start_of
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
+from flowbias.flows.request import FlowRequest
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.parts import NeuronParts
 from flowbias.limits.neurons.sign import NUDGE

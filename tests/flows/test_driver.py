@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy.integrate import LSODA
 
-from flowbias.flows import FlowError, FlowStatus, flow
-from flowbias.flows import march as marching
-from flowbias.flows.march import FlowProgress, march, take_step
+from flowbias.flows import FlowError, FlowStatus, driver, flow
+from flowbias.flows.driver import FlowProgress, integrate, take_step
 from flowbias.models import DiagonalNet
 
 X, Y = np.array([[1.0, 2.0, -1.0]]), np.array([1.0])
@@ -37,7 +36,7 @@ class Decay:
     def __init__(self, *integrators):
         self.integrators, self.departures = list(integrators), []
 
-    def depart(self, time, state, first_step):
+    def solver_at(self, time, state, first_step):
         self.departures.append((time, first_step))
         kind = self.integrators.pop(0) if self.integrators else LSODA
         return kind(lambda t, x: -x, time, state, 5.0, first_step=first_step, rtol=1e-8, atol=1e-10)
@@ -56,11 +55,11 @@ class Decay:
 
 
 def test_a_step_after_which_the_loss_has_risen_is_taken_back():
-    journey = Decay(Jumping)
-    curve = march(journey, np.array([1.0]))
+    integration = Decay(Jumping)
+    curve = integrate(integration, np.array([1.0]))
     assert curve.failure is None
-    assert len(journey.departures) == 2
-    time, first_step = journey.departures[1]
+    assert len(integration.departures) == 2
+    time, first_step = integration.departures[1]
     assert 0.0 < time <= 0.5
     assert first_step < 0.1
     # Ten steps of local error 1e-8 each, with room.
@@ -68,26 +67,26 @@ def test_a_step_after_which_the_loss_has_risen_is_taken_back():
 
 
 def test_an_integrator_that_never_recovers_is_a_failure():
-    journey = Decay(*[AlwaysJumping] * 100)
-    curve = march(journey, np.array([1.0]))
+    integration = Decay(*[AlwaysJumping] * 100)
+    curve = integrate(integration, np.array([1.0]))
     assert curve.failure == "the loss rises however short the step"
     assert curve.end == 0.0
 
 
 def test_at_its_nodes_the_curve_is_exact():
-    curve = march(Decay(), np.array([1.0, 1e-3]))
+    curve = integrate(Decay(), np.array([1.0, 1e-3]))
     assert np.array_equal(curve(np.array(curve.times)), np.array(curve.states))
 
 
 def test_too_many_steps_is_a_failure():
-    curve = march(Decay(), np.array([1.0]), max_steps=3)
+    curve = integrate(Decay(), np.array([1.0]), max_steps=3)
     assert curve.failure == "3 steps were not enough"
     assert len(curve.pieces) == 3
 
 
 def test_a_failed_flow_carries_its_trajectory_and_a_remedy(monkeypatch):
-    monkeypatch.setattr(marching, "PATIENCE", 5)
-    monkeypatch.setattr(marching, "FALL", 1.0)  # no fall is deep enough
+    monkeypatch.setattr(driver, "PATIENCE", 5)
+    monkeypatch.setattr(driver, "FALL", 1.0)  # no fall is deep enough
     with pytest.raises(FlowError, match=r"not fallen for 6 steps.*limit") as caught:
         flow(DiagonalNet(2, 0.3), X, Y)
     partial = flow(DiagonalNet(2, 0.3), X, Y, throw=False)
@@ -118,8 +117,8 @@ def test_a_residual_below_rounding_is_at_rest():
 
 
 def test_a_failed_flow_ends_where_it_stopped(monkeypatch):
-    monkeypatch.setattr(marching, "MAX_RETRIES", 0)
-    monkeypatch.setattr(marching, "RISE", 0.0)
+    monkeypatch.setattr(driver, "MAX_RETRIES", 0)
+    monkeypatch.setattr(driver, "RISE", 0.0)
     partial = flow(DiagonalNet(2, 0.3), X, Y, t=[0.0, 1e-6, 0.5, 1.0], throw=False)
     assert partial.status is FlowStatus.STOPPED
     assert partial.t[-1] < 1.0

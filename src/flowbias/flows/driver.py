@@ -15,6 +15,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy.integrate import LSODA, DenseOutput, OdeSolution, OdeSolver
 
+from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.fit import SETTLED, Quality
+from flowbias.flows.request import TIGHTEST
+from flowbias.flows.trajectory import FlowStatus
 from flowbias.ground.typing import FloatArray
 
 MAX_STEPS = 50_000
@@ -24,6 +28,15 @@ PATIENCE, FALL = 500, 1e-3
 MAX_RETRIES, SHORTER = 8, 1e-2
 # Rise of the misfit that counts as one; below it is what the integrator's tolerance allows.
 RISE, NOISE = 1.1, 100.0
+# Residual in units of rtol below which a flow that no longer falls may count as being at rest.
+_REST = 1e3
+# By how much rtol is lowered where it stands in the way.
+_TIGHTER = 1e-2
+# Roundings of the state that may add up in the misfit, and the residual up to which a flow that
+# they have stopped may still be called one that has ended.
+_FEW, _STILL_A_FIT = 10.0, 1e-4
+# Internal times end here, far beyond rest and before overflow.
+FOREVER = 1e300
 
 
 class FlowProgress(NamedTuple):
@@ -40,13 +53,13 @@ class FlowProgress(NamedTuple):
         return self.is_done or self.is_settled
 
 
-class Journey(Protocol):
+class Integration(Protocol):
     """What to integrate and when to stop."""
 
     rtol: float
     first_step: float
 
-    def depart(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
+    def solver_at(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
         """An integrator that sets out from a state."""
 
     def progress(self, state: FloatArray) -> FlowProgress:
@@ -89,41 +102,41 @@ class Curve:
         return rows
 
 
-def march(journey: Journey, start: FloatArray, max_steps: int = MAX_STEPS) -> Curve:
-    """Step until the journey is done or settled, its integrator is at its end, or fails."""
-    marcher = _Marcher(journey, start)
-    if not marcher.reached.is_over():
-        marcher.run(max_steps)
-    marcher.curve.settled = marcher.is_at_rest()
-    return marcher.curve
+def integrate(integration: Integration, start: FloatArray, max_steps: int = MAX_STEPS) -> Curve:
+    """Step until the integration is done or settled, its integrator is at its end, or fails."""
+    driver = _Driver(integration, start)
+    if not driver.reached.is_over():
+        driver.run(max_steps)
+    driver.curve.settled = driver.is_at_rest()
+    return driver.curve
 
 
-class _Marcher:
-    """The loop of `march` and what it keeps from step to step."""
+class _Driver:
+    """The loop of the driver and what it keeps from step to step."""
 
-    def __init__(self, journey: Journey, start: FloatArray) -> None:
-        self.journey = journey
+    def __init__(self, integration: Integration, start: FloatArray) -> None:
+        self.integration = integration
         self.curve = Curve([np.array(start)])
-        self.reached = journey.progress(start)
-        self.noise = NOISE * journey.rtol * self.reached.misfit
+        self.reached = integration.progress(start)
+        self.noise = NOISE * integration.rtol * self.reached.misfit
         self.lowest, self.steps_since = self.reached.residuals, 0
-        self.length, self.retries = journey.first_step, 0
+        self.length, self.retries = integration.first_step, 0
 
     def is_at_rest(self) -> bool:
         if self.steps_since <= PATIENCE:
             return self.reached.is_settled
-        return self.reached.is_within_error or self.journey.is_rounding(self.curve.states[-1])
+        return self.reached.is_within_error or self.integration.is_rounding(self.curve.states[-1])
 
     def _is_held_up(self) -> bool:
         return self.steps_since > PATIENCE and not self.reached.is_within_error
 
     def run(self, max_steps: int) -> None:
-        curve, solver = self.curve, self._depart()
+        curve, solver = self.curve, self._solver()
         while not self.reached.is_over() and solver.status != "finished":
-            if self._is_held_up() and self.journey.tighten():
+            if self._is_held_up() and self.integration.tighten():
                 # What keeps the residual up is the integrator's error, times a condition number.
                 self.steps_since = 0
-                solver = self._depart_again(solver, SHORTER)
+                solver = self._restart(solver, SHORTER)
             elif self.is_at_rest():
                 break
             curve.failure = self._exhausted(max_steps)
@@ -132,29 +145,29 @@ class _Marcher:
             reason = take_step(solver)
             # Of this step, or of the last that moved at all.
             self.length = float(solver.t) - curve.end or self.length
-            ahead = self.journey.progress(np.asarray(solver.y))
+            ahead = self.integration.progress(np.asarray(solver.y))
             allowed = RISE * self.reached.misfit
             if reason is None and ahead.misfit <= allowed + self.noise:
-                if ahead.misfit <= allowed or not self.journey.tighten():
+                if ahead.misfit <= allowed or not self.integration.tighten():
                     self._accept(solver, ahead)
                 else:
                     # An error as small as was asked of the integrator, but not next to the misfit.
-                    solver = self._depart_again(solver, SHORTER)
+                    solver = self._restart(solver, SHORTER)
                 continue
             self.retries += 1
             if self.retries > MAX_RETRIES:
                 curve.failure = reason or "the loss rises however short the step"
                 break
-            solver = self._depart_again(solver, SHORTER)
+            solver = self._restart(solver, SHORTER)
         self._count(solver)
 
-    def _depart_again(self, solver: OdeSolver, shorter: float) -> OdeSolver:
+    def _restart(self, solver: OdeSolver, shorter: float) -> OdeSolver:
         self._count(solver)
         self.length *= shorter
-        return self._depart()
+        return self._solver()
 
-    def _depart(self) -> OdeSolver:
-        return self.journey.depart(self.curve.end, self.curve.states[-1], self.length)
+    def _solver(self) -> OdeSolver:
+        return self.integration.solver_at(self.curve.end, self.curve.states[-1], self.length)
 
     def _accept(self, solver: OdeSolver, ahead: FlowProgress) -> None:
         self.curve.states.append(np.array(solver.y))
@@ -192,3 +205,92 @@ def take_step(solver: OdeSolver) -> str | None:
         words = "" if isinstance(solver, LSODA) else message
         return words or "the integrator finds no step that it can take from there"
     return "the step is below the spacing of numbers at that time" if solver.t == before else None
+
+
+# --- to a residual, or to a time ----------------------------------------------------------------
+
+
+class Judge(Protocol):
+    """Says how well a predictor fits."""
+
+    @property
+    def size(self) -> float:
+        """What the residual is relative to."""
+
+    def quality(self, predictor: FloatArray, /) -> Quality:
+        """Of all measurements in one, and of each by itself."""
+
+
+class FlowIntegration:
+    """The flow as the driver sees it: to a residual, or to the last of the times asked for."""
+
+    def __init__(
+        self,
+        coordinates: FlowCoordinates,
+        fit: Judge,
+        rtol: float,
+        atol: float | None,
+        times: FloatArray | None,
+        residual: float,
+    ) -> None:
+        self.coordinates, self.fit, self.rtol = coordinates, fit, rtol
+        size, duration = coordinates.natural_scales()
+        self.size = size if atol is None else atol / rtol
+        self.first_step = float(np.sqrt(rtol)) * duration
+        self.residual = None if times is not None else residual
+        last = np.inf if times is None else times[-1] * coordinates.time_rate
+        self.end = float(min(last, FOREVER))
+
+    def solver_at(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:
+        step = min(first_step, self.end - time)
+        atol = self.rtol * self.size
+        return self.coordinates.solver(time, state, self.end, step, self.rtol, atol)
+
+    def tighten(self) -> bool:
+        if self.rtol <= TIGHTEST:
+            return False
+        self.rtol = max(_TIGHTER * self.rtol, TIGHTEST)
+        return True
+
+    def is_rounding(self, state: FloatArray) -> bool:
+        quality = self.fit.quality(self.coordinates.predictor(state))
+        undecided = _FEW * self.coordinates.rounding(state)
+        return quality.within(_STILL_A_FIT) and bool(np.all(quality.left <= undecided))
+
+    def progress(self, state: FloatArray) -> FlowProgress:
+        quality = self.fit.quality(self.coordinates.predictor(state))
+        if self.residual is None:
+            asked, is_done = SETTLED, self.end == 0.0
+            is_close = quality.within(_REST * self.rtol)
+        else:
+            asked, is_close = self.residual, False
+            is_done = quality.residual <= asked and quality.within(asked)
+        # Of what is as small as asked for, no rise is a fault and no fall a progress.
+        misfit = max(quality.misfit, asked * self.fit.size)
+        left = np.append(quality.shares, quality.residual)
+        residuals = np.append(np.maximum(left, asked), self.coordinates.ahead(state))
+        stage = self.coordinates.stage(state)
+        return FlowProgress(misfit, residuals, is_done, quality.is_settled, is_close, stage)
+
+    def status(self, curve: Curve) -> FlowStatus:
+        status = FlowStatus.STOPPED
+        if self.residual is None:
+            status = FlowStatus.STOPPED if curve.failure else FlowStatus.FOLLOWED
+        elif self.progress(curve.states[-1]).is_done:
+            status = FlowStatus.CONVERGED
+        elif curve.settled:
+            status = FlowStatus.AT_REST
+        is_tied = status.ok and self.coordinates.undecided(curve.states)
+        return FlowStatus.TIED if is_tied else status
+
+
+def sampled(
+    curve: Curve, coordinates: FlowCoordinates, times: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """Times and states to return: all steps, or those asked for as far as they were reached."""
+    if times is None:
+        return coordinates.times(np.array(curve.times)), np.array(curve.states)
+    if curve.failure is not None:
+        end = float(coordinates.times(np.array([curve.end]))[0])
+        times = np.append(times[times < end], end)
+    return times, curve(coordinates.readings(times))

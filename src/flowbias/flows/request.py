@@ -1,0 +1,94 @@
+"""What is asked of a flow: where it ends, how closely it is followed, on which loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.typing import ArrayLike, FloatArray
+
+# Local error per step for states asked for by time.
+RTOL_AT_TIMES = 1e-11
+# The least local error that the integrators accept.
+TIGHTEST = 1e-13
+# Products of four sizes must stay in the double range.
+SMALLEST = 1e-70
+
+
+@dataclass(frozen=True)
+class FlowRequest:
+    """What was asked of `flow`, checked."""
+
+    times: FloatArray | None
+    loss: str | float
+    residual: float
+    rtol: float | None
+    atol: float | None
+    route: str | None
+
+    @classmethod
+    def of(
+        cls,
+        t: ArrayLike | None,
+        loss: str | float,
+        residual: float,
+        rtol: float | None,
+        atol: float | None,
+        route: str | None,
+    ) -> FlowRequest:
+        times = None if t is None else checked_times(t)
+        check_tolerance("residual", residual)
+        for name, value in (("rtol", rtol), ("atol", atol)):
+            if value is not None:
+                check_tolerance(name, value)
+        return cls(times, loss, residual, rtol, atol, route)
+
+    def local_error(self, share: float = 1e-3) -> float:
+        """rtol as asked for; else that of times, or this share of the residual on the way to it.
+
+        By default that of explicit steps, which keep the residual at about 100 rtol. Never looser
+        than what makes a good picture, nor below what the integrators accept.
+        """
+        if self.rtol is not None:
+            return self.rtol
+        if self.times is not None:
+            return RTOL_AT_TIMES
+        return min(max(share * self.residual, TIGHTEST), 1e-8)
+
+
+def checked_times(t: ArrayLike) -> FloatArray:
+    """Times from 0 on, increasing."""
+    try:
+        times = np.atleast_1d(np.asarray(t, dtype=np.float64))
+    except (TypeError, ValueError):
+        raise InputError(f"t: must be a list of times, got {t!r}. Pass t=[0.1, 1.0].") from None
+    if times.ndim != 1 or times.size == 0:
+        raise InputError(f"t: must be a list of times, got shape {times.shape}. Pass t=[0.1, 1.0].")
+    right = np.isfinite(times) & (np.diff(times, prepend=-np.inf) > 0.0) & (times >= 0.0)
+    if not right.all():
+        first = int(np.argmin(right))
+        raise InputError(
+            f"t: must be finite, non-negative and increasing, got {times[first]:g} at index "
+            f"{first}. Sort the times with np.unique(t)."
+        )
+    return times
+
+
+def check_tolerance(name: str, value: object) -> None:
+    """A tolerance is a small positive number."""
+    number = as_float(value)
+    if number is None or not 0.0 < number < 1.0:
+        raise InputError(f"{name}: must lie in (0, 1), got {shown(value)}. Pass 1e-8 for instance.")
+
+
+def check_sizes(sizes: Mapping[str, float]) -> None:
+    """Refuse a largest entry, by the name of its argument, that leaves the range; 0 is fine."""
+    for name, size in sizes.items():
+        if size != 0.0 and not SMALLEST <= size <= 1.0 / SMALLEST:
+            raise InputError(
+                f"{name}: must have a largest entry between {SMALLEST:g} and {1.0 / SMALLEST:g}, "
+                f"got {size:.1e}. Rescale it: the flow multiplies it by itself and by the others."
+            )
