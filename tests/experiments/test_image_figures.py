@@ -149,7 +149,12 @@ CORRUPTIONS = {
                 _levels(0.1, 0.11, 0.2), _changed("error", _set(0.19), "network", scale=_is(4.0))
             ),
         ),
-        ({"standard-start-is-outside"}, _levels(0.1, 0.11, 0.2)),
+        (
+            {"standard-start-is-outside"},
+            _every(
+                _levels(0.1, 0.2, 0.2), _changed("error", _set(0.14), "network", scale=_is(1.0))
+            ),
+        ),
         ({"large-starts-hardly-move"}, _changed("movement", _set(0.5), "network", scale=_large)),
         ({"twin-interpolates"}, _changed("residual", _set(1e-3), "twin")),
         (

@@ -239,8 +239,8 @@ def draw_twin(axes: Axes, table: Table) -> None:
     reference_line(axes, y=level, text="without f₀")
     axes.plot(1.0, learned, "s", color=BLUE, markersize=6)
     axes.annotate(
-        f"squared loss, labels 0 and 1, {twin['images'][0]:.0f} images,\n"
-        f"width {twin['width'][0]:.0f}; ■ network itself: {learned:.1%}",
+        f"{twin['data'][0]}, {twin['images'][0]:.0f} images, width {twin['width'][0]:.0f},\n"
+        f"squared loss; ■ network itself: {learned:.1%}",
         (0.03, 0.97),
         xycoords="axes fraction",
         va="top",
@@ -388,9 +388,9 @@ def _where(scale: FloatArray, error: FloatArray, small: float, large: float) -> 
     yield Check(
         "standard-start-is-outside",
         "He's own start, α = 1, generalizes as small starts do and is just outside the kernel "
-        f"regime, which begins within a factor of {JUST:g}",
-        f"{share:.0%} of the way at α = 1, half of it by α = {first_above:g}",
-        bool(share <= FLAT and first_above <= JUST),
+        f"regime, which begins within a factor of {JUST:g} or at the next scale",
+        f"{share:.0%} of the way at α = 1, half of it after α = {last_below:g}",
+        bool(share <= FLAT and last_below <= JUST),
     )
 
 
