@@ -22,7 +22,6 @@ from flowbias.estimators.inference.refits import refits_of
 from flowbias.estimators.inference.uncertainty import Uncertainty, uncertainty_of
 from flowbias.estimators.inference.weighted_rows import WeightedRows
 from flowbias.estimators.intercepts.frames import Frame, frame_of
-from flowbias.estimators.mirror_frame import mirror_frame, root_weights
 from flowbias.estimators.samples import Samples, read_data
 
 
@@ -69,18 +68,17 @@ class LimitInference:
         samples = Samples.of(*read_data(self, X, y, sample_weight, reset=False))
         frame = frame_of(samples, self.fit_intercept, self._intercepts)
         found = [uncertainty_of(response, sigma) for response in self._responses(frame)]
-        return found[0] if samples.single else found
+        return samples.shaped(found)  # type: ignore[no-any-return]
 
     def _responses(self, frame: Frame) -> Iterator[LinearResponse]:
         network = self._network()
-        mirror = mirror_frame(frame, self.fit_intercept, network)
+        mirror = frame.mirror(network)
         model = mirror.model
         if mirror.has_bias_column:
             model = BiasColumn(network, model.potential)
-        root = root_weights(frame)
         for y in frame.y.T:
             rows = WeightedRows(
-                mirror.X, y, mirror.free, frame.X_mean, root, mirror.has_bias_column
+                mirror.X, y, mirror.free, frame.X_mean, frame.samples.root, mirror.has_bias_column
             )
             yield linear_response(model, rows, self.tol)
 
