@@ -8,8 +8,11 @@ from flowbias.estimators.early_stopping import (
 )
 from flowbias.estimators.flow_cv import FlowRegressorCV
 from flowbias.estimators.inference.flow_response import FlowResponse, flow_response
-from flowbias.estimators.inference.leave_one_out import leave_one_out
-from flowbias.estimators.inference.refits import Refits, leave_one_out_refits
+from flowbias.estimators.inference.leave_one_out import (
+    Refits,
+    leave_one_out,
+    leave_one_out_refits,
+)
 from flowbias.estimators.inference.uncertainty import Uncertainty, uncertainty
 from flowbias.estimators.regressors import (
     ImplicitBiasRegressor,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,42 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
 from flowbias._typing import FloatArray
-from flowbias.estimators.inference.bias_column import BiasColumn
-from flowbias.estimators.inference.leave_one_out import check_one_can_be_left_out, residuals_of
+from flowbias.estimators.inference.leave_one_out import (
+    check_one_can_be_left_out,
+    refits_of,
+    residuals_of,
+)
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
-from flowbias.estimators.inference.refits import refits_of
 from flowbias.estimators.inference.uncertainty import Uncertainty, uncertainty_of
 from flowbias.estimators.inference.weighted_rows import WeightedRows
 from flowbias.estimators.intercepts.frames import Frame, frame_of
+from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.estimators.samples import Samples, read_data
+from flowbias.models import MirrorModel
+from flowbias.potentials import Potential, Provides
+from flowbias.solution import Solution
+
+
+@dataclass(frozen=True)
+class BiasColumn:
+    """A network with a trained bias, as a model of the rows [X, e].
+
+    Has the potential of both, for derivatives, and the limit as the regressor finds it.
+
+    Newton's method on that potential alone ends above the scales at which the bias is eliminated.
+    """
+
+    network: MirrorModel
+    potential: Potential
+    shift: float = 0.0
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        return frozenset({Provides.POTENTIAL, Provides.OWN_LIMIT})
+
+    def limit(self, X: FloatArray, y: FloatArray, *, tol: float, throw: bool) -> Solution:
+        """The limit on rows whose last entry multiplies the bias."""
+        return TrainedBias(self.network, X[:, -1]).limit(X[:, :-1], y, tol=tol, throw=throw)
 
 
 class LimitInference:

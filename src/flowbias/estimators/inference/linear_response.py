@@ -15,8 +15,7 @@ import numpy as np
 
 from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import certify
-from flowbias.estimators.inference.unseen import Unseen, unseen_by
-from flowbias.estimators.inference.weighted_rows import WeightedRows
+from flowbias.estimators.inference.weighted_rows import Unseen, WeightedRows, unseen_by
 from flowbias.ground.routing import provided_by, unfitting
 from flowbias.limits.solve import limit
 from flowbias.limits.weighted_inverse import WeightedInverse, check_resolved, weighted_inverse

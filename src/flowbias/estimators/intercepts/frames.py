@@ -19,8 +19,11 @@ from numpy.typing import NDArray
 
 from flowbias._typing import FloatArray
 from flowbias.designs import SMALL
-from flowbias.estimators.intercepts.centred_sparse import CentredSparseDesign
-from flowbias.estimators.intercepts.centring import CANCELLED, about_the_mean
+from flowbias.estimators.intercepts.centring import (
+    CANCELLED,
+    CentredSparseDesign,
+    about_the_mean,
+)
 from flowbias.estimators.intercepts.centring import centred as less_mean
 from flowbias.estimators.intercepts.trained_bias import TrainedBias, bias_weight
 from flowbias.estimators.samples import Samples, is_sparse
