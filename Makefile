@@ -88,7 +88,7 @@ suite-on-%:
 
 clean:  ## Remove the environment, caches and build output
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	rm -rf docs/_build docs/auto_examples docs/figure_checks.md
+	rm -rf docs/_build docs/auto_examples docs/figure_checks.md docs/papers.md
 	find src tests docs -type d -name __pycache__ -prune -exec rm -rf {} +
 
 $(RUN_READY): EXTRAS := [nets,data,sdp]

@@ -28,8 +28,7 @@ from scipy.sparse.linalg import LinearOperator
 
 import flowbias as fb
 from flowbias.designs import Design
-from flowbias.designs.dense import DenseDesign
-from flowbias.designs.memory_mapped import MemoryMappedDesign
+from flowbias.designs.dense import DenseDesign, MemoryMappedDesign
 from flowbias.designs.sparse import SparseDesign
 
 TOL = 1e-8

@@ -1,4 +1,4 @@
-"""How `make docs` builds the pages. Nothing is fetched: formulas are plain text, assets local."""
+"""How `make docs` builds the pages. Nothing is fetched: formulas are MathML, assets local."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ extensions = [
     "sphinx_gallery.gen_gallery",
     "plain_docstrings",
     "figure_checks",
+    "mathml",
     "offline",
+    "papers",
 ]
 exclude_patterns = ["_build", "auto_examples/*.ipynb"]
 
@@ -39,7 +41,7 @@ html_show_sphinx = False
 
 # Links to headings, as a repository host makes them.
 myst_heading_anchors = 4
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"

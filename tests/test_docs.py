@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias._look import RED
 from flowbias.experiments import EXPERIMENTS, Check, Preset, Record
 from flowbias.experiments.record import Counts, Failure
+from flowbias.ground.look import RED
 from tests.test_guides import PAGES as RUN_WORD_FOR_WORD
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 # What `make docs` writes, where it was run.
-WRITTEN = {"_build", "auto_examples", "figure_checks.md"}
+WRITTEN = {"_build", "auto_examples", "figure_checks.md", "papers.md"}
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if not WRITTEN & set(page.parts)]
 BLOCKS = [
     pytest.param(page, "\n".join(blocks), id=str(page.relative_to(DOCS)))
@@ -87,7 +87,7 @@ def test_the_start_is_red_in_the_gallery(name):
 def extensions(monkeypatch):
     monkeypatch.syspath_prepend(str(DOCS / "_ext"))
     yield
-    for name in ("figure_checks", "offline", "plain_docstrings"):
+    for name in ("figure_checks", "mathml", "offline", "papers", "plain_docstrings"):
         sys.modules.pop(name, None)
 
 
@@ -164,3 +164,36 @@ def test_docstrings_become_text_that_looks_the_same():
     assert restructured(["* a point", "* another"])[:2] == ["* a point", "* another"]
     assert restructured(["a lone ` is no code_"])[0] == r"a lone \` is no code\_"
     assert restructured(["``twice``"])[0] == "twice"
+
+
+def formulas(page):
+    """The LaTeX of a page, code left out; displayed formulas first."""
+    text = re.sub(r"```.*?```|`[^`]*`", "", page.read_text(), flags=re.DOTALL)
+    displayed = re.findall(r"\$\$(.*?)\$\$", text, re.DOTALL)
+    return displayed + re.findall(r"\$([^$]+)\$", re.sub(r"\$\$.*?\$\$", "", text, flags=re.DOTALL))
+
+
+@pytest.mark.usefixtures("extensions")
+def test_every_formula_can_be_typeset():
+    from mathml import mathml
+
+    found = [latex for page in PAGES for latex in formulas(page)]
+    assert found
+    for latex in found:
+        assert mathml(latex).startswith("<math"), latex
+    with pytest.raises(ValueError, match="Unknown LaTeX command"):
+        mathml(r"\no_such_command")
+
+
+@pytest.mark.usefixtures("extensions")
+def test_the_page_of_the_papers_has_all_their_statements():
+    from papers import page
+
+    text = page(DOCS)
+    theory = "".join(file.read_text() for file in DOCS.glob("theory/*.md"))
+    cited = set(re.findall(r"\[\w+2\d{3}\]\([^)]*\), ([^;|]+?)(?:;| \|)", theory))
+    assert {place for place in cited if f"| {place} |" not in text} == set()
+    errata = re.findall(r"^\| \[(\w+)\]", (DOCS / "errata.md").read_text(), re.MULTILINE)
+    assert [entry for entry in errata if f"[{entry}](errata.md#" not in text] == []
+    figures = [one for one in EXPERIMENTS if not str(one.reference).startswith("flowbias")]
+    assert all(f"`flowbias run {one.name}`" in text for one in figures)

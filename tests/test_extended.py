@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flowbias import _extended as extended
+from flowbias.ground import extended
 
 
 @pytest.mark.parametrize("used", [0.0, 0.01, 0.5, 1.0])

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flowbias.solution import Status
-from tests.cli.program import invoke
+from flowbias.results.solution import Status
+from tests.apps.cli.program import invoke
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 SINGLE = [
@@ -103,7 +103,7 @@ def test_every_status_is_explained():
 def test_missing_torch_is_said_as_shown(monkeypatch):
     message = next(text for _, text in fences(DOCS / "faq.md") if text.startswith("ImportError"))
     monkeypatch.setitem(sys.modules, "torch", None)
-    require_torch = importlib.import_module("flowbias._torch").require_torch
+    require_torch = importlib.import_module("flowbias.ground.torch").require_torch
     said = raised_by("require_torch()", {"require_torch": require_torch})
     assert re.fullmatch(shown(message), said)
 

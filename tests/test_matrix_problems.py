@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression, as_matrix_problem
-from flowbias.matrix_problems.sensing import MatrixSensing
-from flowbias.matrix_problems.symmetrized import SymmetrizedProblem
-from flowbias.problem import InputError, Regression
+from flowbias.ground.arguments import InputError
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression, as_matrix_problem
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix.symmetrized import SymmetrizedProblem
+from flowbias.problems.regression import Regression
 
 # Sums of a few dozen products of ordinary numbers.
 ROUNDING = 1e-12

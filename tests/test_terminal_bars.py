@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flowbias import _progress
+from flowbias.ground import progress
 from flowbias.kernels.products import shown as steps_shown
 from flowbias.limits.blocks.progress import watching
 from flowbias.nets.training import epochs_shown
@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 def to_stderr(monkeypatch, stream):
     """For the bars alone: pytest puts its own in the place of sys.stderr for each phase."""
-    monkeypatch.setattr(_progress, "sys", SimpleNamespace(stderr=stream))
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=stream))
 
 
 class Clock:
@@ -37,7 +37,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     one = Clock()
-    monkeypatch.setattr(_progress, "time", one)
+    monkeypatch.setattr(progress, "time", one)
     return one
 
 
@@ -109,7 +109,7 @@ def test_a_process_without_standard_error_computes_all_the_same(monkeypatch, clo
 
 @USERS
 def test_a_short_wait_needs_no_bar(terminal, clock, use, words, monkeypatch):
-    monkeypatch.setattr(_progress, "PATIENCE", 2.5)
+    monkeypatch.setattr(progress, "PATIENCE", 2.5)
     use(clock)
     assert terminal.getvalue() == ""
 
@@ -134,7 +134,7 @@ def test_one_step_needs_no_bar(terminal, clock):
 
 
 def test_changes_that_nobody_could_see_are_left_out(terminal, clock):
-    bar = _progress.Bar(terminal, patience=0.0)
+    bar = progress.Bar(terminal, patience=0.0)
     bar.start("x", 4)
     for done, wait in ((1, 0.2), (2, 0.01), (3, 0.01), (4, 0.01)):
         clock.now += wait
@@ -146,7 +146,7 @@ def test_changes_that_nobody_could_see_are_left_out(terminal, clock):
 
 def test_it_is_taken_away_from_under_an_error(terminal, clock):
     def breaks():
-        with _progress.shown("x", 2) as show:
+        with progress.shown("x", 2) as show:
             clock.now += 2.0
             show(1)
             raise RuntimeError("boom")

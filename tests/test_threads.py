@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import flowbias as fb
-from flowbias._threads import one_thread, one_thread_in_every_pool
+from flowbias.ground.threads import one_thread, one_thread_in_every_pool
 from flowbias.limits.dual_newton import DualNewton
 
 # Seconds after which a test that waits for its other thread has failed; none is waited for long.

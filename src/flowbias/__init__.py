@@ -8,6 +8,7 @@ from flowbias._version import __version__ as __version__
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.flows import Trajectory, flow, gradient_descent
 from flowbias.flows.destination import destination
+from flowbias.ground.arguments import InputError
 from flowbias.limits import (
     basis_pursuit,
     frobenius_norm,
@@ -18,9 +19,6 @@ from flowbias.limits import (
     rich_limit,
     stages,
 )
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models import (
     DiagonalNet,
     LinearNet,
@@ -37,8 +35,11 @@ from flowbias.potentials import (
     Hypentropy,
     UntiedPotential,
 )
-from flowbias.problem import InputError, Regression
-from flowbias.solution import Solution, SolveError, Status
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import Solution, SolveError, Status
 
 if TYPE_CHECKING:
     from flowbias import derive, estimators, experiments, kernels, nets, regime, theory

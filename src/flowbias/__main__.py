@@ -1,5 +1,5 @@
 """`python -m flowbias` is the command `flowbias`."""
 
-from flowbias.cli import main
+from flowbias.apps.cli import main
 
 main()

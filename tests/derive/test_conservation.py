@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from flowbias.derive import Polynomial, conservation_laws, orbit_dimension
 from flowbias.derive.polynomials import Monomials, count_monomials, echelon_form, rounded
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.derive.zoo import ALL, KNOWN, disguised, example, neuron
 
 

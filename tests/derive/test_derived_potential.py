@@ -13,9 +13,9 @@ from flowbias.derive.derived_model import DerivedModel
 from flowbias.derive.derived_potential import DerivedPotential
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time_flow import Evaluations
+from flowbias.ground.arguments import InputError
 from flowbias.potentials import check_potential
-from flowbias.problem import InputError
-from flowbias.solution import SolveError
+from flowbias.results.solution import SolveError
 
 # Asked for: 1e-8 of the closed forms. What integration at 1e-12 per step gives: about 1e-12.
 CLOSED_FORM = 1e-11

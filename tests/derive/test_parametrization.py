@@ -11,7 +11,7 @@ import flowbias as fb
 from flowbias.derive import implicit_bias
 from flowbias.derive import parametrization as module
 from flowbias.derive.parametrization import Parametrization, combination
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 NEURON = np.array([1.2, 0.6, -0.3, 0.5])
 

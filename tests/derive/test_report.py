@@ -15,7 +15,7 @@ from flowbias.derive.orbit import OrbitDimension
 from flowbias.derive.report import implicit_bias
 from flowbias.derive.time_warp import TimeWarp
 from flowbias.derive.verdict import Findings, Verdict, decide, shape_change
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 from .test_warped import hopf, neuron
 from .zoo import example

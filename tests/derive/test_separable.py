@@ -15,10 +15,10 @@ from flowbias.derive.coordinate_flows import CoordinateFlows
 from flowbias.derive.derived_model import DerivedModel, SeparableModel, mirror_model
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.separable_potential import SeparablePotential
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
 from flowbias.potentials import check_potential
-from flowbias.problem import InputError
-from flowbias.solution import SolveError, Status
+from flowbias.problems.regression import InputError
+from flowbias.results.solution import SolveError, Status
 
 N, D = 8, 20
 # 1e-12 a step, a few hundred steps of one sign.

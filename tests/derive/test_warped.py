@@ -15,10 +15,10 @@ from flowbias.derive.time_warp import warp_field
 from flowbias.derive.unit_time_flow import along_dual, along_predictor, start_of
 from flowbias.derive.warped import HessianWarp, WarpedPotential
 from flowbias.derive.warped_limit import warped_limit
+from flowbias.ground.arguments import InputError
 from flowbias.potentials import check_potential
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import InputError
-from flowbias.solution import SolveError, Status
+from flowbias.results.solution import SolveError, Status
 
 V = {3: np.array([0.6, -0.3, 0.5]), 5: np.array([0.4, -0.3, 0.5, 0.2, -0.1])}
 CLOSED_FORM = 1e-11

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.testing import assert_allclose
 
 from flowbias.designs import Totals
-from flowbias.designs.rows import RowSizes, Uniform
+from flowbias.designs.tasks import RowSizes, Uniform
 
 # Sums over blocks in another order: a few roundings of the largest term.
 ROUNDING = 1e-13

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import flowbias as fb
 from flowbias.designs import design_of
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.designs.conformance import check_design
 from tests.designs.dask_tasks import D, N, Numbers, assert_same_sums, data
 

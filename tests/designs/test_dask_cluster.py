@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import flowbias
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.designs.dask_tasks import Numbers, SlowSums, Sums
 
 distributed = pytest.importorskip("distributed", reason="needs the extra `cluster`")

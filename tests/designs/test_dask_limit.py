@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 dask = pytest.importorskip("dask", reason="needs the extra `cluster`")
 da = pytest.importorskip("dask.array")

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.designs.dask_tasks import D, N, assert_same_sums, data
 
 dask = pytest.importorskip("dask", reason="needs the extra `cluster`")
 da = pytest.importorskip("dask.array")
 
-from flowbias.designs import dask_processes  # noqa: E402
+from flowbias.designs import dask_cluster  # noqa: E402
 from flowbias.designs.dask_array import DaskDesign  # noqa: E402
 from flowbias.designs.dask_cluster import ClusterError  # noqa: E402
 
@@ -29,7 +29,7 @@ def test_processes_are_started_once_for_a_limit_and_end_with_it(monkeypatch):
         pools.append(weakref.ref(pool))
         return pool
 
-    monkeypatch.setattr(dask_processes, "ProcessPoolExecutor", started)
+    monkeypatch.setattr(dask_cluster, "ProcessPoolExecutor", started)
     with dask.config.set(scheduler="processes", num_workers=1):
         found = fb.limit(model, da.from_array(X, chunks=(4, 10)), y)
     np.testing.assert_allclose(found.w, fb.limit(model, X, y).w, rtol=0, atol=1e-10)
@@ -60,11 +60,11 @@ def test_a_process_that_dies_is_said_and_others_are_started_for_the_next_pass(mo
 
     design = DaskDesign(da.from_array(X, chunks=(N, 10)))
     with dask.config.set(scheduler="processes"):
-        monkeypatch.setattr(dask_processes, "ProcessPoolExecutor", lambda *_, **__: Broken(1))
+        monkeypatch.setattr(dask_cluster, "ProcessPoolExecutor", lambda *_, **__: Broken(1))
         with pytest.raises(ClusterError, match=r"processes on this machine died.*num_workers"):
             design.reduce(task)
         pool = ThreadPoolExecutor(1)
-        monkeypatch.setattr(dask_processes, "ProcessPoolExecutor", lambda *_, **__: pool)
+        monkeypatch.setattr(dask_cluster, "ProcessPoolExecutor", lambda *_, **__: pool)
         assert_same_sums(design.reduce(task), task.expected(X))
 
 

@@ -9,16 +9,14 @@ from scipy.sparse.linalg import aslinearoperator
 
 import flowbias as fb
 import flowbias.designs as designs
-from flowbias.designs import dense, design_of, entries, memory_mapped, sparse
-from flowbias.designs.coordinates import Coordinates
-from flowbias.designs.dense import DenseDesign
+from flowbias.designs import dense, design_of, sparse
+from flowbias.designs.dense import DenseDesign, MemoryMappedDesign
 from flowbias.designs.linear_operator import OperatorDesign
-from flowbias.designs.memory_mapped import MemoryMappedDesign
-from flowbias.designs.rows import RowSizes
 from flowbias.designs.sparse import SparseDesign
+from flowbias.designs.tasks import Coordinates, RowSizes
 from flowbias.models import DiagonalNet
 from flowbias.potentials import DepthPotential, Hypentropy
-from flowbias.problem import InputError
+from flowbias.problems.regression import InputError
 from tests.designs.conformance import check_design
 
 FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"]
@@ -28,10 +26,9 @@ FORMATS = ["csr", "csc", "coo", "lil", "dok", "bsr", "dia"]
 def small_blocks(monkeypatch):
     """Several blocks and pieces even for small X."""
     monkeypatch.setattr(dense, "BLOCK_NUMBERS", 60)
-    monkeypatch.setattr(memory_mapped, "BLOCK_NUMBERS", 60)
     monkeypatch.setattr(sparse, "BLOCK_COLUMNS", 7)
-    monkeypatch.setattr(entries, "PIECE_NUMBERS", 20)
-    monkeypatch.setattr(entries, "LIFTED_NUMBERS", 12)
+    monkeypatch.setattr(dense, "PIECE_NUMBERS", 20)
+    monkeypatch.setattr(sparse, "LIFTED_NUMBERS", 12)
 
 
 def some_matrix(seed, n, d, density, dtype="float64"):

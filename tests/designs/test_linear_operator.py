@@ -6,7 +6,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import flowbias as fb
 from flowbias.designs.linear_operator import OperatorDesign
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.designs.conformance import check_design
 
 # Entries of order ten.

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowbias.designs.dense import MemoryMappedDesign
 from flowbias.designs.mapped_file import MappedFile
-from flowbias.designs.memory_mapped import MemoryMappedDesign
-from flowbias.problem import InputError
+from flowbias.problems.regression import InputError
 
 N, D, OFFSET = 5, 12, 24
 

@@ -21,7 +21,7 @@ from flowbias.limits.normal_equations import Effort
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.potentials import DepthPotential, Hypentropy, check_potential
 from flowbias.potentials.with_bias import WithBias
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((5, 9))

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import flowbias as fb
 from flowbias.estimators import scale_walk
 from flowbias.models import DiagonalNet
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((18, 30)) + 1.0

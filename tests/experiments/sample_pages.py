@@ -7,7 +7,6 @@ from html.parser import HTMLParser
 
 import numpy as np
 
-from flowbias._look import DEPTH_COLOURS, INK
 from flowbias.experiments._base import Check, Experiment, Panel, Preset
 from flowbias.experiments.drawing import (
     Drawing,
@@ -21,6 +20,7 @@ from flowbias.experiments.provenance import Provenance
 from flowbias.experiments.record import Counts, Failure, Record
 from flowbias.experiments.report import page
 from flowbias.experiments.table import Summary, Table
+from flowbias.ground.look import DEPTH_COLOURS, INK
 from flowbias.theory import Reference
 
 SCRIPT = "<script>alert('&amp;')</script>\"'"

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from flowbias._atomic import write_atomically
 from flowbias.experiments import cache as cache_module
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key, default_folder
+from flowbias.ground.atomic import write_atomically
 
 KEY = Key("toy", "smoke", "toy/sums i=1", "0123456789abcdef")
 COLUMNS = {"v": np.array([1.5, np.nan, -np.inf, 5e-324]), "w": np.array(["a", "bc", "", "ü"])}

@@ -13,7 +13,7 @@ import pytest
 from flowbias.experiments import run
 from flowbias.experiments.cluster import PATIENCE, ClusterError
 from flowbias.experiments.progress import Silence
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.experiments.toy import COUNT, compute_or_fail, toy
 
 pytest.importorskip("distributed", reason="needs the extra `cluster`")

@@ -22,6 +22,7 @@ from flowbias.experiments.woodworth.image_training import (  # noqa: E402
     STAND_INS,
     split_of,
 )
+from flowbias.ground.arguments import InputError  # noqa: E402
 from flowbias.kernels import linearized_flow  # noqa: E402
 from flowbias.nets import mlp  # noqa: E402
 from tests.experiments.judging import (  # noqa: E402
@@ -251,13 +252,17 @@ def test_the_twin_is_the_linearized_flow_at_infinity():
 
 
 def test_a_split_shares_no_picture_and_depends_on_the_replicate():
-    parts = split_of(_task(images=1990, choosing_images=20, test_images=9000))
+    parts = split_of(_task(images=1980, choosing_images=20, test_images=9000))
     sizes = [len(part.y) for part in (parts.train, parts.choose, parts.test)]
-    # Ten pictures to choose by were test pictures, which are not reported on.
-    assert sizes == [1990, 20, 1990]
+    assert sizes == [1980, 20, 2000]
     rows = np.concatenate([parts.train.x, parts.choose.x, parts.test.x])
     assert len(np.unique(rows, axis=0)) == sum(sizes)
     assert not np.array_equal(split_of(_task(replicate=1)).train.y, split_of(_task()).train.y)
+
+
+def test_pictures_to_choose_by_are_never_test_pictures():
+    with pytest.raises(InputError, match="images: must be at most 2000 with those to choose by"):
+        split_of(_task(images=1990, choosing_images=11))
 
 
 @pytest.mark.parametrize("key", FIGURES)

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from flowbias._look import DEPTH_COLOURS, INK
 from flowbias.experiments.inlining import dark_colours, inlined
+from flowbias.ground.look import DEPTH_COLOURS, INK
 from tests.experiments.sample_pages import (
     BARS,
     CURVES,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from flowbias.experiments import run
+from flowbias.experiments import Preset, run
 from flowbias.experiments.progress import Silence
-from tests.experiments.toy import COUNT, FREE, toy
+from tests.experiments.toy import COUNT, FREE, compute_in_two_sittings, toy
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
@@ -139,3 +139,16 @@ def group_alive(group):
     except ProcessLookupError:
         return False
     return True
+
+
+def test_a_task_finds_its_checkpoint_again_and_leaves_none_when_it_is_done(tmp_path):
+    unfinished = toy(compute=compute_in_two_sittings)
+    tasks = len(unfinished.task_list(Preset.SMOKE))
+    options = {"preset": "smoke", "cache": tmp_path, "jobs": 1, "progress": Silence()}
+    for _ in range(tasks):
+        with pytest.raises(KeyboardInterrupt):
+            run(unfinished, **options)
+        assert len(list(tmp_path.rglob("*.checkpoint"))) == 1
+    record = run(unfinished, **options)
+    assert list(record.table["found"]) == ["half"] * tasks
+    assert not list(tmp_path.rglob("*.checkpoint"))

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from flowbias.datasets import sparse_regression
 from flowbias.experiments.largest_scale import LOWEST_LOG_SCALE, largest_scale
+from flowbias.ground.arguments import InputError
 from flowbias.limits import basis_pursuit, limit, limit_path
 from flowbias.models import DiagonalNet
-from flowbias.problem import InputError, Regression
+from flowbias.problems.regression import Regression
 
 SMALL = Regression(np.array([[1.0, 2.0]]), np.array([1.0]))
 SCAN = np.linspace(3.0, -15.0, 10)

@@ -10,7 +10,7 @@ from flowbias import theory
 from flowbias.experiments._base import Preset
 from flowbias.experiments.min import fig01, fig02, fig03, fig05, fig07
 from flowbias.experiments.table import Table
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.experiments.conformance import Conformance
 from tests.experiments.judging import Corruption, failing, higher, smoke_table
 

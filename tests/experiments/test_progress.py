@@ -14,8 +14,8 @@ from flowbias.experiments.record import Counts, Failure
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 from flowbias.experiments import run
-from tests.experiments.toy import compute_or_fail, toy
-run(toy(compute=compute_or_fail), preset="smoke", cache={cache!r}, jobs=1)
+from tests.experiments.toy import compute_shown, toy
+run(toy(compute=compute_shown), preset="smoke", cache={cache!r}, jobs=1)
 """
 
 
@@ -40,6 +40,18 @@ def test_lines_say_what_was_held_what_failed_and_when_all_is_done():
         "failed: a/b i=2: ValueError: no",
         "3 of 3 done, last a/b i=3 (0.5 s)",
     ]
+
+
+def test_a_line_a_minute_says_how_long_a_resumed_training_takes_at_most(monkeypatch):
+    told, clock = io.StringIO(), iter([0.0, 10.0, 40.0, 100.0, 100.0, 130.0])
+    monkeypatch.setattr("flowbias.experiments.progress.time.monotonic", lambda: next(clock))
+    with Lines(told).row("training", 80) as show:
+        show(20, "loss 1")  # where the checkpoint was
+        show(30, "loss 0.5")
+        show(40, "loss 0.2")
+        show(45, "loss 0.1")
+    # 20 epochs in 100 seconds, and 40 more.
+    assert told.getvalue() == "training: 40 of 80, remaining 0:03:20, loss 0.2\n"
 
 
 def test_a_run_with_nothing_to_do_says_nothing():
@@ -73,6 +85,9 @@ def test_a_terminal_gets_a_bar_with_the_remaining_time(tmp_path):
     assert "9/9" in plain
     assert "remaining" in plain
     assert "failed: toy/sums i=3" in plain
+    # A computation within a task, under the bar of the tasks.
+    assert "epochs" in plain
+    assert "2/5" in plain
 
 
 def read(descriptor):

@@ -13,7 +13,7 @@ from flowbias.experiments.progress import Silence
 from flowbias.experiments.provenance import RunStart
 from flowbias.experiments.publish import publish
 from flowbias.experiments.runner import Options, check_folder, run_many
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.experiments.toy import compute_or_fail, toy
 
 ABOUT = {"command": "flowbias run toy", "start": RunStart.now()}

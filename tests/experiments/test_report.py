@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flowbias.experiments.record import Counts, Failure
 from flowbias.experiments.report import PAPERS, duration, page, paragraphs
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from flowbias.theory import Reference
 from tests.experiments.sample_pages import (
     BARS,

@@ -10,7 +10,6 @@ import pytest
 from numpy.testing import assert_array_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from flowbias import _sources
 from flowbias.experiments import Check, Preset, provenance, run
 from flowbias.experiments.attempt import rows_of
 from flowbias.experiments.cache import Cache
@@ -18,7 +17,8 @@ from flowbias.experiments.progress import Lines
 from flowbias.experiments.record import tally
 from flowbias.experiments.report import verdict_of
 from flowbias.experiments.runner import Options, run_many
-from flowbias.problem import InputError
+from flowbias.ground import sources
+from flowbias.ground.arguments import InputError
 from flowbias.theory import Reference, Verdict
 from flowbias.theory.claim import Statement
 from tests.experiments.toy import COUNT, compute_or_die, compute_or_fail, toy
@@ -306,7 +306,7 @@ def test_entries_of_a_users_experiment_follow_its_file(tmp_path):
         exec(compile(source, str(file), "exec"), names)
         marks.add(provenance.fingerprint_of(np.errstate(all="ignore")(names["compute"])))
     assert len(marks) == 2
-    assert _sources.fingerprint() not in marks
+    assert sources.fingerprint() not in marks
 
 
 def test_the_cache_is_a_tree_of_experiments_and_presets(cached):

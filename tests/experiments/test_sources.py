@@ -10,11 +10,11 @@ from types import FrameType
 
 import pytest
 
-from flowbias import _sources
-from flowbias._sources import HANDED_IN, PACKAGE, SOURCES, Sources
 from flowbias.experiments import Preset
 from flowbias.experiments.catalogue import LOADERS, find_experiment
 from flowbias.flows.destination import Destination, destination
+from flowbias.ground import sources
+from flowbias.ground.sources import HANDED_IN, PACKAGE, SOURCES, Sources
 
 FILES = {
     "__init__.py": "from flowbias.solver import solve",
@@ -68,11 +68,11 @@ def test_a_fingerprint_follows_sources_and_versions(package, monkeypatch):
     seen = set()
     for text, version in [("1", "1"), ("2", "1"), ("2", "2")]:
         (package / "other.py").write_text(text)
-        monkeypatch.setattr(_sources, "SOURCES", Sources.of(package))
-        monkeypatch.setattr(_sources, "version_of", lambda _, version=version: version)
-        _sources.fingerprint.cache_clear()
-        seen.add(_sources.fingerprint())
-    _sources.fingerprint.cache_clear()
+        monkeypatch.setattr(sources, "SOURCES", Sources.of(package))
+        monkeypatch.setattr(sources, "version_of", lambda _, version=version: version)
+        sources.fingerprint.cache_clear()
+        seen.add(sources.fingerprint())
+    sources.fingerprint.cache_clear()
     assert len(seen) == 3
 
 
@@ -100,7 +100,7 @@ def test_nothing_else_runs(name):
         sys.setprofile(None)
         gc.enable()
     ran = {
-        _sources._module_of(Path(file), PACKAGE) for file in files if file.startswith(str(PACKAGE))
+        sources._module_of(Path(file), PACKAGE) for file in files if file.startswith(str(PACKAGE))
     }
     # The root only loads rooms when they are asked for.
     assert ran - {PACKAGE.name} <= SOURCES.behind(experiment.compute.__module__)

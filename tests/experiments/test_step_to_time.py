@@ -9,8 +9,8 @@ from flowbias.experiments.beyond.modified_flow import ModifiedFlow
 from flowbias.experiments.beyond.step_to_time import EXPERIMENT
 from flowbias.experiments.table import Table
 from flowbias.flows import flow, gradient_descent
-from flowbias.matrix_problems.completion import MatrixCompletion
 from flowbias.models import MatrixFactorization
+from flowbias.problems.matrix.completion import MatrixCompletion
 from tests.experiments.conformance import Conformance
 from tests.experiments.judging import Corruption, higher, smoke_table
 

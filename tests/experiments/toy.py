@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from flowbias.experiments import Check, Experiment, Panel, Preset
+from flowbias.experiments.torch_task import checkpoint_file
+from flowbias.ground.progress import shown
 from flowbias.theory import Reference
 
 COUNT = 8
@@ -48,6 +50,24 @@ def compute_or_fail(task):
     if ("i", 3) in task.settings:
         raise FloatingPointError("told to fail")
     return compute(task)
+
+
+def compute_shown(task):
+    with shown("epochs", 5) as show:
+        for epoch in range(3):
+            show(epoch)
+            time.sleep(0.2)  # longer than a bar waits between two changes
+        return compute_or_fail(task)
+
+
+def compute_in_two_sittings(task):
+    """The first sitting ends half way, with a file that says so."""
+    file = checkpoint_file()
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("half")
+        raise KeyboardInterrupt
+    return {"found": file.read_text()}
 
 
 def compute_or_die(task):

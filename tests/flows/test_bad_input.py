@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from flowbias.flows import flow
+from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
-from flowbias.problem import InputError
 
 MODEL = DiagonalNet(2, 0.3)
 X, Y = np.array([[1.0, 2.0, -1.0], [0.0, 1.0, 1.0]]), np.array([1.0, -1.0])

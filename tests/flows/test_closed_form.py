@@ -10,10 +10,10 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 from flowbias.flows import FlowStatus, flow
-from flowbias.flows.closed_form import BalancedForm, scalar_product, time_form
+from flowbias.flows.lifted.closed_form import BalancedForm, scalar_product, time_form
+from flowbias.ground.arguments import InputError
 from flowbias.models.lifted import NarrowWarning
 from flowbias.models.linear_net import LinearNet
-from flowbias.problem import InputError
 
 RNG = np.random.default_rng(4)
 # A few hundred local errors of 1e-12.

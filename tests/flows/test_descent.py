@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 
 from flowbias.flows import flow, gradient_descent
 from flowbias.flows.descent import DescentStatus
+from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
-from flowbias.problem import InputError
 
 RNG = np.random.default_rng(4)
 X, Y = RNG.standard_normal((3, 8)), RNG.standard_normal(3)

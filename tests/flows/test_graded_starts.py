@@ -8,15 +8,15 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 from flowbias.flows import FlowStatus, flow
-from flowbias.flows.gram import compress
-from flowbias.flows.lifted import setting_of
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.flows.lifted.compression import compress
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
+from flowbias.flows.lifted.flow import setting_of
+from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
-from flowbias.problem import InputError
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")
 TIMES = np.array([0.5, 2.0, 5.0, 9.0, 14.0])

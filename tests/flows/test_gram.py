@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.flows import FlowError, FlowStatus, flow, lifted_coordinates
-from flowbias.flows.lifted import setting_of
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.flows import FlowError, FlowStatus, flow
+from flowbias.flows.lifted import coordinates as lifted_coordinates
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
+from flowbias.flows.lifted.flow import setting_of
+from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.lifted import LiftedModel, NarrowWarning
 from flowbias.models.linear_net import LinearNet
-from flowbias.problem import InputError
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
 from tests.oracles import ORACLES
 
 RNG = np.random.default_rng(12)

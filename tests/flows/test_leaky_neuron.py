@@ -12,8 +12,8 @@ from flowbias.flows.leaky_neuron.events import _root
 from flowbias.flows.leaky_neuron.field import LeakyStart, PatternField
 from flowbias.flows.leaky_neuron.follow import follow_leaky
 from flowbias.flows.trajectory import FlowError, FlowStatus
+from flowbias.ground.arguments import InputError
 from flowbias.models.neuron import Neuron
-from flowbias.problem import InputError
 
 # Half the width of a smoothed kink: the smoothed flow is off by about as much.
 WIDTH = 1e-6

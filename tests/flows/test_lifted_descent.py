@@ -6,14 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from flowbias.flows import flow, gradient_descent, lifted_descent
+from flowbias.flows import flow, gradient_descent
+from flowbias.flows.lifted import descent as lifted_descent
 from flowbias.flows.steps import DescentStatus
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet, LinearNet, MatrixFactorization
 from flowbias.models.factorization import SymmetricFactorization
-from flowbias.problem import InputError
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
 
 # Rounding of a few hundred steps, each of which is a product of a few numbers.
 ROUNDING = 1e-11

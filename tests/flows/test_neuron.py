@@ -8,10 +8,11 @@ import flowbias as fb
 from flowbias.flows.fit import fit_of
 from flowbias.flows.integrate import flow
 from flowbias.flows.neuron import NeuronCoordinates
+from flowbias.ground.arguments import InputError
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
-from flowbias.problem import InputError, Regression
+from flowbias.problems.regression import Regression
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((3, 6))

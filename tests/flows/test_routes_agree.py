@@ -7,10 +7,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.flows import flow
+from flowbias.ground.arguments import InputError
 from flowbias.limits import limit
 from flowbias.models import Model
 from flowbias.potentials import L2, DistancePotential, Hypentropy
-from flowbias.problem import InputError
 from tests.registry import FEATURES, MODELS
 
 EVERY_MODEL = pytest.mark.parametrize("model", [pytest.param(m, id=name) for name, m in MODELS])

@@ -6,8 +6,8 @@ from numpy.testing import assert_allclose
 
 from flowbias.datasets import sparse_regression
 from flowbias.flows import flow
+from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet
-from flowbias.problem import InputError
 
 SMALL = sparse_regression(n=10, d=30, sparsity=2, rng=1)
 # Residual 1e-8 times the condition number of the last Jacobian, which grows as the start shrinks.

@@ -6,8 +6,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from flowbias.flows import FlowStatus, flow
 from flowbias.flows.march import RISE
+from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
-from flowbias.problem import InputError, Regression
+from flowbias.problems.regression import Regression
 
 RNG = np.random.default_rng(2)
 X, Y = RNG.standard_normal((3, 8)), RNG.standard_normal(3)

@@ -18,6 +18,7 @@ from tests.fuzz.problems import Problem
 from tests.fuzz.questions import Data, data_of, exact_answer
 from tests.fuzz.reference import Reference
 from tests.fuzz.rounded_rank import lower_ranks
+from tests.fuzz.starts import logs_of
 from tests.fuzz.verdict import FALSE, GOOD, Verdict
 
 # Statuses that say that y was projected, so that a lower rank may be meant.
@@ -35,8 +36,9 @@ def at_a_lower_rank(
     problem: Problem, answer: Answer, verdict: Verdict, verdict_of: VerdictOf
 ) -> Verdict:
     """The verdict at a rank that the answer may have meant, where it is right there."""
-    rank, hint = rational_matrix(problem.X).rank(), ""
-    for data in lower_ranks(problem.X, problem.y, rank):
+    X = np.where(_can_move(problem), problem.X, 0.0)
+    rank, hint = rational_matrix(X).rank(), ""
+    for data in lower_ranks(X, problem.y, rank):
         other = verdict_of(problem, answer, exact_answer(problem, answer, data))
         lower = data[0].nrows()
         if other.kind == GOOD and answer.status in PROJECTIONS:
@@ -44,6 +46,12 @@ def at_a_lower_rank(
         if other.kind != FALSE:
             hint = f", but right at rank {lower}"
     return replace(verdict, reason=verdict.reason + hint)
+
+
+def _can_move(problem: Problem) -> np.ndarray:
+    """The columns that the flow sees: what tells rows apart in a frozen one tells it nothing."""
+    signs = logs_of(problem.start, problem.X.shape[1]).signs
+    return np.array([sign != 0 for sign in signs])
 
 
 def of_centred_data(

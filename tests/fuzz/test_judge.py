@@ -166,6 +166,19 @@ def test_a_rank_that_rounding_decides_may_be_either_if_the_status_says_so():
     assert kind_of(Outcome((replace(projected, w=1.1 * w),), 0.0), given) == verdict.FALSE
 
 
+def test_what_only_a_frozen_column_tells_apart_may_count_as_the_same():
+    X = np.array([[1.0, 2.0, 0.0], [1.0, 2.0 * (1.0 + 2.0**-52), 5.0]])
+    weights = (np.array([0.1, 0.1, 0.0]), np.array([0.1, 0.1, 0.0]))
+    given = replace(
+        ORDINARY, X=X, y=np.array([1.0, 3.0]), start=Start("tied_weights", 2.0, weights=weights)
+    )
+    outcome = ask(given)
+    assert [answer.status for answer in outcome.answers] == ["PROJECTED"]
+    assert kind_of(outcome, given) == verdict.GOOD
+    sees_all = replace(given, start=Start("tied", 2.0, scale=0.1))
+    assert kind_of(outcome, sees_all) == verdict.FALSE
+
+
 def test_centring_excuses_what_rounding_the_data_does_and_no_more():
     # Rows that differ by 1e-11: the limit keeps some five digits once X is rounded.
     X = np.array([[1.0, 2.0, 3.0], [1.0, 2.0 + 1e-11, 3.0], [-1.0, 0.5, 1.0]])

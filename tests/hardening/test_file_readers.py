@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowbias.cli.files import Data, read_data
-from flowbias.cli.regime_input import read_arrays
-from flowbias.data_files.regression_data import RegressionData
-from flowbias.explorer.uploads import read_upload
-from flowbias.problem import InputError
+from flowbias.apps.cli.files import Data, read_data
+from flowbias.apps.cli.regime_input import read_arrays
+from flowbias.apps.data_files.regression_data import RegressionData
+from flowbias.apps.explorer.uploads import read_upload
+from flowbias.ground.arguments import InputError
 
 NUMBERS = st.sampled_from(
     ["1", "-2.5", "1e3", "0", "nan", "inf", "1e999", "", " 7 ", "x", '"3"', "1,5", "0x1F", "１"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from flowbias import DiagonalNet
+from flowbias.ground.arguments import InputError
 from flowbias.kernels import (
     grad_distance,
     kernel_alignment,
@@ -20,7 +21,6 @@ from flowbias.kernels import (
     tangent_vector_product,
     top_eigenpairs,
 )
-from flowbias.problem import InputError
 from tests.kernels.architectures import build, torch
 
 nn = torch.nn

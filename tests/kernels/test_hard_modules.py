@@ -6,6 +6,7 @@ import copy
 import pytest
 from numpy.testing import assert_allclose
 
+from flowbias.ground.arguments import InputError
 from flowbias.kernels import (
     TangentMap,
     grad_distance,
@@ -16,7 +17,6 @@ from flowbias.kernels import (
 )
 from flowbias.kernels.network import gradients
 from flowbias.kernels.trial import agree
-from flowbias.problem import InputError
 from tests.kernels.architectures import build, explicit_jacobian, explicit_kernel, torch
 from tests.kernels.test_tangent import REDUCED, assert_kernel
 

@@ -8,10 +8,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias import DiagonalNet, LinearNet, MatrixFactorization
+from flowbias.ground.arguments import InputError
 from flowbias.kernels import tangent_kernel
 from flowbias.kernels.memory import Footprint, choose_blocks, read_bytes, row_bytes, shown_bytes
 from flowbias.models import Model, SymmetricFactorization, UntiedDiagonalNet
-from flowbias.problem import InputError
 
 
 def run(program):

@@ -9,6 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from torch.nn.utils import prune, spectral_norm, weight_norm
 
+from flowbias.ground.arguments import InputError
 from flowbias.kernels import (
     TangentMap,
     grad_distance,
@@ -18,7 +19,6 @@ from flowbias.kernels import (
     tangent_vector_product,
     top_eigenpairs,
 )
-from flowbias.problem import InputError
 from flowbias.regime import diagnose, predict
 from tests.kernels.architectures import build, explicit_kernel, torch
 from tests.kernels.test_tangent import assert_kernel

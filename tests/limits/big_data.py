@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 from scipy.sparse.linalg import aslinearoperator
 
 import flowbias as fb
-from flowbias.designs import dense, entries, sparse
+from flowbias.designs import dense, sparse
 from flowbias.designs.dense import DenseDesign
 from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.sparse import SparseDesign
@@ -31,7 +31,7 @@ def small_blocks(monkeypatch):
     """Several blocks even for small X."""
     monkeypatch.setattr(dense, "BLOCK_NUMBERS", 400)
     monkeypatch.setattr(sparse, "BLOCK_COLUMNS", 30)
-    monkeypatch.setattr(entries, "PIECE_NUMBERS", 100)
+    monkeypatch.setattr(dense, "PIECE_NUMBERS", 100)
 
 
 def data(seed, n=20, d=100, density=1.0):

@@ -12,7 +12,7 @@ import flowbias as fb
 from flowbias.limits.basis_pursuit import HIGHS, WALK, pursue
 from flowbias.limits.inverse_scale_space import Columns, Walk
 from flowbias.potentials import L1
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 
 TOL = 1e-10
 # The package has a function of that name.

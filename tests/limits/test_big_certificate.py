@@ -7,13 +7,12 @@ from scipy.sparse.linalg import aslinearoperator
 
 import flowbias as fb
 from flowbias import designs
-from flowbias.certificates import block_certificate
-from flowbias.certificates.block_certificate import certify_design
+from flowbias.certificates import certificate
 from flowbias.certificates.error_bound import box_bound
-from flowbias.designs.dense import DenseDesign
+from flowbias.designs.dense import ArrayDesign, DenseDesign
 from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.sparse import SparseDesign
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.limits.big_data import KINDS, WITH_ENTRIES, data, dense_limit, small_blocks
 
 __all__ = ["small_blocks"]
@@ -28,7 +27,7 @@ def test_the_certificate_is_that_of_the_dense_data(kind, model):
     solution = dense_limit(model, 10)
     wanted = solution.certificate
     design = KINDS[kind](X)
-    found = certify_design(design, y, solution.w, solution.dual, model.potential, model.shift)
+    found = fb.certify(design, y, solution.w, solution.dual, model.potential, model.shift)
     rounding = {"rel": 0.0, "abs": 1e-13}
     assert found.feasibility == pytest.approx(wanted.feasibility, **rounding)
     assert found.stationarity == pytest.approx(wanted.stationarity, **rounding)
@@ -42,7 +41,7 @@ def test_the_certificate_is_that_of_the_dense_data(kind, model):
         (solution.w, solution.dual, 1.001 * y),
         (np.roll(solution.w, 1), solution.dual, y),
     ):
-        found = certify_design(design, outputs, w, nu, model.potential, model.shift)
+        found = fb.certify(design, outputs, w, nu, model.potential, model.shift)
         wanted = fb.certify(X, outputs, w, nu, model.potential, model.shift)
         assert not found.ok
         for name in ("feasibility", "stationarity", "gap"):
@@ -58,8 +57,8 @@ def test_the_certificate_of_a_projection():
     for kind in WITH_ENTRIES:
         design = KINDS[kind](X)
         args = (solution.w, solution.dual, model.potential)
-        assert certify_design(design, y, *args).ok
-        assert not certify_design(design, y, 1.01 * solution.w, *args[1:]).ok
+        assert fb.certify(design, y, *args).ok
+        assert not fb.certify(design, y, 1.01 * solution.w, *args[1:]).ok
 
 
 def test_the_error_bound_holds():
@@ -71,7 +70,7 @@ def test_the_error_bound_holds():
     for size in (1e-12, 1e-8, 1e-5):
         nu = exact.dual * (1 + size * rng.standard_normal(len(y)))
         w = model.potential.grad_dual(X.T @ nu)
-        bound = certify_design(SparseDesign(scipy.sparse.csc_array(X)), y, w, nu, model.potential)
+        bound = fb.certify(SparseDesign(scipy.sparse.csc_array(X)), y, w, nu, model.potential)
         error = float(np.linalg.norm(w - exact.w))
         assert error <= bound.error_bound + exact.certificate.error_bound
         assert bound.error_bound < 1e3 * error
@@ -85,7 +84,7 @@ def test_a_predictor_that_is_not_finite_certifies_nothing(times):
     for bad in (np.nan, np.inf):
         w = solution.w.copy()
         w[7] = bad
-        found = certify_design(DenseDesign(X), y, w, solution.dual, solution.potential)
+        found = fb.certify(DenseDesign(X), y, w, solution.dual, solution.potential)
         assert not found.ok
         assert np.isnan(found.stationarity)
 
@@ -100,8 +99,8 @@ def test_the_bound_is_that_of_the_dense_data(size, scale):
     nu = exact.dual * (1 + size * np.random.default_rng(1).standard_normal(len(y)))
     w = model.potential.grad_dual(X.T @ nu)
     # Where the box has no bound, those of dense data go on: to the gap, and to balls.
-    wanted = box_bound(X, y, w, nu, model.potential, 0.0)
-    found = certify_design(DenseDesign(X), y, w, nu, model.potential).error_bound
+    wanted = box_bound(ArrayDesign(X), y, w, nu, model.potential, 0.0)
+    found = fb.certify(DenseDesign(X), y, w, nu, model.potential).error_bound
     # theta comes from a grid of tenfold steps: a small part of the bound where there is one.
     assert found == wanted if wanted == np.inf else 0.9 * wanted < found < 1.5 * wanted
     assert found > np.linalg.norm(w - exact.w) - exact.certificate.error_bound
@@ -113,7 +112,7 @@ def test_rounding_of_the_potential_is_counted():
     model = fb.DiagonalNet(3, 1e-3, w0=np.linspace(0.5, 2.0, 100))
     exact = fb.limit(model, X, y)
     args = (y, exact.w, exact.dual, model.potential, model.shift)
-    found, wanted = certify_design(DenseDesign(X), *args), fb.certify(X, *args)
+    found, wanted = fb.certify(DenseDesign(X), *args), fb.certify(X, *args)
     assert 0.9 * wanted.error_bound < found.error_bound < 2 * wanted.error_bound
 
 
@@ -124,14 +123,14 @@ def test_no_bound_where_dropped_rows_are_not_repetitions():
     model = fb.DiagonalNet(2, 1.0)
     alone = fb.limit(model, X, y)
     args = np.append(y, y[0]), alone.w, np.append(alone.dual, 0.0), model.potential, model.shift
-    assert certify_design(DenseDesign(close), *args).error_bound == np.inf
+    assert fb.certify(DenseDesign(close), *args).error_bound == np.inf
     twice = fb.limit(model, DenseDesign(np.vstack([X, X[:1]])), np.append(y, y[0]))
     assert twice.certificate.error_bound < 1e-12
 
 
 def test_no_bound_where_it_would_cost_too_much(monkeypatch):
     X, y = data(13)
-    monkeypatch.setattr(block_certificate, "BOUND_WORK", 20 * 20 * 100 - 1)
+    monkeypatch.setattr(certificate, "BOUND_WORK", 20 * 20 * 100 - 1)
     solution = fb.limit(fb.DiagonalNet(2, 1.0), DenseDesign(X), y)
     assert solution.certificate.ok
     assert solution.certificate.error_bound == np.inf

@@ -7,7 +7,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 
 import flowbias as fb
 from flowbias import designs
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.limits.big_data import KINDS, assert_same, data, small_blocks
 
 __all__ = ["small_blocks"]

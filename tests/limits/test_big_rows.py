@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 import flowbias as fb
 from flowbias.designs.dense import DenseDesign
 from flowbias.designs.sparse import SparseDesign
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from tests.limits.big_data import KINDS, WITH_ENTRIES, data, small_blocks
 
 __all__ = ["small_blocks"]

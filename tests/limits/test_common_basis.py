@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.limits.products.common_basis import (
+from flowbias.ground.arguments import InputError
+from flowbias.limits.lifted.common_basis import (
     common_basis,
     lifted_commutator,
     plain_commutator,
     require_common_basis,
 )
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.sensing import MatrixSensing
-from flowbias.problem import InputError
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.sensing import MatrixSensing
 from tests.limits.factor_flow import diagonal_together, orthogonal
 
 COMMUTING = np.array([np.eye(2), [[0.0, 1.0], [0.0, 0.0]]])

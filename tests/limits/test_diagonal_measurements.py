@@ -5,13 +5,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 import flowbias as fb
-from flowbias.limits.products.common_basis import common_basis
-from flowbias.limits.products.diagonal_measurements import _grown, diagonal_limit
+from flowbias.ground.arguments import InputError
+from flowbias.limits.lifted.common_basis import common_basis
+from flowbias.limits.lifted.diagonal_measurements import _grown, diagonal_limit
 from flowbias.limits.schatten import schatten_limit
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization, SymmetricFactorization
-from flowbias.problem import InputError
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.sensing import MatrixSensing
 from tests.limits.factor_flow import diagonal_together, flow_limit, orthogonal
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")

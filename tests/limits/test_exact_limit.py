@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import flowbias as fb
-from flowbias._balls import precision
 from flowbias.certificates.exact_limit import _Newton, exact_limit
 from flowbias.certificates.exact_problem import ExactProblem
+from flowbias.ground.balls import precision
 from tests.exact import distance
 from tests.exact import exact_limit as many_digits
 from tests.fuzz.answers import model_of

@@ -5,11 +5,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 import flowbias as fb
+from flowbias.ground.arguments import InputError
 from flowbias.limits.frobenius import frobenius_norm
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
-from flowbias.problem import InputError
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
 
 RNG = np.random.default_rng(0)
 

@@ -19,8 +19,8 @@ from flowbias.limits.neurons.leaky import AT_ONCE, FOLLOWED, TOO_CLOSE, leaky_li
 from flowbias.limits.neurons.leaky_kkt import clarke_kkt
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import Regression
-from flowbias.solution import SolveError, Status
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import SolveError, Status
 from flowbias.theory.leaky_neuron import AGREEMENT
 from tests.flows.test_leaky_neuron import WIDTH, held, smoothed
 from tests.theory.leaky_neuron_instances import leaky
@@ -55,7 +55,7 @@ def test_flows_end_at_the_minimizer():
         a = solution.details["a"]
         assert clarke_kkt(model, X, y, a, solution.w / a).worst <= 1e-12
         distance = distance_of_flow(model, X, y, solution)
-        assert distance is None or distance <= AGREEMENT
+        assert distance is None or distance <= AGREEMENT.size
         agree += distance is not None
     assert agree >= 49
 
@@ -65,7 +65,7 @@ def test_flow_that_slides_ends_at_the_minimizer(slope):
     model, X, y = held(slope)
     solution = leaky_limit(model, X, y, 1e-10)
     assert followed(model, X, y).slides
-    assert distance_of_flow(model, X, y, solution) <= AGREEMENT
+    assert distance_of_flow(model, X, y, solution) <= AGREEMENT.size
     assert solution.status is Status.CERTIFIED
 
 
@@ -108,7 +108,7 @@ def test_negative_delta_takes_the_sign_of_the_flow(seed):
         pytest.skip(solution.route)
     a, _ = smoothed(model, X, y, np.array([0.5, 20.0]), width=10 * WIDTH)
     assert np.sign(solution.details["a"]) == np.sign(a[-1])
-    assert distance_of_flow(model, X, y, solution) <= AGREEMENT
+    assert distance_of_flow(model, X, y, solution) <= AGREEMENT.size
 
 
 def test_sign_change_is_found():
@@ -118,7 +118,7 @@ def test_sign_change_is_found():
     assert solution.status is Status.CERTIFIED
     assert solution.details["a"] < 0.0
     assert_allclose(solution.w[0], -1.0, rtol=1e-12)  # a y > 0: no division by the slope
-    assert distance_of_flow(model, X, y, solution) <= AGREEMENT
+    assert distance_of_flow(model, X, y, solution) <= AGREEMENT.size
     assert FOLLOWED in solution.route
 
 

@@ -5,16 +5,16 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.flows import flow
-from flowbias.flows.lifted import setting_of
+from flowbias.flows.lifted.flow import setting_of
+from flowbias.ground.arguments import InputError
 from flowbias.limits import limit
-from flowbias.limits.products.limit import guaranteed_rate
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.limits.lifted.limit import guaranteed_rate
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
-from flowbias.problem import InputError
-from flowbias.solution import SolveError, Status
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.results.solution import SolveError, Status
 from tests.oracles import ORACLES
 
 RNG = np.random.default_rng(8)

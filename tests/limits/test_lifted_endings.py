@@ -10,14 +10,14 @@ from scipy.integrate import solve_ivp
 from flowbias.flows import flow
 from flowbias.flows.march import march
 from flowbias.limits import limit
-from flowbias.limits.products import integration
-from flowbias.limits.products.diagonal_measurements import diagonal_limit
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.limits.lifted import integration
+from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
-from flowbias.solution import SolveError, Status
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.results.solution import SolveError, Status
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")
 

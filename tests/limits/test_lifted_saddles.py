@@ -5,13 +5,13 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.limits import limit
-from flowbias.limits.products import stable_manifold
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.limits.lifted import stable_manifold
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
-from flowbias.solution import SolveError, Status
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.results.solution import SolveError, Status
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")
 RNG = np.random.default_rng(0)

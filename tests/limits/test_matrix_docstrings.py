@@ -7,7 +7,7 @@ import pytest
 
 import flowbias as fb
 from flowbias.limits import frobenius, schatten
-from flowbias.limits.products import diagonal_measurements
+from flowbias.limits.lifted import diagonal_measurements
 
 PROBLEM = fb.MatrixSensing([[[1.0, 0.0], [0.0, 0.5]]], [1.0])
 

@@ -8,14 +8,14 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias.certificates import certify
+from flowbias.ground.arguments import InputError
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.parts import NeuronParts
 from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.potentials import Provides
-from flowbias.problem import InputError
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 from tests.limits.neuron_flows import TOL, flow_limit, limit, random_problem
 from tests.oracles import ORACLES
 

@@ -11,7 +11,7 @@ import flowbias as fb
 from flowbias.limits.neurons.parts import NeuronParts
 from flowbias.limits.neurons.sign import InputFlow
 from flowbias.models.neuron import Neuron
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 from tests.limits.neuron_flows import limit, random_problem
 
 

@@ -6,12 +6,12 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 import flowbias as fb
+from flowbias.ground.arguments import InputError
 from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
 from flowbias.limits.neurons.vanishing import neuron_rich_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
-from flowbias.problem import InputError
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 from tests.limits.neuron_flows import TOL, limit, random_problem
 from tests.oracles import ORACLES
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 
 RNG = np.random.default_rng(12)
 X = RNG.standard_normal((4, 9))

@@ -6,11 +6,11 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 import flowbias as fb
-from flowbias.flows.lifted import setting_of
-from flowbias.limits.products.one_neuron import one_neuron_limit
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.flows.lifted.flow import setting_of
+from flowbias.limits.lifted.one_neuron import one_neuron_limit
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.results.lifted_solution import LiftedSolution
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")
 # Local errors of 1e-11 over some hundred steps, and what is left of the path at their residual.

@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias.limits.only_predictor import only_predictor
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 
 ROUTE = "the only predictor"
 MODELS = [

@@ -12,7 +12,7 @@ from flowbias.certificates import exact_limit
 from flowbias.limits import dual_newton, newton, rich_regime, scale_descent, solve
 from flowbias.limits import interior_point as ip
 from flowbias.limits.refined_dual import asked_for
-from flowbias.solution import Stats
+from flowbias.results.solution import Stats
 from tests.limits.scaled_models import Declares
 
 DESCENDED = "down from larger scales"

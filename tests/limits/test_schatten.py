@@ -7,12 +7,12 @@ from scipy.optimize import minimize
 
 import flowbias as fb
 from flowbias.certificates.spectral_certificate import certify_spectral
+from flowbias.ground.arguments import InputError
 from flowbias.limits.frobenius import frobenius_norm
+from flowbias.limits.lifted.common_basis import common_basis
 from flowbias.limits.nuclear_norm import nuclear_norm
-from flowbias.limits.products.common_basis import common_basis
 from flowbias.limits.schatten import schatten_limit
-from flowbias.matrix_problems.sensing import MatrixSensing
-from flowbias.problem import InputError
+from flowbias.problems.matrix.sensing import MatrixSensing
 from tests.limits.factor_flow import diagonal_together, flow_limit, lifted_identity, orthogonal
 
 FLOW = 1e-9

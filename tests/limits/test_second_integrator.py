@@ -5,17 +5,17 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
-from flowbias.flows import lifted_coordinates
-from flowbias.flows.lifted import setting_of
-from flowbias.flows.lifted_coordinates import LiftedCoordinates
+from flowbias.flows.lifted import coordinates as lifted_coordinates
+from flowbias.flows.lifted.coordinates import LiftedCoordinates
+from flowbias.flows.lifted.flow import setting_of
 from flowbias.limits import limit
-from flowbias.limits.products import second_integrator
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.limits.lifted import second_integrator
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
-from flowbias.solution import Status
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.results.solution import Status
 
 
 def regression(smallest):

@@ -10,7 +10,7 @@ from flowbias.limits.sensitivity import joint_sensitivity
 from flowbias.limits.weighted_inverse import weighted_inverse
 from flowbias.models.reachable import Reachable
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.solution import UnresolvedError
+from flowbias.results.solution import UnresolvedError
 
 RNG = np.random.default_rng(5)
 X, Y = RNG.standard_normal((6, 15)), RNG.standard_normal(6)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.ground.arguments import InputError
 from flowbias.models import MatrixFactorization, NarrowWarning, SymmetricFactorization
 from flowbias.potentials import Provides
-from flowbias.problem import InputError
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.sensing import MatrixSensing
 
 
 @pytest.mark.parametrize("width", [8, 30])

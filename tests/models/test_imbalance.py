@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import Imbalance, LinearNet
+from flowbias.problems.matrix.regression import MatrixRegression
 from tests.models.linear_networks import RANK, D, M, follow, weights
 
 

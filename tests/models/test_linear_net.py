@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet, NarrowWarning
 from flowbias.potentials import Provides
+from flowbias.problems.matrix.regression import MatrixRegression
 from tests.models.linear_networks import RANK, D, M, descend, follow, weights
 
 # --- the Gram matrix ---------------------------------------------------------------------------

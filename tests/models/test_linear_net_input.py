@@ -7,9 +7,9 @@ import pytest
 
 import flowbias as fb
 from flowbias.flows.loss import loss_constant
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError
 from flowbias.models import LinearNet, NarrowWarning
-from flowbias.problem import InputError
+from flowbias.problems.matrix.regression import MatrixRegression
 from tests.models.linear_networks import D, M, N, follow
 
 X_WIDE = np.random.default_rng(0).standard_normal((N, D))

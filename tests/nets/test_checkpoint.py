@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from flowbias.ground.arguments import InputError
 from flowbias.nets import TrainingStatus, mlp, train, unbiased
 from flowbias.nets.checkpoint import fingerprint
-from flowbias.problem import InputError
 
 RNG = np.random.default_rng(1)
 X = RNG.standard_normal((20, 3))

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowbias.ground.arguments import InputError
 from flowbias.nets import (
     TrainingStatus,
     mlp,
@@ -16,7 +17,6 @@ from flowbias.nets import (
     unbiased,
     univariate,
 )
-from flowbias.problem import InputError
 
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((6, 2))

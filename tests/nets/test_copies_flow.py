@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowbias.ground.arguments import InputError
 from flowbias.kernels import linearized_flow, tangent_kernel
 from flowbias.nets import (
     TrainingStatus,
@@ -17,7 +18,6 @@ from flowbias.nets import (
     univariate,
 )
 from flowbias.nets.copies_batch import Batch
-from flowbias.problem import InputError
 
 RNG = np.random.default_rng(5)
 X = RNG.standard_normal((4, 3))

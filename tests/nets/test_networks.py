@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowbias.ground.arguments import InputError
 from flowbias.kernels import tangent_kernel
 from flowbias.nets import (
     Start,
@@ -24,7 +25,6 @@ from flowbias.nets import (
     univariate,
     vgg11_like,
 )
-from flowbias.problem import InputError
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 POINTS = torch.linspace(-1.5, 2.0, 12, dtype=torch.float64).reshape(6, 2)

@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowbias.ground.arguments import InputError
 from flowbias.nets import (
     linear_spline,
     natural_cubic_spline,
@@ -13,7 +14,6 @@ from flowbias.nets import (
     unbiased,
     univariate,
 )
-from flowbias.problem import InputError
 
 POINTS = st.lists(st.integers(-20, 20), min_size=3, max_size=7, unique=True)
 

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowbias.ground.arguments import InputError
 from flowbias.nets import (
     TrainingStatus,
     mlp,
@@ -16,7 +17,6 @@ from flowbias.nets import (
     train_last_layer,
     unbiased,
 )
-from flowbias.problem import InputError
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((12, 3))

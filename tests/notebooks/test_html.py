@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flowbias as fb
-from flowbias._html import coefficients, facts, some, table
+from flowbias.ground.html import coefficients, facts, some, table
 from tests.notebooks.results import HOSTILE, all_results
 
 NAMES = (

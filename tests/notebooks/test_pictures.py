@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from numpy.testing import assert_allclose, assert_array_equal
 
 import flowbias as fb
-from flowbias._drawing import MOST_CURVES, MOST_STEMS, curves, positive_times, stems
-from flowbias._look import COLOURS, RED
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import MOST_CURVES, MOST_STEMS, curves, positive_times, stems
+from flowbias.ground.look import COLOURS, RED
 from tests.notebooks.results import all_results, data
 from tests.notebooks.test_html import NAMES
 

@@ -9,8 +9,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import flowbias as fb
+from flowbias.ground.arguments import InputError
 from flowbias.notebooks import _SCRIPT, MOST_SHOWN, _widget_class, scale_slider
-from flowbias.problem import InputError
 from tests.notebooks.results import data
 
 pytest.importorskip("anywidget", reason="the extra `notebook` is not installed")

@@ -6,10 +6,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
+from flowbias.ground.arguments import InputError
 from flowbias.potentials import check_potential
 from flowbias.potentials.balanced_neuron import BalancedNeuronPotential
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import InputError
 from tests.oracles import ORACLES
 
 ROWS = ORACLES["functions"]["qhat_delta"]

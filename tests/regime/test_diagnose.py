@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import flowbias as fb
+from flowbias.ground.arguments import InputError
 from flowbias.kernels import grad_distance, kernel_matrix, relative_kernel_change, tangent_kernel
 from flowbias.nets import mlp, unbiased
-from flowbias.problem import InputError
 from flowbias.regime import THRESHOLDS, Diagnosis, Gaps, Verdict, diagnose, fit
 from flowbias.regime.data import fresh_inputs
 from flowbias.regime.diagnose import kernel_machine

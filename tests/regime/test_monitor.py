@@ -8,9 +8,9 @@ import warnings
 import pytest
 import torch
 
+from flowbias.ground.arguments import InputError
 from flowbias.kernels import parameter_movement
 from flowbias.nets import mlp
-from flowbias.problem import InputError
 from flowbias.regime import Every, Geometric, History, Monitor, Record, Verdict, diagnose
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
 import flowbias as fb
+from flowbias.ground.arguments import InputError
 from flowbias.nets import mlp, scaled, unbiased
-from flowbias.problem import InputError
 from flowbias.regime import THRESHOLDS, Verdict, diagnose, predict
 from flowbias.regime.data import fresh_inputs
 from flowbias.regime.predict import read_derivatives

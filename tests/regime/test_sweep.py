@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import flowbias as fb
+from flowbias.ground.arguments import InputError
 from flowbias.nets import mlp, unbiased
-from flowbias.problem import InputError
 from flowbias.regime import THRESHOLDS, Fit, Verdict, fit, sweep
 
 SCALES = (1e-6, 1e-3, 0.1, 1.0, 10.0)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from flowbias.ground.arguments import InputError
 from flowbias.nets import mlp
-from flowbias.problem import InputError
 from flowbias.regime import Monitor, diagnose, fit, predict
 
 

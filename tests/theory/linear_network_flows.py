@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import scipy.integrate
 
-from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet
-from flowbias.theory.measured_factors import MeasuredFactors
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.theory.measured_flow import MeasuredFactors
 from flowbias.theory.reduced_net import weights_of
 
 STRONGER = 1.01

@@ -8,16 +8,17 @@ import warnings
 
 import numpy as np
 
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization, SymmetricFactorization
 from flowbias.models.lifted import NarrowWarning
-from flowbias.theory.completion_kernel import (
-    completion_kernel_formula,
-    gaussian_rows_give_delta,
-    orthogonal_rows_give_delta,
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.theory.factorization_kernel_regime import (
+    KernelRegime,
+    kernel_regime,
+    residual_decay,
+    wide_gram,
+    wide_kernel_regime,
 )
-from flowbias.theory.factorization_kernel_regime import KernelRegime, kernel_regime, residual_decay
 from flowbias.theory.matrix_factorization import (
     commuting_is_not_enough,
     diagonal_bias,
@@ -28,7 +29,11 @@ from flowbias.theory.matrix_factorization import (
     symmetric_velocity,
 )
 from flowbias.theory.path_length import Reach, path_length
-from flowbias.theory.wide_factorization import wide_gram, wide_kernel_regime
+from flowbias.theory.tangent_factorization import (
+    completion_kernel_formula,
+    gaussian_rows_give_delta,
+    orthogonal_rows_give_delta,
+)
 from tests.limits.factor_flow import orthogonal
 from tests.theory.starts import Instances, log_uniform
 

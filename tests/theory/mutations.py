@@ -157,6 +157,13 @@ def stationary_end(follow):
     return followed
 
 
+def one_row(root):
+    """All of a root's size in its first row: of the same trace, and far from the identity."""
+    changed = np.zeros_like(root)
+    changed[0, 0] = np.linalg.norm(root)
+    return changed
+
+
 def signs(t, a):
     """An outer weight that changes its sign all the time."""
     return a * np.sign(np.cos(1e3 * t + 0.1))
@@ -184,13 +191,13 @@ def both_sides(where, up=UP, down=DOWN):
 
 MUTATIONS = {
     # diagonal networks
-    "tied_limit": (Mutation("kernel_rich:limit", WRONG_LIMIT),),
-    "untied_limit": (Mutation("kernel_rich:limit", WRONG_LIMIT),),
-    "closed_form_flow": (Mutation("kernel_rich:follow", flow(weights=UP, w=UP)),),
-    "dual_stays_inside": (Mutation("kernel_rich:follow", flow(pull=times(1e3))),),
-    "equal_magnitudes": (Mutation("kernel_rich:follow", first_weights(times(-1.1))),),
-    "zero_error": (Mutation("convergence:follow", flow(w=plus(10.0))),),
-    "loss_gap": (Mutation("convergence:follow", flow(w=plus(100.0))),),
+    "tied_limit": (Mutation("diagonal_networks:limit", WRONG_LIMIT),),
+    "untied_limit": (Mutation("diagonal_networks:limit", WRONG_LIMIT),),
+    "closed_form_flow": (Mutation("diagonal_networks:follow", flow(weights=UP, w=UP)),),
+    "dual_stays_inside": (Mutation("diagonal_networks:follow", flow(pull=times(1e3))),),
+    "equal_magnitudes": (Mutation("diagonal_networks:follow", first_weights(times(-1.1))),),
+    "zero_error": (Mutation("diagonal_networks:follow", flow(w=plus(10.0))),),
+    "loss_gap": (Mutation("diagonal_networks:follow", flow(w=plus(100.0))),),
     "start_kernel": (
         Mutation("flowbias.models:DiagonalNet.parameter_gradient", each(times(1.001))),
     ),
@@ -199,14 +206,14 @@ MUTATIONS = {
     ),
     "metric_from_predictor": (Mutation("initialization_shape:follow", flow(weights=UP)),),
     # regularizers
-    "hypentropy_small": both_sides("regularizer_bounds:_term"),
-    "hypentropy_large": both_sides("regularizer_bounds:_term"),
-    "depth_potential_small": both_sides("regularizer_bounds:_term"),
-    "depth_potential_large": both_sides("regularizer_bounds:_term"),
+    "hypentropy_small": both_sides("regularizers:_term"),
+    "hypentropy_large": both_sides("regularizers:_term"),
+    "depth_potential_small": both_sides("regularizers:_term"),
+    "depth_potential_large": both_sides("regularizers:_term"),
     "nearly_l1": both_sides("flowbias.potentials:Hypentropy.value", times(20.0)),
-    "not_l1": (Mutation("regularizer_bounds:_term", plus(1.0)),),
-    "nearly_l2": both_sides("regularizer_bounds:_four_scale_squared", times(20.0)),
-    "sharply_l2": both_sides("regularizer_bounds:_four_scale_squared"),
+    "not_l1": (Mutation("regularizers:_term", plus(1.0)),),
+    "nearly_l2": both_sides("regularizers:_four_scale_squared", times(20.0)),
+    "sharply_l2": both_sides("regularizers:_four_scale_squared"),
     "untied_near_l2": both_sides("flowbias.potentials:UntiedPotential.value"),
     "untied_near_l1": both_sides("flowbias.potentials:UntiedPotential.value"),
     "half_kernel_norm": (Mutation("flowbias.models:UntiedDiagonalNet.tangent_kernel", UP),),
@@ -214,7 +221,7 @@ MUTATIONS = {
     "explicit_norm_is_quasi_norm": (Mutation("explicit_distance:_least_squares", times(1.001)),),
     "escape_from_the_saddle": (
         Mutation(
-            "convergence:follow",
+            "diagonal_networks:follow",
             lambda measured: dataclasses.replace(measured, snapshots=measured.snapshots[::-1]),
         ),
     ),
@@ -225,36 +232,36 @@ MUTATIONS = {
     "distance_is_depth_4": (Mutation("explicit_distance:_depth_4", times(1.001)),),
     "closest_interpolator": (Mutation("explicit_distance:limit", WRONG_LIMIT),),
     "hypentropy_needs_exponential_scale": both_sides(
-        "approach_to_l1:l1_approach_log_scale", plus(0.5), plus(-0.5)
+        "regularizers:l1_approach_log_scale", plus(0.5), plus(-0.5)
     ),
     "depth_needs_polynomial_scale": both_sides(
-        "approach_to_l1:l1_approach_log_scale", plus(3.0), plus(-3.0)
+        "regularizers:l1_approach_log_scale", plus(3.0), plus(-3.0)
     ),
     "distance_needs_polynomial_scale": both_sides(
-        "approach_to_l1:l1_approach_log_scale", plus(3.0), plus(-3.0)
+        "regularizers:l1_approach_log_scale", plus(3.0), plus(-3.0)
     ),
     # scales that guarantee a regime
     "printed_scales_are_safe": (
-        Mutation("regime_scales:sharp_rich_log_scale", plus(-1e6)),
-        Mutation("regime_scales:sharp_kernel_log_scale", plus(10.0)),
+        Mutation("regimes:sharp_rich_log_scale", plus(-1e6)),
+        Mutation("regimes:sharp_kernel_log_scale", plus(10.0)),
     ),
-    "rich_guarantee": (Mutation("regime_scales:limit", LARGE_LIMIT),),
-    "kernel_guarantee": (Mutation("regime_scales:limit", LARGE_LIMIT),),
-    "sharp_rich_guarantee": (Mutation("regime_scales:limit", LARGE_LIMIT),),
-    "sharp_kernel_guarantee": (Mutation("regime_scales:limit", LARGE_LIMIT),),
-    "rich_excess": both_sides("extremes:limit", LARGE_LIMIT, SMALL_LIMIT),
-    "rich_distance": (Mutation("extremes:limit", LARGE_LIMIT),),
+    "rich_guarantee": (Mutation("regimes:limit", LARGE_LIMIT),),
+    "kernel_guarantee": (Mutation("regimes:limit", LARGE_LIMIT),),
+    "sharp_rich_guarantee": (Mutation("regimes:limit", LARGE_LIMIT),),
+    "sharp_kernel_guarantee": (Mutation("regimes:limit", LARGE_LIMIT),),
+    "rich_excess": both_sides("regimes:limit", LARGE_LIMIT, SMALL_LIMIT),
+    "rich_distance": (Mutation("regimes:limit", LARGE_LIMIT),),
     "rich_selection": (
-        Mutation("extremes:limit", WRONG_LIMIT),
-        *both_sides("extremes:limit", LARGE_LIMIT, SMALL_LIMIT),
+        Mutation("regimes:limit", WRONG_LIMIT),
+        *both_sides("regimes:limit", LARGE_LIMIT, SMALL_LIMIT),
     ),
-    "kernel_distance": (Mutation("extremes:limit", LARGE_LIMIT),),
+    "kernel_distance": (Mutation("regimes:limit", LARGE_LIMIT),),
     "race": (Mutation("initialization_shape:effective_log_scale", plus(0.5)),),
     "race_to_rich": (Mutation("initialization_shape:limit", LARGE_LIMIT),),
     "race_to_kernel": (Mutation("initialization_shape:limit", LARGE_LIMIT),),
     # two-layer linear networks
-    "balanced_closed_form": (Mutation("closed_form_in_time:follow_weights", WRONG_FACTORS),),
-    "scalar_closed_form": (Mutation("closed_form_in_time:follow_weights", WRONG_FACTORS),),
+    "balanced_closed_form": (Mutation("linear_networks:follow_weights", WRONG_FACTORS),),
+    "scalar_closed_form": (Mutation("linear_networks:follow_weights", WRONG_FACTORS),),
     "wishart_start": (Mutation("flowbias.models.lifted:bartlett_root", UP),),
     "convergence_rate": (Mutation("reduced_net:ReducedNet.rate", times(1e-2)),),
     "rate_from_layers": (
@@ -286,7 +293,7 @@ MUTATIONS = {
     "wide_start_rate": (
         Mutation("wide_networks:_start_numbers", lambda n: (0.0, 1e3 * n[1], 1e3 * n[2])),
     ),
-    "wide_limit_rate": (Mutation("wide_limits:_distance", times(1e3)),),
+    "wide_limit_rate": (Mutation("wide_networks:_distance", times(1e3)),),
     "exponential_guarantee": (Mutation("convergence_guarantees:follow_weights", SLOW),),
     "imbalance_guarantee": (Mutation("convergence_guarantees:follow_weights", SLOW),),
     "margin_guarantee": (
@@ -304,24 +311,24 @@ MUTATIONS = {
     "reaches_min_norm": (Mutation("linear_networks:follow_weights", WRONG_FACTORS),),
     "output_orthogonality_is_not_enough": (
         Mutation(
-            "linear_network_limits:reduced_weights",
+            "linear_networks:reduced_weights",
             lambda net: dataclasses.replace(net, U2=net.U2 + 1.0),
         ),
-        Mutation("linear_network_limits:follow_weights", WRONG_FACTORS),
+        Mutation("linear_networks:follow_weights", WRONG_FACTORS),
     ),
-    "growth_from_invariant_set": (Mutation("wide_limits:follow_weights", later(times(1e4))),),
+    "growth_from_invariant_set": (Mutation("wide_networks:follow_weights", later(times(1e4))),),
     "time_change": (Mutation("linear_networks:follow_weights", later(plus(0.1))),),
     # matrix factorization
     "commuting_is_not_enough": (
         Mutation("matrix_factorization:follow_factors", OfTheFunction(stationary_end)),
     ),
-    "completion_kernel_formula": (Mutation("completion_kernel:completion_kernel", UP),),
+    "completion_kernel_formula": (Mutation("tangent_factorization:completion_kernel", UP),),
     "orthogonal_rows_give_delta": (
-        Mutation("completion_kernel:completion_kernel", plus(0.1)),
-        Mutation("completion_kernel:frobenius_norm", attributes(M=times(1.01))),
+        Mutation("tangent_factorization:completion_kernel", plus(0.1)),
+        Mutation("tangent_factorization:frobenius_norm", attributes(M=times(1.01))),
     ),
-    "gaussian_rows_give_delta": (Mutation("flowbias.models.lifted:bartlett_root", times(3.0)),),
-    "wide_gram": (Mutation("flowbias.models.lifted:bartlett_root", times(3.0)),),
+    "gaussian_rows_give_delta": (Mutation("flowbias.models.lifted:bartlett_root", one_row),),
+    "wide_gram": (Mutation("flowbias.models.lifted:bartlett_root", one_row),),
     "hyperbolic_rows": (Mutation("matrix_factorization:follow_factors", WRONG_FACTORS),),
     "diagonal_bias": (Mutation("matrix_factorization:follow_factors", WRONG_FACTORS),),
     "schatten_bias": (Mutation("matrix_factorization:follow_factors", WRONG_FACTORS),),
@@ -329,20 +336,20 @@ MUTATIONS = {
         Mutation("matrix_factorization:_schatten_minimizer", replaced(0, times(2.0))),
     ),
     "linearized_flow": (
-        Mutation("linearized_factorization:LinearizedFactorization.factors", times(1.01)),
+        Mutation("tangent_factorization:LinearizedFactorization.factors", times(1.01)),
     ),
     "symmetric_velocity": (
-        Mutation("flowbias.matrix_problems.sensing:MatrixSensing.adjoint", times(1.01)),
+        Mutation("flowbias.problems.matrix.sensing:MatrixSensing.adjoint", times(1.01)),
     ),
     "residual_decay": (
-        Mutation("measured_factors:follow_factors", SLOW),
-        Mutation("linearized_factorization:LinearizedFactorization.speed", times(1e-3)),
+        Mutation("measured_flow:follow_factors", SLOW),
+        Mutation("tangent_factorization:LinearizedFactorization.speed", times(1e-3)),
     ),
-    "kernel_regime": (Mutation("measured_factors:follow_factors", later(times(10.0))),),
-    "wide_kernel_regime": (Mutation("measured_factors:follow_factors", later(times(10.0))),),
+    "kernel_regime": (Mutation("measured_flow:follow_factors", later(times(10.0))),),
+    "wide_kernel_regime": (Mutation("measured_flow:follow_factors", later(times(10.0))),),
     "path_length": (
-        Mutation("measured_factors:follow_factors", later(times(10.0))),
-        Mutation("measured_factors:follow_factors", SLOW),
+        Mutation("measured_flow:follow_factors", later(times(10.0))),
+        Mutation("measured_flow:follow_factors", SLOW),
     ),
     # neurons
     "neuron_bias": (Mutation("neurons:followed", attributes(w=UP)),),

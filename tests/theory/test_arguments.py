@@ -7,6 +7,7 @@ after the other replaced by something of a wrong kind or size.
 import ast
 import doctest
 import inspect
+import types
 
 import numpy as np
 import pytest
@@ -46,6 +47,8 @@ NOTHING_OF_THE_KIND = {
     "complex": 1j,
     "nan": float("nan"),
     "four dimensions": np.ones((1, 1, 1, 1)),
+    # as a Neuron has one, which is no size
+    "shape of its own": types.SimpleNamespace(shape=0.3),
 }
 
 

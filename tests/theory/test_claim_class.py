@@ -8,7 +8,7 @@ import pytest
 import flowbias as fb
 from flowbias import theory
 from flowbias.theory import Claim, Kind, Reference, Verdict
-from flowbias.theory.claim import Statement, between
+from flowbias.theory.claim import Statement, Tolerance
 from tests.theory.verdicts import why_nothing
 
 
@@ -113,10 +113,24 @@ def test_tolerances_are_checked(tolerance):
 
 
 def test_between_is_two_claims():
-    words = {"reference": Reference("p", "q"), "statement": "s", "tolerance_origin": "o"}
-    assert [c.holds for c in between("n", 2.0, (1.0, 3.0), atol=0.0, **words)] == [True, True]
-    assert [c.holds for c in between("n", 0.0, (1.0, 3.0), atol=0.0, **words)] == [False, True]
-    assert [c.holds for c in between("n", 4.0, (1.0, 3.0), atol=0.0, **words)] == [True, False]
+    stated = Statement(Reference("p", "q"), "s", "o")
+    assert [c.holds for c in stated.between("n", 2.0, (1.0, 3.0))] == [True, True]
+    assert [c.holds for c in stated.between("n", 0.0, (1.0, 3.0))] == [False, True]
+    assert [c.holds for c in stated.between("n", 4.0, (1.0, 3.0))] == [True, False]
+
+
+def test_a_statement_lends_its_tolerance():
+    """To numbers of size 1, or of the size given, and to none that have one of their own."""
+    stated = Statement(Reference("p", "q"), "words", *Tolerance("origin", 0.5))
+    made = (
+        stated.equal("a", 1.0),
+        stated.equal("b", 1.0, size=4.0),
+        stated.equal("c", 1.0, atol=0.25),
+        stated.at_most("d", 1.0, 2.0, rtol=0.125),
+        stated.equal("e", 1.0, atol=0.0),
+    )
+    assert [claim.tolerance for claim in made] == [0.5, 2.0, 0.25, 0.25, 0.0]
+    assert {claim.tolerance_origin for claim in made} == {"origin"}
 
 
 def test_claims_of_one_statement_share_its_words():

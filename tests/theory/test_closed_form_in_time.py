@@ -8,8 +8,8 @@ import scipy.linalg
 
 import flowbias as fb
 from flowbias import theory
-from flowbias.flows.closed_form import BalancedForm
-from flowbias.theory import closed_form_in_time
+from flowbias.flows.lifted.closed_form import BalancedForm
+from flowbias.theory import linear_networks
 from tests.theory.linear_network_instances import balanced_start
 from tests.theory.verdicts import why_nothing
 
@@ -56,13 +56,13 @@ def test_another_imbalance_fails(start, monkeypatch):
 @pytest.mark.parametrize("change", [(1.0, 1.0, 0.0, 1.0), (1.0, 1.0, 1.0, 1.01), (1.01, 1, 1, 1)])
 def test_another_scalar_form_fails(change, monkeypatch):
     """Without the imbalance, at another time, for another target."""
-    ours = closed_form_in_time.scalar_product
+    ours = linear_networks.scalar_product
     assert theory.scalar_closed_form(0.7, -0.2, 1.5, 0.8).holds
 
     def other(*arguments):
         return ours(*(a * b for a, b in zip(arguments, change, strict=True)))
 
-    monkeypatch.setattr(closed_form_in_time, "scalar_product", other)
+    monkeypatch.setattr(linear_networks, "scalar_product", other)
     assert not theory.scalar_closed_form(0.7, -0.2, 1.5, 0.8).holds
 
 

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias import theory
-from flowbias.theory.measured_flow import FLOW_TOLERANCE, follow
+from flowbias.theory.measured_flow import FLOW, follow
 
 # A printed form counts as wrong when it is off by far more than any tolerance used here.
 CLEARLY_OFF = 0.05
@@ -51,10 +51,10 @@ def test_w2_constants_at_depth_2():
     for factor, right in [(2.0, False), (4.0, True)]:  # (15)-(16)
         predicted = np.concatenate([np.exp(-factor * integral), np.exp(factor * integral)]) * scale
         distance = off(np.concatenate([w_plus, w_minus]), predicted)
-        assert (distance < FLOW_TOLERANCE) if right else (distance > CLEARLY_OFF)
+        assert (distance < FLOW.size) if right else (distance > CLEARLY_OFF)
     for factor, right in [(4.0, False), (8.0, True)]:  # (17)-(18)
         distance = off(w, 2.0 * scale**2 * np.sinh(-factor * integral))
-        assert (distance < FLOW_TOLERANCE) if right else (distance > CLEARLY_OFF)
+        assert (distance < FLOW.size) if right else (distance > CLEARLY_OFF)
 
 
 @pytest.mark.parametrize("depth", [3, 4])
@@ -70,7 +70,7 @@ def test_w3_constants_at_depth_3_and_more(depth):
             (w, (pole + move) ** (depth * power) - (pole - move) ** (depth * power)),  # (57)
         ]:
             distance = off(weights, predicted)
-            assert (distance < FLOW_TOLERANCE) if right else (distance > CLEARLY_OFF)
+            assert (distance < FLOW.size) if right else (distance > CLEARLY_OFF)
 
 
 def test_w3_sign_in_front_of_the_gradient():

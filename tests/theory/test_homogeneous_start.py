@@ -7,7 +7,7 @@ import pytest
 
 import flowbias as fb
 from flowbias import theory
-from flowbias.theory.homogeneous_start import _laziness
+from flowbias.theory.diagonal_networks import _laziness
 from tests.theory.verdicts import why_nothing
 
 X = np.array([[1.0, -2.0, 0.5], [0.3, 0.7, -1.1]])
@@ -45,7 +45,7 @@ def test_norm_of_the_second_derivative_is_that_of_its_largest_column(depth):
         best = max(best, np.linalg.norm(columns @ (u * v)))
     jacobian = depth * np.hstack([X, -X]) * np.concatenate(weights) ** (depth - 1.0)
     kappa = np.linalg.norm(Y) * best / np.linalg.norm(jacobian, 2) ** 2
-    assert _laziness(model, fb.problem.Regression(X, Y), weights) == pytest.approx(kappa, rel=1e-8)
+    assert _laziness(model, fb.Regression(X, Y), weights) == pytest.approx(kappa, rel=1e-8)
 
 
 @pytest.mark.parametrize(

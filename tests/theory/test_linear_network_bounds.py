@@ -6,8 +6,8 @@ import scipy.optimize
 import scipy.stats
 
 from flowbias import theory
+from flowbias.ground.arguments import InputError
 from flowbias.models import LinearNet
-from flowbias.problem import InputError
 from flowbias.theory.convergence_guarantees import error_path
 from tests.theory.linear_network_flows import (
     STRONGER,

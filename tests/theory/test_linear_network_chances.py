@@ -5,9 +5,9 @@ import scipy.optimize
 import scipy.stats
 
 from flowbias import theory
-from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet
-from flowbias.theory.imbalance_bounds import MIN
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.theory.claim import MIN
 from flowbias.theory.wide_networks import violations
 from tests.theory.linear_network_flows import (
     flows_together,
@@ -58,6 +58,6 @@ def test_theorem_12_on_500_starts():
         bound = theory.wide_limit_bound(problem, wide, exponent, delta)
         bad = int((distance > bound).sum())
         assert bad == 0
-        assert violations("", bad, 500, delta, theory.Reference(MIN, "Theorem 12")).holds
+        assert violations("", bad, 500, delta, MIN("Theorem 12")).holds
         # and far: the bound is loose, but not vacuous beside ||Theta|| once the net is wide
         assert distance.max() > bound / 100.0

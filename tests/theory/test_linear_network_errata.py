@@ -7,9 +7,9 @@ from numpy.testing import assert_allclose
 
 from flowbias import theory
 from flowbias.flows import flow
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError
 from flowbias.models import LinearNet
-from flowbias.problem import InputError
+from flowbias.problems.matrix.regression import MatrixRegression
 
 
 @pytest.mark.parametrize("width", [2, 5])

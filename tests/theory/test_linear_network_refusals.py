@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from flowbias import theory
-from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet
-from flowbias.theory.measured_factors import follow_weights
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.theory.measured_flow import follow_weights
 from tests.theory.linear_network_instances import (
     LINEAR_NETWORK_CLAIMS,
     flow_start,

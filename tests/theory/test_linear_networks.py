@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from flowbias import theory
-from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models import LinearNet
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.convergence_guarantees import error_path
 from flowbias.theory.reduced_net import reduced
 from tests.theory.linear_network_flows import (

@@ -5,20 +5,18 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.datasets.low_rank import low_rank_completion
+from flowbias.limits.lifted.common_basis import common_basis, plain_commutator
 from flowbias.limits.nuclear_norm import nuclear_norm
-from flowbias.limits.products.common_basis import common_basis, plain_commutator
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.potentials import Hypentropy
-from flowbias.theory.completion_kernel import completion_kernel
-from flowbias.theory.factorization_kernel_regime import KernelRegime
-from flowbias.theory.linearized_factorization import LinearizedFactorization
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.theory.factorization_kernel_regime import KernelRegime, WideRegime
 from flowbias.theory.matrix_factorization import infinitely_wide, symmetric_velocity
-from flowbias.theory.measured_factors import follow_factors, follow_weights
-from flowbias.theory.wide_factorization import WideRegime
+from flowbias.theory.measured_flow import follow_factors, follow_weights
+from flowbias.theory.tangent_factorization import LinearizedFactorization, completion_kernel
 from tests.limits.factor_flow import flow_limit, lifted_identity
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")

@@ -8,17 +8,26 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.stats import binom
 
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
-from flowbias.problem import InputError
-from flowbias.theory.completion_kernel import gaussian_rows_give_delta, orthogonal_rows_give_delta
-from flowbias.theory.factorization_kernel_regime import KernelRegime, kernel_regime, residual_decay
-from flowbias.theory.linearized_factorization import LinearizedFactorization
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.theory.factorization_kernel_regime import (
+    KernelRegime,
+    failure,
+    kernel_regime,
+    residual_decay,
+    wide_gram,
+    wide_regime,
+)
 from flowbias.theory.matrix_factorization import commuting_is_not_enough, infinitely_wide
-from flowbias.theory.measured_factors import MeasuredFactors, follow_factors
+from flowbias.theory.measured_flow import MeasuredFactors, follow_factors
 from flowbias.theory.path_length import Reach, path_length
-from flowbias.theory.wide_factorization import failure, wide_gram, wide_regime
+from flowbias.theory.tangent_factorization import (
+    LinearizedFactorization,
+    gaussian_rows_give_delta,
+    orthogonal_rows_give_delta,
+)
 from tests.limits.factor_flow import orthogonal
 from tests.theory.matrix_factorization_instances import (
     in_kernel_regime,
@@ -253,7 +262,7 @@ def test_corollary_10_refuses_a_narrow_start():
 @pytest.mark.parametrize("seed", range(50))
 def test_corollary_10_width_is_enough_for_theorem_9(seed):
     """At exactly the width of (94), corrected, both hypotheses hold for any constants."""
-    from flowbias.theory.wide_factorization import WideRegime
+    from flowbias.theory.factorization_kernel_regime import WideRegime
 
     rng = np.random.default_rng(seed)
     lam = 10 ** rng.uniform(-4, 4)

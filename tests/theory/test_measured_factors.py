@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.ground.arguments import InputError
 from flowbias.models import LinearNet, MatrixFactorization
-from flowbias.problem import InputError
-from flowbias.theory.measured_factors import ENDED, follow_factors, follow_weights
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.theory.measured_flow import ENDED, follow_factors, follow_weights
 
 
 def test_a_saddle_is_refused_but_one_that_is_passed_is_not():

@@ -12,7 +12,7 @@ from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory.neuron_extremes import kernel_matrix, kernel_solution
 from flowbias.theory.neuron_geometry import neuron_metric, time_warp, warp_at_zero
 from flowbias.theory.neurons import followed, vanishing_start

@@ -8,15 +8,21 @@ import pytest
 import scipy.stats
 
 from flowbias import theory
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
-from flowbias.theory.completion_kernel import gaussian_rows_give_delta
-from flowbias.theory.factorization_kernel_regime import KernelRegime, kernel_regime, residual_decay
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.theory.factorization_kernel_regime import (
+    KernelRegime,
+    kernel_regime,
+    residual_decay,
+    wide_gram,
+    wide_kernel_regime,
+    wide_regime,
+)
 from flowbias.theory.matrix_factorization import infinitely_wide
-from flowbias.theory.measured_factors import follow_weights
-from flowbias.theory.wide_factorization import wide_gram, wide_kernel_regime, wide_regime
+from flowbias.theory.measured_flow import follow_weights
+from flowbias.theory.tangent_factorization import gaussian_rows_give_delta
 
 STRONGER = 1.01
 

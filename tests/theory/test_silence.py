@@ -186,3 +186,27 @@ def test_nothing_is_said_of_outputs_that_are_fitted_at_zero(claim):
     X = np.array([[1.0, 2.0]])
     assert why_nothing(claim, X, np.zeros(1))
     assert claim(X, np.ones(1)).holds
+
+
+@pytest.mark.parametrize("claim", [theory.wide_gram, theory.gaussian_rows_give_delta])
+def test_a_start_outside_its_event_refutes_nothing_where_that_is_no_surprise(claim):
+    """All weights in one, of the mean square of Gaussian ones: 20 rows may miss, 80 do not."""
+
+    def found(rows, width=1000):
+        U, V = np.zeros((2, rows, width))
+        U[0, 0] = np.sqrt(2 * rows * width)
+        return claim(fb.MatrixFactorization(U, V), 1.0)
+
+    assert found(10).verdict is Verdict.SILENT
+    assert "may miss it" in found(10).reason
+    assert found(40).verdict is Verdict.FAILS
+
+
+@pytest.mark.parametrize("claim", [theory.wide_gram, theory.gaussian_rows_give_delta])
+def test_weights_that_are_not_gaussian_refute_nothing(claim):
+    """All of size 1 where the entries would be of size 0.1; Gaussian ones of that size hold."""
+    found = claim(fb.MatrixFactorization(np.ones((2, 40)), np.ones((2, 40))), 0.1)
+    assert found.verdict is Verdict.SILENT
+    assert "no independent N(0, 0.1^2)" in found.reason
+    gaussian = fb.MatrixFactorization.gaussian((30, 30), width=10**4, scale=0.1, rng=0)
+    assert claim(gaussian, 0.1).holds

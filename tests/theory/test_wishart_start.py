@@ -8,7 +8,7 @@ import flowbias as fb
 from flowbias import theory
 from flowbias.models import lifted
 from flowbias.models.wishart import bartlett_root
-from flowbias.theory.wishart_start import _distance
+from flowbias.theory.wide_networks import _largest_gap
 
 SAMPLES = 2000
 
@@ -47,7 +47,7 @@ def test_another_law_fails(other, monkeypatch):
 def test_distance_is_that_of_kolmogorov_and_smirnov():
     values = np.random.default_rng(0).chisquare(4, 50)
     expected = scipy.stats.kstest(values, scipy.stats.chi2(7).cdf).statistic
-    assert _distance(values, 7) == pytest.approx(expected, rel=1e-12)
+    assert _largest_gap(values, 7) == pytest.approx(expected, rel=1e-12)
 
 
 def test_needs_an_inverse():

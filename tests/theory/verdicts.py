@@ -2,7 +2,7 @@
 
 import re
 
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from flowbias.theory import Verdict
 
 

@@ -7,10 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.error_bound import error_bound
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.dense import ArrayDesign
+from flowbias.designs.tasks import Coordinates
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
 
 EPS = float(np.finfo(float).eps)
@@ -103,4 +104,4 @@ class Candidate:
         if rests or not seen:
             # The start fits what can be fitted already, or the data see nothing that can move.
             return extended.length(np.abs(w - self.start) + self._start_rounding())
-        return error_bound(X, self.fit, w, self.nu, potential, self.shift, self.noise)
+        return error_bound(ArrayDesign(X), self.fit, w, self.nu, potential, self.shift, self.noise)

@@ -18,28 +18,34 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
-import scipy.linalg
-from numpy.typing import NDArray
 
-from flowbias import _extended as extended
-from flowbias._measures import Measure, Measured
-from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates.candidate import Candidate, declares_growth
 from flowbias.certificates.error_bound import PROVED, error_bound
 from flowbias.certificates.exact_limit import ExactLimit, exact_limit
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
-from flowbias.certificates.projection import RangeProjection
-from flowbias.designs import design_of, refuse_dense
+from flowbias.certificates.measures import Measure, Measured
+from flowbias.certificates.range import RowRange, within_range
+from flowbias.designs import Design, Totals, design_of, refuse_dense
+from flowbias.designs.dense import ArrayDesign
+from flowbias.designs.tasks import Coordinates, PerCoordinate, Uniform
+from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.potentials import L1, SEEN, ConvexPotential, Potential, Provides
-from flowbias.problem import as_dense
-from flowbias.range_fit import IN_RANGE, row_lengths
+from flowbias.problems.range_fit import IN_RANGE
+from flowbias.problems.regression import as_dense
 
 # A pull against the end of a range that is larger than this, relative to the column and to what is
 # left of y, is none by rounding.
 PULLED = 1e-8
 # What is proved to one digit is still an answer, though not one without a word about it.
 ONE_DIGIT = 0.1
+# Units in the last place by which a big X may be perturbed in the certificate's own evaluation: for
+# nearly dependent rows nu is so huge that no double nu does better, and there are no balls there.
+ULPS = 8.0
+# Multiplications up to which the bound of an error that is not judged is worth its time: a minute
+# or two.
+BOUND_WORK = 2e11
 
 
 @dataclass(frozen=True)
@@ -139,20 +145,17 @@ def certify(
     """
     separates = Provides.POTENTIAL in potential.provides
     design = design_of(X) if separates else None
-    if design is not None:
-        from flowbias.certificates.block_certificate import (
-            certify_design,  # builds on the measures here
-        )
-
-        check_shapes(design.shape, {"y": np.shape(y), "w": np.shape(w), "nu": np.shape(nu)})
-        y, nu, w = _reals("y", y), _reals("nu", nu), design.column(w)
-        _check_shift(shift, design.d)
-        return certify_design(design, y, w, nu, cast(Potential, potential), shift, tol=tol)
-    if not separates:
-        refuse_dense("X", X)
-    X, y, w, nu = _read(as_dense(X), y, w, nu)
-    _check_shift(shift, X.shape[1])
-    certificate, candidate = measured(X, y, w, nu, potential, shift, tol=tol)
+    if design is None:
+        if not separates:
+            refuse_dense("X", X)
+        design = ArrayDesign(_reals("X", as_dense(X)))
+    check_shapes(design.shape, {"y": np.shape(y), "w": np.shape(w), "nu": np.shape(nu)})
+    y, nu = _reals("y", y), _reals("nu", nu)
+    _check_shift(shift, design.d)
+    if design.in_memory is None:
+        return measured(design, y, design.column(w), nu, potential, shift, tol=tol)[0]
+    X, w = design.in_memory, _reals("w", w)
+    certificate, candidate = measured(design, y, w, nu, potential, shift, tol=tol)
     if Provides.COSTS in potential.provides and not _is_settled(certificate, w):
         vertex = exact_vertex(X, y, cast(L1, potential), w, nu)
         return certificate if vertex is None else _beside_vertex(certificate, X, w, nu, vertex)
@@ -173,7 +176,7 @@ def certify_beside(
     tol: float,
 ) -> Certificate:
     """`certify` of a norm's minimizer where a vertex of its minimizers is known already."""
-    certificate, _ = measured(X, y, w, nu, potential, tol=tol)
+    certificate, _ = measured(ArrayDesign(X), y, w, nu, potential, tol=tol)
     return _beside_vertex(certificate, X, w, nu, vertex)
 
 
@@ -214,75 +217,138 @@ def beside(exact: ExactLimit, certificate: Certificate, candidate: Candidate) ->
     )
 
 
+@dataclass(frozen=True)
+class _Largest(Uniform):
+    """Largest |w|."""
+
+    def __call__(self, block: Any, w: FloatArray) -> Totals:
+        return Totals(largest=(float(np.abs(w).max(initial=0.0)),))
+
+
+@dataclass(frozen=True)
+class _Measure(PerCoordinate):
+    """All that the measures of a certificate sum or maximize over coordinates."""
+
+    nu: FloatArray
+    #: |w| from which a coordinate is seen; None where the block is all of X, which tells itself
+    seen: float | None
+    has_entries: bool
+
+    @np.errstate(all="ignore")
+    def __call__(self, block: Any, w: FloatArray) -> Totals:
+        potential, shift = self.coordinates.potential, self.coordinates.shift
+        rise = block.adjoint(self.nu)
+        z = np.asarray(shift + rise)
+        values, conjugates = potential.value_terms(w), potential.conjugate_terms(z)
+        # Q + Q* - <z, w> term by term (each >= 0): with what infeasibility adds the sum is the
+        # duality gap, and no digit of a large <nu, P y> is lost.
+        products = potential.pairing_terms(z, w)
+        sizes = np.abs(values) + np.abs(conjugates)
+        sizes += np.abs(potential.pairing_terms(rise, w)) + np.abs(products)
+        counted = potential.determined(w)
+        if self.seen is not None:
+            counted = counted & (np.abs(w) > self.seen)
+        away = (potential.grad(w) - z)[counted]
+        # In extended precision where that takes no longer than the solve: where rows depend on each
+        # other, as those of centred data do, what is left of y is all that tells how much of it can
+        # be fitted.
+        applied = block.apply(w) if self.seen is not None else block.extended_apply(w)
+        # Without entries ||P y|| alone is the unit of feasibility: a stricter one.
+        spread = block.absolute_apply(w) if self.has_entries else np.zeros(block.n)
+        terms = float(np.sum(values + conjugates - products))
+        return Totals(
+            (applied, spread, float(values.sum()), terms, float(sizes.sum())),
+            tuple(float(np.abs(v).max(initial=0.0)) for v in (away, rise, z, w)),
+        )
+
+
 @np.errstate(all="ignore")
 def measured(
-    X: FloatArray,
+    design: Design,
     y: FloatArray,
-    w: FloatArray,
+    w: Any,
     nu: FloatArray,
     potential: ConvexPotential,
     shift: FloatArray | float = 0.0,
     *,
     tol: float,
 ) -> tuple[Certificate, Candidate | None]:
-    """The certificate in doubles, and what balls may have to look at if that is not enough."""
-    separates = Provides.POTENTIAL in potential.provides
-    # In extended precision: where rows depend on each other, as those of centred data do, what is
-    # left of y is all that tells how much of it can be fitted.
-    misfit = np.asarray(extended.apply(X, w) - y, dtype=np.float64)
-    spread = extended.absolute_apply(X, w)
-    fit, rounding_of_fit, driven = y, 0.0, np.zeros(len(w), dtype=bool)
-    if extended.length(misfit) > tol * (extended.length(y) + extended.length(spread)):
+    """The certificate in doubles, and what balls may have to look at if that is not enough.
+
+    On an array w is judged by its error bound. Elsewhere the bound is told where it is worth its
+    time, and ULPS of X are forgiven: there are no balls for a big X.
+    """
+    X, separable = design.in_memory, cast(Potential, potential)
+    coordinates = Coordinates(separable, shift, design.d)
+    # Which coordinates of w are seen is a matter of the largest, in whatever block it is.
+    seen = None if X is not None else SEEN * design.reduce(_Largest(), w).largest[0]
+    found = design.reduce(_Measure(coordinates, nu, seen, design.has_entries), w)
+    applied, spread, total, terms, sizes = found.sums
+    away, dual_size, point_size, largest_w = found.largest
+    away = away if np.isfinite(largest_w) else np.nan
+    misfit = np.asarray(applied - y, dtype=np.float64)
+    asked, spread_size = extended.length(y), extended.length(spread)
+    fit, rounding_of_fit, driven, rows = y, 0.0, np.zeros(0, dtype=bool), RowRange(design)
+    if extended.length(misfit) > tol * (asked + spread_size):
         # Either w is wrong or y has a part outside the range of X, which no w can fit.
-        outside, rounding_of_fit, driven = _out_of_reach(X, w, misfit, potential)
-        fit, misfit = y - outside, misfit + outside
+        if X is None:
+            misfit, rounding_of_fit = rows.fitted(misfit)
+        else:
+            misfit, rounding_of_fit, driven = _within_reach(X, w, misfit, potential)
+            asked = extended.length(np.where(X.any(axis=1), y, 0.0))
+        fit = np.asarray(applied - misfit, dtype=np.float64)
         rounding_of_fit = min(rounding_of_fit, IN_RANGE)
-        asked = extended.length(np.where(X.any(axis=1), y, 0.0))
-        if not w.any() and extended.length(fit) <= rounding_of_fit * asked:
+        if largest_w == 0.0 and extended.length(fit) <= rounding_of_fit * asked:
             # w says that nothing of y can be fitted, and what is left of it is rounding.
             fit = misfit = np.zeros_like(y)
-    rise = X.T @ nu
-    z = np.asarray(shift + rise)
-    values, conjugates = potential.value_terms(w), potential.conjugate_terms(z)
-    # Q + Q* - <z, w> term by term (each >= 0), then what infeasibility adds:
-    # the sum is the duality gap, and no digit of a large <nu, P y> is lost.
-    products = potential.pairing_terms(z, w)
-    gap = abs(float(np.sum(values + conjugates - products)) + float(nu @ misfit))
-    away = _farthest(potential.grad(w) - z, potential.determined(w), w)
-    dual_size, total = float(np.abs(rise).max()), abs(float(values.sum()))
-    sizes = np.abs(values) + np.abs(conjugates)
-    sizes += np.abs(potential.pairing_terms(rise, w)) + np.abs(products)
+    gap = abs(terms + float(nu @ misfit))
     # Where w = 0 nothing is left to compare with, and the gap stands for itself.
-    value_unit = float(sizes.sum()) if w.any() else 1.0
-    units = max(dual_size, float(np.abs(z).max())), value_unit
+    units = max(dual_size, point_size), sizes if largest_w != 0.0 else 1.0
+    relative = ratio(away, units[0]), ratio(gap, units[1])
     # X w is in the range of X, so no more of y than this is outside of it.
-    sums = extended.length(spread) + extended.length(y)
     noise = extended.length(misfit) + rounding_of_fit * extended.length(y)
-    noise += (len(w) + 2) * extended.EPS * sums
-    candidate = None
-    if separates and declares_growth(cast(Potential, potential)):
-        candidate = Candidate(X, y, fit, w, nu, cast(Potential, potential), shift, noise)
-        bound = candidate.bound(driven)
+    noise += (design.d + 2) * extended.EPS * (spread_size + extended.length(y))
+    bound, accuracy, size, blur, candidate = np.inf, 0.0, None, 0.0, None
+    if X is None:
+        if not np.max(relative) <= tol and design.has_entries:
+            accuracy = _accuracy(design, rows.shortest(nu), spread + np.abs(fit), units)
+        if design.has_entries and float(design.n) * design.entries <= BOUND_WORK:
+            bound = error_bound(design, fit, w, nu, potential, shift, noise)
+    elif Provides.POTENTIAL in potential.provides and declares_growth(separable):
+        candidate = Candidate(X, y, fit, w, nu, separable, shift, noise)
+        bound, size, blur = candidate.bound(driven), candidate.size, candidate.blur
     else:
-        bound = error_bound(X, fit, w, nu, potential, shift, noise)
-    unit = extended.length(fit) + extended.length(spread)
+        bound = error_bound(design, fit, w, nu, potential, shift, noise)
     certificate = Certificate(
-        feasibility=ratio(extended.length(misfit), unit + (candidate.blur if candidate else 0.0)),
+        feasibility=ratio(extended.length(misfit), extended.length(fit) + spread_size + blur),
         stationarity=away / max(1.0, dual_size),
-        gap=gap / (1.0 + total),
+        gap=gap / (1.0 + abs(total)),
         error_bound=bound,
         tol=tol,
-        relative=(ratio(away, units[0]), ratio(gap, units[1])),
-        size=None if candidate is None else candidate.size,
+        relative=relative,
+        size=size,
+        accuracy=accuracy,
     )
     return certificate, candidate
 
 
-def _read(*arrays: ArrayLike) -> tuple[FloatArray, ...]:
-    """X, y, w, nu as arrays of doubles whose shapes belong together."""
-    X, y, w, nu = (_reals(*named) for named in zip(("X", "y", "w", "nu"), arrays, strict=True))
-    check_shapes(X.shape, {"y": y.shape, "w": w.shape, "nu": nu.shape})
-    return X, y, w, nu
+@dataclass(frozen=True)
+class _AbsoluteAdjoint(Uniform):
+    nu: FloatArray
+
+    def __call__(self, block: Any) -> Totals:
+        return Totals(largest=(float(block.absolute_adjoint(self.nu).max()),))
+
+
+def _accuracy(
+    design: Design, shortest: FloatArray, spread: FloatArray, units: tuple[float, float]
+) -> float:
+    """What ULPS of X are worth, through the shortest dual with the same X^T nu."""
+    largest = float(design.reduce(_AbsoluteAdjoint(shortest)).largest[0])
+    of_value = ratio(float(np.abs(shortest) @ spread), units[1])
+    ulps = ULPS * float(np.finfo(float).eps)
+    # No amount of rounding excuses more than four digits.
+    return min(1e-4, ulps * max(ratio(largest, units[0]), of_value))
 
 
 def _reals(name: str, values: Any) -> FloatArray:
@@ -322,24 +388,13 @@ def ratio(measure: float, unit: float) -> float:
         return 0.0 if measure == 0.0 and unit == 0.0 else float(np.divide(measure, unit))
 
 
-def _dependent(X: FloatArray) -> float:
-    """Singular values below this share of the largest are rounding: rows repeat each other."""
-    return float(max(X.shape) * np.finfo(float).eps)
-
-
-def _farthest(difference: FloatArray, counted: NDArray[np.bool_], w: FloatArray) -> float:
-    if not np.isfinite(w).all():
-        return np.nan
-    return float(np.abs(difference[counted]).max(initial=0.0))
-
-
-def _out_of_reach(
+def _within_reach(
     X: FloatArray, w: FloatArray, misfit: FloatArray, potential: ConvexPotential
 ) -> tuple[FloatArray, float, Mask]:
-    """The part of y - X w that no coordinate which is free to move can fit, and its rounding.
+    """The part of X w - y that coordinates which are free to move can fit, and its rounding.
 
-    That is all that is orthogonal to the range of X; and where a coordinate keeps one sign and has
-    vanished, what only the other sign could fit. Which those are comes third.
+    The rest is all that is orthogonal to the range of X; and where a coordinate keeps one sign and
+    has vanished, what only the other sign could fit. Which those are comes third.
     """
     size = float(np.abs(misfit).max())
     unit = max(float(X.max()), -float(X.min()))
@@ -349,27 +404,4 @@ def _out_of_reach(
     at_end = np.abs(w) <= SEEN * probe
     clear = np.abs(pull) > PULLED * np.linalg.norm(X / unit, axis=0) * np.linalg.norm(misfit / size)
     stuck = at_end & clear & ((~upward & (pull > 0)) | (~downward & (pull < 0)))
-    fitted, rounding = _within_range(X[:, ~stuck], misfit)
-    return fitted - misfit, rounding, stuck
-
-
-def _within_range(columns: FloatArray, y: FloatArray) -> tuple[FloatArray, float]:
-    """P y on the range of these columns, and its rounding relative to y."""
-    fitted, rounding = np.zeros_like(y), float(np.finfo(float).eps)
-    if not columns.any():
-        return fitted, rounding
-    lengths = row_lengths(columns)
-    seen = lengths > 0.0
-    unit = lengths[seen]
-    rows: Any = columns[seen] / unit[:, None]
-    if rows.shape[1] > len(rows):
-        # The same left factors, without right ones that are as long as X.
-        rows = scipy.linalg.qr(rows.T, mode="r", overwrite_a=True)[0][: len(rows)].T
-    left, values, _ = scipy.linalg.svd(rows, full_matrices=False)
-    kept = values > _dependent(columns) * values[0]
-    fitted[seen] = y[seen]
-    if kept.sum() < len(unit):
-        condition = float(values[0] / values[kept][-1])
-        projection = RangeProjection(unit, left[:, kept], condition)
-        fitted[seen], rounding = projection.projected(y[seen])
-    return fitted, rounding
+    return *within_range(X[:, ~stuck], misfit), stuck

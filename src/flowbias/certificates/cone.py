@@ -17,8 +17,8 @@ import numpy as np
 import scipy.optimize
 from flint import fmpq, fmpq_mat
 
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.exact_simplex import rational
+from flowbias.ground.typing import FloatArray, Mask
 
 # Entries of X beyond which rational numbers take more than a moment.
 SMALL = 2500

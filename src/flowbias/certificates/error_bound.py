@@ -12,30 +12,34 @@ T maps the box into itself, so by Brouwer's theorem it contains s*: the limit is
 
     ||w* - w|| <= ||w^ + W s - w|| + sqrt(max W) theta + ||W S (growth(S) - 1)||.
 
-All of it in extended precision where the platform has one, because at a good solution the rounding
-of the residual is the whole error.
+In extended precision where the platform has one, because at a good solution the rounding of the
+residual is the whole error. X is seen in three passes over its columns, of which each finds its own
+z and W again where keeping them would cost vectors of length d; an array keeps them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._extended import Extended
-from flowbias._typing import FloatArray
 from flowbias.certificates.gap_bound import gap_bound
 from flowbias.certificates.joint_bound import joint_bound
 from flowbias.certificates.rank import numerical_rank
+from flowbias.designs import Design, Totals
+from flowbias.designs.tasks import Coordinates, PerCoordinate, RowGram, RowProducts, RowSizes
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray, Indices
 from flowbias.potentials import ConvexPotential, JointPotential, Potential, Provides
+from flowbias.problems.range_fit import row_units
 
 # Relative to w: what is certified is proved to so many digits at least.
 PROVED = 1e-6
-# Trials for theta before giving up: each at least doubles it.
-MAX_TRIALS = 60
+# theta is tried at these multiples of the noise and the step to which it is added: below the first
+# it does not show in the bound, above the last the bound would say little.
+THETAS = np.array([1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0])
 # Below this reciprocal condition number of the equilibrated H its own rounding is no longer small
 # against its inverse, and nothing is proved.
 SMALLEST_RCOND = 1e-12
@@ -43,20 +47,10 @@ SMALLEST_RCOND = 1e-12
 CONDITION_SAFETY = 10.0
 
 
-@dataclass(frozen=True)
-class _DualPoint:
-    z: Extended
-    w: Extended
-    slope: Extended
-    residual: Extended
-    z_rounding: FloatArray
-    residual_rounding: FloatArray
-
-
 def error_bound(
-    X: FloatArray,
+    design: Design,
     y: FloatArray,
-    w: FloatArray,
+    w: Any,
     nu: FloatArray,
     potential: ConvexPotential,
     shift: FloatArray | float,
@@ -64,203 +58,235 @@ def error_bound(
 ) -> float:
     """Upper bound of ||w - w*||_2, or inf where no argument goes through.
 
-    Where rows of X depend on others, what can be fitted of y is known up to `noise`.
+    Where rows of X depend on others, what can be fitted of y is known up to `noise`. A norm, which
+    has no dual map, and a potential that does not separate are bounded on an array only.
     """
-    if Provides.JOINT_POTENTIAL in potential.provides:
+    X = design.in_memory
+    if X is not None and Provides.JOINT_POTENTIAL in potential.provides:
         return joint_bound(X, y, w, nu, cast(JointPotential, potential), shift)
-    separable = cast(Potential, potential)
-    # A norm has no dual map.
-    smooth = Provides.POTENTIAL in potential.provides
-    bound = box_bound(X, y, w, nu, separable, shift, noise) if smooth else np.inf
-    if bound <= PROVED * extended.length(w):
+    separable, bound = cast(Potential, potential), np.inf
+    if Provides.POTENTIAL in potential.provides:
+        bound = box_bound(design, y, w, nu, separable, shift, noise)
+    if X is None or bound <= PROVED * extended.length(w):
         return bound
     return min(bound, gap_bound(X, y, w, nu, separable, shift, noise))
 
 
 def box_bound(
-    X: FloatArray,
+    design: Design,
     y: FloatArray,
-    w: FloatArray,
+    w: Any,
     nu: FloatArray,
     potential: Potential,
     shift: FloatArray | float,
     noise_of_fit: float = 0.0,
 ) -> float:
     """The bound of a separable potential."""
-    point = _dual_point(X, y, nu, potential, shift)
-    factored = _factored(X, point, noise_of_fit)
-    if factored is None:
+    # Rows of about unit size, so that no square of theirs leaves the double range.
+    scale = 1.0 / row_units(design.reduce(RowSizes()).largest[0])
+    kept = None if design.in_memory is None else _Kept()
+    at = Coordinates(potential, shift, design.d), nu, kept
+    applied, spread, gram = design.reduce(_Residual(*at, scale)).sums
+    residual = y.astype(np.longdouble) - applied
+    # Rounding of an extended sum: its length times the sizes of what is summed.
+    rounding = (design.d + 2) * extended.EPS * (spread + np.abs(y))
+    if not np.isfinite(residual).all():
         return np.inf
-    factor, point = factored
-    z, slope, root = np.asarray(point.z, float), factor.slope, np.sqrt(factor.slope)
-    step, leftover = factor.newton_step(point)
-    rise = factor.X.T @ step
-    leverage = factor.leverage()
-    coordinate = _coordinate_noise(potential, point, root, shift)
-    noise = coordinate + leftover + factor.lifted(point.residual_rounding)
-    first = np.abs(rise) + leverage * noise
-    theta = _box(potential, z, slope, first, leverage)
-    if theta is None:
+    factor = _Factor.of(gram, scale, slice(None))
+    if factor is None:
+        rows = _independent_rows(design, scale)
+        factor = None if rows is None else _Factor.of(gram, scale, rows)
+        rounding = rounding + noise_of_fit
+    if factor is None:
         return np.inf
-    box = first + leverage * theta
-    bend = np.where(slope > 0, slope * box * (potential.hess_growth(z, box) - 1.0), 0.0)
-    centre = extended.length(point.w - w + point.slope * rise)
+    # Doubles are enough from here on: the residual is all rounding, and only its first digits
+    # matter.
+    step = factor.solve(np.asarray(residual, dtype=np.float64))
+    noises = design.reduce(_Noise(*at, step), w)
+    image, (tilt, relative, centre, moved) = noises.sums[0], np.sqrt(noises.sums[1])
+    # Errors of w^ coordinate by coordinate, in the norm where the projection leaves them alone.
+    coordinate = float(tilt + relative)
+    # Twice: the factor itself is that of H only up to rounding.
+    leftover = 2.0 * factor.lifted(np.asarray(residual - image, dtype=np.float64))
+    noise = coordinate + leftover + factor.bounded(rounding)
+    thetas = np.asarray((noise + float(moved)) * THETAS)
+    box = _Box(*at, step, factor.inverse_root, noise, thetas)
+    eta, bend = map(np.sqrt, design.reduce(box).sums)
+    # NaN and inf compare false.
+    good = np.flatnonzero(eta <= thetas)
+    if not len(good):
+        return np.inf
     # s* - s is W-projected noise and bending, so sqrt(max W) takes its W-norm to the norm of w.
-    spread = float(root.max(initial=0.0)) * (noise + theta + coordinate)
-    return centre + spread + extended.length(bend)
+    away = noises.largest[0] * (noise + thetas[good[0]] + coordinate)
+    return float(centre + away + bend[good[0]])
 
 
-def _factored(
-    X: FloatArray, point: _DualPoint, noise_of_fit: float
-) -> tuple[_Factor, _DualPoint] | None:
-    """H factored, on independent rows if not all of them are; None where that is hopeless."""
-    slope = np.asarray(point.slope, dtype=np.float64)
-    if not (np.isfinite(slope).all() and np.isfinite(np.asarray(point.residual, float)).all()):
+def _squares(v: Any) -> Any:
+    """||v||^2 by rows, in extended precision where no square of a double overflows or vanishes."""
+    v = v.astype(np.longdouble)
+    v *= v
+    return v.sum(axis=-1)
+
+
+@dataclass
+class _Kept:
+    """What the passes over an array hand on: z, w^ and W in extended precision, and X^T step."""
+
+    point: tuple[Any, Any, Any] | None = None
+    rise: FloatArray | None = None
+
+
+@dataclass(frozen=True)
+class _AtDual(PerCoordinate):
+    """A pass at the dual point, all of it recomputed from nu but for what is kept."""
+
+    nu: FloatArray
+    kept: _Kept | None = field(repr=False)
+
+    def point(self, block: Any) -> tuple[Any, Any, Any]:
+        """z, w^ and W; potentials keep extended precision where they are given it."""
+        if self.kept is not None and self.kept.point is not None:
+            return self.kept.point
+        z = np.asarray(self.coordinates.shift, np.longdouble) + block.extended_adjoint(self.nu)
+        potential = self.coordinates.potential
+        w, slope = potential.grad_dual(z), potential.hess_dual(z)
+        point = z, w.astype(np.longdouble), slope.astype(np.longdouble)
+        if self.kept is not None:
+            self.kept.point = point
+        return point
+
+
+@dataclass(frozen=True)
+class _Residual(_AtDual):
+    """X w^, |X| |w^| and H of the rescaled rows."""
+
+    row_scale: FloatArray
+
+    @np.errstate(all="ignore")
+    def __call__(self, block: Any) -> Totals:
+        _, w, slope = self.point(block)
+        spread = block.absolute_apply(np.asarray(w, dtype=np.float64))
+        gram = block.gram(np.asarray(slope, dtype=np.float64), self.row_scale)
+        return Totals((block.extended_apply(w), spread, gram))
+
+
+@dataclass(frozen=True)
+class _Noise(_AtDual):
+    """Sums for the size and rounding of the step, and the rounding of each coordinate."""
+
+    step: FloatArray
+
+    @np.errstate(all="ignore")
+    def __call__(self, block: Any, w: FloatArray) -> Totals:
+        potential, shift = self.coordinates.potential, self.coordinates.shift
+        extended_z, exact, extended_slope = self.point(block)
+        z, slope = (np.asarray(v, dtype=np.float64) for v in (extended_z, extended_slope))
+        root, rise = np.sqrt(slope), block.adjoint(self.step)
+        if self.kept is not None:
+            self.kept.rise = rise
+        terms = block.absolute_adjoint(self.nu) + np.abs(shift)
+        tilt = (block.n + 2) * extended.EPS * terms + potential.dual_rounding(z)
+        tilt = tilt + potential.shift_rounding(shift)
+        relative = potential.evaluation_rounding * np.abs(np.asarray(exact, dtype=np.float64))
+        scaled = np.divide(relative, root, out=np.zeros_like(root), where=root > 0)
+        centre = exact - w + extended_slope * rise
+        parts = root * tilt, scaled, centre, root * rise
+        squares = np.array([_squares(part) for part in parts])
+        return Totals((block.apply(slope * rise), squares), (float(root.max(initial=0.0)),))
+
+
+@dataclass(frozen=True)
+class _Box(_AtDual):
+    """eta^2 and the squared bend for each theta."""
+
+    step: FloatArray
+    inverse_root: FloatArray
+    noise: float
+    thetas: FloatArray
+
+    @np.errstate(all="ignore")
+    def __call__(self, block: Any) -> Totals:
+        potential = self.coordinates.potential
+        if self.kept is not None and self.kept.point is not None and self.kept.rise is not None:
+            z, rise = np.asarray(self.kept.point[0], dtype=np.float64), self.kept.rise
+            slope = np.asarray(self.kept.point[2], dtype=np.float64)
+        else:
+            z = np.asarray(self.coordinates.shift + block.adjoint(self.nu))
+            rise, slope = block.adjoint(self.step), potential.hess_dual(z)
+        leverage = np.sqrt(block.quadratic(self.inverse_root))
+        first = np.abs(rise) + leverage * self.noise
+        box = first + leverage * self.thetas[:, None]
+        # A coordinate without slope cannot move, whatever the bound says about it.
+        excess = np.where(slope > 0, box * (potential.hess_growth(z, box) - 1.0), 0.0)
+        return Totals((_squares(np.sqrt(slope) * excess), _squares(slope * excess)))
+
+
+def _independent_rows(design: Design, scale: FloatArray) -> Indices | None:
+    """A largest set of independent rows, where the others repeat to rounding what those say."""
+    gram = design.reduce(RowGram(scale)).sums[0]
+    unit = 1.0 / row_units(np.sqrt(np.diagonal(gram)))
+    gram = gram * unit * unit[:, None]
+    _, order, rank, _ = scipy.linalg.lapack.dpstrf(gram, lower=1, tol=SMALLEST_RCOND)
+    rows, others = np.sort(order[:rank] - 1), np.sort(order[rank:] - 1)
+    if not len(others):
         return None
-    factor = _Factor.of(X, slope)
-    if factor is not None:
-        return factor, point
-    rows = _independent_rows(X)
-    if not len(rows) or len(rows) != numerical_rank(X):
+    share = scipy.linalg.solve(gram[np.ix_(rows, rows)], gram[np.ix_(rows, others)], assume_a="pos")
+    rest = np.zeros((len(gram), len(others)))
+    rest[rows], rest[others] = -share, np.eye(len(others))
+    left = np.sqrt(design.reduce(RowProducts((unit * scale)[:, None] * rest)).sums[0])
+    # A Gram matrix does not tell rows apart that differ by the root of its rounding: X does.
+    if left.max(initial=0.0) > max(design.shape) * np.finfo(float).eps:
+        return None
+    if design.in_memory is not None and len(rows) != numerical_rank(design.in_memory):
         # Which rows depend on others is a matter of the columns' units here.
         return None
-    factor = _Factor.of(X[rows], slope)
-    if factor is None:
-        return None
-    residual, rounding = point.residual[rows], point.residual_rounding[rows] + noise_of_fit
-    return factor, replace(point, residual=residual, residual_rounding=rounding)
+    return np.asarray(rows)
 
 
-def _coordinate_noise(
-    potential: Potential, point: _DualPoint, root: FloatArray, shift: FloatArray | float
-) -> float:
-    """Errors of w^ coordinate by coordinate, in the norm where the projection leaves them alone."""
-    tilt = point.z_rounding + potential.dual_rounding(np.asarray(point.z, dtype=np.float64))
-    tilt = tilt + potential.shift_rounding(shift)
-    relative = potential.evaluation_rounding * np.abs(np.asarray(point.w, dtype=np.float64))
-    scaled = np.divide(relative, root, out=np.zeros_like(root), where=root > 0)
-    return extended.length(root * tilt) + extended.length(scaled)
-
-
-def _box(
-    potential: Potential, z: FloatArray, slope: FloatArray, first: FloatArray, leverage: FloatArray
-) -> float | None:
-    """theta with eta(|s| + K theta) <= theta, or None."""
-
-    def eta(theta: float) -> float:
-        box = first + leverage * theta
-        excess = potential.hess_growth(z, box) - 1.0
-        # A coordinate without slope cannot move, whatever the bound says about it.
-        terms = np.where(slope > 0, np.sqrt(slope) * box * excess, 0.0)
-        return float(np.linalg.norm(terms))
-
-    theta = 0.0
-    for _ in range(MAX_TRIALS):
-        needed = eta(theta)
-        if needed <= theta:
-            return theta
-        if not np.isfinite(needed):
-            return None
-        theta = 2.0 * needed
-    return None
-
-
+@dataclass(frozen=True)
 class _Factor:
-    """Equilibrated Cholesky factor of H, with what the bound needs from it."""
+    """Cholesky factor of H on independent rows: inverse_root^T inverse_root = H^-1 there."""
 
-    def __init__(
-        self,
-        X: FloatArray,
-        slope: FloatArray,
-        equilibrate: FloatArray,
-        lower: FloatArray,
-        rcond: float,
-    ) -> None:
-        self.X, self.slope, self.equilibrate, self.lower = X, slope, equilibrate, lower
-        self.rcond = rcond
-
-    def lifted(self, bound: FloatArray) -> float:
-        """Bound of ||H^{-1/2} v|| over all |v| <= bound."""
-        inverse = float(np.sqrt(CONDITION_SAFETY / self.rcond))
-        return inverse * extended.length(self.equilibrate * bound)
+    rows: Indices | slice
+    equilibrate: FloatArray
+    lower: FloatArray
+    #: L^-1 with zero columns for the rows left out, so that it applies to whole columns
+    inverse_root: FloatArray
+    rcond: float
 
     @classmethod
-    def of(cls, X: FloatArray, slope: FloatArray) -> _Factor | None:
-        n, d = X.shape
-        matrix = np.zeros((n, n))
-        for part in extended.column_blocks(n, d):
-            block = X[:, part] * np.sqrt(slope[part])
-            matrix += block @ block.T
-        diagonal = np.diagonal(matrix).copy()
-        if not (diagonal > 0).all() or not np.isfinite(diagonal).all():
+    def of(cls, gram: FloatArray, scale: FloatArray, rows: Indices | slice) -> _Factor | None:
+        """H is diag(1/scale) gram diag(1/scale); None where its inverse means nothing."""
+        part = gram[rows][:, rows]
+        diagonal = np.diagonal(part)
+        if not ((diagonal > 0).all() and np.isfinite(part).all()):
             return None
-        equilibrate = 1.0 / np.sqrt(diagonal)
-        matrix *= equilibrate
-        matrix *= equilibrate[:, None]
-        try:
-            lower = scipy.linalg.cholesky(matrix, lower=True, overwrite_a=True, check_finite=False)
-        except scipy.linalg.LinAlgError:
+        unit = 1.0 / np.sqrt(diagonal)
+        lower, failed = scipy.linalg.lapack.dpotrf(part * unit * unit[:, None], lower=1)
+        if failed:
             return None
         # Of the inverse alone: 1 / ||H^{-1}||_1 of the equilibrated H.
         rcond, _ = scipy.linalg.lapack.dpocon(lower, 1.0, uplo="L")
         if rcond < SMALLEST_RCOND:
             return None
-        return cls(X, slope, equilibrate, lower, float(rcond))
+        equilibrate = unit * scale[rows]
+        inverse_root = np.zeros((len(lower), len(gram)))
+        inverse_root[:, rows] = scipy.linalg.lapack.dtrtri(lower, lower=1)[0] * equilibrate
+        return cls(rows, equilibrate, lower, inverse_root, float(rcond))
 
-    def _solve(self, b: FloatArray) -> FloatArray:
-        x = scipy.linalg.cho_solve((self.lower, True), self.equilibrate * b, check_finite=False)
-        return np.asarray(self.equilibrate * x)
-
-    def newton_step(self, point: _DualPoint) -> tuple[FloatArray, float]:
-        """H^{-1} residual, and a bound on what rounding has left of it."""
-        # Doubles are enough from here on: the residual is all rounding, and only its first
-        # digits matter.
-        residual = np.asarray(point.residual, dtype=np.float64)
-        x = self._solve(residual)
-        left = residual - self.X @ (self.slope * (self.X.T @ x))
-        lifted = scipy.linalg.solve_triangular(
-            self.lower, self.equilibrate * left, lower=True, check_finite=False
+    def solve(self, b: FloatArray) -> FloatArray:
+        out = np.zeros(len(b))
+        scaled = self.equilibrate * b[self.rows]
+        out[self.rows] = (
+            self.equilibrate * scipy.linalg.lapack.dpotrs(self.lower, scaled, lower=1)[0]
         )
-        # Twice: the factor itself is that of H only up to rounding.
-        return x, 2.0 * float(np.linalg.norm(lifted))
-
-    def leverage(self) -> FloatArray:
-        """K_i = sqrt(x_i^T H^{-1} x_i)."""
-        n, d = self.X.shape
-        out = np.empty(d)
-        for part in extended.column_blocks(n, d):
-            lifted = scipy.linalg.solve_triangular(
-                self.lower,
-                self.equilibrate[:, None] * self.X[:, part],
-                lower=True,
-                overwrite_b=True,
-                check_finite=False,
-            )
-            out[part] = np.sqrt(np.einsum("ij,ij->j", lifted, lifted))
         return out
 
+    def lifted(self, v: FloatArray) -> float:
+        """||H^{-1/2} v||."""
+        return float(np.linalg.norm(self.inverse_root @ v))
 
-def _dual_point(
-    X: FloatArray, y: FloatArray, nu: FloatArray, potential: Potential, shift: FloatArray | float
-) -> _DualPoint:
-    z: Any = np.asarray(shift, dtype=np.longdouble) + extended.adjoint(X, nu)
-    # Potentials keep extended precision where they are given it.
-    w = potential.grad_dual(z).astype(np.longdouble)
-    slope = potential.hess_dual(z).astype(np.longdouble)
-    residual = y.astype(np.longdouble) - extended.apply(X, w)
-    # Rounding of an extended sum: its length times the sizes of what is summed.
-    n, d = X.shape
-    terms = extended.absolute_adjoint(X, nu) + np.abs(shift)
-    sums = extended.absolute_apply(X, np.asarray(w, dtype=np.float64)) + np.abs(y)
-    rounding = ((n + 2) * extended.EPS * terms, (d + 2) * extended.EPS * sums)
-    return _DualPoint(z, w, slope, residual, *rounding)
-
-
-def _independent_rows(X: FloatArray) -> FloatArray:
-    """Indices of a largest set of independent rows: the others repeat what those say."""
-    largest = np.maximum(X.max(axis=1), -X.min(axis=1))
-    scaled = X / np.where(largest > 0, largest, 1.0)[:, None]
-    _, triangle, order = scipy.linalg.qr(scaled.T, mode="economic", pivoting=True)
-    diagonal = np.abs(np.diagonal(triangle))
-    rank = int((diagonal > max(X.shape) * np.finfo(float).eps * diagonal[0]).sum())
-    return np.sort(order[:rank])
+    def bounded(self, bound: FloatArray) -> float:
+        """Bound of ||H^{-1/2} v|| over all |v| <= bound."""
+        inverse = float(np.sqrt(CONDITION_SAFETY / self.rcond))
+        return inverse * extended.length(self.equilibrate * bound[self.rows])

@@ -13,7 +13,6 @@ import numpy as np
 import scipy.optimize
 from flint import fmpq, fmpq_mat
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.exact_simplex import (
     LinearProgram,
     OutOfPivotsError,
@@ -23,6 +22,7 @@ from flowbias.certificates.exact_simplex import (
     rational_matrix,
 )
 from flowbias.certificates.rank import independent_rows
+from flowbias.ground.typing import FloatArray
 
 
 def not_driven(X: FloatArray, y: FloatArray, program: LinearProgram, pivots: int) -> list[int]:

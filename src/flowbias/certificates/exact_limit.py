@@ -19,8 +19,10 @@ import numpy as np
 import scipy.linalg
 from flint import arb, arb_mat
 
-from flowbias import _extended as extended
-from flowbias._balls import (
+from flowbias.certificates.exact_problem import ExactProblem
+from flowbias.certificates.rank import cut_by_rounding
+from flowbias.ground import extended
+from flowbias.ground.balls import (
     above,
     as_balls,
     column,
@@ -30,9 +32,7 @@ from flowbias._balls import (
     precision,
     to_doubles,
 )
-from flowbias._typing import FloatArray, Mask
-from flowbias.certificates.exact_problem import ExactProblem
-from flowbias.certificates.rank import cut_by_rounding
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
 from flowbias.potentials.dual_map import Balls, DualMap
 

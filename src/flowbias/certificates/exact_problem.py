@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from flint import arb, arb_mat, fmpq
 
-from flowbias._balls import as_matrix, to_doubles
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.cone import reach
 from flowbias.certificates.rank import DEPENDENT, cut_by_rounding, rows_to_fit
+from flowbias.ground.balls import as_matrix, to_doubles
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
 
 # Products of words that one exponential or power takes, about.

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from flint import fmpq, fmpq_mat
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 
 #: what a unit of w costs per coordinate, None where that side is closed
 Costs: TypeAlias = Sequence[fmpq | None]

@@ -14,9 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from flint import arb, fmpq, fmpq_mat
 
-from flowbias import _extended as extended
-from flowbias._balls import above, length, precision, to_doubles
-from flowbias._typing import FloatArray
 from flowbias.certificates.exact_cone import not_driven
 from flowbias.certificates.exact_simplex import (
     FREE,
@@ -30,8 +27,11 @@ from flowbias.certificates.exact_simplex import (
     rational_matrix,
 )
 from flowbias.certificates.rank import SMALL, cut_by_rounding, independent_rows, rows_to_fit
+from flowbias.ground import extended
+from flowbias.ground.balls import above, length, precision, to_doubles
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import L1
-from flowbias.range_fit import IN_RANGE
+from flowbias.problems.range_fit import IN_RANGE
 
 # Bits of a cost that is no rational number. Costs that agree to a third of them agree.
 COST_BITS = 600

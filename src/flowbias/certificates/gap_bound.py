@@ -26,12 +26,12 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.rank import DEPENDENT, numerical_rank
+from flowbias.designs.dense import gram
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
-from flowbias.problem import gram
-from flowbias.range_fit import row_lengths
+from flowbias.problems.range_fit import row_lengths
 
 EPS = float(np.finfo(float).eps)
 # Rounding of one value of Q, Q* or their product, in units in the last place.

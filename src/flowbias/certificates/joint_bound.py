@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import JointPotential
-from flowbias.range_fit import row_lengths
+from flowbias.problems.range_fit import row_lengths
 
 # Below this ratio of singular values of X its null space is not known.
 SMALLEST_RATIO = 1e-12

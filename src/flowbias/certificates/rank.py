@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 from flint import nmod_mat
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 
 # Any prime will do: that it divides a determinant by chance has odds of one in 10^18.
 PRIME = 2**61 - 1

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from flowbias._measures import Measure, Measured
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.certificates.measures import Measure, Measured
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import Potential, Provides
+from flowbias.problems.matrix._base import MatrixProblem
 
 # Singular values below this share of the largest do not count for stationarity: see certificates.
 SEEN = 1e-12

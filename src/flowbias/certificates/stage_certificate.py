@@ -21,10 +21,10 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse
 
-from flowbias._measures import Measure, Measured
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.certificate import ratio
+from flowbias.certificates.measures import Measure, Measured
 from flowbias.designs import Block, Design
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import L1
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.datasets.sparse_regression import _generator, _require_integer
+from flowbias.ground.typing import FloatArray
 
 
 class CircleTeacher(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from flowbias._progress import terminal
+from flowbias.ground.progress import terminal
 
 
 class DownloadBar:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from flowbias._atomic import write_atomically
+from flowbias.ground.atomic import write_atomically
 
 FOLDER_VARIABLE = "FLOWBIAS_DATA"
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from flowbias._typing import FloatArray
 from flowbias.datasets.image_fetch import fetch_images, shelf_of
 from flowbias.datasets.image_sets import CIFAR10, FASHION_MNIST, MNIST, ImageSet
 from flowbias.datasets.image_store import AbsentFileError, PinnedFile
 from flowbias.datasets.sparse_regression import _require_integer
+from flowbias.ground.typing import FloatArray
 
 Folder = str | os.PathLike[str] | None
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._typing import FloatArray
 from flowbias.datasets.sparse_regression import _generator, _require_integer
+from flowbias.ground.typing import FloatArray
 
 
 class LowRankCompletion(NamedTuple):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 
 
 class SparseRegression(NamedTuple):

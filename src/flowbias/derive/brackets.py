@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import Parametrization
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 
 #: Gradients of F that one more bracket costs, as a factor: value, derivative along, derivative of.
 COST_PER_LEVEL = 3

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.derive.orbit import CLEAR_GAP
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.polynomials import (
@@ -33,7 +32,8 @@ from flowbias.derive.reachable import (
     parameter_unit,
     reachable_points,
 )
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 #: Singular values of the equations below this, relative to the largest, belong to laws.
 NULL_TOLERANCE = 1e-9

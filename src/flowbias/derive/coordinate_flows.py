@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import DOP853
 
-from flowbias._typing import FloatArray, Mask
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time_flow import MOST_STEPS, remember
+from flowbias.ground.typing import FloatArray, Mask
 
 #: for each parameter the predictor that it moves
 Owners: TypeAlias = NDArray[np.intp]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.derive.blocks import owners
 from flowbias.derive.coordinate_flows import CoordinateFlows, Owners
 from flowbias.derive.derived_potential import DerivedPotential
@@ -19,11 +18,13 @@ from flowbias.derive.unit_time_flow import Evaluations
 from flowbias.derive.vanishing import RichCosts, degree_of, rich_costs
 from flowbias.derive.warped import WarpedPotential
 from flowbias.derive.warped_limit import warped_limit
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import limit, limit_with_state
 from flowbias.models._base import MirrorModel, Model, Parameters
 from flowbias.potentials import Provides
-from flowbias.problem import InputError, as_regression
-from flowbias.solution import Solution
+from flowbias.problems.regression import as_regression
+from flowbias.results.solution import Solution
 
 # Evaluations of J^T z that one limit may take, several times what a usual one takes: seconds.
 MOST_EVALUATIONS = 30_000

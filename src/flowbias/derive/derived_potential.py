@@ -16,7 +16,6 @@ from functools import partial
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time_flow import (
     Evaluations,
@@ -31,8 +30,9 @@ from flowbias.derive.unit_time_flow import (
     remember,
     start_of,
 )
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials.joint import JointPotential
-from flowbias.problem import InputError
 
 _NEWTON_STEPS = 30
 _HALVINGS = 12

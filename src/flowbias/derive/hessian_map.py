@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._torch import require_torch
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.derive.metric import lifted_derivative, require_frame
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.reachable import as_parametrization, reachable_points
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import ArrayLike, FloatArray
 
 #: Least tolerance of a relative defect; more where J J^T is ill-conditioned.
 TOLERANCE = 1e-9

@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import Parametrization
 from flowbias.flows.trajectory import Trajectory
+from flowbias.ground.typing import FloatArray
 
 # Instants looked at first, and how many of the lowest valleys between them are searched.
 _INSTANTS = 400

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import Parametrization
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 
 # L L^T = M is trusted while the condition of J leaves this many times eps.
 _SINGULAR = 1e-11

@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.derive.brackets import COST_PER_LEVEL, numbers_touched, random_brackets
 from flowbias.derive.metric import FrameError, metric_derivatives_along
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.reachable import as_parametrization, generic_point, reachable_points
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 #: Distance of a unit field from the span of the others below which it counts as inside.
 RANK_TOLERANCE = 1.5e-8

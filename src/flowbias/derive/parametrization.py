@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
 from flowbias.derive.smoothness import require_smooth
 from flowbias.derive.start import read_names, read_start
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Model, Parameters
-from flowbias.problem import InputError
 
 # Numbers that all second derivatives of F together may take: 400 MB.
 LARGEST_HESSIANS = 50_000_000

@@ -15,7 +15,7 @@ from math import comb, lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 
 # A coefficient this close to a fraction with a denominator this small is taken for it. The caller
 # verifies the rounded polynomial: a coincidence is then found out.

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import Parametrization, TooLongError
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 # How far one flow moves the parameters, relative to their size: far enough to leave a special
 # point, near enough for fields that blow up in finite time.

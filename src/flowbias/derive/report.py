@@ -13,8 +13,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from flowbias._drawing import picture
-from flowbias._html import table
 from flowbias.derive.commuting import commuting, require_room
 from flowbias.derive.conservation import ConservationLaws, conservation_laws
 from flowbias.derive.derived_model import (
@@ -32,8 +30,10 @@ from flowbias.derive.reachable import as_parametrization
 from flowbias.derive.separable_potential import SeparablePotential
 from flowbias.derive.time_warp import time_warp
 from flowbias.derive.verdict import Decision, Findings, Verdict, decide, shape_change
-from flowbias.problem import InputError
-from flowbias.solution import Solution
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import table
+from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

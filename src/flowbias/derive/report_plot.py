@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from flowbias._look import COLOURS
-from flowbias._typing import FloatArray
 from flowbias.derive.derived_potential import DerivedPotential
 from flowbias.derive.separable_potential import SeparablePotential
+from flowbias.ground.look import COLOURS
+from flowbias.ground.typing import FloatArray
 
 AnyDerived: TypeAlias = DerivedPotential | SeparablePotential
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._typing import FloatArray
 from flowbias.derive.coordinate_flows import CoordinateFlows
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time_flow import NoWarp, potential_along_predictor
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import Potential
-from flowbias.problem import InputError
 
 
 @dataclass(frozen=True, eq=False)

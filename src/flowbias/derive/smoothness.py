@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
-from flowbias._typing import FloatArray, Mask
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray, Mask
 
 if TYPE_CHECKING:
     from flowbias.derive.parametrization import Parametrization

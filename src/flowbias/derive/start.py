@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 
 def read_start(torch: Any, theta0: Any) -> tuple[FloatArray, tuple[int, ...]]:

@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from flowbias._torch import require_torch
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.derive.hessian_map import TOLERANCE_ORIGIN, metric_tolerance, relative
 from flowbias.derive.metric import lifted_derivative
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.reachable import as_parametrization, random_field, reachable_points
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import ArrayLike, FloatArray
 
 _FLOW_RTOL = 1e-11
 _FLOW_TIMES = 9

@@ -22,8 +22,8 @@ import numpy as np
 import scipy.linalg
 from scipy.integrate import DOP853
 
-from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import Parametrization
+from flowbias.ground.typing import FloatArray
 
 T = TypeVar("T")
 _Field: TypeAlias = Callable[[float, FloatArray], FloatArray]

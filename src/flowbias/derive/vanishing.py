@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.derive.coordinate_flows import CoordinateFlows
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.reachable import generic_point
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 # Euler's identity at random points, relative to its terms: derivatives are exact up to rounding.
 _HOMOGENEOUS = 1e-10

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
 from flowbias.derive.derived_potential import DerivedPotential
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time_flow import Warp
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 
 
 class HessianWarp:

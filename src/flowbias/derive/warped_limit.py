@@ -18,19 +18,20 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
 from flowbias.derive.kept_rank import lowest_rank_share
 from flowbias.derive.unit_time_flow import FlowState, along_predictor, start_of
 from flowbias.derive.warped import WarpedPotential
 from flowbias.flows.integrate import flow
 from flowbias.flows.trajectory import Trajectory
+from flowbias.ground import extended
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.joint_newton import RESIDUAL, JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import check_tol
-from flowbias.problem import InputError, Regression, as_regression
-from flowbias.solution import Solution, SolveError, Stats, Status
+from flowbias.problems.regression import Regression, as_regression
+from flowbias.results.solution import Solution, SolveError, Stats, Status
 
 ROUTE = "time warp: flow, then Newton"
 # How far the flow is followed: near enough for Newton's method and for telling branches apart.

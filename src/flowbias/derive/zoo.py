@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.derive.parametrization import Parametrization
+from flowbias.ground.typing import FloatArray
 
 
 @dataclass(frozen=True)

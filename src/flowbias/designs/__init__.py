@@ -11,9 +11,8 @@ import scipy.sparse
 import scipy.sparse.linalg
 
 from flowbias.designs._base import Block, Design, Task, Totals, refuse_masked
-from flowbias.designs.dense import DenseDesign
+from flowbias.designs.dense import DenseDesign, MemoryMappedDesign
 from flowbias.designs.linear_operator import OperatorDesign
-from flowbias.designs.memory_mapped import MemoryMappedDesign
 from flowbias.designs.sparse import SparseDesign
 from flowbias.ground.arguments import InputError
 

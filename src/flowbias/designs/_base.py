@@ -10,14 +10,14 @@ worker has died, it gives the same.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 
 class Block(ABC):
@@ -46,6 +46,64 @@ class Block(ABC):
     @abstractmethod
     def largest_entries(self) -> FloatArray:
         """Largest |entry| of each row; InputError at one that is not finite."""
+
+
+class EntriesBlock(Block):
+    """Columns whose entries can be looked at; products from pieces of them, each of doubles.
+
+    float32 entries are exact doubles, so X in float32 is solved as the X in float64 that it equals,
+    and no converted copy of a whole block exists.
+    """
+
+    @abstractmethod
+    def pieces(self) -> Iterator[tuple[slice, Any]]:
+        """(part of this block's columns, their entries as a matrix of doubles, dense or sparse)."""
+
+    def apply(self, w: FloatArray) -> FloatArray:
+        return np.asarray(self._summed(w, lambda piece: piece))
+
+    def adjoint(self, dual: FloatArray) -> FloatArray:
+        return np.asarray(self._across(dual, lambda piece: piece))
+
+    def absolute_apply(self, w: FloatArray) -> FloatArray:
+        """|X| |w|."""
+        return np.asarray(self._summed(np.abs(w), abs))
+
+    def absolute_adjoint(self, dual: FloatArray) -> FloatArray:
+        """|X|^T |dual|."""
+        return np.asarray(self._across(np.abs(dual), abs))
+
+    def extended_apply(self, w: Any) -> Any:
+        """X w in extended precision."""
+        return self._summed(w.astype(np.longdouble), _extended)
+
+    def extended_adjoint(self, dual: Any) -> Any:
+        """X^T dual in extended precision."""
+        return self._across(dual.astype(np.longdouble), _extended)
+
+    def _summed(self, w: Any, seen: Callable[[Any], Any]) -> Any:
+        total = np.zeros((self.n, *w.shape[1:]), dtype=w.dtype)
+        for part, piece in self.pieces():
+            total += seen(piece) @ w[part]
+        return total
+
+    def _across(self, dual: Any, seen: Callable[[Any], Any]) -> Any:
+        out = np.empty((self.width, *dual.shape[1:]), dtype=dual.dtype)
+        for part, piece in self.pieces():
+            out[part] = seen(piece).T @ dual
+        return out
+
+    def quadratic(self, factor: FloatArray) -> FloatArray:
+        """||factor x_j||^2 for each column x_j."""
+        out = np.empty(self.width)
+        for part, piece in self.pieces():
+            lifted = factor @ piece
+            out[part] = np.einsum("ij,ij->j", lifted, lifted)
+        return out
+
+
+def _extended(piece: Any) -> Any:
+    return piece.astype(np.longdouble)
 
 
 @dataclass(frozen=True)
@@ -84,6 +142,8 @@ class Design(ABC):
     #: whether X diag(c) X^T costs about as much as a pass over X, and entries can be looked at.
     #: Otherwise only products with X are to be had.
     has_entries: bool = True
+    #: X itself, where it is an array of doubles in memory: a design of one block
+    in_memory: FloatArray | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -130,6 +190,13 @@ class Design(ABC):
             parts = (array[block.columns] for array in columns)
             out[block.columns] = task.on(block.columns)(block, *parts)
         return out
+
+
+def not_finite(value: float, place: tuple[int, int]) -> InputError:
+    """The error for an entry that is no number."""
+    return InputError(
+        f"X: must be finite, got {value} at index {place}. Drop or impute such entries."
+    )
 
 
 def check_dtype(dtype: np.dtype[Any], name: str = "X") -> None:

@@ -16,16 +16,22 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from flowbias._callers import depth_inside
-from flowbias._sources import SameSources
-from flowbias._typing import FloatArray
-from flowbias.designs._base import Design, Task, Totals, check_dtype, refuse_masked
-from flowbias.designs.dask_cluster import active_client, client_of, computed
-from flowbias.designs.dask_processes import Processes
+from flowbias.designs._base import (
+    Design,
+    EntriesBlock,
+    Task,
+    Totals,
+    check_dtype,
+    refuse_masked,
+)
+from flowbias.designs.dask_cluster import Processes, active_client, client_of, computed
 from flowbias.designs.dask_source import block_width, settled
-from flowbias.designs.entries import DenseBlock, EntriesBlock, SparseBlock
-from flowbias.designs.sparse import sound
+from flowbias.designs.dense import DenseBlock
+from flowbias.designs.sparse import SparseBlock, sound
 from flowbias.ground.arguments import InputError
+from flowbias.ground.callers import depth_inside
+from flowbias.ground.sources import SameSources
+from flowbias.ground.typing import FloatArray
 
 # Sums added by one task: few enough to hold at once, enough to keep the tree flat.
 BRANCHES = 4

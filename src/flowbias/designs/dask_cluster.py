@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import BrokenExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from typing import Any
 
-from flowbias._sources import OtherSourcesError
-from flowbias._threads import one_thread
-from flowbias.designs.dask_processes import Processes
 from flowbias.ground.arguments import InputError
+from flowbias.ground.sources import OtherSourcesError
+from flowbias.ground.threads import one_thread
 
 # Seconds without a finished computation after which it is asked whether any worker is left, and
 # for which a new one is then waited for: a nanny takes a few to restart what it has lost.
@@ -19,6 +18,37 @@ PATIENCE = 15.0
 
 class ClusterError(RuntimeError):
     """A cluster that cannot go on, with advice."""
+
+
+class Processes:
+    """The processes of one design, started when first needed. They end with it.
+
+    Dask by itself starts new ones for every graph, which takes seconds where a pass takes
+    milliseconds.
+    """
+
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+
+    def options_for(self, schedule: Any) -> dict[str, Any]:
+        """What Dask's scheduler is to be called with: a pool, where it would make one itself."""
+        import dask
+        from dask import multiprocessing
+
+        own = (dask.config.get(name, None) for name in ("pool", "multiprocessing.initializer"))
+        if schedule is not multiprocessing.get or any(setting is not None for setting in own):
+            return {}
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(
+                dask.config.get("num_workers", None) or multiprocessing.CPU_COUNT,
+                mp_context=multiprocessing.get_context(),
+                initializer=multiprocessing.initialize_worker_process,
+            )
+        return {"pool": self._pool}
+
+    def drop(self) -> None:
+        """Forget a pool that has lost a process: it does nothing any more."""
+        self._pool = None
 
 
 def active_client() -> Any:

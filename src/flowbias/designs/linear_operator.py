@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.designs._base import Block, Design, check_dtype, column_parts
+from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 # Numbers of the rows that are held at once where X diag(c) X^T is formed.
 SLAB_NUMBERS = 2**22

@@ -12,7 +12,6 @@ from sklearn.metrics import check_scoring
 from sklearn.utils.parallel import delayed
 from sklearn.utils.validation import check_is_fitted
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.folds import Fold, Scorer, check_n_jobs, folds_of, side_by_side
 from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts.frames import FRAMES, Frame
@@ -25,9 +24,10 @@ from flowbias.estimators.regressors import (
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.scale_walk import Step
 from flowbias.estimators.start import log_scales_of, network
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol, limit
 from flowbias.potentials.scale import read_real
-from flowbias.problem import InputError
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

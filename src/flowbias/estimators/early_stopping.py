@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_X_y
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.folds import Fold, folds_of
 from flowbias.estimators.intercepts.frames import FRAMES, Frame, MirrorFrame, plain
 from flowbias.estimators.regressors import LinearInterpolator, OutputFits, fit_outputs, warn_of
@@ -24,11 +23,11 @@ from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
 from flowbias.flows.loss import loss_constant
-from flowbias.ground.arguments import as_float, shown
+from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol, limit
 from flowbias.potentials.scale import read_real
-from flowbias.problem import InputError
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 # The relative residual at the first of the default times.
 FIRST_RESIDUAL = 0.98

@@ -19,7 +19,7 @@ from flowbias.estimators.stages import StagesRegressorCV
 from flowbias.estimators.start import log_scales_of
 from flowbias.flows.trajectory import FlowError
 from flowbias.limits.solve import check_tol
-from flowbias.solution import SolveError
+from flowbias.results.solution import SolveError
 
 # scale^depth at the smallest default scale, as a share of that at the largest: below it a flow
 # takes its time to leave the start, and goes where the stages go.

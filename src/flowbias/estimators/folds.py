@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel
 
-from flowbias._threads import one_thread
-from flowbias._typing import FloatArray
 from flowbias.estimators.samples import Samples
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.threads import one_thread
+from flowbias.ground.typing import FloatArray
 
 Scorer = Callable[..., float]
 

@@ -15,18 +15,18 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from flowbias._callers import depth_inside
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of, plain, refuse_large
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import log_scales_of, network
+from flowbias.ground.callers import depth_inside
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.min_norm import min_norm
 from flowbias.limits.rich_limit import rich_limit_of_rounded
 from flowbias.limits.solve import check_tol, limit
 from flowbias.potentials import L2
-from flowbias.solution import Solution, Stats, status_of
+from flowbias.results.solution import Solution, Stats, status_of
 
 #: The limit on one X and one column of y.
 Solve = Callable[[Any, FloatArray], Solution]

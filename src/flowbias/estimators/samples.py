@@ -15,8 +15,8 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from flowbias._typing import FloatArray
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 
 
 def is_sparse(X: Any) -> bool:

@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._threads import threads_for
-from flowbias._typing import FloatArray
 from flowbias.designs import design_of
+from flowbias.ground import extended
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit_with_state
 from flowbias.models import MirrorModel
-from flowbias.problem import Regression
-from flowbias.solution import Solution
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import Solution
 
 # Residual at which a limit is near enough to be tested, as a share of the tolerance of the test.
 NEAR = 1e-2

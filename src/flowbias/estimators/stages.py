@@ -16,18 +16,17 @@ from typing import Any
 import numpy as np
 from sklearn.utils.parallel import delayed
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.stage_certificate import weights_of
 from flowbias.estimators.folds import Fold, check_n_jobs, folds_of, side_by_side
 from flowbias.estimators.intercepts.frames import Frame
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import network
-from flowbias.ground.arguments import as_float, shown
+from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.inverse_scale_space import Stage
 from flowbias.limits.solve import check_tol
 from flowbias.limits.stages import StagePath, stages, uncertified_stages
-from flowbias.problem import InputError
 
 #: What a feature costs, beside n log(rss / n), by the name of the criterion.
 CRITERIA: dict[str, Callable[[float], float]] = {"aic": lambda n: 2.0, "bic": math.log}

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.designs import Design, design_of
 from flowbias.estimators.intercepts.frames import Frame, as_array
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models.untied import diagonal_net
 from flowbias.potentials.scale import read_real, require
-from flowbias.problem import InputError
 
 # scale^depth over the l2 norm of the least-norm fit at the largest default scale. At depth 2 the
 # limit there exceeds the least l2 norm by a factor of at most 1 + e, (1 + e) / sqrt(48 e) = 10: a

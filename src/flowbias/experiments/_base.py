@@ -20,7 +20,7 @@ import numpy as np
 
 from flowbias.experiments.provenance import fingerprint_of
 from flowbias.experiments.table import Columns, Table
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from flowbias.theory import Claim, Reference, Verdict
 
 if TYPE_CHECKING:

@@ -6,13 +6,15 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from flowbias._sources import fingerprint, require_same
-from flowbias._threads import one_thread_in_every_pool
 from flowbias.experiments._base import Task
 from flowbias.experiments.provenance import fingerprint_of, source_file
 from flowbias.experiments.record import Failure
 from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.torch_task import checkpoint_at
+from flowbias.ground.sources import fingerprint, require_same
+from flowbias.ground.threads import one_thread_in_every_pool
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Job:
     fingerprint: str
     #: of the sender's package: a worker with other sources would compute another figure
     sender: str
+    #: where a long task may keep what it has so far
+    checkpoint: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +47,7 @@ def attempt(job: Job) -> Outcome:
     rows, failure = None, None
     try:
         _require_same_sources(job)
-        with one_thread_in_every_pool():
+        with one_thread_in_every_pool(), checkpoint_at(job.checkpoint):
             rows = rows_of(job.task, job.compute(job.task))
     except KeyboardInterrupt:
         raise

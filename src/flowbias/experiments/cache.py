@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._atomic import write_atomically
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.atomic import write_atomically
 
 _SEAL = b"\nsha256 "
 _SEAL_LENGTH = len(_SEAL) + 64
@@ -71,6 +71,10 @@ class Cache:
         """Where the entry of `key` is, or would be."""
         return self._home(key) / f"{_short(key.task)}.{key.fingerprint}.npz"
 
+    def checkpoint(self, key: Key) -> Path:
+        """Where a task that takes long keeps what it has so far; gone once its entry is kept."""
+        return self.file(key).with_suffix(".checkpoint")
+
     def load(self, key: Key) -> Entry | None:
         """The entry of exactly this key, or None. Raises DamagedEntryError."""
         return _read(self.file(key), key)
@@ -97,6 +101,9 @@ class Cache:
         members = {f"column{i}": entry.columns[name] for i, name in enumerate(names)}
         np.savez(buffer, allow_pickle=False, description=np.array(description), **members)
         write_atomically(self.file(key), _sealed(buffer.getvalue()))
+        # Those that other sources left behind are of no use to anyone.
+        for unfinished in self._home(key).glob(f"{_short(key.task)}.*.checkpoint"):
+            unfinished.unlink(missing_ok=True)
 
     def _home(self, key: Key) -> Path:
         return self.folder / key.experiment / key.preset

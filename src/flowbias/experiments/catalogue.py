@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from flowbias.experiments._base import Experiment, Preset
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 
 def _defined_in(module: str) -> Callable[[], Experiment]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from flowbias.designs.dask_cluster import ClusterError
 from flowbias.experiments.attempt import Job, Outcome, attempt, failure_of
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 # Seconds to wait for a scheduler, and for its first worker, before saying that there is none.
 PATIENCE = 8.0

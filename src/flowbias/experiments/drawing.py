@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from flowbias._drawing import new_figure
-from flowbias._look import INK, PANEL_SIZE, STYLE
-from flowbias._typing import ArrayLike
 from flowbias.experiments.table import Summary, Table
+from flowbias.ground.drawing import new_figure
+from flowbias.ground.look import INK, PANEL_SIZE, STYLE
+from flowbias.ground.typing import ArrayLike
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._sources import version_of
 from flowbias.experiments.attempt import failure_of
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key
 from flowbias.experiments.drawing import Drawing, PanelDrawing, draw
@@ -17,6 +16,7 @@ from flowbias.experiments.provenance import fingerprint_of
 from flowbias.experiments.record import Failure, Record
 from flowbias.experiments.runner import Options
 from flowbias.experiments.table import Table
+from flowbias.ground.sources import version_of
 
 _Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 

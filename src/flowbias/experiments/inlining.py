@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from xml.etree import ElementTree
 
-from flowbias._look import BLUE, DEPTH_COLOURS, INK, RED
+from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
 
 #: Colours of lines and of their names, which near-black paper needs lighter.
 LINE_COLOURS = tuple(dict.fromkeys((*DEPTH_COLOURS.values(), BLUE, RED)))

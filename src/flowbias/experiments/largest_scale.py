@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.certificates.certificate import Certificate
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.scale_descent import Rescalable
 from flowbias.limits.solve import limit_with_state
-from flowbias.problem import InputError, Regression
+from flowbias.problems.regression import Regression
 
 TOLERANCE = 1e-10
 # Below it no limit can be certified to TOLERANCE: feasibility is 2 |log scale| eps at best.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import timedelta
 from typing import IO, Protocol
 
-from flowbias import _progress
 from flowbias.experiments.record import Counts, Failure
+from flowbias.ground import progress
 
-# Seconds between two plain lines: a log wants to know, not to be filled.
-_INTERVAL = 2.0
+# Seconds between two plain lines, on tasks and within one: a log wants to know, not to be filled.
+_INTERVAL, _INTERVAL_WITHIN = 2.0, 60.0
 
 
 class Progress(Protocol):
@@ -28,6 +31,9 @@ class Progress(Protocol):
     def stop(self) -> None:
         """No more tasks; also called when a run is interrupted."""
 
+    def row(self, label: str, total: float) -> AbstractContextManager[progress.Show]:
+        """How far a task is that is computed in this process and takes long."""
+
 
 class Silence:
     """Says nothing."""
@@ -36,6 +42,8 @@ class Silence:
     def finished(self, task: str, seconds: float, failure: Failure | None) -> None: ...
     def note(self, message: str) -> None: ...
     def stop(self) -> None: ...
+    def row(self, label: str, total: float) -> AbstractContextManager[progress.Show]:
+        return nullcontext(progress.silence)
 
 
 class Lines:
@@ -65,6 +73,25 @@ class Lines:
     def stop(self) -> None:
         self._stream.flush()
 
+    @contextmanager
+    def row(self, label: str, total: float) -> Iterator[progress.Show]:
+        """A line a minute about a task that takes long, with the time that it takes at most."""
+        began = spoke = time.monotonic()
+        planned = total
+        first: float | None = None  # a training that is resumed does not begin at zero
+
+        def show(done: float, words: str = "", total: float | None = None) -> None:
+            nonlocal spoke, first
+            now, whole = time.monotonic(), planned if total is None else total
+            first = done if first is None else first
+            if now - spoke >= _INTERVAL_WITHIN and done > first:
+                spoke = now
+                left = round((whole - done) * (now - began) / (done - first))
+                text = f"{label}: {done:g} of {whole:g}, remaining {timedelta(seconds=left)}"
+                self._say(f"{text}, {words}" if words else text)
+
+        yield show
+
     def _say(self, text: str) -> None:
         self._spoke = time.monotonic()
         self._stream.write(f"{text}\n")
@@ -76,7 +103,7 @@ class TaskBar:
 
     def __init__(self, stream: IO[str]) -> None:
         # At once: a run has said nothing yet.
-        self._bar = _progress.Bar(stream, patience=0.0)
+        self._bar = progress.Bar(stream, patience=0.0)
         self._done = 0
 
     def start(self, counts: Counts, waiting: int) -> None:
@@ -95,10 +122,14 @@ class TaskBar:
     def stop(self) -> None:
         self._bar.stop()
 
+    def row(self, label: str, total: float) -> AbstractContextManager[progress.Show]:
+        """A bar under that of the tasks."""
+        return self._bar.row(label, total)
+
 
 def progress_for(stream: IO[str] | None = None) -> Progress:
     """A bar where `stream` (standard error) is a terminal, plain lines where it is not."""
     chosen = sys.stderr if stream is None else stream
     if chosen is None:  # the process was started without it
         return Silence()
-    return TaskBar(chosen) if _progress.terminal(chosen) else Lines(chosen)
+    return TaskBar(chosen) if progress.terminal(chosen) else Lines(chosen)

@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from flowbias._sources import COMPUTING, PACKAGE, fingerprint, version_of
 from flowbias._version import __version__
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.sources import COMPUTING, PACKAGE, fingerprint, version_of
 
 
 @dataclass(frozen=True)

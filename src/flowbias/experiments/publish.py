@@ -7,8 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from flowbias._atomic import write_atomically
-from flowbias._sources import SOURCES
 from flowbias.experiments import provenance
 from flowbias.experiments.drawing import Drawing
 from flowbias.experiments.gallery import drawings_of
@@ -16,6 +14,8 @@ from flowbias.experiments.provenance import Provenance, RunStart
 from flowbias.experiments.record import Failure, Record
 from flowbias.experiments.report import page
 from flowbias.experiments.runner import Options, check_folder
+from flowbias.ground.atomic import write_atomically
+from flowbias.ground.sources import SOURCES
 
 PAGE = "index.html"
 

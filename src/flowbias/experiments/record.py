@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flowbias._html import table
 from flowbias.experiments._base import Check, Experiment, Preset
 from flowbias.experiments.table import Table
+from flowbias.ground.html import table
 from flowbias.theory import Verdict
 
 if TYPE_CHECKING:

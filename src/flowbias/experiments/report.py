@@ -22,7 +22,7 @@ from flowbias.experiments.drawing import Drawing
 from flowbias.experiments.inlining import dark_colours, inlined
 from flowbias.experiments.provenance import Provenance
 from flowbias.experiments.record import Counts, Failure, Record, tally
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

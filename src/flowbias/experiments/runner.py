@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from numbers import Integral
 from pathlib import Path
 
-from flowbias._sources import fingerprint
 from flowbias.experiments._base import Check, Experiment, Preset, Task
 from flowbias.experiments.attempt import Job, Outcome, failure_of
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key, default_folder
@@ -23,7 +22,9 @@ from flowbias.experiments.progress import Progress, progress_for
 from flowbias.experiments.provenance import cores, fingerprint_of
 from flowbias.experiments.record import Counts, Failure, Record
 from flowbias.experiments.table import Table
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.progress import SCREEN
+from flowbias.ground.sources import fingerprint
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,8 @@ class _Run:
         for task in experiment.task_list(self._options.preset):
             entry = self._from_cache(task, mark)
             if entry is None:
-                self._jobs.append(Job(task, experiment.compute, mark, fingerprint()))
+                place = self._cache.checkpoint(self._key(task, mark))
+                self._jobs.append(Job(task, experiment.compute, mark, fingerprint(), place))
             else:
                 self._entries[task.name] = entry
 
@@ -160,11 +162,13 @@ class _Run:
                 f"{len(self._damaged)} cache entries cannot be used and are computed again; "
                 f"the first: {self._damaged[0]}"
             )
+        screen = SCREEN.set(self._progress)
         try:
             self._progress.start(held, len(self._jobs))
             for outcome in self._outcomes():
                 self._take(outcome)
         finally:
+            SCREEN.reset(screen)
             self._progress.stop()
 
     def record(self, experiment: Experiment) -> Record:

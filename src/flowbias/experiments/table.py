@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, FloatArray
 
 #: What a computation returns: columns of equal length, or single values, which are repeated.
 Columns = Mapping[str, ArrayLike | str]

@@ -2,8 +2,8 @@
 
 from flowbias.flows.descent import Descent, gradient_descent
 from flowbias.flows.integrate import flow
-from flowbias.flows.lifted_descent import LiftedDescent
-from flowbias.flows.lifted_trajectory import LiftedTrajectory
+from flowbias.flows.lifted.descent import LiftedDescent
+from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.flows.trajectory import FlowError, FlowStatus, Trajectory
 
 __all__ = [

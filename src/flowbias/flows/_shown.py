@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from flowbias._drawing import Panel, course, curves, positive_times, time_axis
-from flowbias._html import facts
-from flowbias._typing import FloatArray
+from flowbias.ground.drawing import Panel, course, curves, positive_times, time_axis
+from flowbias.ground.html import facts
+from flowbias.ground.typing import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

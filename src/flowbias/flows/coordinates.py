@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 from scipy.integrate import OdeSolver
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
 
 

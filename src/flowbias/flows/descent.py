@@ -3,7 +3,7 @@
     theta <- theta - step_size * c (dF/dtheta)^T X^T (X F(theta) - y)
 
 Kept beside the flow to measure what finite steps change: `distance_to_limit` compares where the
-descent ended with the limit of the flow. Products of two factors step in `lifted_descent`.
+descent ended with the limit of the flow. Products of two factors step in `lifted/descent.py`.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from flowbias._drawing import picture, stems
-from flowbias._html import coefficients
-from flowbias._threads import threads_for
-from flowbias._typing import FloatArray
 from flowbias.flows._shown import descent_panel, descent_table
 from flowbias.flows.destination import destination
 from flowbias.flows.integrate import fit_model
-from flowbias.flows.lifted_descent import LiftedDescent, descend_lifted
+from flowbias.flows.lifted.descent import LiftedDescent, descend_lifted
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.parameter import ParameterCoordinates
 from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
+from flowbias.ground.drawing import picture, stems
+from flowbias.ground.html import coefficients
 from flowbias.ground.routing import first_fitting
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
-from flowbias.problem import Regression, as_regression
-from flowbias.solution import Solution
+from flowbias.problems.regression import Regression, as_regression
+from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 # Products of four sizes must stay in the double range.
 SMALLEST = 1e-70

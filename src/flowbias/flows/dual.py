@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.integrate import LSODA, OdeSolver
 
-from flowbias._typing import FloatArray
 from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.fit import ReachableFit
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models._base import HasPotential, Parameters
-from flowbias.problem import InputError
 
 # Trial points of an implicit step may leave the dual domain (depth > 2) or overflow (depth 2). A
 # predictor this far above anything the flow visits makes the step fail and be retried shorter.

@@ -9,26 +9,27 @@ from typing import Any, TypeAlias, overload
 
 import numpy as np
 
-from flowbias._threads import threads_for
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.dual import DualCoordinates
 from flowbias.flows.fit import ReachableFit, fit_of, reached_by
 from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowJourney, FlowRequest, sampled
 from flowbias.flows.leaky_neuron.follow import follow_leaky
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
-from flowbias.flows.lifted import follow_lifted
-from flowbias.flows.lifted_trajectory import LiftedTrajectory
+from flowbias.flows.lifted.flow import follow_lifted
+from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.march import march
 from flowbias.flows.neuron import NeuronCoordinates
 from flowbias.flows.parameter import ParameterCoordinates, ParameterLayout
 from flowbias.flows.slacks import SlackCoordinates, needs_slacks
 from flowbias.flows.trajectory import FlowStats, Trajectory
+from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
-from flowbias.problem import InputError, Regression, as_regression
+from flowbias.problems.regression import Regression, as_regression
 
 AnyTrajectory: TypeAlias = Trajectory | LiftedTrajectory | LeakyTrajectory
 

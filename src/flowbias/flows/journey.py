@@ -8,13 +8,12 @@ from typing import Protocol
 import numpy as np
 from scipy.integrate import OdeSolver
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.fit import SETTLED, Quality
 from flowbias.flows.march import Curve, FlowProgress
 from flowbias.flows.trajectory import FlowStatus
-from flowbias.ground.arguments import as_float, shown
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.typing import ArrayLike, FloatArray
 
 # Local error per step for states asked for by time.
 RTOL_AT_TIMES = 1e-11

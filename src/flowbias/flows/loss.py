@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from flowbias.ground.arguments import as_float, shown
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError, as_float, shown
 
 #: c for n samples, by the name of the loss.
 CONSTANTS: dict[str, Callable[[float], float]] = {

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from scipy.integrate import DenseOutput, OdeSolution, OdeSolver
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 
 MAX_STEPS = 50_000
 # Steps without a fall of a residual by FALL after which only the integrator's error moves.

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from scipy.integrate import LSODA, OdeSolver
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.double_range import check_sizes
 from flowbias.flows.fit import ReachableFit
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
 from flowbias.models.neuron import Neuron, NeuronWeights
 

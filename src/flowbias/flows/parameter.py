@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from scipy.integrate import DOP853, LSODA, OdeSolver
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.fit import ReachableFit
+from flowbias.ground import extended
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
-from flowbias.problem import InputError
 
 # Up to here implicit steps pay: their Jacobian, by differences, takes one evaluation per parameter.
 _IMPLICIT_UP_TO = 400

@@ -25,12 +25,12 @@ import numpy as np
 from scipy.integrate import LSODA, DenseOutput, OdeSolver, Radau
 from scipy.optimize import brentq
 
-from flowbias._typing import FloatArray
 from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.dual import HasClock, mirror_time_rate
 from flowbias.flows.fit import ReachableFit
 from flowbias.flows.journey import FOREVER
 from flowbias.flows.step_clock import StepClock
+from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
 
 EPS = float(np.finfo(float).eps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 
 
 class StepClock:

@@ -11,8 +11,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from flowbias.flows.journey import check_tolerance
-from flowbias.ground.arguments import as_float, shown
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError, as_float, shown
 
 # Growth of the residual from which gradient descent does not come back.
 _HOPELESS = 1e6

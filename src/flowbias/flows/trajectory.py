@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._drawing import picture
-from flowbias._html import coefficients
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.destination import destination
 from flowbias.flows.fit import Quality, ReachableFit
 from flowbias.flows.march import Curve
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import coefficients
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import Parameters
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
-from flowbias.problem import InputError, Regression
-from flowbias.solution import Solution
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

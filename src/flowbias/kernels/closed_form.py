@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.matrix_problems.sensing import MatrixSensing
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import Provides
-from flowbias.problem import InputError, checked_array
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.regression import checked_array
 
 
 @dataclass(frozen=True)

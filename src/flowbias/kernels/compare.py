@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flowbias.ground.arguments import InputError
 from flowbias.kernels.closed_form import declared_by, feature_route
 from flowbias.kernels.network import Network
-from flowbias.problem import InputError
 
 
 def as_array(values: Any) -> NDArray[Any]:

@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from flowbias._drawing import picture, stems
-from flowbias._html import facts
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture, stems
+from flowbias.ground.html import facts
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by, feature_route
 from flowbias.kernels.compare import as_array, require_same_parameters
 from flowbias.kernels.layers import LayerFactors
@@ -29,7 +30,6 @@ from flowbias.kernels.memory import choose_blocks
 from flowbias.kernels.network import Network, Tensor
 from flowbias.kernels.products import Cell
 from flowbias.kernels.tangent import TangentMap, planned_alike
-from flowbias.problem import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
-from flowbias._torch import require_torch
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import (
     Inputs,
     Network,
@@ -23,7 +24,6 @@ from flowbias.kernels.network import (
     gradients,
     half_the_digits,
 )
-from flowbias.problem import InputError
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
-from flowbias._torch import require_torch
+from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import Inputs, Network, Tensor, half_the_digits
 
 

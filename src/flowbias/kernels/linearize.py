@@ -22,17 +22,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._drawing import course, picture, spectrum, time_axis
-from flowbias._html import facts
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
 from flowbias.flows.loss import loss_constant
-from flowbias.ground.arguments import as_float
+from flowbias.ground.arguments import InputError, as_float
+from flowbias.ground.drawing import course, picture, spectrum, time_axis
+from flowbias.ground.html import facts
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 from flowbias.kernels.compare import as_array, kernel_matrix
 from flowbias.kernels.jacobian import value_and_change
 from flowbias.kernels.network import Network, copied, copied_in_double, left_alone
 from flowbias.kernels.tangent import TangentMap
-from flowbias.problem import InputError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

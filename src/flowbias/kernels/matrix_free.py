@@ -14,12 +14,12 @@ import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from flowbias._torch import require_torch
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
 from flowbias.kernels.closed_form import closed_kernel, declared_by
 from flowbias.kernels.compare import as_array, kernel_matrix
 from flowbias.kernels.network import Tensor
 from flowbias.kernels.tangent import TangentMap
-from flowbias.problem import InputError
 
 
 class Eigenpairs(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any, ClassVar
 
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
 
 _UNITS = {
     "": 1,

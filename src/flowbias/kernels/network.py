@@ -11,8 +11,8 @@ from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from flowbias._torch import require_torch
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
 
 if TYPE_CHECKING:
     import torch

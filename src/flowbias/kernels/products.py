@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from flowbias import _progress
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
+from flowbias.ground import progress
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 from flowbias.kernels.layers import LayerFactors
 from flowbias.kernels.memory import Blocks
 from flowbias.kernels.network import Tensor
-from flowbias.problem import InputError
 
 if TYPE_CHECKING:
     from flowbias.kernels.tangent import TangentMap
@@ -360,7 +360,7 @@ def shown(steps: Iterable[T], total: int, label: str) -> Iterator[T]:
     if total <= 1:
         yield from steps
         return
-    with _progress.shown(label, total) as show:
+    with progress.shown(label, total) as show:
         for done, step in enumerate(steps, start=1):
             yield step
             show(done)

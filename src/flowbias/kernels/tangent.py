@@ -15,7 +15,8 @@ from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from typing import Any, TypeVar
 
-from flowbias._torch import require_torch
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
 from flowbias.kernels.closed_form import closed_kernel, declared_by
 from flowbias.kernels.jacobian import (
     batched_jacobian,
@@ -37,7 +38,6 @@ from flowbias.kernels.network import (
 )
 from flowbias.kernels.products import Cell, Reduce, Tiles, read_reduction
 from flowbias.kernels.trial import Plan, Trial, agree
-from flowbias.problem import InputError
 
 Answer = TypeVar("Answer")
 

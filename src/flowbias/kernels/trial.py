@@ -18,7 +18,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from flowbias._torch import require_torch
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
 from flowbias.kernels.layers import (
     Misfit,
     Recording,
@@ -41,7 +42,6 @@ from flowbias.kernels.network import (
     gradient_at,
     half_the_digits,
 )
-from flowbias.problem import InputError
 
 
 @dataclass(frozen=True)

@@ -18,17 +18,18 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 
-from flowbias import _extended as extended
-from flowbias._typing import ArrayLike, FloatArray, Mask
 from flowbias.certificates.certificate import Certificate, certify, certify_beside
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
 from flowbias.certificates.rank import cut_by_rounding
+from flowbias.ground import extended
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.limits.inverse_scale_space import Columns, Walk
 from flowbias.limits.only_predictor import dual_of, only_predictor
 from flowbias.models.reachable import Reachable, reachable
 from flowbias.potentials import L1
-from flowbias.problem import InputError, Regression, as_regression
-from flowbias.solution import Solution, Stats, Status, status_of
+from flowbias.problems.regression import Regression, as_regression
+from flowbias.results.solution import Solution, Stats, Status, status_of
 
 # Ways to a vertex.
 WALK, HIGHS = "path of a vanishing start", "linear program (HiGHS)"

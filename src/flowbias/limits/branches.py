@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias._typing import FloatArray, Mask
+from flowbias.ground.typing import FloatArray, Mask
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.normal_equations import Effort, MakeSystem, NormalEquations
 from flowbias.potentials import Potential
-from flowbias.problem import Constraint
+from flowbias.problems.regression import Constraint
 
 # Hessian growth along a step up to which Newton's method needs no line search: e^2 in the
 # exponential family is a step of 2 in z.

@@ -11,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray, Mask
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.branches import Branches, PowerResponse
 from flowbias.limits.interior_point import State
 from flowbias.limits.newton import polish
 from flowbias.limits.normal_equations import Effort
-from flowbias.problem import Constraint
+from flowbias.problems.regression import Constraint
 
 MAX_STEPS = 60
 # Rounding that a slack of cost one may have gathered.

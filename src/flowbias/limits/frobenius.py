@@ -7,16 +7,17 @@ import time
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.certificates.spectral_certificate import certify_spectral
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits.solve import check_tol
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.regression import as_matrix_problem
-from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.potentials import L2
-from flowbias.problem import InputError, checked_array
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import as_matrix_problem
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.regression import checked_array
 from flowbias.results.matrix_solution import MatrixSolution
-from flowbias.solution import Stats, Status
+from flowbias.results.solution import Stats, Status
 
 
 def frobenius_norm(

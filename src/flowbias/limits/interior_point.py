@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.branches import (
     Branches,
     ExponentialResponse,
@@ -28,7 +28,7 @@ from flowbias.limits.branches import (
     step_to_zero,
 )
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problem import Constraint
+from flowbias.problems.regression import Constraint
 
 MAX_STEPS = 100
 # The auxiliary gap at which Newton's method converges from where the interior point stands, as a

@@ -19,8 +19,8 @@ import numpy as np
 import scipy.linalg
 from scipy.linalg.lapack import dtrtrs
 
-from flowbias._typing import FloatArray, Indices
 from flowbias.designs import Design
+from flowbias.ground.typing import FloatArray, Indices
 
 EPS = float(np.finfo(float).eps)
 

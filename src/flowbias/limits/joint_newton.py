@@ -11,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import runs_off
 from flowbias.limits.normal_equations import Effort
 from flowbias.potentials import JointPotential
-from flowbias.problem import Constraint
+from flowbias.problems.regression import Constraint
 
 # Residual at which iterations stop, unless the potential has fewer digits.
 RESIDUAL = 1e-13

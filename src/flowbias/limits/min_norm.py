@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from flowbias._typing import ArrayLike
+from flowbias.ground.typing import ArrayLike
 from flowbias.limits.solve import limit
 from flowbias.potentials import L2
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 
 def min_norm(

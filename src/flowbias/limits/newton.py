@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.branches import Branches, Response
 from flowbias.limits.interior_point import WEIGHT_FLOOR, State
 from flowbias.limits.normal_equations import Effort, LinearSystem, MakeSystem, NormalEquations
-from flowbias.problem import Constraint
+from flowbias.problems.regression import Constraint
 
 # A branch with less than this share of the mean weight follows its curve.
 NEGLIGIBLE = 0.1

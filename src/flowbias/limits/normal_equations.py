@@ -8,9 +8,9 @@ from typing import Protocol
 import numpy as np
 import scipy.linalg
 
-from flowbias._graded_qr import graded_triangle
-from flowbias._typing import FloatArray
-from flowbias.problem import Constraint
+from flowbias.ground.graded_qr import graded_triangle
+from flowbias.ground.typing import FloatArray
+from flowbias.problems.regression import Constraint
 
 # Added to the unit diagonal of the equilibrated matrix: what Cholesky's own rounding costs.
 RIDGE = 1e-15

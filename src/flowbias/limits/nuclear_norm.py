@@ -16,14 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.spectral_certificate import certify_spectral
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.regression import as_matrix_problem
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import L1
-from flowbias.problem import InputError
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import as_matrix_problem
 from flowbias.results.matrix_solution import MatrixSolution
-from flowbias.solution import Stats, Status
+from flowbias.results.solution import Stats, Status
 
 # What Clarabel is asked for; reached or not, the certificate judges.
 _SOLVER_TOLERANCE = 1e-10

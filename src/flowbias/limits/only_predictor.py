@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
-from flowbias.problem import IN_RANGE, Constraint, Regression, row_lengths
-from flowbias.range_fit import row_units
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
+from flowbias.problems.range_fit import IN_RANGE, row_lengths, row_units
+from flowbias.problems.regression import Constraint, Regression
 
 # Corrections of a solution by that of its residual.
 REFINEMENTS = 2

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.certificate import certify, certify_beside
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.ground.routing import provided_by, unfitting
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.basis_pursuit import Sides, face_in_doubles, pursue
 from flowbias.limits.neurons.vanishing import neuron_rich_limit
 from flowbias.limits.normal_equations import Effort
@@ -34,8 +34,8 @@ from flowbias.potentials import (
     Potential,
     Provides,
 )
-from flowbias.problem import Regression, as_regression
-from flowbias.solution import Solution, Stats, Status
+from flowbias.problems.regression import Regression, as_regression
+from flowbias.results.solution import Solution, Stats, Status
 
 # log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does
 # not depend on the scale, and off it weights are below exp(-1e6 * margin).

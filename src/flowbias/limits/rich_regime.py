@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.branches import (
     Branches,
     ExponentialResponse,
@@ -24,7 +24,7 @@ from flowbias.limits.face import select_on_face
 from flowbias.limits.interior_point import State, entropic, powered, start
 from flowbias.limits.newton import polish
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problem import Constraint
+from flowbias.problems.regression import Constraint
 
 # mu = exp(-34) is where the slack of an active branch reaches the rounding of its cost: below, the
 # problem is the linear program in double precision, and w no longer depends on mu.

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.interior_point import State
 from flowbias.limits.joint_newton import JointNewton
@@ -30,8 +30,8 @@ from flowbias.limits.sensitivity import joint_sensitivity, sensitivity
 from flowbias.models._base import HasPotential
 from flowbias.models.reachable import Reachable, reachable, run_off
 from flowbias.potentials import Provides
-from flowbias.problem import Regression
-from flowbias.solution import Sensitivity
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import Sensitivity
 
 # Residual at which iterations stop: two digits below the default certificate, above rounding.
 RESIDUAL = 1e-13

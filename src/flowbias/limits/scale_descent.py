@@ -15,13 +15,13 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.ground.routing import first_fitting, unfitting
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.interior_point import State
 from flowbias.limits.rich_regime import WarmStart
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.solution import Solution, Stats
+from flowbias.results.solution import Solution, Stats
 
 StateT = TypeVar("StateT")
 WarmT = TypeVar("WarmT")

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from flowbias._drawing import curves, picture
-from flowbias._html import coefficients, shown, some, table
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.designs import Design, design_of
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import curves, picture
+from flowbias.ground.html import coefficients, shown, some, table
 from flowbias.ground.routing import provided_by, unfitting
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits.blocks.limit import BlockFound, BlockLimits
 from flowbias.limits.blocks.scales import Past
 from flowbias.limits.rich_regime import WarmStart
@@ -22,8 +23,8 @@ from flowbias.limits.solve import check_size, limit_with_state
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
-from flowbias.problem import InputError, Regression, as_regression
-from flowbias.solution import Solution, Stats
+from flowbias.problems.regression import Regression, as_regression
+from flowbias.results.solution import Solution, Stats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

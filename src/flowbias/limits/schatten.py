@@ -5,7 +5,7 @@
 
 where Q_mu is the hypentropy of scale mu: the nuclear norm as mu -> 0, the Frobenius norm as
 mu -> infinity. It holds where one orthogonal pair makes all measurements diagonal; the paper asks
-only that they commute, which is not enough (`products/common_basis.py`), and says "spectrum" for
+only that they commute, which is not enough (`lifted/common_basis.py`), and says "spectrum" for
 what must be the singular values.
 """
 
@@ -15,15 +15,14 @@ import time
 from typing import Any
 
 from flowbias.certificates.spectral_certificate import certify_spectral
-from flowbias.ground.arguments import as_float, shown
-from flowbias.limits.products.common_basis import CommonBasis, require_common_basis
+from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.limits.lifted.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.solve import limit
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.potentials import Hypentropy
-from flowbias.problem import InputError
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import as_matrix_problem
 from flowbias.results.matrix_solution import MatrixSolution
-from flowbias.solution import Stats, Status
+from flowbias.results.solution import Stats, Status
 
 
 def schatten_limit(

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.weighted_inverse import check_resolved, weighted_inverse
 from flowbias.models.reachable import Reachable
 from flowbias.potentials import JointPotential, Potential
-from flowbias.problem import Regression
-from flowbias.solution import Sensitivity
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import Sensitivity
 
 
 def sensitivity(reach: Reachable, potential: Potential, z: FloatArray) -> Sensitivity:

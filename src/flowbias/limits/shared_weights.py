@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray, Indices
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
+from flowbias.ground.typing import FloatArray, Indices
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage
 from flowbias.limits.rich_limit import rich_limit
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 
 
 class Sharing:

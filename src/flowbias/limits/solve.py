@@ -10,13 +10,14 @@ from typing import Any, overload
 
 import numpy as np
 
-from flowbias._threads import threads_for
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate, beside, certify, measured
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.certificates.rank import cut_by_rounding
 from flowbias.designs import design_of
+from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting, provided_by
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.limit import BlockLimits
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.normal_equations import Effort
@@ -24,13 +25,14 @@ from flowbias.limits.rich_regime import WarmStart
 from flowbias.limits.routes import ROUTES, Point, Route, without_choice
 from flowbias.limits.scale_descent import IN_MEMORY, Found, or_last_resort
 from flowbias.limits.sensitivity import at_limit
-from flowbias.matrix_problems.regression import as_matrix_problem
 from flowbias.models._base import HasPotential
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
-from flowbias.problem import IN_RANGE, InputError, Regression, as_regression, check_dual
+from flowbias.problems.matrix.regression import as_matrix_problem
+from flowbias.problems.range_fit import IN_RANGE
+from flowbias.problems.regression import Regression, as_regression, check_dual
 from flowbias.results.lifted_solution import LiftedSolution
-from flowbias.solution import Solution, Stats, status_of
+from flowbias.results.solution import Solution, Stats, status_of
 
 
 @overload
@@ -98,7 +100,7 @@ def _potential_limit(model: HasPotential, X: Any, y: Any, tol: float) -> Solutio
 
 def _lifted_limit(model: LiftedModel, X: Any, y: Any, tol: float) -> LiftedSolution:
     # Flows stand beside limits and build on them: loaded here, so that neither has to come first.
-    from flowbias.limits.products.limit import lifted_limit
+    from flowbias.limits.lifted.limit import lifted_limit
 
     check_tol(tol)
     return lifted_limit(model, as_matrix_problem(X, y), tol)
@@ -184,7 +186,9 @@ def _in_balls(model: HasPotential, problem: Regression, solution: Solution, tol:
         return solution
 
     def proof_of(w: FloatArray, dual: FloatArray) -> Certificate:
-        measures, candidate = measured(problem.X, problem.y, w, dual, potential, shift, tol=tol)
+        measures, candidate = measured(
+            problem.design, problem.y, w, dual, potential, shift, tol=tol
+        )
         return measures if candidate is None else beside(exact, measures, candidate)
 
     proof = proof_of(w, dual)
@@ -301,7 +305,7 @@ def _certified(
     """The solution with its certificate recomputed from the data."""
     potential, shift, reach = model.potential, model.shift, point.reach
     dual = point.dual
-    certificate, _ = measured(problem.X, problem.y, point.w, dual, potential, shift, tol=tol)
+    certificate, _ = measured(problem.design, problem.y, point.w, dual, potential, shift, tol=tol)
     X = problem.X if reach.kept is None else problem.X[:, reach.kept]
     distance = reach.distance or cut_by_rounding(X, len(reach.constraint.target))
     return Solution(

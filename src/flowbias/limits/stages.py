@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from flowbias._drawing import course, curves, picture
-from flowbias._html import some, table
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.certificates.error_bound import PROVED
 from flowbias.certificates.stage_certificate import StageCertificate, certify_stages, weights_of
 from flowbias.designs import Design, design_of
 from flowbias.designs.dense import DenseDesign
 from flowbias.flows.loss import loss_constant
-from flowbias.ground.arguments import as_float, read_size
+from flowbias.ground.arguments import InputError, as_float, read_size
+from flowbias.ground.drawing import course, curves, picture
+from flowbias.ground.html import some, table
 from flowbias.ground.routing import provided_by, unfitting
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage, Walk
 from flowbias.limits.rich_limit import rich_limit
 from flowbias.limits.routes import exponential_sides, power_sides
@@ -42,8 +42,8 @@ from flowbias.limits.wake_times import wake_times
 from flowbias.models._base import HasPotential
 from flowbias.potentials import L1, Provides
 from flowbias.potentials.scale import read_real
-from flowbias.problem import InputError, as_regression, checked_outputs
-from flowbias.solution import Solution, SolveError, Stats, Status
+from flowbias.problems.regression import as_regression, checked_outputs
+from flowbias.results.solution import Solution, SolveError, Stats, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

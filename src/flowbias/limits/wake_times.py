@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from flowbias._graded_qr import graded_qr
-from flowbias._typing import FloatArray
+from flowbias.ground.graded_qr import graded_qr
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problem import Constraint
-from flowbias.solution import UnresolvedError
+from flowbias.problems.regression import Constraint
+from flowbias.results.solution import UnresolvedError
 
 # Residual above which the normal equations are left for orthogonal factors.
 ACCURATE = 1e-12

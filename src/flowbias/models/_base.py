@@ -13,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials import Potential, Provides
-from flowbias.problem import InputError
 
 #: Weights by name: in practice a NamedTuple of arrays.
 Parameters = tuple[FloatArray, ...]

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Parameters
 from flowbias.models.start import ScaledStart, log_ratio, read_weights
 from flowbias.potentials import (
@@ -35,7 +36,6 @@ from flowbias.potentials.scale import (
     require,
     require_broadcast,
 )
-from flowbias.problem import InputError
 
 
 class TiedWeights(NamedTuple):

@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import ArrayLike
-from flowbias.ground.arguments import read_rng, read_size
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.reading import checked_tensor, read_shape
-from flowbias.matrix_problems.symmetrized import SymmetrizedProblem
+from flowbias.ground.arguments import InputError, read_rng, read_size
+from flowbias.ground.typing import ArrayLike
 from flowbias.models.lifted import Factors, LiftedModel, read_factors
 from flowbias.models.lifted_input import keeps_weights, read_layer_scales, read_width
 from flowbias.models.wishart import bartlett_root
-from flowbias.problem import InputError
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.reading import checked_tensor, read_shape
+from flowbias.problems.matrix.symmetrized import SymmetrizedProblem
 
 Rng = int | np.random.Generator
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._drawing import picture, stems
-from flowbias._html import facts
-from flowbias._typing import FloatArray
+from flowbias.ground.drawing import picture, stems
+from flowbias.ground.html import facts
+from flowbias.ground.typing import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,15 +16,15 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from flowbias._callers import depth_inside
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.reading import checked_tensor
+from flowbias.ground.arguments import InputError
+from flowbias.ground.callers import depth_inside
+from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted_input import keeps_weights
 from flowbias.models.wishart import bartlett_root
 from flowbias.potentials import Provides
-from flowbias.problem import InputError
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.reading import checked_tensor
 
 # Weights whose squares are ordinary doubles; the Gram matrix has no other units.
 _SMALLEST, _LARGEST = 1e-150, 1e150

@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias._spectrum import EPS, Spectrum
-from flowbias._typing import ArrayLike, FloatArray
-from flowbias.ground.arguments import read_rng, read_size
-from flowbias.matrix_problems.reading import checked_tensor
+from flowbias.ground.arguments import InputError, read_rng, read_size
+from flowbias.ground.spectrum import EPS, Spectrum
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.models.lifted_input import keeps_weights, read_layer_scales, read_width
 from flowbias.models.wishart import bartlett_root
-from flowbias.problem import InputError
+from flowbias.problems.matrix.reading import checked_tensor
 
 Rng = int | np.random.Generator
 

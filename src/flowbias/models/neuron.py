@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground import extended
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import Model, Parameters, _features
 from flowbias.potentials import Provides
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import InputError, checked_array
+from flowbias.problems.regression import checked_array
 
 # Weights whose cubes, of which the potential is made, are ordinary doubles.
 SMALLEST, LARGEST = 1e-100, 1e100

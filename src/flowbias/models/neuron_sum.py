@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground import extended
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import Model, Parameters
 from flowbias.models.linear_net import LinearNet
 from flowbias.models.neuron import LARGEST, SMALLEST, Neuron
 from flowbias.potentials import Provides
 from flowbias.potentials.balanced_neuron import BalancedNeuronPotential
-from flowbias.problem import InputError, checked_array
+from flowbias.problems.regression import checked_array
 
 # What rounding of the weights may leave of a second direction, or of the balance, relative to them.
 ROUNDING = 1e-13

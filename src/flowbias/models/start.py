@@ -12,11 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials.biased_depth import SideWeights
 from flowbias.potentials.scale import Scale, describe, frozen_array, read_real, require
 from flowbias.potentials.scale import log_ratio as log_ratio_of_sizes
-from flowbias.problem import InputError
 
 # exp() of anything smaller in size, times a number of ordinary size, stays inside double range.
 _SAFE_EXPONENT = 300.0

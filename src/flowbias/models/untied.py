@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Parameters
 from flowbias.models.diagonal import DiagonalNet
 from flowbias.models.start import ScaledStart, log_ratio, read_weights
@@ -30,7 +31,6 @@ from flowbias.potentials.scale import (
     require,
     require_broadcast,
 )
-from flowbias.problem import InputError
 
 _SHAPE_FIX = "shape = (|v|-|u|)/(|v|+|u|); for u = 0 or v = 0 use UntiedDiagonalNet.from_weights."
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 
 
 def bartlett_root(size: int, width: int, rng: np.random.Generator) -> FloatArray:

@@ -41,9 +41,9 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
-from flowbias.ground.arguments import read_rng
+from flowbias.ground.arguments import InputError, read_rng
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 from flowbias.nets.settings import (
     read_choice,
     read_count,
@@ -52,7 +52,6 @@ from flowbias.nets.settings import (
     read_fraction,
     read_positive,
 )
-from flowbias.problem import InputError
 
 
 class Start(Enum):

@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flowbias._atomic import write_atomically
-from flowbias._torch import require_torch
-from flowbias.ground.arguments import as_float
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError, as_float
+from flowbias.ground.atomic import write_atomically
+from flowbias.ground.torch import require_torch
 
 if TYPE_CHECKING:
     from flowbias.nets.train import TrainingRun

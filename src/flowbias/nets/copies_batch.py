@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowbias._torch import require_torch
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
 from flowbias.nets.unbiased import doubled_class
-from flowbias.problem import InputError
 
 _FIX = "Make them by flowbias.nets.mlp with the same widths, or train them one by one."
 

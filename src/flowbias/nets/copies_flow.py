@@ -24,7 +24,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowbias._torch import require_torch
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import copied
 from flowbias.nets.copies import (
     CopiesLoop,
@@ -36,7 +37,6 @@ from flowbias.nets.copies import (
 from flowbias.nets.copies_batch import Batch
 from flowbias.nets.losses import SquaredLoss, read_loss
 from flowbias.nets.settings import read_count, read_fraction, read_positive
-from flowbias.problem import InputError
 
 
 @dataclass(frozen=True)

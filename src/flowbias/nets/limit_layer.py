@@ -16,14 +16,15 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import provided_by, unfitting
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import limit
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.problem import InputError, Regression
-from flowbias.solution import Sensitivity, Solution
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import Sensitivity, Solution
 
 
 def limit_layer(model: Any, X: Any, y: Any, log_scale: Any = None, *, tol: float = 1e-10) -> Any:

@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._torch import require_torch
 from flowbias.flows.loss import CONSTANTS, loss_constant
-from flowbias.ground.arguments import as_float
+from flowbias.ground.arguments import InputError, as_float
+from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import Network
-from flowbias.problem import InputError
 
 # Samples whose outputs are evaluated at once: bounds the memory of convolutions.
 AT_ONCE = 512

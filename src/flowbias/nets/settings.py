@@ -7,9 +7,8 @@ from enum import Enum
 from numbers import Integral
 from typing import Any, TypeVar
 
-from flowbias._torch import require_torch
-from flowbias.ground.arguments import as_float, shown
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.torch import require_torch
 
 Choice = TypeVar("Choice", bound=Enum)
 

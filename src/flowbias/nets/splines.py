@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from flowbias._torch import require_torch
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.kernels.linearize import linearized_flow
 from flowbias.nets.settings import read_module
-from flowbias.problem import InputError, checked_array
+from flowbias.problems.regression import checked_array
 
 Curve = Callable[[FloatArray], FloatArray]
 

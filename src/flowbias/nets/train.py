@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._torch import require_torch
-from flowbias.ground.arguments import read_rng
+from flowbias.ground.arguments import InputError, read_rng
+from flowbias.ground.torch import require_torch
 from flowbias.kernels.compare import kernel_matrix
 from flowbias.kernels.tangent import tangent_kernel
 from flowbias.nets.checkpoint import Keeper
@@ -39,7 +39,6 @@ from flowbias.nets.losses import (
 )
 from flowbias.nets.settings import read_count, read_fraction, read_module, read_positive
 from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus, epochs_shown
-from flowbias.problem import InputError
 
 
 @dataclass(frozen=True)

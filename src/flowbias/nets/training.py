@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._drawing import course, picture
-from flowbias._html import facts
-from flowbias._progress import Show, shown
-from flowbias._typing import FloatArray
+from flowbias.ground.drawing import course, picture
+from flowbias.ground.html import facts
+from flowbias.ground.progress import Show, shown
+from flowbias.ground.typing import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from flowbias.ground.arguments import InputError
 from flowbias.limits.scale_path import LimitPath
-from flowbias.problem import InputError
 
 __all__ = ["scale_slider"]
 

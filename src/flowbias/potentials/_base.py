@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._typing import FloatArray
 from flowbias.ground.routing import Provides
+from flowbias.ground.typing import FloatArray
 
 if TYPE_CHECKING:
     from flowbias.potentials.dual_map import DualMap

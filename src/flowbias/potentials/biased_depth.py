@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.ground.routing import Provides
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials._base import Potential
 from flowbias.potentials.depth import power_log_unit
 from flowbias.potentials.power import (

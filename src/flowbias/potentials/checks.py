@@ -17,8 +17,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.ground.routing import Provides
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials._base import ConvexPotential, Potential
 from flowbias.potentials.joint_checks import joint_checks
 

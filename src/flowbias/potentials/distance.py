@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.ground.routing import Provides
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials.power import PowerPotential
 from flowbias.potentials.scale import Scale
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from flint import arb
 
-from flowbias._balls import largest
+from flowbias.ground.balls import largest
 
 #: one ball per coordinate
 Balls: TypeAlias = Sequence[arb]

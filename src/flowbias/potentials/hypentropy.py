@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials.hyperbolic import HyperbolicPotential
 from flowbias.potentials.scale import Scale
 

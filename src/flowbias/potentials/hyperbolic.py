@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.ground.routing import Provides
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials._base import EPS, Potential
 from flowbias.potentials.scale import (
     Scale,
@@ -120,7 +120,7 @@ class HyperbolicPotential(Potential):
         return frozenset({Provides.POTENTIAL, Provides.EXPONENTIAL_DUAL})
 
     def dual_map(self, d: int) -> ExponentialMap:
-        from flowbias._balls import as_balls
+        from flowbias.ground.balls import as_balls
         from flowbias.potentials.dual_map import ExponentialMap
 
         def side(logs: FloatArray) -> Side:

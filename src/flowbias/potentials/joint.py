@@ -11,8 +11,8 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._typing import FloatArray
 from flowbias.ground.routing import Provides
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials._base import ConvexPotential
 
 

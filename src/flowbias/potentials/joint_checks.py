@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials.joint import JointPotential
 
 Finding = tuple[float, str]

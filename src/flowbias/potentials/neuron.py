@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
+from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials.joint import JointPotential
 
 # Weights up to 1e100: the potential has the size of their cubes.

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.ground.routing import Provides
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials._base import Potential
 from flowbias.potentials.scale import (
     describe,
@@ -69,7 +69,7 @@ class L2(Potential):
         return np.ones(np.broadcast_shapes(np.shape(z), np.shape(radius), self.weights.shape))
 
     def dual_map(self, d: int) -> LinearMap:
-        from flowbias._balls import as_balls
+        from flowbias.ground.balls import as_balls
         from flowbias.potentials.dual_map import LinearMap
 
         return LinearMap(as_balls(self.weights, d))
@@ -121,7 +121,7 @@ class L1(Potential):
 
     def costs(self, d: int) -> tuple[Side, Side]:
         """What a unit of w costs on either side, in balls; None where that side is closed."""
-        from flowbias._balls import as_balls
+        from flowbias.ground.balls import as_balls
 
         plus, minus = (
             [cost if cost.is_finite() else None for cost in as_balls(weights, d)]

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import Provides
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials._base import EPS, Potential
 from flowbias.potentials.scale import (
     frozen_array,

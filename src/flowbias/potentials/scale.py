@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import ArrayLike, FloatArray
 
 if TYPE_CHECKING:
     from flint import arb
@@ -152,7 +152,7 @@ class Scale:
 
     def log_balls(self, d: int) -> list[arb]:
         """The logarithms of the d numbers as they were given, in balls."""
-        from flowbias._balls import as_balls
+        from flowbias.ground.balls import as_balls
 
         if self.direct is None:
             logs = as_balls(self.log_number, d)

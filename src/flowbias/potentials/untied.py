@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials.hyperbolic import HyperbolicPotential
 from flowbias.potentials.scale import Scale, describe, read_real, require, require_broadcast
 
@@ -65,7 +65,7 @@ class UntiedPotential(HyperbolicPotential):
         return cls(scale=0.5 * np.sqrt(root))
 
     def dual_map(self, d: int) -> ExponentialMap:
-        from flowbias._balls import as_balls
+        from flowbias.ground.balls import as_balls
         from flowbias.potentials.dual_map import ExponentialMap
 
         pairs = zip(self._start.log_balls(d), as_balls(self.shape, d), strict=True)

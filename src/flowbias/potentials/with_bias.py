@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials._base import Potential
 from flowbias.potentials.norms import L2
 from flowbias.potentials.scale import working_array

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._torch import require_torch
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
 from flowbias.kernels.jacobian import plain_attention
 from flowbias.kernels.network import Inputs, Network, Tensor, gradients
-from flowbias.problem import InputError
 
 
 @dataclass(frozen=True)

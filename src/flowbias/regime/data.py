@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 from flowbias.kernels.compare import as_array
 from flowbias.kernels.network import Inputs, Network, first_call, gradients
-from flowbias.problem import InputError
 
 
 def fresh_inputs(

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import (
     kernel_alignment,
@@ -27,7 +28,6 @@ from flowbias.kernels.compare import (
     relative_kernel_change,
 )
 from flowbias.kernels.network import gradients
-from flowbias.problem import InputError
 from flowbias.regime.data import read_labels, vary
 from flowbias.regime.diagnosis import Diagnosis, Gaps
 from flowbias.regime.leanest import leanest

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from flowbias._drawing import picture
-from flowbias._html import facts
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import facts
 from flowbias.kernels.feature_distance import GradDistance
 from flowbias.regime.drawing import diagnosis_panels
 from flowbias.regime.leanest import SEARCH

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._drawing import Panel, course
-from flowbias._look import BLUE, GREY, INK, RED
-from flowbias._typing import FloatArray
+from flowbias.ground.drawing import Panel, course
+from flowbias.ground.look import BLUE, GREY, INK, RED
+from flowbias.ground.typing import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 
 
 @dataclass(frozen=True)

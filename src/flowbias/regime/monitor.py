@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
-from flowbias._atomic import write_atomically
-from flowbias._drawing import picture
-from flowbias._html import some, table
-from flowbias._torch import require_torch
+from flowbias.ground.arguments import InputError
+from flowbias.ground.atomic import write_atomically
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import some, table
+from flowbias.ground.torch import require_torch
 from flowbias.kernels.compare import label_alignment, parameter_movement, relative_kernel_change
 from flowbias.kernels.feature_distance import map_distance
 from flowbias.kernels.network import Network, copied, gradients
 from flowbias.kernels.tangent import TangentMap
-from flowbias.problem import InputError
 from flowbias.regime.data import read_label_rows, vary
 from flowbias.regime.diagnosis import finite
 from flowbias.regime.drawing import history_panels

@@ -15,19 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
 from flowbias.flows.parameter import ParameterLayout
+from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import as_array, kernel_matrix, parameter_movement
 from flowbias.kernels.feature_distance import GradDistance, grad_distance, map_distance
 from flowbias.kernels.network import Network, check_finite, copied_in_double, first_call, gradients
 from flowbias.kernels.tangent import TangentMap, tangent_kernel
-from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.models._base import Model, Parameters
 from flowbias.potentials import Provides
-from flowbias.problem import InputError, checked_array
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.regression import checked_array
 from flowbias.regime.data import fresh_tensors
 from flowbias.regime.leanest import Adjustable
 

@@ -27,9 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._drawing import picture
-from flowbias._html import facts
-from flowbias._torch import require_torch
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import facts
+from flowbias.ground.torch import require_torch
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import as_array
 from flowbias.kernels.matrix_free import tangent_operator
@@ -41,7 +42,6 @@ from flowbias.kernels.network import (
     first_call,
     gradients,
 )
-from flowbias.problem import InputError
 from flowbias.regime.curvature import ModuleDerivatives
 from flowbias.regime.data import fresh_tensors, read_labels
 from flowbias.regime.diagnosis import finite

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._drawing import picture
-from flowbias._html import table
-from flowbias._typing import FloatArray
 from flowbias.flows.integrate import flow
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import table
+from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import kernel_matrix
 from flowbias.kernels.network import copied
 from flowbias.kernels.tangent import TangentMap
-from flowbias.matrix_problems._base import MatrixProblem
 from flowbias.nets.train import train as descend
 from flowbias.nets.training import TrainingStatus
 from flowbias.potentials import Provides
-from flowbias.problem import InputError
+from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.regime.diagnose import diagnose
 from flowbias.regime.diagnosis import Diagnosis, finite
 from flowbias.regime.drawing import sweep_panels

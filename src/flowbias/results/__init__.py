@@ -1,4 +1,4 @@
-"""What a solve for a matrix returns, with its proof; `flowbias.solution` is that of a vector."""
+"""What a solve returns, with its proof: `solution` for a vector, the others for a matrix."""
 
 from flowbias.results.lifted_solution import FitCertificate, LiftedSolution
 from flowbias.results.matrix_solution import MatrixSolution

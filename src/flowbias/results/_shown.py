@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._drawing import heat_map, spectrum, stems
-from flowbias._typing import FloatArray
+from flowbias.ground.drawing import heat_map, spectrum, stems
+from flowbias.ground.typing import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

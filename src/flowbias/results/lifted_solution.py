@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._drawing import picture
-from flowbias._html import facts
-from flowbias._measures import Measure, Measured
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate
+from flowbias.certificates.measures import Measure, Measured
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import facts
+from flowbias.ground.typing import FloatArray
 from flowbias.results._shown import matrix_facts, matrix_panels
-from flowbias.solution import SolveError, Stats, Status
+from flowbias.results.solution import SolveError, Stats, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._drawing import picture
-from flowbias._html import facts
-from flowbias._typing import FloatArray
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import facts
+from flowbias.ground.typing import FloatArray
 from flowbias.results._shown import matrix_facts, matrix_panels
-from flowbias.solution import Proof, SolveError, Stats, Status
+from flowbias.results.solution import Proof, SolveError, Stats, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

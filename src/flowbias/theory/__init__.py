@@ -1,31 +1,23 @@
 """Theorems as code: each function returns one or more claims, measured against predicted."""
 
-from flowbias.theory.approach_to_l1 import (
-    depth_needs_polynomial_scale,
-    distance_needs_polynomial_scale,
-    hypentropy_needs_exponential_scale,
-    l1_approach_log_scale,
-    sparse_to_dense_cost,
-)
 from flowbias.theory.claim import Claim, Kind, Reference, Verdict
-from flowbias.theory.closed_form_in_time import balanced_closed_form, scalar_closed_form
-from flowbias.theory.completion_kernel import (
-    completion_kernel,
-    completion_kernel_formula,
-    gaussian_rows_give_delta,
-    orthogonal_rows_give_delta,
-)
-from flowbias.theory.convergence import (
-    escape_from_the_saddle,
-    loss_gap,
-    zero_error,
-)
 from flowbias.theory.convergence_guarantees import (
     asymptotic_rate,
     exponential_guarantee,
     imbalance_guarantee,
     local_guarantee,
     margin_guarantee,
+)
+from flowbias.theory.diagonal_networks import (
+    closed_form_flow,
+    dual_stays_inside,
+    equal_magnitudes,
+    escape_from_the_saddle,
+    homogeneous_start,
+    loss_gap,
+    start_kernel,
+    tied_limit,
+    zero_error,
 )
 from flowbias.theory.explicit_distance import (
     closest_interpolator,
@@ -34,9 +26,14 @@ from flowbias.theory.explicit_distance import (
     distance_quartic,
     explicit_norm_is_quasi_norm,
 )
-from flowbias.theory.extremes import kernel_distance, rich_distance, rich_excess, rich_selection
-from flowbias.theory.factorization_kernel_regime import KernelRegime, kernel_regime, residual_decay
-from flowbias.theory.homogeneous_start import homogeneous_start
+from flowbias.theory.factorization_kernel_regime import (
+    KernelRegime,
+    WideRegime,
+    kernel_regime,
+    residual_decay,
+    wide_gram,
+    wide_kernel_regime,
+)
 from flowbias.theory.imbalance_bounds import (
     convergence_rate,
     error_operator,
@@ -60,13 +57,6 @@ from flowbias.theory.initialization_shape import (
     untied_near_l1,
     untied_near_l2,
 )
-from flowbias.theory.kernel_rich import (
-    closed_form_flow,
-    dual_stays_inside,
-    equal_magnitudes,
-    start_kernel,
-    tied_limit,
-)
 from flowbias.theory.leaky_neuron import (
     leaky_neuron_conserved,
     leaky_neuron_converges,
@@ -74,14 +64,17 @@ from flowbias.theory.leaky_neuron import (
     leaky_neuron_limit,
     leaky_neuron_signs,
 )
-from flowbias.theory.linear_network_limits import (
+from flowbias.theory.linear_networks import (
+    balanced_closed_form,
+    conserved_imbalance,
     limit_decomposition,
     output_orthogonality_counterexample,
     output_orthogonality_is_not_enough,
     reaches_min_norm,
+    scalar_closed_form,
+    time_change,
+    weights_converge,
 )
-from flowbias.theory.linear_networks import conserved_imbalance, time_change, weights_converge
-from flowbias.theory.linearized_factorization import LinearizedFactorization
 from flowbias.theory.matrix_factorization import (
     commuting_is_not_enough,
     diagonal_bias,
@@ -123,24 +116,32 @@ from flowbias.theory.neurons import (
     vanishing_start,
 )
 from flowbias.theory.path_length import Reach, path_length
-from flowbias.theory.regime_scales import (
+from flowbias.theory.regimes import (
+    kernel_distance,
     kernel_guarantee,
     kernel_log_scale,
     kernel_scale,
     printed_scales_are_safe,
+    rich_distance,
+    rich_excess,
     rich_guarantee,
     rich_log_scale,
     rich_scale,
+    rich_selection,
     sharp_kernel_guarantee,
     sharp_kernel_log_scale,
     sharp_rich_guarantee,
     sharp_rich_log_scale,
 )
-from flowbias.theory.regularizer_bounds import (
+from flowbias.theory.regularizers import (
+    depth_needs_polynomial_scale,
     depth_potential_large,
     depth_potential_small,
+    distance_needs_polynomial_scale,
     hypentropy_large,
+    hypentropy_needs_exponential_scale,
     hypentropy_small,
+    l1_approach_log_scale,
     l1_log_scale,
     l2_log_scale,
     mismatch_log_scale,
@@ -148,21 +149,26 @@ from flowbias.theory.regularizer_bounds import (
     nearly_l2,
     not_l1,
     sharply_l2,
+    sparse_to_dense_cost,
 )
-from flowbias.theory.wide_factorization import WideRegime, wide_gram, wide_kernel_regime
-from flowbias.theory.wide_limits import (
-    growth_from_invariant_set,
-    wide_limit_bound,
-    wide_limit_rate,
+from flowbias.theory.tangent_factorization import (
+    LinearizedFactorization,
+    completion_kernel,
+    completion_kernel_formula,
+    gaussian_rows_give_delta,
+    orthogonal_rows_give_delta,
 )
 from flowbias.theory.wide_networks import (
     gaussian_singular_values,
+    growth_from_invariant_set,
     product_singular_values,
+    wide_limit_bound,
+    wide_limit_rate,
     wide_start,
     wide_start_bounds,
     wide_start_rate,
+    wishart_start,
 )
-from flowbias.theory.wishart_start import wishart_start
 
 __all__ = [
     "Claim",

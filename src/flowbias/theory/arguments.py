@@ -3,7 +3,7 @@
 A parameter annotated with a model, a problem or a number takes nothing else: EXPECTED says, once
 for all claims, what fits an annotation and how to come by it. Data X, y and Y are annotated `Any`,
 since `Regression` and `MatrixRegression` read them. Where an instance lies outside a hypothesis of
-the theorem (conditions.py), the claims come back silent, with that for a reason.
+the theorem, the claims come back silent, with that for a reason.
 """
 
 from __future__ import annotations
@@ -29,25 +29,106 @@ from typing import (
 
 import numpy as np
 
-from flowbias._typing import ArrayLike
 from flowbias.flows.leaky_neuron.follow import ActivatedNeuron
-from flowbias.ground.arguments import as_float, shown
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.reading import shape_of
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models._base import MirrorModel
 from flowbias.models.lifted import LiftedModel
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.potentials import Potential, Provides
-from flowbias.problem import InputError, checked_array
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.reading import shape_of
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.regression import checked_array
 from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import OutsideHypothesis
-from flowbias.theory.measured_factors import MeasuredFactors, ProductPath
-from flowbias.theory.reduced_net import LinearStart
-from flowbias.theory.wide_bounds import WideStart
+
+
+class OutsideHypothesis(InputError):  # noqa: N818  (named for what is the matter)
+    """A hypothesis is not met: a claim is silent for this reason, a number cannot be given."""
+
+
+def positive(name: str, value: float, fix: str) -> float:
+    """The value as a float, if it is positive and finite."""
+    if not 0.0 < value < np.inf:
+        raise InputError(f"{name}: must be > 0 and finite, got {value!r}. {fix}")
+    return float(value)
+
+
+def same_size(name: str, size: int, expected: int, what: str) -> None:
+    """`size` counts `what`, of which the other arguments have `expected`."""
+    if size != expected:
+        raise InputError(
+            f"{name}: must have {expected} {what}, got {size}. Pass arguments of one size."
+        )
+
+
+def something_to_fit(y: FloatArray) -> None:
+    """OutsideHypothesis where w = 0 fits: errors relative to a limit that is zero say nothing."""
+    if not y.any():
+        raise OutsideHypothesis("y: must not be all zeros, which w = 0 fits. Pass some outputs.")
+
+
+def only_one_fit(X: FloatArray) -> str:
+    """Why a claim about which fit is chosen says nothing where there is but one; else "".
+
+    X has a row per measurement, a column per unknown.
+    """
+    alone = int(np.linalg.matrix_rank(X)) == X.shape[1]
+    return "only one w fits the data, whatever the start" if alone else ""
+
+
+def unresolved(tolerance: float) -> str:
+    """Why a number of size 1 says nothing: its tolerance leaves it fewer than three digits."""
+    if not tolerance > 1e-3:
+        return ""
+    return f"what is compared is known to {tolerance:.1g} of its size only"
+
+
+def at_most(log_scale: float | None, largest: float) -> float:
+    """The log-scale, by default the largest one that the hypothesis allows."""
+    if log_scale is None or _is_same(log_scale, largest):
+        return largest
+    if not log_scale <= largest:
+        raise OutsideHypothesis(
+            f"log_scale: must be <= {largest:g}, got {log_scale!r}. The statement says nothing "
+            "above that scale: lower it, or raise eps."
+        )
+    return float(log_scale)
+
+
+def at_least(log_scale: float | None, smallest: float) -> float:
+    """The log-scale, by default the smallest one that the hypothesis allows."""
+    if log_scale is None or _is_same(log_scale, smallest):
+        return smallest
+    if not log_scale >= smallest:
+        raise OutsideHypothesis(
+            f"log_scale: must be >= {smallest:g}, got {log_scale!r}. The statement says nothing "
+            "below that scale: raise it, or raise eps."
+        )
+    return float(log_scale)
+
+
+def _is_same(log_scale: float, threshold: float, rounding: float = 1e-14) -> bool:
+    """A threshold that was computed twice, from norms summed in another order.
+
+    They differ in a few last digits, which are as many of the logarithm.
+    """
+    return abs(log_scale - threshold) <= rounding * max(1.0, abs(threshold))
+
+
+def unbiased_log_start(model: DiagonalNet, d: int) -> FloatArray:
+    """log |w+(0)| = log |w-(0)| per coordinate, if the start is unbiased."""
+    if model.is_biased:
+        raise OutsideHypothesis(
+            f"model: must start unbiased, |w+(0)| = |w-(0)|, got {model!r}. "
+            "Use DiagonalNet(depth, scale, w0=w0)."
+        )
+    potential: Any = model.potential  # Hypentropy or DepthPotential: both know their log_scale
+    return np.broadcast_to(np.asarray(potential.log_scale, dtype=np.float64), (d,))
+
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,10 +173,6 @@ class Numbers(NamedTuple):
         checked_array(name, value, len(shape or ()))
 
 
-def _a(kind: type) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, kind)
-
-
 def _is_linear_neuron(value: Any) -> bool:
     return isinstance(value, Neuron) and Provides.NEURON in value.provides
 
@@ -111,65 +188,13 @@ def _is_count(value: Any) -> bool:
 
 
 EXPECTED: dict[Any, Rule] = {
-    LinearStart: Expected(
-        "a LinearNet",
-        "Pass fb.LinearNet(U, V), or a start such as fb.LinearNet.gaussian.",
-        _a(LinearStart),
-    ),
-    LiftedModel: Expected(
-        "a MatrixFactorization or another product U V^T",
-        "Pass fb.MatrixFactorization(U, V), or a start such as fb.MatrixFactorization.gaussian.",
-        _a(LiftedModel),
-    ),
-    MirrorModel: Expected(
-        "a DiagonalNet or an UntiedDiagonalNet",
-        "Pass fb.DiagonalNet(depth=2, scale=0.1).",
-        _a(MirrorModel),
-    ),
-    DiagonalNet: Expected(
-        "a DiagonalNet", "Pass fb.DiagonalNet(depth=2, scale=0.1).", _a(DiagonalNet)
-    ),
-    UntiedDiagonalNet: Expected(
-        "an UntiedDiagonalNet",
-        "Pass fb.UntiedDiagonalNet(scale=0.1, shape=0.0).",
-        _a(UntiedDiagonalNet),
-    ),
     Neuron: Expected(
         "a linear Neuron, of slope 1",
         "Pass fb.Neuron(a, w); claims about a leaky one start with fb.theory.leaky_neuron.",
         _is_linear_neuron,
     ),
-    ActivatedNeuron: Expected("a Neuron", "Pass fb.Neuron(a, w, slope=0.1).", _a(Neuron)),
-    NeuronSum: Expected("a NeuronSum", "Pass fb.NeuronSum(a, W).", _a(NeuronSum)),
-    Potential: Expected(
-        "a potential of one coordinate", "Pass fb.Hypentropy(scale=0.1).", _a(Potential)
-    ),
-    MatrixProblem: Expected(
-        "a matrix problem",
-        "Pass fb.MatrixSensing(matrices, values), fb.MatrixCompletion or fb.MatrixRegression.",
-        _a(MatrixProblem),
-    ),
-    MatrixCompletion: Expected(
-        "a MatrixCompletion",
-        "Pass fb.MatrixCompletion(rows, cols, values, shape).",
-        _a(MatrixCompletion),
-    ),
-    MatrixRegression: Expected(
-        "a MatrixRegression", "Pass fb.MatrixRegression(X, Y).", _a(MatrixRegression)
-    ),
-    MeasuredFactors: Expected(
-        "a MeasuredFactors", "Leave it out to have the flow followed.", _a(MeasuredFactors)
-    ),
-    ProductPath: Expected(
-        "a trajectory with times t and products M",
-        "Pass fb.flow(net, X, Y, t=t), or leave it out to have the flow followed.",
-        _a(ProductPath),
-    ),
-    WideStart: Expected(
-        "a WideStart", "Pass fb.theory.wide_start_bounds(d, m, rank, width).", _a(WideStart)
-    ),
-    np.random.Generator: Expected(
-        "a numpy Generator", "Pass numpy.random.default_rng(0).", _a(np.random.Generator)
+    ActivatedNeuron: Expected(
+        "a Neuron", "Pass fb.Neuron(a, w, slope=0.1).", lambda value: isinstance(value, Neuron)
     ),
     Callable: Expected("a function", "Pass a function of one argument.", callable),
     float: Expected("a number", "Pass a float.", _is_number),
@@ -178,6 +203,34 @@ EXPECTED: dict[Any, Rule] = {
     Vector: Numbers((1,)),
     Matrix: Numbers((2,)),
 }
+
+
+def expects(kind: type, words: str, fix: str) -> None:
+    """An annotation with this class takes its instances alone; a module says it of its own."""
+    EXPECTED[kind] = Expected(words, fix, lambda value: isinstance(value, kind))
+
+
+expects(
+    LiftedModel,
+    "a MatrixFactorization or another product U V^T",
+    "Pass fb.MatrixFactorization(U, V), or a start such as fb.MatrixFactorization.gaussian.",
+)
+_DIAGONAL_FIX = "Pass fb.DiagonalNet(depth=2, scale=0.1)."
+expects(MirrorModel, "a DiagonalNet or an UntiedDiagonalNet", _DIAGONAL_FIX)
+expects(DiagonalNet, "a DiagonalNet", _DIAGONAL_FIX)
+_UNTIED_FIX = "Pass fb.UntiedDiagonalNet(scale=0.1, shape=0.0)."
+expects(UntiedDiagonalNet, "an UntiedDiagonalNet", _UNTIED_FIX)
+expects(NeuronSum, "a NeuronSum", "Pass fb.NeuronSum(a, W).")
+expects(Potential, "a potential of one coordinate", "Pass fb.Hypentropy(scale=0.1).")
+expects(
+    MatrixProblem,
+    "a matrix problem",
+    "Pass fb.MatrixSensing(matrices, values), fb.MatrixCompletion or fb.MatrixRegression.",
+)
+_COMPLETION_FIX = "Pass fb.MatrixCompletion(rows, cols, values, shape)."
+expects(MatrixCompletion, "a MatrixCompletion", _COMPLETION_FIX)
+expects(MatrixRegression, "a MatrixRegression", "Pass fb.MatrixRegression(X, Y).")
+expects(np.random.Generator, "a numpy Generator", "Pass numpy.random.default_rng(0).")
 
 
 class Parameter(NamedTuple):

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
-from flowbias._drawing import picture
-from flowbias._html import facts
-from flowbias._look import COLOURS, GREY, INK, RED
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import facts
+from flowbias.ground.look import COLOURS, GREY, INK, RED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,9 +64,15 @@ class Reference:
         return ", ".join(part for part in (self.paper, self.place, self.equation) if part)
 
 
-def beyond_the_papers(section: str) -> Reference:
-    """A statement that no paper prints; it is proved in docs/theory/overview.md."""
-    return Reference("flowbias", "docs/theory/overview.md", section)
+#: A place in each of the papers.
+WOODWORTH = partial(Reference, "woodworth2020")
+AZULAY = partial(Reference, "azulay2021")
+MIN = partial(Reference, "min2021")
+
+
+def beyond_the_papers(section: str, page: str = "overview") -> Reference:
+    """A statement that no paper prints; it is proved in this section of a page of docs/theory."""
+    return Reference("flowbias", f"docs/theory/{page}.md", section)
 
 
 @dataclass(frozen=True)
@@ -233,46 +240,80 @@ _MARKS = {
 }
 
 
+class Tolerance(NamedTuple):
+    """What the arithmetic may add to a number of size 1, and where that comes from."""
+
+    origin: str
+    size: float = 0.0
+
+
+ONE_PRODUCT = Tolerance("rounding of one product of matrices", 1e-13)
+
+
+def relative(difference: Any, size: Any) -> float:
+    """||difference||/||size||, or ||difference|| beside what vanishes."""
+    return float(np.linalg.norm(difference) / (np.linalg.norm(size) or 1.0))
+
+
+Number: TypeAlias = float | np.floating[Any]
+
+
+class Allowed(TypedDict, total=False):
+    """The tolerance of one claim: that of its statement for numbers of `size`, or its own."""
+
+    size: float
+    rtol: float
+    atol: float
+    silence: str
+
+
 @dataclass(frozen=True)
 class Statement:
-    """What the claims of one statement share: its place, its words, where the tolerance is from."""
+    """What the claims of one statement share: its place, its words, and a `Tolerance` unpacked."""
 
     reference: Reference
     words: str
     tolerance_origin: str
+    tolerance: float = 0.0
 
     def equal(
-        self,
-        name: str,
-        measured: float,
-        predicted: float = 0.0,
-        *,
-        silence: str = "",
-        **tolerance: float,
+        self, name: str, measured: Number, predicted: Number = 0.0, **allowed: Unpack[Allowed]
     ) -> Claim:
-        """measured == predicted; the tolerance is `rtol` and `atol`, as in `Claim`."""
-        return self._claim(name, measured, predicted, Kind.EQUAL, tolerance, silence)
+        """measured == predicted."""
+        return self._claim(name, measured, predicted, Kind.EQUAL, **allowed)
 
     def at_most(
-        self, name: str, measured: float, predicted: float, *, silence: str = "", **tolerance: float
+        self, name: str, measured: Number, predicted: Number, **allowed: Unpack[Allowed]
     ) -> Claim:
         """measured <= predicted."""
-        return self._claim(name, measured, predicted, Kind.UPPER, tolerance, silence)
+        return self._claim(name, measured, predicted, Kind.UPPER, **allowed)
 
     def at_least(
-        self, name: str, measured: float, predicted: float, *, silence: str = "", **tolerance: float
+        self, name: str, measured: Number, predicted: Number, **allowed: Unpack[Allowed]
     ) -> Claim:
         """measured >= predicted."""
-        return self._claim(name, measured, predicted, Kind.LOWER, tolerance, silence)
+        return self._claim(name, measured, predicted, Kind.LOWER, **allowed)
+
+    def between(
+        self, name: str, value: Number, bounds: tuple[Number, Number], **allowed: Unpack[Allowed]
+    ) -> tuple[Claim, Claim]:
+        """bounds[0] <= value <= bounds[1], as two claims."""
+        return (
+            self.at_least(f"{name}, below", value, bounds[0], **allowed),
+            self.at_most(f"{name}, above", value, bounds[1], **allowed),
+        )
 
     def _claim(
         self,
         name: str,
-        measured: float,
-        predicted: float,
+        measured: Number,
+        predicted: Number,
         kind: Kind,
-        tolerance: dict[str, float],
-        silence: str,
+        *,
+        size: float = 1.0,
+        rtol: float = 0.0,
+        atol: float | None = None,
+        silence: str = "",
     ) -> Claim:
         return Claim(
             name,
@@ -282,24 +323,7 @@ class Statement:
             self.reference,
             self.words,
             self.tolerance_origin,
-            **{which: float(size) for which, size in tolerance.items()},
+            rtol=float(rtol),
+            atol=float(self.tolerance * size if atol is None and not rtol else atol or 0.0),
             silence=silence,
         )
-
-
-def between(
-    name: str,
-    value: float,
-    bounds: tuple[float, float],
-    *,
-    reference: Reference,
-    statement: str,
-    tolerance_origin: str,
-    atol: float,
-) -> tuple[Claim, Claim]:
-    """bounds[0] <= value <= bounds[1], as two claims."""
-    shared = Statement(reference, statement, tolerance_origin)
-    return (
-        shared.at_least(f"{name}, below", value, bounds[0], atol=atol),
-        shared.at_most(f"{name}, above", value, bounds[1], atol=atol),
-    )

@@ -19,15 +19,14 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.loss import loss_constant
-from flowbias.matrix_problems.regression import MatrixRegression
-from flowbias.theory.arguments import checked
-from flowbias.theory.claim import Claim, Reference, Statement
-from flowbias.theory.conditions import OutsideHypothesis
-from flowbias.theory.imbalance_bounds import MIN, ROUNDING
-from flowbias.theory.measured_factors import (
-    RATE_ORIGIN,
+from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.theory.arguments import OutsideHypothesis, checked
+from flowbias.theory.claim import MIN, Claim, Reference, Statement
+from flowbias.theory.imbalance_bounds import ROUNDING
+from flowbias.theory.measured_flow import (
+    RATE,
     RESOLVED,
     MeasuredRate,
     ProductPath,
@@ -144,7 +143,7 @@ def exponential_guarantee(path: ErrorPath) -> Claim:
     True
     """
     stated = _stated(
-        Reference(MIN, "Theorem 3", "(21)"),
+        MIN("Theorem 3", "(21)"),
         "imbalance and margin at the start bound the rate for ever",
     )
     return _rate_claim(
@@ -161,7 +160,7 @@ def imbalance_guarantee(path: ErrorPath) -> Claim:
     True
     """
     rate = 2.0 * path.start.conditioning[1] * path.start.imbalance.level
-    stated = _stated(Reference(MIN, "Corollary 4"), "the level of imbalance alone bounds the rate")
+    stated = _stated(MIN("Corollary 4"), "the level of imbalance alone bounds the rate")
     promised = path.loss_constant * rate
     return _rate_claim(stated, "convergence from imbalance", path.mean_rate(), promised, path)
 
@@ -184,7 +183,7 @@ def margin_guarantee(path: ErrorPath) -> tuple[Claim, Claim]:
             "Start closer to the targets, or use exponential_guarantee."
         )
     stated = _stated(
-        Reference(MIN, "Corollary 5"),
+        MIN("Corollary 5"),
         "a margin at the start makes the guaranteed rate positive, whatever the imbalance, and so "
         "suffices for exponential convergence",
     )
@@ -226,7 +225,7 @@ def local_guarantee(path: ErrorPath) -> tuple[Claim, ...]:
             f"{len(path.t) - 1}. Pass earlier times."
         )
     stated = _stated(
-        Reference(MIN, "Corollary 6"),
+        MIN("Corollary 6"),
         "what holds at the start holds from any later time on, with the margin reached",
     )
     return tuple(
@@ -269,7 +268,7 @@ def asymptotic_rate(path: ErrorPath) -> Claim:
     rates = [path.rate_after(int(index)) for index in late]
     worst = int(np.argmin([rate.value + rate.atol for rate in rates] - promises[late]))
     stated = _stated(
-        Reference(MIN, "Corollary 6", "(22)"),
+        MIN("Corollary 6", "(22)"),
         "the rate of the flow comes as close to what (22) promises as the error to 0",
     )
     promised = float(promises[late[worst]])
@@ -286,8 +285,8 @@ def _rate_claim(
 
 
 def _rounding(path: ErrorPath) -> float:
-    return path.loss_constant * ROUNDING * path.start.size
+    return path.loss_constant * ROUNDING.size * path.start.size
 
 
 def _stated(reference: Reference, words: str) -> Statement:
-    return Statement(reference, words, RATE_ORIGIN)
+    return Statement(reference, words, *RATE)

@@ -13,19 +13,30 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 
-from flowbias._typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.potentials import DepthPotential, DistancePotential
-from flowbias.problem import Regression
-from flowbias.theory.arguments import Vector, checked
-from flowbias.theory.claim import Claim, Kind, Reference, beyond_the_papers
-from flowbias.theory.conditions import only_one_fit, positive, same_size, something_to_fit
+from flowbias.problems.regression import Regression
+from flowbias.theory.arguments import (
+    Vector,
+    checked,
+    only_one_fit,
+    positive,
+    same_size,
+    something_to_fit,
+)
+from flowbias.theory.claim import (
+    WOODWORTH,
+    Claim,
+    Statement,
+    Tolerance,
+    beyond_the_papers,
+    relative,
+)
 
-_QUARTIC = Reference("woodworth2020", "section 4", "after (9), corrected")
+_QUARTIC = WOODWORTH("section 4", "after (9), corrected")
 # A minimum is flat: its value is off by the square of the 1e-8 that its place may be.
-_BRUTE_TOLERANCE = 1e-12
-# Sequential quadratic programming stops when its steps are near sqrt(rounding).
-_SQP_TOLERANCE = 1e-5
+_AT_A_MINIMUM = Tolerance("value at a minimum located to 1e-8", 1e-12)
 
 
 @checked
@@ -38,15 +49,16 @@ def distance_by_minimization(w: Vector, scale: float, w0: ArrayLike = 1.0) -> Cl
     vector = np.asarray(w, dtype=np.float64)
     starts = _starts(scale, w0, vector.size)
     measured = sum(_least_distance(x, a) for x, a in zip(np.abs(vector), starts, strict=True))
-    return Claim(
+    stated = Statement(
+        WOODWORTH("section 4", "(9)"),
+        "the least squared distance from the start to weights of predictor w",
+        "value at a minimum located to 1e-8, and cancellation in (w+ - a)^2",
+    )
+    return stated.equal(
         "explicit distance",
-        measured=float(measured),
-        predicted=DistancePotential(scale=starts).value(vector),
-        kind=Kind.EQUAL,
-        reference=Reference("woodworth2020", "section 4", "(9)"),
-        statement="the least squared distance from the start to weights of predictor w",
-        tolerance_origin="value at a minimum located to 1e-8, and cancellation in (w+ - a)^2",
-        atol=_BRUTE_TOLERANCE * float(np.sum(starts**2 + np.abs(vector))),
+        float(measured),
+        DistancePotential(scale=starts).value(vector),
+        atol=_AT_A_MINIMUM.size * float(np.sum(starts**2 + np.abs(vector))),
     )
 
 
@@ -90,27 +102,18 @@ def distance_quartic(z: float) -> tuple[Claim, Claim]:
     roots = np.roots([1.0, -6.0, 12.0 - 2.0 * square, -8.0 - 10.0 * square, square + square**2])
     real = np.sort(roots[np.abs(roots.imag) < 1e-6 * np.abs(roots)].real)
     smallest = float(real[0]) if real.size else np.nan
+    counted = Statement(
+        _QUARTIC, "the distance has one stationary point with w+ > 0 and one with w+ < 0", "a count"
+    )
+    stated = Statement(
+        _QUARTIC,
+        "the explicit distance at depth 2 is the implicit regularizer of depth 4",
+        "companion matrix of a quartic, whose roots are sqrt(1 + z) apart",
+    )
+    name, atol = "smaller root of the quartic", 1e-13 * (1.0 + z) ** 1.5
     return (
-        Claim(
-            "real roots of the quartic",
-            measured=float(real.size),
-            predicted=2.0,
-            kind=Kind.EQUAL,
-            reference=_QUARTIC,
-            statement="the distance has one stationary point with w+ > 0 and one with w+ < 0",
-            tolerance_origin="a count",
-        ),
-        Claim(
-            "smaller root of the quartic",
-            measured=smallest,
-            predicted=_depth_4(z),
-            kind=Kind.EQUAL,
-            reference=_QUARTIC,
-            statement="the explicit distance at depth 2 is the implicit regularizer of depth 4",
-            tolerance_origin="companion matrix of a quartic, whose roots are sqrt(1 + z) apart",
-            rtol=1e-9,
-            atol=1e-13 * (1.0 + z) ** 1.5,
-        ),
+        counted.equal("real roots of the quartic", real.size, 2.0),
+        stated.equal(name, smallest, _depth_4(z), rtol=1e-9, atol=atol),
     )
 
 
@@ -122,15 +125,16 @@ def distance_is_depth_4(z: float) -> Claim:
     True
     """
     z = positive("z", abs(float(z)), "Both sides are 0 at z = 0.")
-    return Claim(
+    stated = Statement(
+        beyond_the_papers("9 Explicit distance"),
+        "staying close in parameters at depth 2 is the implicit bias of depth 4",
+        *_AT_A_MINIMUM,
+    )
+    return stated.equal(
         "distance is depth 4",
-        measured=_least_distance(z, 1.0),
-        predicted=_depth_4(z),
-        kind=Kind.EQUAL,
-        reference=beyond_the_papers("9 Explicit distance"),
-        statement="staying close in parameters at depth 2 is the implicit bias of depth 4",
-        tolerance_origin="value at a minimum located to 1e-8",
-        atol=_BRUTE_TOLERANCE * (1.0 + z),
+        _least_distance(z, 1.0),
+        _depth_4(z),
+        size=1.0 + z,
     )
 
 
@@ -147,15 +151,16 @@ def explicit_norm_is_quasi_norm(w: Vector, depth: float) -> Claim:
     power = 2.0 / positive("depth", depth, "It is D of w+^D - w-^D.")
     sizes = np.abs(np.asarray(w, dtype=np.float64))
     predicted = float(np.sum(sizes**power))
-    return Claim(
+    stated = Statement(
+        WOODWORTH("section 5"),
+        "the least squared norm of weights with predictor w is its 2/D quasi-norm",
+        *_AT_A_MINIMUM,
+    )
+    return stated.equal(
         "explicit norm is a quasi-norm",
-        measured=float(sum(_least_squares(float(size), depth) for size in sizes)),
-        predicted=predicted,
-        kind=Kind.EQUAL,
-        reference=Reference("woodworth2020", "section 5"),
-        statement="the least squared norm of weights with predictor w is its 2/D quasi-norm",
-        tolerance_origin="value at a minimum located to 1e-8",
-        atol=_BRUTE_TOLERANCE * predicted,
+        float(sum(_least_squares(float(size), depth) for size in sizes)),
+        predicted,
+        size=predicted,
     )
 
 
@@ -188,16 +193,15 @@ def closest_interpolator(X: Any, y: Any, scale: float, w0: ArrayLike = 1.0) -> C
     minimizer = limit(DistancePotential(scale=a), problem).w
     theta = _closest_weights(problem, np.concatenate([a, a]))
     reached = theta[:d] ** 2 - theta[d:] ** 2
-    size = float(np.linalg.norm(minimizer))
-    return Claim(
+    stated = Statement(
+        WOODWORTH("section 4", "(8)"),
+        "the closest weights that fit the data have the predictor of least R",
+        "sequential quadratic programming stops near the root of rounding",
+    )
+    return stated.equal(
         "closest interpolator",
-        measured=float(np.linalg.norm(reached - minimizer)) / size,
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=Reference("woodworth2020", "section 4", "(8)"),
-        statement="the closest weights that fit the data have the predictor of least R",
-        tolerance_origin="sequential quadratic programming stops near the root of rounding",
-        atol=_SQP_TOLERANCE,
+        relative(reached - minimizer, minimizer),
+        atol=1e-5,
         silence=only_one_fit(problem.X),
     )
 

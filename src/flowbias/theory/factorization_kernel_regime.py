@@ -9,6 +9,16 @@ have half that Gram matrix, so that under the loss (c/2) ||r||^2 the residual ob
 as long as ||Z(t) - Z(0)||_F <= R. For W W^T all this is said of Z = W and of symmetric X_n, with
 lambda and Lambda those of 2 <X_n, X_m>. The paper's (75) has half of the first term and its bounds
 are true as printed. The sharp form, without mu, gamma and Lambda, is `theory.path_length`.
+
+Wide Gaussian starts: their Gram matrix, and the kernel regime they are in.
+
+    Z = [U; V], p = d1 + d2 rows, entries N(0, alpha^2), width k:
+    ||Z Z^T - alpha^2 k I||_op < 8 alpha^2 sqrt(k p)    with probability >= 1 - 2 exp(-p/2)
+
+[woodworth2020, Lemma 13 and Corollary 10; square matrices have p = 2 d]. On that event Theorem 9
+applies once k is large enough. Constants are corrected (docs/errata.md, W11):
+||y(0)||^2 <= (Lambda/2) ||Z Z^T - alpha^2 k I||_F^2, because that is the norm of lifted
+measurements; the paper has a product of inconsistent units in its place.
 """
 
 from __future__ import annotations
@@ -19,36 +29,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._drawing import picture
-from flowbias._html import facts
-from flowbias._look import COLOURS, INK
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import facts
+from flowbias.ground.look import COLOURS, INK
+from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import LiftedModel
-from flowbias.theory.arguments import checked
-from flowbias.theory.claim import Claim, Kind, Reference, Statement
-from flowbias.theory.conditions import OutsideHypothesis
-from flowbias.theory.linearized_factorization import LinearizedFactorization
-from flowbias.theory.measured_factors import (
-    FACTORS_ORIGIN,
-    FACTORS_TOLERANCE,
-    RATE_ORIGIN,
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.theory.arguments import OutsideHypothesis, checked, positive
+from flowbias.theory.claim import WOODWORTH, Claim, Reference, Statement
+from flowbias.theory.measured_flow import (
+    FACTORS,
+    RATE,
     MeasuredFactors,
     measured_or_followed,
     measured_rate,
+)
+from flowbias.theory.tangent_factorization import (
+    LinearizedFactorization,
+    no_refutation,
+    own_gram,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-WOODWORTH = "woodworth2020"
-
-
-def own_gram(model: LiftedModel) -> FloatArray:
-    """Z Z^T of the weights that move: [U; V], or W itself where both factors are one, W W^T."""
-    d1 = model.shape[0]
-    return model.gram if model.rate == 1.0 else model.gram[:d1, :d1]
 
 
 @dataclass(frozen=True)
@@ -217,19 +221,13 @@ def residual_decay(
     errors = np.array([np.linalg.norm(tangent.residual(float(t))) for t in measured.t])
     # Weights that are lifted to [W; W] move sqrt(2) times as far as W.
     c, radius = measured.loss_constant, float(measured.movement.max()) / np.sqrt(model.rate)
+    words = "near a multiple of the identity the residual decays at the kernel's rate"
+    stated = Statement(WOODWORTH("Lemma 11"), words, *RATE)
+    rates = c * regime.least_rate(radius), c * regime.least_rate(0.0)
     return (
-        _decay_claim("residual", measured.t, measured.error, c * regime.least_rate(radius)),
-        _decay_claim("tangent residual", measured.t, errors, c * regime.least_rate(0.0)),
+        decay_claim(stated, "residual decays", measured.t, measured.error, rates[0]),
+        decay_claim(stated, "tangent residual decays", measured.t, errors, rates[1]),
     )
-
-
-def _decay_claim(name: str, t: FloatArray, error: FloatArray, rate: float) -> Claim:
-    stated = Statement(
-        Reference(WOODWORTH, "Lemma 11"),
-        "near a multiple of the identity the residual decays at the kernel's rate",
-        RATE_ORIGIN,
-    )
-    return decay_claim(stated, f"{name} decays", t, error, rate)
 
 
 def decay_claim(
@@ -266,8 +264,8 @@ def kernel_regime(
     measured = measured_or_followed(measured, model, problem, loss)
     tangent = LinearizedFactorization(model, problem, loss)
     return (
-        movement_claim(measured, tangent, regime.movement_bound, Reference(WOODWORTH, "Lemma 12")),
-        tangent_claim(measured, tangent, regime.tangent_bound, Reference(WOODWORTH, "Theorem 9")),
+        movement_claim(measured, tangent, regime.movement_bound, WOODWORTH("Lemma 12")),
+        tangent_claim(measured, tangent, regime.tangent_bound, WOODWORTH("Theorem 9")),
     )
 
 
@@ -275,15 +273,12 @@ def movement_claim(
     measured: MeasuredFactors, tangent: LinearizedFactorization, bound: float, reference: Reference
 ) -> Claim:
     """max_t ||Z(t) - Z(0)||_F <= bound."""
-    return Claim(
+    stated = Statement(reference, "a start near a multiple of the identity hardly moves", *FACTORS)
+    return stated.at_most(
         "factors stay close to their start",
-        measured=float(measured.movement.max()) / float(np.sqrt(tangent.model.rate)),
-        predicted=bound,
-        kind=Kind.UPPER,
-        reference=reference,
-        statement="a start near a multiple of the identity hardly moves",
-        tolerance_origin=FACTORS_ORIGIN,
-        rtol=FACTORS_TOLERANCE,
+        float(measured.movement.max()) / float(np.sqrt(tangent.model.rate)),
+        bound,
+        rtol=FACTORS.size,
     )
 
 
@@ -295,13 +290,173 @@ def tangent_claim(
         float(np.linalg.norm(Z - tangent.factors(float(t))))
         for t, Z in zip([*measured.t, np.inf], [*measured.Z, measured.Z[-1]], strict=True)
     ]
-    return Claim(
+    stated = Statement(reference, "gradient flow follows that of the tangent model", *FACTORS)
+    return stated.at_most(
         "factors stay close to the tangent model's",
-        measured=max(apart) / float(np.sqrt(tangent.model.rate)),
-        predicted=bound,
-        kind=Kind.UPPER,
-        reference=reference,
-        statement="gradient flow follows that of the tangent model",
-        tolerance_origin=FACTORS_ORIGIN,
-        rtol=FACTORS_TOLERANCE,
+        max(apart) / float(np.sqrt(tangent.model.rate)),
+        bound,
+        rtol=FACTORS.size,
     )
+
+
+_SCALE_FIX = "Pass the standard deviation of the weights at the start."
+
+
+@checked
+def wide_gram(model: LiftedModel, scale: float) -> Claim:
+    """||Z Z^T - scale^2 k I||_op < 8 scale^2 sqrt(k p), but for a probability 2 exp(-p/2).
+
+    [woodworth2020, Lemma 13], for Z with p <= k rows of independent N(0, scale^2) entries.
+
+    >>> model = fb.MatrixFactorization.gaussian((30, 30), width=10**6, scale=0.1, rng=0)
+    >>> fb.theory.wide_gram(model, scale=0.1).holds
+    True
+    """
+    alpha = positive("scale", scale, _SCALE_FIX)
+    gram = own_gram(model)
+    rows = len(gram)
+    _require_width(model, rows)
+    away = np.abs(np.linalg.eigvalsh(gram) - alpha**2 * model.width).max()
+    allowed = 8.0 * alpha**2 * float(np.sqrt(float(model.width) * rows))
+    stated = Statement(
+        WOODWORTH("Lemma 13"),
+        f"holds with probability at least 1 - 2 exp(-p/2) = {1 - failure(rows):.4g}",
+        "none: an event, not an identity",
+    )
+    outside = no_refutation(gram, model.width, alpha, failure(rows))
+    silence = outside if away > allowed else ""
+    return stated.at_most("Gram matrix of a wide start", away, allowed, silence=silence)
+
+
+def failure(rows: int) -> float:
+    """2 exp(-p/2): with what probability the bounds on a wide start may fail."""
+    return 2.0 * float(np.exp(-0.5 * rows))
+
+
+@dataclass(frozen=True)
+class WideRegime:
+    """What Corollary 10 promises for weights of standard deviation `scale` and width `width`.
+
+    >>> sizes = {"scale": 0.1, "width": 1000, "rows": 4}
+    >>> regime = fb.theory.WideRegime(**sizes, smallest=1.0, largest=1.0, target=1.0)
+    >>> round(regime.mu, 6)
+    10.0
+    """
+
+    scale: float
+    width: int
+    rows: int  # p = d1 + d2
+    smallest: float  # lambda
+    largest: float  # Lambda
+    target: float  # ||y*||
+
+    @property
+    def mu(self) -> float:
+        return self.scale**2 * self.width
+
+    @property
+    def gamma(self) -> float:
+        return 8.0 * self.scale**2 * float(np.sqrt(float(self.width) * self.rows))
+
+    @property
+    def error(self) -> float:
+        """Bound of ||y(0) - y*||: square 2 Y^2 + 64 p^2 k Lambda alpha^4, from (89) corrected."""
+        start = 64.0 * self.rows**2 * self.width * self.largest * self.scale**4
+        return float(np.sqrt(2.0 * self.target**2 + start))
+
+    @property
+    def regime(self) -> KernelRegime:
+        """The constants that go into Theorem 9."""
+        return KernelRegime(self.smallest, self.largest, self.mu, self.gamma, self.error)
+
+    @property
+    def least_width(self) -> float:
+        """Widths from which on the hypotheses of Theorem 9 follow: (94) with its constants right.
+
+        The larger of 128 p^2 K^2 (4 + 16 K)^2 with K = Lambda/lambda, and
+        8 Y sqrt(Lambda) (lambda + 4 Lambda)/(alpha lambda)^2. The paper's first term, 4096 p K^2,
+        is below the second for every K >= 1.
+        """
+        lam, big = self.smallest, self.largest
+        ratio = big / lam
+        third = 8.0 * self.target * np.sqrt(big) * (lam + 4.0 * big) / (self.scale * lam) ** 2
+        second = 128.0 * self.rows**2 * ratio**2 * (4.0 + 16.0 * ratio) ** 2
+        return float(max(second, third))
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """As `KernelRegime.plot`, with the constants that the width promises."""
+        return self.regime.plot(path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        return facts(
+            f"WideRegime: width {'suffices' if self.width >= self.least_width else 'too small'}",
+            {
+                "width": f"{self.width}",
+                "it must be at least": self.least_width,
+                "standard deviation of the weights": self.scale,
+                "mu": self.mu,
+                "gamma at most": self.gamma,
+                "error at the start at most": self.error,
+                "probability at least": 1.0 - failure(self.rows),
+            },
+        )
+
+
+def wide_regime(model: LiftedModel, problem: MatrixProblem, scale: float) -> WideRegime:
+    """The constants of Corollary 10, measured on the problem; refused where it says nothing."""
+    alpha = positive("scale", scale, _SCALE_FIX)
+    measured = KernelRegime.of(model, problem)
+    regime = WideRegime(
+        scale=alpha,
+        width=model.width,
+        rows=len(own_gram(model)),
+        smallest=positive(
+            "problem", measured.smallest, "lambda is 0: drop measurements that depend on others."
+        ),
+        largest=measured.largest,
+        target=float(np.linalg.norm(problem.target)),
+    )
+    if not model.width >= regime.least_width:
+        raise OutsideHypothesis(
+            f"model: must have width >= {regime.least_width:.4g} for Corollary 10, got "
+            f"{model.width}. Widen it (the cost stays the same), or use kernel_regime, which "
+            "measures the start instead of bounding it."
+        )
+    return regime
+
+
+@checked
+def wide_kernel_regime(
+    model: LiftedModel,
+    problem: MatrixProblem,
+    scale: float,
+    loss: Any = "sum",
+    *,
+    measured: MeasuredFactors | None = None,
+) -> tuple[Claim, Claim]:
+    """Wide Gaussian starts move by O(1/(alpha sqrt k) + alpha), but for a probability 2 exp(-p/2).
+
+    [woodworth2020, Corollary 10, (98)-(99)], with the constants of Theorem 9 at the corrected
+    bound of the first error, and its condition on the width corrected as well.
+
+    >>> model = fb.MatrixFactorization.gaussian((2, 2), width=10**8, scale=1e-3, rng=0)
+    >>> problem = fb.MatrixSensing([np.eye(2)], [1.0])
+    >>> all(claim.holds for claim in fb.theory.wide_kernel_regime(model, problem, scale=1e-3))
+    True
+    """
+    regime = wide_regime(model, problem, scale).regime
+    measured = measured_or_followed(measured, model, problem, loss)
+    tangent = LinearizedFactorization(model, problem, loss)
+    place = WOODWORTH("Corollary 10")
+    return (
+        movement_claim(measured, tangent, regime.movement_bound, place),
+        tangent_claim(measured, tangent, regime.tangent_bound, place),
+    )
+
+
+def _require_width(model: LiftedModel, rows: int) -> None:
+    if model.width < rows:
+        raise OutsideHypothesis(
+            f"model: must have width >= {rows}, the rows of [U; V], got {model.width}. "
+            "Below it the Gram matrix is singular and far from any multiple of the identity."
+        )

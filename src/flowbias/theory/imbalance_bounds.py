@@ -12,18 +12,24 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias.matrix_problems.reading import checked_tensor
+from flowbias.ground.arguments import InputError
 from flowbias.models.imbalance import Imbalance
-from flowbias.problem import InputError
-from flowbias.theory.arguments import checked
-from flowbias.theory.claim import Claim, Reference, Statement, between
-from flowbias.theory.conditions import OutsideHypothesis, same_size
-from flowbias.theory.reduced_net import LinearStart, at, gain, reduced, singular_values
+from flowbias.problems.matrix.reading import checked_tensor
+from flowbias.theory.arguments import OutsideHypothesis, checked, same_size
+from flowbias.theory.claim import MIN, Claim, Reference, Statement, Tolerance
+from flowbias.theory.reduced_net import (
+    LinearStart,
+    at,
+    gain,
+    reduced,
+    reduced_inputs,
+    singular_values,
+)
 
-MIN = "min2021"
 # Some dozen products and one symmetric eigenvalue problem of size r + m.
-ROUNDING = 1e-12
-ROUNDING_ORIGIN = "rounding of products and eigenvalues, relative to l1(S) (||U1||^2 + ||V||^2)"
+ROUNDING = Tolerance(
+    "rounding of products and eigenvalues, relative to l1(S) (||U1||^2 + ||V||^2)", 1e-12
+)
 
 
 @checked
@@ -39,14 +45,11 @@ def convergence_rate(net: LinearStart, X: Any, Y: Any) -> Claim:
     """
     seen = reduced(net, X, Y)
     stated = _stated(
-        Reference(MIN, "Proposition 1", "(17)"),
+        MIN("Proposition 1", "(17)"),
         "imbalance and product alone bound the rate at which the loss falls",
     )
     return stated.at_least(
-        "rate from imbalance and product",
-        seen.rate,
-        seen.rate_bound(),
-        atol=ROUNDING * seen.size,
+        "rate from imbalance and product", seen.rate, seen.rate_bound(), size=seen.size
     )
 
 
@@ -65,17 +68,16 @@ def rate_from_layers(net: LinearStart, X: Any, Y: Any) -> tuple[Claim, Claim]:
     layers = at(singular_values(seen.U1), r) ** 2 + at(singular_values(seen.V), m) ** 2
     bound = 2.0 * seen.conditioning[1] * layers
     layers_bound = _stated(
-        Reference(MIN, "Lemma 7"), "the least singular values of both layers bound the rate"
+        MIN("Lemma 7"), "the least singular values of both layers bound the rate"
     )
     imbalance_bounds = _stated(
-        Reference(MIN, "Proposition 1", "(24)-(25)"),
+        MIN("Proposition 1", "(24)-(25)"),
         "imbalance and product bound the least singular values of both layers",
     )
-    atol = ROUNDING * seen.size
     return (
-        layers_bound.at_least("rate from the layers", seen.rate, bound, atol=atol),
+        layers_bound.at_least("rate from the layers", seen.rate, bound, size=seen.size),
         imbalance_bounds.at_least(
-            "layers from imbalance and product", bound, seen.rate_bound(), atol=atol
+            "layers from imbalance and product", bound, seen.rate_bound(), size=seen.size
         ),
     )
 
@@ -102,14 +104,14 @@ def smallest_singular_value(A: Any, B: Any) -> Claim:
     # 1/2 (-p + q + sqrt((p+q)^2 + 4 s^2)) = q + gain/2, which does not cancel.
     bound = q + 0.5 * gain(p + q, at(singular_values(left @ right), m))
     stated = _stated(
-        Reference(MIN, "Lemma 8", "(23)"),
+        MIN("Lemma 8", "(23)"),
         "the imbalance of two factors and their product bound the least singular value of one",
     )
     return stated.at_least(
         "least eigenvalue of B^T B",
         at(singular_values(right), m) ** 2,
         bound,
-        atol=ROUNDING * float(np.sum(left**2) + np.sum(right**2)),
+        size=float(np.sum(left**2) + np.sum(right**2)),
     )
 
 
@@ -131,17 +133,15 @@ def rate_bound_range(net: LinearStart, X: Any, Y: Any) -> tuple[Claim, ...]:
         (seen.imbalance.spread_plus, at(values, m)),
         (seen.imbalance.spread_minus, at(values, r)),
     )
+    stated = _stated(
+        MIN("section 3.2", "after Remark 2"),
+        "spreads lower the bound, at most to what the level alone gives",
+    )
     claims: list[Claim] = []
     for name, (spread, sigma) in zip(("spread_plus", "spread_minus"), sides, strict=True):
-        claims += between(
-            f"term with {name}",
-            level + gain(spread + level, sigma),
-            (level, float(np.hypot(level, 2.0 * sigma))),
-            reference=Reference(MIN, "section 3.2", "after Remark 2"),
-            statement="spreads lower the bound, at most to what the level alone gives",
-            tolerance_origin=ROUNDING_ORIGIN,
-            atol=ROUNDING * (level + spread + sigma),
-        )
+        bounds = (level, float(np.hypot(level, 2.0 * sigma)))
+        value, size = level + gain(spread + level, sigma), level + spread + sigma
+        claims += stated.between(f"term with {name}", value, bounds, size=size)
     return tuple(claims)
 
 
@@ -166,11 +166,11 @@ def scalar_rate(u: float, v: float, y: float) -> tuple[Claim, Claim]:
     product = abs(a * b)
     margin = min(product, 2.0 * abs(y / unit / unit) - product) if y * a * b > 0.0 else 0.0
     exact = _stated(
-        Reference(MIN, "section 3.1", "(14)"),
+        MIN("section 3.1", "(14)"),
         "with one weight per layer, imbalance and product give the rate exactly",
     )
     bounded = _stated(
-        Reference(MIN, "section 3.1", "(15)"),
+        MIN("section 3.1", "(15)"),
         "imbalance or margin suffices for exponential convergence",
     )
     rate, imbalance = _scalar_loss_rate(a, b), (a - b) * (a + b)
@@ -182,13 +182,9 @@ def scalar_rate(u: float, v: float, y: float) -> tuple[Claim, Claim]:
     normal = np.finfo(float).tiny < rate * unit * unit < np.inf
     silence = "" if normal else "the rate is beyond the range of doubles"
     return (
-        exact.equal("scalar rate", numbers[0], numbers[1], rtol=ROUNDING, silence=silence),
+        exact.equal("scalar rate", *numbers[:2], rtol=ROUNDING.size, silence=silence),
         bounded.at_least(
-            "scalar rate from the margin",
-            numbers[0],
-            numbers[2],
-            rtol=ROUNDING,
-            silence=silence,
+            "scalar rate from the margin", *numbers[::2], rtol=ROUNDING.size, silence=silence
         ),
     )
 
@@ -224,22 +220,18 @@ def error_operator(U: Any, V: Any, E: Any) -> tuple[Claim, Claim, Claim]:
     norm = float(np.sum(error**2))
     quotient = float(np.sum(error * (matrix @ error.ravel()).reshape(r, m)))
     least = at(singular_values(left), r) ** 2 + at(singular_values(right), m) ** 2
-    atol = ROUNDING * float(np.sum(left**2) + np.sum(right**2)) * len(sums)
+    size = float(np.sum(left**2) + np.sum(right**2)) * len(sums)
     stated = _stated(
-        Reference(MIN, "appendix C"),
+        MIN("appendix C"),
         "the rate is twice the Rayleigh quotient of T at E; the eigenvalues of T are all sums of "
         "one of U U^T and one of V V^T, the least of them that of the slowest direction",
     )
     return (
         stated.equal(
-            "rate is a Rayleigh quotient", 2.0 * gradient / norm, 2.0 * quotient / norm, atol=atol
+            "rate is a Rayleigh quotient", 2.0 * gradient / norm, 2.0 * quotient / norm, size=size
         ),
-        stated.equal(
-            "spectrum of the error operator", float(np.abs(spectrum - sums).max()), atol=atol
-        ),
-        stated.equal(
-            "least eigenvalue of the error operator", float(spectrum[0]), least, atol=atol
-        ),
+        stated.equal("spectrum of the error operator", np.abs(spectrum - sums).max(), size=size),
+        stated.equal("least eigenvalue of the error operator", spectrum[0], least, size=size),
     )
 
 
@@ -256,11 +248,10 @@ def imbalance_shows_the_layers(net: LinearStart, X: Any) -> tuple[Claim, Claim]:
     >>> all(claim.holds for claim in fb.theory.imbalance_shows_the_layers(net, np.eye(2, 3)))
     True
     """
-    inputs = checked_tensor("X", X, ("samples", "features"))
-    seen = reduced(net, inputs, np.zeros((len(inputs), net.shape[1])))
+    seen = reduced_inputs(net, X)
     product = at(singular_values(seen.product), 1)
     stated = _stated(
-        Reference(MIN, "appendix A.1"),
+        MIN("appendix A.1"),
         "the eigenvalues of the imbalance are those of the layers, as far as these are orthogonal",
     )
     claims = []
@@ -274,7 +265,7 @@ def imbalance_shows_the_layers(net: LinearStart, X: Any) -> tuple[Claim, Claim]:
                 f"eigenvalues of {name} {name}^T in the imbalance",
                 float(np.abs(own - shown).max()),
                 bound,
-                atol=ROUNDING * float(np.sum(seen.U1**2) + np.sum(seen.V**2)),
+                size=float(np.sum(seen.U1**2) + np.sum(seen.V**2)),
                 silence="" if bound < own[0] else "the layers overlap too much for a bound",
             )
         )
@@ -307,16 +298,15 @@ def scaled_imbalance(net: LinearStart, X: Any, Y: Any, factor: float) -> tuple[C
     moved = seen.root[:, None] * error
     direct = 2.0 * factor**2 * (np.sum((seen.U1.T @ moved) ** 2) + np.sum((moved @ seen.V) ** 2))
     stated = _stated(
-        Reference(MIN, "Remark 13"),
+        MIN("Remark 13"),
         "a factor before the product scales imbalance, product and rate alike",
     )
-    atol = ROUNDING * scaled.size
-    rate = float(direct / np.sum(error**2))
+    rate = direct / np.sum(error**2)
     return (
-        stated.equal("scaled bound", scaled.rate_bound(), bound, atol=atol),
-        stated.equal("scaled rate", scaled.rate, rate, atol=atol),
+        stated.equal("scaled bound", scaled.rate_bound(), bound, size=scaled.size),
+        stated.equal("scaled rate", scaled.rate, rate, size=scaled.size),
     )
 
 
 def _stated(reference: Reference, words: str) -> Statement:
-    return Statement(reference, words, ROUNDING_ORIGIN)
+    return Statement(reference, words, *ROUNDING)

@@ -20,21 +20,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems.reading import checked_tensor
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
-from flowbias.problem import InputError
-from flowbias.theory.arguments import checked
-from flowbias.theory.claim import Claim, Reference, Statement
-from flowbias.theory.conditions import OutsideHypothesis
-from flowbias.theory.imbalance_bounds import ROUNDING, ROUNDING_ORIGIN
+from flowbias.problems.matrix.reading import checked_tensor
+from flowbias.theory.arguments import OutsideHypothesis, checked
+from flowbias.theory.claim import Claim, Statement, beyond_the_papers
+from flowbias.theory.imbalance_bounds import ROUNDING
 from flowbias.theory.reduced_net import ReducedNet, at, braces
 
-TIGHTNESS = Reference("flowbias", "docs/theory/linear_networks.md", "5 When the bound is attained")
-# Eigenvalues and singular values count as equal where they differ by this fraction of the largest,
-# and as zero below the rounding of a decomposition: neither moves a rate by more than rounding.
-SAME = 1e-12
-ZERO = 8.0 * float(np.finfo(float).eps)
+TIGHTNESS = beyond_the_papers("5 When the bound is attained", "linear_networks")
 
 
 class AttainingWeights(NamedTuple):
@@ -86,21 +81,19 @@ def attained_rate(D: Any, W: Any) -> tuple[Claim, Claim, Claim]:
     values = scipy.linalg.svdvals(product)
     eigenvalues = np.asarray(scipy.linalg.eigvalsh(imbalance)[::-1], dtype=np.float64)
     spectrum = Imbalance(eigenvalues, r, m)
-    atol = ROUNDING * (seen.size + float(np.abs(imbalance).max()))
+    size = seen.size + float(np.abs(imbalance).max())
     stated = Statement(
         TIGHTNESS,
         "weights with the given imbalance and product attain the bound on the rate",
-        ROUNDING_ORIGIN,
+        *ROUNDING,
     )
     D_found = found.U.T @ found.U - found.V.T @ found.V
     off = float(np.linalg.norm(D_found - imbalance))
     rate = braces(spectrum, at(values, m), at(values, r))
     return (
-        stated.equal("imbalance of the weights", off, atol=atol),
-        stated.equal(
-            "product of the weights", float(np.linalg.norm(seen.product - product)), atol=atol
-        ),
-        stated.equal("rate attained", seen.rate, rate, atol=atol),
+        stated.equal("imbalance of the weights", off, size=size),
+        stated.equal("product of the weights", np.linalg.norm(seen.product - product), size=size),
+        stated.equal("rate attained", seen.rate, rate, size=size),
     )
 
 
@@ -122,7 +115,8 @@ def _assemble(D: FloatArray, W: FloatArray) -> AttainingWeights:
     values, vectors = scipy.linalg.eigh(D)
     values, vectors = values[::-1], vectors[:, ::-1]
     left, sigma, right = scipy.linalg.svd(W)
-    zero = ZERO * max(h, r) * max(float(np.abs(values).max()), float(sigma[0]))
+    # Below the rounding of a decomposition, which moves no rate by more than rounding.
+    zero = 8.0 * np.finfo(float).eps * max(h, r) * max(float(np.abs(values).max()), float(sigma[0]))
     sigma = np.where(sigma > zero, sigma, 0.0)
     plus = [i for i in range(h) if values[i] > zero]
     minus = [i for i in range(h)[::-1] if values[i] < -zero]
@@ -172,11 +166,12 @@ def _place(
         u[down], v[down] = np.sqrt(q) * np.sinh(t), np.sqrt(q) * np.cosh(t)
 
 
-def _deal(a: FloatArray, b: FloatArray, sigma: FloatArray) -> _Deal:
+def _deal(a: FloatArray, b: FloatArray, sigma: FloatArray, same: float = 1e-12) -> _Deal:
     """Eigenvalues to pairs; the worst pair for V gets (a_1, b_m), the worst for U (a_r, b_1).
 
     The others: large a's to the first free pairs and large b's to the last, so that no pair is
     left without a hidden unit while another has two (which would ask for more width than D has).
+    Values are equal where they differ by the fraction `same` of the largest.
     """
     r, m = len(a), len(b)
     last, size = m - 1, float(sigma[0])
@@ -185,9 +180,9 @@ def _deal(a: FloatArray, b: FloatArray, sigma: FloatArray) -> _Deal:
         fixed, alone, slow_row = {last: (0, last)}, [r - 1], r - 1
     elif sigma[last] == 0.0:
         fixed, alone, slow_row = {last: (r - 1, last)}, [], last
-    elif max(a[0] - a[-1], b[0] - b[-1]) <= SAME * max(a[0], b[0]):
+    elif max(a[0] - a[-1], b[0] - b[-1]) <= same * max(a[0], b[0]):
         fixed, alone, slow_row = {last: (0, last)}, [], last
-    elif m > 1 and sigma[last - 1] - sigma[last] <= SAME * size:
+    elif m > 1 and sigma[last - 1] - sigma[last] <= same * size:
         fixed, alone, slow_row = {last: (0, last), last - 1: (r - 1, 0)}, [], last - 1
     else:
         raise OutsideHypothesis(

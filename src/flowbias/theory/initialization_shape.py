@@ -11,25 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.limits import basis_pursuit, limit, min_norm
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.potentials import UntiedPotential
-from flowbias.problem import InputError, Regression
-from flowbias.theory.arguments import Matrix, Vector, checked
-from flowbias.theory.claim import Claim, Kind, Reference, between, beyond_the_papers
-from flowbias.theory.conditions import only_one_fit, positive, same_size
-from flowbias.theory.kernel_rich import flow_meets_minimizer
-from flowbias.theory.measured_flow import FLOW_ORIGIN, FLOW_TOLERANCE, follow
-from flowbias.theory.regime_scales import (
-    SOLVER_TOLERANCE,
-    sharp_kernel_log_scale,
-    sharp_rich_log_scale,
-)
+from flowbias.problems.regression import Regression
+from flowbias.theory.arguments import Matrix, Vector, checked, only_one_fit, positive, same_size
+from flowbias.theory.claim import AZULAY, Claim, Statement, beyond_the_papers, relative
+from flowbias.theory.diagonal_networks import flow_meets_minimizer
+from flowbias.theory.measured_flow import FLOW, follow
+from flowbias.theory.regimes import SOLVED, sharp_kernel_log_scale, sharp_rich_log_scale
+from flowbias.theory.regularizers import ROUNDING
 
-AZULAY = "azulay2021"
-_LIMITS = Reference(AZULAY, "section 7.1 and appendix E")
-_ROUNDING = 1e-14
+_LIMITS = AZULAY("section 7.1 and appendix E")
 
 
 @checked
@@ -44,7 +39,7 @@ def untied_limit(model: UntiedDiagonalNet, X: Any, y: Any) -> Claim:
     True
     """
     biased = bool(np.any(np.asarray(model.shift) != 0.0))
-    reference = beyond_the_papers("4 Biased starts") if biased else Reference(AZULAY, "Theorem 1")
+    reference = beyond_the_papers("4 Biased starts") if biased else AZULAY("Theorem 1")
     return flow_meets_minimizer(model, Regression(X, y), "untied limit", reference)
 
 
@@ -75,16 +70,13 @@ def metric_from_predictor(model: UntiedDiagonalNet, X: Any, y: Any, t: float) ->
     at = follow(model, problem, t).last
     metric = np.sum(np.square(at.parameters), axis=0)
     predicted = np.sqrt(conserved_k(start) + 4.0 * at.w**2)
-    return Claim(
-        "metric is a function of the predictor",
-        measured=float(np.linalg.norm(metric - predicted) / np.linalg.norm(predicted)),
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=Reference(AZULAY, "appendix A", "(19)-(20)"),
-        statement="the metric of the flow depends on the weights through w and the start only",
-        tolerance_origin=FLOW_ORIGIN,
-        atol=FLOW_TOLERANCE,
+    stated = Statement(
+        AZULAY("appendix A", "(19)-(20)"),
+        "the metric of the flow depends on the weights through w and the start only",
+        *FLOW,
     )
+    off = relative(metric - predicted, predicted)
+    return stated.equal("metric is a function of the predictor", off)
 
 
 @checked
@@ -135,14 +127,15 @@ def half_kernel_norm(model: UntiedDiagonalNet, w: Vector) -> Claim:
     kernel = model.tangent_kernel(np.eye(vector.size))
     start = [np.broadcast_to(part, vector.shape) for part in model.initial_parameters()]
     predicted = float(np.sum(vector**2 / (2.0 * np.sqrt(conserved_k(start)))))
-    return Claim(
+    stated = Statement(
+        _LIMITS,
+        "for k -> infinity the regularizer is the tangent kernel's, with a factor 1/2",
+        "rounding of a diagonal solve",
+    )
+    return stated.equal(
         "kernel limit is half the kernel norm",
-        measured=0.5 * float(vector @ np.linalg.solve(kernel, vector)),
-        predicted=predicted,
-        kind=Kind.EQUAL,
-        reference=_LIMITS,
-        statement="for k -> infinity the regularizer is the tangent kernel's, with a factor 1/2",
-        tolerance_origin="rounding of a diagonal solve",
+        0.5 * float(vector @ np.linalg.solve(kernel, vector)),
+        predicted,
         rtol=1e-13,
     )
 
@@ -160,17 +153,14 @@ def race(X: Any, y: Any, scale: float, shape: float) -> Claim:
     problem = Regression(X, y)
     untied = limit(UntiedDiagonalNet(scale=scale, shape=shape), problem).w
     tied = limit(DiagonalNet(depth=2, log_scale=effective_log_scale(scale, shape)), problem).w
-    return Claim(
-        "scale and shape race",
-        measured=float(np.linalg.norm(untied - tied) / np.linalg.norm(tied)),
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=_LIMITS,
-        statement="an unbiased untied start has the limit of a tied one of the effective scale",
-        tolerance_origin="two limits certified to 1e-10",
-        atol=SOLVER_TOLERANCE,
-        silence=only_one_fit(problem.X),
+    stated = Statement(
+        _LIMITS,
+        "an unbiased untied start has the limit of a tied one of the effective scale",
+        "two limits certified to 1e-10",
+        SOLVED.size,
     )
+    off, alone = relative(untied - tied, tied), only_one_fit(problem.X)
+    return stated.equal("scale and shape race", off, silence=alone)
 
 
 @checked
@@ -223,17 +213,13 @@ def race_to_kernel(X: Any, y: Any, scale: float, eps: float) -> Claim:
 
 
 def _won(regime: str, ratio: float, eps: float, problem: Regression) -> Claim:
-    return Claim(
-        f"race to the {regime} regime",
-        measured=ratio,
-        predicted=1.0 + eps,
-        kind=Kind.UPPER,
-        reference=_LIMITS,
-        statement="whichever of scale and shape is faster decides the regime",
-        tolerance_origin="norms of limits certified to 1e-10",
-        rtol=SOLVER_TOLERANCE,
-        silence=only_one_fit(problem.X),
+    stated = Statement(
+        _LIMITS,
+        "whichever of scale and shape is faster decides the regime",
+        "norms of limits certified to 1e-10",
     )
+    name, alone = f"race to the {regime} regime", only_one_fit(problem.X)
+    return stated.at_most(name, ratio, 1.0 + eps, rtol=SOLVED.size, silence=alone)
 
 
 def _checked(sqrt_k: float) -> float:
@@ -243,12 +229,5 @@ def _checked(sqrt_k: float) -> float:
 def _sandwich(
     name: str, w: FloatArray, sqrt_k: float, bounds: tuple[float, float], size: float
 ) -> tuple[Claim, Claim]:
-    return between(
-        name,
-        UntiedPotential.from_sqrt_k(sqrt_k).value(w),
-        bounds,
-        reference=_LIMITS,
-        statement="the untied regularizer between its two limits",
-        tolerance_origin="rounding of the potential and of the prediction's largest term",
-        atol=_ROUNDING * size,
-    )
+    stated = Statement(_LIMITS, "the untied regularizer between its two limits", *ROUNDING)
+    return stated.between(name, UntiedPotential.from_sqrt_k(sqrt_k).value(w), bounds, size=size)

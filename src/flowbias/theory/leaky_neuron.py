@@ -24,25 +24,18 @@ from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.trajectory import FlowStatus
 from flowbias.limits.neurons.leaky import leaky_limit
 from flowbias.limits.neurons.leaky_kkt import clarke_kkt
-from flowbias.problem import Regression
-from flowbias.theory.arguments import checked
-from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, something_to_fit
+from flowbias.problems.regression import Regression
+from flowbias.theory.arguments import OutsideHypothesis, checked, only_one_fit, something_to_fit
+from flowbias.theory.claim import AZULAY, Claim, Statement, Tolerance, beyond_the_papers, relative
 
-AZULAY = "azulay2021"
-_THEOREM = Reference(AZULAY, "Theorem 4")
-_PAGE = "docs/theory/leaky_neuron.md"
-
-# Local error per step, and the relative residual at which the flow counts as done.
-RTOL, RESIDUAL = 1e-12, 1e-9
 # Some hundred local errors up to a thousand, which nothing pulls back.
-DRIFT = 1e3 * RTOL
-DRIFT_ORIGIN = "flow at rtol 1e-12: up to a thousand local errors"
+DRIFT = Tolerance("flow at rtol 1e-12: up to a thousand local errors", 1e-9)
 # At the end what is left of the residual adds to them, through the multipliers by up to 1e2.
-END = 1e2 * RESIDUAL
+END = Tolerance("flow at rtol 1e-12 to a relative residual of 1e-9, magnified by up to 1e2", 1e-7)
 # The distance to a limit once more by its conditioning, by up to 10.
-AGREEMENT = 10.0 * END
-END_ORIGIN = "flow at rtol 1e-12 to a relative residual of 1e-9, magnified by up to 1e2"
+AGREEMENT = Tolerance(
+    END.origin + "; the distance to a limit once more by its conditioning", 10.0 * END.size
+)
 
 
 @checked
@@ -64,17 +57,10 @@ def leaky_neuron_limit(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
             f"model: must have a certified limit on the data, got: {exact.message}. "
             "Take data with independent rows."
         )
-    return Claim(
-        "leaky neuron limit",
-        measured=float(np.linalg.norm(end - exact.w)) / (float(np.linalg.norm(exact.w)) or 1.0),
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=_THEOREM,
-        statement="a w converges to the minimizer of q, with y_n / slope where a y_n < 0",
-        tolerance_origin=END_ORIGIN + "; the distance to a limit once more by its conditioning",
-        atol=AGREEMENT,
-        silence=only_one_fit(problem.X),
-    )
+    words = "a w converges to the minimizer of q, with y_n / slope where a y_n < 0"
+    stated = Statement(AZULAY("Theorem 4"), words, *AGREEMENT)
+    off, alone = relative(end - exact.w, exact.w), only_one_fit(problem.X)
+    return stated.equal("leaky neuron limit", off, silence=alone)
 
 
 @checked
@@ -91,23 +77,12 @@ def leaky_neuron_kkt(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Claim, Cla
     something_to_fit(problem.y)
     trajectory = _converged(model, problem)
     kkt = clarke_kkt(model, problem, None, float(trajectory.a[-1]), trajectory.inner[-1])
-
-    def zero(name: str, measured: float) -> Claim:
-        return Claim(
-            f"Clarke KKT, {name}",
-            measured=measured,
-            predicted=0.0,
-            kind=Kind.EQUAL,
-            reference=Reference(AZULAY, "Theorem 4", "(31)"),
-            statement="the limit fulfils the conditions of first order of min q(a w)",
-            tolerance_origin=END_ORIGIN,
-            atol=END,
-        )
-
+    words = "the limit fulfils the conditions of first order of min q(a w)"
+    stated = Statement(AZULAY("Theorem 4", "(31)"), words, *END)
     return (
-        zero("feasibility", kkt.feasibility),
-        zero("inner weights", kkt.stationarity),
-        zero("outer weight", kkt.outer),
+        stated.equal("Clarke KKT, feasibility", kkt.feasibility),
+        stated.equal("Clarke KKT, inner weights", kkt.stationarity),
+        stated.equal("Clarke KKT, outer weight", kkt.outer),
     )
 
 
@@ -124,15 +99,12 @@ def leaky_neuron_signs(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
     last = trajectory.pattern(float(trajectory.t[-1]))
     seen = problem.y != 0.0
     wrong = last[seen] != np.sign(trajectory.a[-1] * problem.y[seen])
-    return Claim(
-        "signs at the end",
-        measured=float(wrong.sum()),
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=Reference("flowbias", _PAGE, "3 The limit"),
-        statement="the activation pattern at the end is that of the targets",
-        tolerance_origin="a count: none",
+    stated = Statement(
+        beyond_the_papers("3 The limit", "leaky_neuron"),
+        "the activation pattern at the end is that of the targets",
+        "a count: none",
     )
+    return stated.equal("signs at the end", float(wrong.sum()))
 
 
 @checked
@@ -151,26 +123,12 @@ def leaky_neuron_conserved(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Clai
     row_part = np.linalg.lstsq(problem.X.T, moved.T, rcond=None)[0]
     outside = np.linalg.norm(moved.T - problem.X.T @ row_part, axis=0)
     size = float(np.abs(trajectory.inner).max()) or 1.0
-
-    def zero(name: str, measured: float, reference: Reference) -> Claim:
-        return Claim(
-            name,
-            measured=measured,
-            predicted=0.0,
-            kind=Kind.EQUAL,
-            reference=reference,
-            statement="gradient flow conserves it, at kinks and along them as well",
-            tolerance_origin=DRIFT_ORIGIN,
-            atol=DRIFT,
-        )
-
+    words = "gradient flow conserves it, at kinks and along them as well"
+    printed = Statement(AZULAY("appendix G"), words, *DRIFT)
+    ours = Statement(beyond_the_papers("1 The flow", "leaky_neuron"), words, *DRIFT)
     return (
-        zero("a^2 - ||w||^2", trajectory.conserved_drift, Reference(AZULAY, "appendix G")),
-        zero(
-            "w outside the row space",
-            float(outside.max()) / size,
-            Reference("flowbias", _PAGE, "1 The flow"),
-        ),
+        printed.equal("a^2 - ||w||^2", trajectory.conserved_drift),
+        ours.equal("w outside the row space", outside.max() / size),
     )
 
 
@@ -192,35 +150,33 @@ def leaky_neuron_converges(model: ActivatedNeuron, X: Any, y: Any) -> tuple[Clai
             f"a(0)^2 - ||P_row w(0)||^2 = {least_outer_square(start):.3g}. Raise |a(0)|."
         )
     trajectory = _converged(model, problem)
-    reference = Reference("flowbias", _PAGE, "2 When it reaches zero loss")
+    reference = beyond_the_papers("2 When it reaches zero loss", "leaky_neuron")
     room = np.log(trajectory.loss / trajectory.loss[0]) + loss_rate(start) * trajectory.t
     floor, least = least_outer_square(start), float(np.min(trajectory.a**2))
+    away = Statement(
+        reference,
+        "the part of w outside the row space rests, and with it a floor of a^2",
+        DRIFT.origin + ", relative to the larger a^2",
+        DRIFT.size,
+    )
+    falls = Statement(
+        reference,
+        "log L(t)/L(0) <= -2 c m (lo sigma)^2 t",
+        "residuals down to 1e-9 known to 1e-12 of the data: 1e-3 of a log",
+        2e-3,
+    )
+    size = float(np.max(trajectory.a**2)) / floor
     return (
-        Claim(
-            "outer weight stays away from zero",
-            measured=least / floor,
-            predicted=1.0,
-            kind=Kind.LOWER,
-            reference=reference,
-            statement="the part of w outside the row space rests, and with it a floor of a^2",
-            tolerance_origin=DRIFT_ORIGIN + ", relative to the larger a^2",
-            atol=DRIFT * float(np.max(trajectory.a**2)) / floor,
-        ),
-        Claim(
-            "loss falls exponentially",
-            measured=float(room.max()),
-            predicted=0.0,
-            kind=Kind.UPPER,
-            reference=reference,
-            statement="log L(t)/L(0) <= -2 c m (lo sigma)^2 t",
-            tolerance_origin="residuals down to 1e-9 known to 1e-12 of the data: 1e-3 of a log",
-            atol=2e-3,
-        ),
+        away.at_least("outer weight stays away from zero", least / floor, 1.0, size=size),
+        falls.at_most("loss falls exponentially", room.max(), 0.0),
     )
 
 
-def _converged(model: ActivatedNeuron, problem: Regression) -> LeakyTrajectory:
-    request = FlowRequest.of(None, "half", RESIDUAL, RTOL, None, None)
+def _converged(
+    model: ActivatedNeuron, problem: Regression, rtol: float = 1e-12, residual: float = 1e-9
+) -> LeakyTrajectory:
+    """The flow at this local error per step, to this relative residual."""
+    request = FlowRequest.of(None, "half", residual, rtol, None, None)
     trajectory = follow_leaky(model, problem, None, request)
     if trajectory.status is not FlowStatus.CONVERGED:
         raise OutsideHypothesis(

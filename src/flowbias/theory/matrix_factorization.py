@@ -12,23 +12,26 @@ import scipy.integrate
 import scipy.linalg
 import scipy.optimize
 
-from flowbias._typing import FloatArray
-from flowbias.limits.products.diagonal_measurements import diagonal_limit
+from flowbias.ground.typing import FloatArray
+from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
 from flowbias.limits.schatten import schatten_limit
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.reading import checked_tensor, read_shape
-from flowbias.matrix_problems.sensing import MatrixSensing
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Hypentropy
-from flowbias.theory.arguments import Matrix, checked
-from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import only_one_fit, positive, same_size, unresolved
-from flowbias.theory.kernel_rich import WOODWORTH, relative
-from flowbias.theory.linearized_factorization import LinearizedFactorization
-from flowbias.theory.measured_factors import FACTORS_ORIGIN, FACTORS_TOLERANCE, follow_factors
-
-PAGE = "docs/theory/matrix_factorization.md"
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.reading import checked_tensor, read_shape
+from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.theory.arguments import Matrix, checked, only_one_fit, positive, same_size, unresolved
+from flowbias.theory.claim import (
+    WOODWORTH,
+    Claim,
+    Reference,
+    Statement,
+    beyond_the_papers,
+    relative,
+)
+from flowbias.theory.measured_flow import FACTORS, follow_factors
+from flowbias.theory.tangent_factorization import LinearizedFactorization
 
 
 @checked
@@ -63,7 +66,7 @@ def schatten_bias(problem: MatrixProblem, scale: float) -> Claim:
     """
     predicted = schatten_limit(problem, scale).M
     reached = follow_factors(infinitely_wide(problem.shape, scale), problem).M[-1]
-    reference = Reference(WOODWORTH, "Theorem 4")
+    reference = WOODWORTH("Theorem 4")
     return _same_limit("Schatten bias", reached, predicted, reference, problem)
 
 
@@ -89,20 +92,17 @@ def commuting_is_not_enough(scale: float, problem: MatrixProblem | None = None) 
     gradient = (left * potential.grad(values)) @ right
     # What an error of the flow makes of the gradient, whose slope is largest at 0.
     steepest = float(1.0 / potential.hess_dual(np.zeros(1))[0])
-    faked = FACTORS_TOLERANCE * steepest * float(np.linalg.norm(M) / np.linalg.norm(gradient))
+    faked = FACTORS.size * steepest * float(np.linalg.norm(M) / np.linalg.norm(gradient))
     expected = _leading_turn(problem, scale)
-    return Claim(
-        "commuting is not enough",
-        measured=relative(_outside(gradient, problem), gradient),
-        predicted=faked,
-        kind=Kind.LOWER,
-        reference=Reference("flowbias", PAGE, "4 Infinite width"),
-        statement="without a common basis the limit does not minimize the Schatten potential",
-        tolerance_origin="the prediction is what the flow's own error could fake",
-        silence=""
-        if expected > 10.0 * faked
-        else f"a share of {expected:.1g}, which is expected here, is below what the flow resolves",
+    stated = Statement(
+        beyond_the_papers("4 Infinite width", "matrix_factorization"),
+        "without a common basis the limit does not minimize the Schatten potential",
+        "the prediction is what the flow's own error could fake",
     )
+    few = f"a share of {expected:.1g}, which is expected here, is below what the flow resolves"
+    share = relative(_outside(gradient, problem), gradient)
+    silence = "" if expected > 10.0 * faked else few
+    return stated.at_least("commuting is not enough", share, faked, silence=silence)
 
 
 @checked
@@ -128,15 +128,16 @@ def resembles_schatten(problem: MatrixProblem, scale: float) -> Claim:
     size = float(np.linalg.norm(least)) or 1.0
     rows = problem.matrices.reshape(len(problem.target), -1)
     fit = misfit / float(scipy.linalg.svdvals(rows)[-1])
-    atol = FACTORS_TOLERANCE * curvature / (2.0 * scale**2) + curvature / scale**2 * fit / size
-    return Claim(
+    atol = FACTORS.size * curvature / (2.0 * scale**2) + curvature / scale**2 * fit / size
+    stated = Statement(
+        WOODWORTH("section 6"),
+        "the limit is as far from the minimizer as it is from being stationary",
+        FACTORS.origin + "; a minimizer known as far as it fits",
+    )
+    return stated.at_most(
         "bias resembles the Schatten potential",
-        measured=float(np.linalg.norm(M - least)) / size,
-        predicted=outside * curvature / size,
-        kind=Kind.UPPER,
-        reference=Reference(WOODWORTH, "section 6"),
-        statement="the limit is as far from the minimizer as it is from being stationary",
-        tolerance_origin=FACTORS_ORIGIN + "; a minimizer known as far as it fits",
+        relative(M - least, least),
+        outside * curvature / size,
         atol=atol,
         silence=unresolved(atol) or only_one_fit(rows),
     )
@@ -225,7 +226,7 @@ def diagonal_bias(model: LiftedModel, problem: MatrixProblem) -> Claim:
     """
     predicted = diagonal_limit(model, problem).M
     reached = follow_factors(model, problem).M[-1]
-    reference = Reference("flowbias", PAGE, "3 Diagonal measurements at finite width")
+    reference = beyond_the_papers("3 Diagonal measurements at finite width", "matrix_factorization")
     return _same_limit("limit at finite width", reached, predicted, reference, problem)
 
 
@@ -236,17 +237,10 @@ def _same_limit(
     reference: Reference,
     problem: MatrixProblem,
 ) -> Claim:
-    return Claim(
-        name,
-        measured=relative(reached - predicted, predicted),
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=reference,
-        statement="gradient flow on the factors converges to the matrix solved for",
-        tolerance_origin=FACTORS_ORIGIN,
-        atol=FACTORS_TOLERANCE,
-        silence=only_one_fit(problem.matrices.reshape(len(problem.target), -1)),
-    )
+    words = "gradient flow on the factors converges to the matrix solved for"
+    stated = Statement(reference, words, *FACTORS)
+    alone = only_one_fit(problem.matrices.reshape(len(problem.target), -1))
+    return stated.equal(name, relative(reached - predicted, predicted), silence=alone)
 
 
 @checked
@@ -271,22 +265,12 @@ def hyperbolic_rows(
     conserved = np.sqrt(np.maximum(size**2 - delta**2, 0.0))
     growth = 0.5 * np.log(np.sum((U + V) ** 2, axis=2)[-1] / np.sum((U + V) ** 2, axis=2)[0])
     moved = np.arcsinh(delta[-1] / conserved[0]) - np.arcsinh(delta[0] / conserved[0])
+    words = "each pair of rows turns hyperbolically"
+    stated = Statement(WOODWORTH("appendix G", "(67)"), words, *FACTORS)
+    drift = relative(conserved[-1] - conserved[0], conserved[0])
     return (
-        _hyperbolic("Delta^2 - delta^2 is conserved", conserved[-1] - conserved[0], conserved[0]),
-        _hyperbolic("asinh moves by 2 x", moved - 2.0 * growth, np.ones(pairs)),
-    )
-
-
-def _hyperbolic(name: str, difference: FloatArray, size: FloatArray) -> Claim:
-    return Claim(
-        name,
-        measured=relative(difference, size),
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=Reference(WOODWORTH, "appendix G", "(67)"),
-        statement="each pair of rows turns hyperbolically",
-        tolerance_origin=FACTORS_ORIGIN,
-        atol=FACTORS_TOLERANCE,
+        stated.equal("Delta^2 - delta^2 is conserved", drift),
+        stated.equal("asinh moves by 2 x", relative(moved - 2.0 * growth, np.ones(pairs))),
     )
 
 
@@ -323,16 +307,12 @@ def symmetric_velocity(W: Matrix, problem: MatrixProblem, loss_constant: float =
     G = c * problem.adjoint(problem.measure(M) - problem.target)
     G = 0.5 * (G + G.T)
     predicted = -2.0 * (G @ M + M @ G)
-    return Claim(
-        "velocity of W W^T",
-        measured=relative(velocity - predicted, predicted),
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=Reference(WOODWORTH, "section 6"),
-        statement="the flow of W W^T depends on W W^T alone",
-        tolerance_origin="rounding of two products of matrices; complex steps have no other error",
-        atol=1e-12,
+    stated = Statement(
+        WOODWORTH("section 6"),
+        "the flow of W W^T depends on W W^T alone",
+        "rounding of two products of matrices; complex steps have no other error",
     )
+    return stated.equal("velocity of W W^T", relative(velocity - predicted, predicted), atol=1e-12)
 
 
 @checked
@@ -359,13 +339,11 @@ def linearized_flow(
         atol=1e-14 * float(np.abs(start).max()),
     )
     predicted = tangent.factors(t).ravel()
-    return Claim(
-        "linearized flow in closed form",
-        measured=relative(solved.y[:, -1] - predicted, predicted),
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=Reference(WOODWORTH, "appendix H", "(68), (76)"),
-        statement="gradient flow on the tangent model is a matrix exponential of its kernel",
-        tolerance_origin=FACTORS_ORIGIN,
-        atol=FACTORS_TOLERANCE,
+    stated = Statement(
+        WOODWORTH("appendix H", "(68), (76)"),
+        "gradient flow on the tangent model is a matrix exponential of its kernel",
+        *FACTORS,
+    )
+    return stated.equal(
+        "linearized flow in closed form", relative(solved.y[:, -1] - predicted, predicted)
     )

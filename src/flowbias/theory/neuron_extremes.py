@@ -20,20 +20,27 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import Regression
-from flowbias.theory.arguments import Matrix, Vector, checked
-from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, same_size
-from flowbias.theory.initialization_shape import AZULAY
-from flowbias.theory.neuron_geometry import DIFFERENCE_ORIGIN, DIFFERENCE_TOLERANCE, STEP
-from flowbias.theory.regime_scales import SOLVER_TOLERANCE
+from flowbias.problems.regression import Regression
+from flowbias.theory.arguments import (
+    Matrix,
+    OutsideHypothesis,
+    Vector,
+    checked,
+    only_one_fit,
+    same_size,
+)
+from flowbias.theory.claim import AZULAY, Claim, Statement, relative
+from flowbias.theory.measured_flow import jacobian
+from flowbias.theory.neuron_geometry import DIFFERENCES, STEP
+from flowbias.theory.neurons import driven
+from flowbias.theory.regimes import SOLVED
 
 COLUMNS = "columns, one per inner weight of the model"
-_TAYLOR = Reference(AZULAY, "appendix F.2")
+_TAYLOR = AZULAY("appendix F.2")
 
 
 @checked
@@ -77,16 +84,10 @@ def hessian_at_start(model: Neuron) -> Claim:
     measured = np.stack([(grad(v + move) - grad(v - move)) / (2.0 * step) for move in moves])
     factor = 1.5 * np.sqrt((1.0 - s) / (1.0 + s)) / model.scale
     predicted = factor * kernel_matrix(model)
-    return Claim(
-        "Hessian of q at the start",
-        measured=float(np.linalg.norm(measured - predicted) / np.linalg.norm(predicted)),
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=_TAYLOR,
-        statement="the quadratic form around the start is the tangent kernel's",
-        tolerance_origin=DIFFERENCE_ORIGIN,
-        atol=DIFFERENCE_TOLERANCE,
+    stated = Statement(
+        _TAYLOR, "the quadratic form around the start is the tangent kernel's", *DIFFERENCES
     )
+    return stated.equal("Hessian of q at the start", relative(measured - predicted, predicted))
 
 
 @checked
@@ -106,16 +107,9 @@ def third_order_at_start(model: Neuron) -> Claim:
 
     slope = (across(alpha + step) - across(alpha - step)) / (2.0 * step)
     top = 0.75 * (1.0 - s) ** 2.5 / (model.scale**3 * (1.0 + s * s) * np.sqrt(1.0 + s))
-    return Claim(
-        "third order of q at the start",
-        measured=slope,
-        predicted=-float(top),
-        kind=Kind.EQUAL,
-        reference=_TAYLOR,
-        statement="what the quadratic form around the start leaves out",
-        tolerance_origin=DIFFERENCE_ORIGIN,
-        atol=DIFFERENCE_TOLERANCE * across(alpha) / alpha,
-    )
+    stated = Statement(_TAYLOR, "what the quadratic form around the start leaves out", *DIFFERENCES)
+    size = across(alpha) / alpha
+    return stated.equal("third order of q at the start", slope, -top, size=size)
 
 
 def third_derivative_bound(potential: NeuronPotential, x: float, radius: float) -> float:
@@ -156,15 +150,13 @@ def taylor_remainder(model: Neuron, v: Vector) -> Claim:
     size = potential.value(point) + potential.value(start)
     size += float(np.linalg.norm(potential.grad(start))) * distance
     bound = third_derivative_bound(potential, alpha, distance) * distance**3 / 6.0
-    return Claim(
-        "quadratic form around the start",
-        measured=abs(value - quadratic),
-        predicted=bound,
-        kind=Kind.UPPER,
-        reference=Reference(AZULAY, "appendix F.2", "(26)"),
-        statement="q is its quadratic form up to the third order",
-        tolerance_origin="rounding of the two values of q and of the slope between them",
-        atol=1e-14 * size,
+    stated = Statement(
+        AZULAY("appendix F.2", "(26)"),
+        "q is its quadratic form up to the third order",
+        "rounding of the two values of q and of the slope between them",
+    )
+    return stated.at_most(
+        "quadratic form around the start", abs(value - quadratic), bound, atol=1e-14 * size
     )
 
 
@@ -181,8 +173,7 @@ def shape_to_one(model: Neuron, X: Any, y: Any) -> Claim:
     """
     problem = Regression(X, y)
     same_size("X", problem.X.shape[1], model.w.size, COLUMNS)
-    inverse = np.linalg.pinv(problem.X)
-    shortest, moving = inverse @ problem.y, inverse @ (problem.X @ model.w)
+    shortest, moving, _ = driven(model, problem)
     resting = model.w - moving
     D = model.a**2 - float(moving @ moving)
     if not D > 0.0:
@@ -193,15 +184,17 @@ def shape_to_one(model: Neuron, X: Any, y: Any) -> Claim:
     nearest = shortest + model.a * resting
     end = neuron_limit(model, problem, None, 1e-10).checked(True).w
     reach = max(float(moving @ moving), float(shortest @ shortest) / D) / abs(model.a)
-    return Claim(
+    stated = Statement(
+        AZULAY("section 7.2 and appendix F.2.2"),
+        "an outer weight that dominates does not move: l2 distance to the start",
+        "a limit certified to 1e-10",
+        SOLVED.size,
+    )
+    return stated.at_most(
         "shape near 1 stays near the start",
-        measured=float(np.linalg.norm(end - nearest)),
-        predicted=float(np.linalg.norm(resting)) * reach,
-        kind=Kind.UPPER,
-        reference=Reference(AZULAY, "section 7.2 and appendix F.2.2"),
-        statement="an outer weight that dominates does not move: l2 distance to the start",
-        tolerance_origin="a limit certified to 1e-10",
-        atol=SOLVER_TOLERANCE * float(np.linalg.norm(end) + np.linalg.norm(nearest)),
+        np.linalg.norm(end - nearest),
+        np.linalg.norm(resting) * reach,
+        size=float(np.linalg.norm(end) + np.linalg.norm(nearest)),
         silence=only_one_fit(problem.X),
     )
 
@@ -236,15 +229,17 @@ def large_scale_is_kernel(model: Neuron, X: Any, y: Any) -> Claim:
     _within_its_length(moved, alpha, "limit")
     bound = third_derivative_bound(model.potential, alpha, moved)
     least = model.potential.curvatures(alpha)[0]
-    return Claim(
+    stated = Statement(
+        AZULAY("section 7.2 and appendix F.2.1"),
+        "a start that the data moves by little has the tangent kernel's limit",
+        "a limit certified to 1e-10, and a solve",
+        SOLVED.size,
+    )
+    return stated.at_most(
         "large scale is the kernel regime",
-        measured=float(np.linalg.norm(end - kernel_solution(model, problem))),
-        predicted=bound * moved**2 / (2.0 * least),
-        kind=Kind.UPPER,
-        reference=Reference(AZULAY, "section 7.2 and appendix F.2.1"),
-        statement="a start that the data moves by little has the tangent kernel's limit",
-        tolerance_origin="a limit certified to 1e-10, and a solve",
-        atol=SOLVER_TOLERANCE * alpha,
+        np.linalg.norm(end - kernel_solution(model, problem)),
+        bound * moved**2 / (2.0 * least),
+        size=alpha,
         silence=only_one_fit(problem.X),
     )
 
@@ -260,20 +255,16 @@ def neuron_tangent_kernel(model: Neuron, X: Matrix) -> Claim:
     """
     data = np.asarray(X, dtype=np.float64)
     same_size("X", data.shape[1], model.w.size, COLUMNS)
-    weights = model.initial_parameters()
-    jacobian = np.stack([np.concatenate(model.parameter_gradient(weights, row)) for row in data])
-    measured = jacobian @ jacobian.T
+    slopes = jacobian(model, model.initial_parameters(), data)
+    measured = slopes @ slopes.T
     predicted = model.a**2 * _inverse_kernel(model, data) @ data.T
-    return Claim(
-        "tangent kernel of one neuron",
-        measured=float(np.linalg.norm(measured - predicted) / np.linalg.norm(predicted)),
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=Reference(AZULAY, "section 7.2"),
-        statement="the matrix B is the inverse of the tangent kernel's, up to a^2",
-        tolerance_origin="rounding of products; B is inverted in closed form",
-        atol=1e-12,
+    stated = Statement(
+        AZULAY("section 7.2"),
+        "the matrix B is the inverse of the tangent kernel's, up to a^2",
+        "rounding of products; B is inverted in closed form",
+        1e-12,
     )
+    return stated.equal("tangent kernel of one neuron", relative(measured - predicted, predicted))
 
 
 def _unbalanced_towards_a(model: Neuron) -> None:

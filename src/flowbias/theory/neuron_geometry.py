@@ -16,21 +16,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import InputError
-from flowbias.theory.arguments import Matrix, Vector, checked
-from flowbias.theory.claim import Claim, Kind, Reference, between
-from flowbias.theory.conditions import positive, same_size, unresolved
-from flowbias.theory.initialization_shape import AZULAY
+from flowbias.theory.arguments import Matrix, Vector, checked, positive, same_size, unresolved
+from flowbias.theory.claim import AZULAY, Claim, Statement, Tolerance, relative
 
 # Step of central differences relative to ||v||; their error is its square times a few, plus
 # rounding divided by it.
-STEP, DIFFERENCE_TOLERANCE = 1e-5, 1e-8
-DIFFERENCE_ORIGIN = "central differences with steps of 1e-5 ||v||"
-_ROUNDING = 1e-14
-_FEW_ROUNDINGS = "a few roundings of each term"
+STEP = 1e-5
+DIFFERENCES = Tolerance("central differences with steps of 1e-5 ||v||", 1e-8)
+FEW_ROUNDINGS = Tolerance("a few roundings of each term", 1e-14)
 
 
 @checked
@@ -117,22 +114,19 @@ def warped_metric_is_hessian(delta: float, v: Vector) -> tuple[Claim, Claim]:
 
     potential = NeuronPotential(delta)
     inverse = np.linalg.inv(potential.hess_dual(potential.grad(point)))
-    away = float(np.linalg.norm(1.5 * warped(point) - inverse) / np.linalg.norm(inverse))
+    away = relative(1.5 * warped(point) - inverse, inverse)
     # m^2 - |delta| = a^2 keeps as many digits fewer as the matrix is ill-conditioned.
-    atol = 10.0 * _ROUNDING * (1.0 + x * x / a**4)
-    hessian = Claim(
-        "warped metric is the Hessian of q",
-        measured=away,
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=Reference(AZULAY, "appendix B", "(24)"),
-        statement="3/2 |a| (a^2 I + w w^T)^{-1} is the Hessian of the potential",
-        tolerance_origin="an inverse of condition 1 + ||w||^2/a^2",
-        atol=atol,
-        silence=unresolved(atol),
+    atol = 10.0 * FEW_ROUNDINGS.size * (1.0 + x * x / a**4)
+    hessian = Statement(
+        AZULAY("appendix B", "(24)"),
+        "3/2 |a| (a^2 I + w w^T)^{-1} is the Hessian of the potential",
+        "an inverse of condition 1 + ||w||^2/a^2",
     )
-    condition = _defect("warped metric meets the condition", warped, point, 0.0, np.sqrt(a))
-    return condition, hessian
+    name = "warped metric is the Hessian of q"
+    return (
+        _defect("warped metric meets the condition", warped, point, 0.0, np.sqrt(a)),
+        hessian.equal(name, away, atol=atol, silence=unresolved(atol)),
+    )
 
 
 @checked
@@ -166,19 +160,14 @@ def _defect(
 ) -> Claim:
     """The defect against its closed form; the metric is of size 1/weight^2."""
     size = np.sqrt(float(v.size)) / (weight**2 * float(np.linalg.norm(v)))
-    atol = DIFFERENCE_TOLERANCE * float(size)
-    too_small = 0.0 < predicted <= atol
-    return Claim(
-        name,
-        measured=hessian_map_defect(metric, v),
-        predicted=float(predicted),
-        kind=Kind.EQUAL,
-        reference=Reference(AZULAY, "section 3 and appendix B.1", "(6)"),
-        statement="the Hessian-map condition, differentiated numerically",
-        tolerance_origin=DIFFERENCE_ORIGIN,
-        atol=atol,
-        silence="differences do not tell a defect this small from none" if too_small else "",
+    too_small = 0.0 < predicted <= DIFFERENCES.size * size
+    stated = Statement(
+        AZULAY("section 3 and appendix B.1", "(6)"),
+        "the Hessian-map condition, differentiated numerically",
+        *DIFFERENCES,
     )
+    silence = "differences do not tell a defect this small from none" if too_small else ""
+    return stated.equal(name, hessian_map_defect(metric, v), predicted, size=size, silence=silence)
 
 
 @checked
@@ -196,16 +185,13 @@ def warp_is_positive_and_increasing(delta: float, x: float, y: float) -> tuple[C
     first, second = time_warp(delta, x), time_warp(delta, y)
 
     def bound(label: str, measured: float, predicted: float) -> Claim:
-        return Claim(
-            f"time warp, {label}",
-            measured=measured,
-            predicted=predicted,
-            kind=Kind.LOWER,
-            reference=Reference(AZULAY, "appendix B.1"),
-            statement="the warp is positive, increasing, and bounded for bounded predictors",
-            tolerance_origin=_FEW_ROUNDINGS,
-            rtol=_ROUNDING,
+        stated = Statement(
+            AZULAY("appendix B.1"),
+            "the warp is positive, increasing, and bounded for bounded predictors",
+            *FEW_ROUNDINGS,
         )
+        rounding = FEW_ROUNDINGS.size
+        return stated.at_least(f"time warp, {label}", measured, predicted, rtol=rounding)
 
     return (
         bound("positive", first, float(np.sqrt(max(delta, 0.0)))),
@@ -224,14 +210,16 @@ def warp_at_zero(delta: float, x: float) -> tuple[Claim, Claim]:
     True
     """
     root = float(np.sqrt(positive("delta", delta, "At delta = 0 the limit is 0 indeed.")))
-    return between(
+    stated = Statement(
+        AZULAY("appendix H", "Lemma 3"),
+        "the warp does not vanish at the zero predictor",
+        *FEW_ROUNDINGS,
+    )
+    return stated.between(
         "time warp near zero",
         time_warp(delta, positive("x", x, "Pass a length.")),
         (root, root + x * x / (2.0 * root**3)),
-        reference=Reference(AZULAY, "appendix H", "Lemma 3"),
-        statement="the warp does not vanish at the zero predictor",
-        tolerance_origin=_FEW_ROUNDINGS,
-        atol=_ROUNDING * root,
+        size=root,
     )
 
 
@@ -257,18 +245,13 @@ def scale_shape_identities(model: Neuron) -> tuple[Claim, ...]:
     stated = {"delta": ("Lemma 1", (delta, 4.0 * alpha * s / (1.0 - s * s)))}
     stated |= {name: ("Lemma 2", pair) for name, pair in lemma_2.items()}
     # 1 - |s| keeps only eps/(1 - |s|) of its digits, and delta is a difference of squares.
-    slack = _ROUNDING / (1.0 - abs(s)) * (outer + inner)
+    slack = FEW_ROUNDINGS.size / (1.0 - abs(s)) * (outer + inner)
     return tuple(
-        Claim(
-            f"scale and shape: {name}",
-            measured=float(pair[0]),
-            predicted=float(pair[1]),
-            kind=Kind.EQUAL,
-            reference=Reference(AZULAY, "appendix H", lemma),
-            statement="balance, scale and shape of one neuron",
-            tolerance_origin="a few roundings, magnified by the cancellation in 1 - |s|",
-            atol=slack,
-        )
+        Statement(
+            AZULAY("appendix H", lemma),
+            "balance, scale and shape of one neuron",
+            "a few roundings, magnified by the cancellation in 1 - |s|",
+        ).equal(f"scale and shape: {name}", *pair, atol=slack)
         for name, (lemma, pair) in stated.items()
     )
 
@@ -291,17 +274,18 @@ def kernel_norm(matrix: Matrix, w: Vector) -> Claim:
             f"matrix: must be positive definite, got a least eigenvalue of {values[0]:.3g}. "
             "Pass that of a kernel on independent inputs."
         )
-    rtol = 100.0 * _ROUNDING * float(values[-1] / values[0])
+    rtol = 100.0 * FEW_ROUNDINGS.size * float(values[-1] / values[0])
     root = (vectors * np.sqrt(values)) @ vectors.T
     theta = np.linalg.lstsq(root, vector, rcond=None)[0]
-    return Claim(
+    stated = Statement(
+        AZULAY("appendix H", "Lemma 4"),
+        "the kernel norm of a linear predictor",
+        "two solves with the condition of A",
+    )
+    return stated.equal(
         "norm of a linear kernel",
-        measured=float(theta @ theta),
-        predicted=float(vector @ np.linalg.solve(A, vector)),
-        kind=Kind.EQUAL,
-        reference=Reference(AZULAY, "appendix H", "Lemma 4"),
-        statement="the kernel norm of a linear predictor",
-        tolerance_origin="two solves with the condition of A",
+        float(theta @ theta),
+        float(vector @ np.linalg.solve(A, vector)),
         rtol=rtol,
         silence=unresolved(rtol),
     )

@@ -6,39 +6,39 @@ are columns, ours rows.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.flows import Trajectory, flow
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
-from flowbias.problem import Regression
-from flowbias.theory.arguments import checked
-from flowbias.theory.claim import Claim, Kind, Reference
-from flowbias.theory.conditions import OutsideHypothesis, only_one_fit, same_size
-from flowbias.theory.initialization_shape import AZULAY
-from flowbias.theory.regime_scales import SOLVER_TOLERANCE
+from flowbias.problems.regression import Regression
+from flowbias.theory.arguments import OutsideHypothesis, checked, only_one_fit, same_size
+from flowbias.theory.claim import (
+    AZULAY,
+    Claim,
+    Reference,
+    Statement,
+    Tolerance,
+    beyond_the_papers,
+    relative,
+)
+from flowbias.theory.measured_flow import jacobian
+from flowbias.theory.regimes import SOLVED
 
-PAGE = "docs/theory/neurons.md"
-# Relative residual at which a flow counts as done, and the local error per step on the way.
-RESIDUAL, RTOL = 1e-10, 1e-11
 # The residual is magnified by the condition of X (below 1e2 in use) on the way to the predictor.
-FLOW_TOLERANCE = 1e-7
-FLOW_ORIGIN = "parameter-space flow at rtol 1e-11 to residual 1e-10, magnified by the data"
-
-
-def ours(section: str) -> Reference:
-    """A statement that no paper prints; it is proved in docs/theory/neurons.md."""
-    return Reference("flowbias", PAGE, section)
+FLOW = Tolerance(
+    "parameter-space flow at rtol 1e-11 to residual 1e-10, magnified by the data", 1e-7
+)
 
 
 def followed(model: Neuron | NeuronSum, problem: Regression) -> Trajectory:
     """The flow in all weights, as the paper writes it, to its end."""
-    return flow(model, problem, route="parameter", rtol=RTOL, residual=RESIDUAL)
+    return flow(model, problem, route="parameter", rtol=1e-11, residual=1e-10)
 
 
 def _weights(trajectory: Trajectory) -> tuple[FloatArray, FloatArray]:
@@ -55,18 +55,24 @@ def _meets(
     reference: Reference,
     statement: str,
 ) -> Claim:
-    size = float(np.linalg.norm(limit)) or 1.0
-    return Claim(
-        name,
-        measured=float(np.linalg.norm(end - limit)) / size,
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=reference,
-        statement=statement,
-        tolerance_origin=FLOW_ORIGIN,
-        atol=FLOW_TOLERANCE,
-        silence=only_one_fit(problem.X),
-    )
+    stated = Statement(reference, statement, *FLOW)
+    return stated.equal(name, relative(end - limit, limit), silence=only_one_fit(problem.X))
+
+
+class Driven(NamedTuple):
+    """What the data makes of one neuron: m = X^+ y, P w(0), and a(inf)^2."""
+
+    shortest: FloatArray
+    moving: FloatArray
+    outer_square: float
+
+
+def driven(model: Neuron, problem: Regression) -> Driven:
+    """By a pseudoinverse: a(inf)^2 = D/2 + sqrt(D^2/4 + ||m||^2), D = a(0)^2 - ||P w(0)||^2."""
+    inverse = np.linalg.pinv(problem.X)
+    shortest, moving = inverse @ problem.y, inverse @ (problem.X @ model.w)
+    half = 0.5 * (model.a**2 - float(moving @ moving))
+    return Driven(shortest, moving, half + float(np.hypot(half, np.linalg.norm(shortest))))
 
 
 @checked
@@ -89,7 +95,7 @@ def neuron_bias(model: Neuron, X: Any, y: Any) -> Claim:
         problem,
         followed(model, problem).w[-1],
         neuron_limit(model, problem, None, 1e-10).checked(True).w,
-        Reference(AZULAY, "Theorem 2"),
+        AZULAY("Theorem 2"),
         "the flow's end is the certified minimizer of the neuron's potential",
     )
 
@@ -107,17 +113,14 @@ def neuron_closed_form(model: Neuron, X: Any, y: Any) -> Claim:
     problem = Regression(X, y)
     trajectory = followed(model, problem)
     outer, _ = _weights(trajectory)
-    inverse = np.linalg.pinv(problem.X)
-    shortest, moving = inverse @ problem.y, inverse @ (problem.X @ model.w)
-    half = 0.5 * (model.a**2 - float(moving @ moving))
-    size = np.sqrt(half + np.hypot(half, np.linalg.norm(shortest)))
-    predicted = shortest + np.sign(outer[0]) * size * (model.w - moving)
+    shortest, moving, square = driven(model, problem)
+    predicted = shortest + np.sign(outer[0]) * np.sqrt(square) * (model.w - moving)
     return _meets(
         "closed form of one neuron",
         problem,
         trajectory.w[-1],
         predicted,
-        ours("The limit in closed form"),
+        beyond_the_papers("The limit in closed form", "neurons"),
         "one square root beyond the pseudoinverse gives the limit",
     )
 
@@ -137,34 +140,22 @@ def sign_changes_once(model: Neuron, X: Any, y: Any) -> tuple[Claim, Claim, Clai
     outer = np.array([float(trajectory.parameters(float(t))[0][0]) for t in trajectory.t])
     changes = np.flatnonzero(np.diff(np.sign(outer)) != 0.0)
     zero = 0.5 * float(problem.y @ problem.y)
-    below = trajectory.loss < zero * (1.0 - FLOW_TOLERANCE)
+    below = trajectory.loss < zero * (1.0 - FLOW.size)
     late = int(np.count_nonzero(below[changes]))
     solution = neuron_limit(model, problem, None, 1e-10).checked(True)
-    reference = ours("The sign of the outer weight")
 
-    def counted(name: str, measured: float, predicted: float, kind: Kind, statement: str) -> Claim:
-        return Claim(
-            name, measured, predicted, kind, reference, statement, "an integer, exactly known"
-        )
+    def stated(words: str) -> Statement:
+        place = beyond_the_papers("The sign of the outer weight", "neurons")
+        return Statement(place, words, "an integer, exactly known")
 
+    once = stated("a changes its sign once")
+    early = stated("no change begins below the loss of the zero predictor")
+    branch = stated("the limit has the sign of a with which the flow ends")
+    ends = np.sign(solution.details["a"]), np.sign(outer[-1])
     return (
-        counted(
-            "sign changes of a", float(changes.size), 1.0, Kind.UPPER, "a changes its sign once"
-        ),
-        counted(
-            "sign changes below the loss of zero",
-            float(late),
-            0.0,
-            Kind.EQUAL,
-            "no change begins below the loss of the zero predictor",
-        ),
-        counted(
-            "branch of the limit",
-            float(np.sign(solution.details["a"])),
-            float(np.sign(outer[-1])),
-            Kind.EQUAL,
-            "the limit has the sign of a with which the flow ends",
-        ),
+        once.at_most("sign changes of a", changes.size, 1.0),
+        early.equal("sign changes below the loss of zero", late),
+        branch.equal("branch of the limit", *ends),
     )
 
 
@@ -189,7 +180,7 @@ def balanced_neurons_bias(model: NeuronSum, X: Any, y: Any) -> Claim:
         problem,
         followed(model, problem).w[-1],
         neuron_sum_limit(model, problem, None, 1e-10).checked(True).w,
-        Reference(AZULAY, "Proposition 1"),
+        AZULAY("Proposition 1"),
         "strictly balanced neurons behave as one",
     )
 
@@ -205,16 +196,12 @@ def balance_is_conserved(model: NeuronSum, X: Any, y: Any) -> Claim:
     a, W = _weights(followed(model, Regression(X, y)))
     drift = np.outer(a, a) - W @ W.T - model.balance
     size = float(model.a @ model.a + np.sum(model.W**2))
-    return Claim(
-        "balance of the neurons",
-        measured=float(np.linalg.norm(drift)) / size,
-        predicted=0.0,
-        kind=Kind.EQUAL,
-        reference=Reference(AZULAY, "section 6", "Theorem 2.2 of Du et al. (2018)"),
-        statement="gradient flow conserves the whole matrix, not only its diagonal",
-        tolerance_origin=FLOW_ORIGIN,
-        atol=FLOW_TOLERANCE,
+    stated = Statement(
+        AZULAY("section 6", "Theorem 2.2 of Du et al. (2018)"),
+        "gradient flow conserves the whole matrix, not only its diagonal",
+        *FLOW,
     )
+    return stated.equal("balance of the neurons", np.linalg.norm(drift) / size)
 
 
 @checked
@@ -235,7 +222,7 @@ def resting_part(model: NeuronSum, X: Any, y: Any) -> Claim:
         problem,
         trajectory.w[-1],
         inverse @ problem.y + a @ resting,
-        ours("Many neurons"),
+        beyond_the_papers("Many neurons", "neurons"),
         "the null-space part of a sum of neurons follows from the outer weights",
     )
 
@@ -255,28 +242,18 @@ def tangent_kernel_moves(model: Neuron, X: Any, y: Any) -> Claim:
     problem = Regression(X, y)
     trajectory = followed(model, problem)
     weights = [trajectory.parameters(float(t)) for t in trajectory.t[[0, -1]]]
-    first, last = (_tangent_kernel(model, problem, at) for at in weights)
-    inverse = np.linalg.pinv(problem.X)
-    shortest, moving = inverse @ problem.y, inverse @ (problem.X @ model.w)
-    half = 0.5 * (model.a**2 - float(moving @ moving))
-    outer = half + float(np.hypot(half, np.linalg.norm(shortest)))
+    slopes = (jacobian(model, at, problem.X) for at in weights)
+    first, last = (part @ part.T for part in slopes)
+    outer = driven(model, problem).outer_square
     predicted = 1.0 - (model.a**2 + float(model.w @ model.w)) / outer
-    return Claim(
-        "the tangent kernel moves",
-        measured=float(np.linalg.norm(last - first) / np.linalg.norm(last)),
-        predicted=predicted,
-        kind=Kind.LOWER,
-        reference=Reference(AZULAY, "section 6"),
-        statement="from a small start the tangent kernel of the end is not that of the start",
-        tolerance_origin=FLOW_ORIGIN,
-        atol=FLOW_TOLERANCE,
-        silence="" if predicted > 0.0 else "the start is as large as the end: it may stay",
+    stated = Statement(
+        AZULAY("section 6"),
+        "from a small start the tangent kernel of the end is not that of the start",
+        *FLOW,
     )
-
-
-def _tangent_kernel(model: Neuron, problem: Regression, weights: Any) -> FloatArray:
-    rows = [np.concatenate(model.parameter_gradient(weights, row)) for row in problem.X]
-    return np.asarray(np.stack(rows) @ np.stack(rows).T)
+    silence = "" if predicted > 0.0 else "the start is as large as the end: it may stay"
+    moved = relative(last - first, last)
+    return stated.at_least("the tangent kernel moves", moved, predicted, silence=silence)
 
 
 @checked
@@ -298,14 +275,16 @@ def vanishing_start(model: NeuronSum, X: Any, y: Any) -> Claim:
     half = 0.5 * float(model.a @ model.a)
     outer = np.sqrt(half + np.hypot(half, np.linalg.norm(shortest)))
     end = neuron_sum_limit(model, problem, None, 1e-10).checked(True).w
-    return Claim(
+    stated = Statement(
+        AZULAY("Theorem 3"),
+        "what is left of the start is bounded by its inner weights",
+        "limits known to 1e-10",
+        SOLVED.size,
+    )
+    return stated.at_most(
         "a vanishing start leaves the shortest predictor",
-        measured=float(np.linalg.norm(end - shortest)),
-        predicted=float(np.linalg.norm(resting, 2)) * float(outer),
-        kind=Kind.UPPER,
-        reference=Reference(AZULAY, "Theorem 3"),
-        statement="what is left of the start is bounded by its inner weights",
-        tolerance_origin="limits known to 1e-10",
-        atol=SOLVER_TOLERANCE * float(np.linalg.norm(shortest) + np.linalg.norm(end)),
+        np.linalg.norm(end - shortest),
+        np.linalg.norm(resting, 2) * outer,
+        size=float(np.linalg.norm(shortest) + np.linalg.norm(end)),
         silence=only_one_fit(problem.X),
     )

@@ -21,22 +21,20 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import LiftedModel
-from flowbias.theory.arguments import checked
-from flowbias.theory.claim import Claim, Kind, Reference, Statement
-from flowbias.theory.conditions import OutsideHypothesis
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.theory.arguments import OutsideHypothesis, checked
+from flowbias.theory.claim import Claim, Statement, beyond_the_papers
 from flowbias.theory.factorization_kernel_regime import decay_claim
-from flowbias.theory.measured_factors import (
-    FACTORS_ORIGIN,
-    FACTORS_TOLERANCE,
-    RATE_ORIGIN,
+from flowbias.theory.measured_flow import (
+    FACTORS,
+    RATE,
     MeasuredFactors,
     measured_or_followed,
 )
 
-REFERENCE = Reference("flowbias", "docs/theory/matrix_factorization.md", "5 Length of the path")
+REFERENCE = beyond_the_papers("5 Length of the path", "matrix_factorization")
 
 
 @dataclass(frozen=True)
@@ -122,26 +120,10 @@ def path_length(
     measured = measured_or_followed(measured, model, problem, loss)
     steps = np.linalg.norm(np.diff(measured.Z, axis=0), axis=(1, 2))
     rate = model.rate * measured.loss_constant * reach.smallest * reach.remaining
+    longest = "the whole path of the factors is no longer than the first error allows"
+    decays = "the residual decays at the rate that is left at the end of the longest path"
+    path, decay = Statement(REFERENCE, longest, *FACTORS), Statement(REFERENCE, decays, *RATE)
     return (
-        Claim(
-            "length of the path",
-            measured=float(steps.sum()),
-            predicted=reach.length,
-            kind=Kind.UPPER,
-            reference=REFERENCE,
-            statement="the whole path of the factors is no longer than the first error allows",
-            tolerance_origin=FACTORS_ORIGIN,
-            rtol=FACTORS_TOLERANCE,
-        ),
-        decay_claim(
-            Statement(
-                REFERENCE,
-                "the residual decays at the rate that is left at the end of the longest path",
-                RATE_ORIGIN,
-            ),
-            "residual decays",
-            measured.t,
-            measured.error,
-            rate,
-        ),
+        path.at_most("length of the path", steps.sum(), reach.length, rtol=FACTORS.size),
+        decay_claim(decay, "residual decays", measured.t, measured.error, rate),
     )

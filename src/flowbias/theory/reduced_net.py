@@ -17,11 +17,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
-from flowbias.problem import InputError
-from flowbias.theory.conditions import OutsideHypothesis
+from flowbias.problems.matrix.reading import checked_tensor
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.theory.arguments import OutsideHypothesis, expects
 
 
 @runtime_checkable
@@ -32,6 +33,13 @@ class LinearStart(Protocol):
     def shape(self) -> tuple[int, int]: ...  # (d, m)
     @property
     def root(self) -> FloatArray: ...  # L with L L^T = [U; V][U; V]^T, rows of U first
+
+
+expects(
+    LinearStart,
+    "a LinearNet",
+    "Pass fb.LinearNet(U, V), or a start such as fb.LinearNet.gaussian.",
+)
 
 
 def braces(imbalance: Imbalance, sigma_m: float, sigma_r: float) -> float:
@@ -134,6 +142,12 @@ def reduced(net: LinearStart, X: Any, Y: Any) -> ReducedNet:
     """The network in the coordinates of X's singular value decomposition."""
     U, V = weights_of(net)
     return reduced_weights(U, V, regression(net, X, Y))
+
+
+def reduced_inputs(net: LinearStart, X: Any) -> ReducedNet:
+    """The same for inputs alone: with nothing to fit."""
+    inputs = checked_tensor("X", X, ("samples", "features"))
+    return reduced(net, inputs, np.zeros((len(inputs), net.shape[1])))
 
 
 def regression(net: LinearStart, X: Any, Y: Any) -> MatrixRegression:

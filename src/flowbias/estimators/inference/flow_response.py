@@ -20,13 +20,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.linalg
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.flows.dual import HasClock
 from flowbias.flows.integrate import fit_model, flow
 from flowbias.flows.loss import loss_constant
-from flowbias.ground.arguments import as_float, shown
-from flowbias.problem import InputError
+from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.typing import FloatArray
 
 GramAt: TypeAlias = Callable[[float], FloatArray]
 

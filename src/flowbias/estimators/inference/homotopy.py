@@ -17,13 +17,13 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.branches import Branches, Response
 from flowbias.limits.interior_point import State
 from flowbias.limits.newton import polish
 from flowbias.limits.normal_equations import Effort, MakeSystem, NormalEquations
 from flowbias.limits.routes import RESIDUAL
-from flowbias.problem import Constraint
+from flowbias.problems.regression import Constraint
 
 Solve: TypeAlias = Callable[[FloatArray], FloatArray]
 

@@ -31,20 +31,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._drawing import picture, stems
-from flowbias._html import facts
-from flowbias._threads import threads_for
-from flowbias._typing import FloatArray, Mask
 from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.warm_newton import Finish, PredictedDual, finish_of
 from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.estimators.intercepts.centring import centred
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture, stems
+from flowbias.ground.html import facts
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import limit
 from flowbias.models._base import HasPotential
-from flowbias.problem import Constraint, InputError, as_regression
-from flowbias.solution import Solution
+from flowbias.problems.regression import Constraint, as_regression
+from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,6 @@ import numpy as np
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
-from flowbias._typing import FloatArray
 from flowbias.estimators.inference.leave_one_out import (
     check_one_can_be_left_out,
     refits_of,
@@ -27,9 +26,10 @@ from flowbias.estimators.inference.weighted_rows import WeightedRows
 from flowbias.estimators.intercepts.frames import Frame, frame_of
 from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.estimators.samples import Samples, read_data
+from flowbias.ground.typing import FloatArray
 from flowbias.models import MirrorModel
 from flowbias.potentials import Potential, Provides
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 
 @dataclass(frozen=True)

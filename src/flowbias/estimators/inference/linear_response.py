@@ -13,16 +13,17 @@ from functools import cached_property
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.weighted_rows import Unseen, WeightedRows, unseen_by
+from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import provided_by, unfitting
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import limit
 from flowbias.limits.weighted_inverse import WeightedInverse, check_resolved, weighted_inverse
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.problem import Constraint, InputError
-from flowbias.solution import Solution, SolveError, Stats, UnresolvedError, status_of
+from flowbias.problems.regression import Constraint
+from flowbias.results.solution import Solution, SolveError, Stats, UnresolvedError, status_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,15 +30,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._drawing import picture, stems
-from flowbias._html import facts
-from flowbias._typing import FloatArray
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.weighted_rows import weighted_rows
-from flowbias.ground.arguments import as_float, shown
+from flowbias.ground import extended
+from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.drawing import picture, stems
+from flowbias.ground.html import facts
+from flowbias.ground.typing import FloatArray
 from flowbias.models._base import HasPotential
-from flowbias.problem import InputError, checked_array, row_lengths
+from flowbias.problems.range_fit import row_lengths
+from flowbias.problems.regression import checked_array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

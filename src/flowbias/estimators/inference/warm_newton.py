@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.estimators.inference.homotopy import DualHomotopy, PreconditionedSystems
 from flowbias.estimators.inference.linear_response import LinearResponse
+from flowbias.ground import extended
 from flowbias.ground.routing import first_fitting
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.branches import Branches, Response, step_to_zero
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.interior_point import State
@@ -25,7 +25,7 @@ from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_
 from flowbias.limits.routes import RESIDUAL, exponential_sides, power_sides
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.problem import Constraint
+from flowbias.problems.regression import Constraint
 
 Finished: TypeAlias = tuple[FloatArray, FloatArray]  # w and the dual of the constraint's rows
 

@@ -16,18 +16,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray, Mask
 from flowbias.estimators.intercepts.centring import centred, without
-from flowbias.problem import (
-    Constraint,
-    InputError,
-    Regression,
-    as_regression,
-    checked_array,
-    row_lengths,
-)
-from flowbias.range_fit import row_units
+from flowbias.ground import extended
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray, Mask
+from flowbias.problems.range_fit import row_lengths, row_units
+from flowbias.problems.regression import Constraint, Regression, as_regression, checked_array
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,15 +14,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import beside, measured
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.designs import Design
 from flowbias.designs._base import column_parts
-from flowbias.designs.entries import PIECE_NUMBERS, DenseBlock, SparseBlock
-from flowbias.designs.sparse import SparseDesign
+from flowbias.designs.dense import PIECE_NUMBERS, ArrayDesign, DenseBlock
+from flowbias.designs.sparse import SparseBlock, SparseDesign
+from flowbias.ground.typing import FloatArray
 from flowbias.potentials import Potential, Provides
-from flowbias.solution import Solution, status_of
+from flowbias.results.solution import Solution, status_of
 
 # A row or column is rounding where centring leaves no more than this of the size of its entries.
 CANCELLED = 16.0 * np.finfo(np.float64).eps
@@ -69,7 +69,9 @@ def about_the_mean(
     exact = exact_limit(X, y, cast(Potential, potential), shift, solution.dual, solution.w, given)
     if exact is None:
         return solution
-    measures, candidate = measured(X, y, exact.w, exact.dual, potential, shift, tol=tol)
+    measures, candidate = measured(
+        ArrayDesign(X), y, exact.w, exact.dual, potential, shift, tol=tol
+    )
     proof = measures if candidate is None else beside(exact, measures, candidate)
     if not proof.ok:
         return solution

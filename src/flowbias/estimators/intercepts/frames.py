@@ -17,7 +17,6 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from flowbias._typing import FloatArray
 from flowbias.designs import SMALL
 from flowbias.estimators.intercepts.centring import (
     CANCELLED,
@@ -28,14 +27,16 @@ from flowbias.estimators.intercepts.centring import centred as less_mean
 from flowbias.estimators.intercepts.trained_bias import TrainedBias, bias_weight
 from flowbias.estimators.samples import Samples, is_sparse
 from flowbias.estimators.scale_walk import Step, step_of, walk
+from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import Provides
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit
 from flowbias.models import MirrorModel
 from flowbias.potentials import Potential
 from flowbias.potentials.with_bias import WithBias
-from flowbias.problem import IN_RANGE, InputError
-from flowbias.solution import Solution, Status
+from flowbias.problems.range_fit import IN_RANGE
+from flowbias.results.solution import Solution, Status
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,10 @@ import numpy as np
 import scipy.linalg
 import scipy.optimize
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.estimators.intercepts.centring import centred, without
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.only_predictor import dual_of, only_predictor
@@ -31,8 +32,9 @@ from flowbias.models import MirrorModel
 from flowbias.models._base import HasPotential
 from flowbias.potentials import L2, BiasedDepthPotential, Potential, Provides
 from flowbias.potentials.with_bias import WithBias
-from flowbias.problem import InputError, Regression, row_lengths
-from flowbias.solution import Solution, Stats, status_of
+from flowbias.problems.range_fit import row_lengths
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import Solution, Stats, status_of
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import COLOURS, DEPTH_COLOURS
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
+from flowbias.ground.look import COLOURS, DEPTH_COLOURS
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits import basis_pursuit, limit, limit_path, min_norm
 from flowbias.models import UntiedDiagonalNet
 from flowbias.theory import Reference

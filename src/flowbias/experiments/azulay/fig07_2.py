@@ -14,7 +14,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.azulay.neuron_contours import (
     BY_SCALE,
@@ -30,6 +29,7 @@ from flowbias.experiments.azulay.neuron_contours import (
     start_of,
 )
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.typing import FloatArray
 from flowbias.theory import Reference
 
 # Points within this share of alpha measure the curvature at the start; it changes by as much there.

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from flowbias._look import RED
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Settings, Task
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.look import RED
+from flowbias.ground.typing import FloatArray
 from flowbias.models import Neuron
 
 if TYPE_CHECKING:

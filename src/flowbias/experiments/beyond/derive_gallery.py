@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._look import INK
 from flowbias.derive import EXAMPLES, Example, Verdict, implicit_bias
 from flowbias.derive.report_plot import AnyDerived, sections
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.beyond.gallery_closed_forms import closed_form
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.look import INK
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

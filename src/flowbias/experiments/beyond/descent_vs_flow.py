@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import DEPTH_COLOURS, INK
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset
 from flowbias.experiments.beyond.descents import (
     LARGEST_STABLE,
@@ -24,6 +22,8 @@ from flowbias.experiments.beyond.descents import (
 )
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Summary, Table
+from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.typing import FloatArray
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

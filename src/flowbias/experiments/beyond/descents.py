@@ -14,12 +14,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.experiments._base import Settings, Task
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import gradient_descent
 from flowbias.flows.descent import Descent, DescentStatus
+from flowbias.ground.typing import FloatArray
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet
 from flowbias.models._base import Parameters

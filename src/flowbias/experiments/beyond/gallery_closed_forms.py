@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.derive import Example
+from flowbias.ground.typing import FloatArray
 from flowbias.models import DiagonalNet, Neuron, UntiedDiagonalNet
 from flowbias.potentials import NeuronPotential
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from flowbias._typing import FloatArray
-from flowbias.matrix_problems._base import MatrixProblem
+from flowbias.ground.typing import FloatArray
+from flowbias.problems.matrix._base import MatrixProblem
 
 # Far below the squares of the steps that are compared with it.
 _RTOL, _ATOL = 1e-11, 1e-13

@@ -29,7 +29,7 @@ from flowbias.experiments.azulay.neuron_contours import (
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
 from flowbias.limits import limit, min_norm
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.optimize
 
-from flowbias._look import DEPTH_COLOURS, INK
 from flowbias.experiments._base import Check, Task
 from flowbias.experiments.drawing import name_line
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.look import DEPTH_COLOURS, INK
 from flowbias.limits import basis_pursuit, limit_path, rich_limit
 from flowbias.models import DiagonalNet
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

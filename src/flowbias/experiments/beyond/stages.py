@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import COLOURS, INK
-from flowbias._typing import FloatArray
 from flowbias.datasets import sparse_regression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
+from flowbias.ground.look import COLOURS, INK
+from flowbias.ground.typing import FloatArray
 from flowbias.limits import StagePath, stages
 from flowbias.models import DiagonalNet
-from flowbias.solution import Status
+from flowbias.results.solution import Status
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

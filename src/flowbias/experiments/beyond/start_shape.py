@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import DEPTH_COLOURS
-from flowbias._typing import FloatArray
 from flowbias.datasets import sparse_regression
 from flowbias.experiments._base import Check, Task
 from flowbias.experiments.drawing import draw_band, name_line
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.look import DEPTH_COLOURS
+from flowbias.ground.typing import FloatArray
 from flowbias.limits import basis_pursuit, limit_path, rich_limit
 from flowbias.models import DiagonalNet
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowbias._look import BLUE, DEPTH_COLOURS, INK
 from flowbias.experiments._base import Experiment, Panel, Preset
 from flowbias.experiments.beyond.step_to_time_checks import check
 from flowbias.experiments.beyond.timed_descents import (
@@ -23,6 +22,7 @@ from flowbias.experiments.beyond.timed_descents import (
 )
 from flowbias.experiments.drawing import draw_band, name_line
 from flowbias.experiments.table import Table
+from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _draw_powers(axes: Axes, rows: Table, plain: str, modified: str) -> None:
 EXPERIMENT = Experiment(
     name="step-to-time",
     title="A step of descent is a time of the flow",
-    reference=Reference("flowbias", "src/flowbias/flows/lifted_descent.py"),
+    reference=Reference("flowbias", "src/flowbias/flows/lifted/descent.py"),
     summary=(
         "Gradient descent with step size h beside gradient flow at the time t = h × steps, for a "
         "linear network Y ~ UVᵀ/√(mk) from standard normal weights (20 × 5, width k = 100) and a "

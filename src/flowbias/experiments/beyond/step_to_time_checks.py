@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check
 from flowbias.experiments.beyond.timed_descents import LATE, STARTS, WEIGHT_STEPS
 from flowbias.experiments.table import Table
+from flowbias.ground.typing import FloatArray
 
 # Exponents are measured at steps up to this share of the stable one, where the next order changes
 # them by about as much.

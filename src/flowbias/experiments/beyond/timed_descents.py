@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.datasets.low_rank import low_rank_completion
 from flowbias.experiments._base import Settings, Task
 from flowbias.experiments.beyond.modified_flow import ModifiedFlow
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow, gradient_descent
-from flowbias.flows.lifted_descent import LiftedDescent
-from flowbias.matrix_problems._base import MatrixProblem
-from flowbias.matrix_problems.completion import MatrixCompletion
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.flows.lifted.descent import LiftedDescent
+from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet, MatrixFactorization
 from flowbias.models.lifted import LiftedModel
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix.regression import MatrixRegression
 
 NETWORK, COMPLETION = "network", "completion"
 STARTS = (NETWORK, COMPLETION)

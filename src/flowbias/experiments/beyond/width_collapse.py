@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import DEPTH_COLOURS, INK
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
@@ -25,9 +23,10 @@ from flowbias.experiments.woodworth.completion import (
     planted,
     slope,
 )
+from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.typing import FloatArray
 from flowbias.models import MatrixFactorization
-from flowbias.theory import Reference
-from flowbias.theory.matrix_factorization import PAGE
+from flowbias.theory.claim import beyond_the_papers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -235,7 +234,7 @@ _WIDTHS = "20 1000 100000 10000000 1000000000"
 EXPERIMENT = Experiment(
     name="width-collapse",
     title="Width acts through α²k alone",
-    reference=Reference("flowbias", PAGE, "4 Infinite width"),
+    reference=beyond_the_papers("4 Infinite width", "matrix_factorization"),
     summary=(
         "Completion of a matrix of rank one by U Vᵀ from N(0, α²) entries at widths 20 to 10⁹. (a) "
         "Against the size σ of the product at the start the curves are apart: widening at the "

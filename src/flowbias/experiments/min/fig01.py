@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import BLUE, DEPTH_COLOURS, INK, RED
-from flowbias._typing import FloatArray, Mask
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import name_line, plain_ticks
 from flowbias.experiments.min.loss_and_bounds import RESOLVED
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
+from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
 from flowbias.theory.reduced_net import reduced

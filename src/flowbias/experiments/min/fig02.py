@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import name_line, plain_ticks
 from flowbias.experiments.min.loss_and_bounds import (
@@ -28,6 +27,7 @@ from flowbias.experiments.min.loss_and_bounds import (
     stacked,
 )
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
 

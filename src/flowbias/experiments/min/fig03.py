@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._look import BLUE, DEPTH_COLOURS, RED
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import name_line
 from flowbias.experiments.min.loss_and_bounds import (
@@ -29,6 +27,8 @@ from flowbias.experiments.min.loss_and_bounds import (
     stacked,
 )
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
+from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
 

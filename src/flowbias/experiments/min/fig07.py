@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import BLUE, INK, RED
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import flow, gradient_descent
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.ground.arguments import InputError
+from flowbias.ground.look import BLUE, INK, RED
+from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet
-from flowbias.problem import InputError
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory import Reference, wide_limit_bound
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow, gradient_descent
-from flowbias.flows.lifted_trajectory import LiftedTrajectory
-from flowbias.matrix_problems.regression import MatrixRegression
+from flowbias.flows.lifted.trajectory import LiftedTrajectory
+from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet
+from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.reduced_net import at, braces, reduced_weights, singular_values, weights_of
 
 # Losses below this share of the first are not drawn: the residual is then 1e-6 of what it was, and

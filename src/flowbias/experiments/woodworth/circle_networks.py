@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
 from flowbias.datasets.circle_teacher import circle_teacher
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 from flowbias.kernels import grad_distance
 from flowbias.nets import TrainedCopies, flow_copies, mlp, stable_step_size, train_copies, unbiased
 

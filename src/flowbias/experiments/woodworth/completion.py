@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray, Mask
 from flowbias.datasets.low_rank import low_rank_completion
 from flowbias.experiments._base import Check, Task
 from flowbias.experiments.table import Table
 from flowbias.flows import flow
-from flowbias.matrix_problems.completion import MatrixCompletion
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.models.lifted import LiftedModel
+from flowbias.problems.matrix.completion import MatrixCompletion
 
 # Relative residual to which flows are followed: a thousandth of the smallest effect judged.
 RESIDUAL = 1e-6

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import BLUE, RED
-from flowbias._typing import FloatArray, Mask
 from flowbias.datasets import SparseRegression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
@@ -43,9 +41,11 @@ from flowbias.experiments.woodworth.sample_sizes import (
     samples_needed,
     value_at,
 )
+from flowbias.ground.look import BLUE, RED
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits import basis_pursuit, limit_path, min_norm
 from flowbias.models import DiagonalNet
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

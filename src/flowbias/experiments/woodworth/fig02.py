@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import BLUE, RED
-from flowbias._typing import FloatArray, Mask
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.look import BLUE, RED
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import DistancePotential, Hypentropy, Potential
 from flowbias.theory import Reference, distance_by_minimization
 

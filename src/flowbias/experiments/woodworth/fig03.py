@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._look import DEPTH_COLOURS
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
@@ -43,6 +42,7 @@ from flowbias.experiments.woodworth.sample_sizes import (
     samples_needed,
     value_at,
 )
+from flowbias.ground.look import DEPTH_COLOURS
 from flowbias.potentials import DepthPotential, Hypentropy, Potential
 from flowbias.theory import Reference, l1_approach_log_scale, sparse_to_dense_cost
 

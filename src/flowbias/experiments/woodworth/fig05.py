@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
@@ -25,6 +24,7 @@ from flowbias.experiments.woodworth.completion import (
     planted,
     slope,
 )
+from flowbias.ground.typing import FloatArray
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import DEPTH_COLOURS
 from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
@@ -28,6 +27,7 @@ from flowbias.experiments.woodworth.circle_networks import (
     network,
 )
 from flowbias.experiments.woodworth.fig06ab_checks import DEPTHS, check, default_level
+from flowbias.ground.look import DEPTH_COLOURS
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check
 from flowbias.experiments.table import Table
+from flowbias.ground.typing import FloatArray
 
 DEPTHS = (2, 3, 5)
 # A cosine distance up to which features count as hardly turned: an angle of 26 degrees.

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._look import BLUE, RED
 from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
@@ -26,6 +25,7 @@ from flowbias.experiments.woodworth.image_training import (
     as_percent,
     copy_of,
     draw_movement,
+    kept_in_cache,
     numbers,
     outcome_columns,
     picked,
@@ -33,6 +33,8 @@ from flowbias.experiments.woodworth.image_training import (
     split_of,
     stand_in,
 )
+from flowbias.ground.look import BLUE, RED
+from flowbias.kernels import linearize
 from flowbias.nets import mlp, train, train_last_layer
 from flowbias.theory import Reference
 
@@ -42,32 +44,45 @@ if TYPE_CHECKING:
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One training is one task; the twin is one for all scales, as its kernel is the same."""
-    common = picked(settings, "data", "images", "choosing_images", "test_images", "width")
-    stop = picked(settings, "batch_size", "loss_target")
+    common = picked(settings, "data", "choosing_images", "test_images")
+    stop = picked(settings, "batch_size", "loss_target", "evaluate_every")
+    steps = numbers(settings, "step_sizes")
     for replicate in range(int(settings["replicates"])):
         drawn = {**common, "replicate": replicate}
-        for step_size in numbers(settings, "step_sizes"):
-            run = {**drawn, **stop, "step_size": step_size, "epochs": settings["epochs"]}
+        whole = {**drawn, **picked(settings, "images", "width"), **stop}
+        for step_size in steps:
+            run = {**whole, "step_size": step_size, "epochs": settings["epochs"]}
             for scale in numbers(settings, "scales"):
                 yield "network", {**run, "scale": scale}
-            yield "last-layer", {**run, "epochs": settings["last_epochs"], "scale": 1.0}
-        few = {**drawn, "images": settings["twin_images"]}
+        for step_size in numbers(settings, "last_step_sizes"):
+            run = {**whole, "step_size": step_size, "epochs": settings["last_epochs"]}
+            yield "last-layer", {**run, "scale": 1.0}
+        kernel = {**drawn, "width": settings["kernel_width"]}
+        for scale in numbers(settings, "kernel_scales"):
+            run = {**kernel, **stop, "images": settings["images"], "scale": scale}
+            yield "linearized", {**run, "step_size": steps[0], "epochs": settings["epochs"]}
+        few = {**kernel, "images": settings["twin_images"]}
         yield "twin", {**few, "scales": settings["scales"]}
-        for step_size in numbers(settings, "step_sizes"):
+        for step_size in steps:
             run = {**few, **stop, "step_size": step_size, "epochs": settings["epochs"]}
             yield "same-images", {**run, "scale": 1.0}
 
 
 def compute(task: Task) -> Columns:
-    """A trained network, a trained last layer, or the exact twin."""
+    """A trained network, last layer or linearized network, or the exact twin."""
     return _PARTS[task.part](task)
 
 
-def _trained(task: Task, method: Any = train) -> Columns:
+def _itself(net: Any) -> Any:
+    return net
+
+
+def _trained(task: Task, method: Any = train, model: Callable[[Any], Any] = _itself) -> Columns:
     split, scale = split_of(task), task.number("scale")
     sizes = (split.train.x.shape[1], task.integer("width"), 10)
     with torch_device() as device:
-        net = mlp(sizes, scale=scale, start="normal", rng=task.integer("replicate")).to(device)
+        drawn = mlp(sizes, scale=scale, start="normal", rng=task.integer("replicate"))
+        net = model(drawn.to(device))
         start = copy_of(net)
         training = method(
             net,
@@ -80,8 +95,8 @@ def _trained(task: Task, method: Any = train) -> Columns:
             stop_at_accuracy=1.0,
             stop_at_loss=task.number("loss_target"),
             rng=task.integer("replicate"),
-            evaluate_every=2,
-            progress=False,
+            evaluate_every=task.integer("evaluate_every"),
+            **kept_in_cache(),
         )
         return outcome_columns(training, start, net, split)
 
@@ -89,6 +104,7 @@ def _trained(task: Task, method: Any = train) -> Columns:
 _PARTS: dict[str, Callable[[Task], Columns]] = {
     "network": _trained,
     "last-layer": partial(_trained, method=train_last_layer),
+    "linearized": partial(_trained, model=linearize),
     "twin": twin_columns,
     # A network that saw no more images than the twin, to be compared with it.
     "same-images": _trained,
@@ -165,41 +181,53 @@ EXPERIMENT = Experiment(
             "width": 150,
             "scales": "0.3 1 2 4 8 50 100",
             "step_sizes": "0.1 0.05",
+            "last_step_sizes": "0.1 0.05",
             "batch_size": 64,
             "loss_target": 0.05,
             "epochs": 80,
             "last_epochs": 200,
+            "evaluate_every": 2,
+            "kernel_width": 150,
+            "kernel_scales": "1 50",
             "twin_images": 50,
             "replicates": 1,
         },
         Preset.LAPTOP: {
             "data": "MNIST",
-            "images": 6000,
+            "images": 55000,
             "choosing_images": 5000,
             "test_images": 10000,
-            "width": 500,
-            "scales": "0.3 1 2 4 8 16 50 100",
-            "step_sizes": "0.5 0.2",
+            "width": 1000,
+            "scales": "0.1 1 2 8 50 100",
+            "step_sizes": "0.5",
+            "last_step_sizes": "0.5",
             "batch_size": 256,
             "loss_target": 0.02,
-            "epochs": 120,
-            "last_epochs": 400,
+            "epochs": 80,
+            "last_epochs": 60,
+            "evaluate_every": 3,
+            "kernel_width": 500,
+            "kernel_scales": "1 50",
             "twin_images": 1000,
             "replicates": 1,
         },
         Preset.PAPER: {
             "data": "MNIST",
-            "images": 60000,
+            "images": 55000,
             "choosing_images": 5000,
             "test_images": 10000,
             "width": 5000,
-            "scales": "0.1 0.3 1 2 4 8 16 32 50 100",
-            "step_sizes": "0.5 0.1 0.05 0.01",
+            "scales": "0.1 1 2 8 50 100",
+            "step_sizes": "0.5 1",
+            "last_step_sizes": "0.5 0.1",
             "batch_size": 256,
-            "loss_target": 1e-5,
-            "epochs": 5000,
-            "last_epochs": 5000,
-            "twin_images": 2000,
+            "loss_target": 0.02,
+            "epochs": 80,
+            "last_epochs": 150,
+            "evaluate_every": 3,
+            "kernel_width": 1000,
+            "kernel_scales": "1 50",
+            "twin_images": 1000,
             "replicates": 1,
         },
     },

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check
 from flowbias.experiments.table import Table
+from flowbias.ground.typing import FloatArray
 
 # The paper's plateaus, at its width of 5000 and at smaller ones.
 SMALL, LARGE = 2.0, 50.0

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Task
 from flowbias.experiments.table import Columns
 from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.image_training import split_of
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 from flowbias.kernels import kernel_matrix, linearize, tangent_kernel
 from flowbias.nets import mlp
 

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import BLUE
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, reference_line
 from flowbias.experiments.table import Columns, Table
@@ -28,6 +26,8 @@ from flowbias.experiments.woodworth.image_training import (
     stand_in,
     vgg_curve,
 )
+from flowbias.ground.look import BLUE
+from flowbias.ground.typing import FloatArray
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias._look import BLUE, INK, RED
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
@@ -29,6 +27,8 @@ from flowbias.experiments.woodworth.relu_univariate import (
     doubled,
     learn,
 )
+from flowbias.ground.look import BLUE, INK, RED
+from flowbias.ground.typing import FloatArray
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

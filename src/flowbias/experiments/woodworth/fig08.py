@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import BLUE, RED
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings
 from flowbias.experiments.table import Table
 from flowbias.experiments.woodworth.fig06d import (
@@ -34,6 +32,8 @@ from flowbias.experiments.woodworth.image_training import (
     stand_in,
     vgg_curve,
 )
+from flowbias.ground.look import BLUE, RED
+from flowbias.ground.typing import FloatArray
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

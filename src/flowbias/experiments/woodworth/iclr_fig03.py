@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import BLUE, DEPTH_COLOURS, RED
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
@@ -25,6 +24,7 @@ from flowbias.experiments.woodworth.completion import (
     planted,
     slope,
 )
+from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
 

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import DEPTH_COLOURS
-from flowbias._typing import FloatArray, Mask
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
@@ -31,6 +29,8 @@ from flowbias.experiments.woodworth.circle_networks import (
     largest_stable_step,
     network,
 )
+from flowbias.ground.look import DEPTH_COLOURS
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

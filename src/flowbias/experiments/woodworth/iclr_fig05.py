@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias._look import BLUE, DEPTH_COLOURS, RED
-from flowbias._typing import FloatArray
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import check_followed, ending, nuclear, planted
+from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.frobenius import frobenius_norm
 from flowbias.limits.nuclear_norm import nuclear_norm
 from flowbias.models import MatrixFactorization

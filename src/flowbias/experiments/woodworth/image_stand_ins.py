@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.datasets.images import Images
+from flowbias.ground.typing import FloatArray
 
 # Waves per side of a made-up digit: few enough that a picture is smooth.
 _WAVES = 4

@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._look import BLUE
-from flowbias._torch import require_torch
 from flowbias.datasets.images import Images, cifar10, mnist
 from flowbias.experiments._base import Settings, Task
 from flowbias.experiments.drawing import draw_band
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.torch_task import torch_device
+from flowbias.experiments.torch_task import checkpoint_file, torch_device
 from flowbias.experiments.woodworth.image_stand_ins import made_up_digits, made_up_objects
+from flowbias.ground.arguments import InputError
+from flowbias.ground.look import BLUE
+from flowbias.ground.progress import SCREEN
+from flowbias.ground.torch import require_torch
 from flowbias.kernels import parameter_movement
 from flowbias.nets import Moment, Training, train, train_last_layer, vgg11_like
 
@@ -84,26 +86,22 @@ class Split:
 def split_of(task: Task, *, planes: bool = False) -> Split:
     """The pictures of a replicate, centred at the mean picture of those trained on.
 
-    As rows of pixels, or as planes divided by their standard deviation. Pictures to choose by
-    are the next ones after those trained on, which are test pictures where all others are taken;
-    those are not reported on.
+    As rows of pixels, or as planes divided by their standard deviation. Pictures to choose by come
+    out of the train set too; those reported on are test pictures alone.
     """
     train_set, test_set = SOURCES[task.text("data")]()
     rng = np.random.default_rng(task.integer("replicate"))
-    everything = Images(
-        np.concatenate([train_set.images, test_set.images]),
-        np.concatenate([train_set.labels, test_set.labels]),
-        train_set.name,
-    )
-    order = np.concatenate(
-        [rng.permutation(len(train_set)), len(train_set) + rng.permutation(len(test_set))]
-    )
+    order, reported = rng.permutation(len(train_set)), rng.permutation(len(test_set))
     trained, chosen = task.integer("images"), task.integer("choosing_images")
-    reported = max(trained + chosen, len(train_set))
+    if trained + chosen > len(train_set):
+        raise InputError(
+            f"images: must be at most {len(train_set)} with those to choose by, got {trained} and "
+            f"{chosen}. The train set of {train_set.name} has no more: take fewer."
+        )
     parts = (
-        everything.take(order[:trained]),
-        everything.take(order[trained : trained + chosen]),
-        everything.take(order[reported : reported + task.integer("test_images")]),
+        train_set.take(order[:trained]),
+        train_set.take(order[trained : trained + chosen]),
+        test_set.take(reported[: task.integer("test_images")]),
     )
     centre = parts[0].mean()
     if not planes:
@@ -211,6 +209,16 @@ def last_layer_columns(task: Task) -> Columns:
         "converged": training.status.ok,
         "device": device,
     }
+
+
+def kept_in_cache() -> dict[str, Any]:
+    """Options of `train` for a task, which goes on from its checkpoint where there is one.
+
+    How far it is, the run shows; a process beside it shows nothing.
+    """
+    file = checkpoint_file()
+    shown = None if SCREEN.get() else False
+    return {"progress": shown, "checkpoint": file, "resume": file is not None}
 
 
 def copy_of(net: Any) -> Any:

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias._torch import require_torch
-from flowbias._typing import FloatArray
 from flowbias.experiments.table import Columns, Table
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
 from flowbias.nets import (
     flow_copies,
     linear_spline,

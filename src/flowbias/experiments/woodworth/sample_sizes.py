@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from flowbias._look import INK
-from flowbias._typing import FloatArray
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.experiments._base import Check, Settings, Task
 from flowbias.experiments.drawing import draw_band
 from flowbias.experiments.largest_scale import TOLERANCE, largest_scale, optimality
 from flowbias.experiments.table import Columns, Summary, Table
+from flowbias.ground.look import INK
+from flowbias.ground.typing import FloatArray
 from flowbias.limits import basis_pursuit, min_norm
 from flowbias.models import DiagonalNet
-from flowbias.problem import Regression
+from flowbias.problems.regression import Regression
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.flows.leaky_neuron.field import LeakyStart, activation
+from flowbias.ground.typing import FloatArray
 from flowbias.models.neuron import ALONG, AT_START, is_below_zero
 
 # z counts as inside the range of X where the part outside is below this share of it.

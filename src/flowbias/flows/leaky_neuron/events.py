@@ -8,9 +8,9 @@ import numpy as np
 from scipy.integrate import DenseOutput
 from scipy.optimize import brentq
 
-from flowbias._typing import FloatArray
 from flowbias.flows.leaky_neuron.field import EPS, Indices, PatternField
 from flowbias.flows.leaky_neuron.switch import NotUniqueError
+from flowbias.ground.typing import FloatArray
 
 # Points of a step at which its margins are looked at: a dip between them that no point sees is one
 # that the step's own error could have made.

@@ -16,8 +16,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flowbias._threads import threads_for
-from flowbias._typing import FloatArray
 from flowbias.flows.double_range import check_sizes
 from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowRequest
 from flowbias.flows.leaky_neuron.field import LeakyStart
@@ -26,7 +24,10 @@ from flowbias.flows.leaky_neuron.merge import merged_start
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.trajectory import FlowStats, FlowStatus
-from flowbias.problem import InputError, Regression, as_regression
+from flowbias.ground.arguments import InputError
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import FloatArray
+from flowbias.problems.regression import Regression, as_regression
 
 # Explicit steps keep the residual at about 100 rtol.
 _RTOL_TO_RESIDUAL = 1e-3

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.integrate import DOP853, LSODA, DenseOutput, OdeSolver
 
-from flowbias._typing import FloatArray
 from flowbias.flows.journey import TIGHTEST
 from flowbias.flows.leaky_neuron.convergence import fits_from_start
 from flowbias.flows.leaky_neuron.events import first_event
 from flowbias.flows.leaky_neuron.field import EPS, Indices, LeakyStart, PatternField, Sides
 from flowbias.flows.leaky_neuron.switch import NotUniqueError, first_sides, sides_after
+from flowbias.ground.typing import FloatArray
 
 MAX_STEPS = 50_000
 # Switches without any progress in time after which the events contradict each other.

@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import lsq_linear
 
-from flowbias._typing import FloatArray
 from flowbias.flows.leaky_neuron.field import EPS, Indices, LeakyStart, PatternField, Sides
+from flowbias.ground.typing import FloatArray
 
 # Share of ||x_n|| ||w|| below which s_n at the start counts as zero: its own rounding.
 _ON_KINK = 8.0 * EPS

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias._drawing import picture
-from flowbias._html import coefficients
-from flowbias._look import GREY
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.leaky_neuron.convergence import is_sure_to_fit
 from flowbias.flows.leaky_neuron.field import LeakyStart, activation
 from flowbias.flows.leaky_neuron.march import LeakyCurve
 from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
-from flowbias.problem import InputError, Regression
+from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture
+from flowbias.ground.html import coefficients
+from flowbias.ground.look import GREY
+from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.problems.regression import Regression
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,10 +9,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from flowbias._threads import threads_for
-from flowbias.certificates.block_certificate import certify_design
+from flowbias.certificates.certificate import measured
 from flowbias.designs import Design
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
+from flowbias.ground.arguments import InputError
+from flowbias.ground.threads import threads_for
 from flowbias.limits.blocks.newton import BlockNewton
 from flowbias.limits.blocks.progress import watching
 from flowbias.limits.blocks.rows import Rows, rows_of
@@ -20,8 +21,8 @@ from flowbias.limits.blocks.scales import Past, Reached, is_hidden, least_norm, 
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.scale_descent import FoundOf, Guide, History, Scaled, or_last_resort, total
 from flowbias.models._base import HasPotential
-from flowbias.problem import InputError, checked_outputs
-from flowbias.solution import Sensitivity, Solution, Stats, status_of
+from flowbias.problems.regression import checked_outputs
+from flowbias.results.solution import Sensitivity, Solution, Stats, status_of
 
 # What to do where no start helps.
 TOO_SMALL = (
@@ -78,9 +79,7 @@ class BlockLimits:
             point = newton.run(predicted(past, potential, self.size) if past else None)
             w, dual = newton.predictor(point), rows.dual(point.m)
             seconds = time.perf_counter() - started
-            certificate = certify_design(
-                design, self.outputs, w, dual, potential, shift, tol=self.tol
-            )
+            certificate, _ = measured(design, self.outputs, w, dual, potential, shift, tol=self.tol)
         status = status_of(certificate, rows.distance)
         solution = Solution(
             w=w,

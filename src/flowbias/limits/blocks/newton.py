@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.designs import Design
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.rows import Rows
 from flowbias.limits.blocks.systems import Curvature, curvature_of
 from flowbias.limits.blocks.tasks import SMALLEST_EXPONENT, Along, Predictions, Predictor, Trust

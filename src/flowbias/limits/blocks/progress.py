@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from flowbias._progress import shown
+from flowbias.ground.progress import shown
 from flowbias.limits.blocks.newton import Watch
 
 

@@ -13,19 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.designs import Design
-from flowbias.designs.coordinates import Coordinates
-from flowbias.designs.rows import RowGram, dependence, noise_of_rows
+from flowbias.designs.tasks import Coordinates, RowGram, dependence, noise_of_rows
+from flowbias.ground import extended
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.tasks import Inspect
-from flowbias.problem import (
+from flowbias.problems.range_fit import fit_to_range, row_units
+from flowbias.problems.regression import (
     SAFE_GRAM_RCOND,
-    InputError,
     all_zeros,
     cholesky_with_condition,
 )
-from flowbias.range_fit import fit_to_range, row_units
 
 # Eigenvalues of the Gram matrix are noise below this many roundings of the largest.
 NOISE = 10.0

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from flowbias._typing import FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.rows import Rows
 from flowbias.limits.blocks.systems import factored
 from flowbias.limits.scale_descent import Scaled

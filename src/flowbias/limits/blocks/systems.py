@@ -9,9 +9,9 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse.linalg
 
-from flowbias._typing import FloatArray
 from flowbias.designs import Design
-from flowbias.designs.coordinates import Coordinates
+from flowbias.designs.tasks import Coordinates
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.rows import Rows
 from flowbias.limits.blocks.tasks import CurvatureProduct, Evaluate, Slope, WeightedGram
 from flowbias.limits.normal_equations import Effort, cholesky_with_ridge

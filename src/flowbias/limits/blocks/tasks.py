@@ -6,15 +6,13 @@ z = shift + X^T nu, w(z), w'(z). Nothing of length d leaves a block but w itself
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.designs import Block, Totals
-from flowbias.designs.coordinates import Coordinates
-from flowbias.designs.rows import Uniform
+from flowbias.designs.tasks import PerCoordinate, Uniform
+from flowbias.ground.typing import FloatArray
 
 # A start closed to one sign is told from one that is merely small by trying this size.
 PROBE = 1.0
@@ -23,18 +21,7 @@ SMALLEST_EXPONENT = 1000
 
 
 @dataclass(frozen=True)
-class _PerCoordinate:
-    """A task that knows the potential of its coordinates."""
-
-    coordinates: Coordinates
-
-    def on(self, columns: slice) -> Self:
-        cut = self.coordinates.on(columns)
-        return self if cut is self.coordinates else replace(self, coordinates=cut)
-
-
-@dataclass(frozen=True)
-class Inspect(_PerCoordinate):
+class Inspect(PerCoordinate):
     """Largest entry of each row, and how many coordinates are closed on one side."""
 
     def __call__(self, block: Block) -> Totals:
@@ -44,7 +31,7 @@ class Inspect(_PerCoordinate):
 
 
 @dataclass(frozen=True)
-class Evaluate(_PerCoordinate):
+class Evaluate(PerCoordinate):
     """X w(z), Q(w) - <shift, w> and, where asked for, A diag(w'(z)) A^T."""
 
     dual: FloatArray
@@ -65,7 +52,7 @@ class Evaluate(_PerCoordinate):
 
 
 @dataclass(frozen=True)
-class _OnStep(_PerCoordinate):
+class _OnStep(PerCoordinate):
     """A task along a step of the dual."""
 
     dual: FloatArray
@@ -119,7 +106,7 @@ class Trust(_OnStep):
 
 
 @dataclass(frozen=True)
-class Slope(_PerCoordinate):
+class Slope(PerCoordinate):
     """w'(z), per coordinate."""
 
     dual: FloatArray
@@ -151,7 +138,7 @@ class WeightedGram(Uniform):
 
 
 @dataclass(frozen=True)
-class Predictor(_PerCoordinate):
+class Predictor(PerCoordinate):
     """w(z) + w'(z) X^T correction: the last digits where an ulp of the dual is many of w."""
 
     dual: FloatArray

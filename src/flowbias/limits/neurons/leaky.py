@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.flows.journey import FlowRequest
 from flowbias.flows.leaky_neuron.convergence import is_sure_to_fit, settled_sign, targets
 from flowbias.flows.leaky_neuron.field import LeakyStart
 from flowbias.flows.leaky_neuron.follow import ActivatedNeuron, followed, start_of
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.parts import NeuronParts
 from flowbias.limits.neurons.sign import NUDGE
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import Regression, as_regression
-from flowbias.solution import Solution, Stats, Status
+from flowbias.problems.regression import Regression, as_regression
+from flowbias.results.solution import Solution, Stats, Status
 
 # How far the flow is followed at most, in at most how many steps.
 _RESIDUAL, _STEPS = 1e-9, 5_000

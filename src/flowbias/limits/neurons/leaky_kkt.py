@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import ArrayLike, FloatArray
 from flowbias.flows.leaky_neuron.field import activation
 from flowbias.flows.leaky_neuron.follow import ActivatedNeuron, start_of
+from flowbias.ground import extended
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import as_regression
+from flowbias.problems.regression import as_regression
 
 
 @dataclass(frozen=True, eq=False)

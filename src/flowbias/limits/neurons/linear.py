@@ -13,14 +13,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flowbias._threads import threads_for
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import certify
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.parts import NeuronParts, within_reach
 from flowbias.limits.neurons.sign import Branch, settle
 from flowbias.potentials.neuron import NeuronPotential
-from flowbias.problem import as_regression
-from flowbias.solution import Sensitivity, Solution, Stats, Status
+from flowbias.problems.regression import as_regression
+from flowbias.results.solution import Sensitivity, Solution, Stats, Status
 
 
 class LinearNeuron(Protocol):

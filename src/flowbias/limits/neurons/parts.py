@@ -17,9 +17,10 @@ from functools import cached_property
 import numpy as np
 import scipy.linalg
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
-from flowbias.problem import Constraint, InputError, Regression
+from flowbias.ground import extended
+from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
+from flowbias.problems.regression import Constraint, Regression
 
 # Share of y above which a projection is never taken for rounding, however X is conditioned.
 _LARGEST_ROUNDING = 1e-10

@@ -26,8 +26,8 @@ import numpy as np
 import scipy.linalg
 from scipy.integrate import LSODA
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.parts import NeuronParts
 from flowbias.models.neuron import ALONG, AT_START, is_below_zero
 

@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from flowbias._spectrum import Spectrum
-from flowbias._typing import FloatArray
 from flowbias.flows.integrate import flow
+from flowbias.ground.spectrum import Spectrum
+from flowbias.ground.typing import FloatArray
+from flowbias.limits.lifted.limit import lifted_limit
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.parts import check_columns
-from flowbias.limits.products.limit import lifted_limit
-from flowbias.matrix_problems.regression import MatrixRegression
 from flowbias.models.neuron_sum import NeuronSum
-from flowbias.problem import Regression, as_regression
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.regression import Regression, as_regression
 from flowbias.results.lifted_solution import LiftedSolution
-from flowbias.solution import Solution
+from flowbias.results.solution import Solution
 
 # Weights within the row space up to which they are followed a second time.
 _FOLLOWED = 2000

@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from flowbias import _extended as extended
-from flowbias._typing import FloatArray
 from flowbias.certificates.certificate import certify
+from flowbias.ground import extended
+from flowbias.ground.typing import FloatArray
 from flowbias.limits.min_norm import min_norm
 from flowbias.limits.neurons.parts import check_columns, within_reach
-from flowbias.problem import Regression, as_regression
-from flowbias.solution import Solution, Status
+from flowbias.problems.regression import Regression, as_regression
+from flowbias.results.solution import Solution, Status
 
 # "Visible": the rest of the start below this share of the limit.
 VISIBLE = 1e-3

@@ -1,0 +1,121 @@
+"""The files that commands read and write. Nothing is ever unpickled, or written by halves."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+
+from flowbias.apps.data_files.regression_data import READERS, RegressionData
+from flowbias.ground.arguments import InputError
+from flowbias.ground.atomic import write_atomically
+from flowbias.ground.look import STYLE
+from flowbias.problems.regression import Regression
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Data:
+    """The samples of a file."""
+
+    file: Path
+    read: RegressionData
+
+    @property
+    def problem(self) -> Regression:
+        return self.read.problem
+
+    @property
+    def names(self) -> Sequence[str] | None:
+        """The features, where the file names them."""
+        return self.read.names
+
+    def name(self, feature: int) -> str:
+        """What to call a feature: its name, or w[3]."""
+        return self.read.name(feature)
+
+    def __str__(self) -> str:
+        samples, features = self.problem.X.shape
+        return f"{self.file}: {samples} samples, {features} features"
+
+
+def read_data(file: Path, target: str | None = None) -> Data:
+    """The data of a file, or an InputError that says where in the file the trouble is.
+
+    y is the column `target`.
+    """
+    try:
+        read = READERS[file.suffix.lower()]
+    except KeyError:
+        kinds = " or ".join(READERS)
+        raise InputError(
+            f"DATA: must end in {kinds}, got {str(file)!r}. {_conversion(file)}"
+        ) from None
+    return Data(file, read_file("DATA", file, lambda content: read(content, target)))
+
+
+def read_file(argument: str, file: Path, read: Callable[[BinaryIO], T]) -> T:
+    """What is in the file of an argument; InputError where it cannot be had."""
+    try:
+        if file.is_dir():
+            raise InputError(f"{argument}: must be a file, got the folder {str(file)!r}.")
+        with file.open("rb") as content:
+            return read(content)
+    except FileNotFoundError:
+        raise InputError(
+            f"{argument}: must be a file, but {str(file)!r} does not exist. Check the path."
+        ) from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{argument}: cannot read {str(file)!r}: {reason}.") from error
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+
+
+def _conversion(file: Path) -> str:
+    if file.suffix.lower() == ".npy":
+        return "Put both arrays into one file: np.savez('data.npz', X=X, y=y)."
+    return "In Python: np.savez('data.npz', X=X, y=y)."
+
+
+class OutputError(OSError):
+    """Output that could not be written, with the file and the reason."""
+
+
+def check_output(file: Path, suffixes: Sequence[str], data: Path) -> None:
+    """Refuse, before anything is computed, what cannot or must not be written afterwards."""
+    if file.exists() and data.exists() and file.samefile(data):
+        raise InputError(f"--out: must not be DATA itself, got {str(file)!r}. It would be lost.")
+    if file.suffix.lower() not in suffixes:
+        raise InputError(f"--out: must end in {' or '.join(suffixes)}, got {str(file)!r}.")
+    if file.is_dir():
+        raise InputError(f"--out: must be a file, got the folder {str(file)!r}.")
+    nearest = next((place for place in file.parents if place.exists()), None)
+    if nearest is not None and not nearest.is_dir():
+        raise InputError(f"--out: must be in a folder, but {str(nearest)!r} is a file.")
+
+
+def write_file(file: Path, content: bytes) -> None:
+    """Write the file, or leave what was there and raise OutputError."""
+    try:
+        write_atomically(file, content)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OutputError(f"--out: cannot write {str(file)!r}: {reason}.") from error
+
+
+def picture_bytes(figure: Figure, kind: str) -> bytes:
+    """The figure as a file. The same figure gives the same bytes."""
+    import matplotlib as mpl
+
+    buffer = io.BytesIO()
+    dateless = {"Date": None} if kind == "svg" else None
+    with mpl.rc_context(STYLE):
+        figure.savefig(buffer, format=kind, dpi=150, metadata=dateless)
+    return buffer.getvalue()

@@ -1,0 +1,116 @@
+"""`flowbias limit`: the predictor that gradient flow converges to, with its certificate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flowbias.apps.cli.console import columns, results, show, write_json
+from flowbias.apps.cli.program import DataFile, Depth, ExitCode, Json, Shape, Target, Tolerance
+
+if TYPE_CHECKING:
+    from flowbias.apps.cli.files import Data
+    from flowbias.apps.cli.start import Network
+    from flowbias.results.solution import Solution
+
+_LARGEST_SHOWN = 10
+
+
+def limit(
+    data: DataFile,
+    target: Target = None,
+    depth: Depth = 2.0,
+    scale: Annotated[
+        str | None,
+        typer.Option(help="Size of every weight at the start: 0.1, 1e-400.", show_default=False),
+    ] = None,
+    log_scale: Annotated[
+        float | None,
+        typer.Option(help="Natural logarithm of the scale, instead of it.", show_default=False),
+    ] = None,
+    shape: Shape = None,
+    tol: Tolerance = 1e-10,
+    json: Json = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write w to FILE.csv; or w, dual and certificate to FILE.npz.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+) -> ExitCode:
+    """Solve for the limit of gradient flow on DATA, and prove it.
+
+    Nothing is integrated. The certificate says how exact the answer is;
+    exit code 1 says that it could not be proved.
+    """
+    from flowbias.apps.cli.files import check_output, read_data
+    from flowbias.apps.cli.start import start_of
+    from flowbias.apps.data_files.limit_files import limit_document
+    from flowbias.limits import limit as solve
+
+    network = start_of(depth, shape, scale=scale, log_scale=log_scale)
+    if out is not None:
+        check_output(out, (".npz", ".csv"), data)
+    read = read_data(data, target)
+    solution = solve(network, read.problem, tol=tol, throw=False)
+    if out is not None:
+        _write(out, read, network, solution)
+    if json:
+        write_json(limit_document(str(read.file), read.read, network, solution))
+    else:
+        _show(read, network, solution)
+        if out is not None:
+            results().print(f"written to {out}", soft_wrap=True)
+    return ExitCode.ALL_WELL if solution.status.ok else ExitCode.DOUBTFUL
+
+
+def _show(data: Data, network: Network, solution: Solution) -> None:
+    from flowbias.apps.data_files.limit_files import count_above_negligible, largest, norms
+
+    console = results()
+    certificate, stats = solution.certificate, solution.stats
+    l1, l2 = norms(solution.w)
+    lines = {
+        "data": str(data),
+        "start": repr(network),
+        "status": _status(solution),
+        "route": solution.route,
+        "feasibility": f"{certificate.feasibility:.1e}",
+        "stationarity": f"{certificate.stationarity:.1e}",
+        "gap": f"{certificate.gap:.1e}",
+        "error bound": f"{certificate.error_bound:.1e} (Euclidean distance to the exact limit)",
+        "l1 norm": f"{l1:.10g}",
+        "l2 norm": f"{l2:.10g}",
+        "nonzero": f"{count_above_negligible(solution.w)} of {len(solution.w)}"
+        " (above 1e-6 of the largest)",
+        "time": f"{1e3 * stats.seconds:.0f} ms, {stats.factorizations} factorizations",
+    }
+    verdict = "bold green" if solution.status.ok else "bold red"
+    for name, text in lines.items():
+        console.print(f"{name:<13}", style="bold", end="")
+        console.print(text, style=verdict if name == "status" else "")
+    table = columns("largest", "coefficient", right=("coefficient",))
+    for feature in largest(solution.w, _LARGEST_SHOWN):
+        table.add_row(data.name(feature), f"{solution.w[feature]: .8g}")
+    show(table)
+
+
+def _status(solution: Solution) -> str:
+    """The status, in words where it is not the plain one, whose numbers stand below it."""
+    name = solution.status.name
+    return name if name == "CERTIFIED" else f"{name}: {solution.message}"
+
+
+def _write(file: Path, data: Data, network: Network, solution: Solution) -> None:
+    from flowbias.apps.cli.files import write_file
+    from flowbias.apps.data_files.limit_files import limit_csv, limit_npz
+
+    if file.suffix.lower() == ".csv":
+        content = limit_csv(data.read, solution)
+    else:
+        content = limit_npz(network, solution)
+    write_file(file, content)

@@ -1,0 +1,118 @@
+"""`flowbias path`: the limit along the scales of the start, from the kernel to the rich end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flowbias.apps.cli.console import columns, results, show, write_json
+from flowbias.apps.cli.program import DataFile, Depth, ExitCode, Json, Shape, Target, Tolerance
+
+if TYPE_CHECKING:
+    from flowbias.apps.cli.files import Data
+    from flowbias.apps.cli.scale_sweep import ScaleSweep
+
+_DEFAULT_OUT = Path("out/path.png")
+_ROWS_SHOWN = 9
+
+
+def path(
+    data: DataFile,
+    target: Target = None,
+    depth: Depth = 2.0,
+    largest: Annotated[
+        str, typer.Option("--from", help="Scale at one end; 1e400 is fine too.", metavar="SCALE")
+    ] = "1e3",
+    smallest: Annotated[
+        str, typer.Option("--to", help="Scale at the other end; 1e-400 too.", metavar="SCALE")
+    ] = "1e-6",
+    count: Annotated[int, typer.Option(help="How many scales, evenly in the logarithm.")] = 100,
+    shape: Shape = None,
+    tol: Tolerance = 1e-10,
+    json: Json = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Picture (.png, .svg) or numbers (.csv, .npz).",
+            metavar="FILE",
+            show_default=f"{_DEFAULT_OUT}; nothing with --json",
+        ),
+    ] = None,
+) -> ExitCode:
+    """Draw how the limit changes with the scale of the start.
+
+    Large scales end near the fit of least l2 norm ("kernel"),
+    small ones near that of least l1 norm ("rich").
+    The picture marks both ends. Exit code 1 says that a limit is not proved.
+    """
+    from flowbias.apps.cli.files import check_output, read_data, write_file
+    from flowbias.apps.cli.scale_sweep import WRITERS, log_scales_between, sweep
+    from flowbias.apps.cli.start import start_of
+
+    scales = log_scales_between(largest, smallest, count)
+    network = start_of(depth, shape, scale=None, log_scale=float(scales[0]))
+    file = _DEFAULT_OUT if out is None and not json else out
+    if file is not None:
+        check_output(file, tuple(WRITERS), data)
+    swept = sweep(network, shape, read_data(data, target), scales, tol)
+    if file is not None:
+        write_file(file, WRITERS[file.suffix.lower()](swept))
+    if json:
+        write_json(_document(swept))
+    else:
+        _show(swept)
+        results().print(f"written to {file}", soft_wrap=True)
+    return ExitCode.ALL_WELL if swept.certified else ExitCode.DOUBTFUL
+
+
+def _show(swept: ScaleSweep) -> None:
+    from flowbias.apps.cli.start import scale_text
+
+    console = results()
+    console.print(str(swept.data))
+    names = ("scale", "l1 norm", "l2 norm", "nonzero", "error bound", "status")
+    table = columns(*names, right=names[:-1])
+    last = len(swept.path) - 1
+    shown = sorted({round(i * last / (_ROWS_SHOWN - 1)) for i in range(_ROWS_SHOWN)})
+    points = [(scale_text(swept.path.log_scales[i]), swept.path[i]) for i in shown]
+    for label, solution in [("infinity", swept.kernel), *points, ("zero", swept.rich)]:
+        table.add_row(label, *_cells(solution))
+    show(table)
+    stats = swept.path.stats
+    done = sum(solution.status.ok for solution in swept.path)
+    console.print(
+        f"{done} of {len(swept.path)} scales certified in {stats.seconds:.2g} s, "
+        f"{stats.factorizations} factorizations"
+    )
+
+
+def _cells(solution: Any) -> tuple[str, ...]:
+    from flowbias.apps.data_files.limit_files import count_above_negligible, norms
+
+    l1, l2 = norms(solution.w)
+    bound = f"{solution.certificate.error_bound:.1e}"
+    nonzero = str(count_above_negligible(solution.w))
+    return f"{l1:.6g}", f"{l2:.6g}", nonzero, bound, solution.status.name
+
+
+def _document(swept: ScaleSweep) -> dict[str, Any]:
+    data: Data = swept.data
+    return {
+        "data": str(data.file),
+        "samples": len(data.problem.X),
+        "features": data.problem.X.shape[1],
+        "depth": swept.network.depth,
+        "shape": swept.shape,
+        "certified": swept.certified,
+        "factorizations": swept.path.stats.factorizations,
+        "seconds": swept.path.stats.seconds,
+        "names": data.names,
+        "log_scale": swept.path.log_scales.tolist(),
+        "status": [solution.status.name for solution in swept.path],
+        "error_bound": [solution.certificate.error_bound for solution in swept.path],
+        "least_l2": swept.kernel.w.tolist(),
+        "least_l1": swept.rich.w.tolist(),
+        "w": swept.path.w.tolist(),
+    }

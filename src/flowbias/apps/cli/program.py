@@ -1,0 +1,202 @@
+"""The program around the commands: how it ends, the options they share, where exceptions end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from flowbias.apps.cli.console import allow_any_text, complain
+
+
+class ExitCode(IntEnum):
+    """What the exit code of `flowbias` means."""
+
+    ALL_WELL = 0
+    DOUBTFUL = 1
+    BAD_INPUT = 2
+    TASKS_FAILED = 3
+    NOT_WRITTEN = 4
+    NO_CLUSTER = 5
+    BUG = 70
+    INTERRUPTED = 130
+    READER_GONE = 141
+
+
+MEANING = {
+    ExitCode.ALL_WELL: "all well",
+    ExitCode.DOUBTFUL: "it ran, but a check failed or a limit is not certified",
+    ExitCode.BAD_INPUT: "bad input or usage",
+    ExitCode.TASKS_FAILED: "some tasks of an experiment failed",
+    ExitCode.NOT_WRITTEN: "output could not be written",
+    ExitCode.NO_CLUSTER: "the cluster cannot be reached or used",
+    ExitCode.BUG: "a bug in flowbias",
+    ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
+    ExitCode.READER_GONE: "whoever read the output stopped reading",
+}
+
+
+def explanation() -> str:
+    """One line per code, as the help shows it."""
+    lines = [f"{code.value:>5}  {meaning}" for code, meaning in MEANING.items()]
+    return "\n".join(["Exit codes:", *lines])
+
+
+# What the help of every command says that takes DATA.
+_DATA_HELP = (
+    "A .npz file with arrays X (samples x features) and y (samples); or a .csv file of numbers, "
+    "one sample per line. In a .csv the first line may name the columns; y is the column of that "
+    "name or of --target, or else the last one. Commas, semicolons or tabs separate columns."
+)
+
+DataFile = Annotated[Path, typer.Argument(help=_DATA_HELP, metavar="DATA", show_default=False)]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        help="Name of the column of a .csv that is y.", metavar="COLUMN", show_default=False
+    ),
+]
+Depth = Annotated[
+    float, typer.Option(help="Depth of the diagonal network: 2 or more, not only integers.")
+]
+Shape = Annotated[
+    float | None,
+    typer.Option(
+        help="Untied network of depth 2, with this (|v|-|u|)/(|v|+|u|) between -1 and 1.",
+        show_default=False,
+    ),
+]
+Tolerance = Annotated[float, typer.Option(help="Relative tolerance of the certificate.")]
+Json = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help='One JSON document on standard output; infinities are "Infinity", NaN is null.',
+    ),
+]
+
+
+class InterruptedRunError(Exception):
+    """Ctrl-C during a run of experiments, where what is finished has been kept."""
+
+
+class ExitReport(NamedTuple):
+    """How the program ends, and what it says."""
+
+    code: ExitCode
+    message: str
+
+
+def report(error: Exception, *, debug: bool) -> ExitCode:
+    """Say on standard error what went wrong; the code to end with."""
+    code, message = judge(error)
+    if debug:
+        complain("".join(traceback.format_exception(error)).rstrip("\n"))
+    if code is ExitCode.INTERRUPTED:
+        complain(message)
+    else:
+        complain(f"error: {message}", style="red")
+    return code
+
+
+def judge(error: Exception) -> ExitReport:
+    """The exit code of an exception, and its message in one line."""
+    for kind, code in _codes().items():
+        if isinstance(error, kind):
+            return ExitReport(code, _one_line(_message(error)))
+    found = _one_line(f"{type(error).__name__}: {error}")
+    advice = "Please report it with what `flowbias --debug ...` prints for the same command."
+    return ExitReport(ExitCode.BUG, f"this is a bug in flowbias ({found}). {advice}")
+
+
+def _codes() -> dict[type[Exception], ExitCode]:
+    """The first kind that fits decides. Imported late: nothing here is needed until it happens."""
+    from flowbias.designs.dask_cluster import ClusterError
+    from flowbias.ground.arguments import InputError
+    from flowbias.results.solution import SolveError
+
+    return {
+        typer.TyperException: ExitCode.BAD_INPUT,
+        InputError: ExitCode.BAD_INPUT,
+        SolveError: ExitCode.DOUBTFUL,
+        ClusterError: ExitCode.NO_CLUSTER,
+        InterruptedRunError: ExitCode.INTERRUPTED,
+        # Files that are read turn their troubles into InputError: what is left was to be written.
+        OSError: ExitCode.NOT_WRITTEN,
+    }
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        # Without the number that str() puts in front.
+        return f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    if not isinstance(error, typer.TyperException):
+        return str(error) or type(error).__name__
+    message = error.format_message()
+    context = getattr(error, "ctx", None)  # only the errors of a known command carry one
+    if context is None:
+        return message
+    return f"{message.rstrip('. ')}. Try: {context.command_path} --help"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+NAME = "flowbias"
+DEBUG = "--debug"
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """What was typed; commands find it as `context.obj`."""
+
+    command: str
+    debug: bool
+
+
+class Program(TyperGroup):
+    """A group of commands that ends with an `ExitCode`, never with a traceback."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run the command that `args` name, and exit."""
+        typed = list(sys.argv[1:] if args is None else args)
+        # Read here, not as an option of the group: so it may stand anywhere, and it works also
+        # where the options themselves are wrong.
+        debug = DEBUG in typed
+        allow_any_text()
+        try:
+            ended = super().main(
+                [word for word in typed if word != DEBUG],
+                prog_name=NAME,
+                complete_var=complete_var,
+                standalone_mode=False,
+                obj=Invocation(shlex.join([NAME, *typed]), debug),
+                **extra,
+            )
+        except BrokenPipeError:
+            # The reader, `head` say, has seen enough. Python would complain once more at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(ExitCode.READER_GONE)
+        except Exception as error:
+            sys.exit(report(error, debug=debug))
+        if ended == ExitCode.INTERRUPTED:
+            complain("interrupted")
+        sys.exit(ended or ExitCode.ALL_WELL)

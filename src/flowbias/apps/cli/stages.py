@@ -1,0 +1,141 @@
+"""`flowbias stages`: the whole path of a vanishing start, which feature wakes and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flowbias.apps.cli.console import columns, results, show, write_json
+from flowbias.apps.cli.program import DataFile, Depth, ExitCode, Json, Target, Tolerance
+
+if TYPE_CHECKING:
+    from flowbias.apps.cli.files import Data
+    from flowbias.limits import StagePath
+
+
+def stages(
+    data: DataFile,
+    target: Target = None,
+    depth: Depth = 2.0,
+    max_stages: Annotated[
+        int | None,
+        typer.Option(help="Stop after so many stages, the first of which is w = 0."),
+    ] = None,
+    tol: Tolerance = 1e-10,
+    json: Json = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Picture (.png, .svg) or all numbers (.csv, .npz).",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
+) -> ExitCode:
+    """Follow gradient flow from a vanishing start, from one resting point to the next.
+
+    At each a feature wakes or falls asleep. Every stage is the least-squares
+    fit on its features; the last one fits DATA with the least l1 norm.
+    Nothing is integrated, all of it is proved; exit code 1 says that it could not be.
+    """
+    from flowbias.apps.cli.files import check_output, read_data, write_file
+    from flowbias.limits import stages as solve
+    from flowbias.models import DiagonalNet
+
+    # Of a start that vanishes only the shape is left: any scale will do.
+    network = DiagonalNet(depth, 1.0)
+    if out is not None:
+        check_output(out, tuple(_WRITERS), data)
+    read = read_data(data, target)
+    path = solve(network, read.problem, max_stages=max_stages, tol=tol, throw=False)
+    if out is not None:
+        write_file(out, _WRITERS[out.suffix.lower()](read, path))
+    if json:
+        write_json(_document(read, path))
+    else:
+        _show(read, path)
+        if out is not None:
+            results().print(f"written to {out}", soft_wrap=True)
+    return ExitCode.ALL_WELL if path.status.ok else ExitCode.DOUBTFUL
+
+
+def _show(data: Data, path: StagePath) -> None:
+    console = results()
+    console.print(str(data))
+    names = ("stage", "tau", "features", "residual", "what happens")
+    table = columns(*names, right=names[:-1])
+    for k, stage in enumerate(path):
+        told = (event.told_of(data.name(event.feature)) for event in path.events_at(k))
+        cells = f"{stage.time:.6g}", f"{len(stage.support)}", f"{path.residual[k]:.1e}"
+        table.add_row(f"{k}", *cells, ", ".join(told))
+    show(table)
+    style = "bold green" if path.status.ok else "bold red"
+    console.print(f"{path.status.name}: {path.message}", style=style, soft_wrap=True)
+
+
+def _document(data: Data, path: StagePath) -> dict[str, Any]:
+    return {
+        "data": str(data.file),
+        "samples": len(data.problem.X),
+        "features": data.problem.X.shape[1],
+        "depth": path.model.depth,
+        "status": path.status.name,
+        "certified": path.status.ok,
+        "whole": path.is_whole,
+        "message": path.message,
+        "certificate": asdict(path.certificate),
+        "seconds": path.stats.seconds,
+        "names": data.names,
+        "tau": path.times.tolist(),
+        "residual": path.residual.tolist(),
+        "events": [event._asdict() for event in path.events],
+        "w": path.w.tolist(),
+    }
+
+
+def _picture(kind: str) -> Callable[[Data, StagePath], bytes]:
+    def drawn(data: Data, path: StagePath) -> bytes:
+        from flowbias.apps.cli.files import picture_bytes
+
+        return picture_bytes(path.plot(names=data.names), kind)
+
+    return drawn
+
+
+def _csv(data: Data, path: StagePath) -> bytes:
+    from flowbias.apps.data_files.contents import csv_bytes
+
+    names = [data.name(i) for i in range(data.problem.X.shape[1])]
+    rows = (
+        [float(tau), float(residual), *map(float, w)]
+        for tau, residual, w in zip(path.times, path.residual, path.w, strict=True)
+    )
+    return csv_bytes(["tau", "residual", *names], rows)
+
+
+def _npz(data: Data, path: StagePath) -> bytes:
+    from flowbias.apps.data_files.contents import npz_bytes
+
+    return npz_bytes(
+        {
+            "tau": path.times,
+            "residual": path.residual,
+            "w": path.w,
+            "depth": path.model.depth,
+            "status": path.status.name,
+            "whole": path.is_whole,
+            **asdict(path.certificate),
+        }
+    )
+
+
+_WRITERS: dict[str, Callable[[Data, StagePath], bytes]] = {
+    ".png": _picture("png"),
+    ".svg": _picture("svg"),
+    ".csv": _csv,
+    ".npz": _npz,
+}

@@ -1,0 +1,209 @@
+"""A file of the reader's own: the limit on it, its certificate, and where it lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+
+from flowbias.apps.data_files.contents import json_text
+from flowbias.apps.data_files.limit_files import (
+    count_above_negligible,
+    largest,
+    limit_csv,
+    limit_document,
+    limit_npz,
+)
+from flowbias.apps.data_files.regression_data import RegressionData
+from flowbias.apps.explorer.controls import Upload
+from flowbias.apps.explorer.drawing import FLOW, KERNEL, RICH, Chart, Data, Mark, points, stems
+from flowbias.apps.explorer.uploads import LARGEST_FILE, LARGEST_TABLE, MOST_SAMPLES, read_upload
+from flowbias.apps.explorer.view import Download, Settings, View
+from flowbias.apps.explorer.views.one_equation import DEPTH, WIDE_SCALE
+from flowbias.apps.explorer.views.planted_data import PlantedData
+from flowbias.apps.explorer.views.proof_words import Extremes, distance_words
+from flowbias.ground.threads import one_thread
+from flowbias.limits.solve import limit
+from flowbias.models.diagonal import DiagonalNet
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import Solution, Status
+
+ARCHIVE = "flowbias-limit.npz"
+#: What is shown before a file is chosen; the code to copy draws the same.
+EXAMPLE = PlantedData(n=20, d=40, sparsity=3, noise=0.1, seed=0)
+# Coefficients that a picture has room for.
+MOST_SHOWN = 60
+_MEANS = {
+    Status.CERTIFIED: "It fits the data, and this is proved.",
+    Status.PROJECTED: (
+        "No predictor fits these outputs exactly (more samples than features, or rows that "
+        "contradict each other): this is the least-squares fit that the flow goes to, proved."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class OwnDataScene:
+    """The limit beside the extremes."""
+
+    data: RegressionData
+    extremes: Extremes
+    is_example: bool
+    net: DiagonalNet
+    solution: Solution
+
+    @cached_property
+    def shown(self) -> list[int]:
+        """The coefficients that are largest in any of the three predictors, in their order."""
+        each = (self.solution.w, self.extremes.rich, self.extremes.kernel)
+        size = np.max(np.abs(each), axis=0)
+        return sorted(largest(size, MOST_SHOWN)) or [0]
+
+
+def own_data_scene(content: bytes, log10_scale: float, depth: int) -> OwnDataScene:
+    """The certified limit on the file, or on the example where there is none."""
+    net = DiagonalNet(depth=depth, log_scale=log10_scale * np.log(10.0))
+    data, extremes = _given(content)
+    with one_thread():
+        solution = limit(net, data.problem)
+    return OwnDataScene(data, extremes, not content, net, solution)
+
+
+# Files with what does not depend on the start; each is at most 5 MB.
+@lru_cache(maxsize=4)
+def _given(content: bytes) -> tuple[RegressionData, Extremes]:
+    data = read_upload(content) if content else _example()
+    return data, Extremes.of(data.problem)
+
+
+def _example() -> RegressionData:
+    drawn = EXAMPLE.draw()
+    return RegressionData(Regression(drawn.X, drawn.y), None)
+
+
+def _marks(of: str) -> tuple[Mark, ...]:
+    """The limit last: it lies on top of an extreme that it has reached."""
+    return (
+        points(f"kernel {of}", "square", KERNEL, 8, "least l2 norm"),
+        points(f"rich {of}", "diamond", RICH, 15, "least l1 norm"),
+        points(f"limit {of}", "circle", FLOW, 9, "limit", 1.0),
+    )
+
+
+class OwnDataView(View[OwnDataScene]):
+    """The limit of gradient flow on an uploaded file."""
+
+    name = "your-data"
+    title = "Your data"
+    question = "What does gradient flow find on your own data, and how much does its start matter?"
+    controls = (
+        Upload(
+            "file",
+            f"X and y as csv or npz, up to {LARGEST_FILE / 1e6:g} MB, {MOST_SAMPLES} samples and "
+            f"{LARGEST_TABLE} numbers; it stays on this computer",
+            (".csv", ".npz"),
+            LARGEST_FILE,
+            read_upload,
+        ),
+        replace(WIDE_SCALE, default=-3.0),
+        DEPTH,
+    )
+
+    charts = (
+        Chart(
+            "Coefficients of the limit",
+            "For each feature a filled circle for the limit of gradient flow, an open diamond "
+            "for least l1 norm and an open square for least l2 norm; the largest "
+            f"{MOST_SHOWN} at most.",
+            "feature i, counted from 0",
+            "wᵢ (coefficient)",
+            (stems("limit w"), *_marks("w")),
+            height=380,
+        ),
+        Chart(
+            "Between the two least norms",
+            "The l1 norm of the limit to the right and its l2 norm upwards, each over the "
+            "least possible. The diamond at 1 on the horizontal axis is the rich extreme, the "
+            "square at 1 on the vertical axis the kernel extreme.",
+            "‖w‖₁ / least ‖w‖₁ (l1 norm)",
+            "‖w‖₂ / least ‖w‖₂ (l2 norm)",
+            _marks("norms"),
+            height=320,
+        ),
+    )
+
+    def scene(self, settings: Settings) -> OwnDataScene:
+        return own_data_scene(settings["file"], settings["log_scale"], settings["depth"])
+
+    def data(self, scene: OwnDataScene) -> Data:
+        shown, extremes = scene.shown, scene.extremes
+        made: dict[str, tuple[Any, ...]] = {}
+        each = {"limit": scene.solution.w, "rich": extremes.rich, "kernel": extremes.kernel}
+        for name, w in each.items():
+            l1, l2 = extremes.ratios(w)
+            made[f"{name} w"] = (shown, w[shown])
+            made[f"{name} norms"] = ([l1], [l2])
+        return made
+
+    def text(self, scene: OwnDataScene) -> str:
+        solution, data = scene.solution, scene.data
+        samples, features = data.problem.X.shape
+        source = "A built-in example" if scene.is_example else "Your file"
+        certificate = solution.certificate
+        return " ".join(
+            [
+                f"{source}: samples {samples}, features {features}.",
+                f"Coefficients of the limit above 1e-6 of the largest: "
+                f"{count_above_negligible(solution.w)}. {solution.status.name}: feasibility "
+                f"{certificate.feasibility:.0e}, gap {certificate.gap:.0e}, "
+                f"{distance_words(solution)}. {_MEANS[solution.status]}",
+                scene.extremes.words(solution.w),
+                _hidden(scene),
+            ]
+        )
+
+    def code(self, settings: Settings) -> str:
+        if settings["file"]:
+            note = f"# {ARCHIVE} is one of the downloads: save it beside this script.\n"
+            data = f'{note}data = np.load("{ARCHIVE}")\nX, y = data["X"], data["y"]'
+        else:
+            data = EXAMPLE.code()
+        return self.script(CODE.format(data=data, **settings))
+
+    def downloads(self, scene: OwnDataScene) -> tuple[Download, ...]:
+        data, solution, net = scene.data, scene.solution, scene.net
+        source = "example" if scene.is_example else "upload"
+        document = limit_document(source, data, net, solution)
+        problem = data.problem
+        return (
+            Download("flowbias-w.csv", "w as csv", limit_csv(data, solution)),
+            Download("flowbias-report.json", "report as json", json_text(document).encode()),
+            Download(
+                ARCHIVE, "everything as npz", limit_npz(net, solution, X=problem.X, y=problem.y)
+            ),
+        )
+
+
+def _hidden(scene: OwnDataScene) -> str:
+    hidden = len(scene.solution.w) - len(scene.shown)
+    return f"Small coefficients that are not drawn: {hidden}." if hidden else ""
+
+
+CODE = """\
+{data}
+net = fb.DiagonalNet(depth={depth}, log_scale={log_scale!r} * np.log(10))
+sol = fb.limit(net, X, y)
+rich, kernel = fb.basis_pursuit(X, y), fb.min_norm(X, y)
+print(sol)
+print("l1 norm over the least:", np.abs(sol.w).sum() / np.abs(rich.w).sum())
+print("l2 norm over the least:", np.linalg.norm(sol.w) / np.linalg.norm(kernel.w))
+
+fig, ax = plt.subplots(figsize=(8, 4))
+ax.plot(kernel.w, "s", color="tab:blue", mfc="none", label="least l2 norm")
+ax.plot(rich.w, "D", color="tab:green", mfc="none", label="least l1 norm")
+ax.plot(sol.w, "o", color="tab:orange", label="limit")
+ax.set(xlabel="feature", ylabel="coefficient")
+ax.legend()
+"""

@@ -1,0 +1,300 @@
+"""Flows of products U V^T: the routes, cheapest first, and what each of them needs.
+
+A closed form in time where there is one, else the Gram matrix through a root, at a cost that does
+not depend on the width; all weights, as the flow is written in the papers, only if asked for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flowbias.flows.journey import RTOL_AT_TIMES, TIGHTEST, FlowRequest, sampled
+from flowbias.flows.lifted.closed_form import TimeForm, is_whitened, time_form
+from flowbias.flows.lifted.compression import (
+    EPS,
+    Compression,
+    LiftedFit,
+    compress,
+    lifted_fit,
+    regression_fit,
+    uncompressed,
+)
+from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedJourney
+from flowbias.flows.lifted.trajectory import LiftedTrajectory
+from flowbias.flows.loss import loss_constant
+from flowbias.flows.march import Curve, march
+from flowbias.flows.trajectory import FlowStats, FlowStatus
+from flowbias.ground.arguments import InputError
+from flowbias.ground.routing import first_fitting
+from flowbias.ground.threads import threads_for
+from flowbias.ground.typing import FloatArray
+from flowbias.models.lifted import LiftedModel
+from flowbias.potentials import Provides
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import MatrixRegression, as_matrix_problem
+
+# Explicit steps keep the residual at about 100 rtol.
+_RTOL_TO_RESIDUAL = 1e-3
+# States that a closed form returns where no times were asked for, from the first thousandth of the
+# time to the residual on.
+_SAMPLES = 200
+# Doublings of a time, from the fastest rate on, in search of a residual.
+_MAX_DOUBLINGS = 200
+
+# Speed relative to its terms below which a flow with an error left is at rest.
+AT_REST = 1e-6
+
+# Products of four sizes must stay in the double range.
+_SMALLEST = 1e-70
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """A start on a problem, reduced to the rows that move."""
+
+    model: LiftedModel
+    problem: MatrixProblem
+    compression: Compression
+    fit: LiftedFit
+    #: singular values of X where the problem is a regression
+    root: FloatArray | None
+
+    @property
+    def stiffness(self) -> float:
+        """Ratio of the fastest to the slowest rate as far as the data alone decides it."""
+        return 1.0 if self.root is None else float((self.root[0] / self.root[-1]) ** 2)
+
+
+def setting_of(model: LiftedModel, problem: MatrixProblem) -> Setting:
+    """The rows that move: for a regression those in the row space of X."""
+    lifted = model.lifted_problem(problem)
+    _check_sizes(model, lifted)
+    if isinstance(lifted, MatrixRegression):
+        spectrum = lifted.spectrum
+        basis = spectrum.P1
+        fit = regression_fit(model, lifted)
+        return Setting(model, lifted, compress(model, basis), fit, spectrum.root)
+    return Setting(model, lifted, compress(model, None), lifted_fit(model, problem), None)
+
+
+def _check_sizes(model: LiftedModel, problem: MatrixProblem) -> None:
+    """Refuse sizes whose products leave the double range somewhere along the flow."""
+    with np.errstate(over="ignore"):
+        sizes = {
+            "target": float(np.abs(problem.target).max(initial=0.0)),
+            "measurements": float(np.abs(problem.adjoint(np.ones(problem.target.shape))).max()),
+            "start": float(np.abs(model.root).max()),
+        }
+    for name, size in sizes.items():
+        if size != 0.0 and not _SMALLEST <= size <= 1.0 / _SMALLEST:
+            raise InputError(
+                f"{name}: must have entries between {_SMALLEST:g} and {1.0 / _SMALLEST:g} in size, "
+                f"got {size:.1e}. Rescale it: the flow multiplies it by itself and by the others."
+            )
+
+
+@dataclass(frozen=True)
+class LiftedRoute:
+    """A way to follow the flow; it returns None where it does not apply."""
+
+    name: str
+    needs: frozenset[Provides]
+    applies_to: str
+    follow: Callable[[LiftedModel, MatrixProblem, float, FlowRequest], LiftedTrajectory | None]
+
+
+def follow_lifted(model: Any, X: Any, y: Any, request: FlowRequest) -> LiftedTrajectory:
+    """The flow of a product, by the first route that applies, or by the named one."""
+    problem = as_matrix_problem(X, y)
+    c = loss_constant(request.loss, samples(problem))
+    routes = [route for route in ROUTES if request.route in (None, route.name)]
+    if not routes:
+        names = ", ".join(repr(route.name) for route in ROUTES)
+        raise InputError(
+            f"route: must be one of {names}, got {request.route!r}. Leave it out to choose."
+        )
+    while routes:
+        route = first_fitting(model, routes)
+        trajectory = route.follow(model, problem, c, request)
+        if trajectory is not None:
+            return trajectory
+        routes = routes[routes.index(route) + 1 :]
+    raise InputError(
+        f"route: must apply to the model and its data, got {request.route!r}, which needs "
+        f"{route.applies_to}. Leave it out to choose."
+    )
+
+
+def samples(problem: MatrixProblem) -> int:
+    """n of the means in "mean" and "half_mean": rows of X, or measurements."""
+    return len(problem.X) if isinstance(problem, MatrixRegression) else len(problem.target)
+
+
+# --- integration -------------------------------------------------------------------------------
+
+
+def _by_gram(
+    model: LiftedModel, problem: MatrixProblem, c: float, request: FlowRequest
+) -> LiftedTrajectory:
+    started = time.perf_counter()
+    return _integrated(setting_of(model, problem), c, request, "gram", started)
+
+
+def _by_parameters(
+    model: LiftedModel, problem: MatrixProblem, c: float, request: FlowRequest
+) -> LiftedTrajectory:
+    started = time.perf_counter()
+    lifted, fit = model.lifted_problem(problem), lifted_fit(model, problem)
+    setting = Setting(model, lifted, uncompressed(model), fit, None)
+    return _integrated(setting, c, request, "parameter", started)
+
+
+def _integrated(
+    setting: Setting, c: float, request: FlowRequest, route: str, started: float
+) -> LiftedTrajectory:
+    compression, fit, times, rtol = setting.compression, setting.fit, request.times, request.rtol
+    if rtol is None:
+        to_residual = min(max(_RTOL_TO_RESIDUAL * request.residual, TIGHTEST), 1e-8)
+        rtol = to_residual if times is None else RTOL_AT_TIMES
+    coordinates = LiftedCoordinates(compression, fit, c * setting.model.rate, setting.stiffness)
+    # A step that is too long may overflow; it is then retried shorter.
+    with threads_for(compression.weights), np.errstate(over="ignore", invalid="ignore"):
+        journey = LiftedJourney(coordinates, fit, rtol, request.atol, times, request.residual)
+        curve = march(journey, coordinates.start)
+        status, failure = journey.status(curve), curve.failure
+        if status is FlowStatus.STOPPED:
+            failure = _why(coordinates, curve)
+        seconds = time.perf_counter() - started
+        t, states = sampled(curve, coordinates, times)
+    return LiftedTrajectory(
+        t=t,
+        status=status,
+        stats=FlowStats(seconds, len(curve.pieces), curve.evaluations, curve.jacobians),
+        model=setting.model,
+        problem=setting.problem,
+        loss_constant=c,
+        route=route,
+        t_end=np.inf if curve.settled else curve.end / coordinates.time_rate,
+        failure=failure,
+        has_weights=True,
+        _states=coordinates.shaped(states),
+        _compression=compression,
+        _fit=fit,
+        _states_at=lambda at: coordinates.shaped(curve(at * coordinates.time_rate)),
+    )
+
+
+def _why(coordinates: LiftedCoordinates, curve: Curve) -> str:
+    """Why a flow did not come to its residual."""
+    if coordinates.relative_speed(curve.states[-1]) <= AT_REST:
+        return "the loss is stationary there, at a minimum of nonzero error or at a saddle"
+    return curve.failure or "the integrator came to its end"
+
+
+# --- closed form -------------------------------------------------------------------------------
+
+
+def closed_form_of(setting: Setting) -> tuple[TimeForm, float] | None:
+    """The closed form in time and its clock, where there is one for all that the product needs."""
+    if setting.root is None or not is_whitened(setting.root):
+        return None
+    root = float(setting.root.mean())
+    compression = setting.compression
+    form = time_form(compression.weights, setting.fit.target / root)
+    # The part of U that rests meets V itself, not only its Gram matrix.
+    if form is None or not (form.has_weights or rests_apart(compression)):
+        return None
+    return form, root * root
+
+
+def rests_apart(compression: Compression) -> bool:
+    """Whether what rests of U adds nothing to U V^T: V U2^T = 0 and U1 U2^T = 0.  [min2021 (31)]"""
+    if compression.resting is None:
+        return True
+    still = float(np.abs(compression.resting).max())
+    # Against U alone: a large V would hide it, and multiplies it.
+    size = float(np.abs(compression.model.root[: compression.model.shape[0]]).max())
+    return still <= 64.0 * float(np.sqrt(len(compression.resting))) * EPS * size
+
+
+def _by_closed_form(
+    model: LiftedModel, problem: MatrixProblem, c: float, request: FlowRequest
+) -> LiftedTrajectory | None:
+    started = time.perf_counter()
+    setting = setting_of(model, problem)
+    found = closed_form_of(setting)
+    if found is None:
+        return None
+    form, clock = found
+    rate = clock * c * model.rate
+
+    def states_at(times: FloatArray) -> FloatArray:
+        return np.array([form.at(float(rate * t)) for t in times])
+
+    fit, compression = setting.fit, setting.compression
+
+    def residual(tau: float) -> float:
+        return fit.residual(compression.moving_product(form.at(tau)))
+
+    status, failure, times = FlowStatus.FOLLOWED, None, request.times
+    if times is None:
+        end = _time_to(residual, request.residual)
+        status = FlowStatus.CONVERGED
+        if end is None:
+            end, status = 1.0, FlowStatus.STOPPED
+            failure = "the flow ends at a saddle"
+        times = np.concatenate([[0.0], np.geomspace(1e-3, 1.0, _SAMPLES)]) * end / rate
+    states = states_at(times)
+    return LiftedTrajectory(
+        t=times,
+        status=status,
+        stats=FlowStats(time.perf_counter() - started, 0, 0, 0),
+        model=model,
+        problem=setting.problem,
+        loss_constant=c,
+        route="closed form",
+        t_end=np.inf,
+        failure=failure,
+        has_weights=form.has_weights,
+        _states=states,
+        _compression=compression,
+        _fit=fit,
+        _states_at=states_at,
+    )
+
+
+def _time_to(residual: Callable[[float], float], goal: float) -> float | None:
+    """The time at which the residual, which falls, has come to the goal, within a hundredth."""
+    if not residual(np.inf) <= goal:
+        return None
+    high = 1.0
+    for _ in range(_MAX_DOUBLINGS):
+        if residual(high) <= goal:
+            break
+        high *= 2.0
+    low = high
+    for _ in range(_MAX_DOUBLINGS):
+        low *= 0.5
+        if residual(low) > goal:
+            break
+    while high > 1.01 * low:
+        middle = float(np.sqrt(low * high))
+        low, high = (low, middle) if residual(middle) <= goal else (middle, high)
+    return high
+
+
+ROUTES = (
+    LiftedRoute(
+        "closed form",
+        frozenset({Provides.GRAM}),
+        "X with equal singular values and a lambda-balanced start, or X of rank one and one output",
+        _by_closed_form,
+    ),
+    LiftedRoute("gram", frozenset({Provides.GRAM}), "nothing more", _by_gram),
+    LiftedRoute("parameter", frozenset({Provides.FACTORS}), "weights", _by_parameters),
+)

@@ -1,0 +1,75 @@
+"""Products with X in extended precision, block by block so that X is never copied whole.
+
+Extended means the platform's long double: 64 bits of mantissa on x86. Where it is no longer than a
+double everything still holds, with the rounding bounds that `EPS` then states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowbias.ground.typing import FloatArray
+
+Extended = NDArray[np.longdouble]
+
+BLOCK_NUMBERS = 2**18
+EPS = float(np.finfo(np.longdouble).eps)
+
+
+def column_blocks(n: int, d: int) -> Iterator[slice]:
+    """Slices that cover d columns of n rows, a bounded number of entries each."""
+    width = max(1, BLOCK_NUMBERS // n)
+    for start in range(0, d, width):
+        yield slice(start, min(start + width, d))
+
+
+def _columns_in_use(X: FloatArray, w: FloatArray | Extended) -> Iterator[Any]:
+    """Block by block those that w uses: near the rich limit these are few."""
+    for part in column_blocks(*X.shape):
+        used = np.flatnonzero(w[part])
+        yield part if 2 * len(used) > part.stop - part.start else part.start + used
+
+
+def apply(X: FloatArray, w: FloatArray | Extended) -> Extended:
+    """X w."""
+    total = np.zeros(len(X), dtype=np.longdouble)
+    for part in _columns_in_use(X, w):
+        total += X[:, part].astype(np.longdouble) @ w[part].astype(np.longdouble)
+    return total
+
+
+def adjoint(X: FloatArray, nu: FloatArray | Extended) -> Extended:
+    """X^T nu."""
+    extended = nu.astype(np.longdouble)
+    out = np.empty(X.shape[1], dtype=np.longdouble)
+    for part in column_blocks(*X.shape):
+        out[part] = extended @ X[:, part].astype(np.longdouble)
+    return out
+
+
+def absolute_apply(X: FloatArray, w: FloatArray) -> FloatArray:
+    """|X| |w|; np.abs(X) as a whole would be a second X."""
+    total = np.zeros(len(X))
+    for part in _columns_in_use(X, w):
+        total += np.abs(X[:, part] * w[part]).sum(axis=1)
+    return total
+
+
+def absolute_adjoint(X: FloatArray, nu: FloatArray) -> FloatArray:
+    """|X|^T |nu|."""
+    out = np.empty(X.shape[1])
+    for part in column_blocks(*X.shape):
+        out[part] = np.abs(nu) @ np.abs(X[:, part])
+    return out
+
+
+def length(v: FloatArray | Extended) -> float:
+    """Euclidean norm, safe for entries whose squares overflow or vanish."""
+    largest = float(np.abs(v).max(initial=0.0))
+    if largest == 0.0 or not np.isfinite(largest):
+        return largest
+    return largest * float(np.linalg.norm(np.asarray(v / largest, dtype=np.float64)))

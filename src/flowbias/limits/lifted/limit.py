@@ -1,0 +1,311 @@
+"""Limits of products U V^T, by the cheapest exact route; by integration where there is none.
+
+    U V^T(inf) = Theta + P2 U2(0) V(inf)^T,    Theta = X^+ Y    [min2021, section 4]
+
+for Y ~ X U V^T. What is conserved and zero error do not determine V(inf): many share both. It is
+known in closed form where the flow is in time, and not needed where U2 V^T stays zero (X of full
+column rank; starts with V U2^T = 0 and U1 U2^T = 0 [min2021, Proposition 10]), if the flow is known
+to converge [min2021, Theorem 3]. Measurements that are diagonal together have an exact
+limit at any width, and one hidden unit with one output is a neuron [azulay2021, Theorem 2]. These
+are certified. Everything else is integrated, and says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowbias.certificates.certificate import Certificate
+from flowbias.flows.integrate import flow
+from flowbias.flows.lifted.flow import Setting, closed_form_of, rests_apart, setting_of
+from flowbias.ground.typing import FloatArray
+from flowbias.limits.lifted.common_basis import common_basis
+from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
+from flowbias.limits.lifted.fit import (
+    WORST_ROUNDING,
+    distance_of,
+    feasibility_of,
+    residual_of,
+    rounding_of,
+)
+from flowbias.limits.lifted.integration import IntegratedWeights, integrated_weights
+from flowbias.limits.lifted.one_neuron import one_neuron_limit
+from flowbias.limits.lifted.stable_manifold import out_of_reach
+from flowbias.models.imbalance import Imbalance
+from flowbias.models.lifted import LiftedModel
+from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.results.lifted_solution import FitCertificate, LiftedSolution
+from flowbias.results.solution import Stats, Status
+
+EPS = float(np.finfo(float).eps)
+# Rounding errors that may add up in a product of weights, relative to the product of their sizes.
+_FEW = 8.0
+# Numbers up to which all measurements are stacked to see whether they are diagonal together.
+_STACKED = 2e7
+# How many times the spread of the runs, or the square of the last step, the error may be. Over 57
+# random problems it was mostly below a tenth of the spread, the coarser run being off by more than
+# the finer, and sometimes close to it; the square of a step of 2e-6 was a third of its error.
+_SAFETY = 4.0
+# Residual at which a flow that is not yet known to converge is judged again.
+_NEAR = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class RouteEnd:
+    """Where a route ends: the limit itself, or weights of the moving rows at the limit."""
+
+    route: str
+    M: FloatArray
+    weights: FloatArray | None
+    error: float
+    status: Status = Status.CERTIFIED
+    steps: int = 0
+    #: where the route knows them better than they can be had from M and the weights
+    gram: FloatArray | None = None
+    feasibility: float | None = None
+    distance: float | None = None
+    #: whether an error is left at the limit
+    is_rest: bool = False
+    minimizer: Certificate | None = None
+
+
+def lifted_limit(model: LiftedModel, problem: MatrixProblem, tol: float) -> LiftedSolution:
+    """The limit of U V^T from `model`, by the first route that knows it."""
+    started = time.perf_counter()
+    setting = setting_of(model, problem)
+    endings = (route(setting, tol) for route in EXACT_ROUTES)
+    ending = next((found for found in endings if found is not None), None)
+    if ending is None:
+        ending = _integrated(setting, tol)
+    return _solution(setting, ending, tol, time.perf_counter() - started)
+
+
+def _solution(setting: Setting, ending: RouteEnd, tol: float, seconds: float) -> LiftedSolution:
+    M = ending.M
+    residual = residual_of(setting, M) if ending.feasibility is None else ending.feasibility
+    feasibility = feasibility_of(setting, M) if ending.feasibility is None else ending.feasibility
+    distance = distance_of(setting) if ending.distance is None else ending.distance
+    status = ending.status
+    undecided = rounding_of(setting, M)
+    if status is not Status.INTEGRATED:
+        undecided = min(undecided, WORST_ROUNDING)
+    certificate = FitCertificate(
+        residual, feasibility, ending.error, max(tol, undecided), ending.minimizer
+    )
+    is_end = ending.is_rest or certificate.ok
+    if not (is_end and np.isfinite(M).all()):
+        status = Status.STALLED
+    elif status is Status.CERTIFIED and distance > 0.0:
+        status = Status.PROJECTED
+    unique = _is_unique(setting) and not ending.is_rest
+    gram = ending.gram
+    if gram is None and ending.weights is not None:
+        gram = setting.compression.gram(ending.weights)
+    return LiftedSolution(
+        M=M,
+        status=status,
+        route=ending.route,
+        certificate=certificate,
+        stats=Stats(0, ending.steps, seconds),
+        distance=distance,
+        unique=unique,
+        is_rest=ending.is_rest,
+        gram=gram,
+    )
+
+
+def _is_unique(setting: Setting) -> bool:
+    """Whether one matrix alone has the measurements that the data ask for."""
+    d, m = setting.problem.shape
+    if setting.root is not None:
+        return len(setting.root) == d
+    return setting.fit.target.size == d * m
+
+
+# --- exact routes ------------------------------------------------------------------------------
+
+
+def _data_alone(setting: Setting, tol: float) -> RouteEnd | None:
+    """Theta, where nothing of U that rests meets V, once the flow is known to converge."""
+    problem, compression = setting.problem, setting.compression
+    if not isinstance(problem, MatrixRegression) or not rests_apart(compression):
+        return None
+    weights, steps = compression.weights, 0
+    rate = guaranteed_rate(setting, weights)
+    if not rate > 0.0:
+        trajectory = flow(setting.model, problem, residual=_NEAR, throw=False)
+        if not trajectory.status.ok:
+            return None
+        weights, steps = trajectory._states[-1], trajectory.stats.steps
+        rate = guaranteed_rate(setting, weights)
+    if not rate > 0.0:
+        return None
+    full = len(problem.spectrum.root) == problem.shape[0]
+    reason = "X has full column rank" if full else "V U2^T = 0 and U1 U2^T = 0"
+    condition = float(problem.spectrum.root[0] / problem.spectrum.root[-1])
+    error = _FEW * EPS * condition * float(np.linalg.norm(problem.min_norm))
+    return RouteEnd(f"least norm fit: {reason}", problem.min_norm, None, error, steps=steps)
+
+
+def guaranteed_rate(setting: Setting, weights: FloatArray) -> float:
+    """lr(S) c: the loss falls at least like e^{-lr(S) c t} from these weights on; 0 if unknown.
+
+    c = -D+ + sqrt((D+ + Dl)^2 + 4 s_m^2) - D- + sqrt((D- + Dl)^2 + 4 s_r^2) with
+    s_i = [sigma_i(W^T Y) - ||error||_F]+ / sqrt(l1(S)).  [min2021, Theorem 3]
+    """
+    if setting.root is None:
+        return 0.0
+    r, m = setting.fit.shape
+    target, root = setting.fit.target, setting.root
+    imbalance = Imbalance.of_root(weights, r)
+    plus, minus, level = imbalance.spread_plus, imbalance.spread_minus, imbalance.level
+    product = setting.compression.moving_product(weights)
+    error = float(np.linalg.norm(target - setting.fit.measure(product)))
+    values = np.concatenate([np.linalg.svd(target, compute_uv=False), np.zeros(max(r, m))])
+    s_m, s_r = (max(float(values[i - 1]) - error, 0.0) / float(root[0]) for i in (m, r))
+    c = np.hypot(plus + level, 2.0 * s_m) - plus + np.hypot(minus + level, 2.0 * s_r) - minus
+    # The imbalance is a difference: what its digits leave undecided guarantees nothing.
+    noise = 16.0 * len(weights) * EPS * float(np.sum(np.square(weights)))
+    return float(root[-1] ** 2 * c) if c > noise else 0.0
+
+
+def _closed_form(setting: Setting, tol: float) -> RouteEnd | None:
+    found = closed_form_of(setting)
+    if found is None:
+        return None
+    weights = found[0].at(np.inf)
+    M = setting.compression.product(weights)
+    route = "closed form in time, at t = infinity"
+    if not residual_of(setting, M) <= max(tol, min(rounding_of(setting, M), WORST_ROUNDING)):
+        # Next to it, however close, the flow leaves: an integration would, by its rounding.
+        route += ", a saddle: up to rounding the start has no part in some direction of the target"
+        return RouteEnd(route, M, None, np.inf, Status.STALLED)
+    kept = weights if found[0].has_weights else None
+    return RouteEnd(route, M, kept, _product_rounding(setting, weights))
+
+
+def _diagonal(setting: Setting, tol: float) -> RouteEnd | None:
+    problem = setting.problem
+    numbers = float(len(problem.target)) * problem.shape[0] * problem.shape[1]
+    if setting.root is not None or numbers > _STACKED:
+        return None
+    basis = common_basis(problem)
+    # What is left off the diagonal is magnified where measurements are nearly the same.
+    if basis is None or basis.defect * float(np.linalg.cond(basis.values)) > tol:
+        return None
+    solution = diagonal_limit(setting.model, problem, basis=basis, tol=tol, throw=False)
+    if not solution.status.ok:
+        return None
+    off_diagonal = basis.defect * float(np.linalg.cond(basis.values))
+    magnified = off_diagonal * float(np.linalg.norm(solution.M))
+    rounding = _product_rounding(setting, setting.compression.weights)
+    error = max(rounding, solution.certificate.gap) + magnified
+    # A one-sided start reaches less than the matrices can: the certificate of the diagonal is
+    # about what it reaches.
+    return RouteEnd(
+        solution.route,
+        solution.M,
+        None,
+        error,
+        solution.status,
+        gram=solution.gram,
+        feasibility=solution.certificate.feasibility,
+        distance=max(solution.distance, distance_of(setting)),
+    )
+
+
+def _one_neuron(setting: Setting, tol: float) -> RouteEnd | None:
+    found = one_neuron_limit(setting, tol)
+    if found is None:
+        return None
+    proof, error = found.solution.certificate, found.solution.certificate.error_bound
+    if not np.isfinite(error):
+        # At the kink of the potential, a predictor of 0: nothing but rounding is off.
+        error = _product_rounding(setting, setting.compression.weights)
+    route, steps = f"one neuron: {found.solution.route}", found.solution.stats.steps
+    return RouteEnd(route, found.M, found.weights, error, steps=steps, minimizer=proof)
+
+
+def _stable_manifold(setting: Setting, tol: float) -> RouteEnd | None:
+    missed = out_of_reach(setting)
+    if missed == 0.0:
+        return None
+    route = (
+        f"starts on the stable manifold of a saddle, up to rounding: {missed:.1e} of the target "
+        "lies in directions of which U and V have no part, nor are led to any"
+    )
+    return RouteEnd(route, setting.model.product, None, np.inf, Status.STALLED)
+
+
+def _product_rounding(setting: Setting, weights: FloatArray) -> float:
+    sizes = np.linalg.norm(setting.compression.product(np.abs(weights)))
+    return _FEW * EPS * len(weights) * float(sizes)
+
+
+# --- integration -------------------------------------------------------------------------------
+
+
+def _integrated(setting: Setting, tol: float) -> RouteEnd:
+    found = integrated_weights(setting, tol)
+    M = setting.compression.product(found.weights)
+    names = found.integrators
+    if found.failure is not None:
+        route = f"integrated by {names}: {found.failure.rstrip('.')}"
+        return RouteEnd(route, M, found.weights, np.inf, Status.STALLED, found.steps)
+    if found.is_rest and residual_of(setting, M) > _NEAR:
+        route = (
+            f"integrated by {names}, to rest at {_kind_of_rest(setting)} that is not a fit: "
+            "no result on limits of zero error applies"
+        )
+        end = [M, *(setting.compression.product(weights) for weights in found.others)]
+        at_rest = True
+    else:
+        tail = "Hessian" if found.is_rest else "tangent kernel"
+        route = f"integrated by {names}; tail by the {tail}"
+        end = [_limit_product(setting, weights) for weights in (found.weights, *found.others)]
+        at_rest = False
+    error = _estimate(setting, end, found)
+    return RouteEnd(
+        route, end[0], found.weights, error, Status.INTEGRATED, found.steps, is_rest=at_rest
+    )
+
+
+def _kind_of_rest(setting: Setting) -> str:
+    rank = setting.compression.width
+    if rank < setting.model.width:
+        # A further hidden unit along the residual, however small, would grow.
+        return (
+            f"a saddle of the loss, a local minimum among products of rank {rank}, which is that "
+            "of the start and is kept,"
+        )
+    return "a local minimum of the loss"
+
+
+def _estimate(setting: Setting, end: list[FloatArray], found: IntegratedWeights) -> float:
+    """Of ||M - limit||: how far the runs are apart, the square of the last step, and rounding."""
+    spread = max(float(np.linalg.norm(other - end[0])) for other in end[1:])
+    size = float(np.linalg.norm(end[0]))
+    return _SAFETY * (spread + found.tail * size) + _product_rounding(setting, found.weights)
+
+
+def _limit_product(setting: Setting, weights: FloatArray) -> FloatArray:
+    """U V^T; for a regression its seen part is Theta, exactly, whatever the weights."""
+    product, basis = setting.compression.product(weights), setting.compression.basis
+    if setting.root is None or basis is None:
+        return product
+    seen = setting.fit.reachable / setting.root[:, None]
+    return np.asarray(product + basis @ (seen - basis.T @ product))
+
+
+#: Cheapest first; each returns None where it does not apply.
+EXACT_ROUTES: tuple[Callable[[Setting, float], RouteEnd | None], ...] = (
+    _diagonal,
+    _one_neuron,
+    _stable_manifold,
+    _data_alone,
+    _closed_form,
+)

@@ -1,0 +1,1 @@
+"""Data to be fitted, checked once: vectors and matrices."""
