@@ -1,9 +1,10 @@
-"""Shared by all tests: how long hypothesis searches, a problem to start from, a browser."""
+"""Shared by all tests: how long hypothesis searches, what to start from, a browser, no PyTorch."""
 
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -64,3 +65,32 @@ def browser() -> Iterator[Any]:
         opened = driver.chromium.launch(executable_path=chromium, args=list(quiet))
         yield opened
         opened.close()
+
+
+# --- without PyTorch -----------------------------------------------------------------------------
+
+# Of some Pythons only a build with gigabytes of CUDA is at hand (`make pythons`, `make minima`).
+WITHOUT_TORCH = find_spec("torch") is None
+NO_TORCH = "PyTorch is not installed: pip install 'flowbias[nets]'"
+
+
+def _is_about_torch(message: str) -> bool:
+    return WITHOUT_TORCH and ("No module named 'torch" in message or "flowbias[nets]" in message)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: Any) -> Generator[None, Any, Any]:
+    """A module that imports PyTorch is skipped as a whole."""
+    report = yield
+    if report.failed and _is_about_torch(str(report.longrepr)):
+        report.outcome, report.longrepr = "skipped", (str(collector.path), None, NO_TORCH)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: Any, call: Any) -> Generator[None, Any, Any]:
+    """So is a test, or what it is given, that asks for PyTorch on its way."""
+    report = yield
+    if report.failed and _is_about_torch(str(report.longrepr)):
+        report.outcome, report.longrepr = "skipped", (str(item.path), None, NO_TORCH)
+    return report

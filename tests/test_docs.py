@@ -197,3 +197,8 @@ def test_the_page_of_the_papers_has_all_their_statements():
     assert [entry for entry in errata if f"[{entry}](errata.md#" not in text] == []
     figures = [one for one in EXPERIMENTS if not str(one.reference).startswith("flowbias")]
     assert all(f"`flowbias run {one.name}`" in text for one in figures)
+
+
+def test_links_are_named_by_what_they_lead_to():
+    named = r"\[`?[\w/.]*\.md(?:#[\w-]*)?`?\]\("
+    assert [page.name for page in PAGES if re.search(named, page.read_text())] == []

@@ -202,10 +202,7 @@ SHARED_ROOMS = ("ground", "potentials", "designs", "problems.matrix")
 # Of these, on which solvers build, no more than these names, each for its reason.
 SHARED_NAMES = {
     "flowbias.ground.graded_qr.graded_qr": "LAPACK's QR of sorted rows: a copy is the same call",
-    "flowbias.problems.range_fit.row_lengths": "the norm of each row",
-    "flowbias.problems.range_fit.row_units": "the same, but for rows of zeros: units, no proof",
-    "flowbias.problems.range_fit.IN_RANGE": "a misfit has to be one thing, or a status lies",
-    "flowbias.problems.regression.as_dense": "reads X",
+    "flowbias.ground.tolerances.IN_RANGE": "a misfit has to be one thing, or a status lies",
 }
 LENDERS = {name.rpartition(".")[0] for name in SHARED_NAMES}
 

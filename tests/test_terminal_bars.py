@@ -8,7 +8,7 @@ import pytest
 
 from flowbias.ground import progress
 from flowbias.kernels.products import shown as steps_shown
-from flowbias.limits.blocks.progress import watching
+from flowbias.limits.blocks.limit import watching
 from flowbias.nets.training import epochs_shown
 
 

@@ -61,7 +61,7 @@ def test_two_limits_that_end_in_the_order_they_began(monkeypatch):
     """The first begins, the second begins, the first ends, the second ends."""
     inside = {name: threading.Event() for name in ("first", "second")}
     first_is_done, seen = threading.Event(), []
-    run = DualNewton.run
+    run = DualNewton.solve
 
     def run_in_turn(self, **settings):
         name = threading.current_thread().name
@@ -72,7 +72,7 @@ def test_two_limits_that_end_in_the_order_they_began(monkeypatch):
             seen.append(blas_threads())
         return run(self, **settings)
 
-    monkeypatch.setattr(DualNewton, "run", run_in_turn)
+    monkeypatch.setattr(DualNewton, "solve", run_in_turn)
     X, y, _ = fb.datasets.sparse_regression(n=5, d=9, rng=0)
 
     def solve():

@@ -12,7 +12,7 @@ from flowbias.derive import derived_model
 from flowbias.derive.derived_model import DerivedModel
 from flowbias.derive.derived_potential import DerivedPotential
 from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.unit_time_flow import Evaluations
+from flowbias.derive.unit_time import Evaluations
 from flowbias.ground.arguments import InputError
 from flowbias.potentials import check_potential
 from flowbias.results.solution import SolveError

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowbias.derive import hessian_map, hessian_map_of_metric
-from flowbias.derive.metric import lifted_derivative
+from flowbias.derive.hessian_map import lifted_derivative
 from flowbias.ground.arguments import InputError
 from tests.derive.zoo import ALL, KNOWN, disguised, example, neuron
 

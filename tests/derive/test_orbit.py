@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowbias.derive import Parametrization, orbit_dimension
-from flowbias.derive.brackets import random_brackets
+from flowbias.derive.orbit import random_brackets
 from flowbias.ground.arguments import InputError
 from tests.derive.zoo import ALL, KNOWN, disguised, example
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import flowbias as fb
-from flowbias.derive import implicit_bias
+from flowbias.derive import Verdict, implicit_bias
 from flowbias.derive import parametrization as module
 from flowbias.derive.parametrization import Parametrization, combination
 from flowbias.ground.arguments import InputError
@@ -69,6 +69,29 @@ def test_flow_that_blows_up_is_nan():
     cubes = Parametrization(lambda th: th**3, [1.0])  # theta' = 3 z theta^2: infinite at 1/(3 z)
     assert np.isfinite(cubes.flow_along(cubes.start, [1.0], 0.3)).all()
     assert np.isnan(cubes.flow_along(cubes.start, [1.0], 0.34)).all()
+
+
+def test_flow_into_a_kink_ends_there_at_once():
+    """theta' = -sign(theta) goes nowhere from 0 on; its steps get shorter until that shows."""
+    calls = 0
+
+    def absolute(theta):
+        nonlocal calls
+        calls += 1
+        return theta.abs()
+
+    model = Parametrization(absolute, [0.1, 1.0])
+    assert_allclose(model.flow_along(model.start, [-1.0, 1.0], 0.05), [0.05, 1.05], rtol=1e-13)
+    calls = 0
+    assert np.isnan(model.flow_along(model.start, [-1.0, 1.0], 0.2)).all()
+    # 600 steps of 12 calls would be all that any flow may take.
+    assert calls < 7200
+    assert implicit_bias(absolute, [0.1, 1.0]).verdict is Verdict.MIRROR_FLOW
+
+
+def test_derivatives_that_torch_keeps_as_no_numbers_are_zeros():
+    """Of one |theta| torch returns a second derivative that is a zero without storage."""
+    assert implicit_bias(torch.abs, [1.0]).verdict is Verdict.MIRROR_FLOW
 
 
 def test_start_of_another_shape_stays_in_that_shape():

@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 import flowbias as fb
-from flowbias.derive.blocks import owners
-from flowbias.derive.coordinate_flows import CoordinateFlows
+from flowbias.derive.coordinate_flows import CoordinateFlows, owners
 from flowbias.derive.derived_model import DerivedModel, SeparableModel, mirror_model
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.separable_potential import SeparablePotential
@@ -293,3 +292,11 @@ def test_rich_limit_of_one_sided_and_of_inhomogeneous_parametrizations():
     assert (squares.w >= 0.0).all()
     with pytest.raises(InputError, match="RICH_COSTS where its F separates and is homogeneous"):
         fb.rich_limit(mirror_model(Parametrization(torch.sigmoid, np.ones(4))), X, X.sum(1))
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_a_rich_limit_of_which_there_are_several_does_not_send_to_itself(depth):
+    rich = fb.rich_limit(tied(depth, 1.0, 2), [[1.0, 1.0]], [1.0])
+    assert rich.status is Status.NOT_UNIQUE
+    assert "fb.limit of starts of smaller and smaller scale" in rich.message
+    assert "fb.rich_limit" not in rich.message

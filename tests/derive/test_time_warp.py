@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowbias.derive import log_warp_along, time_warp
-from flowbias.derive.metric import lifted_derivative
+from flowbias.derive.hessian_map import lifted_derivative
 from flowbias.derive.time_warp import warp_curl, warp_field, warp_residual
 from flowbias.ground.arguments import InputError
 from tests.derive.zoo import ALL, KNOWN, disguised, example, neuron

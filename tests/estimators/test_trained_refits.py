@@ -12,7 +12,7 @@ from flowbias.estimators.inference.limit_inference import BiasColumn
 from flowbias.estimators.inference.linear_response import linear_response
 from flowbias.estimators.inference.warm_newton import LinearBranch, with_bias
 from flowbias.estimators.inference.weighted_rows import WeightedRows
-from flowbias.limits.branches import Branches, ExponentialResponse, PowerResponse
+from flowbias.limits.interior_point import Branches, ExponentialResponse, PowerResponse
 from flowbias.potentials.with_bias import WithBias
 
 

@@ -19,7 +19,7 @@ from flowbias.experiments.woodworth.circle_networks import (
     largest_stable_step,
     network,
 )
-from flowbias.experiments.woodworth.fig06ab_checks import default_level
+from flowbias.experiments.woodworth.fig06ab import default_level
 from flowbias.experiments.woodworth.relu_univariate import GRID, POINTS, RANGE, VALUES
 from tests.experiments.conformance import Conformance
 
@@ -30,7 +30,7 @@ def _changed(column, change, **where):
     def corrupt(table):
         rows = np.full(len(table), True)
         for key, value in where.items():
-            rows &= np.isclose(table[key], value)
+            rows &= table[key] == value if isinstance(value, str) else np.isclose(table[key], value)
         values = table[column].copy()
         values[rows] = change(values[rows])
         return table.replaced(**{column: values})
@@ -60,14 +60,22 @@ SCALES = [
         {"error-plateau-in-the-kernel-regime"},
         _changed("rmse", lambda v: 1.2 * v, depth=3, log10_level=1.5),
     ),
-    ({"better-than-zero"}, _changed("zero_rmse", lambda v: 0.1 * v)),
+    ({"better-than-zero"}, _changed("zero_rmse", lambda v: 0.1 * v, networks="doubled")),
+    (
+        {"as-printed-large-starts-lose-to-zero"},
+        _changed("zero_rmse", lambda v: 3.0 * v, networks="single"),
+    ),
+    (
+        {"as-printed-features-turn-at-any-large-scale"},
+        _changed("grad_distance", lambda v: 0.3 * v, networks="single", depth=5, log10_level=2.0),
+    ),
     (
         {"kernel-regime-at-large-scales"},
-        lambda table: table.replaced(grad_distance=table["grad_distance"] + 2e-3),
+        _changed("grad_distance", lambda v: v + 2e-3, networks="doubled"),
     ),
     (
         {"grad-distance-monotone"},
-        _changed("grad_distance", lambda v: v + 0.3, depth=5, log10_level=1.5),
+        _changed("grad_distance", lambda v: v + 0.3, networks="doubled", depth=5, log10_level=1.5),
     ),
     (
         {"transition"},
@@ -215,35 +223,36 @@ def test_the_values_go_up_and_down():
     assert len(POINTS) == len(VALUES)
 
 
-def _as_in_the_first_panel(table):
-    """The kernel limit of the usual layers in all panels."""
-    columns = {name: table[name].copy() for name in ("learned", "kernel")}
-    for values in columns.values():
-        large = table["scale"] == 30.0
-        usual = values[large & (table["relative"] == 1.0)]
-        for relative in fig07.RELATIVE[1:]:
-            values[large & (table["relative"] == relative)] = usual
-    return table.replaced(**columns)
+def _nearly_as_in_the_first_panel(table):
+    """Infinitely wide networks: the second panel's limit a tenth of the way to the third's."""
+    values = table["wide"].copy()
+    a, b, c = ((table["scale"] == 30.0) & (table["panel"] == panel) for panel in "abc")
+    values[b] = 0.9 * values[a] + 0.1 * values[c]
+    return table.replaced(wide=values)
 
 
 CURVES = [
-    ({"trained-to-zero"}, _changed("train_rmse", lambda v: v + 0.02, relative=0.4, scale=3.0)),
+    ({"trained-to-zero"}, _changed("train_rmse", lambda v: v + 0.02, panel="b", scale=3.0)),
     ({"small-start-is-the-linear-spline"}, _bent("learned", 0.07, scale=0.03)),
     (
         {"small-starts-agree"},
         _in_turn(
-            _bent("learned", 0.04, scale=0.03, relative=1.0),
-            _bent("learned", -0.04, scale=0.03, relative=0.1),
+            _bent("learned", 0.04, scale=0.03, panel="a"),
+            _bent("learned", -0.04, scale=0.03, panel="c"),
         ),
     ),
-    ({"large-start-is-the-kernel-interpolant"}, _bent("kernel", 0.05, scale=30.0, relative=0.4)),
-    ({"large-starts-differ"}, _as_in_the_first_panel),
-    ({"large-start-resembles-a-cubic-spline"}, _changed("cubic", lambda v: v + 0.5)),
-    ({"straight-lines-bend-with-the-scale"}, _bent("learned", 0.5, scale=3.0, relative=0.1)),
+    ({"large-start-is-the-kernel-interpolant"}, _bent("kernel", 0.05, scale=30.0, panel="b")),
+    (
+        {"large-start-is-near-the-infinitely-wide-one"},
+        _in_turn(*(_bent(column, 1.0, scale=30.0, panel="c") for column in ("learned", "kernel"))),
+    ),
+    ({"large-starts-differ"}, _nearly_as_in_the_first_panel),
+    ({"which-splines-they-resemble"}, _changed("cubic", lambda v: v + 0.5)),
+    ({"straight-lines-bend-with-the-scale"}, _bent("learned", 0.5, scale=3.0, panel="c")),
 ]
 
 
 class TestCurves(Conformance):
     experiment = fig07.EXPERIMENT
     corruptions = CURVES
-    whole = ("learned", "linear", "cubic", "kernel", "train_rmse")
+    whole = ("learned", "linear", "cubic", "kernel", "wide", "train_rmse")

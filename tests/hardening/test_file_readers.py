@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowbias.apps.cli.files import Data, read_data
+from flowbias.apps.cli.files import read_data
 from flowbias.apps.cli.regime_input import read_arrays
 from flowbias.apps.data_files.regression_data import RegressionData
 from flowbias.apps.explorer.uploads import read_upload
@@ -151,7 +151,7 @@ def test_reading(suffix, contents, folder, data):
     except InputError as refusal:
         assert_one_line_about(file, str(refusal))
     else:
-        assert isinstance(read, Data)
+        assert isinstance(read, RegressionData)
         assert np.isfinite(read.problem.X).all()
     for other in (read_arrays, uploaded):
         try:

@@ -201,6 +201,42 @@ def test_the_weight_that_older_hooks_compute_is_left_as_it_was(normed):
     assert_kernel(tangent_kernel(module, x), explicit_kernel(module, x))
 
 
+@pytest.mark.parametrize(
+    "normed",
+    [weight_norm, lambda layer: prune.l1_unstructured(layer, "weight", 0.3), spectral_norm],
+)
+@pytest.mark.filterwarnings("ignore:.*weight_norm.* is deprecated")
+def test_a_weight_with_a_graph_does_not_keep_a_module_from_being_copied(normed):
+    """Older hooks leave one behind after a call that records derivatives; torch copies none."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(normed(torch.nn.Linear(3, 4)), torch.nn.Tanh()).double().eval()
+    x, y = torch.randn(5, 3, dtype=torch.float64), torch.ones(5, 4, dtype=torch.float64)
+    with torch.no_grad():
+        module(x)
+    expected = predict(module, x, y)
+    module(x)
+    with pytest.raises(RuntimeError, match="deepcopy"):
+        copy.deepcopy(module)
+    assert predict(module, x, y).document() == expected.document()
+    assert_allclose(linearize(module)(x).detach(), module(x).detach(), rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "wrapped", [torch.nn.DataParallel, lambda net: torch.compile(net, backend="eager")]
+)
+def test_what_compiles_or_spreads_a_module_is_looked_through(wrapped):
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    x, y = torch.randn(5, 3), torch.ones(5, 2)
+    for use in (
+        lambda module: tangent_kernel(module, x),
+        lambda module: tangent_vector_product(module, x, y),
+        lambda module: linearize(module)(x).detach(),
+    ):
+        assert torch.equal(use(wrapped(net)), use(net))
+    assert predict(wrapped(net), x, y).document() == predict(net, x, y).document()
+
+
 def test_tensors_among_the_attributes_are_as_before():
     class Remembering(torch.nn.Module):
         def __init__(self):

@@ -10,7 +10,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator
 import flowbias as fb
 from flowbias.designs.dense import DenseDesign
 from flowbias.limits.blocks import newton as block_newton
-from flowbias.limits.blocks import progress as block_progress
+from flowbias.limits.blocks.limit import watching
 from tests.limits.big_data import (
     AGREE,
     KINDS,
@@ -196,7 +196,7 @@ def test_conjugate_gradients_are_preconditioned():
 
 def test_what_is_not_certified_says_so(monkeypatch):
     X, y = data(14)
-    monkeypatch.setattr(block_newton, "MAX_STEPS", 3)
+    monkeypatch.setattr(block_newton.BlockNewton, "max_steps", 3)
     with pytest.raises(fb.SolveError, match="not certified"):
         fb.limit(fb.DiagonalNet(2, 1e-3), DenseDesign(X), y)
     found = fb.limit(fb.DiagonalNet(2, 1e-3), DenseDesign(X), y, throw=False)
@@ -226,7 +226,7 @@ def test_progress_shows_the_gap_on_a_terminal(monkeypatch, capfd):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setattr("flowbias.ground.progress.PATIENCE", 0.0)
-    with block_progress.watching(True, 1e-8) as report:
+    with watching(True, 1e-8) as report:
         for step, gap in enumerate((0.0, 1e-2, 1e-5, 0.0)):
             report(step, gap)
     out, err = capfd.readouterr()

@@ -6,8 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import flowbias as fb
 from flowbias.limits.blocks import newton as block_newton
-from flowbias.limits.blocks import scales
-from flowbias.limits.blocks.limit import BlockLimits
+from flowbias.limits.blocks.limit import BlockLimits, Reached, predicted
 from tests.limits.big_data import KINDS, data
 from tests.limits.scaled_models import Fixed, Undeclared
 
@@ -40,7 +39,7 @@ def assert_as_dense(found, model, y=Y):
 @pytest.fixture
 def few_steps(monkeypatch):
     """A cold start that stalls sooner: what comes after is the same."""
-    monkeypatch.setattr(block_newton, "MAX_STEPS", 40)
+    monkeypatch.setattr(block_newton.BlockNewton, "max_steps", 40)
 
 
 def assert_cured(model, kind, y=Y):
@@ -71,7 +70,7 @@ def test_a_stall_after_all_steps_is_cured(kind):
 @pytest.mark.parametrize("kind", ["sparse", "operator"])
 def test_deeper_networks_come_down_too(monkeypatch, kind, start):
     """With fewer steps yet a cold start stalls, and the way down does not."""
-    monkeypatch.setattr(block_newton, "MAX_STEPS", 28)
+    monkeypatch.setattr(block_newton.BlockNewton, "max_steps", 28)
     assert_cured(start(3, np.log(1e-9)), kind)
 
 
@@ -126,11 +125,11 @@ def test_the_prediction_is_exact_where_the_dual_is_linear_in_the_unit(depth, log
     # Rounding must not be taken for a slope.
     ulp = np.finfo(float).eps
     past = [
-        scales.Reached(first.grad(w), first),
-        scales.Reached(second.grad(w) * (1.0 + ulp), second),
+        Reached(first.grad(w), first),
+        Reached(second.grad(w) * (1.0 + ulp), second),
     ]
     # What is left out is what w and -w have in common: scale^4 at depth 2.
-    assert_allclose(scales.predicted(past, wanted, 0.5), wanted.grad(w), rtol=1e-6)
+    assert_allclose(predicted(past, wanted, 0.5), wanted.grad(w), rtol=1e-6)
 
 
 def test_models_that_cannot_move_their_scale_say_what_to_do(few_steps):
@@ -154,7 +153,7 @@ def test_where_rounding_hides_the_limit_no_other_scale_is_tried(few_steps):
 def test_what_stalls_for_another_reason_is_returned_as_it_was(monkeypatch):
     """In the kernel regime there is nothing to come down from."""
     model = uniform(2, 3.0)
-    monkeypatch.setattr(block_newton, "MAX_STEPS", 0)
+    monkeypatch.setattr(block_newton.BlockNewton, "max_steps", 0)
     first, found = cold(model, "sparse"), fb.limit(model, KINDS["sparse"](X), Y, throw=False)
     assert found.status is fb.Status.STALLED
     assert_array_equal(found.w, first.w)
@@ -175,11 +174,9 @@ def test_a_warm_start_that_is_none_gives_way_to_a_cold_one():
     solver = BlockLimits(KINDS["sparse"](X), Y, tol=1e-10, progress=False)
     # Newton's method comes back from exp(600) by a factor of e at a time.
     far = 600.0 * np.linalg.lstsq(X.T, np.ones(40), rcond=None)[0]
-    found, _ = solver.limit(
-        model, [scales.Reached(far * np.linalg.norm(X, axis=1), model.potential)]
-    )
+    found, _ = solver.limit(model, [Reached(far * np.linalg.norm(X, axis=1), model.potential)])
     assert_as_dense(found, model)
-    assert found.stats.steps < block_newton.MAX_WARM_STEPS + 20
+    assert found.stats.steps < block_newton.BlockNewton.max_warm_steps + 20
 
 
 def test_nothing_starts_from_what_has_stalled(few_steps):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from flint import fmpq
 
-from flowbias.certificates.cone import SMALL, reach
+from flowbias.certificates.cone import SMALL, not_driven, reach
+from flowbias.certificates.exact_simplex import OutOfPivotsError
 
 
 def closest_by_force(X, y, signs):
@@ -43,6 +44,8 @@ def test_the_point_of_the_cone_closest_to_y(seed):
     ]
     assert all(pull[j] == 0 for j in range(d) if found.used[j])
     assert all(signs[j] * pull[j] <= 0 for j in range(d) if not found.used[j])
+    left = not_driven(X, y, signs >= 0, signs <= 0, pivots=100)
+    assert left == [j for j in range(d) if pull[j] == 0]
 
 
 @pytest.mark.parametrize(
@@ -74,3 +77,11 @@ def test_large_data_are_not_decided():
     X = np.ones((1, SMALL + 1))
     up = np.ones(SMALL + 1, dtype=bool)
     assert reach(X, np.ones(1), up, ~up, [0]) is None
+
+
+def test_a_projection_that_takes_too_long_is_given_up(monkeypatch):
+    monkeypatch.setattr("flowbias.certificates.cone._in_use", lambda *data: [])  # no guess
+    up, data = np.ones(2, dtype=bool), (np.eye(2), np.ones(2))
+    assert not_driven(*data, up, ~up, pivots=2) == [0, 1]
+    with pytest.raises(OutOfPivotsError):
+        not_driven(*data, up, ~up, pivots=1)

@@ -1,8 +1,12 @@
 """The bound from the duality gap, where the box of the other one does not close."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from sklearn.datasets import load_diabetes
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 import flowbias as fb
 from flowbias.certificates.error_bound import box_bound
@@ -86,3 +90,63 @@ def test_the_row_space_is_that_of_the_columns_in_use(apart, used):
     assert_allclose(np.sort(values)[::-1], expected, rtol=1e-5)
     v = rows[:, used] @ np.ones(len(weights[used]))
     assert_allclose(rows[:, used] @ (rows[:, used].T @ inverse(v)), v, rtol=1e-5)
+
+
+# --- vertices of the l1 norm ---------------------------------------------------------------------
+
+
+def real_data(n):
+    """Cubic features of diabetes patients, centred: rows that add up to zero but for rounding."""
+    data = load_diabetes()
+    cubic = PolynomialFeatures(3, include_bias=False).fit_transform(data.data[:n])
+    return StandardScaler().fit_transform(cubic), data.target[:n] - data.target[:n].mean()
+
+
+def test_a_vertex_of_centred_data_is_known_as_well_as_its_fit():
+    X, y = real_data(100)
+    found = fb.basis_pursuit(X, y)
+    used = found.w != 0.0
+    assert used.sum() == len(X) - 1
+    exactly = np.zeros_like(found.w)
+    # Least squares on the support: its condition is about 1e2, far from where digits get lost.
+    exactly[used] = np.linalg.lstsq(X[:, used], y, rcond=1e-10)[0]
+    bound = found.certificate.error_bound
+    assert np.linalg.norm(found.w - exactly) <= bound <= 1e-9 * np.linalg.norm(found.w)
+
+
+def test_real_data_are_certified_near_the_rich_end():
+    """That the data say only n - 1 things of n is no reason to know w to five digits."""
+    X, y = real_data(100)
+    assert fb.estimators.RichRegressor().fit(X, y).status_ is fb.Status.CERTIFIED
+    for model in (fb.DiagonalNet(3, log_scale=-25.0), fb.DiagonalNet(2, log_scale=-200.0)):
+        assert fb.limit(model, X, y).certificate.relative_error <= 1e-7
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_only_the_vertex_that_its_dual_proves_has_a_bound(seed):
+    """Every basis with the dual that pays for it: all but one of them are no minimizers."""
+    rng = np.random.default_rng(seed)
+    rows, y = rng.standard_normal((3, 6)), rng.standard_normal(3)
+    least = fb.basis_pursuit(rows, y).w
+    bounded = 0
+    for basis in map(list, combinations(range(6), 3)):
+        w = np.zeros(6)
+        w[basis] = np.linalg.solve(rows[:, basis], y)
+        nu = np.linalg.solve(rows[:, basis].T, np.sign(w[basis]))
+        bound = gap_bound(rows, y, w, nu, fb.L1())
+        bounded += np.isfinite(bound)
+        assert bound >= np.linalg.norm(w - least) - 1e-13 * np.linalg.norm(least)
+    assert bounded == 1
+
+
+@pytest.mark.parametrize("off", [1e-9, 1e-6, 1e-3])
+def test_a_moved_vertex_is_no_nearer_than_it_is_said_to_be(off):
+    X, y = real_data(40)
+    found = fb.basis_pursuit(X, y)
+    used = found.w != 0.0
+    # Where the fit sees it least.
+    easily = np.linalg.svd(X[:, used])[2][-1]
+    moved = found.w.copy()
+    moved[used] += off * easily
+    bound = gap_bound(X, y, moved, found.dual, fb.L1())
+    assert bound >= off - found.certificate.error_bound

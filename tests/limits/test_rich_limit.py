@@ -5,6 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import flowbias as fb
+from flowbias.limits.rich_limit import rich_limit_of_rounded
 from tests.exact import distance, exact_limit
 
 # Every w = (0.2 + t, 0.8 - 2t, t) with t in [0, 0.4] interpolates with l1 norm 1.
@@ -39,6 +40,14 @@ def test_pursuit_says_when_it_is_not_the_only_minimizer():
     assert pursuit.status is fb.Status.NOT_UNIQUE
     assert "fb.rich_limit" in pursuit.message
     assert pursuit.certificate.ok
+
+
+def test_what_rounding_leaves_of_a_tie_is_said_to_be_selected_up_to_rounding():
+    model = fb.DiagonalNet(depth=3, scale=1.0)
+    rich = rich_limit_of_rounded(model, FACE_X, FACE_Y, 1e-10, tol=1e-10)
+    assert rich.status is fb.Status.NOT_UNIQUE
+    assert "this one gradient flow selects, as far as rounding tells" in rich.message
+    assert_allclose(rich.w, fb.rich_limit(model, FACE_X, FACE_Y).w, atol=1e-12)
 
 
 @pytest.mark.parametrize("w0", [np.ones(3), np.array([0.5, 2.0, 1.3])], ids=["uniform", "shaped"])

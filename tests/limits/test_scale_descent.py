@@ -1,6 +1,7 @@
 """Limits that stall from a cold start: down from larger scales, or with the dual of the weights."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from hypothesis import strategies as st
 
 import flowbias as fb
 from flowbias.certificates import exact_limit
-from flowbias.limits import dual_newton, newton, rich_regime, scale_descent, solve
-from flowbias.limits import interior_point as ip
-from flowbias.limits.refined_dual import asked_for
+from flowbias.ground.routing import first_fitting
+from flowbias.limits import solve
+from flowbias.limits.continuation import Continuation, even_ladders
+from flowbias.limits.normal_equations import NormalEquations
+from flowbias.limits.routes import asked_for
 from flowbias.results.solution import Stats
 from tests.limits.scaled_models import Declares
 
@@ -49,7 +52,8 @@ def too_large_for_balls(monkeypatch):
 
 
 def cold(model, X, y, tol=1e-10):
-    return solve._attempted(model, fb.Regression(X, y), tol, None)[0]
+    route = first_fitting(model, solve.POTENTIAL_ROUTES)
+    return solve.InMemory(route, fb.Regression(X, y), tol).attempt(model, None)[0]
 
 
 @pytest.mark.parametrize("case", range(len(STALLS)))
@@ -79,18 +83,13 @@ def test_a_stall_is_cured(case):
 
 @pytest.mark.usefixtures("too_large_for_balls")
 def test_every_factorization_counts(monkeypatch):
-    made = []
-    whole = newton.NormalEquations
+    made, begin = [], NormalEquations.__init__
 
-    class Counted(whole):
-        def __init__(self, *args, **options):
-            made.append(1)
-            super().__init__(*args, **options)
+    def counted(self, *args, **options):
+        made.append(1)
+        begin(self, *args, **options)
 
-    for module in (newton, dual_newton, rich_regime, ip):
-        monkeypatch.setattr(module, "NormalEquations", Counted)
-    monkeypatch.setattr(newton.polish, "__kwdefaults__", {"systems": Counted})
-    monkeypatch.setattr(dual_newton.DualNewton.__init__, "__defaults__", (Counted,))
+    monkeypatch.setattr(NormalEquations, "__init__", counted)
     (X, y), scale = STALLS[1]
     found = fb.limit(fb.DiagonalNet(depth=2, scale=scale), X, y)
     assert found.route.endswith(DESCENDED)
@@ -109,7 +108,7 @@ def test_models_that_cannot_move_their_scale_say_that_they_stall():
 
 @pytest.mark.usefixtures("too_large_for_balls")
 def test_what_stalls_all_the_way_down_is_returned_as_it_was(monkeypatch):
-    monkeypatch.setattr(scale_descent, "RUNGS", (1, 2))
+    monkeypatch.setattr(solve, "even_ladders", partial(even_ladders, rungs=(1, 2)))
     X, y = NEARLY_REPEATED
     model = fb.DiagonalNet(depth=2, scale=0.1)
     first, found = cold(model, X, y), fb.limit(model, X, y, throw=False)
@@ -141,11 +140,12 @@ class Scripted:
 
     def descend(self, stalled):
         first = self.answer(False, stalled)
-        return scale_descent.from_larger_scales(self.model, first, self, of_data=0)[0]
+        path = Continuation(lambda *_: None, self, even_ladders)
+        return path.descended(self.model, first)[0]
 
 
 def test_a_descent_is_given_up_when_it_has_cost_too_much():
-    worth = scale_descent.WORTH_TRYING
+    worth = Continuation.worth_trying
     attempts = Scripted([10] * 100)
     found = attempts.descend(stalled=10)
     assert not found.status.ok
@@ -154,7 +154,7 @@ def test_a_descent_is_given_up_when_it_has_cost_too_much():
 
 
 def test_a_limit_that_has_been_found_is_kept_whatever_it_has_cost():
-    first = scale_descent.RUNGS[0]
+    first, least_rise = 8, 10.0
     attempts = Scripted([0] * first + [10**6])
     found = attempts.descend(stalled=1)
     assert found.status.ok
@@ -162,7 +162,7 @@ def test_a_limit_that_has_been_found_is_kept_whatever_it_has_cost():
     # Down in even steps of log(scale), to the model itself.
     scales = [float(model.log_scale) for model in attempts.models]
     assert attempts.models[-1] is attempts.model
-    assert scales[0] == pytest.approx(np.log(1e-3) + scale_descent.LEAST_RISE)
+    assert scales[0] == pytest.approx(np.log(1e-3) + least_rise)
     np.testing.assert_allclose(np.diff(scales, 2), 0.0, atol=1e-12)
 
 
@@ -232,7 +232,8 @@ def test_a_repair_counts_as_one_factorization(monkeypatch, data):
     model = fb.DiagonalNet(depth=10, scale=1e-3)
     repaired = cold(model, *data)
     assert repaired.certificate.ok == (data is DEEP)
-    monkeypatch.setattr(solve, "ROUTES", [replace(way, repair=None) for way in solve.ROUTES])
+    plain = tuple(replace(way, repair=None) for way in solve.POTENTIAL_ROUTES)
+    monkeypatch.setattr(solve, "POTENTIAL_ROUTES", plain)
     plain = cold(model, *data)
     assert not plain.certificate.ok
     assert repaired.stats.factorizations == plain.stats.factorizations + 1

@@ -6,8 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import flowbias as fb
-from flowbias.limits.sensitivity import joint_sensitivity
-from flowbias.limits.weighted_inverse import weighted_inverse
+from flowbias.limits.sensitivity import joint_sensitivity, weighted_inverse
 from flowbias.models.reachable import Reachable
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.results.solution import UnresolvedError

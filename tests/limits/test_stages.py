@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.sparse.linalg
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
@@ -49,9 +49,19 @@ def test_a_feature_that_wakes_and_falls_asleep_again():
     assert "feature 0 falls asleep" in str(path.events[1])
 
 
+def rounding_of_zeta(path, X, y, bounds):
+    """What n + 8 ulps of the residuals add up to, relative to the bounds: most in a long wait."""
+    waits = np.diff(path.times)
+    terms = (np.abs(path.w) @ np.abs(X).T + np.abs(y))[:-1]
+    ulps = (len(y) + 8) * np.finfo(float).eps
+    return ulps * float(np.max((waits @ terms) @ np.abs(X) / bounds))
+
+
 @pytest.mark.parametrize("depth", [2, 3, 4, 6])
 @pytest.mark.parametrize("uneven", [False, True])
 @given(seed=st.integers(0, 2**32 - 1), sparse=st.booleans())
+@example(seed=101383, sparse=False)  # one stage takes 800 times as long as all before it
+@example(seed=201559, sparse=True)  # two weights vanish at once, one of them exactly
 def test_the_end_is_the_least_weighted_norm(depth, uneven, seed, sparse):
     rng = np.random.default_rng(seed)
     X, y = random_data(rng, sparse=sparse)
@@ -59,7 +69,9 @@ def test_the_end_is_the_least_weighted_norm(depth, uneven, seed, sparse):
     path = fb.stages(fb.DiagonalNet(depth, 1.0, w0=w0), X, y)
     weights = w0 ** (2.0 - depth)
     pursuit = pursue(fb.Regression(X, y), L1(weights), tol=1e-10, ways=(HIGHS,))
-    assert path.certificate.ok
+    known = rounding_of_zeta(path, X, y, weights)
+    assert replace(path.certificate, tol=max(path.certificate.tol, known)).ok
+    assert path.certificate.ok or path.status is fb.Status.FEW_DIGITS
     if pursuit.status is fb.Status.CERTIFIED:
         # The linear program's vertex is solved in doubles too: both lose cond(X_S) eps.
         assert_allclose(path.w[-1], pursuit.w, atol=1e-10 * np.abs(pursuit.w).max(initial=1e-300))

@@ -13,6 +13,7 @@ from flowbias.nets import (
     tangent_kernel_interpolant,
     unbiased,
     univariate,
+    wide_interpolant,
 )
 
 POINTS = st.lists(st.integers(-20, 20), min_size=3, max_size=7, unique=True)
@@ -84,6 +85,42 @@ def test_the_kernels_interpolant_is_the_nearest_linearized_network(doubled):
     # The kernel's condition number, about 1e4, times rounding.
     np.testing.assert_allclose(curve(grid), expected.reshape(2, 4), atol=1e-10)
     np.testing.assert_allclose(curve(x), y, atol=1e-10)
+
+
+@pytest.mark.parametrize("ratio", [1.0, 0.05])
+def test_wide_networks_have_the_wide_interpolant(ratio):
+    x, y = np.array([-1.0, 0.2, 0.9]), np.array([0.5, -0.3, 0.8])
+    grid = np.linspace(-1.5, 1.5, 8).reshape(2, 4)
+    wide = wide_interpolant(x, y, width=40_000, scale=2.0, relative_scale=ratio)
+    np.testing.assert_allclose(wide(x), y, atol=1e-12)
+    away = []
+    for width in (400, 40_000):
+        net = unbiased(
+            univariate(width, scale=2.0, relative_scale=ratio * (40_000 / width) ** 0.25)
+        )
+        away.append(np.abs(tangent_kernel_interpolant(net, x, y)(grid) - wide(grid)).max())
+    # The draw's luck falls as 1/sqrt(width): by ten, give or take its own luck.
+    assert away[1] < 0.03 < 3 * away[1] + 0.03 < away[0]
+
+
+def test_the_wide_kernel_is_the_mean_over_units_by_quadrature():
+    """The kernel at weights (w, b) = (cos t, sin t) of length rho, averaged over all angles t."""
+    x, y, grid = np.array([0.1, 0.9]), np.array([1.0, -1.0]), np.array([-2.0, -0.4, 0.7, 1.3])
+    angles = 2 * np.pi * (np.arange(200_000) + 0.5) / 200_000
+    width, ratio, scale = 7.0, 0.6, 3.0
+
+    def kernel(one, other):
+        z, zs = (np.outer(p, np.cos(angles)) + np.sin(angles) for p in (other, one))
+        # The mean of rho^2 is 2, that of rho^0 is 1.
+        second = 2.0 * np.maximum(zs, 0) @ np.maximum(z, 0).T / angles.size
+        both = (zs > 0).astype(float) @ (z > 0).T / angles.size
+        first = (np.outer(one, other) + 1) * both
+        return scale**2 * (width * ratio**2 * second + 2 / ratio**2 * first) + 1.0
+
+    expected = kernel(grid, x) @ np.linalg.solve(kernel(x, x), y)
+    curve = wide_interpolant(x, y, width=width, scale=scale, relative_scale=ratio)
+    # A midpoint rule over a step: an error of its spacing, 3e-5, times the condition number.
+    np.testing.assert_allclose(curve(grid), expected, atol=1e-2 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("make", [linear_spline, natural_cubic_spline])

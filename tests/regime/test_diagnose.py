@@ -292,3 +292,59 @@ def test_one_step_of_doubling_is_diagnosed():
         for p in moved.parameters():
             p += 1e-4 * p.grad
     assert diagnose(net, moved, x).verdict is Verdict.KERNEL
+
+
+def test_one_name_is_one_kernel_in_every_mode(trained):
+    """Kernel change and alignments do not depend on whether functions are compared."""
+    net, moved, x = trained
+    y = torch.sin(torch.arange(12.0, dtype=torch.float64)).reshape(6, 2)
+    both = [diagnose(net, moved, x, y, functions=compared) for compared in (True, False)]
+    for name in ("kernel_change", "kernel_alignment", "label_alignment"):
+        first, second = (getattr(found, name) for found in both)
+        assert first == pytest.approx(second, rel=1e-12)
+
+
+class Normalized(torch.nn.Module):
+    """A layer, its batch norm, a second layer."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.first, self.norm = torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8)
+        self.last = torch.nn.Linear(8, 1)
+        with torch.no_grad():
+            for p in self.parameters():
+                p.copy_(torch.randn(p.shape, generator=generator))
+        self.double().eval()
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.norm(self.first(x))))
+
+    def settle(self, x):
+        """Running statistics of a network that learns nothing."""
+        self.train()
+        with torch.no_grad():
+            for _ in range(50):
+                self(x)
+        return self.eval()
+
+
+def test_statistics_that_settle_are_nothing_learned(trained):
+    *_, x = trained
+    start = Normalized()
+    settled = copy.deepcopy(start).settle(x)
+    with (
+        pytest.warns(UserWarning, match="those of after are used for both"),
+        pytest.raises(InputError, match="must differ from before in its outputs"),
+    ):
+        diagnose(start, settled, x)
+    with torch.no_grad():
+        settled.last.weight += 0.01
+    with pytest.warns(UserWarning, match="running statistics"):
+        found = diagnose(start, settled, x, functions=False)
+    # As from a start that has these statistics already, from which nothing but the weight moves.
+    fresh = copy.deepcopy(start)
+    fresh.norm.load_state_dict(settled.norm.state_dict())
+    assert found.measures() == diagnose(fresh, settled, x, functions=False).measures()
+    assert 0.0 < found.kernel_change < 0.1
+    assert start.norm.running_mean.abs().max() == 0.0

@@ -177,8 +177,11 @@ def test_running_statistics_are_followed():
     start = copy.deepcopy(net).eval()
     monitor = Monitor(net, x, budget=None, schedule=Every(1))
     net(10.0 * x)
+    with torch.no_grad():
+        net[0].weight += 0.5
     monitor.step()
-    known = diagnose(start, copy.deepcopy(net).eval(), x, functions=False)
+    with pytest.warns(UserWarning, match="those of after are used for both"):
+        known = diagnose(start, copy.deepcopy(net).eval(), x, functions=False)
     assert monitor.history.records[0].kernel_change == pytest.approx(known.kernel_change, rel=1e-9)
     assert known.kernel_change > 0.1
 
@@ -324,3 +327,20 @@ def test_bad_settings_are_named(options, words):
         Geometric(1.0)
     with pytest.raises(InputError, match="steps: must be >= 1"):
         Every(0)
+
+
+def test_statistics_that_settle_do_not_move_the_kernel():
+    x, _ = data()
+    net = torch.nn.Sequential(
+        torch.nn.Linear(3, 5), torch.nn.BatchNorm1d(5), torch.nn.Tanh(), torch.nn.Linear(5, 1)
+    ).double()
+    with Monitor(net, x, budget=None, schedule=Every(1)) as monitor:
+        for _ in range(3):
+            net(x)
+            monitor.step()
+        with torch.no_grad():
+            net[3].weight += 0.1
+        monitor.step()
+    changes = [record.kernel_change for record in monitor.history.records]
+    assert changes[:3] == [0.0, 0.0, 0.0]
+    assert changes[3] > 0.0

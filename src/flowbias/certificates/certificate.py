@@ -27,13 +27,13 @@ from flowbias.certificates.measures import Measure, Measured
 from flowbias.certificates.range import RowRange, within_range
 from flowbias.designs import Design, Totals, design_of, refuse_dense
 from flowbias.designs.dense import ArrayDesign
+from flowbias.designs.sparse import as_dense
 from flowbias.designs.tasks import Coordinates, PerCoordinate, Uniform
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.potentials import L1, SEEN, ConvexPotential, Potential, Provides
-from flowbias.problems.range_fit import IN_RANGE
-from flowbias.problems.regression import as_dense
 
 # A pull against the end of a range that is larger than this, relative to the column and to what is
 # left of y, is none by rounding.
@@ -288,11 +288,11 @@ def measured(
     away = away if np.isfinite(largest_w) else np.nan
     misfit = np.asarray(applied - y, dtype=np.float64)
     asked, spread_size = extended.length(y), extended.length(spread)
-    fit, rounding_of_fit, driven, rows = y, 0.0, np.zeros(0, dtype=bool), RowRange(design)
+    fit, rounding_of_fit, driven = y, 0.0, np.zeros(0, dtype=bool)
     if extended.length(misfit) > tol * (asked + spread_size):
         # Either w is wrong or y has a part outside the range of X, which no w can fit.
         if X is None:
-            misfit, rounding_of_fit = rows.fitted(misfit)
+            misfit, rounding_of_fit = RowRange(design).fitted(misfit)
         else:
             misfit, rounding_of_fit, driven = _within_reach(X, w, misfit, potential)
             asked = extended.length(np.where(X.any(axis=1), y, 0.0))
@@ -311,7 +311,7 @@ def measured(
     bound, accuracy, size, blur, candidate = np.inf, 0.0, None, 0.0, None
     if X is None:
         if not np.max(relative) <= tol and design.has_entries:
-            accuracy = _accuracy(design, rows.shortest(nu), spread + np.abs(fit), units)
+            accuracy = _accuracy(design, nu, spread + np.abs(fit), units)
         if design.has_entries and float(design.n) * design.entries <= BOUND_WORK:
             bound = error_bound(design, fit, w, nu, potential, shift, noise)
     elif Provides.POTENTIAL in potential.provides and declares_growth(separable):
@@ -341,9 +341,10 @@ class _AbsoluteAdjoint(Uniform):
 
 
 def _accuracy(
-    design: Design, shortest: FloatArray, spread: FloatArray, units: tuple[float, float]
+    design: Design, nu: FloatArray, spread: FloatArray, units: tuple[float, float]
 ) -> float:
     """What ULPS of X are worth, through the shortest dual with the same X^T nu."""
+    shortest, _ = RowRange(design).fitted(nu)
     largest = float(design.reduce(_AbsoluteAdjoint(shortest)).largest[0])
     of_value = ratio(float(np.abs(shortest) @ spread), units[1])
     ulps = ULPS * float(np.finfo(float).eps)

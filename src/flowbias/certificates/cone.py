@@ -4,9 +4,11 @@ X w ranges over a cone then. Whether y is inside, on its edge or outside is a qu
 numbers do not answer, and the limit depends on it: gradient flow fits the point P y of the cone
 closest to y, and every coordinate that is zero in all w with X w = P y goes to zero.
 
-The projection is Lawson and Hanson's. Which coordinates vanish follows from Farkas' lemma: a_i can
-be in use if the others can undo it; if not, what is left of -a_i once they have tried is a
-direction in which nothing that is in use points, and whatever points the other way vanishes.
+The projection is least squares with weights that keep a sign [Lawson and Hanson 1974, chapter 23].
+What is left of y there drives some coordinates against the end of their range. Which others vanish
+follows from Farkas' lemma: a_i can be in use if the others can undo it; if not, what is left of
+-a_i once they have tried is a direction in which nothing that is in use points, and whatever
+points the other way vanishes.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import numpy as np
 import scipy.optimize
 from flint import fmpq, fmpq_mat
 
-from flowbias.certificates.exact_simplex import rational
+from flowbias.certificates.exact_simplex import OutOfPivotsError, columns_of, rational_matrix
+from flowbias.certificates.rank import independent_columns
 from flowbias.ground.typing import FloatArray, Mask
 
 # Entries of X beyond which rational numbers take more than a moment.
@@ -41,19 +44,16 @@ def reach(
     """
     if X.size > SMALL:
         return None
-    both = upward & downward
-    sided = np.flatnonzero((upward | downward) & ~both & X.any(axis=0)).tolist()
-    signs = np.where(upward, 1.0, -1.0)
-    cone = _Cone(_spanned(X * signs, rows), np.flatnonzero(both).tolist())
-    outputs = fmpq_mat(len(y), 1, [rational(value) for value in y])
-    guess = _in_use(X * signs, y, np.flatnonzero(both).tolist(), sided)
-    found, rest = cone.projected(outputs, sided, guess)
+    sides, seen = _Sides(upward, downward), (X != 0.0).any(axis=0)
+    cone = _Cone(_spanned(sides.turned(X), rows), sides.free)
+    outputs, sided = rational_matrix(y[:, None]), sides.one_sided(seen)
+    found, rest = cone.projected(outputs, sided, _in_use(sides.turned(X), y, sides.free, sided))
     used = set(found)
     open_ = [i for i in sided if i not in used and cone.along(i, rest) == 0]
     cone = cone.with_free(sorted(used))
     while open_:
         first, others = open_[0], open_[1:]
-        undone, rest = cone.projected(-cone.column(first), others, [])
+        undone, rest = cone.projected(-columns_of(cone.columns, [first]), others, [])
         if not any(rest.entries()):
             grown = [first, *undone]
             used.update(grown)
@@ -61,69 +61,85 @@ def reach(
             open_ = [i for i in others if i not in used]
         else:
             open_ = [i for i in others if cone.along(i, rest) == 0]
-    in_use = both.copy()
+    in_use = upward & downward
     in_use[sorted(used)] = True
     # What X does not see stays where it is.
-    in_use |= (upward | downward) & ~X.any(axis=0)
-    return ConeProjection(_projection(cone, outputs), in_use)
+    in_use |= (upward | downward) & ~seen
+    # y less what is orthogonal to all that is in use.
+    return ConeProjection((outputs - cone.fitted(outputs, cone.free)[1]).entries(), in_use)
 
 
-def _spanned(X: FloatArray, rows: list[int]) -> list[list[fmpq]]:
-    """The columns of X, each of whose rows is replaced by its projection on the span of some."""
-    n, d = X.shape
-    whole = fmpq_mat(n, d, [rational(value) for value in X.ravel()])
-    if len(rows) < n:
-        basis = fmpq_mat(len(rows), d, [rational(value) for value in X[rows].ravel()])
-        turned = basis.transpose()
-        whole = whole * turned * (basis * turned).solve(basis)
-    return [[whole[i, j] for i in range(n)] for j in range(d)]
+def not_driven(
+    X: FloatArray, y: FloatArray, upward: Mask, downward: Mask, pivots: int
+) -> list[int]:
+    """The coordinates that what is left of y does not drive to zero."""
+    sides = _Sides(upward, downward)
+    turned = sides.turned(X)
+    cone, sided = _Cone(rational_matrix(turned), sides.free), sides.one_sided(upward | downward)
+    guess = _in_use(turned, y, sides.free, sided)
+    _, rest = cone.projected(rational_matrix(y[:, None]), sided, guess, pivots)
+    driven = {i for i in sided if cone.along(i, rest) < 0}
+    return [i for i in range(X.shape[1]) if i not in driven]
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """Which signs coordinates may have."""
+
+    upward: Mask
+    downward: Mask
+
+    @property
+    def free(self) -> list[int]:
+        return np.flatnonzero(self.upward & self.downward).tolist()
+
+    def one_sided(self, of: Mask) -> list[int]:
+        return np.flatnonzero((self.upward ^ self.downward) & of).tolist()
+
+    def turned(self, X: FloatArray) -> FloatArray:
+        """Columns such that what keeps a sign is positive."""
+        return np.where(self.upward, X, -X)
+
+
+def _spanned(X: FloatArray, rows: list[int]) -> fmpq_mat:
+    """X, each of whose rows is replaced by its projection on the span of some."""
+    whole = rational_matrix(X)
+    if len(rows) == len(X):
+        return whole
+    basis = rational_matrix(X[rows])
+    turned = basis.transpose()
+    return whole * turned * (basis * turned).solve(basis)
 
 
 class _Cone:
     """Columns, of which some may be taken with either sign."""
 
-    def __init__(self, columns: list[list[fmpq]], free: list[int]) -> None:
-        self._columns, self._n = columns, len(columns[0])
+    def __init__(self, columns: fmpq_mat, free: list[int]) -> None:
+        self.columns = columns
         self.free = self._independent(free)
 
     def with_free(self, more: list[int]) -> _Cone:
         """The same columns, more of them free."""
-        return _Cone(self._columns, [*self.free, *more])
-
-    def column(self, i: int) -> fmpq_mat:
-        return fmpq_mat(self._n, 1, self._columns[i])
+        return _Cone(self.columns, [*self.free, *more])
 
     def along(self, i: int, direction: fmpq_mat) -> fmpq:
-        pairs = zip(self._columns[i], direction.entries(), strict=True)
-        return sum((a * b for a, b in pairs), fmpq(0))
-
-    def _matrix(self, chosen: list[int]) -> fmpq_mat:
-        return fmpq_mat(
-            self._n, len(chosen), [self._columns[i][row] for row in range(self._n) for i in chosen]
-        )
+        return (columns_of(self.columns, [i]).transpose() * direction)[0, 0]
 
     def _independent(self, chosen: list[int]) -> list[int]:
         """The first of them that do not depend on those before."""
-        if not chosen:
-            return []
-        reduced, rank = self._matrix(chosen).rref()
-        pivots: list[int] = []
-        for row in range(rank):
-            at = pivots[-1] + 1 if pivots else 0
-            pivots.append(next(j for j in range(at, len(chosen)) if reduced[row, j] != 0))
-        return [chosen[j] for j in pivots]
+        return [chosen[j] for j in independent_columns(columns_of(self.columns, chosen))]
 
     def fitted(self, y: fmpq_mat, chosen: list[int]) -> tuple[list[fmpq], fmpq_mat]:
         """Least squares on independent columns: the coefficients, and what is left of y."""
         if not chosen:
             return [], y
-        matrix = self._matrix(chosen)
+        matrix = columns_of(self.columns, chosen)
         turned = matrix.transpose()
         found = (turned * matrix).solve(turned * y)
         return found.entries(), y - matrix * found
 
     def projected(
-        self, y: fmpq_mat, sided: list[int], guess: list[int]
+        self, y: fmpq_mat, sided: list[int], guess: list[int], pivots: float = np.inf
     ) -> tuple[dict[int, fmpq], fmpq_mat]:
         """The positive coefficients of the closest point, and what is left of y."""
         split = len(self.free)
@@ -140,6 +156,9 @@ class _Cone:
                 return current, rest
             current[rising] = fmpq(0)
             while True:
+                if pivots <= 0:
+                    raise OutOfPivotsError
+                pivots -= 1
                 passive = list(current)
                 trial, rest = self.fitted(y, self.free + passive)
                 wanted = dict(zip(passive, trial[split:], strict=True))
@@ -169,9 +188,3 @@ def _in_use(X: FloatArray, y: FloatArray, free: list[int], sided: list[int]) -> 
     except RuntimeError:  # it cycles
         return []
     return [i for i, value in zip(sided, found[2 * len(free) :], strict=True) if value > 0.0]
-
-
-def _projection(cone: _Cone, y: fmpq_mat) -> list[fmpq]:
-    """y less what is orthogonal to all that is in use."""
-    rest = cone.fitted(y, cone.free)[1]
-    return (y - rest).entries()

@@ -31,9 +31,9 @@ from flowbias.certificates.rank import numerical_rank
 from flowbias.designs import Design, Totals
 from flowbias.designs.tasks import Coordinates, PerCoordinate, RowGram, RowProducts, RowSizes
 from flowbias.ground import extended
+from flowbias.ground.extended import row_units
 from flowbias.ground.typing import FloatArray, Indices
 from flowbias.potentials import ConvexPotential, JointPotential, Potential, Provides
-from flowbias.problems.range_fit import row_units
 
 # Relative to w: what is certified is proved to so many digits at least.
 PROVED = 1e-6

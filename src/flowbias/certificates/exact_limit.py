@@ -19,7 +19,7 @@ import numpy as np
 import scipy.linalg
 from flint import arb, arb_mat
 
-from flowbias.certificates.exact_problem import ExactProblem
+from flowbias.certificates.exact_problem import ExactPoint, ExactProblem
 from flowbias.certificates.rank import cut_by_rounding
 from flowbias.ground import extended
 from flowbias.ground.balls import (
@@ -55,14 +55,9 @@ FOUND = 2.0**-50
 
 
 @dataclass(frozen=True)
-class ExactLimit:
-    """The doubles nearest to the limit, which is within `radius` of them, and their dual."""
+class ExactLimit(ExactPoint):
+    """The limit, as far as it is found in balls."""
 
-    w: FloatArray
-    dual: FloatArray
-    radius: float
-    #: how far y is from the range of X, relative to y
-    distance: float
     #: how many rows of X were taken to be independent
     rank: int
     #: what is fitted of y
@@ -72,15 +67,8 @@ class ExactLimit:
 
     def agrees(self, X: FloatArray, w: FloatArray, nu: FloatArray, tol: float) -> bool:
         """Whether w and X^T nu are those of the limit, to tol."""
-        apart = extended.adjoint(X, nu - self.dual)
-        within = np.abs(apart) <= tol * extended.absolute_adjoint(X, self.dual)
-        within |= self.still
+        within = self.has_dual(X, nu, tol) | self.still
         return bool(within.all()) and self.error_of(w) <= tol * extended.length(self.w)
-
-    def error_of(self, w: FloatArray) -> float:
-        """An upper bound of the distance of w to the limit."""
-        rounding = (len(w) + 4) * float(np.finfo(float).eps)
-        return (1.0 + rounding) * extended.length(w - self.w) + self.radius
 
 
 def exact_limit(

@@ -1,5 +1,7 @@
 """A limit's data as they are meant: what there is to fit, on which rows, by which coordinates.
 
+And what an exact answer is: the doubles nearest to it, and how near they are.
+
 Rows that depend on others are left out (`rank.py`). Where coordinates keep one sign, what can be
 fitted of y is decided in rational numbers, and so is which of them vanish (`cone.py`). Where the
 data were centred, the means are taken out in balls, in which nothing rounds.
@@ -14,12 +16,34 @@ from flint import arb, arb_mat, fmpq
 
 from flowbias.certificates.cone import reach
 from flowbias.certificates.rank import DEPENDENT, cut_by_rounding, rows_to_fit
+from flowbias.ground import extended
 from flowbias.ground.balls import as_matrix, to_doubles
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
 
 # Products of words that one exponential or power takes, about.
 POWER = 64
+
+
+@dataclass(frozen=True)
+class ExactPoint:
+    """The doubles nearest to a point that is within `radius` of them, and its dual."""
+
+    w: FloatArray
+    dual: FloatArray
+    radius: float
+    #: how far y is from what can be reached, relative to y
+    distance: float
+
+    def has_dual(self, X: FloatArray, nu: FloatArray, tol: float) -> Mask:
+        """The coordinates where X^T nu is that of the point, to tol."""
+        apart = extended.adjoint(X, nu - self.dual)
+        return np.asarray(np.abs(apart) <= tol * extended.absolute_adjoint(X, self.dual))
+
+    def error_of(self, w: FloatArray) -> float:
+        """An upper bound of the distance of w to the point."""
+        rounding = (len(w) + 4) * float(np.finfo(float).eps)
+        return (1.0 + rounding) * extended.length(w - self.w) + self.radius
 
 
 @dataclass(frozen=True)

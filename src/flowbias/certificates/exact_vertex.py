@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from flint import arb, fmpq, fmpq_mat
 
-from flowbias.certificates.exact_cone import not_driven
+from flowbias.certificates.cone import not_driven
+from flowbias.certificates.exact_problem import ExactPoint
 from flowbias.certificates.exact_simplex import (
     FREE,
     LinearProgram,
@@ -29,9 +30,9 @@ from flowbias.certificates.exact_simplex import (
 from flowbias.certificates.rank import SMALL, cut_by_rounding, independent_rows, rows_to_fit
 from flowbias.ground import extended
 from flowbias.ground.balls import above, length, precision, to_doubles
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials import L1
-from flowbias.problems.range_fit import IN_RANGE
 
 # Bits of a cost that is no rational number. Costs that agree to a third of them agree.
 COST_BITS = 600
@@ -41,14 +42,9 @@ MAX_PIVOTS, FEWEST_PIVOTS = 1000, 3
 
 
 @dataclass(frozen=True)
-class ExactVertex:
-    """The doubles nearest to a minimizer, which is within `radius` of them, and its dual."""
+class ExactVertex(ExactPoint):
+    """A minimizer that is a vertex; `distance` also says that y was rounded where X was."""
 
-    w: FloatArray
-    dual: FloatArray
-    radius: float
-    #: how far y is from what can be reached, relative to y; that it was rounded where X was
-    distance: float
     #: of the coordinates that some minimizer uses; 0 where all of them are zero
     signs: FloatArray
     #: how far the pull on the others stays below their cost, relative to it
@@ -57,20 +53,17 @@ class ExactVertex:
 
     def agrees(self, X: FloatArray, w: FloatArray, nu: FloatArray, tol: float) -> bool:
         """Whether w is a minimizer and X^T nu its dual, to tol; that w fits y is not asked here."""
-        apart = extended.adjoint(X, nu - self.dual)
-        within = np.abs(apart) <= tol * extended.absolute_adjoint(X, self.dual)
+        if not self.has_dual(X, nu, tol).all():
+            return False
         if self.is_only:
-            return bool(within.all()) and self.error_of(w) <= tol * extended.length(self.w)
+            return self.error_of(w) <= tol * extended.length(self.w)
         # What is off the face would be paid for; it may be next to nothing.
         off = extended.length(np.where(np.sign(w) == self.signs, 0.0, w))
-        return bool(within.all()) and off + self.radius <= tol * extended.length(w)
+        return off + self.radius <= tol * extended.length(w)
 
     def error_of(self, w: FloatArray) -> float:
         """An upper bound of the distance of w to the minimizer; inf where there are several."""
-        if not self.is_only:
-            return np.inf
-        rounding = (len(w) + 4) * float(np.finfo(float).eps)
-        return (1.0 + rounding) * extended.length(w - self.w) + self.radius
+        return super().error_of(w) if self.is_only else np.inf
 
 
 def exact_vertex(
@@ -86,13 +79,15 @@ def exact_vertex(
     if X.size > SMALL or FEWEST_PIVOTS * min(n, d) ** 2 * d > most:
         return None
     program, rounding = _program(potential, d), rational(potential.rounding)
-    able = [j for j in range(d) if any(program.is_open(Side(j, sign)) for sign in (1, -1))]
+    up, down = (np.array([program.is_open(Side(j, sign)) for j in range(d)]) for sign in (1, -1))
+    able = np.flatnonzero(up | down).tolist()
     try:
         if not X[:, able].any():
             return _nothing(X, y)
         face = _Face(X, y, program, able, w, dual, most)
         if face.is_out_of_reach():
-            kept = [able[j] for j in not_driven(X[:, able], y, face.program, face.simplex.pivots)]
+            left = not_driven(X[:, able], y, up[able], down[able], face.simplex.pivots)
+            kept = [able[j] for j in left]
             if not X[:, kept].any():
                 return _nothing(X, y)
             face = _Face(X, y, program, kept, w, dual, most)

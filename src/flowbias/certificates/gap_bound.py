@@ -13,15 +13,18 @@ That settles coordinates that the dual holds down: near the rich limit all but t
 share one G, so that together they are off by no more than the one that is off most. For the rest,
 S, X_S (w*_S - w_S) = (y - X w) - X_off (w*_off - w_off) bounds the error through the smallest
 singular value of X_S. Where columns in use depend on each other nothing is proved: there the data
-leave a face of nearly equal fits. For a (weighted) l1 norm, which has no dual map, this is the
-only bound there is.
+leave a face of nearly equal fits.
+
+A (weighted) l1 norm has no dual map, and no other bound but where its minimizer is a vertex: if
+the columns in use are a basis of all, w* on them is the one fit to y, whatever the gap, as long as
+its signs are those of w and the dual that pays for just these signs pays for nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import scipy.linalg
@@ -29,9 +32,10 @@ import scipy.linalg
 from flowbias.certificates.rank import DEPENDENT, numerical_rank
 from flowbias.designs.dense import gram
 from flowbias.ground import extended
+from flowbias.ground.extended import row_lengths
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray, Mask
-from flowbias.potentials import Potential
-from flowbias.problems.range_fit import row_lengths
+from flowbias.potentials import L1, Potential, Provides
 
 EPS = float(np.finfo(float).eps)
 # Rounding of one value of Q, Q* or their product, in units in the last place.
@@ -45,6 +49,8 @@ TOUCHES = 10.0 ** -np.arange(6.0, 17.0, 2.0)
 SHRINKS = (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11)
 # Coordinates that the gap alone bounds to this, in units of w, need no column: the best of these.
 SETTLED = 10.0 ** -np.arange(7.0, 14.0)
+# In units of w: what is proved to this needs no second way to prove it.
+WANTED = 1e-10
 
 
 @np.errstate(all="ignore")
@@ -66,38 +72,69 @@ def gap_bound(
     if size == 0.0 or not np.isfinite(potential.value_terms(w)).all():
         # Where not even w is in the domain, the limit may not fit y at all.
         return np.inf
-    repair = _repaired(X, y, w, potential, noise / unit)
-    if repair is None:
-        # No gap, but where columns are independent one fit only.
-        nothing = np.zeros(len(w), dtype=bool)
-        return _through_columns(X, _misfit(X, y, w) + noise / unit, _Radii.unknown(len(w)), nothing)
-    duals = _Duals(X, nu, shift)
+    if Provides.COSTS in potential.provides:
+        at_vertex = _vertex_bound(X, y, w, nu, cast(L1, potential), noise / unit)
+        if np.isfinite(at_vertex):
+            return at_vertex
+    duals, best, rank = _Duals(X, nu, shift), np.inf, 0
+    for weights in _ways_to_repair(w, potential):
+        enough = np.count_nonzero(weights) >= rank
+        repair = _repaired(X, y, w, weights, noise / unit) if enough else None
+        if repair is not None:
+            best, rank = min(best, _from_gap(X, y, w, potential, duals, repair)), repair.rank
+        if best <= WANTED * size:
+            return best
+    # No gap, but where columns are independent one fit only.
+    nothing = np.zeros(len(w), dtype=bool)
+    alone = _misfit(X, y, w) + noise / unit
+    return min(best, _through_columns(X, alone, _Radii.unknown(len(w)), nothing))
+
+
+def _from_gap(
+    X: FloatArray,
+    y: FloatArray,
+    w: FloatArray,
+    potential: Potential,
+    duals: _Duals,
+    repair: _Repair,
+) -> float:
     gaps = [_gap(potential, *duals.shortened(by), repair) for by in SHRINKS]
     best = int(np.argmin(np.where(np.isnan(gaps), np.inf, gaps)))
     least = _radii(potential, w, *duals.shortened(SHRINKS[best]), gaps[best])
     # Fewer and fewer of them; some are the same.
+    size = extended.length(w)
     settled = {int(part.sum()): part for part in (least.each <= share * size for share in SETTLED)}
     misfit = _misfit(X, y, w) + repair.noise
     return min(_through_columns(X, misfit, least, part) for part in settled.values())
 
 
 class _Repair(NamedTuple):
-    """w~ that fits y but for rounding, how far from it a true fit is at most, and where."""
+    """w~ that fits y but for rounding, and how far from it a true fit is at most."""
 
     fit: FloatArray
-    missing: float
-    moved: Mask
+    missing: FloatArray
     #: of y, where rows depend on each other
     noise: FloatArray
+    rank: int
+
+
+def _ways_to_repair(w: FloatArray, potential: Potential) -> Iterator[FloatArray]:
+    """What coordinates may move by: all that can move alike; or each as far as it is in use.
+
+    The second costs next to nothing, for Q has the slope of the dual there, but what is in use may
+    not be enough to fit y.
+    """
+    touch = TOUCHES[0] * extended.length(w)
+    free = np.isfinite(potential.value_terms(w + touch) + potential.value_terms(w - touch))
+    yield free.astype(np.float64)
+    share = np.abs(w) / np.abs(w).max()
+    yield np.where(free & (share > EPS), share, 0.0)
 
 
 def _repaired(
-    X: FloatArray, y: FloatArray, w: FloatArray, potential: Potential, noise: FloatArray
+    X: FloatArray, y: FloatArray, w: FloatArray, weights: FloatArray, noise: FloatArray
 ) -> _Repair | None:
-    """By the least norm, of columns that may move either way; None where these do not suffice."""
-    touch = TOUCHES[0] * extended.length(w)
-    moved = np.isfinite(potential.value_terms(w + touch) + potential.value_terms(w - touch))
-    weights = moved.astype(np.float64)
+    """By the least norm in units of the weights; None where these do not suffice."""
     residual = np.asarray(y - extended.apply(X, w), dtype=np.float64)
     inverse, values = _row_space(X, weights)
     whole = len(values) == len(X)
@@ -109,15 +146,16 @@ def _repaired(
     rest = np.asarray(y - extended.apply(X, fit), dtype=np.float64)
     rounding = (len(w) + 2) * extended.EPS * (extended.absolute_apply(X, fit) + np.abs(y))
     noise = np.zeros_like(noise) if whole else noise
-    missing = extended.length(np.abs(rest) + rounding + noise) / float(values.min())
-    found = np.isfinite(missing) and np.isfinite(fit).all()
-    return _Repair(fit, missing, moved, noise) if found else None
+    length = extended.length(np.abs(rest) + rounding + noise) / float(values.min())
+    missing = np.sqrt(weights) * length
+    found = np.isfinite(missing).all() and np.isfinite(fit).all()
+    return _Repair(fit, missing, noise, len(values)) if found else None
 
 
 def _row_space(
     X: FloatArray, weights: FloatArray
 ) -> tuple[Callable[[FloatArray], FloatArray], FloatArray]:
-    """The inverse of X diag(weights) X^T for weights 0 and 1, and singular values above rounding.
+    """The inverse of X diag(weights) X^T, and singular values of its root above rounding.
 
     Where half of the digits do not see that all are, by vectors: of X itself if it is small.
     """
@@ -127,7 +165,7 @@ def _row_space(
         factor = scipy.linalg.cho_factor(matrix, lower=True)
         return partial(scipy.linalg.cho_solve, factor), np.sqrt(squares)
     if X.size <= LARGEST:
-        vectors, values, _ = scipy.linalg.svd(X * weights, full_matrices=False)
+        vectors, values, _ = scipy.linalg.svd(X * np.sqrt(weights), full_matrices=False)
         kept = values > DEPENDENT * values[0]
     else:
         squares, vectors = scipy.linalg.eigh(matrix, lower=True)
@@ -197,13 +235,27 @@ def _gap(potential: Potential, z: FloatArray, blur: FloatArray, repair: _Repair)
     steepest = np.maximum(
         np.abs(potential.grad(fit + missing) - z), np.abs(potential.grad(fit - missing) - z)
     )
-    steepest = np.where(repair.moved, steepest, 0.0)
     # Summed in extended precision, so that only the terms themselves are rounded.
     terms = values.astype(np.longdouble) + conjugates - products.astype(np.longdouble) + rounding
     if not (terms >= 0.0).all():
         # No F_i is negative: a Q or Q* of so little digits proves nothing.
         return np.inf
-    return float(terms.sum()) + missing * float(np.linalg.norm(steepest))
+    if Provides.POTENTIAL in potential.provides:
+        small = np.fmin(terms, _divergence(potential, z, blur, fit))
+        terms = np.where(np.isfinite(terms), small, terms)
+    rest = np.where(missing > 0.0, missing * (steepest + blur), 0.0)
+    return float(terms.sum()) + float(rest.sum())
+
+
+def _divergence(
+    potential: Potential, z: FloatArray, blur: FloatArray, fit: FloatArray
+) -> FloatArray:
+    """Upper bound of F_i in small numbers: (grad Q(fit) - z) (fit - w(z)), by convexity."""
+    slope = potential.grad(fit)
+    steep = np.abs(slope - z) + blur + EVALUATIONS * EPS * np.abs(slope)
+    ends = potential.grad_dual(z - blur), potential.grad_dual(z + blur)
+    away = [np.abs(fit - end) + EVALUATIONS * EPS * np.abs(end) for end in ends]
+    return np.asarray(steep * np.maximum(*away))
 
 
 def _misfit(X: FloatArray, y: FloatArray, w: FloatArray) -> FloatArray:
@@ -230,3 +282,49 @@ def _through_columns(X: FloatArray, misfit: FloatArray, radii: _Radii, settled: 
     terms = misfit + extended.absolute_apply(X, off)
     rest = extended.length(terms) + float((np.linalg.norm(X, axis=0) * share).max())
     return extended.length(np.append(rest / smallest / lengths, apart))
+
+
+def _vertex_bound(
+    X: FloatArray, y: FloatArray, w: FloatArray, nu: FloatArray, norm: L1, noise: FloatArray
+) -> float:
+    """The bound of a norm's minimizer whose columns are a basis of all columns; else inf.
+
+    With A for the basis and T = A^+ X, X is A T but for rounding: w* = A^+ y on the basis, and zero
+    elsewhere. The dual that pays what the basis costs pays T^T times the difference more than nu.
+    """
+    used, lengths = w != 0.0, np.linalg.norm(X, axis=0)
+    count, units = int(used.sum()), np.where(lengths > 0.0, lengths, 1.0)
+    if count > len(X) or X.size > LARGEST:
+        return np.inf
+    basis = X[:, used] / units[used]
+    Q, triangle = scipy.linalg.qr(basis, mode="economic", check_finite=False)
+    if not np.diagonal(triangle).all():
+        return np.inf
+    inverse = scipy.linalg.solve_triangular(triangle, Q.T, check_finite=False)
+    wrong = np.abs(np.eye(count) - inverse @ basis)
+    left = float(max(wrong.sum(axis=0).max(), wrong.sum(axis=1).max()))
+    if not left < 0.5:
+        return np.inf
+    table = inverse @ (X / units)
+    rounding, misfit = 0.0, _misfit(X, y, w)
+    if count < len(X) or norm.rounding > 0.0:
+        # Of data of lower rank, such as centred ones, and of those that say so.
+        outside = float(np.linalg.norm(X / units - basis @ table, axis=0).max())
+        if outside > IN_RANGE or (count < len(X) and count != numerical_rank(X)):
+            return np.inf
+        rounding = max(len(X) * EPS, outside)
+        misfit = misfit + noise + rounding * extended.absolute_apply(X, w)
+    error = np.abs(inverse) @ misfit
+    # A^+ e = inverse e + (1 - inverse A) A^+ e.
+    error = (error + 2.0 * left * float(error.max())) / units[used]
+    pull, terms = extended.adjoint(X, nu), extended.absolute_adjoint(X, nu)
+    blur = (len(nu) + 2) * extended.EPS * terms + rounding * units * extended.length(nu)
+    due = norm.grad(w)[used]
+    unpaid = np.abs(np.asarray(due - pull[used], dtype=np.float64)) + DEPENDENT * np.abs(due)
+    unpaid = (unpaid + blur[used]) / units[used]
+    more = units * (np.abs(table).T @ (unpaid + 2.0 * left * float(unpaid.max())))
+    more += blur + norm.rounding * terms
+    pull, least = np.asarray(pull, dtype=np.float64), 1.0 - max(norm.rounding, DEPENDENT)
+    pays = (pull + more >= least * norm.weights) | (more - pull >= least * norm.negative_weights)
+    is_vertex = bool((error < np.abs(w[used])).all()) and not pays[~used].any()
+    return extended.length(error) if is_vertex else np.inf

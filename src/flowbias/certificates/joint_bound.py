@@ -15,9 +15,9 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.ground import extended
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials import JointPotential
-from flowbias.problems.range_fit import row_lengths
 
 # Below this ratio of singular values of X its null space is not known.
 SMALLEST_RATIO = 1e-12

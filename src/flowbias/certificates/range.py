@@ -10,9 +10,9 @@ import scipy.linalg
 
 from flowbias.designs import Design
 from flowbias.designs.tasks import RowGram, RowSizes, dependence, noise_of_rows
+from flowbias.ground.extended import row_lengths, row_units
 from flowbias.ground.graded_qr import graded_qr
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.range_fit import row_lengths, row_units
 
 EPS = float(np.finfo(float).eps)
 
@@ -108,7 +108,3 @@ class RowRange:
         if self._projection is None:
             return y, EPS
         return self._projection.projected(y)
-
-    def shortest(self, nu: FloatArray) -> FloatArray:
-        """The shortest dual with the same X^T nu."""
-        return self.fitted(nu)[0]

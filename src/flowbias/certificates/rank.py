@@ -6,9 +6,11 @@ divides a determinant, and rows that depend on others always do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import scipy.linalg
-from flint import nmod_mat
+from flint import fmpq_mat, nmod_mat
 
 from flowbias.ground.typing import FloatArray
 
@@ -76,17 +78,22 @@ def cut_by_rounding(X: FloatArray, rank: int) -> float:
 
 def independent_rows(X: FloatArray) -> list[int]:
     """The first rows that do not depend on those before them."""
-    residues = [_modulo_prime(entry) for entry in X.T.ravel().tolist()]
-    reduced, rank = nmod_mat(X.shape[1], X.shape[0], residues, PRIME).rref()
+    return _pivots(X.shape[::-1], map(float.as_integer_ratio, X.T.ravel().tolist()))
+
+
+def independent_columns(X: fmpq_mat) -> list[int]:
+    """The first columns that do not depend on those before them."""
+    ratios = ((int(entry.p), int(entry.q)) for entry in X.entries())
+    return _pivots((X.nrows(), X.ncols()), ratios)
+
+
+def _pivots(shape: tuple[int, int], entries: Iterable[tuple[int, int]]) -> list[int]:
+    """The pivot columns of a matrix of fractions, whose denominators have inverses."""
+    residues = [top % PRIME * pow(bottom, -1, PRIME) % PRIME for top, bottom in entries]
+    reduced, rank = nmod_mat(*shape, residues, PRIME).rref()
     pivots, at = [], 0
     for row in range(rank):
         while int(reduced[row, at]) == 0:
             at += 1
         pivots.append(at)
     return pivots
-
-
-def _modulo_prime(number: float) -> int:
-    """A double is an integer times a power of two, and two has an inverse."""
-    numerator, denominator = number.as_integer_ratio()
-    return numerator % PRIME * pow(denominator, -1, PRIME) % PRIME

@@ -2,7 +2,7 @@
 
 from flowbias.derive.commuting import Commuting, commuting
 from flowbias.derive.conservation import ConservationLaws, conservation_laws
-from flowbias.derive.derived_potential import DerivedPotential
+from flowbias.derive.derived_potential import DerivedPotential, WarpedPotential
 from flowbias.derive.hessian_map import HessianMap, hessian_map, hessian_map_of_metric
 from flowbias.derive.orbit import OrbitDimension, orbit_dimension
 from flowbias.derive.parametrization import Parametrization
@@ -11,7 +11,6 @@ from flowbias.derive.report import Evidence, Report, implicit_bias
 from flowbias.derive.separable_potential import SeparablePotential
 from flowbias.derive.time_warp import TimeWarp, WarpedFlow, log_warp_along, time_warp
 from flowbias.derive.verdict import Verdict
-from flowbias.derive.warped import WarpedPotential
 from flowbias.derive.zoo import EXAMPLES, Example
 
 __all__ = [

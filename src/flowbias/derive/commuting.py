@@ -22,9 +22,6 @@ from flowbias.ground.typing import FloatArray
 
 TOLERANCE = 1e-9
 TOLERANCE_ORIGIN = "flows followed to 1e-12, derivatives exact up to rounding; factor 1000"
-# What is left of Hess F_j grad F_i after cancellation inside the product, in ulps of its factors.
-_ROUNDING = 64 * float(np.finfo(float).eps)
-_PROBES = 4
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,7 +103,8 @@ def relative_brackets(model: Parametrization, theta: FloatArray, tolerance: floa
     terms = np.linalg.norm(moved, axis=2)
     brackets = np.linalg.norm(moved - np.swapaxes(moved, 0, 1), axis=2)
     factors = np.linalg.norm(J, axis=1)[:, None] * curvature[None, :]
-    floor = _ROUNDING / tolerance * (factors + factors.T)
+    # What is left of Hess F_j grad F_i after cancellation inside the product: 64 ulps.
+    floor = 64.0 * np.finfo(float).eps / tolerance * (factors + factors.T)
     size = np.maximum(terms + terms.T, floor)
     relative: FloatArray = np.divide(brackets, size, out=np.zeros_like(size), where=size > 0.0)
     return relative
@@ -123,16 +121,16 @@ def moved_gradients(
     point = model.tensor(theta)
     jacobian = torch.func.jacrev(model.torch_function)
     J = jacobian(point)
-    probes = np.random.default_rng(1).standard_normal((_PROBES, model.p))
+    probes = np.random.default_rng(1).standard_normal((4, model.p))
     tangents = torch.cat([J, torch.tensor(probes)])
 
     def along(tangent: Any) -> Any:
         return torch.func.jvp(jacobian, (point,), (tangent,))[1]
 
-    moved = np.array(torch.func.vmap(along)(tangents).detach().numpy())
+    moved = np.array(torch.func.vmap(along)(tangents).numpy(force=True))
     # E ||H v||^2 = ||H||_F^2 for standard normal v.
     curvature = np.sqrt(np.mean(np.sum(moved[model.d :] ** 2, axis=2), axis=0))
-    return np.array(J.detach().numpy()), moved[: model.d], curvature
+    return np.array(J.numpy(force=True)), moved[: model.d], curvature
 
 
 def require_room(model: Parametrization) -> None:

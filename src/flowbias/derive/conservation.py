@@ -37,15 +37,9 @@ from flowbias.ground.typing import FloatArray
 
 #: Singular values of the equations below this, relative to the largest, belong to laws.
 NULL_TOLERANCE = 1e-9
-#: Relative change of a law along flows that are followed to about 1e-12.
-FLOW_TOLERANCE = 1e-10
 TOLERANCE_ORIGIN = "flows followed with local error 1e-13; factor 1000 for their steps"
-#: floating-point operations, about; half a minute on one core
-MAX_COST = 2e11
 # More equations than unknowns, so that a null vector is no accident of the points.
 _OVERSAMPLING = 1.5
-# Points are drawn around theta0 at its own size: nearer, monomials look alike.
-_SPREAD = 1.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -64,7 +58,8 @@ class ConservationLaws:
     #: largest change along random flows, relative to the terms of the law
     drift: float
     flows: int
-    tolerance: float = FLOW_TOLERANCE
+    #: relative change along flows that are followed to about 1e-12
+    tolerance: float = 1e-10
     tolerance_origin: str = TOLERANCE_ORIGIN
 
     def __len__(self) -> int:
@@ -106,9 +101,11 @@ def conservation_laws(
     names: Sequence[str] | None = None,
     flows: int = 3,
     rng: int | np.random.Generator = 0,
-    max_cost: float = MAX_COST,
+    max_cost: float = 2e11,
 ) -> ConservationLaws:
     """All polynomials up to `degree` that gradient flow of w = F(theta) leaves constant.
+
+    `max_cost` counts floating-point operations, about: 2e11 are half a minute on one core.
 
     >>> fb.derive.conservation_laws(lambda theta: theta[:1] * theta[1:], [0.5, 0.2]).independent
     1
@@ -144,7 +141,8 @@ def _equations(
     points = int(np.ceil(_OVERSAMPLING * len(monomials) / model.d)) + 4
     rows = []
     for _ in range(points):
-        theta = generic_point(model, random, _SPREAD)
+        # At theta0's own size: nearer, monomials look alike.
+        theta = generic_point(model, random, spread=1.0)
         rows += [monomials.derivative(theta / unit, g) for g in model.jacobian(theta)]
     equations = np.array(rows)
     sizes = np.linalg.norm(equations, axis=1, keepdims=True)

@@ -24,20 +24,14 @@ from numpy.typing import NDArray
 from scipy.integrate import DOP853
 
 from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.unit_time_flow import MOST_STEPS, remember
+from flowbias.derive.reachable import reachable_points
+from flowbias.derive.unit_time import MOST_STEPS
+from flowbias.derive.unit_time_flow import RTOL, remember
 from flowbias.ground.typing import FloatArray, Mask
 
 #: for each parameter the predictor that it moves
 Owners: TypeAlias = NDArray[np.intp]
 
-# Local error of a step, relative to theta and to each of the sums; hundreds of steps stay at it.
-_RTOL = 1e-12
-# The next step is at most so many times as long as the last, and at least this share of it.
-_LONGER, _SHORTER = 5.0, 0.1
-# Steps in which w'(z) changes about e-fold: a step of order eight is that exact over a part of it.
-_STEPS_PER_UNIT = 4.0
-# Newton's method for one number, from two digits; three steps do.
-_NEWTON_STEPS = 8
 _TINY = float(np.finfo(float).tiny)
 
 
@@ -83,7 +77,7 @@ class CoordinateFlows:
             cell = side.cell(self._field.rise, rise)
             z = np.where(cell.inside, cell.guess(self._field.rise, rise), z)
             low, high = np.where(cell.inside, cell.span, (low, high))
-        for _ in range(_NEWTON_STEPS):
+        for _ in range(8):  # from two digits of one number: three steps do
             here = self.at(z)
             step = np.where(rise == 0.0, 0.0, (rise - here.rise) / here.slope)
             z = np.clip(z + step, low, high)
@@ -103,7 +97,8 @@ class CoordinateFlows:
             cell = side.cell(lambda node: node.z, z)
             begin = np.where(cell.inside, cell.before.z, begin)
             first = np.where(cell.inside[field.owner], cell.before.unknowns, first)
-            unit = np.where(cell.inside | (z == 0.0), _STEPS_PER_UNIT * np.ptp(cell.span, 0), unit)
+            # w'(z) changes about e-fold in four steps: of order eight, each is exact over a part.
+            unit = np.where(cell.inside | (z == 0.0), 4.0 * np.ptp(cell.span, 0), unit)
             inside |= cell.inside
         with np.errstate(all="ignore"):
             unknowns, stages = field.step(first, begin, np.where(inside, z, begin))
@@ -190,7 +185,7 @@ class _Field:
         size = np.abs(after)
         # Of theta the largest in its block: the others may pass through zero.
         size[:p] = self.block_sizes(np.maximum(size[:p], np.abs(before[:p])))[self.blocks]
-        relative = np.abs(length[self.owner]) * estimate / (_RTOL * size + _TINY)
+        relative = np.abs(length[self.owner]) * estimate / (RTOL * size + _TINY)
         return _largest(self.owner, relative, self.model.d)
 
     def block_sizes(self, theta: FloatArray) -> FloatArray:
@@ -256,8 +251,9 @@ class _Side:
             moved = taken[self.field.owner]
             unknowns, rates = np.where(moved, after, unknowns), np.where(moved, stages[-1], rates)
             z = np.where(taken, to, z)
-            factor = np.clip(0.9 * error ** (-1.0 / 8.0), _SHORTER, _LONGER)
-            factor[~np.isfinite(error)] = _SHORTER
+            # At most five times as long as the last, and at least a tenth of it.
+            factor = np.clip(0.9 * error ** (-1.0 / 8.0), 0.1, 5.0)
+            factor[~np.isfinite(error)] = 0.1
             self._length = np.where(waits, factor, 1.0) * self._length
             # A flow ends where it blows up, its steps down to the spacing of numbers at that z, or
             # where it has come to rest and no z is too far.
@@ -278,3 +274,17 @@ def _largest(owner: Owners, values: FloatArray, d: int) -> FloatArray:
     largest = np.zeros(d)
     np.maximum.at(largest, owner, values)
     return largest
+
+
+def owners(model: Parametrization, rng: int = 0) -> NDArray[np.intp] | None:
+    """For each parameter the one predictor that it moves; None where some parameter moves two.
+
+    Judged by zeros of dF/dtheta, which are exact where F does not mix coordinates, at theta0 and at
+    points along random flows: an entry of an analytic J that is zero there is zero on the orbit.
+    """
+    points = reachable_points(model, 3, np.random.default_rng(rng))
+    moves = np.any([model.jacobian(point) != 0.0 for point in points], axis=0)
+    if (moves.sum(axis=0) > 1).any():
+        return None
+    # A parameter that moves nothing does not move itself, whichever block it is counted to.
+    return np.asarray(moves.argmax(axis=0))

@@ -8,15 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.derive.blocks import owners
-from flowbias.derive.coordinate_flows import CoordinateFlows, Owners
-from flowbias.derive.derived_potential import DerivedPotential
+from flowbias.derive.coordinate_flows import CoordinateFlows, Owners, owners
+from flowbias.derive.derived_potential import DerivedPotential, WarpedPotential
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.reachable import parameter_unit
-from flowbias.derive.separable_potential import SeparablePotential
-from flowbias.derive.unit_time_flow import Evaluations
-from flowbias.derive.vanishing import RichCosts, degree_of, rich_costs
-from flowbias.derive.warped import WarpedPotential
+from flowbias.derive.separable_potential import RichCosts, SeparablePotential, degree_of, rich_costs
+from flowbias.derive.unit_time import Evaluations
 from flowbias.derive.warped_limit import warped_limit
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray

@@ -6,6 +6,18 @@
 
 g = 1 for gradient fields that commute. Duals are counted from the start: grad Q(w(0)) = 0 and
 Q(w(0)) = 0, so no shift is needed and the mirror rate is 1.
+
+After a change of time, g H = Hess Q with H = (J J^T)^{-1} [azulay2021, section 5], the flow
+d/dt grad Q(w) = -g c X^T r has the limit of mirror flow in Q. The warp follows from J alone. Along
+theta' = J^T c, for d >= 2 predictors,
+
+    (d - 1) d log g = 1/2 d log det(J J^T) - tr(P Hess <c, F>) ds,    P = J^T H J,
+
+because contracting  d_k H_ij - d_j H_ik = H_ik phi_j - H_ij phi_k  with (J J^T)_ik leaves
+(d - 1) phi_j (docs/derive.md has the steps). One linear neuron w = a v: g = |a|.
+
+That g H is a Hessian is not checked here: `time_warp` does it, and so does the potential's own
+conformance, since without it Q would depend on the path.
 """
 
 from __future__ import annotations
@@ -17,9 +29,11 @@ from functools import partial
 import numpy as np
 
 from flowbias.derive.parametrization import Parametrization
+from flowbias.derive.unit_time import Evaluations
 from flowbias.derive.unit_time_flow import (
-    Evaluations,
+    RTOL,
     FlowState,
+    HessianWarp,
     NoWarp,
     Warp,
     along_dual,
@@ -33,13 +47,6 @@ from flowbias.derive.unit_time_flow import (
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials.joint import JointPotential
-
-_NEWTON_STEPS = 30
-_HALVINGS = 12
-# w(z) = w to this relative accuracy ends Newton's method; what integration at 1e-12 can give.
-_SOLVED = 1e-13
-# As accurate as the flow along the dual, where the line in w has to replace it.
-_RTOL_LINE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,13 +140,13 @@ class DerivedPotential(JointPotential):
         state = self.state_at(near.z)
         if near.inside and not state.inside:
             # The straight line in the dual leaves the domain, where the one in w does not.
-            state = line(rtol=_RTOL_LINE)
+            state = line(rtol=RTOL)
         miss = self._miss(state, w)
-        for _ in range(_NEWTON_STEPS):
-            if not state.inside or miss <= _SOLVED:
+        for _ in range(30):
+            if not state.inside or miss <= 1e-13:  # what integration at 1e-12 can give
                 return state
             step = self._newton_step(state, w)
-            for halving in range(_HALVINGS):
+            for halving in range(12):
                 trial = self._along_dual(state, 0.5**halving * step)
                 missed = self._miss(trial, w)
                 if missed < miss:
@@ -176,3 +183,18 @@ class DerivedPotential(JointPotential):
                 "A potential that does not separate takes one point at a time."
             )
         return array
+
+
+@dataclass(frozen=True, eq=False)
+class WarpedPotential(DerivedPotential):
+    """Q with Hess Q = g (J J^T)^{-1}, g = 1 at the start, by integration.
+
+    >>> report = fb.derive.implicit_bias(lambda theta: theta[0] * theta[1:], [1.0, 0.5, 0.2])
+    >>> report.verdict.value, type(report.potential).__name__
+    ('mirror flow after a time warp', 'WarpedPotential')
+    """
+
+    warp: Warp = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "warp", HessianWarp(self.model))

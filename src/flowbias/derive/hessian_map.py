@@ -4,29 +4,104 @@
 
 d/dw_k is the derivative along J^T (J J^T)^{-1} e_k, the smallest motion of theta that moves w_k
 alone. Where H is a function of w (see `orbit_dimension`) this holds exactly if H = Hess Q, and then
-gradient flow is mirror flow with potential Q, commuting or not.
+gradient flow is mirror flow with potential Q, commuting or not. It is asked in a frame where the
+metric is the identity:
+
+    M = J J^T = L L^T,   H = M^{-1},   V = L^{-1} J
+
+The rows of V are orthonormal in parameter space and lift the frame L of predictor space: moving
+theta along row c of V moves w along column c of L. In this frame
+
+    T_abc = (derivative of H_ij along c, i and j contracted with L) = -(L^{-1} dM_c L^{-T})_ab,
+
+so numbers are relative to the metric itself and do not change when w is replaced by A w.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias.derive.metric import lifted_derivative, require_frame
-from flowbias.derive.parametrization import Parametrization
+from flowbias.derive.commuting import TOLERANCE
+from flowbias.derive.parametrization import RANK_TOLERANCE, Parametrization
 from flowbias.derive.reachable import as_parametrization, reachable_points
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import ArrayLike, FloatArray
 
-#: Least tolerance of a relative defect; more where J J^T is ill-conditioned.
-TOLERANCE = 1e-9
+#: Least tolerance of a relative defect is TOLERANCE; more where J J^T is ill-conditioned.
 TOLERANCE_ORIGIN = "flows followed to 1e-12, rounding 100 p eps times the condition of J J^T"
-# Sums below this share of their terms are measured against the terms: what is left is rounding.
-_CANCELLATION = 1e-3
+
+
+class FrameError(InputError):
+    """J is rank-deficient (to rounding) at a point where its frame is wanted."""
+
+
+class LocalMetric(NamedTuple):
+    """Everything about the metric at one point (torch tensors)."""
+
+    jacobian: Any
+    root: Any  # L
+    lifts: Any  # V, (d, p)
+
+
+def frame(model: Parametrization, theta: Any) -> LocalMetric:
+    """J, L and V at a tensor theta; differentiable."""
+    torch = require_torch()
+    J = torch.func.jacrev(model.torch_function)(theta)
+    L = torch.linalg.cholesky_ex(J @ J.T)[0]
+    V = torch.linalg.solve_triangular(L, J, upper=False)
+    return LocalMetric(J, L, V)
+
+
+def require_frame(model: Parametrization, theta: FloatArray) -> float:
+    """Condition number of J J^T, or FrameError where J has lost rank."""
+    values = np.linalg.svd(model.jacobian(theta), compute_uv=False)
+    if model.p < model.d or values[-1] <= RANK_TOLERANCE * values[0]:
+        raise FrameError(
+            f"F: must have dF/dtheta of rank {model.d} where the flow goes, got singular values "
+            f"{values[0]:.1e} to {values[-1]:.1e} at theta = {theta}. Start elsewhere."
+        )
+    return float((values[0] / values[-1]) ** 2)
+
+
+def metric_change(
+    model: Parametrization, theta: Any, at: LocalMetric, direction: Any
+) -> tuple[Any, Any]:
+    """L^{-1} dM L^{-T} along a direction of parameter space, and L^{-1} dJ."""
+    torch = require_torch()
+    jacobian = torch.func.jacrev(model.torch_function)
+    moved = torch.func.jvp(jacobian, (theta,), (direction,))[1]
+    turned = torch.linalg.solve_triangular(at.root, moved, upper=False)
+    half = turned @ at.lifts.T
+    return half + half.T, turned
+
+
+def metric_derivatives_along(
+    model: Parametrization, theta: FloatArray, directions: FloatArray
+) -> FloatArray:
+    """L^{-1} dM L^{-T} for each row of `directions`, (n, d, d)."""
+    torch = require_torch()
+    require_frame(model, theta)
+    point = model.tensor(theta)
+    at = frame(model, point)
+
+    def change(direction: Any) -> Any:
+        return metric_change(model, point, at, direction)[0]
+
+    changes = torch.func.vmap(change)(torch.tensor(np.ascontiguousarray(directions)))
+    return np.array(changes.numpy(force=True))
+
+
+def lifted_derivative(model: Parametrization, theta: Any) -> tuple[LocalMetric, Any, Any]:
+    """The metric, T_abc and the size of the terms it sums, at a tensor theta; differentiable."""
+    torch = require_torch()
+    at = frame(model, theta)
+    changes, moved = torch.func.vmap(lambda row: metric_change(model, theta, at, row))(at.lifts)
+    return at, -changes.permute(1, 2, 0), moved.norm()
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,7 +175,7 @@ def metric_and_derivative(H: Callable[[Any], Any], w: ArrayLike) -> tuple[FloatA
     """H(w) and d H_ij / d w_k, if H(w) is a symmetric positive definite matrix."""
     torch = require_torch()
     point = torch.tensor(np.asarray(w, dtype=np.float64))
-    value = np.array(H(point).detach().numpy())
+    value = np.array(H(point).numpy(force=True))
     d = point.numel()
     if point.ndim != 1 or value.shape != (d, d):
         raise InputError(
@@ -112,7 +187,7 @@ def metric_and_derivative(H: Callable[[Any], Any], w: ArrayLike) -> tuple[FloatA
             f"H: must be symmetric and positive definite, got {value.tolist()} at w = "
             f"{np.asarray(w).tolist()}. Only metrics define a flow."
         )
-    return value, np.array(torch.func.jacfwd(H)(point).detach().numpy())
+    return value, np.array(torch.func.jacfwd(H)(point).numpy(force=True))
 
 
 def metric_tolerance(model: Parametrization, theta: FloatArray) -> float:
@@ -126,7 +201,7 @@ def _rounding(p: int, condition: float) -> float:
 
 def _defect(model: Parametrization, theta: FloatArray) -> float:
     _, T, terms = lifted_derivative(model, model.tensor(theta))
-    T = np.array(T.detach().numpy())
+    T = np.array(T.numpy(force=True))
     return relative(asymmetry(T), float(np.linalg.norm(T)), float(terms))
 
 
@@ -136,6 +211,6 @@ def asymmetry(T: FloatArray) -> FloatArray:
 
 
 def relative(part: FloatArray, whole: float, terms: float) -> float:
-    """Norm of `part` over `whole`, which itself may be rounding of its `terms`."""
-    size = max(whole, _CANCELLATION * terms)
+    """Norm of `part` over `whole`, or 1e-3 of its `terms`, below which it may be their rounding."""
+    size = max(whole, 1e-3 * terms)
     return float(np.linalg.norm(part)) / size if size > 0.0 else 0.0

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.integrate import solve_ivp
 
 from flowbias.derive.smoothness import require_smooth
-from flowbias.derive.start import read_names, read_start
+from flowbias.derive.unit_time import integrate
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
@@ -26,14 +25,6 @@ LARGEST_HESSIANS = 50_000_000
 # Singular values of J with unit rows that count as zero: derivatives are exact up to rounding, so
 # what is left of a zero is a few ulps times the cancellation inside F.
 RANK_TOLERANCE = 1e-11
-# The tightest relative tolerance that SciPy's integrators accept is 100 eps = 2.2e-14.
-_FLOW_RTOL = 1e-13
-# Evaluations of one flow; a field that needs more has left the double range or is stiff beyond use.
-_MOST_EVALUATIONS = 200_000
-
-
-class TooLongError(RuntimeError):
-    """A flow that was given up after `_MOST_EVALUATIONS` evaluations of its field."""
 
 
 class Parametrization(Model):
@@ -150,34 +141,18 @@ class Parametrization(Model):
         return np.asarray(moved - np.swapaxes(moved, 0, 1))
 
     def flow_along(self, theta: FloatArray, z: FloatArray, time: float = 1.0) -> FloatArray:
-        """theta after `time` under theta' = sum_i z_i grad F_i(theta); NaN if it blows up first.
+        """theta after `time` under theta' = sum_i z_i grad F_i(theta); NaN if it ends before.
 
-        Local error 1e-13 per step (eighth-order Runge-Kutta); a negative time goes back.
+        A flow ends where it blows up and at a kink of F. Local error 1e-13 per step; a negative
+        time goes back.
         """
         theta, z = np.asarray(theta, dtype=np.float64).ravel(), np.asarray(z, dtype=np.float64)
         if time == 0.0 or not z.any():
             return theta.copy()
-        calls = 0
-
-        def field(_: float, state: FloatArray) -> FloatArray:
-            nonlocal calls
-            calls += 1
-            if calls > _MOST_EVALUATIONS:
-                raise TooLongError(
-                    f"the flow along z = {z} was not followed to time {time} within "
-                    f"{_MOST_EVALUATIONS} evaluations. Take a shorter time or a smaller z."
-                )
-            return self.pulled_back(state, z)
-
-        size = float(np.abs(theta).max()) or 1.0
-        with np.errstate(all="ignore"):
-            run = solve_ivp(
-                *(field, (0.0, float(time)), theta),
-                method="DOP853",
-                rtol=_FLOW_RTOL,
-                atol=1e-3 * _FLOW_RTOL * size,
-            )
-        return np.asarray(run.y[:, -1]) if run.success else np.full(self.p, np.nan)
+        through = float(time) * z
+        # The tightest tolerance that SciPy's integrators accept is 100 eps = 2.2e-14.
+        end = integrate(lambda _, state: self.pulled_back(state, through), theta, 1e-13)
+        return np.full(self.p, np.nan) if end is None else end
 
     def require_regular(self) -> None:
         """Refuse a start where J is rank-deficient: there M has no inverse, so no H and no dual."""
@@ -230,7 +205,7 @@ class Parametrization(Model):
                 f"F: must return float64, got {w.dtype}. It is handed float64: convert nothing "
                 "inside, and make constants with dtype=torch.float64."
             )
-        values = np.array(w.detach().numpy())
+        values = np.array(w.numpy(force=True))
         if not np.isfinite(values).all():
             i = int(np.flatnonzero(~np.isfinite(values))[0])
             raise InputError(
@@ -252,7 +227,7 @@ class Parametrization(Model):
                 f"F: must be a function that torch.func can transform, got: {error}. Replace "
                 "in-place assignments by torch.stack or torch.cat, and branch on no values."
             ) from error
-        return np.asarray(result.detach().numpy())
+        return np.asarray(result.numpy(force=True))
 
     def _require_room_for_hessians(self) -> None:
         cost = self.d * self.p * self.p
@@ -289,3 +264,42 @@ def combination(coefficients: FloatArray, names: Sequence[str]) -> str:
         sign = (" - " if text else "-") if c < 0 else (" + " if text else "")
         text += sign + (name if abs(abs(c) - 1.0) < 1e-8 else f"{abs(c):.4g}*{name}")
     return text
+
+
+def read_start(torch: Any, theta0: Any) -> tuple[FloatArray, tuple[int, ...]]:
+    """theta0 as one float64 vector, and its shape."""
+    # A tensor that wants gradients refuses to become an array; lists must not become float32.
+    try:
+        given = np.asarray(theta0.detach().cpu() if isinstance(theta0, torch.Tensor) else theta0)
+    except ValueError as error:
+        raise InputError(
+            f"theta0: must be a regular array of numbers, got {error}. Pass one flat vector of all "
+            "parameters and cut it up inside F."
+        ) from error
+    if given.dtype.kind not in "buif":
+        raise InputError(
+            f"theta0: must be an array of real numbers, got dtype {given.dtype}. Pass one flat "
+            "vector of all parameters (complex ones as real and imaginary parts)."
+        )
+    start = np.array(given, dtype=np.float64)
+    if start.size == 0:
+        raise InputError("theta0: must not be empty, got no parameters. Pass where F starts.")
+    if not np.isfinite(start).all():
+        i = int(np.flatnonzero(~np.isfinite(start.ravel()))[0])
+        raise InputError(
+            f"theta0: must be finite, got {start.ravel()[i]} at position {i}. Start elsewhere."
+        )
+    return start.ravel(), tuple(given.shape)
+
+
+def read_names(names: Sequence[str] | None, p: int) -> tuple[str, ...]:
+    """One name per parameter, all different."""
+    if names is None:
+        return tuple(f"th{i + 1}" for i in range(p))
+    given = tuple(map(str, names))
+    if len(given) != p or len(set(given)) != p:
+        raise InputError(
+            f"names: must be {p} different names, one per entry of theta0, got {list(given)}. "
+            "Leave it out for th1, th2, ..."
+        )
+    return given

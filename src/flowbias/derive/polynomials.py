@@ -17,13 +17,6 @@ from numpy.typing import NDArray
 
 from flowbias.ground.typing import FloatArray
 
-# A coefficient this close to a fraction with a denominator this small is taken for it. The caller
-# verifies the rounded polynomial: a coincidence is then found out.
-_ROUNDS_WITHIN = 1e-7
-_LARGEST_DENOMINATOR = 24
-# Entries of an orthonormal basis below this are zeros of the space, not small coefficients.
-_ZERO = 1e-9
-
 
 @dataclass(frozen=True, repr=False)
 class Polynomial:
@@ -111,11 +104,12 @@ def count_monomials(p: int, degree: int) -> int:
     return comb(p + degree, degree) - 1
 
 
-def echelon_form(basis: FloatArray) -> FloatArray:
+def echelon_form(basis: FloatArray, zero: float = 1e-9) -> FloatArray:
     """Reduced row echelon form of a space given by orthonormal rows.
 
     Each row leads with a 1 in a column where all others have 0: for conserved quantities this
-    gives one short polynomial each, where orthonormal rows mix all of them.
+    gives one short polynomial each, where orthonormal rows mix all of them. Entries below `zero`
+    are zeros of the space, not small coefficients.
     """
     rows = np.array(basis)
     pivots: list[int] = []
@@ -124,7 +118,7 @@ def echelon_form(basis: FloatArray) -> FloatArray:
         if r == len(rows):
             break
         best = r + int(np.argmax(np.abs(rows[r:, column])))
-        if abs(rows[best, column]) < _ZERO:
+        if abs(rows[best, column]) < zero:
             continue
         rows[[r, best]] = rows[[best, r]]
         rows[r] /= rows[r, column]
@@ -133,16 +127,20 @@ def echelon_form(basis: FloatArray) -> FloatArray:
         pivots.append(column)
     # From the untouched basis once more: elimination has added up its rounding.
     reduced = np.linalg.solve(basis[:, pivots], basis)
-    reduced[np.abs(reduced) < _ZERO * np.abs(reduced).max(axis=1, keepdims=True)] = 0.0
+    reduced[np.abs(reduced) < zero * np.abs(reduced).max(axis=1, keepdims=True)] = 0.0
     return np.asarray(reduced)
 
 
 def rounded(row: FloatArray) -> FloatArray | None:
-    """The same coefficients as small integers without a common factor; None if they are none."""
+    """The same coefficients as small integers without a common factor; None if they are none.
+
+    One within 1e-7 of a fraction with a denominator up to 24 is taken for it. The caller verifies
+    the rounded polynomial: a coincidence is then found out.
+    """
     scaled = row / row[np.flatnonzero(row)[0]]
-    fractions = [Fraction(float(c)).limit_denominator(_LARGEST_DENOMINATOR) for c in scaled]
+    fractions = [Fraction(float(c)).limit_denominator(24) for c in scaled]
     error = np.abs(scaled - np.array([float(f) for f in fractions]))
-    if (error > _ROUNDS_WITHIN * np.maximum(1.0, np.abs(scaled))).any():
+    if (error > 1e-7 * np.maximum(1.0, np.abs(scaled))).any():
         return None
     common = lcm(*(f.denominator for f in fractions))
     # One coefficient is 1, so that the smallest common multiple leaves no common factor.

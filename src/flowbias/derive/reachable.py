@@ -12,16 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.derive.parametrization import Parametrization, TooLongError
+from flowbias.derive.parametrization import Parametrization
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 
-# How far one flow moves the parameters, relative to their size: far enough to leave a special
-# point, near enough for fields that blow up in finite time.
-_REACH = 0.4
-_GROWTH = 0.5
-# Step of the one difference quotient that only sets a time scale.
-_PROBE = 1e-6
+# A start or a field that is halved so often and still leads nowhere is given up.
 _MOST_HALVINGS = 40
 
 
@@ -96,21 +91,19 @@ def random_field(model: Parametrization, theta: FloatArray, rng: np.random.Gener
         # All gradients vanish here: the flow stands still, whatever z.
         return z
     size = float(np.linalg.norm(theta)) or 1.0
-    probe = _PROBE * size / speed
+    probe = 1e-6 * size / speed  # of one difference quotient, which only sets a time scale
     change = float(np.linalg.norm(model.pulled_back(theta + probe * velocity, z) - velocity))
     # Unit time is to be well before the field has grown by its own size: fields of degree 3 and
     # more blow up soon after.
     growth = change / probe / speed
-    return z * min(_REACH * size / speed, _GROWTH / growth if growth > 0.0 else np.inf)
+    # Far enough to leave a special point, near enough for fields that blow up in finite time.
+    return z * min(0.4 * size / speed, 0.5 / growth if growth > 0.0 else np.inf)
 
 
 def _moved(model: Parametrization, theta: FloatArray, rng: np.random.Generator) -> FloatArray:
     z = random_field(model, theta, rng)
     for _ in range(_MOST_HALVINGS):
-        try:
-            ahead = model.flow_along(theta, z)
-        except TooLongError:
-            ahead = np.full(model.p, np.nan)
+        ahead = model.flow_along(theta, z)
         if np.isfinite(ahead).all() and np.isfinite(model.jacobian(ahead)).all():
             return ahead
         z = 0.5 * z

@@ -28,13 +28,8 @@ _Directions: TypeAlias = list[tuple[str, FloatArray]]
 _STEP, _SHORTER = 1e-4, 1e-5
 # R - L falls by the factor 10 for C^2, by 10^a for a derivative that is Hoelder of order a.
 _SHRINKS = 0.6
-# What a quotient at the shorter step may lose to rounding, in units of eps |F| / h.
-_ROUNDING = 100.0
 # Jumps and errors below this share of the slopes are curvature at the shorter step.
 _VISIBLE = 1e-3
-# Beyond this many parameters only random directions are tried: four calls of F for each.
-_EACH_COORDINATE = 2000
-_RANDOM_DIRECTIONS = 8
 
 
 def require_smooth(model: Parametrization) -> None:
@@ -58,13 +53,13 @@ def _directions(model: Parametrization) -> tuple[_Directions, _Directions]:
     typical = float(np.abs(model.start).max()) or 1.0
     sizes = np.where(model.start == 0.0, typical, np.abs(model.start))
     coordinates: _Directions = []
-    if model.p <= _EACH_COORDINATE:
+    if model.p <= 2000:  # four calls of F for each; beyond, only random directions
         for j, name in enumerate(model.names):
             step = np.zeros(model.p)
             step[j] = sizes[j]
             coordinates.append((f"{name} = {model.start[j]:g}", step))
     draw = np.random.default_rng(0)
-    signs = draw.choice([-1.0, 1.0], (_RANDOM_DIRECTIONS, model.p))
+    signs = draw.choice([-1.0, 1.0], (8, model.p))
     return coordinates, [("a random direction", sizes * row) for row in signs]
 
 
@@ -94,7 +89,8 @@ def _quotients(
         sides.append(((here - behind) / h, (ahead - here) / h))
     (far_left, far_right), (left, right) = sides
     jump = np.abs(right - left)
-    rounding = _ROUNDING * np.finfo(float).eps * (np.abs(here) + terms) / _SHORTER
+    # What a quotient at the shorter step may lose, in units of eps |F| / h.
+    rounding = 100.0 * np.finfo(float).eps * (np.abs(here) + terms) / _SHORTER
     noticed = rounding + _VISIBLE * (np.abs(right) + np.abs(left))
     kink = (jump > noticed) & (jump > _SHRINKS * np.abs(far_right - far_left))
     return _Quotients(left, right, 0.5 * (far_left + far_right), jump, noticed, kink)

@@ -24,16 +24,17 @@ from typing import Any
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from flowbias.derive.hessian_map import TOLERANCE_ORIGIN, metric_tolerance, relative
-from flowbias.derive.metric import lifted_derivative
+from flowbias.derive.hessian_map import (
+    TOLERANCE_ORIGIN,
+    lifted_derivative,
+    metric_tolerance,
+    relative,
+)
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.reachable import as_parametrization, random_field, reachable_points
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import ArrayLike, FloatArray
-
-_FLOW_RTOL = 1e-11
-_FLOW_TIMES = 9
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class TimeWarp:
     @cached_property
     def flow(self) -> WarpedFlow:
         """g along a random flow from theta0."""
-        return log_warp_along(self.model, z=self.z, times=np.linspace(0.0, 1.0, _FLOW_TIMES))
+        return log_warp_along(self.model, z=self.z, times=np.linspace(0.0, 1.0, 9))
 
     @property
     def always_solvable(self) -> bool:
@@ -163,13 +164,13 @@ def log_warp_along(
         return np.append(motion, phi @ (J @ motion))
 
     start = np.append(model.start, 0.0)
-    size = float(np.abs(model.start).max()) or 1.0
+    size, rtol = float(np.abs(model.start).max()) or 1.0, 1e-11
     run = solve_ivp(
         *(velocity, (0.0, float(at[-1])), start),
         method="DOP853",
         t_eval=at,
-        rtol=_FLOW_RTOL,
-        atol=_FLOW_RTOL * size,
+        rtol=rtol,
+        atol=rtol * size,
     )
     if not run.success:
         raise InputError(
@@ -191,7 +192,7 @@ def warp_residual(model: Parametrization, theta: FloatArray) -> float:
     _, T, terms = lifted_derivative(model, model.tensor(theta))
     D = T - T.transpose(1, 2)
     left = D - _explained(_trace(D))
-    return relative(np.array(left.detach().numpy()), float(T.norm()), float(terms))
+    return relative(np.array(left.numpy(force=True)), float(T.norm()), float(terms))
 
 
 def warp_curl(model: Parametrization, theta: FloatArray) -> float:
@@ -203,7 +204,7 @@ def warp_curl(model: Parametrization, theta: FloatArray) -> float:
     def along(lift: Any) -> Any:
         return torch.func.jvp(lambda th: _field(model, th)[1], (point,), (lift,))[1]
 
-    slopes = (torch.func.vmap(along)(at.lifts) @ at.root).detach().numpy()
+    slopes = (torch.func.vmap(along)(at.lifts) @ at.root).numpy(force=True)
     phi = float((at.root.T @ _field(model, point)[1]).norm())
     size = float(np.linalg.norm(slopes)) + phi**2
     # phi is a sum of terms of the size of T's; its derivative has the square of their unit.
@@ -212,7 +213,7 @@ def warp_curl(model: Parametrization, theta: FloatArray) -> float:
 
 def _jacobian_and_field(model: Parametrization, theta: FloatArray) -> tuple[FloatArray, FloatArray]:
     J, phi = _field(model, model.tensor(theta))
-    return np.array(J.detach().numpy()), np.array(phi.detach().numpy())
+    return np.array(J.numpy(force=True)), np.array(phi.numpy(force=True))
 
 
 def _field(model: Parametrization, theta: Any) -> tuple[Any, Any]:

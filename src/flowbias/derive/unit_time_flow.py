@@ -14,35 +14,23 @@ along the straight line in the predictor: theta' = J^T (J J^T)^{-1} (w - w(0)).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import scipy.linalg
-from scipy.integrate import DOP853
 
 from flowbias.derive.parametrization import Parametrization
+from flowbias.derive.unit_time import Evaluations, integrate, steps
+from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 
 T = TypeVar("T")
-_Field: TypeAlias = Callable[[float, FloatArray], FloatArray]
 
-# Newton's method asks for w and dw/dz at the same dual point; a line search comes back to it.
-_REMEMBERED = 1024
 # Local error of a step, relative; a hundred steps add up to less than 1e-10.
-_RTOL = 1e-12
+RTOL = 1e-12
 # The way back only has to land where Newton's method converges at once.
-_RTOL_BACK = 1e-4
-# A step this short of the unit time means that the flow blows up before it: the point is outside
-# the domain (or so near its end that w is beyond use: distance 1e-9 of the way).
-_SHORTEST = 1e-10
-# Growth by a factor 1e300 takes about 300 steps.
-MOST_STEPS = 600
-# Each time after this many steps the rest is estimated, and given up if it does not fit into the
-# steps left: where steps keep their length (within this factor; a fast start that settles makes
-# them longer, a singularity that is passed by shorter for a while), or are as short as that.
-_LOOK_EVERY, _KEEPS_LENGTH, _SHORT = 16, 2.0, 1e-6
+RTOL_BACK = 1e-4
 
 
 class Warp(Protocol):
@@ -65,15 +53,36 @@ class NoWarp:
         return 0.0
 
 
-class Evaluations:
-    """How often a solve may still evaluate its field; flows end, short of their goal, at 0."""
+class HessianWarp:
+    """The only g, up to a constant, for which g (J J^T)^{-1} can be a Hessian."""
 
-    def __init__(self, left: float = np.inf) -> None:
-        self.left = left
+    def __init__(self, model: Parametrization) -> None:
+        self._model = model
+        self._torch = require_torch()
+        # With one predictor any metric is a second derivative; g = 1 is as good as any other.
+        self._share = 1.0 / (model.d - 1) if model.d > 1 else 0.0
 
-    @property
-    def spent(self) -> bool:
-        return self.left <= 0
+    def volume(self, theta: FloatArray) -> float:
+        """log det(J J^T) / (2 (d - 1)); -inf where J has lost rank."""
+        values = np.linalg.svd(self._model.jacobian(theta), compute_uv=False)
+        return self._share * float(np.log(values).sum())
+
+    def stretch(self, theta: FloatArray, c: FloatArray) -> float:
+        """tr(P Hess <c, F>) / (d - 1): curvature of <c, F> summed over what the flow can move."""
+        _, _, basis = np.linalg.svd(self._model.jacobian(theta), full_matrices=False)
+        gradient = self._torch.autograd.grad
+        # Plain double backward: a tenth of the overhead of the composed transforms, and this is
+        # where integration spends its time.
+        point = self._model.tensor(theta).requires_grad_()
+        w = self._model.torch_function(point)
+        (slope,) = gradient(w, point, self._model.tensor(c), create_graph=True)
+        if not slope.requires_grad:
+            return 0.0  # F is linear
+        total = 0.0
+        for direction in self._torch.tensor(np.ascontiguousarray(basis)):
+            (turned,) = gradient(slope, point, direction, retain_graph=True)
+            total += float(direction @ turned)
+        return self._share * total
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +134,7 @@ def along_dual(
         gain = (pull @ pull) * slowed * s
         return np.concatenate([pull * slowed, [warp.stretch(state[:-2], dz) * slowed, gain]])
 
-    end = _integrate(field, np.concatenate([start.theta, [0.0, 0.0]]), _RTOL, evaluations)
+    end = integrate(field, np.concatenate([start.theta, [0.0, 0.0]]), RTOL, evaluations)
     if end is None:
         return nowhere(model)
     theta = end[:-2]
@@ -139,14 +148,14 @@ def along_predictor(
     warp: Warp,
     start: FlowState,
     dw: FloatArray,
-    rtol: float = _RTOL_BACK,
+    rtol: float = RTOL_BACK,
     evaluations: Evaluations | None = None,
 ) -> FlowState:
     """From a state to the predictor dw further, on the straight line in the predictor."""
     if not dw.any():
         return start
     line = _PredictorLine(model, warp, start, dw)
-    end = _integrate(line.field, line.first, rtol, evaluations)
+    end = integrate(line.field, line.first, rtol, evaluations)
     return nowhere(model) if end is None else line.state(end)
 
 
@@ -156,7 +165,7 @@ def potential_along_predictor(
     """Q(w(0) + share dw) for increasing shares in (0, 1], to drawing accuracy; NaN outside."""
     line = _PredictorLine(model, warp, start_of(model), dw)
     values = np.full(len(shares), np.nan)
-    for solver in _steps(line.field, line.first, _RTOL_BACK, Evaluations()):
+    for solver in steps(line.field, line.first, RTOL_BACK, Evaluations()):
         passed = (shares > solver.t_old) & (shares <= solver.t)
         if passed.any():
             values[passed] = solver.dense_output()(shares[passed])[-1]
@@ -207,46 +216,8 @@ def metric_solve(M: FloatArray, b: FloatArray) -> FloatArray:
     return np.asarray(scale * scipy.linalg.cho_solve(factor, scale * b))
 
 
-def _integrate(
-    field: _Field, first: FloatArray, rtol: float, evaluations: Evaluations | None = None
-) -> FloatArray | None:
-    """The unknowns at time 1; None where they do not get there."""
-    for solver in _steps(field, first, rtol, evaluations or Evaluations()):
-        if solver.status == "finished" and np.isfinite(solver.y).all():
-            return np.asarray(solver.y)
-    return None
-
-
-def _steps(
-    field: _Field, first: FloatArray, rtol: float, evaluations: Evaluations
-) -> Iterator[Any]:
-    """The integrator after each step to time 1, as far as it gets."""
-    if evaluations.spent:
-        return
-    size = float(np.abs(first).max()) or 1.0
-    # A trial step beyond the domain may overflow; it is retried shorter.
-    with np.errstate(all="ignore"):
-        solver = DOP853(field, 0.0, first, 1.0, rtol=rtol, atol=1e-3 * rtol * size)
-        counted, length_before = 0, 0.0
-        for taken in range(1, MOST_STEPS + 1):
-            solver.step()
-            evaluations.left -= solver.nfev - counted
-            counted = solver.nfev
-            if solver.status == "failed" or solver.h_abs < _SHORTEST or evaluations.spent:
-                return
-            yield solver
-            if solver.status == "finished":
-                return
-            if taken % _LOOK_EVERY == 0:
-                length, steps_left = solver.h_abs, MOST_STEPS - taken
-                grows = length > _KEEPS_LENGTH * length_before
-                shrinks = length < length_before / _KEEPS_LENGTH and length > _SHORT
-                if 1.0 - solver.t > steps_left * length and not (grows or shrinks):
-                    return
-                length_before = length
-
-
-def remember(memory: OrderedDict[bytes, T], key: bytes, found: T) -> None:
+def remember(memory: OrderedDict[bytes, T], key: bytes, found: T, most: int = 1024) -> None:
+    """Newton's method asks for w and dw/dz at one dual point; a line search comes back to it."""
     memory[key] = found
-    while len(memory) > _REMEMBERED:
+    while len(memory) > most:
         memory.popitem(last=False)

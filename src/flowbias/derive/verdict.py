@@ -20,8 +20,7 @@ from enum import Enum
 import numpy as np
 
 from flowbias.derive.commuting import Commuting
-from flowbias.derive.hessian_map import HessianMap
-from flowbias.derive.metric import metric_derivatives_along
+from flowbias.derive.hessian_map import HessianMap, metric_derivatives_along
 from flowbias.derive.orbit import OrbitDimension
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.reachable import reachable_points
@@ -29,7 +28,6 @@ from flowbias.derive.time_warp import TimeWarp
 
 # A defect above its tolerance by less than this factor decides nothing.
 CLEARLY = 1e3
-_POINTS = 3
 
 
 class Verdict(Enum):
@@ -170,7 +168,7 @@ def shape_change(model: Parametrization, rng: int = 0) -> float:
     it without its trace is a change of shape, which no factor g can undo.
     """
     worst = 0.0
-    for theta in reachable_points(model, _POINTS, np.random.default_rng(rng)):
+    for theta in reachable_points(model, 3, np.random.default_rng(rng)):
         J = model.jacobian(theta)
         basis = np.linalg.svd(J, full_matrices=False)[2]
         brackets = model.brackets(theta)[np.triu_indices(model.d, 1)]

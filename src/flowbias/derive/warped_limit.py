@@ -6,8 +6,13 @@ Time that runs at another speed leads to the same place only while it runs at al
 to 0 before the limit. A solution of the equations cannot tell (one neuron whose outer weight
 changes sign has one on the branch it left), so the flow itself is followed first. Either its end is
 the point that the straight line in the predictor lifts to, or, where theta moves at fixed w as
-well, J keeps its rank all along the flow (`kept_rank`): g is finite and positive where J has full
-rank. Then Newton's method takes it to the last digit.
+well, J keeps its rank all along the flow, where
+
+    share(t) = smallest / largest singular value of J(theta(t))
+
+does not vanish: log g is the integral of a function of theta that is smooth where J has full rank,
+so it stays finite, wherever the path goes at fixed w. Then Newton's method takes it to the last
+digit.
 """
 
 from __future__ import annotations
@@ -17,32 +22,27 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from scipy.optimize import minimize_scalar
 
 from flowbias.certificates.certificate import Certificate
-from flowbias.derive.kept_rank import lowest_rank_share
-from flowbias.derive.unit_time_flow import FlowState, along_predictor, start_of
-from flowbias.derive.warped import WarpedPotential
+from flowbias.derive.derived_potential import WarpedPotential
+from flowbias.derive.parametrization import Parametrization
+from flowbias.derive.unit_time_flow import RTOL, FlowState, along_predictor, start_of
 from flowbias.flows.integrate import flow
 from flowbias.flows.trajectory import Trajectory
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.joint_newton import RESIDUAL, JointNewton
+from flowbias.limits.dual_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import check_tol
 from flowbias.problems.regression import Regression, as_regression
 from flowbias.results.solution import Solution, SolveError, Stats, Status
 
 ROUTE = "time warp: flow, then Newton"
-# How far the flow is followed: near enough for Newton's method and for telling branches apart.
-_FLOW_RESIDUAL = 1e-6
 # Distance of the flow's end from the lifted line (theta) and from the limit (w), relative, that
 # still is the same point: the flow is followed to about 1e-6. Another branch is away by its size.
 _SAME_POINT = 1e-3
-_RTOL_LIFT = 1e-12
-# Smallest singular value of J, relative to the largest, that is no zero: the flow is known to about
-# 1e-7, and its minimum in time is searched to that.
-_FULL_RANK = 1e-4
 
 
 def warped_limit(
@@ -63,7 +63,8 @@ def warped_limit(
             "Pass samples x features."
         )
     started = time.perf_counter()
-    trajectory = flow(model, problem, residual=_FLOW_RESIDUAL, throw=False)
+    # Near enough for Newton's method and for telling branches apart.
+    trajectory = flow(model, problem, residual=1e-6, throw=False)
     ended_at = trajectory.parameters(float(trajectory.t[-1]))[0]
     lifted = _lifted(potential, model.predictor_at(ended_at))
     why = ""
@@ -98,9 +99,7 @@ def warped_limit(
 
 def _lifted(potential: WarpedPotential, w: FloatArray) -> FlowState:
     model = potential.model
-    return along_predictor(
-        model, potential.warp, start_of(model), w - model.initial, rtol=_RTOL_LIFT
-    )
+    return along_predictor(model, potential.warp, start_of(model), w - model.initial, rtol=RTOL)
 
 
 def _why_another_branch(
@@ -110,7 +109,8 @@ def _why_another_branch(
     if not lifted.inside:
         return "the straight line from w(0) to the flow's end leaves the domain of the potential"
     share = lowest_rank_share(potential.model, trajectory)
-    if share > _FULL_RANK:
+    # The flow is known to about 1e-7, and its minimum in time is searched to that.
+    if share > 1e-4:
         return ""
     return (
         "the flow's end is not the point of the same predictor that the start's branch has, and "
@@ -128,9 +128,9 @@ def _newton(
     nearby = WarpedPotential(potential.model, origin=state)
     newton = JointNewton(constraint, nearby, 0.0, effort)
     rows = constraint.row_scale[:, None] * constraint.rows
-    newton.move_to(np.asarray(scipy.linalg.lstsq(rows.T, state.z)[0]))
-    newton.run(RESIDUAL)
-    return nearby.state_at(newton.z), constraint.dual_of_data(newton.dual), effort.steps
+    start = newton.at(np.asarray(scipy.linalg.lstsq(rows.T, state.z)[0]))
+    end = newton.solve(start, max_steps=200)
+    return nearby.state_at(end.z), constraint.dual_of_data(end.dual), effort.steps
 
 
 def _certificate(
@@ -200,3 +200,34 @@ def _apart(theta: FloatArray, other: FloatArray) -> float:
 
 def _since(started: float) -> float:
     return time.perf_counter() - started
+
+
+def lowest_rank_share(
+    model: Parametrization, trajectory: Trajectory, instants: int = 400, valleys: int = 3
+) -> float:
+    """The lowest share along the flow: on a grid of its own steps, then in the lowest valleys."""
+    times = trajectory.t
+    if len(times) > instants:
+        times = times[np.unique(np.linspace(0, len(times) - 1, instants).astype(int))]
+
+    def share(t: float) -> float:
+        return _share(model.jacobian(trajectory.parameters(float(t))[0]))
+
+    shares = np.array([share(t) for t in times])
+    lowest = float(shares.min())
+    for k in np.argsort(shares)[:valleys]:
+        first, last = float(times[max(0, k - 1)]), float(times[min(len(times) - 1, k + 1)])
+        # A simple zero of J is a kink of the share, which golden sections narrow down all the same.
+        inside = minimize_scalar(
+            share,
+            bounds=(first, last),
+            method="bounded",
+            options={"xatol": 1e-9 * (last - first)},
+        )
+        lowest = min(lowest, float(inside.fun))
+    return lowest
+
+
+def _share(J: FloatArray) -> float:
+    values = np.linalg.svd(J, compute_uv=False)
+    return float(values[-1] / values[0]) if values[0] > 0.0 else 0.0

@@ -11,6 +11,8 @@ import scipy.linalg
 from flowbias.designs._base import (
     Design,
     EntriesBlock,
+    Task,
+    Totals,
     check_dtype,
     column_parts,
     not_finite,
@@ -108,6 +110,13 @@ class ArrayDesign(Design):
 
     def blocks(self) -> Iterator[ArrayBlock]:
         yield self.block
+
+    def reduce(self, task: Task, *columns: Any) -> Totals:
+        totals: Totals = task(self.block, *columns)
+        return totals
+
+    def gather(self, task: Task, *columns: Any) -> FloatArray:
+        return np.asarray(task(self.block, *columns))
 
 
 class MemoryMappedDesign(DenseDesign):

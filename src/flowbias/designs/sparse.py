@@ -104,3 +104,8 @@ def sound(X: Any) -> Any:
                 "Make it anew from its entries: scipy.sparse.coo_array((values, (rows, columns)))."
             ) from error
     return X
+
+
+def as_dense(matrix: Any) -> Any:
+    """A sparse matrix as an array; anything else as it is."""
+    return sound(matrix).toarray() if scipy.sparse.issparse(matrix) else matrix

@@ -36,9 +36,7 @@ class Coordinates:
         return self.potential.provides
 
     def on(self, columns: slice | Mask | Indices) -> Coordinates:
-        """The same for these coordinates alone; itself where these are all, or all are alike."""
-        if isinstance(columns, slice) and columns == slice(0, self.d):
-            return self
+        """The same for these coordinates alone; itself where all coordinates are alike."""
         potential = _cut(self.potential, columns, self.d)
         shift = _cut(self.shift, columns, self.d)
         if potential is self.potential and shift is self.shift:

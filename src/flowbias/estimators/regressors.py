@@ -22,9 +22,8 @@ from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import log_scales_of, network
 from flowbias.ground.callers import depth_inside
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.min_norm import min_norm
 from flowbias.limits.rich_limit import rich_limit_of_rounded
-from flowbias.limits.solve import check_tol, limit
+from flowbias.limits.solve import check_tol, limit, min_norm
 from flowbias.potentials import L2
 from flowbias.results.solution import Solution, Stats, status_of
 

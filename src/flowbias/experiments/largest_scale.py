@@ -14,8 +14,8 @@ import numpy as np
 from flowbias.certificates.certificate import Certificate
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.limits.continuation import Rescalable
 from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.scale_descent import Rescalable
 from flowbias.limits.solve import limit_with_state
 from flowbias.problems.regression import Regression
 

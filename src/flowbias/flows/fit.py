@@ -16,12 +16,12 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.ground import extended
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.graded_qr import graded_qr
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import HasPotential
 from flowbias.models.reachable import reachable
 from flowbias.potentials import Provides
-from flowbias.problems.range_fit import row_lengths
 from flowbias.problems.regression import Regression
 
 # Residual, relative to the terms it is a difference of, below which the flow stands still: two

@@ -73,3 +73,20 @@ def length(v: FloatArray | Extended) -> float:
     if largest == 0.0 or not np.isfinite(largest):
         return largest
     return largest * float(np.linalg.norm(np.asarray(v / largest, dtype=np.float64)))
+
+
+def row_units(lengths: FloatArray) -> FloatArray:
+    """What to divide rows by. A row of zeros counts as the smallest: y shows there all the more."""
+    return np.where(lengths > 0, lengths, np.min(lengths, initial=np.inf, where=lengths > 0))
+
+
+def row_lengths(X: FloatArray) -> FloatArray:
+    """Euclidean length of each row, safe for entries whose squares overflow or vanish."""
+    largest = np.maximum(X.max(axis=1), -X.min(axis=1))
+    lengths = np.zeros(len(X))
+    ordinary = (largest > 1e-120) & (largest < 1e120)
+    if ordinary.all():
+        return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))
+    for i in np.flatnonzero(largest > 0):
+        lengths[i] = largest[i] * np.linalg.norm(X[i] / largest[i])
+    return lengths

@@ -33,7 +33,7 @@ class Network:
     @classmethod
     def read(cls, module: Any) -> Network:
         torch = require_torch()
-        _require_module(module)
+        module = unwrapped(module)
         refuse_mixing_layers(module)
         trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
         if not trainable:
@@ -117,12 +117,18 @@ class Network:
         return tuple(p.to(self.like.dtype) if p.is_floating_point() else p for p in parts)
 
 
-def _require_module(module: Any) -> None:
-    if not isinstance(module, require_torch().nn.Module):
+def unwrapped(module: Any) -> Any:
+    """A module, without what compiles it or spreads it over devices: the same function of x."""
+    nn = require_torch().nn
+    if not isinstance(module, nn.Module):
         raise InputError(
             f"module: must be a torch.nn.Module or a model of this library, got "
             f"{type(module).__name__}. Wrap a function into a module whose forward calls it."
         )
+    if isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return unwrapped(module.module)
+    # By name: to load torch.compile takes longer than most kernels.
+    return unwrapped(module._orig_mod) if type(module).__name__ == "OptimizedModule" else module
 
 
 @contextmanager
@@ -345,9 +351,31 @@ def call_at(module: Any, point: Mapping[str, Tensor], inputs: Inputs) -> Any:
     return require_torch().func.functional_call(module, places, inputs, tie_weights=False)
 
 
+def share_statistics(module: Any, other: Any) -> bool:
+    """Give a module the running statistics of another; whether they were different ones.
+
+    They settle while nothing is learned, so that two points of one network are compared under the
+    statistics of one of them. Buffers of other layers are part of a point.
+    """
+    torch = require_torch()
+    changed = False
+    with gradients(on=False):
+        for ours, theirs in zip(module.modules(), other.modules(), strict=False):
+            if not isinstance(ours, torch.nn.modules.batchnorm._NormBase):
+                continue
+            for name in ("running_mean", "running_var"):
+                mine, found = getattr(ours, name), getattr(theirs, name, None)
+                if mine is None or found is None or mine.shape != found.shape:
+                    continue
+                if not torch.equal(mine, found.to(mine)):
+                    mine.copy_(found)
+                    changed = True
+    return changed
+
+
 def copied(module: Any) -> Any:
     """A deep copy; refused where it would not be a module of its own."""
-    _require_module(module)
+    module = unwrapped(module)
     for name, part in module.named_modules():
         if isinstance(vars(part).get("forward"), FunctionType):
             raise InputError(
@@ -355,8 +383,17 @@ def copied(module: Any) -> Any:
                 f"{name or 'the module itself'}, which would go on using the original. Define it "
                 "in a subclass."
             )
+    # Pruning and the older weight norms compute a weight ahead of each call and leave it in an
+    # attribute: the copy's own hook will compute it anew, whatever it holds until then.
+    computed = {
+        id(value): value.detach().clone()
+        for part in module.modules()
+        if part._forward_pre_hooks
+        for value in vars(part).values()
+        if isinstance(value, require_torch().Tensor) and not value.is_leaf
+    }
     try:
-        return copy.deepcopy(module)
+        return copy.deepcopy(module, computed)
     except (RuntimeError, TypeError) as error:
         raise InputError(
             f"module: must be copyable by copy.deepcopy, got {type(error).__name__}: "

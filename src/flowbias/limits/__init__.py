@@ -2,12 +2,11 @@
 
 from flowbias.limits.basis_pursuit import basis_pursuit
 from flowbias.limits.frobenius import frobenius_norm
-from flowbias.limits.min_norm import min_norm
 from flowbias.limits.nuclear_norm import nuclear_norm
 from flowbias.limits.rich_limit import rich_limit
 from flowbias.limits.scale_path import LimitPath, limit_path
 from flowbias.limits.schatten import schatten_limit
-from flowbias.limits.solve import limit
+from flowbias.limits.solve import limit, min_norm
 from flowbias.limits.stages import StagePath, stages
 
 __all__ = [

@@ -98,9 +98,9 @@ def _certified(
         problem.X if reach.kept is None else problem.X[:, reach.kept], len(reach.constraint.target)
     )
     proof = _of_one_minimizer(certificate, w)
-    status = Status.STALLED
-    if proof.ok or (certificate.ok and is_only_minimizer(problem, pull, support)):
-        certificate, status = proof, status_of(proof, distance)
+    status, proved = Status.STALLED, status_of(proof, distance)
+    if proved.ok or (certificate.ok and is_only_minimizer(problem, pull, support)):
+        certificate, status = proof, proved
     elif certificate.ok:
         status = Status.NOT_UNIQUE
     route = found.route

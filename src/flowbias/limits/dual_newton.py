@@ -1,170 +1,295 @@
 """Newton's method on the dual: the whole solve near the kernel regime, and for any potential.
 
-    minimize  phi(nu) = Q*(shift + A^T nu) - <nu, b>,     H = A diag(w'(z)) A^T
+    minimize  phi(nu) = Q*(shift + A^T nu) - <nu, b>,     H = A (dw/dz) A^T
 
 The first step from nu = 0 is the tangent-kernel solution, exact in the kernel limit; the others
 bend it. Where the potential bounds how fast its Hessian changes (`hess_growth`) and the bound says
 that a step stays inside the region of quadratic convergence, it is taken whole; elsewhere phi is
-searched along it.
+searched along it. A potential that does not separate has a matrix dw/dz, and each of its steps is
+searched.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
+import scipy.linalg
 
 from flowbias.ground import extended
+from flowbias.ground.tolerances import DEFAULT, Tolerances
 from flowbias.ground.typing import FloatArray
+from flowbias.limits.driver import Progress, iterate
 from flowbias.limits.normal_equations import Effort, MakeSystem, NormalEquations
-from flowbias.potentials import Potential
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
-# Hessian growth along a step up to which Newton's method needs no line search: e^2 in the
-# exponential family is a step of 2 in z.
-TRUSTED_GROWTH = float(np.exp(2.0))
-# Growth along a step below which the next residual can only be larger by rounding.
-NEARLY_LINEAR = 1.1
-# Sufficient decrease of phi (Armijo), and the shortest step tried.
+# Sufficient decrease of phi along a line search.
 ARMIJO = 1e-4
-SHORTEST = 2.0**-200
-# Residual at which what remains is linear: second-order terms are below rounding.
-NEARLY_SOLVED = 1e-7
-# Relative change of the dual that a correction of w by rounding can ask for.
-LAST_DIGITS = 1e-8
-# A dual that runs off: for so many steps a longer one promised less than the one before, and in the
-# end less than this share of what is missing. (From a small start it promises little, but more.)
-RUNS_OFF_STEPS, RUNS_OFF_SHARE = 2, 1e-3
 
 
-def runs_off(passed: list[tuple[float, float]]) -> bool:
-    """Whether the target is beyond what longer duals reach; residuals and `ahead`, oldest first."""
-    last = [ahead for _, ahead in passed[-1 - RUNS_OFF_STEPS :]]
-    falls = all(later < earlier for earlier, later in pairwise(last))
-    return len(last) > RUNS_OFF_STEPS and falls and last[-1] < RUNS_OFF_SHARE * passed[-1][0]
+@dataclass(frozen=True)
+class DualPoint:
+    """A dual of the constraint's rows: z = shift + A^T nu, w(z), and what A w misses of b."""
+
+    dual: FloatArray
+    z: FloatArray
+    w: FloatArray
+    gap: FloatArray
+    #: the unit of the residual
+    size: float
+    residual: float
+    #: dw/dz, where it was asked for
+    curvature: FloatArray | None = None
+    #: residuals on the way here, and what a dual twice as long would have added to A w at each
+    passed: tuple[tuple[float, float], ...] = ()
+    #: whether what is left is rounding of the dual
+    is_rounding: bool = False
+    #: points that line searches have looked at
+    trials: int = 1
+
+    @property
+    def ran_off(self) -> bool:
+        """Whether b is beyond what longer duals reach.
+
+        Twice in a row a longer dual promised less than the one before, and in the end less than
+        1e-3 of what is missing. (From a small start it promises little, but more.)
+        """
+        last = [ahead for _, ahead in self.passed[-3:]]
+        falls = all(later < earlier for earlier, later in pairwise(last))
+        return len(last) == 3 and falls and last[-1] < 1e-3 * self.passed[-1][0]
+
+    @property
+    def shortfall(self) -> str:
+        """Nothing where y is fitted; else how far it came, and whether more dual would help."""
+        if self.residual <= DEFAULT.not_solved:
+            return ""
+        came = (
+            f": gave up with X w {self.residual:.1e} of y away from it, at a dual point of size "
+            f"{float(np.abs(self.z).max()):.1e}; twice that would move X w by "
+            f"{self.passed[-1][1]:.1e} of y"
+        )
+        return f"{came}, so that y seems out of reach" if self.ran_off else came
 
 
-class DualNewton:
-    """The iteration on one problem; `run` goes on from wherever the dual stands."""
+@dataclass
+class _Newton(ABC):
+    """What potentials that separate and others have in common."""
 
-    def __init__(
-        self,
-        constraint: Constraint,
-        potential: Potential,
-        shift: FloatArray | float,
-        effort: Effort,
-        systems: MakeSystem = NormalEquations,
-    ) -> None:
-        self.constraint, self.potential, self.effort = constraint, potential, effort
-        self.systems, self.ran_off = systems, False
-        self.shift = np.broadcast_to(np.asarray(shift, float), constraint.rows.shape[1:])
-        self.dual = np.zeros(len(constraint.target))
-        self.move_to(self.dual)
+    constraint: Constraint
+    potential: Any
+    shift: FloatArray | float
+    effort: Effort
+    tolerances: Tolerances = DEFAULT
 
-    def move_to(self, dual: FloatArray) -> None:
-        self.dual = dual
-        self.z = self.shift + self.constraint.adjoint(dual)
-        self.w = self.potential.grad_dual(self.z)
-        self.gap = self.constraint.target - self.constraint.apply(self.w)
+    def at(self, dual: FloatArray | None = None) -> DualPoint:
+        """The point of a dual, or of 0."""
+        constraint = self.constraint
+        dual = np.zeros(len(constraint.target)) if dual is None else dual
+        z = self.shift + constraint.adjoint(dual)
+        w = self.potential.grad_dual(z)
+        gap = constraint.target - constraint.apply(w)
+        size = self._size(w, gap) or 1.0
+        return DualPoint(dual, z, w, gap, size, extended.length(gap) / size)
+
+    def _looked_ahead(self, point: DualPoint, before: DualPoint | None = None) -> DualPoint:
+        """With its curvature, and what a dual twice as long would add to A w, to first order."""
+        curvature = self.potential.hess_dual(point.z)
+        more = self.constraint.apply(self._moved(curvature, point.z - self.shift))
+        ahead = point.residual, extended.length(more) / point.size
+        passed = () if before is None else before.passed
+        return replace(point, curvature=curvature, passed=(*passed, ahead))
+
+    @abstractmethod
+    def _size(self, w: FloatArray, gap: FloatArray) -> float:
+        """The unit of the residual."""
+
+    @abstractmethod
+    def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
+        """How w moves with z."""
+
+    def _phi(self, z: FloatArray, dual: FloatArray) -> float:
+        """Infinite outside the domain."""
+        return float(self.potential.conjugate(z) - float(dual @ self.constraint.target))
+
+
+@dataclass
+class DualNewton(_Newton):
+    """For a potential that separates."""
+
+    systems: MakeSystem = NormalEquations
+    #: give up at the first step that needs a line search
+    only_if_easy: bool = False
+    #: growth of w' along a step up to which it is taken whole: e^2 is a step of 2 in z at depth 2
+    trusted_growth: ClassVar[float] = float(np.exp(2.0))
+    #: and below which the next residual can only be larger by rounding
+    nearly_linear: ClassVar[float] = 1.1
+    shortest: ClassVar[float] = 2.0**-200
+
+    def solve(self, start: DualPoint | None = None, *, max_steps: int) -> DualPoint:
+        """Where the iteration ends, with its last digits repaired in w if they are rounding."""
+        start = self.at() if start is None else start
+        start = start if self.only_if_easy else self._blurred(self._looked_ahead(start))
+        end = iterate(self, start, self.effort, max_steps=max_steps).here
+        is_solved = end.residual <= self.tolerances.residual
+        return self.refined(end) if end.is_rounding and not (is_solved or end.ran_off) else end
+
+    def terminate(self, progress: Progress[DualPoint]) -> bool:
+        point = progress.here
+        return point.residual <= self.tolerances.residual or point.ran_off or point.is_rounding
+
+    def step(self, progress: Progress[DualPoint]) -> DualPoint | None:
+        point = progress.here
+        curvature = point.curvature
+        if curvature is None:
+            curvature = self.potential.hess_dual(point.z)
+        step = self.systems(self.constraint, curvature, self.effort).solve(point.gap)
+        rise = self.constraint.adjoint(step)
+        growth = float(self.potential.hess_growth(point.z, np.abs(rise)).max())
+        reach = 1.0
+        if growth > self.trusted_growth:
+            if self.only_if_easy:
+                return None
+            reach = self._line_search(point, step, rise)
+        after = self.at(point.dual + reach * step)
+        is_linear = growth < self.nearly_linear
+        # Without a step that lowers phi there is nothing more to find.
+        is_end = point.residual < self.tolerances.solved or is_linear or reach <= self.shortest
+        if not after.residual < point.residual and (self.only_if_easy or is_end):
+            # Rounding reached, or too far off for Newton's method.
+            is_rounding = point.residual < self.tolerances.nearly_solved or is_linear
+            return replace(point, is_rounding=True) if is_rounding else None
+        return after if self.only_if_easy else self._blurred(self._looked_ahead(after, point))
+
+    def _size(self, w: FloatArray, gap: FloatArray) -> float:
         target = self.constraint.target
-        size = max(extended.length(target), extended.length(target - self.gap))
         if not target.any():
             # Rows have unit length: A w = 0 is judged against what w could have made of it.
-            size = extended.length(self.w)
-        self.size = size or 1.0
-        self.residual = extended.length(self.gap) / self.size
+            return extended.length(w)
+        return max(extended.length(target), extended.length(target - gap))
 
-    def run(self, *, tol: float, max_steps: int, only_if_easy: bool) -> float:
-        """Iterate to `tol`; with `only_if_easy` give up at the first step that needs a search."""
-        passed: list[tuple[float, float]] = []
-        for _ in range(max_steps):
-            if self.residual <= tol:
-                break
-            curvature = self.potential.hess_dual(self.z)
-            if not only_if_easy:
-                passed.append((self.residual, self.ahead(curvature)))
-                self.ran_off = runs_off(passed)
-                if self.ran_off:
-                    break
-                if extended.length(self.gap) <= self._blur(curvature):
-                    self.refine_predictor(tol)
-                    break
-            system = self.systems(self.constraint, curvature, self.effort)
-            self.effort.steps += 1
-            step = system.solve(self.gap)
-            rise = self.constraint.adjoint(step)
-            growth = float(self.potential.hess_growth(self.z, np.abs(rise)).max())
-            before, residual, reach = self.dual, self.residual, 1.0
-            if growth > TRUSTED_GROWTH:
-                if only_if_easy:
-                    break
-                reach = self._searched(step, rise)
-            self.move_to(self.dual + reach * step)
-            # Without a step that lowers phi there is nothing more to find.
-            is_rounding = residual < 1e3 * tol or growth < NEARLY_LINEAR or reach <= SHORTEST
-            if not self.residual < residual and (only_if_easy or is_rounding):
-                # Rounding reached, or too far off for Newton's method.
-                self.move_to(before)
-                if residual < NEARLY_SOLVED or growth < NEARLY_LINEAR:
-                    self.refine_predictor(tol)
-                break
-        return self.residual
+    def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
+        return curvature * change
 
-    def ahead(self, curvature: FloatArray) -> float:
-        """What a dual twice as long adds to A w, to first order, in units of the residual."""
-        more = self.constraint.apply(curvature * (self.z - self.shift))
-        return extended.length(more) / self.size
+    def _blurred(self, point: DualPoint) -> DualPoint:
+        """Marked where no more is left than the rounding of the dual is worth in A w."""
+        moved = self._moved(np.asarray(point.curvature), np.spacing(np.abs(point.z)))
+        is_rounding = extended.length(point.gap) <= len(point.dual) * extended.length(moved)
+        return replace(point, is_rounding=True) if is_rounding else point
 
-    def _blur(self, curvature: FloatArray) -> float:
-        """What the rounding of the dual is worth in A w, whose rows have unit length."""
-        return len(self.dual) * extended.length(curvature * np.spacing(np.abs(self.z)))
-
-    def _trusted(self, rise: FloatArray) -> float:
+    def _trusted(self, point: DualPoint, rise: FloatArray) -> float:
         """A first fraction of the step: the longest within the trusted growth, if that is known."""
         reach = 1.0
-        while reach > SHORTEST:
-            growth = float(self.potential.hess_growth(self.z, reach * np.abs(rise)).max())
-            if growth <= TRUSTED_GROWTH:
+        while reach > self.shortest:
+            growth = float(self.potential.hess_growth(point.z, reach * np.abs(rise)).max())
+            if growth <= self.trusted_growth:
                 return reach
             reach *= 0.5
-        units = float((np.abs(rise) / self.potential.dual_unit(self.z)).max())
-        trusted = float(np.log(TRUSTED_GROWTH))
+        units = float((np.abs(rise) / self.potential.dual_unit(point.z)).max())
+        trusted = float(np.log(self.trusted_growth))
         return trusted / units if units > trusted else 1.0
 
-    def _searched(self, step: FloatArray, rise: FloatArray) -> float:
-        """The fraction of `step` that lowers phi enough; phi is infinite outside the domain."""
-        target = self.constraint.target
-        start = self.potential.conjugate(self.z) - float(self.dual @ target)
-        slope = -float(self.gap @ step)
-        reach = self._trusted(rise)
-        while reach > SHORTEST:
-            value = self.potential.conjugate(self.z + reach * rise)
-            value -= float((self.dual + reach * step) @ target)
+    def _line_search(self, point: DualPoint, step: FloatArray, rise: FloatArray) -> float:
+        """The fraction of `step` that lowers phi enough."""
+        start, slope = self._phi(point.z, point.dual), -float(point.gap @ step)
+        reach = self._trusted(point, rise)
+        while reach > self.shortest:
+            value = self._phi(point.z + reach * rise, point.dual + reach * step)
             # An infinite or NaN value compares false and shortens the step.
             if value <= start + ARMIJO * reach * slope + 1e-14 * abs(start):
                 return reach
             reach *= 0.5
         return reach
 
-    def refine_predictor(self, tol: float, w: FloatArray | None = None) -> None:
+    def refined(self, point: DualPoint, w: FloatArray | None = None) -> DualPoint:
         """Go on in w itself (from `w`, if given) where an ulp of the dual is many of w."""
-        if w is not None:
-            self.w = w
-            self.gap = self.constraint.target - self.constraint.apply(w)
-        curvature = self.potential.hess_dual(self.z)
+        constraint = self.constraint
+        target, dual = constraint.target, point.dual
+        w, gap = (point.w, point.gap) if w is None else (w, target - constraint.apply(w))
+        curvature = self.potential.hess_dual(point.z)
         if not np.isfinite(curvature).all():
-            return
-        size = extended.length(self.constraint.target) or 1.0
-        system = self.systems(self.constraint, curvature, self.effort, graded=True)
-        while (left := extended.length(self.gap)) > tol * size:
-            step = system.solve(self.gap)
-            rise = self.constraint.adjoint(step)
-            w = self.w + curvature * rise
-            gap = self.constraint.target - self.constraint.apply(w)
-            if not extended.length(gap) < 0.5 * left:
+            return replace(point, w=w, gap=gap)
+        size = extended.length(target) or 1.0
+        system = self.systems(constraint, curvature, self.effort, graded=True)
+        while (left := extended.length(gap)) > self.tolerances.residual * size:
+            step = system.solve(gap)
+            rise = constraint.adjoint(step)
+            moved = w + curvature * rise
+            after = target - constraint.apply(moved)
+            if not extended.length(after) < 0.5 * left:
                 break
-            self.w, self.gap = w, gap
-            # The dual follows where it is determined; w is not recomputed from it.
-            if float(np.abs(rise).max()) <= LAST_DIGITS * float(np.abs(self.z).max()):
-                self.dual = self.dual + step
-        self.residual = extended.length(self.gap) / size
+            w, gap = moved, after
+            # The dual follows where it is determined, by a change of its last digits; w is not
+            # recomputed from it.
+            if float(np.abs(rise).max()) <= 1e-8 * float(np.abs(point.z).max()):
+                dual = dual + step
+        return replace(point, dual=dual, w=w, gap=gap, residual=extended.length(gap) / size)
+
+
+@dataclass
+class JointNewton(_Newton):
+    """For a potential of all coordinates together.
+
+    Where one that is known only numerically has no more digits of phi left, a step that lowers the
+    residual is taken all the same.
+    """
+
+    shortest: ClassVar[float] = 2.0**-60
+    #: points that one solve may look at. Forty are many: the rest is for steps along the end of the
+    #: dual domain, where each of them is searched
+    max_trials: ClassVar[int] = 400
+
+    def solve(self, start: DualPoint | None = None, *, max_steps: int) -> DualPoint:
+        """Where the iteration ends."""
+        first = self._looked_ahead(self.at() if start is None else start)
+        return iterate(self, first, self.effort, max_steps=max_steps).here
+
+    def terminate(self, progress: Progress[DualPoint]) -> bool:
+        return progress.here.residual <= self.tolerances.residual or progress.here.ran_off
+
+    def step(self, progress: Progress[DualPoint]) -> DualPoint | None:
+        before = progress.here
+        self.effort.factorizations += 1
+        rows = self.constraint.rows * self.constraint.row_scale[:, None]
+        try:
+            matrix = rows @ np.asarray(before.curvature) @ rows.T
+            step = scipy.linalg.solve(matrix, before.gap, assume_a="pos")
+        except (scipy.linalg.LinAlgError, ValueError):
+            return None  # singular, or infinite at the end of the dual domain
+        after = self._line_search(before, step)
+        return None if after is None else self._looked_ahead(after, before)
+
+    def _line_search(self, before: DualPoint, step: FloatArray) -> DualPoint | None:
+        """The first point along the step that helps."""
+        start, slope = self._phi(before.z, before.dual), -float(before.gap @ step)
+        noise = 10.0 * self.potential.rounding * (1.0 + abs(start))
+        # A Newton step may be longer than the dual by any number of digits: those come on top.
+        times_dual = extended.length(step) / max(1.0, extended.length(before.dual))
+        reach, shortest = 1.0, self.shortest / max(1.0, times_dual)
+        trials = before.trials
+        while reach > shortest and trials < self.max_trials:
+            trials += 1
+            point = replace(self.at(before.dual + reach * step), trials=trials)
+            # NaN, outside the dual domain, compares false.
+            if point.residual < 0.5 * before.residual:
+                return point
+            shows = -reach * slope > noise
+            goal = start + ARMIJO * reach * slope
+            if shows and self._phi(point.z, point.dual) <= goal:
+                return point
+            if not shows and point.residual < before.residual:
+                return point
+            if np.isfinite(point.residual):
+                reach *= 0.5
+            else:
+                # Back inside the domain, faster from a step that was far longer than the dual is.
+                reach *= 1.0 / 16.0 if reach * times_dual > 1e3 else 0.25
+        return None
+
+    def _size(self, w: FloatArray, gap: FloatArray) -> float:
+        return extended.length(self.constraint.target)
+
+    def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
+        return np.asarray(curvature @ change)

@@ -185,8 +185,9 @@ class Walk:
             self._delete(len(w) - 1)
             return False
         while len(wrong := (self.side[self.active] * fit <= 0.0).nonzero()[0]):
-            # Back to where the first of them vanishes.
-            shares = w[wrong] / (w[wrong] - fit[wrong])
+            # Back to where the first of them vanishes; at once if it is nothing and stays so.
+            way = w[wrong] - fit[wrong]
+            shares = np.divide(w[wrong], way, out=np.zeros_like(way), where=way != 0.0)
             share = float(shares.min())
             w += share * (fit - w)
             gone = wrong[shares == share]

@@ -10,7 +10,7 @@ import scipy.linalg
 
 from flowbias.ground.graded_qr import graded_triangle
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 # Added to the unit diagonal of the equilibrated matrix: what Cholesky's own rounding costs.
 RIDGE = 1e-15

@@ -11,9 +11,11 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.ground import extended
+from flowbias.ground.extended import row_lengths, row_units
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.range_fit import IN_RANGE, row_lengths, row_units
-from flowbias.problems.regression import Constraint, Regression
+from flowbias.problems.constraint import Constraint
+from flowbias.problems.regression import Regression
 
 # Corrections of a solution by that of its residual.
 REFINEMENTS = 2

@@ -18,12 +18,13 @@ import numpy as np
 from flowbias.certificates.certificate import certify, certify_beside
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.ground.routing import provided_by, unfitting
+from flowbias.ground.tolerances import DEFAULT
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.basis_pursuit import Sides, face_in_doubles, pursue
 from flowbias.limits.neurons.vanishing import neuron_rich_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
-from flowbias.limits.routes import RESIDUAL, exponential_sides, power_sides
+from flowbias.limits.routes import exponential_sides, power_sides
 from flowbias.limits.solve import check_model
 from flowbias.models._base import HasPotential
 from flowbias.models.reachable import Reachable, reachable
@@ -42,6 +43,12 @@ from flowbias.results.solution import Solution, Stats, Status
 FAR = 1e6
 # "Visible": inactive coordinates below this share of the l1 norm.
 VISIBLE = 1e-3
+# Of several minimizers, where the law that selects one is not known or rounding is in its way.
+OPEN_CHOICE = (
+    "which of them gradient flow selects is open; take fb.limit of starts of smaller and smaller "
+    "scale"
+)
+MADE_CHOICE = "this one gradient flow selects, as far as rounding tells"
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ def rich_limit_of_rounded(model: Any, X: Any, y: Any, rounding: float, *, tol: f
     problem = as_regression(X, y)
     check_model(model, problem, tol)
     extreme = build(model, problem.X.shape[1], rounding)
-    solution = pursue(problem, extreme.potential, tol=tol)
+    solution = replace(pursue(problem, extreme.potential, tol=tol), choice=OPEN_CHOICE)
     if solution.status is Status.NOT_UNIQUE and extreme.selection is not None:
         solution = _selected(problem, extreme.potential, extreme.selection, solution, tol)
     margin = solution.details["dual_margin"]
@@ -130,7 +137,7 @@ def _selected(
     nowhere = np.zeros_like(problem.y), np.zeros_like(solution.w)
     exact = exact_limit(problem.X, problem.y, paying, 0.0, *nowhere)
     if exact is None:
-        _, moving = selection.selecting(reach, effort).solve(effort, tol=RESIDUAL)
+        _, moving = selection.selecting(reach, effort).solve(effort, tol=DEFAULT.residual)
         selected, how = reach.embed(moving), "interior point and Newton"
     else:
         selected, how = exact.w, "Newton in balls"
@@ -157,6 +164,7 @@ def _selected(
         route=f"selected among the minimizers: {how}",
         stats=Stats(effort.factorizations, effort.steps, time.perf_counter() - started),
         details={"dual_margin": margin},
+        choice=MADE_CHOICE,
     )
 
 

@@ -11,20 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import scipy.linalg
 
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.branches import (
+from flowbias.limits.continuation import History
+from flowbias.limits.interior_point import (
     Branches,
     ExponentialResponse,
     PowerResponse,
     Response,
+    State,
+    entropic,
+    powered,
+    start,
 )
-from flowbias.limits.face import select_on_face
-from flowbias.limits.interior_point import State, entropic, powered, start
-from flowbias.limits.newton import polish
+from flowbias.limits.newton import polish, select_on_face
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 # mu = exp(-34) is where the slack of an active branch reaches the rounding of its cost: below, the
 # problem is the linear program in double precision, and w no longer depends on mu.
@@ -51,6 +53,18 @@ class WarmStart:
 
     state: State
     predicted_dual: FloatArray
+
+
+def predicted(history: History[State], log_scale: float) -> WarmStart | None:
+    """The last state, with its dual moved along the secant in 1 / log_scale."""
+    if not history:
+        return None
+    last_scale, last = history[-1]
+    before_scale, before = history[0]
+    if not 0 > before_scale > last_scale > log_scale:
+        return WarmStart(last, last.dual)
+    ahead = (1.0 / log_scale - 1.0 / last_scale) / (1.0 / last_scale - 1.0 / before_scale)
+    return WarmStart(last, last.dual + ahead * (last.dual - before.dual))
 
 
 @dataclass(frozen=True)
@@ -103,10 +117,7 @@ class RichProblem:
 
 def least_norm_solution(constraint: Constraint) -> FloatArray:
     """argmin ||w||_2 s.t. A w = b; free of charge where the Gram matrix is factored already."""
-    if constraint.gram_factor is None:  # orthonormal rows
-        return constraint.adjoint(constraint.target)
-    dual = scipy.linalg.cho_solve((constraint.gram_factor, True), constraint.target)
-    return constraint.adjoint(dual)
+    return constraint.adjoint(constraint.inverse_gram(constraint.target))
 
 
 def _cheap_solution(constraint: Constraint, cost: FloatArray, effort: Effort) -> FloatArray:

@@ -1,6 +1,6 @@
-"""The ways to a limit, and the table that matches them with what a model declares.
+"""The ways to the minimizer of a potential.
 
-Every route first tries Newton's method on the dual from the tangent-kernel solution, which is all
+Every way first tries Newton's method on the dual from the tangent-kernel solution, which is all
 there is to do near the kernel regime. What it does otherwise depends on the form of the dual map.
 """
 
@@ -11,36 +11,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from flowbias.ground import extended
+from flowbias.ground.tolerances import DEFAULT, Tolerances
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.dual_newton import DualNewton
+from flowbias.limits.dual_newton import DualNewton, DualPoint, JointNewton
 from flowbias.limits.interior_point import State
-from flowbias.limits.joint_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.only_predictor import dual_of, only_predictor
-from flowbias.limits.refined_dual import asked_for, inside_domain
 from flowbias.limits.rich_regime import (
     RichProblem,
     WarmStart,
     exponential_problem,
     power_problem,
 )
-from flowbias.limits.sensitivity import joint_sensitivity, sensitivity
 from flowbias.models._base import HasPotential
 from flowbias.models.reachable import Reachable, reachable, run_off
-from flowbias.potentials import Provides
+from flowbias.potentials import Potential
 from flowbias.problems.regression import Regression
-from flowbias.results.solution import Sensitivity
-
-# Residual at which iterations stop: two digits below the default certificate, above rounding.
-RESIDUAL = 1e-13
-MAX_EASY_STEPS = 12
-MAX_GENERAL_STEPS = 200
-# Residual above which rounding of the dual, as for large biased starts, is worth repairing in w.
-ROUNDING = 1e-11
-# Residual above which the interior point has not found the limit.
-NOT_SOLVED = 1e-6
 
 
 @dataclass(frozen=True)
@@ -54,18 +43,6 @@ class Point:
     state: State | None = None
 
 
-@dataclass(frozen=True)
-class Route:
-    """A way to the limit: what it needs of a model, the solver, and the limit's derivatives."""
-
-    name: str
-    needs: frozenset[Provides]
-    solve: Callable[[HasPotential, Regression, Effort, WarmStart | None], Point]
-    derivatives: Callable[[Reachable, Any, FloatArray], Sensitivity] = sensitivity
-    #: what may still make a point pass that the certificate does not
-    repair: Callable[[HasPotential, Regression, Effort, Point], Point] | None = None
-
-
 def without_choice(model: HasPotential, problem: Regression) -> Point | None:
     """The one predictor that the data leave, where they leave no more."""
     constraint = only_predictor(problem)
@@ -77,33 +54,21 @@ def without_choice(model: HasPotential, problem: Regression) -> Point | None:
     return Point(w, dual, "the only predictor", reach)
 
 
-def _easily(model: HasPotential, reach: Reachable, effort: Effort) -> DualNewton | None:
+def _easily(model: HasPotential, reach: Reachable, effort: Effort) -> DualPoint | None:
     """Newton's method from the kernel solution, if the limit is that near."""
-    newton = DualNewton(reach.constraint, model.potential, model.shift, effort)
-    residual = newton.run(tol=RESIDUAL, max_steps=MAX_EASY_STEPS, only_if_easy=True)
-    return newton if residual <= 1e3 * RESIDUAL else None
+    newton = DualNewton(reach.constraint, model.potential, model.shift, effort, only_if_easy=True)
+    end = newton.solve(max_steps=12)
+    return end if end.residual <= DEFAULT.solved else None
 
 
-def _by_dual_newton(
+def by_dual_newton(
     model: HasPotential, problem: Regression, effort: Effort, warm: WarmStart | None
 ) -> Point:
     constraint = problem.constraint
     newton = DualNewton(constraint, model.potential, model.shift, effort)
-    newton.run(tol=RESIDUAL, max_steps=MAX_GENERAL_STEPS, only_if_easy=False)
+    end = newton.solve(max_steps=200)
     reach = Reachable(constraint, None, constraint.distance)
-    route = "dual Newton" + _how_far(newton, newton.ahead(model.potential.hess_dual(newton.z)))
-    return Point(newton.w, constraint.dual_of_data(newton.dual), route, reach)
-
-
-def _how_far(newton: DualNewton | JointNewton, ahead: float) -> str:
-    """Nothing where y is fitted; else how far it came, and whether more of the dual would help."""
-    if newton.residual <= NOT_SOLVED:
-        return ""
-    came = (
-        f": gave up with X w {newton.residual:.1e} of y away from it, at a dual point of size "
-        f"{float(np.abs(newton.z).max()):.1e}; twice that would move X w by {ahead:.1e} of y"
-    )
-    return f"{came}, so that y seems out of reach" if newton.ran_off else came
+    return Point(end.w, constraint.dual_of_data(end.dual), f"dual Newton{end.shortfall}", reach)
 
 
 def _by_branches(
@@ -126,42 +91,43 @@ def _by_branches(
         dual = run_off(reach, problem, model.potential, model.shift, w, np.zeros_like(problem.y))
         return Point(w, dual, "all coordinates driven to zero", reach)
     if reach.kept is None and warm is None:
-        newton = _easily(model, reach, effort)
-        if newton is not None:
-            return Point(newton.w, constraint.dual_of_data(newton.dual), "dual Newton", reach)
+        near = _easily(model, reach, effort)
+        if near is not None:
+            return Point(near.w, constraint.dual_of_data(near.dual), "dual Newton", reach)
     if not constraint.target.any() and reach.kept is None:
         # Without a target there is no size of w to normalize by; the start's own scale decides.
-        return _by_dual_newton(model, problem, effort, warm)
+        return by_dual_newton(model, problem, effort, warm)
     rich = normalize(reach, effort)
-    state, moving = rich.solve(effort, tol=RESIDUAL, warm=warm)
+    state, moving = rich.solve(effort, tol=DEFAULT.residual, warm=warm)
     misfit = extended.length(constraint.apply(moving) - constraint.target)
-    if reach.kept is None and not misfit <= NOT_SOLVED * extended.length(constraint.target):
+    if reach.kept is None and not misfit <= DEFAULT.not_solved * extended.length(constraint.target):
         # Neither near the kernel nor near the rich regime, as for large one-sided starts: Newton's
         # method with a line search converges from anywhere, if not quickly.
-        searched = _by_dual_newton(model, problem, effort, warm)
+        searched = by_dual_newton(model, problem, effort, warm)
         if extended.length(constraint.apply(searched.w) - constraint.target) < misfit:
             return searched
     dual = rich.dual(state)
-    if reach.kept is None and misfit > ROUNDING * extended.length(constraint.target):
+    if reach.kept is None and misfit > DEFAULT.repair * extended.length(constraint.target):
         newton = DualNewton(constraint, model.potential, model.shift, effort)
-        newton.move_to(dual)
-        newton.refine_predictor(RESIDUAL, moving)
-        moving, dual = newton.w, newton.dual
+        refined = newton.refined(newton.at(dual), moving)
+        moving, dual = refined.w, refined.dual
     w = reach.embed(moving)
     dual = constraint.dual_of_data(dual)
     dual = run_off(reach, problem, model.potential, model.shift, w, dual)
     return Point(w, dual, "interior point and Newton", reach, state)
 
 
-def _by_joint_newton(
+def by_joint_newton(
     model: Any, problem: Regression, effort: Effort, warm: WarmStart | None
 ) -> Point:
     constraint = problem.constraint
-    newton = JointNewton(constraint, model.potential, model.shift, effort)
-    newton.run()
+    # To the last digit of the potential, where that is known to no more.
+    tolerances = Tolerances(max(DEFAULT.residual, 0.1 * model.potential.rounding))
+    newton = JointNewton(constraint, model.potential, model.shift, effort, tolerances)
+    end = newton.solve(max_steps=200)
     reach = Reachable(constraint, None, constraint.distance)
-    route = "joint dual Newton" + _how_far(newton, newton.ahead())
-    return Point(newton.w, constraint.dual_of_data(newton.dual), route, reach)
+    route = f"joint dual Newton{end.shortfall}"
+    return Point(end.w, constraint.dual_of_data(end.dual), route, reach)
 
 
 def exponential_sides(model: HasPotential, d: int) -> tuple[FloatArray, FloatArray]:
@@ -180,7 +146,7 @@ def power_sides(model: HasPotential, d: int) -> tuple[FloatArray, FloatArray]:
     return np.broadcast_to(plus, (d,)), np.broadcast_to(minus, (d,))
 
 
-def _by_exponentials(
+def by_exponentials(
     model: HasPotential, problem: Regression, effort: Effort, warm: WarmStart | None
 ) -> Point:
     potential: Any = model.potential
@@ -197,7 +163,7 @@ def _by_exponentials(
     )
 
 
-def _by_powers(
+def by_powers(
     model: HasPotential, problem: Regression, effort: Effort, warm: WarmStart | None
 ) -> Point:
     potential: Any = model.potential
@@ -221,7 +187,7 @@ def _by_powers(
     return replace(point, dual=inside_domain(potential, problem.X, point.w, point.dual))
 
 
-def _carried_by_weights(
+def carried_by_weights(
     model: HasPotential, problem: Regression, effort: Effort, point: Point
 ) -> Point:
     effort.factorizations += 1
@@ -229,17 +195,41 @@ def _carried_by_weights(
     return replace(point, dual=dual, route=f"{point.route}, dual from the weights in use")
 
 
-#: Cheapest first: a route that knows the form of the dual map before the one that knows none.
-ROUTES = (
-    Route(
-        "exponential", frozenset({Provides.POTENTIAL, Provides.EXPONENTIAL_DUAL}), _by_exponentials
-    ),
-    Route("joint", frozenset({Provides.JOINT_POTENTIAL}), _by_joint_newton, joint_sensitivity),
-    Route(
-        "power",
-        frozenset({Provides.POTENTIAL, Provides.POWER_DUAL}),
-        _by_powers,
-        repair=_carried_by_weights,
-    ),
-    Route("general", frozenset({Provides.POTENTIAL}), _by_dual_newton),
-)
+def inside_domain(
+    potential: Potential, X: FloatArray, w: FloatArray, dual: FloatArray
+) -> FloatArray:
+    """The dual, shrunk by what rounding may have put it outside its open domain, or too close.
+
+    Duals of the power law are counted from the start, so that there is no shift. Near its end the
+    conjugate has a pole, and one ulp of the dual can be more than the slack there.
+    """
+    value = potential.value_terms(w)
+
+    def gap(shrink: float) -> float:
+        # As the certificate will evaluate it: the product of a shrunk dual rounds differently.
+        z = X.T @ ((1.0 - shrink) * dual)
+        terms = value + potential.conjugate_terms(z) - z * w
+        return float(np.abs(np.sum(terms)))
+
+    best, best_gap = 0.0, gap(0.0)
+    # A dual with this gap is not touched any more.
+    if best_gap > 1e-12 * (1.0 + abs(float(value.sum()))):
+        for shrink in np.geomspace(1e-15, 1e-6, 19):
+            if (candidate := gap(float(shrink))) < best_gap:
+                best, best_gap = float(shrink), candidate
+    return (1.0 - best) * dual
+
+
+def asked_for(potential: Potential, X: FloatArray, w: FloatArray, dual: FloatArray) -> FloatArray:
+    """The dual, moved by least squares to X^T nu = grad Q(w) where w is in use.
+
+    Below a certain scale the law P = (mu / slack)^k is solved at a larger mu, whose slacks are
+    above the rounding of their cost (`rich_regime`). The weights do not depend on that, but the
+    slack of a light one does: mu P^(-1/k) may exceed the tolerance, the true one being far below.
+    """
+    in_use = potential.determined(w)
+    off = (potential.grad(w) - X.T @ dual)[in_use]
+    if not np.isfinite(off).all():
+        return dual
+    change = np.asarray(scipy.linalg.lstsq(X[:, in_use].T, off)[0])
+    return inside_domain(potential, X, w, dual + change)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,10 +15,10 @@ from flowbias.ground.drawing import curves, picture
 from flowbias.ground.html import coefficients, shown, some, table
 from flowbias.ground.routing import provided_by, unfitting
 from flowbias.ground.typing import ArrayLike, FloatArray
-from flowbias.limits.blocks.limit import BlockFound, BlockLimits
-from flowbias.limits.blocks.scales import Past
-from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.scale_descent import IN_MEMORY, Found, Rescalable, in_turn, total
+from flowbias.limits.blocks.limit import BlockLimits, Past, Reached
+from flowbias.limits.continuation import Continuation, Found, Rescalable, even_ladders, total
+from flowbias.limits.interior_point import State
+from flowbias.limits.rich_regime import WarmStart, predicted
 from flowbias.limits.solve import check_size, limit_with_state
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
@@ -29,9 +29,6 @@ from flowbias.results.solution import Solution, Stats
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-#: models at their log-scales
-Starts: TypeAlias = Iterable[tuple[float, HasPotential]]
 
 
 @dataclass(frozen=True)
@@ -136,28 +133,25 @@ def limit_path(
             f"log_scales: must be a non-empty list of finite numbers, got shape {scales.shape}. "
             "Pass natural logarithms, for example np.linspace(7, -690, 100)."
         )
-    starts = ((log_scale, model.at_log_scale(log_scale)) for log_scale in map(float, scales))
     design = design_of(X)
-    solved = (
-        _in_memory(starts, as_regression(X, y), tol)
-        if design is None
-        else _over_blocks(starts, design, y, tol)
-    )
+    path = _in_memory(as_regression(X, y), tol) if design is None else _over_blocks(design, y, tol)
+    starts = ((log_scale, model.at_log_scale(log_scale)) for log_scale in map(float, scales))
+    solved = path.follow(starts)
     return LimitPath(scales, tuple(solution.checked(throw) for solution, _ in solved))
 
 
-def _in_memory(starts: Starts, problem: Regression, tol: float) -> Iterator[Found]:
-    def attempt(model: HasPotential, warm: WarmStart | None) -> Found:
+def _in_memory(problem: Regression, tol: float) -> Continuation[Any, Any]:
+    def correct(model: HasPotential, warm: WarmStart | None) -> Found[State]:
         return limit_with_state(model, problem, tol=tol, warm=warm)
 
-    return in_turn(attempt, starts, problem.constraint.factorizations, IN_MEMORY)
+    return Continuation(predicted, correct, even_ladders, problem.constraint.factorizations)
 
 
-def _over_blocks(starts: Starts, design: Design, y: Any, tol: float) -> Iterator[BlockFound]:
+def _over_blocks(design: Design, y: Any, tol: float) -> Continuation[Any, Any]:
     solver = BlockLimits(design, y, tol=tol, progress=False)
 
-    def attempt(model: HasPotential, past: Past | None) -> BlockFound:
+    def correct(model: HasPotential, past: Past | None) -> Found[Reached]:
         check_size(model, design.d, tol)
         return solver.limit(model, past)
 
-    return in_turn(attempt, starts, 0, solver.guide)
+    return replace(solver.continuation, correct=correct)

@@ -17,22 +17,33 @@ from flowbias.designs import design_of
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting, provided_by
 from flowbias.ground.threads import threads_for
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.tolerances import IN_RANGE
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits.blocks.limit import BlockLimits
+from flowbias.limits.continuation import Continuation, Found, even_ladders
+from flowbias.limits.interior_point import State
+from flowbias.limits.neurons.leaky import leaky_limit
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.normal_equations import Effort
-from flowbias.limits.rich_regime import WarmStart
-from flowbias.limits.routes import ROUTES, Point, Route, without_choice
-from flowbias.limits.scale_descent import IN_MEMORY, Found, or_last_resort
-from flowbias.limits.sensitivity import at_limit
+from flowbias.limits.rich_regime import WarmStart, predicted
+from flowbias.limits.routes import (
+    Point,
+    by_dual_newton,
+    by_exponentials,
+    by_joint_newton,
+    by_powers,
+    carried_by_weights,
+    without_choice,
+)
+from flowbias.limits.sensitivity import at_limit, joint_sensitivity, sensitivity
 from flowbias.models._base import HasPotential
 from flowbias.models.lifted import LiftedModel
-from flowbias.potentials import Provides
+from flowbias.models.reachable import Reachable
+from flowbias.potentials import L2, Provides
 from flowbias.problems.matrix.regression import as_matrix_problem
-from flowbias.problems.range_fit import IN_RANGE
 from flowbias.problems.regression import Regression, as_regression, check_dual
 from flowbias.results.lifted_solution import LiftedSolution
-from flowbias.results.solution import Solution, Stats, status_of
+from flowbias.results.solution import Sensitivity, Solution, Stats, status_of
 
 
 @overload
@@ -85,171 +96,229 @@ def limit(
     >>> solution.w.round(3), solution.certificate.ok
     (array([0.067, 0.467]), True)
     """
-    family = first_fitting(model, FAMILIES)
-    design = design_of(X) if family.takes_designs else None
-    if design is None:
-        return family.solve(model, X, y, tol).checked(throw)
-    check_size(model, design.d, tol)
-    solver = BlockLimits(design, y, tol=tol, progress=progress)
-    return solver.limit(model)[0].checked(throw)
+    route = first_fitting(model, ROUTES)
+    return route.limit(model, X, y, tol, progress).checked(throw)
 
 
-def _potential_limit(model: HasPotential, X: Any, y: Any, tol: float) -> Solution:
-    return limit_with_state(model, as_regression(X, y), tol=tol, warm=None)[0]
+def min_norm(
+    X: Any,
+    y: Any = None,
+    *,
+    weights: ArrayLike = 1.0,
+    tol: float = 1e-10,
+    throw: bool = True,
+    progress: bool = False,
+) -> Solution:
+    """argmin sum weights w^2 / 2  s.t.  X w = P y: the limit as the scale goes to infinity.
 
+    The kernel limit of a depth-D network started at w0 has weights |w0|^(2 - 2 D).
 
-def _lifted_limit(model: LiftedModel, X: Any, y: Any, tol: float) -> LiftedSolution:
-    # Flows stand beside limits and build on them: loaded here, so that neither has to come first.
-    from flowbias.limits.lifted.limit import lifted_limit
-
-    check_tol(tol)
-    return lifted_limit(model, as_matrix_problem(X, y), tol)
-
-
-def _leaky_limit(model: Any, X: Any, y: Any, tol: float) -> Solution:
-    from flowbias.limits.neurons.leaky import leaky_limit  # follows the flow, as above
-
-    check_tol(tol)
-    return leaky_limit(model, X, y, tol)
-
-
-def _neuron_limit(model: Any, X: Any, y: Any, tol: float) -> Solution:
-    check_tol(tol)
-    return neuron_limit(model, X, y, tol)
-
-
-def _neuron_sum_limit(model: Any, X: Any, y: Any, tol: float) -> Solution | LiftedSolution:
-    from flowbias.limits.neurons.sum_of_neurons import (
-        neuron_sum_limit,  # follows the flow, as above
-    )
-
-    check_tol(tol)
-    return neuron_sum_limit(model, X, y, tol)
-
-
-def _own_limit(model: Any, X: Any, y: Any, tol: float) -> Solution:
-    check_tol(tol)
-    solution: Solution = model.limit(X, y, tol=tol, throw=False)
-    return solution
-
-
-@dataclass(frozen=True)
-class Family:
-    """Models whose limits are found in the same kind of unknowns."""
-
-    needs: frozenset[Provides]
-    solve: Callable[[Any, Any, Any, float], Solution | LiftedSolution]
-    #: whether X may be visited block by block, which takes a potential that separates
-    takes_designs: bool = False
-
-
-FAMILIES = (
-    Family(frozenset({Provides.OWN_LIMIT}), _own_limit),
-    Family(frozenset({Provides.GRAM}), _lifted_limit),
-    Family(frozenset({Provides.NEURON}), _neuron_limit),
-    Family(frozenset({Provides.NEURON_SUM}), _neuron_sum_limit),
-    Family(frozenset({Provides.ACTIVATED_NEURON}), _leaky_limit),
-    Family(frozenset({Provides.JOINT_POTENTIAL}), _potential_limit),
-    Family(frozenset({Provides.POTENTIAL}), _potential_limit, takes_designs=True),
-)
+    >>> fb.min_norm([[1.0, 2.0]], [1.0]).w.round(3)
+    array([0.2, 0.4])
+    """
+    return limit(L2(weights), X, y, tol=tol, throw=throw, progress=progress)
 
 
 def limit_with_state(
     model: HasPotential, problem: Regression, *, tol: float, warm: WarmStart | None
-) -> Found:
+) -> Found[State]:
     """`limit`, and the state from which a nearby scale can start."""
-    check_model(model, problem, tol)
-    if (only := _without_choice(model, problem, tol)) is not None:
-        return only, None
-
-    def attempt(start: HasPotential, warm: WarmStart | None) -> Found:
-        return _attempted(start, problem, tol, warm)
-
-    found = attempt(model, warm)
-    if found[0].certificate.ok:
-        return found
-    exact = _in_balls(model, problem, found[0], tol)
-    if exact.certificate.ok:
-        return exact, found[1]
-    last = or_last_resort(model, found, attempt, problem.constraint.factorizations, IN_MEMORY)
-    return last if last[0].certificate.ok or not exact.status.ok else (exact, last[1])
+    route = first_fitting(model, POTENTIAL_ROUTES)
+    return InMemory(route, problem, tol).limit(model, warm)
 
 
-def _in_balls(model: HasPotential, problem: Regression, solution: Solution, tol: float) -> Solution:
-    """The limit in balls, where a certificate in doubles refuses the one that was found."""
-    started = time.perf_counter()
-    potential, shift, w, dual = model.potential, model.shift, solution.w, solution.dual
-    if Provides.POTENTIAL not in potential.provides:
-        return solution
-    exact = exact_limit(problem.X, problem.y, potential, shift, dual, w)
-    if exact is None:
-        return solution
+@dataclass(frozen=True)
+class Route:
+    """A way to the limit of its own: what it needs of a model, and how it is taken."""
 
-    def proof_of(w: FloatArray, dual: FloatArray) -> Certificate:
-        measures, candidate = measured(
-            problem.design, problem.y, w, dual, potential, shift, tol=tol
-        )
-        return measures if candidate is None else beside(exact, measures, candidate)
+    needs: frozenset[Provides]
+    solve: Callable[[Any, Any, Any, float], Solution | LiftedSolution]
 
-    proof = proof_of(w, dual)
-    if proof.ok:
-        return replace(solution, certificate=proof, status=status_of(proof, solution.distance))
-    proof = proof_of(exact.w, exact.dual)
-    distance = exact.distance
-    if distance <= IN_RANGE:
-        distance = cut_by_rounding(problem.X[:, ~exact.still], exact.rank)
-    seconds = solution.stats.seconds + time.perf_counter() - started
-    return replace(
-        solution,
-        w=exact.w,
-        dual=exact.dual,
-        status=status_of(proof, distance),
-        certificate=proof,
-        route=f"{solution.route}, then Newton in balls",
-        stats=replace(solution.stats, seconds=seconds),
-        distance=distance,
-        _sensitivity=solution.derivatives_at(exact.dual),
-    )
+    def limit(
+        self, model: Any, X: Any, y: Any, tol: float, progress: bool
+    ) -> Solution | LiftedSolution:
+        """The limit on data as they were given."""
+        check_tol(tol)
+        return self.solve(model, X, y, tol)
 
 
-def _without_choice(model: HasPotential, problem: Regression, tol: float) -> Solution | None:
-    """The certified limit where the data leave one predictor only, and it can be proved."""
-    started = time.perf_counter()
-    effort = Effort(factorizations=problem.constraint.factorizations + 1)
-    with threads_for(problem.X), np.errstate(all="ignore"):
-        point = without_choice(model, problem)
-        if point is None:
-            return None
-        route, seconds = first_fitting(model, ROUTES), time.perf_counter() - started
-        solution = _certified(model, problem, route, point, effort, seconds, tol)
-    if not solution.certificate.ok:
-        proof = certify(
-            problem.X, problem.y, solution.w, solution.dual, model.potential, model.shift, tol=tol
-        )
-        status = status_of(proof, solution.distance)
-        solution = replace(solution, certificate=proof, status=status)
-    return solution if solution.certificate.ok else None
+@dataclass(frozen=True)
+class PotentialRoute:
+    """A way to the minimizer of a potential, which a certificate judges."""
+
+    needs: frozenset[Provides]
+    solve: Callable[[HasPotential, Regression, Effort, WarmStart | None], Point]
+    derivatives: Callable[[Reachable, Any, FloatArray], Sensitivity] = sensitivity
+    #: what may still make a point pass that the certificate does not
+    repair: Callable[[HasPotential, Regression, Effort, Point], Point] | None = None
+
+    def limit(self, model: HasPotential, X: Any, y: Any, tol: float, progress: bool) -> Solution:
+        """The limit on data as they were given; block by block where X is big, if Q separates."""
+        design = design_of(X) if Provides.POTENTIAL in self.needs else None
+        if design is None:
+            return InMemory(self, as_regression(X, y), tol).limit(model, None)[0]
+        check_size(model, design.d, tol)
+        return BlockLimits(design, y, tol=tol, progress=progress).limit(model)[0]
 
 
-def _attempted(
-    model: HasPotential, problem: Regression, tol: float, warm: WarmStart | None
-) -> Found:
-    route = first_fitting(model, ROUTES)
-    started = time.perf_counter()
-    effort = Effort(factorizations=problem.constraint.factorizations)
-    with threads_for(problem.X):
-        # Trial points may overflow; each of them is judged by its residual before it is kept.
-        with np.errstate(all="ignore"):
-            point = route.solve(model, problem, effort, warm)
-        seconds = time.perf_counter() - started
-        solution = _certified(model, problem, route, point, effort, seconds, tol)
-        if not solution.certificate.ok and route.repair is not None:
+@dataclass(frozen=True)
+class InMemory:
+    """Limits on one array, by one route."""
+
+    route: PotentialRoute
+    problem: Regression
+    tol: float
+
+    @property
+    def continuation(self) -> Continuation[State, WarmStart]:
+        """From scale to scale. An interior point starts well anywhere: the ladders are even."""
+        of_data = self.problem.constraint.factorizations
+        return Continuation(predicted, self.attempt, even_ladders, of_data)
+
+    def limit(self, model: HasPotential, warm: WarmStart | None) -> Found[State]:
+        """The limit, and the state from which a nearby scale can start."""
+        check_model(model, self.problem, self.tol)
+        if (only := self._without_choice(model)) is not None:
+            return only, None
+        found = self.attempt(model, warm)
+        if found[0].certificate.ok:
+            return found
+        exact = self._in_balls(model, found[0])
+        if exact.certificate.ok:
+            return exact, found[1]
+        last = self.continuation.rescued(model, found)
+        return last if last[0].certificate.ok or not exact.status.ok else (exact, last[1])
+
+    def attempt(self, model: HasPotential, warm: WarmStart | None) -> Found[State]:
+        """The route taken once, and repaired where that helps."""
+        started, repair = time.perf_counter(), self.route.repair
+        effort = Effort(factorizations=self.problem.constraint.factorizations)
+        with threads_for(self.problem.X):
+            # Trial points may overflow; each of them is judged by its residual before it is kept.
             with np.errstate(all="ignore"):
-                repaired = route.repair(model, problem, effort, point)
-            seconds = time.perf_counter() - started
-            second = _certified(model, problem, route, repaired, effort, seconds, tol)
-            solution = second if second.certificate.ok else replace(solution, stats=second.stats)
+                point = self.route.solve(model, self.problem, effort, warm)
+            solution = self._certified(model, point, effort, started)
+            if not solution.certificate.ok and repair is not None:
+                with np.errstate(all="ignore"):
+                    repaired = repair(model, self.problem, effort, point)
+                second = self._certified(model, repaired, effort, started)
+                is_better = second.certificate.ok
+                solution = second if is_better else replace(solution, stats=second.stats)
         return solution, point.state
+
+    def _without_choice(self, model: HasPotential) -> Solution | None:
+        """The certified limit where the data leave one predictor only, and it can be proved."""
+        problem, started = self.problem, time.perf_counter()
+        effort = Effort(factorizations=problem.constraint.factorizations + 1)
+        with threads_for(problem.X), np.errstate(all="ignore"):
+            point = without_choice(model, problem)
+            if point is None:
+                return None
+            solution = self._certified(model, point, effort, started)
+        if not solution.certificate.ok:
+            found = solution.w, solution.dual, model.potential, model.shift
+            proof = certify(problem.X, problem.y, *found, tol=self.tol)
+            status = status_of(proof, solution.distance)
+            solution = replace(solution, certificate=proof, status=status)
+        return solution if solution.certificate.ok else None
+
+    def _in_balls(self, model: HasPotential, solution: Solution) -> Solution:
+        """The limit in balls, where a certificate in doubles refuses the one that was found."""
+        started, problem = time.perf_counter(), self.problem
+        potential, shift = model.potential, model.shift
+        if Provides.POTENTIAL not in potential.provides:
+            return solution
+        exact = exact_limit(problem.X, problem.y, potential, shift, solution.dual, solution.w)
+        if exact is None:
+            return solution
+
+        def proof_of(w: FloatArray, dual: FloatArray) -> Certificate:
+            found = problem.design, problem.y, w, dual, potential, shift
+            measures, candidate = measured(*found, tol=self.tol)
+            return measures if candidate is None else beside(exact, measures, candidate)
+
+        proof = proof_of(solution.w, solution.dual)
+        if proof.ok:
+            return replace(solution, certificate=proof, status=status_of(proof, solution.distance))
+        proof = proof_of(exact.w, exact.dual)
+        distance = exact.distance
+        if distance <= IN_RANGE:
+            distance = cut_by_rounding(problem.X[:, ~exact.still], exact.rank)
+        seconds = solution.stats.seconds + time.perf_counter() - started
+        return replace(
+            solution,
+            w=exact.w,
+            dual=exact.dual,
+            status=status_of(proof, distance),
+            certificate=proof,
+            route=f"{solution.route}, then Newton in balls",
+            stats=replace(solution.stats, seconds=seconds),
+            distance=distance,
+            _sensitivity=solution.derivatives_at(exact.dual),
+        )
+
+    def _certified(
+        self, model: HasPotential, point: Point, effort: Effort, started: float
+    ) -> Solution:
+        """The solution with its certificate recomputed from the data, which takes its own time."""
+        seconds = time.perf_counter() - started
+        problem, reach, dual = self.problem, point.reach, point.dual
+        potential, shift = model.potential, model.shift
+        found = problem.design, problem.y, point.w, dual, potential, shift
+        certificate, _ = measured(*found, tol=self.tol)
+        X = problem.X if reach.kept is None else problem.X[:, reach.kept]
+        distance = reach.distance or cut_by_rounding(X, len(reach.constraint.target))
+        derivatives = self.route.derivatives
+        return Solution(
+            w=point.w,
+            dual=dual,
+            status=status_of(certificate, distance),
+            route=point.route,
+            certificate=certificate,
+            stats=Stats(effort.factorizations, effort.steps, seconds),
+            potential=potential,
+            shift=shift,
+            distance=distance,
+            # Not a closure: solutions travel between processes.
+            _sensitivity=partial(at_limit, derivatives, reach, model, problem, dual),
+        )
+
+
+def _lifted_limit(model: LiftedModel, X: Any, y: Any, tol: float) -> LiftedSolution:
+    from flowbias.limits.lifted.limit import lifted_limit  # takes limits of potentials itself
+
+    return lifted_limit(model, as_matrix_problem(X, y), tol)
+
+
+def _neuron_sum_limit(model: Any, X: Any, y: Any, tol: float) -> Solution | LiftedSolution:
+    from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit  # as above
+
+    return neuron_sum_limit(model, X, y, tol)
+
+
+def _own_limit(model: Any, X: Any, y: Any, tol: float) -> Solution:
+    solution: Solution = model.limit(X, y, tol=tol, throw=False)
+    return solution
+
+
+#: Cheapest first: a route that knows the form of the dual map before the one that knows none.
+POTENTIAL_ROUTES = (
+    PotentialRoute(frozenset({Provides.POTENTIAL, Provides.EXPONENTIAL_DUAL}), by_exponentials),
+    PotentialRoute(frozenset({Provides.JOINT_POTENTIAL}), by_joint_newton, joint_sensitivity),
+    PotentialRoute(
+        frozenset({Provides.POTENTIAL, Provides.POWER_DUAL}), by_powers, repair=carried_by_weights
+    ),
+    PotentialRoute(frozenset({Provides.POTENTIAL}), by_dual_newton),
+)
+#: Every way to a limit; the first whose needs a model declares is taken.
+ROUTES: tuple[Route | PotentialRoute, ...] = (
+    Route(frozenset({Provides.OWN_LIMIT}), _own_limit),
+    Route(frozenset({Provides.GRAM}), _lifted_limit),
+    Route(frozenset({Provides.NEURON}), neuron_limit),
+    Route(frozenset({Provides.NEURON_SUM}), _neuron_sum_limit),
+    Route(frozenset({Provides.ACTIVATED_NEURON}), leaky_limit),
+    *POTENTIAL_ROUTES,
+)
 
 
 def check_tol(tol: float) -> None:
@@ -291,33 +360,3 @@ def _shape_of(model: Any) -> tuple[int, ...]:
         one = np.shape(model.potential.grad_dual(np.zeros(1)))
         return np.broadcast_shapes(one, np.shape(model.shift))
     return ()
-
-
-def _certified(
-    model: HasPotential,
-    problem: Regression,
-    route: Route,
-    point: Point,
-    effort: Effort,
-    seconds: float,
-    tol: float,
-) -> Solution:
-    """The solution with its certificate recomputed from the data."""
-    potential, shift, reach = model.potential, model.shift, point.reach
-    dual = point.dual
-    certificate, _ = measured(problem.design, problem.y, point.w, dual, potential, shift, tol=tol)
-    X = problem.X if reach.kept is None else problem.X[:, reach.kept]
-    distance = reach.distance or cut_by_rounding(X, len(reach.constraint.target))
-    return Solution(
-        w=point.w,
-        dual=dual,
-        status=status_of(certificate, distance),
-        route=point.route,
-        certificate=certificate,
-        stats=Stats(effort.factorizations, effort.steps, seconds),
-        potential=potential,
-        shift=shift,
-        distance=distance,
-        # Not a closure: solutions travel between processes.
-        _sensitivity=partial(at_limit, route.derivatives, reach, model, problem, dual),
-    )

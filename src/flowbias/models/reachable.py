@@ -14,10 +14,11 @@ import numpy as np
 import scipy.optimize
 
 from flowbias.ground.arguments import InputError
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
-from flowbias.problems.range_fit import IN_RANGE
-from flowbias.problems.regression import Constraint, Regression, constraint_of
+from flowbias.problems.constraint import Constraint, constraint_of
+from flowbias.problems.regression import Regression
 
 # How far along an escaping direction of the dual to go, and what may then be left there.
 RUN_OFF = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)

@@ -9,7 +9,8 @@
     train_last_layer(module, x, y, step_size=...)       a linear model over random features
     stable_step_size(module, x)                         from the tangent kernel
     limit_layer(model, X, y)                            a limit that backpropagates into its data
-    linear_spline, natural_cubic_spline, tangent_kernel_interpolant     limits in one variable
+    linear_spline, natural_cubic_spline, tangent_kernel_interpolant, wide_interpolant
+                                                        limits in one variable
 
 Torch (extra `nets`) is loaded by the first call that needs it, not by importing this.
 """
@@ -23,6 +24,7 @@ from flowbias.nets.splines import (
     linear_spline,
     natural_cubic_spline,
     tangent_kernel_interpolant,
+    wide_interpolant,
 )
 from flowbias.nets.train import Moment, stable_step_size, train, train_last_layer
 from flowbias.nets.training import Training, TrainingStatus
@@ -51,4 +53,5 @@ __all__ = [
     "unbiased",
     "univariate",
     "vgg11_like",
+    "wide_interpolant",
 ]

@@ -1,10 +1,11 @@
 """What univariate ReLU networks are compared with.  [woodworth2020, B.1]
 
 Rich limit: the linear spline, the interpolant of least parameter norm [Savarese et al. 2019].
-Kernel limit: the tangent kernel's interpolant, which looks like one cubic spline or another as the
-relative scale of the layers changes [Williams et al. 2019]; the natural cubic spline is drawn
-beside it. Outside the data all splines here go on as straight lines, as their variational
-problems (least integral of |f''|, of f''^2) have it.
+Kernel limit: the tangent kernel's interpolant, which looks like a cubic spline where the second
+layer makes most of the kernel, and like the linear one where the first does [Williams et al. 2019];
+of one network exactly, or of wide ones in closed form. The natural cubic spline is drawn beside it.
+Outside the data all splines here go on as straight lines, as their variational problems (least
+integral of |f''|, of f''^2) have it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.kernels.linearize import linearized_flow
-from flowbias.nets.settings import read_module
+from flowbias.nets.settings import read_module, read_positive
 from flowbias.problems.regression import checked_array
 
 Curve = Callable[[FloatArray], FloatArray]
@@ -105,6 +106,57 @@ def tangent_kernel_interpolant(module: Any, x: ArrayLike, y: ArrayLike) -> Curve
         return flow.predict(column(flat.ravel())).reshape(flat.shape)
 
     return curve
+
+
+def wide_interpolant(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    width: float = 10_000,
+    scale: float = 1.0,
+    relative_scale: float = 1.0,
+) -> Curve:
+    """The kernel limit of `univariate` networks without the luck of their draw, in closed form.
+
+        K(x, x') = scale^2 (width r^2 E[s(z) s(z')] + (2 / r^2) (x x' + 1) E[s'(z) s'(z')]) + 1
+
+    with r = relative_scale, s = ReLU and (z, z') Gaussian with the moments of w x + b, whose
+    expectations are the arc-cosine kernels [Cho and Saul 2009]: what the tangent kernel of
+    networks tends to as they are made wide. The second layer's part, the first, has the
+    singularity |x - x'|^3 of cubic splines; the first layer's |x - x'|, of linear ones. Their
+    relative size is r^4 width / 2. Doubled networks, with twice the kernel, have the same limit.
+
+    >>> curve = fb.nets.wide_interpolant([-1.0, 0.0, 1.0], [0.0, 1.0, 0.0], relative_scale=0.01)
+    >>> curve(np.array([0.0, 0.5])).round(3)  # of the first layer alone: about a broken line
+    array([1.   , 0.502])
+    """
+    knots, values = _read_points(x, y)
+    units = read_positive("width", width, "Pass the number of hidden units.")
+    alpha = read_positive("scale", scale, "It multiplies all parameters at the start.")
+    ratio = read_positive("relative_scale", relative_scale, "It shifts scale to the first layer.")
+
+    def kernel(points: FloatArray) -> FloatArray:
+        features, own = _with_one(points), _with_one(knots)
+        products = features @ own.T
+        # The angle by both of its sides: arccos loses half of the digits where points are close.
+        area = np.abs(features[:, :1] * own[:, 1] - features[:, 1:] * own[:, 0])
+        angle = np.arctan2(area, products)
+        both_on = (np.pi - angle) / (2.0 * np.pi)
+        second = area / (2.0 * np.pi) + both_on * products
+        first = both_on * products
+        return np.asarray(alpha**2 * (units * ratio**2 * second + 2.0 / ratio**2 * first) + 1.0)
+
+    weights = np.linalg.solve(kernel(knots), values)
+
+    def curve(points: FloatArray) -> FloatArray:
+        flat = np.asarray(points, dtype=float)
+        return np.asarray(kernel(flat.ravel()) @ weights).reshape(flat.shape)
+
+    return curve
+
+
+def _with_one(points: FloatArray) -> FloatArray:
+    return np.stack([points, np.ones_like(points)], axis=1)
 
 
 def _read_points(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:

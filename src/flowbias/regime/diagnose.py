@@ -22,6 +22,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import (
+    as_array,
     kernel_alignment,
     kernel_matrix,
     label_alignment,
@@ -56,8 +57,11 @@ def diagnose(
     they determine. Labels `y` add how well the kernel is aligned with them, and the gap to a twin
     trained on them. `x_new` are inputs to compare functions on; by default they are drawn feature
     by feature from the values in x (for models with a linear predictor: its coordinates).
-    functions=False leaves these comparisons out, which otherwise needs kernels of samples times
-    outputs squared; the verdict then rests on the change of the kernel.
+    Running statistics (BatchNorm) are those of `after` at both points, with a warning where they
+    differ: they settle while nothing is learned.
+    functions=False leaves these comparisons out, which otherwise needs a kernel of samples times
+    outputs squared; the verdict then rests on the change of the kernel. Kernel change and
+    alignments are those of the trace over outputs, sum_a K_aa, in either case.
 
     >>> import copy, torch
     >>> from flowbias.nets import mlp, train, unbiased
@@ -81,8 +85,10 @@ def _diagnosed(points: Points, y: Any, functions: bool | None) -> Diagnosis:
     targets = None if y is None else read_labels(y, start.shape)
     # Of labels that are all the same centering leaves nothing, and nothing of a single sample.
     labelled = targets is not None and vary(targets)
-    # Full kernels where they are needed anyway: all pairs of outputs then count in the change too.
-    before, after = (point.tangent_kernel(None if compare else "trace") for point in points)
+    # The twin needs K_0 with all pairs of outputs; every measure is of the trace, as a Monitor's.
+    full = as_array(points[0].tangent_kernel(None)) if compare else None
+    before = points[0].tangent_kernel("trace") if full is None else full.trace(axis1=2, axis2=3)
+    after = points[1].tangent_kernel("trace")
     if not np.any(start != end):
         raise InputError(
             "after: must differ from before in its outputs on x, got the same. Copy the module "
@@ -102,9 +108,9 @@ def _diagnosed(points: Points, y: Any, functions: bool | None) -> Diagnosis:
         gaps=None,
         thresholds=THRESHOLDS,
     )
-    if not compare:
+    if full is None:
         return found
-    return replace(found, gaps=_gaps(points, kernel_matrix(before).astype(np.float64), targets))
+    return replace(found, gaps=_gaps(points, kernel_matrix(full).astype(np.float64), targets))
 
 
 def _gaps(points: Points, kernel: FloatArray, labels: FloatArray | None) -> Gaps:

@@ -60,7 +60,7 @@ class Gaps:
 class Diagnosis:
     """Measures of how far training took a network from its tangent kernel.
 
-    kernel_change        ||K_T - K_0||_F / ||K_0||_F
+    kernel_change        ||K_T - K_0||_F / ||K_0||_F, K the trace over outputs of the tangent kernel
     kernel_alignment     centered alignment of K_0 and K_T; None for one sample
     grad_distance        cosine distance of tangent features, per sample and overall
     parameter_movement   ||theta_T - theta_0|| / ||theta_0||

@@ -34,7 +34,7 @@ from flowbias.ground.html import some, table
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.compare import label_alignment, parameter_movement, relative_kernel_change
 from flowbias.kernels.feature_distance import map_distance
-from flowbias.kernels.network import Network, copied, gradients
+from flowbias.kernels.network import Network, copied, gradients, share_statistics
 from flowbias.kernels.tangent import TangentMap
 from flowbias.regime.data import read_label_rows, vary
 from flowbias.regime.diagnosis import finite
@@ -363,10 +363,12 @@ class Monitor:
         seconds, loss = self._elapse(), _as_loss(self._loss)
         began = ready = self._clock()
         try:
+            self._catch_up()
             if self._kernel is None:
                 self._kernel = self._maps[0].kernel(reduce="trace")
-                # No later look makes this kernel, nor loads what the first one had to load.
-                ready = self._clock()
+                # No later look makes this kernel, nor loads what the first one had to load; one
+                # under other statistics does make it.
+                ready = began if self.history.records else self._clock()
             record = self._measure(loss, seconds)
         except InputError as error:
             self.history.failure = f"step {self.history.steps}: {error}"
@@ -378,7 +380,6 @@ class Monitor:
         self.history.spent += done - began
 
     def _measure(self, loss: float | None, seconds: float) -> Record:
-        self._catch_up()
         kernel = self._maps[1].kernel(reduce="trace")
         turned = map_distance(*self._maps)
         return Record(
@@ -406,6 +407,8 @@ class Monitor:
                     )
                 for target, source in pairs:
                     target.copy_(source)
+        if share_statistics(self._start, self._now):
+            self._kernel = None
 
     def _aligned(self, kernel: Any) -> float | None:
         """None without labels, or where those of the probe are all the same."""

@@ -7,6 +7,7 @@ gaps between functions are differences.
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +24,14 @@ from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import as_array, kernel_matrix, parameter_movement
 from flowbias.kernels.feature_distance import GradDistance, grad_distance, map_distance
-from flowbias.kernels.network import Network, check_finite, copied_in_double, first_call, gradients
+from flowbias.kernels.network import (
+    Network,
+    check_finite,
+    copied_in_double,
+    first_call,
+    gradients,
+    share_statistics,
+)
 from flowbias.kernels.tangent import TangentMap, tangent_kernel
 from flowbias.models._base import Model, Parameters
 from flowbias.potentials import Provides
@@ -78,7 +86,11 @@ class ModulePoint(NetworkPoint):
         self.x = self.network.cast_inputs("x", x)
         self._given = None if new is None else self.network.cast_inputs("x_new", new)
         self.max_memory = max_memory
-        self.tangent = TangentMap(self.subject, self.x, max_memory=max_memory)
+
+    @cached_property
+    def tangent(self) -> TangentMap:
+        """J on x, proved once for all questions."""
+        return TangentMap(self.subject, self.x, max_memory=self.max_memory)
 
     @cached_property
     def new(self) -> Any:
@@ -364,7 +376,14 @@ def module_points(before: Any, after: Any, x: Any, new: Any, max_memory: int | s
             f"after: must be on the device of before, {devices[0]}, got {devices[1]}. "
             f"Pass after.to({str(devices[0])!r})."
         )
-    return first, ModulePoint(trained, first.x, first._given, max_memory)
+    second = ModulePoint(trained, first.x, first._given, max_memory)
+    if share_statistics(first.subject, second.subject):
+        warnings.warn(
+            "running statistics (BatchNorm) differ between before and after: those of after are "
+            "used for both, so that only parameters count as learned",
+            stacklevel=3,
+        )
+    return first, second
 
 
 def _loaded(module: Any, state: Any) -> Any:

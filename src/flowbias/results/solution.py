@@ -51,7 +51,7 @@ class Status(Enum):
     )
     NOT_UNIQUE = (
         "certified minimizer, but not the only one: feasibility {feasibility:.1e}, gap {gap:.1e}; "
-        "fb.rich_limit(model, X, y) returns the one that gradient flow selects"
+        "{choice}"
     )
     FEW_DIGITS = (
         "proved to about {digits} digits, not to the tolerance: feasibility {feasibility:.1e}, "
@@ -71,9 +71,12 @@ class Status(Enum):
     def ok(self) -> bool:
         return self is not Status.STALLED
 
-    def words(self, proof: Proof, distance: float, steps: int, digits: int = 0) -> str:
+    def words(
+        self, proof: Proof, distance: float, steps: int, digits: int = 0, choice: str = ""
+    ) -> str:
         """The status with its numbers, for minimizers of a potential."""
         return self.value.format(
+            choice=choice,
             digits=digits,
             feasibility=proof.feasibility,
             stationarity=proof.stationarity,
@@ -153,13 +156,19 @@ class Solution:
     shift: FloatArray | float = 0.0
     distance: float = 0.0
     details: dict[str, float] = field(default_factory=dict)
+    #: which of several minimizers gradient flow selects, in words
+    choice: str = field(
+        default="fb.rich_limit(model, X, y) returns the one that gradient flow selects", repr=False
+    )
     _sensitivity: Callable[[], Sensitivity] | None = field(default=None, repr=False)
 
     @property
     def message(self) -> str:
         """The status in words, with its numbers."""
         certificate = self.certificate
-        words = self.status.words(certificate, self.distance, self.stats.steps, certificate.digits)
+        words = self.status.words(
+            certificate, self.distance, self.stats.steps, certificate.digits, self.choice
+        )
         # Where it stalled says why, on routes that follow a flow.
         return words if self.status.ok else f"{words} ({self.route}: {certificate.failing})"
 

@@ -233,11 +233,7 @@ class Claim:
 
 
 #: How a verdict is drawn: a dot, a cross, a grey diamond.
-_MARKS = {
-    Verdict.HOLDS: ("o", COLOURS[0]),
-    Verdict.FAILS: ("X", RED),
-    Verdict.SILENT: ("d", GREY),
-}
+_MARKS = {Verdict.HOLDS: ("o", COLOURS[0]), Verdict.FAILS: ("X", RED), Verdict.SILENT: ("d", GREY)}
 
 
 class Tolerance(NamedTuple):

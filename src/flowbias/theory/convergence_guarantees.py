@@ -143,8 +143,7 @@ def exponential_guarantee(path: ErrorPath) -> Claim:
     True
     """
     stated = _stated(
-        MIN("Theorem 3", "(21)"),
-        "imbalance and margin at the start bound the rate for ever",
+        MIN("Theorem 3", "(21)"), "imbalance and margin at the start bound the rate for ever"
     )
     return _rate_claim(
         stated, "exponential convergence", path.mean_rate(), path.guaranteed_rate(), path

@@ -130,12 +130,7 @@ def distance_is_depth_4(z: float) -> Claim:
         "staying close in parameters at depth 2 is the implicit bias of depth 4",
         *_AT_A_MINIMUM,
     )
-    return stated.equal(
-        "distance is depth 4",
-        _least_distance(z, 1.0),
-        _depth_4(z),
-        size=1.0 + z,
-    )
+    return stated.equal("distance is depth 4", _least_distance(z, 1.0), _depth_4(z), size=1.0 + z)
 
 
 @checked

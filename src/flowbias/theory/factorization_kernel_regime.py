@@ -44,11 +44,7 @@ from flowbias.theory.measured_flow import (
     measured_or_followed,
     measured_rate,
 )
-from flowbias.theory.tangent_factorization import (
-    LinearizedFactorization,
-    no_refutation,
-    own_gram,
-)
+from flowbias.theory.tangent_factorization import LinearizedFactorization, no_refutation, own_gram
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -170,8 +170,7 @@ def scalar_rate(u: float, v: float, y: float) -> tuple[Claim, Claim]:
         "with one weight per layer, imbalance and product give the rate exactly",
     )
     bounded = _stated(
-        MIN("section 3.1", "(15)"),
-        "imbalance or margin suffices for exponential convergence",
+        MIN("section 3.1", "(15)"), "imbalance or margin suffices for exponential convergence"
     )
     rate, imbalance = _scalar_loss_rate(a, b), (a - b) * (a + b)
     numbers = (
@@ -298,8 +297,7 @@ def scaled_imbalance(net: LinearStart, X: Any, Y: Any, factor: float) -> tuple[C
     moved = seen.root[:, None] * error
     direct = 2.0 * factor**2 * (np.sum((seen.U1.T @ moved) ** 2) + np.sum((moved @ seen.V) ** 2))
     stated = _stated(
-        MIN("Remark 13"),
-        "a factor before the product scales imbalance, product and rate alike",
+        MIN("Remark 13"), "a factor before the product scales imbalance, product and rate alike"
     )
     rate = direct / np.sum(error**2)
     return (

@@ -14,11 +14,7 @@ from typing import Any
 import numpy as np
 
 from flowbias.flows.journey import FlowRequest
-from flowbias.flows.leaky_neuron.convergence import (
-    fits_from_start,
-    least_outer_square,
-    loss_rate,
-)
+from flowbias.flows.leaky_neuron.convergence import fits_from_start, least_outer_square, loss_rate
 from flowbias.flows.leaky_neuron.follow import ActivatedNeuron, follow_leaky, start_of
 from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
 from flowbias.flows.trajectory import FlowStatus

@@ -44,12 +44,7 @@ from flowbias.theory.claim import (
     relative,
 )
 from flowbias.theory.imbalance_bounds import ROUNDING
-from flowbias.theory.measured_flow import (
-    ENDED,
-    FACTORS,
-    MeasuredFactors,
-    follow_weights,
-)
+from flowbias.theory.measured_flow import ENDED, FACTORS, MeasuredFactors, follow_weights
 from flowbias.theory.reduced_net import (
     LinearStart,
     ReducedNet,

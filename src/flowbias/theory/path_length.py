@@ -27,12 +27,7 @@ from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.theory.arguments import OutsideHypothesis, checked
 from flowbias.theory.claim import Claim, Statement, beyond_the_papers
 from flowbias.theory.factorization_kernel_regime import decay_claim
-from flowbias.theory.measured_flow import (
-    FACTORS,
-    RATE,
-    MeasuredFactors,
-    measured_or_followed,
-)
+from flowbias.theory.measured_flow import FACTORS, RATE, MeasuredFactors, measured_or_followed
 
 REFERENCE = beyond_the_papers("5 Length of the path", "matrix_factorization")
 

@@ -36,9 +36,7 @@ class LinearStart(Protocol):
 
 
 expects(
-    LinearStart,
-    "a LinearNet",
-    "Pass fb.LinearNet(U, V), or a start such as fb.LinearNet.gaussian.",
+    LinearStart, "a LinearNet", "Pass fb.LinearNet(U, V), or a start such as fb.LinearNet.gaussian."
 )
 
 

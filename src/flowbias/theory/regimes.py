@@ -277,12 +277,7 @@ def _in_range_of_theorem_2(eps: float, d: int) -> None:
 
 
 def _norm_claim(
-    name: str,
-    ratio: float,
-    eps: float,
-    reference: Reference,
-    statement: str,
-    problem: Regression,
+    name: str, ratio: float, eps: float, reference: Reference, statement: str, problem: Regression
 ) -> Claim:
     stated = Statement(reference, statement, "both norms come from limits certified to 1e-10")
     alone = only_one_fit(problem.X)

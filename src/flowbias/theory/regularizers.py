@@ -43,9 +43,7 @@ def hypentropy_small(z: float) -> tuple[Claim, Claim]:
     square = float(z) * float(z)
     leading = square / 4.0
     stated = Statement(
-        WOODWORTH("section 4", "(6)"),
-        "q is a quarter of the square up to fourth order",
-        *ROUNDING,
+        WOODWORTH("section 4", "(6)"), "q is a quarter of the square up to fourth order", *ROUNDING
     )
     return stated.between(
         "q near 0",

@@ -9,10 +9,9 @@ import pytest
 
 import flowbias as fb
 from flowbias.apps.explorer.controls import settings_of
-from flowbias.apps.explorer.typed_parametrization import TypedFunction, section_of
+from flowbias.apps.explorer.typed_parametrization import TypedFunction, UnfinishedError, section_of
 from flowbias.apps.explorer.views import own_formula
 from flowbias.apps.explorer.views.own_formula import OwnFormulaView
-from flowbias.derive.parametrization import TooLongError
 from flowbias.derive.report import Report
 from flowbias.derive.verdict import Verdict
 from flowbias.ground import torch
@@ -115,7 +114,7 @@ def test_equations_out_of_reach_are_not_compared_with_what_fits():
 
 
 def _too_long(*_, **__):
-    raise TooLongError
+    raise UnfinishedError
 
 
 def test_what_takes_too_long_is_given_up_and_said(monkeypatch):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
+from flowbias.apps.cli.console import results, write_json
 from flowbias.apps.data_files.regression_data import READERS, RegressionData
 from flowbias.ground.arguments import InputError
 from flowbias.ground.atomic import write_atomically
 from flowbias.ground.look import STYLE
-from flowbias.problems.regression import Regression
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,32 +19,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Data:
-    """The samples of a file."""
-
-    file: Path
-    read: RegressionData
-
-    @property
-    def problem(self) -> Regression:
-        return self.read.problem
-
-    @property
-    def names(self) -> Sequence[str] | None:
-        """The features, where the file names them."""
-        return self.read.names
-
-    def name(self, feature: int) -> str:
-        """What to call a feature: its name, or w[3]."""
-        return self.read.name(feature)
-
-    def __str__(self) -> str:
-        samples, features = self.problem.X.shape
-        return f"{self.file}: {samples} samples, {features} features"
-
-
-def read_data(file: Path, target: str | None = None) -> Data:
+def read_data(file: Path, target: str | None = None) -> RegressionData:
     """The data of a file, or an InputError that says where in the file the trouble is.
 
     y is the column `target`.
@@ -57,7 +31,8 @@ def read_data(file: Path, target: str | None = None) -> Data:
         raise InputError(
             f"DATA: must end in {kinds}, got {str(file)!r}. {_conversion(file)}"
         ) from None
-    return Data(file, read_file("DATA", file, lambda content: read(content, target)))
+    data = read_file("DATA", file, lambda content: read(content, target))
+    return data._replace(source=str(file))
 
 
 def read_file(argument: str, file: Path, read: Callable[[BinaryIO], T]) -> T:
@@ -88,8 +63,10 @@ class OutputError(OSError):
     """Output that could not be written, with the file and the reason."""
 
 
-def check_output(file: Path, suffixes: Sequence[str], data: Path) -> None:
+def check_output(file: Path | None, suffixes: Sequence[str], data: Path) -> None:
     """Refuse, before anything is computed, what cannot or must not be written afterwards."""
+    if file is None:
+        return
     if file.exists() and data.exists() and file.samefile(data):
         raise InputError(f"--out: must not be DATA itself, got {str(file)!r}. It would be lost.")
     if file.suffix.lower() not in suffixes:
@@ -108,6 +85,23 @@ def write_file(file: Path, content: bytes) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise OutputError(f"--out: cannot write {str(file)!r}: {reason}.") from error
+
+
+def deliver(
+    out: Path | None,
+    content: Callable[[str], bytes],
+    document: Callable[[], Mapping[str, Any]] | None,
+    show: Callable[[], None],
+) -> None:
+    """What a command on DATA ends with: its file, made for an ending, then a document or words."""
+    if out is not None:
+        write_file(out, content(out.suffix.lower()))
+    if document is not None:
+        write_json(document())
+        return
+    show()
+    if out is not None:
+        results().print(f"written to {out}", soft_wrap=True)
 
 
 def picture_bytes(figure: Figure, kind: str) -> bytes:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flowbias.apps.cli.console import columns, results, show, write_json
+from flowbias.apps.cli.console import columns, results, show
 from flowbias.apps.cli.program import DataFile, Depth, ExitCode, Json, Shape, Target, Tolerance
 
 if TYPE_CHECKING:
-    from flowbias.apps.cli.files import Data
     from flowbias.apps.cli.start import Network
+    from flowbias.apps.data_files.regression_data import RegressionData
     from flowbias.results.solution import Solution
 
 _LARGEST_SHOWN = 10
@@ -47,28 +47,25 @@ def limit(
     Nothing is integrated. The certificate says how exact the answer is;
     exit code 1 says that it could not be proved.
     """
-    from flowbias.apps.cli.files import check_output, read_data
+    from flowbias.apps.cli.files import check_output, deliver, read_data
     from flowbias.apps.cli.start import start_of
-    from flowbias.apps.data_files.limit_files import limit_document
+    from flowbias.apps.data_files.limit_files import limit_csv, limit_document, limit_npz
     from flowbias.limits import limit as solve
 
     network = start_of(depth, shape, scale=scale, log_scale=log_scale)
-    if out is not None:
-        check_output(out, (".npz", ".csv"), data)
+    check_output(out, (".npz", ".csv"), data)
     read = read_data(data, target)
     solution = solve(network, read.problem, tol=tol, throw=False)
-    if out is not None:
-        _write(out, read, network, solution)
-    if json:
-        write_json(limit_document(str(read.file), read.read, network, solution))
-    else:
-        _show(read, network, solution)
-        if out is not None:
-            results().print(f"written to {out}", soft_wrap=True)
+
+    def content(ending: str) -> bytes:
+        return limit_csv(read, solution) if ending == ".csv" else limit_npz(network, solution)
+
+    document = (lambda: limit_document(read, network, solution)) if json else None
+    deliver(out, content, document, lambda: _show(read, network, solution))
     return ExitCode.ALL_WELL if solution.status.ok else ExitCode.DOUBTFUL
 
 
-def _show(data: Data, network: Network, solution: Solution) -> None:
+def _show(data: RegressionData, network: Network, solution: Solution) -> None:
     from flowbias.apps.data_files.limit_files import count_above_negligible, largest, norms
 
     console = results()
@@ -103,14 +100,3 @@ def _status(solution: Solution) -> str:
     """The status, in words where it is not the plain one, whose numbers stand below it."""
     name = solution.status.name
     return name if name == "CERTIFIED" else f"{name}: {solution.message}"
-
-
-def _write(file: Path, data: Data, network: Network, solution: Solution) -> None:
-    from flowbias.apps.cli.files import write_file
-    from flowbias.apps.data_files.limit_files import limit_csv, limit_npz
-
-    if file.suffix.lower() == ".csv":
-        content = limit_csv(data.read, solution)
-    else:
-        content = limit_npz(network, solution)
-    write_file(file, content)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flowbias.apps.cli.console import columns, results, show, write_json
+from flowbias.apps.cli.console import columns, results, show
 from flowbias.apps.cli.program import DataFile, Depth, ExitCode, Json, Shape, Target, Tolerance
 
 if TYPE_CHECKING:
-    from flowbias.apps.cli.files import Data
     from flowbias.apps.cli.scale_sweep import ScaleSweep
 
 _DEFAULT_OUT = Path("out/path.png")
@@ -47,23 +46,17 @@ def path(
     small ones near that of least l1 norm ("rich").
     The picture marks both ends. Exit code 1 says that a limit is not proved.
     """
-    from flowbias.apps.cli.files import check_output, read_data, write_file
+    from flowbias.apps.cli.files import check_output, deliver, read_data
     from flowbias.apps.cli.scale_sweep import WRITERS, log_scales_between, sweep
     from flowbias.apps.cli.start import start_of
 
     scales = log_scales_between(largest, smallest, count)
     network = start_of(depth, shape, scale=None, log_scale=float(scales[0]))
     file = _DEFAULT_OUT if out is None and not json else out
-    if file is not None:
-        check_output(file, tuple(WRITERS), data)
+    check_output(file, tuple(WRITERS), data)
     swept = sweep(network, shape, read_data(data, target), scales, tol)
-    if file is not None:
-        write_file(file, WRITERS[file.suffix.lower()](swept))
-    if json:
-        write_json(_document(swept))
-    else:
-        _show(swept)
-        results().print(f"written to {file}", soft_wrap=True)
+    document = (lambda: _document(swept)) if json else None
+    deliver(file, lambda ending: WRITERS[ending](swept), document, lambda: _show(swept))
     return ExitCode.ALL_WELL if swept.certified else ExitCode.DOUBTFUL
 
 
@@ -98,21 +91,16 @@ def _cells(solution: Any) -> tuple[str, ...]:
 
 
 def _document(swept: ScaleSweep) -> dict[str, Any]:
-    data: Data = swept.data
-    return {
-        "data": str(data.file),
-        "samples": len(data.problem.X),
-        "features": data.problem.X.shape[1],
-        "depth": swept.network.depth,
-        "shape": swept.shape,
-        "certified": swept.certified,
-        "factorizations": swept.path.stats.factorizations,
-        "seconds": swept.path.stats.seconds,
-        "names": data.names,
-        "log_scale": swept.path.log_scales.tolist(),
-        "status": [solution.status.name for solution in swept.path],
-        "error_bound": [solution.certificate.error_bound for solution in swept.path],
-        "least_l2": swept.kernel.w.tolist(),
-        "least_l1": swept.rich.w.tolist(),
-        "w": swept.path.w.tolist(),
-    }
+    return swept.data.document(
+        depth=swept.network.depth,
+        shape=swept.shape,
+        certified=swept.certified,
+        factorizations=swept.path.stats.factorizations,
+        seconds=swept.path.stats.seconds,
+        log_scale=swept.path.log_scales.tolist(),
+        status=[solution.status.name for solution in swept.path],
+        error_bound=[solution.certificate.error_bound for solution in swept.path],
+        least_l2=swept.kernel.w.tolist(),
+        least_l1=swept.rich.w.tolist(),
+        w=swept.path.w.tolist(),
+    )

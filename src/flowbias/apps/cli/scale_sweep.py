@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias.apps.cli.files import Data, picture_bytes
+from flowbias.apps.cli.files import picture_bytes
 from flowbias.apps.cli.start import Network, log_of, scale_text
 from flowbias.apps.data_files.contents import csv_bytes, npz_bytes
 from flowbias.apps.data_files.limit_files import largest
+from flowbias.apps.data_files.regression_data import RegressionData
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import MOST_CURVES, THIN, apart, new_figure, shortened
 from flowbias.ground.look import COLOURS, INK, STYLE
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 class ScaleSweep:
     """Limits from large scales to small ones, and what they tend to in both directions."""
 
-    data: Data
+    data: RegressionData
     network: Network
     #: of an untied network
     shape: float | None
@@ -74,7 +75,7 @@ def log_scales_between(largest: str, smallest: str, count: int, most: int = 100_
 
 
 def sweep(
-    network: Network, shape: float | None, data: Data, log_scales: FloatArray, tol: float
+    network: Network, shape: float | None, data: RegressionData, log_scales: FloatArray, tol: float
 ) -> ScaleSweep:
     """Solve at every scale. A limit that cannot be certified is kept; its status says so."""
     problem = data.problem

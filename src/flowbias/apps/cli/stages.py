@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flowbias.apps.cli.console import columns, results, show, write_json
+from flowbias.apps.cli.console import columns, results, show
 from flowbias.apps.cli.program import DataFile, Depth, ExitCode, Json, Target, Tolerance
 
 if TYPE_CHECKING:
-    from flowbias.apps.cli.files import Data
+    from flowbias.apps.data_files.regression_data import RegressionData
     from flowbias.limits import StagePath
 
 
@@ -42,28 +42,21 @@ def stages(
     fit on its features; the last one fits DATA with the least l1 norm.
     Nothing is integrated, all of it is proved; exit code 1 says that it could not be.
     """
-    from flowbias.apps.cli.files import check_output, read_data, write_file
+    from flowbias.apps.cli.files import check_output, deliver, read_data
     from flowbias.limits import stages as solve
     from flowbias.models import DiagonalNet
 
     # Of a start that vanishes only the shape is left: any scale will do.
     network = DiagonalNet(depth, 1.0)
-    if out is not None:
-        check_output(out, tuple(_WRITERS), data)
+    check_output(out, tuple(_WRITERS), data)
     read = read_data(data, target)
     path = solve(network, read.problem, max_stages=max_stages, tol=tol, throw=False)
-    if out is not None:
-        write_file(out, _WRITERS[out.suffix.lower()](read, path))
-    if json:
-        write_json(_document(read, path))
-    else:
-        _show(read, path)
-        if out is not None:
-            results().print(f"written to {out}", soft_wrap=True)
+    document = (lambda: _document(read, path)) if json else None
+    deliver(out, lambda ending: _WRITERS[ending](read, path), document, lambda: _show(read, path))
     return ExitCode.ALL_WELL if path.status.ok else ExitCode.DOUBTFUL
 
 
-def _show(data: Data, path: StagePath) -> None:
+def _show(data: RegressionData, path: StagePath) -> None:
     console = results()
     console.print(str(data))
     names = ("stage", "tau", "features", "residual", "what happens")
@@ -77,28 +70,24 @@ def _show(data: Data, path: StagePath) -> None:
     console.print(f"{path.status.name}: {path.message}", style=style, soft_wrap=True)
 
 
-def _document(data: Data, path: StagePath) -> dict[str, Any]:
-    return {
-        "data": str(data.file),
-        "samples": len(data.problem.X),
-        "features": data.problem.X.shape[1],
-        "depth": path.model.depth,
-        "status": path.status.name,
-        "certified": path.status.ok,
-        "whole": path.is_whole,
-        "message": path.message,
-        "certificate": asdict(path.certificate),
-        "seconds": path.stats.seconds,
-        "names": data.names,
-        "tau": path.times.tolist(),
-        "residual": path.residual.tolist(),
-        "events": [event._asdict() for event in path.events],
-        "w": path.w.tolist(),
-    }
+def _document(data: RegressionData, path: StagePath) -> dict[str, Any]:
+    return data.document(
+        depth=path.model.depth,
+        status=path.status.name,
+        certified=path.status.ok,
+        whole=path.is_whole,
+        message=path.message,
+        certificate=asdict(path.certificate),
+        seconds=path.stats.seconds,
+        tau=path.times.tolist(),
+        residual=path.residual.tolist(),
+        events=[event._asdict() for event in path.events],
+        w=path.w.tolist(),
+    )
 
 
-def _picture(kind: str) -> Callable[[Data, StagePath], bytes]:
-    def drawn(data: Data, path: StagePath) -> bytes:
+def _picture(kind: str) -> Callable[[RegressionData, StagePath], bytes]:
+    def drawn(data: RegressionData, path: StagePath) -> bytes:
         from flowbias.apps.cli.files import picture_bytes
 
         return picture_bytes(path.plot(names=data.names), kind)
@@ -106,7 +95,7 @@ def _picture(kind: str) -> Callable[[Data, StagePath], bytes]:
     return drawn
 
 
-def _csv(data: Data, path: StagePath) -> bytes:
+def _csv(data: RegressionData, path: StagePath) -> bytes:
     from flowbias.apps.data_files.contents import csv_bytes
 
     names = [data.name(i) for i in range(data.problem.X.shape[1])]
@@ -117,7 +106,7 @@ def _csv(data: Data, path: StagePath) -> bytes:
     return csv_bytes(["tau", "residual", *names], rows)
 
 
-def _npz(data: Data, path: StagePath) -> bytes:
+def _npz(data: RegressionData, path: StagePath) -> bytes:
     from flowbias.apps.data_files.contents import npz_bytes
 
     return npz_bytes(
@@ -133,7 +122,7 @@ def _npz(data: Data, path: StagePath) -> bytes:
     )
 
 
-_WRITERS: dict[str, Callable[[Data, StagePath], bytes]] = {
+_WRITERS: dict[str, Callable[[RegressionData, StagePath], bytes]] = {
     ".png": _picture("png"),
     ".svg": _picture("svg"),
     ".csv": _csv,

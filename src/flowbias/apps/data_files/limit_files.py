@@ -56,31 +56,27 @@ def certificate_numbers(solution: Solution) -> dict[str, float]:
 
 
 def limit_document(
-    source: str, data: RegressionData, start: StartedNetwork, solution: Solution
+    data: RegressionData, start: StartedNetwork, solution: Solution
 ) -> dict[str, Any]:
-    """Everything about the limit, for `json_text`; `source` says where the data is from."""
+    """Everything about the limit, for `json_text`."""
     l1, l2 = norms(solution.w)
-    return {
-        "data": source,
-        "samples": len(data.problem.X),
-        "features": len(solution.w),
-        "model": repr(start),
-        "depth": start.depth,
-        "log_scale": float(start.log_scale),
-        "status": solution.status.name,
-        "certified": solution.status.ok,
-        "message": solution.message,
-        "route": solution.route,
-        "certificate": certificate_numbers(solution),
-        "l1": l1,
-        "l2": l2,
-        "nonzero": count_above_negligible(solution.w),
-        "factorizations": solution.stats.factorizations,
-        "seconds": solution.stats.seconds,
-        "names": data.names,
-        "w": solution.w.tolist(),
-        "dual": solution.dual.tolist(),
-    }
+    return data.document(
+        model=repr(start),
+        depth=start.depth,
+        log_scale=float(start.log_scale),
+        status=solution.status.name,
+        certified=solution.status.ok,
+        message=solution.message,
+        route=solution.route,
+        certificate=certificate_numbers(solution),
+        l1=l1,
+        l2=l2,
+        nonzero=count_above_negligible(solution.w),
+        factorizations=solution.stats.factorizations,
+        seconds=solution.stats.seconds,
+        w=solution.w.tolist(),
+        dual=solution.dual.tolist(),
+    )
 
 
 def limit_csv(data: RegressionData, solution: Solution) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,18 @@ class RegressionData(NamedTuple):
 
     problem: Regression
     names: Sequence[str] | None
+    #: where it is from
+    source: str = ""
+
+    def __str__(self) -> str:
+        samples, features = self.problem.X.shape
+        return f"{self.source}: {samples} samples, {features} features"
+
+    def document(self, **result: Any) -> dict[str, Any]:
+        """What is found on the data, with what every document says of them, for `json_text`."""
+        samples, features = self.problem.X.shape
+        about = {"data": self.source, "samples": samples, "features": features}
+        return {**about, "names": self.names, **result}
 
     def name(self, feature: int) -> str:
         """What to call a feature: its name, or w[3]."""

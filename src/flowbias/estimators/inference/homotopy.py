@@ -17,13 +17,12 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from flowbias.ground.tolerances import DEFAULT
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.branches import Branches, Response
-from flowbias.limits.interior_point import State
+from flowbias.limits.interior_point import Branches, Response, State
 from flowbias.limits.newton import polish
 from flowbias.limits.normal_equations import Effort, MakeSystem, NormalEquations
-from flowbias.limits.routes import RESIDUAL
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 Solve: TypeAlias = Callable[[FloatArray], FloatArray]
 
@@ -49,7 +48,7 @@ class DualHomotopy:
     # Share of a part that is tried after it has failed.
     shorter: ClassVar[float] = 0.25
     # Residual up to which rounding may have ended the last part; the certificate judges it.
-    arrived: ClassVar[float] = 1e3 * RESIDUAL
+    arrived: ClassVar[float] = 1e3 * DEFAULT.residual
 
     constraint: Constraint
     branches: Branches
@@ -74,7 +73,7 @@ class DualHomotopy:
                 self.law,
                 self._predicted(state, slope, part),
                 self.effort,
-                tol=RESIDUAL if is_last else self.on_the_way,
+                tol=DEFAULT.residual if is_last else self.on_the_way,
                 max_steps=self.most_steps,
                 systems=self.systems,
             )

@@ -44,7 +44,8 @@ from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import limit
 from flowbias.models._base import HasPotential
-from flowbias.problems.regression import Constraint, as_regression
+from flowbias.problems.constraint import Constraint
+from flowbias.problems.regression import as_regression
 from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
@@ -221,9 +222,9 @@ class Remaining:
                 np.delete(whole.rows, self.pivot, 0),
                 np.delete(whole.row_scale, self.pivot),
             )
-            return Constraint(rows, scale, np.delete(whole.target, self.pivot))
+            return Constraint(rows, row_scale=scale, target=np.delete(whole.target, self.pivot))
         rows = self.restrict(whole.row_scale[:, None] * whole.rows)
-        return Constraint(rows, np.ones(len(rows)), self.restrict(whole.target))
+        return Constraint(rows, row_scale=np.ones(len(rows)), target=self.restrict(whole.target))
 
     def _reflected(self, values: FloatArray) -> FloatArray:
         return values - 2.0 * np.multiply.outer(self.normal, self.normal @ values)

@@ -18,11 +18,11 @@ from flowbias.estimators.inference.weighted_rows import Unseen, WeightedRows, un
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import provided_by, unfitting
 from flowbias.ground.typing import FloatArray
+from flowbias.limits.sensitivity import WeightedInverse, check_resolved, weighted_inverse
 from flowbias.limits.solve import limit
-from flowbias.limits.weighted_inverse import WeightedInverse, check_resolved, weighted_inverse
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 from flowbias.results.solution import Solution, SolveError, Stats, UnresolvedError, status_of
 
 

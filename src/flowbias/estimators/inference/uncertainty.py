@@ -35,10 +35,10 @@ from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.drawing import picture, stems
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.html import facts
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import HasPotential
-from flowbias.problems.range_fit import row_lengths
 from flowbias.problems.regression import checked_array
 
 if TYPE_CHECKING:

@@ -17,15 +17,14 @@ from flowbias.estimators.inference.linear_response import LinearResponse
 from flowbias.ground import extended
 from flowbias.ground.routing import first_fitting
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.branches import Branches, Response, step_to_zero
 from flowbias.limits.dual_newton import DualNewton
-from flowbias.limits.interior_point import State
+from flowbias.limits.interior_point import Branches, Response, State, step_to_zero
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
-from flowbias.limits.routes import RESIDUAL, exponential_sides, power_sides
+from flowbias.limits.routes import exponential_sides, power_sides
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.problems.regression import Constraint
+from flowbias.problems.constraint import Constraint
 
 Finished: TypeAlias = tuple[FloatArray, FloatArray]  # w and the dual of the constraint's rows
 
@@ -70,10 +69,16 @@ def _on_the_dual(
 
     def finish(ahead: PredictedDual, effort: Effort) -> Finished:
         systems = PreconditionedSystems(ahead.inverse.dot)
-        newton = DualNewton(ahead.constraint, model.potential, model.shift, effort, systems)
-        newton.move_to(ahead.dual)
-        newton.run(tol=RESIDUAL, max_steps=most_steps, only_if_easy=only_if_easy)
-        return newton.w, newton.dual
+        newton = DualNewton(
+            ahead.constraint,
+            model.potential,
+            model.shift,
+            effort,
+            systems=systems,
+            only_if_easy=only_if_easy,
+        )
+        end = newton.solve(newton.at(ahead.dual), max_steps=most_steps)
+        return end.w, end.dual
 
     return finish
 
@@ -172,7 +177,7 @@ class LinearBranch(Response):
     """`network` for all branches but the one at `index`: a trained bias, whose law is a line.
 
     The bias is b = z / g with z its dual and g its weight, the stiffness. Methods in weights and
-    slacks (`limits/branches.py`) know positive weights only, so it is counted from below zero:
+    slacks (`limits/interior_point.py`) know positive weights only: it is counted from below zero.
 
         P = b + rest,     A = cost - z,  cost = g rest      =>     P = 2 rest - A / g
 

@@ -19,9 +19,10 @@ import scipy.linalg
 from flowbias.estimators.intercepts.centring import centred, without
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
+from flowbias.ground.extended import row_lengths, row_units
 from flowbias.ground.typing import FloatArray, Mask
-from flowbias.problems.range_fit import row_lengths, row_units
-from flowbias.problems.regression import Constraint, Regression, as_regression, checked_array
+from flowbias.problems.constraint import Constraint
+from flowbias.problems.regression import Regression, as_regression, checked_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +58,7 @@ class WeightedRows:
             return self.problem.constraint
         n, d = self.X.shape
         none = np.zeros(0)
-        return Constraint(np.zeros((0, d)), none, none, to_data=np.zeros((n, 0)))
+        return Constraint(np.zeros((0, d)), row_scale=none, target=none, to_data=np.zeros((n, 0)))
 
     def projected(self, values: FloatArray) -> FloatArray:
         """`values` (n, ...) less what the free column can do."""

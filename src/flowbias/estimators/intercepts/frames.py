@@ -29,13 +29,13 @@ from flowbias.estimators.samples import Samples, is_sparse
 from flowbias.estimators.scale_walk import Step, step_of, walk
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import Provides
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit
 from flowbias.models import MirrorModel
 from flowbias.potentials import Potential
 from flowbias.potentials.with_bias import WithBias
-from flowbias.problems.range_fit import IN_RANGE
 from flowbias.results.solution import Solution, Status
 
 

@@ -22,6 +22,7 @@ import scipy.optimize
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.estimators.intercepts.centring import centred, without
 from flowbias.ground.arguments import InputError
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.normal_equations import Effort
@@ -32,7 +33,6 @@ from flowbias.models import MirrorModel
 from flowbias.models._base import HasPotential
 from flowbias.potentials import L2, BiasedDepthPotential, Potential, Provides
 from flowbias.potentials.with_bias import WithBias
-from flowbias.problems.range_fit import row_lengths
 from flowbias.problems.regression import Regression
 from flowbias.results.solution import Solution, Stats, status_of
 
@@ -182,17 +182,16 @@ def _only(task: _Task, potential: Potential) -> _Found | None:
 def _by_newton(task: _Task) -> _Found:
     """After Newton's method from the kernel solution, for b in another unit.
 
-    With a line search it takes about as many steps as the elimination takes factorizations; the
-    residual is three digits below a certificate of 1e-10.
+    With a line search it takes about as many steps as the elimination takes factorizations.
     """
     constraint, potential = task.balanced.constraint, task.potential
     weight = task.network.mirror_rate * task.unit**2
     balanced = WithBias(potential.features, weight, potential.d)
     newton = DualNewton(constraint, balanced, 0.0, task.effort)
     with np.errstate(all="ignore"):
-        newton.run(tol=1e-13, max_steps=40, only_if_easy=False)
-    w = np.append(newton.w[:-1], task.unit * newton.w[-1])
-    return _Found(w, constraint.dual_of_data(newton.dual), constraint.distance, potential)
+        end = newton.solve(max_steps=40)
+    w = np.append(end.w[:-1], task.unit * end.w[-1])
+    return _Found(w, constraint.dual_of_data(end.dual), constraint.distance, potential)
 
 
 def _by_elimination(task: _Task) -> _Found:

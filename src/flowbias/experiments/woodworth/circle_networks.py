@@ -1,12 +1,13 @@
 """ReLU networks that learn a small teacher on the circle.  [woodworth2020, B.2, Figure 6 (a, b)]
 
 Ten points of the unit circle, labelled by a teacher of three hidden units; depth D, 30 units a
-layer, squared loss sum r^2. Every network is doubled, f(x; th1) - f(x; th2), so that it is zero at
-the start at every scale: without it the output at the start, of the size of alpha^D, stays in the
-predictor where no point is near, and features turn no less at scale 100 than at 1.
+layer, squared loss sum r^2. As printed they are single networks. Doubled, f(x; th1) - f(x; th2),
+they are zero at the start at every scale: otherwise the output at the start, of the size of
+alpha^D, stays in the predictor where no point is near.
 
-Labels are divided by the root mean square of the teacher's on the test points: predicting zero has
-a test RMSE of 1 on every data set.
+Labels are divided by the root mean square s of the teacher's on the test points: predicting zero
+has a test RMSE of 1 on every data set. That is a unit: the network is homogeneous, so that learning
+y/s from alpha^D is learning y from s alpha^D.
 """
 
 from __future__ import annotations
@@ -66,12 +67,17 @@ def draw_circles(rng: np.random.Generator, count: int) -> list[Circle]:
     return drawn
 
 
-def network(depth: int, log10_level: float, seed: int, device: Any) -> Any:
-    """The doubled network whose scale alpha has alpha^depth = 10^log10_level."""
+def single_network(depth: int, log10_level: float, seed: int, device: Any) -> Any:
+    """The paper's network, whose scale alpha has alpha^depth = 10^log10_level."""
     widths = (2, *(UNITS,) * (depth - 1), 1)
     scale = 10.0 ** (log10_level / depth)
     double = require_torch().float64
-    return unbiased(mlp(widths, scale=scale, rng=seed, dtype=double).to(device))
+    return mlp(widths, scale=scale, rng=seed, dtype=double).to(device)
+
+
+def network(depth: int, log10_level: float, seed: int, device: Any) -> Any:
+    """The same, doubled."""
+    return unbiased(single_network(depth, log10_level, seed, device))
 
 
 def by_flow_and_descent(

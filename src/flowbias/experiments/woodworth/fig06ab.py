@@ -11,12 +11,13 @@ times smaller, alpha^D = 6^(-D/2). Both are computed and marked.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
@@ -25,25 +26,45 @@ from flowbias.experiments.woodworth.circle_networks import (
     by_flow_and_descent,
     draw_circles,
     network,
+    single_network,
 )
-from flowbias.experiments.woodworth.fig06ab_checks import DEPTHS, check, default_level
 from flowbias.ground.look import DEPTH_COLOURS
+from flowbias.ground.typing import FloatArray
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
+DEPTHS = (2, 3, 5)
+NETWORKS = {"doubled": network, "single": single_network}
+# A cosine distance up to which features count as hardly turned: an angle of 26 degrees.
+HARDLY = 0.1
+# What rounding in medians of neighbouring scales, and a unit that switches late, may add.
+RISE = 0.01
+# Training RMSE, of labels of size 1, that counts as fitted.
+FITTED = 0.01
+
+
+def default_level(depth: int) -> float:
+    """log10 of alpha^D for torch's own start, alpha = 1 / sqrt(6)."""
+    return -0.5 * depth * math.log10(6.0)
+
+
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One task trains some data sets at all scales: one batch of networks a depth."""
     keys = ("levels", "replicates", "rounds", "flow_steps", "step_size", "descent_steps")
     for group in range(int(settings["groups"])):
-        yield "sweep", {**{key: settings[key] for key in keys}, "group": group}
+        for networks in NETWORKS:
+            run = {key: settings[key] for key in keys}
+            yield "sweep", {**run, "group": group, "networks": networks}
 
 
 def compute(task: Task) -> Columns:
     """Every network of the task, trained."""
-    circles = draw_circles(task.rng(), task.integer("replicates"))
+    # Doubled and single networks have the same data sets and the same starts.
+    common = Task(task.experiment, task.part, task.settings[:-1])
+    circles = draw_circles(common.rng(), task.integer("replicates"))
     with torch_device() as device:
         parts = [Table.of(_at_depth(task, depth, circles, device)) for depth in DEPTHS]
     return Table.stack(parts).columns
@@ -52,7 +73,8 @@ def compute(task: Task) -> Columns:
 def _at_depth(task: Task, depth: int, circles: list[Circle], device: object) -> Columns:
     levels = sorted([*map(float, task.text("levels").split()), default_level(depth)])
     pairs = [(i, level) for i in range(len(circles)) for level in levels]
-    starts = [network(depth, level, circles[i].seed, device) for i, level in pairs]
+    make = NETWORKS[task.text("networks")]
+    starts = [make(depth, level, circles[i].seed, device) for i, level in pairs]
     trained = by_flow_and_descent(
         starts,
         [circles[i] for i, _ in pairs],
@@ -98,9 +120,11 @@ def draw_grad_distance(axes: Axes, table: Table) -> None:
 
 def _draw_depths(axes: Axes, table: Table, column: str, label_at: float) -> None:
     for depth in DEPTHS:
-        rows, colour = table.where(depth=depth), DEPTH_COLOURS[depth]
+        rows, colour = table.where(depth=depth, networks="doubled"), DEPTH_COLOURS[depth]
         curve = rows.summary(column, by="log10_level")
         draw_band(axes, 10.0**curve.x, curve, color=colour)
+        printed = table.where(depth=depth, networks="single").summary(column, by="log10_level")
+        axes.plot(10.0**printed.x, printed.median, color=colour, linewidth=1.2, linestyle="--")
         at = int(np.argmin(np.abs(curve.x - default_level(depth))))
         axes.plot(
             10.0 ** curve.x[at],
@@ -121,7 +145,180 @@ def _draw_depths(axes: Axes, table: Table, column: str, label_at: float) -> None
 def _how(table: Table) -> str:
     sets = table.levels("replicate").size
     way = "gradient flow" if table["flow_steps"][0] else f"step {table['step_size'][0]:g}"
-    return f"{sets} data sets, doubled networks, {way}"
+    return f"{sets} data sets, {way}\nsolid: doubled networks, dashed: single ones, as printed"
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def check(table: Table) -> list[Check]:
+    """What the caption and appendix B say about the two panels, and what single networks do.
+
+    Those are as printed and show none of the claims about large scales: asked of doubled ones.
+    """
+    table, printed = table.where(networks="doubled"), table.where(networks="single")
+    return [
+        _fitted(table),
+        *_check_error(table),
+        *_check_turning(table),
+        _he_start(table),
+        _default_start(table),
+        *_as_printed(printed),
+    ]
+
+
+def _grid(rows: Table, column: str) -> tuple[FloatArray, FloatArray]:
+    """The levels, and one row of values per data set."""
+    ordered = rows.rows(np.lexsort((rows["log10_level"], rows["replicate"])))
+    levels = rows.levels("log10_level")
+    return levels, np.asarray(ordered[column].reshape(-1, levels.size))
+
+
+def _medians(table: Table, column: str) -> dict[int, tuple[FloatArray, FloatArray]]:
+    curves = {}
+    for depth in DEPTHS:
+        levels, values = _grid(table.where(depth=depth), column)
+        # NaN in any data set makes the median NaN, which fails every comparison.
+        curves[depth] = levels, np.median(values, axis=0)
+    return curves
+
+
+def _listed(values: dict[int, float], form: str) -> str:
+    return ", ".join(f"{value:{form}} (D = {depth})" for depth, value in values.items())
+
+
+def _fitted(table: Table) -> Check:
+    share = float(np.mean(table["train_rmse"] <= FITTED))
+    reached = float(np.mean(table["train_rmse"] <= 1.01e-5))
+    return Check(
+        "trained-to-zero",
+        "the networks fit the ten points",
+        f"{share:.0%} to a training RMSE of {FITTED:g}, {reached:.0%} to the paper's loss of 1e-9",
+        share >= 0.9,
+    )
+
+
+def _check_error(table: Table) -> Iterator[Check]:
+    ratio, flat, worst = {}, {}, {}
+    for depth in DEPTHS:
+        _, error = _grid(table.where(depth=depth), "rmse")
+        ratio[depth] = float(np.median(error[:, 0] / error[:, -1]))
+        flat[depth] = float(np.median(np.abs(error[:, -2] / error[:, -1] - 1.0)))
+        worst[depth] = float(np.median(error, axis=0).max())
+    yield Check(
+        "small-starts-generalize",
+        "leaving the kernel regime lowers the test error",
+        f"smallest over largest scale, median of the data sets: {_listed(ratio, '.2f')}",
+        all(value <= 0.75 for value in ratio.values()),
+    )
+    yield Check(
+        "error-plateau-in-the-kernel-regime",
+        "in the kernel regime the test error no longer depends on the scale",
+        f"between the two largest scales it changes by {_listed(flat, '.1%')}",
+        all(value <= 0.05 for value in flat.values()),
+    )
+    zero = float(np.median(table["zero_rmse"]))
+    yield Check(
+        "better-than-zero",
+        "at every scale the networks are better than predicting zero (ours: they are doubled)",
+        f"largest median RMSE {_listed(worst, '.2f')}; zero has {zero:.2f}",
+        all(value < 0.9 * zero for value in worst.values()),
+    )
+
+
+def _check_turning(table: Table) -> Iterator[Check]:
+    curves = _medians(table, "grad_distance")
+    ends = {depth: (turned[0], turned[-1]) for depth, (_, turned) in curves.items()}
+    yield Check(
+        "kernel-regime-at-large-scales",
+        "at large scales tangent features stay as they were",
+        f"grad distance {_listed({d: e[1] for d, e in ends.items()}, '.1e')}",
+        all(last <= 1e-3 for _, last in ends.values()),
+    )
+    rise = {depth: float(np.max(np.diff(turned))) for depth, (_, turned) in curves.items()}
+    yield Check(
+        "grad-distance-monotone",
+        "the grad distance falls as the scale grows",
+        f"largest rise between neighbouring scales {max(rise.values()):.1e}",
+        all(value <= RISE for value in rise.values()),
+    )
+    half = {
+        depth: _crossing(levels, turned, 0.5 * turned[0])
+        for depth, (levels, turned) in curves.items()
+    }
+    powers = {depth: 10.0**value for depth, value in half.items()}
+    yield Check(
+        "transition",
+        "there is a transition: at small scales features turn far, half as far near alpha^D = 0.1",
+        f"from {_listed({d: e[0] for d, e in ends.items()}, '.2f')}; half of it at alpha^D = "
+        + _listed(powers, ".2g"),
+        all(first >= 0.4 for first, _ in ends.values())
+        and all(-2.5 <= value <= 0.0 for value in half.values()),
+    )
+
+
+def _crossing(levels: FloatArray, turned: FloatArray, value: float) -> float:
+    """Where the curve first falls below a value; NaN, which fails comparisons, if never."""
+    below = turned <= value
+    if not below.any() or below[0]:
+        return np.nan
+    i = int(np.argmax(below))
+    part = (turned[i - 1] - value) / (turned[i - 1] - turned[i])
+    return float(levels[i - 1] + part * (levels[i] - levels[i - 1]))
+
+
+def _he_start(table: Table) -> Check:
+    """Appendix B: alpha near 1 is about to enter the kernel regime."""
+    curves = _medians(table, "grad_distance")
+    entered = {depth: _crossing(*curve, HARDLY) for depth, curve in curves.items()}
+    return Check(
+        "he-start-at-the-edge",
+        "He's rule (alpha = 1) lies at the edge of the kernel regime",
+        f"the grad distance passes {HARDLY:g} at alpha^D = "
+        + _listed({depth: 10.0**value for depth, value in entered.items()}, ".2g"),
+        all(-2.0 <= value <= 0.5 for value in entered.values()),
+    )
+
+
+def _default_start(table: Table) -> Check:
+    """The start that comes out of the box: alpha = 1/sqrt(6)."""
+    more, lower = {}, {}
+    for depth in DEPTHS:
+        levels, turned = _medians(table, "grad_distance")[depth]
+        _, error = _grid(table.where(depth=depth), "rmse")
+        at, one = (int(np.argmin(np.abs(levels - x))) for x in (default_level(depth), 0.0))
+        more[depth] = float(turned[at] / turned[one])
+        lower[depth] = float(np.median(error[:, at] / error[:, -1]))
+    return Check(
+        "default-start-outside",
+        "torch's own start (alpha = 0.41) is outside the kernel regime and generalizes better",
+        f"features turn {_listed(more, '.0f')} times as far as at alpha = 1; error over that of "
+        f"the kernel regime {_listed(lower, '.2f')}",
+        all(value >= 4.0 for value in more.values())
+        and all(value <= 1.0 for value in lower.values()),
+    )
+
+
+def _as_printed(table: Table) -> Iterator[Check]:
+    """Single networks: the output of the start, of the size of alpha^D, stays in the predictor."""
+    zero = float(np.median(table["zero_rmse"]))
+    error = {depth: float(curve[-1]) for depth, (_, curve) in _medians(table, "rmse").items()}
+    yield Check(
+        "as-printed-large-starts-lose-to-zero",
+        "networks that are not doubled are worse at the largest scale than predicting zero (ours)",
+        f"median RMSE {_listed(error, '.1f')}; zero has {zero:.2f}",
+        all(value >= 2.0 * zero for value in error.values()),
+    )
+    turned = {depth: curve for depth, (_, curve) in _medians(table, "grad_distance").items()}
+    last = {depth: float(curve[-1]) for depth, curve in turned.items()}
+    kept = {depth: float(curve[-1] / curve[-2]) for depth, curve in turned.items()}
+    yield Check(
+        "as-printed-features-turn-at-any-large-scale",
+        "their features turn however large the scale: they have the start's output to undo (ours)",
+        f"grad distance {_listed(last, '.3f')}, {_listed(kept, '.2f')} times that of the scale "
+        "before",
+        all(last[depth] >= 1e-3 and kept[depth] >= 0.5 for depth in DEPTHS),
+    )
 
 
 _LEVELS = "-4 -3.5 -3 -2.5 -2 -1.5 -1 -0.5 0 0.5 1 1.5 2"
@@ -132,8 +329,10 @@ EXPERIMENT = Experiment(
     reference=Reference("woodworth2020", "Figure 6 (a, b)"),
     summary=(
         "Networks of depths 2, 3 and 5 with 30 units a layer learn a teacher of three units from "
-        "ten points of the circle, whose labels have size 1. They are doubled, so that they start "
-        "at zero whatever the scale. The grad distance is one minus the cosine between the "
+        "ten points of the circle, whose labels have size 1. Single networks, as the paper prints "
+        "them (dashed), keep the output of a large start where no point is near: at α^D = 100 they "
+        "err more than the zero predictor. Doubled ones (solid) start at zero whatever the scale, "
+        "and show what the figure is about. The grad distance is one minus the cosine between the "
         "tangent features before and after training. The paper takes gradient descent at step "
         "0.01 on one data set; here gradient flow on several (smoke and laptop; descent follows "
         "where units slide along their switches), or descent at that step (paper). Bands hold the "

@@ -4,7 +4,10 @@
 
 (a) w_0 as usual  (b, c) the layers of w_0 rescaled against each other, its output unchanged
 
-The paper does not list its points, its scales nor the factors between the layers.
+The paper does not list its points, its scales nor the factors between the layers. What those do
+depends on the width: the tangent kernel is a sum of two, that of the second layer, smooth, of
+relative size r^4 width / 2 for a first layer multiplied by r; and that of the first, with kinks.
+The panels have fixed relative sizes, so that they show the same at every width.
 """
 
 from __future__ import annotations
@@ -29,29 +32,40 @@ from flowbias.experiments.woodworth.relu_univariate import (
 )
 from flowbias.ground.look import BLUE, INK, RED
 from flowbias.ground.typing import FloatArray
+from flowbias.nets import wide_interpolant
+from flowbias.nets.splines import Curve
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: What the first layer is multiplied by, and the second divided. The kernel is a sum of two: that
-#: of the second layer, smooth, of relative size r^4 width / 2; and that of the first, with kinks.
-RELATIVE = (1.0, 0.4, 0.1)
+#: How much larger the second layer's share of the kernel is, by panel; as it comes in (a).
+SHARES = {"a": None, "b": 10.0, "c": 0.1}
 # Distances are the largest on the grid, in units of the range of the values.
 NEAR, MEETS, APART = 0.05, 0.02, 0.04
 FITTED = 0.01
+# Networks of k units differ from infinitely wide ones by at most about this over sqrt(k): four
+# draws of each width and share did by 1.1 to 5.4.
+LUCK = 6.0
+
+
+def relative_scale(panel: str, width: int) -> float:
+    """What the first layer is multiplied by, and the second divided."""
+    share = SHARES[panel]
+    return 1.0 if share is None else (2.0 * share / width) ** 0.25
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One task is a panel: all its scales are trained in one batch."""
-    for relative in RELATIVE:
-        yield "curves", {**settings, "relative": relative}
+    for panel in SHARES:
+        yield "curves", {**settings, "panel": panel}
 
 
 def compute(task: Task) -> Columns:
     """The curves of one relative scale. The same w_0 underlies all panels."""
     scales = [float(scale) for scale in task.text("scales").split()]
-    width, relative = task.integer("width"), task.number("relative")
+    width = task.integer("width")
+    relative = relative_scale(task.text("panel"), width)
     with torch_device() as device:
         starts = [
             doubled(width, scale, relative, np.random.default_rng(task.integer("seed")), device)
@@ -59,21 +73,26 @@ def compute(task: Task) -> Columns:
         ]
         learned = learn(starts, task.integer("descent_steps"))
         parts = [
-            curve_columns(start, scale, learned, i)
+            curve_columns(start, _wide(width, scale, relative), scale, learned, i)
             for i, (start, scale) in enumerate(zip(starts, scales, strict=True))
         ]
-    return {**Table.stack(parts).columns, "device": str(device)}
+    return {**Table.stack(parts).columns, "relative": relative, "device": str(device)}
+
+
+def _wide(width: int, scale: float, relative: float) -> Curve:
+    return wide_interpolant(POINTS, VALUES, width=width, scale=scale, relative_scale=relative)
 
 
 # --- panels ------------------------------------------------------------------------------------
 
 
-def draw_curves(axes: Axes, table: Table, *, relative: float) -> None:
-    rows = table.where(relative=relative)
+def draw_curves(axes: Axes, table: Table, *, panel: str) -> None:
+    rows = table.where(panel=panel)
     scales = rows.levels("scale")
     last = rows.where(scale=float(scales[-1]))
     x = last["x"]
-    axes.plot(x, last["kernel"], color=INK, alpha=0.22, linewidth=7, label="tangent kernel")
+    axes.plot(x, last["kernel"], color=INK, alpha=0.18, linewidth=7, label="its tangent kernel")
+    axes.plot(x, last["wide"], color=INK, linewidth=1.6, label="infinitely wide")
     for place, (scale, colour) in enumerate(zip(scales, _colours(len(scales)), strict=True)):
         end = place in (0, len(scales) - 1)
         curve = rows.where(scale=float(scale))["learned"]
@@ -84,7 +103,7 @@ def draw_curves(axes: Axes, table: Table, *, relative: float) -> None:
     axes.plot(POINTS, VALUES, "o", color=INK, markersize=6, zorder=5)
     axes.set(ylim=(-1.05, 0.72), xlabel="input x", ylabel="learned function f(x)")
     axes.annotate(
-        f"width {rows['width'][0]:g} (paper: 10000)",
+        f"width {rows['width'][0]:g} (paper: 10000), r = {rows['relative'][0]:.2g}",
         (0.02, 0.97),
         xycoords="axes fraction",
         va="top",
@@ -112,14 +131,15 @@ def check(table: Table) -> list[Check]:
         _rich_is_linear(table),
         _rich_ignores_layers(table),
         _kernel_is_exact(table),
+        _wide_enough(table),
         _kernel_sees_layers(table),
-        _like_cubic_splines(table),
+        _which_splines(table),
         _transition(table),
     ]
 
 
-def _at_end(table: Table, relative: float, end: int, column: str) -> FloatArray:
-    rows = table.where(relative=relative)
+def _at_end(table: Table, panel: str, end: int, column: str) -> FloatArray:
+    rows = table.where(panel=panel)
     return np.asarray(rows.where(scale=float(rows.levels("scale")[end]))[column])
 
 
@@ -127,22 +147,20 @@ def _apart(first: FloatArray, second: FloatArray) -> float:
     return float(np.max(np.abs(first - second))) / RANGE
 
 
-def _away(table: Table, end: int, column: str) -> dict[float, float]:
-    """How far the curves of the smallest (0) or largest scale (-1) are from another column."""
+def _away(table: Table, end: int, column: str, of: str = "learned") -> dict[str, float]:
+    """How far curves of the smallest (0) or largest scale (-1) are from another column."""
     return {
-        relative: _apart(
-            _at_end(table, relative, end, "learned"), _at_end(table, relative, end, column)
-        )
-        for relative in RELATIVE
+        panel: _apart(_at_end(table, panel, end, of), _at_end(table, panel, end, column))
+        for panel in SHARES
     }
 
 
 def _pairs(table: Table, end: int, column: str) -> list[float]:
-    curves = [_at_end(table, relative, end, column) for relative in RELATIVE]
+    curves = [_at_end(table, panel, end, column) for panel in SHARES]
     return [_apart(first, second) for first, second in combinations(curves, 2)]
 
 
-def _percent(values: dict[float, float]) -> str:
+def _percent(values: dict[str, float]) -> str:
     return ", ".join(f"{value:.1%}" for value in values.values())
 
 
@@ -186,32 +204,47 @@ def _kernel_is_exact(table: Table) -> Check:
     )
 
 
+def _wide_enough(table: Table) -> Check:
+    away, allowed = _away(table, -1, "wide"), LUCK / float(np.sqrt(table["width"][0]))
+    return Check(
+        "large-start-is-near-the-infinitely-wide-one",
+        "large starts give the interpolant of infinite width, in closed form, up to the luck of "
+        "their draw",
+        f"largest distance {_percent(away)} of the range (allowed: {allowed:.1%})",
+        all(value <= allowed for value in away.values()),
+    )
+
+
 def _kernel_sees_layers(table: Table) -> Check:
-    apart = _pairs(table, -1, "learned")
+    apart = _pairs(table, -1, "wide")
     return Check(
         "large-starts-differ",
-        "the kernel limit changes with the relative scale of the layers",
-        "curves of the largest scale (ab, ac, bc) differ by "
+        "the kernel limit changes with the relative scale of the layers, whatever the draw",
+        "curves of infinite width and the largest scale (ab, ac, bc) differ by "
         + ", ".join(f"{value:.1%}" for value in apart),
         apart[0] >= APART and apart[1] >= APART,
     )
 
 
-def _like_cubic_splines(table: Table) -> Check:
-    cubic, linear = (_away(table, -1, column) for column in ("cubic", "linear"))
+def _which_splines(table: Table) -> Check:
+    """B.1 speaks of different cubic splines; that is so where the second layer has its share."""
+    cubic, linear = (_away(table, -1, column, "wide") for column in ("cubic", "linear"))
     return Check(
-        "large-start-resembles-a-cubic-spline",
-        "large starts resemble cubic splines, different ones: with layers as usual the natural one "
-        "more than the linear one, and never the linear one",
-        f"from the natural cubic spline {_percent(cubic)}, from the linear one {_percent(linear)}",
-        cubic[1.0] < linear[1.0] and all(value >= APART for value in linear.values()),
+        "which-splines-they-resemble",
+        "large starts with layers as usual resemble the natural cubic spline more than the linear "
+        "one; the smaller the first layer the less, down to the linear one (not a cubic one)",
+        f"of infinite width, from the natural cubic spline {_percent(cubic)}, from the linear one "
+        f"{_percent(linear)}",
+        cubic["a"] < linear["a"]
+        and linear["a"] > linear["b"] > linear["c"]
+        and linear["c"] <= MEETS < APART <= cubic["c"],
     )
 
 
 def _transition(table: Table) -> Check:
     falls, ends = [], []
-    for relative in RELATIVE:
-        rows = table.where(relative=relative)
+    for panel in SHARES:
+        rows = table.where(panel=panel)
         curves = [rows.where(scale=float(scale)) for scale in rows.levels("scale")]
         away = np.array([_apart(curve["learned"], curve["linear"]) for curve in curves])
         falls.append(float(np.max(-np.diff(away))))
@@ -224,12 +257,7 @@ def _transition(table: Table) -> Check:
     )
 
 
-def _title(relative: float) -> str:
-    if relative == 1.0:
-        return "Both layers as usual"
-    return f"First layer × {relative:g}, second × {1.0 / relative:g}"
-
-
+_TITLES = {"a": "Both layers as usual", "b": "Smaller first layer", "c": "Tiny first layer"}
 _COMMON: Settings = {"seed": 0, "scales": "0.01 0.1 0.3 1 3 30"}
 
 EXPERIMENT = Experiment(
@@ -240,7 +268,10 @@ EXPERIMENT = Experiment(
         "Two-layer ReLU networks of one variable, doubled so that they start at zero, learn five "
         "points from scales α between small (red) and large (blue). Small starts draw straight "
         "lines between the points; large ones the interpolant of the tangent kernel at the start, "
-        "computed exactly (broad grey line). The paper's width is 10000; the width computed is "
+        "computed exactly (broad grey line), which in wide networks is that of infinite width, in "
+        "closed form (black). The second layer's share of that kernel, r⁴ width / 2 for a first "
+        "layer multiplied by r, is half of the width in (a), 10 in (b) and 0.1 in (c): from a "
+        "cubic spline to the linear one. The paper's width is 10000; the width computed is "
         "written in each panel (smoke 150, laptop 4000)."
     ),
     paper_says=(
@@ -255,8 +286,7 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     compute=compute,
     panels=tuple(
-        Panel(letter, _title(relative), partial(draw_curves, relative=relative))
-        for letter, relative in zip("abc", RELATIVE, strict=True)
+        Panel(panel, title, partial(draw_curves, panel=panel)) for panel, title in _TITLES.items()
     ),
     check=check,
 )

@@ -25,6 +25,7 @@ from flowbias.nets import (
     unbiased,
     univariate,
 )
+from flowbias.nets.splines import Curve
 
 POINTS = np.array([-1.0, -0.6, -0.1, 0.35, 0.8])
 VALUES = np.array([0.3, -0.4, 0.5, -0.2, 0.4])
@@ -87,7 +88,7 @@ def learn(starts: Sequence[Any], descent_steps: int) -> Learned:
     return Learned(curves, done.losses, (descended.epochs + done.epochs).astype(float))
 
 
-def curve_columns(start: Any, scale: float, learned: Learned, place: int) -> Table:
+def curve_columns(start: Any, wide: Curve, scale: float, learned: Learned, place: int) -> Table:
     """One network's curve beside what it is compared with."""
     columns: Columns = {
         "scale": scale,
@@ -96,6 +97,7 @@ def curve_columns(start: Any, scale: float, learned: Learned, place: int) -> Tab
         "linear": linear_spline(POINTS, VALUES)(GRID),
         "cubic": natural_cubic_spline(POINTS, VALUES)(GRID),
         "kernel": tangent_kernel_interpolant(start, POINTS, VALUES)(GRID),
+        "wide": wide(GRID),
         "train_rmse": float(np.sqrt(2.0 * learned.losses[place] / len(POINTS))),
         "steps": learned.steps[place],
     }

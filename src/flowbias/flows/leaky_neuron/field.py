@@ -19,8 +19,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.range_fit import row_lengths
 
 #: numbers of samples
 Indices = NDArray[np.integer[Any]]

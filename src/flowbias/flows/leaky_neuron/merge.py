@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias.flows.leaky_neuron.field import EPS, Indices, LeakyStart
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.range_fit import row_lengths
 
 # Distance of unit vectors, in roundings of their entries, within which they are one.
 _SAME = 8.0 * EPS

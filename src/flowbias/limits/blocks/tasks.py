@@ -14,20 +14,8 @@ from flowbias.designs import Block, Totals
 from flowbias.designs.tasks import PerCoordinate, Uniform
 from flowbias.ground.typing import FloatArray
 
-# A start closed to one sign is told from one that is merely small by trying this size.
-PROBE = 1.0
 # Powers of two that a fraction of a step is looked for in.
 SMALLEST_EXPONENT = 1000
-
-
-@dataclass(frozen=True)
-class Inspect(PerCoordinate):
-    """Largest entry of each row, and how many coordinates are closed on one side."""
-
-    def __call__(self, block: Block) -> Totals:
-        upward, downward = self.coordinates.potential.open_sides(block.width, PROBE)
-        closed = int(np.count_nonzero(~(upward & downward)))
-        return Totals((closed,), (block.largest_entries(),))
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ import scipy.linalg
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.regression import Constraint, Regression
+from flowbias.problems.constraint import Constraint
+from flowbias.problems.regression import Regression
 
 # Share of y above which a projection is never taken for rounding, however X is conditioned.
 _LARGEST_ROUNDING = 1e-10

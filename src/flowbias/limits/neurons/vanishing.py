@@ -26,8 +26,8 @@ import numpy as np
 from flowbias.certificates.certificate import certify
 from flowbias.ground import extended
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.min_norm import min_norm
 from flowbias.limits.neurons.parts import check_columns, within_reach
+from flowbias.limits.solve import min_norm
 from flowbias.problems.regression import Regression, as_regression
 from flowbias.results.solution import Solution, Status
 

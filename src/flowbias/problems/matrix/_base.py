@@ -9,8 +9,8 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.ground.spectrum import numerical_rank
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.range_fit import IN_RANGE
 
 
 class MatrixProblem(ABC):

@@ -74,13 +74,12 @@ def own_data_scene(content: bytes, log10_scale: float, depth: int) -> OwnDataSce
 # Files with what does not depend on the start; each is at most 5 MB.
 @lru_cache(maxsize=4)
 def _given(content: bytes) -> tuple[RegressionData, Extremes]:
-    data = read_upload(content) if content else _example()
+    if content:
+        data = read_upload(content)._replace(source="upload")
+    else:
+        drawn = EXAMPLE.draw()
+        data = RegressionData(Regression(drawn.X, drawn.y), None, "example")
     return data, Extremes.of(data.problem)
-
-
-def _example() -> RegressionData:
-    drawn = EXAMPLE.draw()
-    return RegressionData(Regression(drawn.X, drawn.y), None)
 
 
 def _marks(of: str) -> tuple[Mark, ...]:
@@ -174,8 +173,7 @@ class OwnDataView(View[OwnDataScene]):
 
     def downloads(self, scene: OwnDataScene) -> tuple[Download, ...]:
         data, solution, net = scene.data, scene.solution, scene.net
-        source = "example" if scene.is_example else "upload"
-        document = limit_document(source, data, net, solution)
+        document = limit_document(data, net, solution)
         problem = data.problem
         return (
             Download("flowbias-w.csv", "w as csv", limit_csv(data, solution)),

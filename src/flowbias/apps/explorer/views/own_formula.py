@@ -24,7 +24,6 @@ from flowbias.apps.explorer.typed_parametrization import (
 from flowbias.apps.explorer.view import Settings, View, chosen
 from flowbias.apps.explorer.views.proof_words import Extremes
 from flowbias.apps.explorer.views.space import PLANE, SQUARE, Sight, kernel_of, level_sets
-from flowbias.derive.parametrization import TooLongError
 from flowbias.derive.report import Report, implicit_bias
 from flowbias.derive.verdict import Verdict
 from flowbias.flows.integrate import flow
@@ -153,7 +152,7 @@ def bounded(work: Callable[[], Result], times: int = 1) -> Result | None:
     try:
         with at_most(times * MOST_NODES):
             return work()
-    except (UnfinishedError, TooLongError):
+    except UnfinishedError:
         return None
 
 

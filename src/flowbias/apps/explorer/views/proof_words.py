@@ -14,7 +14,7 @@ import numpy as np
 from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.basis_pursuit import basis_pursuit
-from flowbias.limits.min_norm import min_norm
+from flowbias.limits.solve import min_norm
 from flowbias.problems.regression import Regression
 from flowbias.results.solution import Solution, Status
 

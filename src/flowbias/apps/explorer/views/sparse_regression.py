@@ -41,9 +41,8 @@ from flowbias.apps.explorer.views.proof_words import Extremes, proof_of
 from flowbias.certificates.certificate import certify
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.basis_pursuit import basis_pursuit
-from flowbias.limits.min_norm import min_norm
 from flowbias.limits.scale_path import limit_path
-from flowbias.limits.solve import limit
+from flowbias.limits.solve import limit, min_norm
 from flowbias.models.diagonal import DiagonalNet
 from flowbias.potentials import L1
 from flowbias.problems.regression import Regression
