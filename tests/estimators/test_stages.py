@@ -289,3 +289,12 @@ def test_likelihoods_leave_out_what_is_worse_or_unknown():
     assert likelihoods(np.array([1.0, 1.2]), 100).tolist() == [1.0, 0.0]
     assert likelihoods(np.array([0.0, 1.0, 0.0]), 100).tolist() == [1.0, 0.0, 1.0]
     assert likelihoods(np.array([np.nan]), 100).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("rule", ["min", "1se"])
+@pytest.mark.parametrize("unit", [2.0**990, 2.0**-990])
+def test_squares_of_y_beyond_the_doubles_choose_the_same(data, rule, unit):
+    X, y, _ = data
+    usual, scaled = (StagesRegressorCV(rule=rule, cv=3).fit(X, k * y) for k in (1.0, unit))
+    assert_allclose(scaled.coef_ / unit, usual.coef_, rtol=1e-12)
+    assert np.count_nonzero(usual.coef_) > 0

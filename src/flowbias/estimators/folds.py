@@ -43,6 +43,11 @@ class Fold:
                 f"{len(self.test)} zeros in one. Drop samples of weight 0 first, or shuffle them."
             )
 
+    @property
+    def unit(self) -> float:
+        """The power of two next to the largest output, whose square may leave the double range."""
+        return float(np.exp2(np.frexp(np.abs(self.y).max())[1]))
+
     def samples(self) -> Samples:
         """The training part."""
         weight = None if self.weight is None else self.weight[self.train]

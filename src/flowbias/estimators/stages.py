@@ -26,7 +26,8 @@ from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.inverse_scale_space import Stage
 from flowbias.limits.solve import check_tol
-from flowbias.limits.stages import StagePath, stages, uncertified_stages
+from flowbias.limits.stage_path import StagePath
+from flowbias.limits.stages import stages, uncertified_stages
 
 #: What a feature costs, beside n log(rss / n), by the name of the criterion.
 CRITERIA: dict[str, Callable[[float], float]] = {"aic": lambda n: 2.0, "bic": math.log}
@@ -216,9 +217,11 @@ class StagesRegressorCV(StagesBase):
             for parts, at in zip(zip(*errors, strict=True), taus, strict=True)
         ]
         self.taus_ = samples.shaped([output.taus for output in judged])
-        self.mse_path_ = samples.shaped([output.mse for output in judged])
+        with np.errstate(over="ignore", under="ignore"):
+            unit = np.square(folds[0].unit)
+            self.mse_path_ = samples.shaped([unit * output.mse for output in judged])
         self.tau_ = judged[0].tau if samples.single else np.array([j.tau for j in judged])
-        return float(np.mean([output.error for output in judged]))
+        return float(unit * np.mean([output.error for output in judged]))
 
     def _settle(self, samples: Samples) -> None:
         """Stop the path of all data at the times chosen."""
@@ -238,7 +241,7 @@ class StagesRegressorCV(StagesBase):
         return [uncertified_stages(model, frame.X, y, self.max_stages) for y in columns]
 
     def _errors(self, fold: Fold) -> list[Steps]:
-        """For each output: the times of the fold's stages, and what each is worth on the rest."""
+        """For each output: the times of the fold's stages, and errors on the rest in units of y."""
         frame = self._frame(fold.samples())
         clock = frame.samples.total_weight
         tests = fold.y[fold.test].reshape(len(fold.test), -1)
@@ -247,7 +250,8 @@ class StagesRegressorCV(StagesBase):
             W = weights_of(followed, self.n_features_in_).tocsr()
             intercepts = frame.y_mean[k] - W @ frame.X_mean
             found = np.asarray((W @ fold.X[fold.test].T) + intercepts[:, None])
-            error = np.average((found - tests[:, k]) ** 2, axis=1, weights=fold.test_weight)
+            misfit = (found - tests[:, k]) / fold.unit
+            error = np.average(misfit**2, axis=1, weights=fold.test_weight)
             times = np.array([stage.time for stage in followed])
             out.append(Steps(clock * times, error))
         return out
