@@ -2,8 +2,11 @@
 
 PYTHON ?= $(shell python3.11 -c pass 2>/dev/null && echo python3.11 || echo python3)
 VENV := .venv
-# How much `make run` computes: smoke (two minutes), laptop (twenty minutes) or paper (an hour).
+# How much `make run` computes: smoke (minutes), laptop, paper or full; `flowbias list` shows the costs.
 PRESET ?= smoke
+# Whether `make run` also computes the figures of networks: NETS=1 installs PyTorch, with 2 GB of CUDA where PyPI
+# has no other build. Without it they are skipped, and said to be.
+NETS ?=
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints.txt
 # Those that pyproject.toml names, to which the library is held before a release.
@@ -21,11 +24,18 @@ ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
 OTHER_PROCESSOR := OPENBLAS_CORETYPE=Prescott \
 	NPY_DISABLE_CPU_FEATURES="X86_V3 X86_V4 AVX2 FMA3 AVX512F AVX512_SKX"
 
+# PyTorch among the packages of the tests. Of the Pythons and versions that are tried before a release
+# pip may know only a build with gigabytes of CUDA: `make minima` and `make pythons` take the one for
+# processors or none, and then the tests that need it skip and say so.
+TORCH := nets,
+CPU_TORCH := torch==$(shell sed -n 's/^torch==//p' constraints.txt)+cpu
+
 # How many problems `make fuzz` has judged in many digits.
 PROBLEMS ?= 10000
 
 # One stamp per set of packages, so that `make run` does not wait for the test tools.
 RUN_READY := $(VENV)/.ready-run
+NETS_READY := $(VENV)/.ready-nets
 TEST_READY := $(VENV)/.ready-test
 TOOLS_READY := $(VENV)/.ready-tools
 DOCS_READY := $(VENV)/.ready-docs
@@ -38,7 +48,7 @@ DOCS_READY := $(VENV)/.ready-docs
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(RUN_READY)  ## Reproduce every figure and write the page out/index.html
+run: $(RUN_READY) $(if $(NETS),$(NETS_READY))  ## Reproduce every figure and write the page out/index.html
 	$(BIN)/flowbias reproduce --preset $(PRESET) --out out
 
 test: lint suite kernel  ## Check style, types and behaviour
@@ -71,7 +81,7 @@ dist: $(TOOLS_READY)  ## Build wheel and sdist, and try both in empty environmen
 	$(BIN)/python tests/release/try_in_empty_environment.py dist/*
 
 minima: .venv-minima.txt  ## Check behaviour with the least version of every declared package
-	@$(MAKE) suite VENV=.venv-minima CONSTRAINTS=$<
+	@$(MAKE) suite VENV=.venv-minima CONSTRAINTS=$< TORCH=
 
 .venv-minima.txt: tests/release/minima.py pyproject.toml constraints.txt
 	$(PYTHON) $< > $@
@@ -84,19 +94,23 @@ suite-on-%: PYTHON = $(shell python$* -c pass 2>/dev/null && echo python$* || \
 	ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$*.*/bin/python$* 2>/dev/null | tail -n 1)
 suite-on-%:
 	@test -n "$(PYTHON)" || { echo "python$*: must be on the PATH or in pyenv, is in neither." >&2; exit 1; }
-	@$(MAKE) suite VENV=.venv-$* PYTHON=$(PYTHON)
+	@$(MAKE) suite VENV=.venv-$* PYTHON=$(PYTHON) TORCH=
 
 clean:  ## Remove the environment, caches and build output
 	rm -rf $(VENV) .venv-* build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	rm -rf docs/_build docs/auto_examples docs/figure_checks.md docs/papers.md
 	find src tests docs -type d -name __pycache__ -prune -exec rm -rf {} +
 
-$(RUN_READY): EXTRAS := [nets,data,sdp]
-$(TEST_READY): EXTRAS := [test,cluster,nets,data,explore,notebook]
+$(RUN_READY): EXTRAS := [data,sdp]
+$(NETS_READY): EXTRAS := [nets]
+$(TEST_READY): EXTRAS := [test,cluster,$(TORCH)data,explore,notebook]
 $(TOOLS_READY): EXTRAS := [dev]
 $(DOCS_READY): EXTRAS := [docs,nets,data,sdp]
 
-$(RUN_READY) $(TEST_READY) $(TOOLS_READY) $(DOCS_READY): pyproject.toml $(CONSTRAINTS) Makefile
+# Silent where nobody looks; on a terminal large downloads show how far they are.
+$(RUN_READY) $(NETS_READY) $(TEST_READY) $(TOOLS_READY) $(DOCS_READY): pyproject.toml $(CONSTRAINTS) Makefile
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e ".$(EXTRAS)"
+	$(BIN)/python -m pip install $$(test -t 2 || echo --quiet) --disable-pip-version-check -c $(CONSTRAINTS) -e ".$(EXTRAS)"
+	@test -n "$(TORCH)" || $(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) "$(CPU_TORCH)" || \
+		echo "$(CPU_TORCH): not at hand; tests that need PyTorch skip."
 	@touch $@

@@ -12,6 +12,7 @@ import numpy as np
 
 import flowbias as fb
 from flowbias.experiments import Check, Experiment, Panel, Preset, run
+from flowbias.experiments.check import more_than
 
 NOISE = (0.0, 0.01, 0.1, 1.0)
 
@@ -51,7 +52,7 @@ def check(table):
         name="noise-wants-larger-scales",
         claim="with much noise the best scale is larger than without noise",
         measured=f"best scale {loud:.2g} with noise variance {NOISE[-1]:g}, {quiet:.2g} without",
-        holds=loud > quiet,
+        holds=more_than(loud, quiet),
     )
 
 

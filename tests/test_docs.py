@@ -1,5 +1,6 @@
 """Code shown in the documentation runs, every page can be reached, every figure is shown."""
 
+import dataclasses
 import re
 import sys
 from pathlib import Path
@@ -107,6 +108,8 @@ def test_figures_are_shown_with_all_their_checks():
     assert "| it is faster | 3 s and 2 s | FAILS |" in text
     assert "](images/woodworth-fig1.png)" in text
     assert faults(record) == ["1 tasks failed: t: no memory", str(bad)]
+    skipped = dataclasses.replace(record_of(EXPERIMENTS[0]), lacks=("torch",))
+    assert faults(skipped) == [skipped.skipped]
 
 
 @pytest.mark.usefixtures("extensions")

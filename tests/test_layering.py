@@ -9,6 +9,7 @@ Read from the syntax tree, so that an import inside a function counts as well.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -242,6 +243,17 @@ def test_every_module_has_a_place():
     homes = {home(module) for module, _ in ALL_MODULES}
     placed = {*RANK, *BELOW_ALL, "datasets", "apps", *ENTRY_POINTS}
     assert homes - placed == set(), "of no rank: add them to ROOMS where their imports allow"
+
+
+def test_the_map_has_every_room_and_files_that_exist():
+    text = (SOURCE.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    _, told = text.split("| room | has |")
+    rows = re.findall(r"^\| (`.*?`) \|", told.split("\n\n")[0], re.MULTILINE)
+    rooms = set(re.findall(r"`(\w+)`", " ".join(rows)))
+    assert rooms == {name.split(".")[0] for name in RANK}
+    roots = (SOURCE, SOURCE.parent, SOURCE.parents[1])
+    for file in re.findall(r"`([\w/]+/\w+\.py)`", text):
+        assert any((root / file).exists() for root in roots), file
 
 
 def faults_in(module: str, source: str) -> list[str]:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from flowbias.experiments import EXPERIMENTS, Preset, Record
+from flowbias.experiments.costs import known_costs
+from flowbias.experiments.report import duration
 from flowbias.experiments.runner import Options, run_many
 from flowbias.theory import Verdict
 
@@ -52,9 +54,11 @@ def _write_page(app: Any) -> None:
 
 
 def faults(record: Record) -> list[str]:
-    """How many tasks failed and why the first did, and checks that fail."""
+    """How many tasks failed and why the first did, what was skipped, and checks that fail."""
     failed = [f"{len(record.failures)} tasks failed: {failure}" for failure in record.failures[:1]]
-    return failed + [str(check) for check in record.checks if check.verdict is Verdict.FAILS]
+    skipped = [record.skipped] if record.lacks else []
+    failing = [str(check) for check in record.checks if check.verdict is Verdict.FAILS]
+    return failed + skipped + failing
 
 
 def section(record: Record, source: Path) -> str:
@@ -70,7 +74,10 @@ def _section(record: Record, source: Path) -> Iterator[str]:
     yield f"**The paper:** {_text(experiment.paper_says)}\n"
     if (source / "images" / f"{experiment.name}.png").exists():
         yield f"![{_text(experiment.title)}](images/{experiment.name}.png)\n"
-    yield f"`flowbias run {experiment.name}`\n"
+    costs = known_costs().get(experiment.name, {})
+    times = ", ".join(f"{preset} {duration(cost.seconds)}" for preset, cost in costs.items())
+    spent = f" Time of one core: {times}." if times else ""
+    yield f"`flowbias run {experiment.name}`{spent}\n"
     yield from _checks(record)
 
 

@@ -39,7 +39,8 @@ from flowbias.problems.matrix.completion import MatrixCompletion
 from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.problems.matrix.sensing import MatrixSensing
 from flowbias.problems.regression import Regression
-from flowbias.results.solution import Solution, SolveError, Status
+from flowbias.results.result import SolveError
+from flowbias.results.solution import Solution, Status
 
 if TYPE_CHECKING:
     from flowbias import derive, estimators, experiments, kernels, nets, regime, theory

@@ -7,8 +7,8 @@ import pytest
 
 from flowbias.experiments._base import Preset
 from flowbias.experiments.beyond import descent_vs_flow, rich_limit
-from flowbias.experiments.beyond.descents import UNSTABLE
-from flowbias.experiments.beyond.segment import best_place
+from flowbias.experiments.beyond.descent_vs_flow import UNSTABLE
+from flowbias.experiments.beyond.rich_limit import best_place
 from flowbias.experiments.table import Table
 from tests.experiments.conformance import Conformance
 from tests.experiments.judging import Corruption, higher, smoke_table

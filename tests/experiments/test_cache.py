@@ -14,7 +14,7 @@ from flowbias.experiments import cache as cache_module
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key, default_folder
 from flowbias.ground.atomic import write_atomically
 
-KEY = Key("toy", "smoke", "toy/sums i=1", "0123456789abcdef")
+KEY = Key("toy", "toy/sums i=1", "0123456789abcdef")
 COLUMNS = {"v": np.array([1.5, np.nan, -np.inf, 5e-324]), "w": np.array(["a", "bc", "", "ü"])}
 
 
@@ -62,7 +62,7 @@ def test_every_truncation_is_noticed(cache):
             cache.load(KEY)
 
 
-@pytest.mark.parametrize("field", ["experiment", "preset", "task", "fingerprint"])
+@pytest.mark.parametrize("field", ["experiment", "task", "fingerprint"])
 def test_an_entry_in_another_ones_place_is_not_used(cache, field):
     other = Key(**{**vars(KEY), field: "other"})
     content = stored(cache, other).read_bytes()
@@ -98,13 +98,13 @@ def test_nothing_is_ever_unpickled(cache, tmp_path):
 
 def test_stale_entries_are_found_newest_first_and_damaged_ones_passed_over(cache):
     for i, mark in enumerate(["old", "newer", "newest"]):
-        key = Key(KEY.experiment, KEY.preset, KEY.task, mark)
+        key = Key(KEY.experiment, KEY.task, mark)
         cache.store(key, Entry({"v": np.array([float(i)])}, 0.0))
         os.utime(cache.file(key), (i, i))
     assert cache.load(KEY) is None
     assert_array_equal(cache.load_stale(KEY).columns["v"], [2.0])
     assert cache.load_stale(KEY).stale
-    newest = cache.file(Key(KEY.experiment, KEY.preset, KEY.task, "newest"))
+    newest = cache.file(Key(KEY.experiment, KEY.task, "newest"))
     newest.write_bytes(newest.read_bytes()[:-1])
     assert_array_equal(cache.load_stale(KEY).columns["v"], [1.0])
 

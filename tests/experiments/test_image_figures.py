@@ -9,10 +9,10 @@ torch = pytest.importorskip("torch", reason="needs the extra `nets`")
 
 from flowbias.datasets.image_store import AbsentFileError  # noqa: E402
 from flowbias.experiments._base import Preset, Task  # noqa: E402
-from flowbias.experiments.attempt import rows_of  # noqa: E402
 from flowbias.experiments.catalogue import EXPERIMENTS  # noqa: E402
+from flowbias.experiments.local import rows_of  # noqa: E402
 from flowbias.experiments.table import Table  # noqa: E402
-from flowbias.experiments.woodworth import fig06c, fig06c_twin, fig06d, fig08  # noqa: E402
+from flowbias.experiments.woodworth import fig06c, fig06d, fig08  # noqa: E402
 from flowbias.experiments.woodworth.image_stand_ins import (  # noqa: E402
     made_up_digits,
     made_up_objects,
@@ -106,12 +106,13 @@ def _set(value):
 
 
 def _levels(small, middle, large):
-    """Errors of Figure 6(c) as a step; the last layer as good as large starts."""
+    """Errors of Figure 6(c) as a step; the last layer as good as large starts, no kernel is."""
     return _every(
         _changed("error", _set(small), "network", scale=_small),
         _changed("error", _set(middle), "network", scale=lambda a: (a > 2.0) & (a < 50.0)),
         _changed("error", _set(large), "network", scale=_large),
         _changed("error", _set(large), "last-layer"),
+        _changed("error", _set(0.9), "linearized"),
     )
 
 
@@ -122,21 +123,25 @@ CORRUPTIONS = {
         (
             {"plateau-small"},
             _every(
-                _levels(0.1, 0.2, 0.2), _changed("error", _set(0.14), "network", scale=_is(0.3))
+                _levels(0.1, 0.2, 0.2), _changed("error", _set(0.17), "network", scale=_is(0.3))
             ),
         ),
         (
             {"plateau-large"},
             _every(
-                _levels(0.1, 0.2, 0.2), _changed("error", _set(0.3), "network", scale=_is(100.0))
+                _levels(0.1, 0.2, 0.2),
+                _changed("error", _set(0.3), "network", scale=_is(100.0)),
+                _changed("error", _set(0.25), "last-layer"),
             ),
         ),
         ({"large-starts-generalize-worse"}, _levels(0.10, 0.14, 0.14)),
         (
             # Where nothing is wrong nothing is worse, and there is no way from one to the other.
-            {"large-starts-generalize-worse", "transition", "standard-start-is-outside"},
+            {"large-starts-generalize-worse", "order", "transition", "standard-start-is-outside"},
             _levels(0.0, 0.0, 0.0),
         ),
+        ({"order"}, _every(_levels(0.1, 0.2, 0.2), _changed("error", _set(0.16), "last-layer"))),
+        ({"linearized-errs-more"}, _changed("error", _set(0.0), "linearized", scale=_is(1.0))),
         ({"large-starts-are-random-features"}, _changed("error", _set(0.6), "last-layer")),
         (
             {"transition"},
@@ -216,11 +221,7 @@ def test_made_up_pictures_are_told_from_the_data_of_the_task(key):
     """At whatever preset: a smoke run of genuine pictures would not be called made up."""
     figure = FIGURES[key]
     told = {preset: figure.stand_ins(preset) for preset in Preset}
-    assert told == {
-        Preset.SMOKE: "made-up pictures",
-        Preset.LAPTOP: "",
-        Preset.PAPER: "",
-    }
+    assert told == {**dict.fromkeys(Preset, ""), Preset.SMOKE: "made-up pictures"}
     genuine = {"made-up digits": "MNIST", "made-up objects": "CIFAR-10"}
     smoke = dict(figure.settings[Preset.SMOKE])
     smoke["data"] = genuine[smoke["data"]]
@@ -243,7 +244,7 @@ def _task(**settings):
 def test_the_twin_is_the_linearized_flow_at_infinity():
     task = _task(scales="0.5 3.0")
     split = split_of(task)
-    columns = fig06c_twin.twin_columns(task)
+    columns = fig06c.twin_columns(task)
     for place, scale in enumerate((0.5, 3.0)):
         net = mlp((784, 60, 10), scale=scale, start="normal", rng=0, dtype=torch.float64)
         flow = linearized_flow(net, torch.from_numpy(split.train.x), np.eye(10)[split.train.y])

@@ -8,7 +8,7 @@ import pytest
 
 from flowbias import theory
 from flowbias.experiments._base import Preset
-from flowbias.experiments.min import fig01, fig02, fig03, fig05, fig07
+from flowbias.experiments.min import fig01, fig02, fig03, fig07
 from flowbias.experiments.table import Table
 from flowbias.ground.arguments import InputError
 from tests.experiments.conformance import Conformance
@@ -266,7 +266,7 @@ class TestFig02(Conformance):
 
 
 def test_fig05_passes():
-    assert failing(fig05.EXPERIMENT, smoke_table(fig05.EXPERIMENT)) == set()
+    assert failing(fig02.WITH_TEN_OUTPUTS, smoke_table(fig02.WITH_TEN_OUTPUTS)) == set()
 
 
 def test_fig02_is_drawn_with_both_bounds(fig02_table):

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.experiments.azulay import fig07_2
-from flowbias.experiments.azulay.neuron_contours import DIRECTION, STARTS, NeuronStart, around
+from flowbias.experiments.azulay.fig07_2 import DIRECTION, STARTS, NeuronStart, around
 from flowbias.experiments.beyond import neuron_paths
 from tests.experiments.conformance import Conformance
 

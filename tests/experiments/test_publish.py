@@ -8,10 +8,9 @@ import pytest
 
 from flowbias.experiments import Panel, Preset
 from flowbias.experiments.drawing import draw
-from flowbias.experiments.gallery import drawings_of
 from flowbias.experiments.progress import Silence
 from flowbias.experiments.provenance import RunStart
-from flowbias.experiments.publish import publish
+from flowbias.experiments.publish import drawings_of, publish
 from flowbias.experiments.runner import Options, check_folder, run_many
 from flowbias.ground.arguments import InputError
 from tests.experiments.toy import compute_or_fail, toy
@@ -46,7 +45,7 @@ def test_a_figure_is_drawn_once(tmp_path, monkeypatch):
     def refuse(*_):
         raise AssertionError("drawn again")
 
-    monkeypatch.setattr("flowbias.experiments.gallery.draw", refuse)
+    monkeypatch.setattr("flowbias.experiments.publish.draw", refuse)
     page, (record,), _ = published(tmp_path, toy())
     assert record.holds
     assert (page.parent / "toy.png").read_bytes() == first

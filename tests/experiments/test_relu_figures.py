@@ -186,7 +186,7 @@ class TestSteps(Conformance):
 SMALL_TASK = """
 import sys
 from flowbias.experiments import Task
-from flowbias.experiments.attempt import rows_of
+from flowbias.experiments.local import rows_of
 from flowbias.experiments.woodworth.iclr_fig04cd import compute
 settings = (("fractions", "1.5"), ("replicates", 1), ("steps", 5), ("group", 0))
 task = Task("woodworth-iclr-fig4cd", "sweep", settings)

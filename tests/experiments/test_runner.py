@@ -11,11 +11,11 @@ from numpy.testing import assert_array_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from flowbias.experiments import Check, Preset, provenance, run
-from flowbias.experiments.attempt import rows_of
 from flowbias.experiments.cache import Cache
+from flowbias.experiments.local import rows_of
 from flowbias.experiments.progress import Lines
 from flowbias.experiments.record import tally
-from flowbias.experiments.report import verdict_of
+from flowbias.experiments.report import mark_of
 from flowbias.experiments.runner import Options, run_many
 from flowbias.ground import sources
 from flowbias.ground.arguments import InputError
@@ -101,9 +101,14 @@ def test_random_numbers_depend_on_the_name_of_the_task_alone():
     assert first.rng().integers(2**60) != second.rng().integers(2**60)
 
 
-def test_presets_are_kept_apart(cached, log):
+def test_presets_share_the_tasks_that_they_share(cached, log):
     cached(preset="smoke")
-    assert cached(preset="laptop").counts.computed == TOTAL
+    larger = toy(settings={Preset.SMOKE: {"count": COUNT}, Preset.LAPTOP: {"count": COUNT + 2}})
+    assert vars(cached(larger, preset="laptop").counts) == {
+        **dict.fromkeys(("stale", "failed", "skipped"), 0),
+        "computed": 2,
+        "cached": TOTAL,
+    }
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -194,7 +199,7 @@ def test_an_unwritable_cache_loses_no_result(cached, tmp_path):
 
 def test_changed_sources_are_computed_again_unless_told_otherwise(cached, log, monkeypatch):
     first = cached()
-    for module in ("provenance", "attempt", "runner"):
+    for module in ("provenance", "local", "runner"):
         monkeypatch.setattr(f"flowbias.experiments.{module}.fingerprint", lambda **_: "f" * 16)
     provenance.fingerprint_of.cache_clear()
     stale = cached(keep_stale=True)
@@ -213,7 +218,7 @@ def forgetful():
 
 
 def test_a_worker_with_other_sources_refuses(cached, monkeypatch):
-    monkeypatch.setattr("flowbias.experiments.attempt.fingerprint_of", lambda _: "0" * 16)
+    monkeypatch.setattr("flowbias.experiments.local.fingerprint_of", lambda _: "0" * 16)
     record = cached()
     assert record.counts.failed == TOTAL
     assert "Install the same ones" in record.failures[0].cause
@@ -309,10 +314,10 @@ def test_entries_of_a_users_experiment_follow_its_file(tmp_path):
     assert sources.fingerprint() not in marks
 
 
-def test_the_cache_is_a_tree_of_experiments_and_presets(cached):
+def test_the_cache_has_a_folder_for_each_experiment(cached):
     cached()
     assert {file.parent for file in cached.folder.rglob("*.npz")} == {
-        Cache(cached.folder).folder / "toy" / "smoke"
+        Cache(cached.folder).folder / "toy"
     }
 
 
@@ -376,9 +381,16 @@ def test_names_are_safe_as_files(name):
         toy(name=name)
 
 
-def test_every_preset_is_needed():
-    with pytest.raises(InputError, match="settings: must hold every preset, got none for paper"):
-        toy(settings={Preset.SMOKE: {}, Preset.LAPTOP: {}})
+def test_what_a_preset_does_not_give_is_as_in_the_one_before_it():
+    small, large = {"size": 3, "count": 1}, {"count": 2}
+    made = toy(settings={Preset.LAPTOP: large, Preset.SMOKE: small})
+    assert list(made.settings.values()) == [small, *3 * [{"size": 3, "count": 2}]]
+    # The order of the names is that of the names of tasks.
+    assert list(made.settings[Preset.PAPER]) == ["size", "count"]
+    with pytest.raises(InputError, match="must hold the preset smoke, got laptop"):
+        toy(settings={Preset.LAPTOP: large})
+    with pytest.raises(InputError, match="preset smoke, got none for 'odd' of paper"):
+        toy(settings={Preset.SMOKE: small, Preset.PAPER: {"odd": 3}})
 
 
 @pytest.mark.parametrize(
@@ -409,9 +421,9 @@ def test_a_check_of_a_claim_takes_its_verdict_and_its_reason():
         bound.at_most("a", 2.0, 1.0),
         bound.at_most("a", 1.0, 2.0, silence="only one fit"),
     )
-    checks = [Check.of("norm", claim) for claim in claims]
+    checks = [Check("norm", "the norm is small", "one", claim) for claim in claims]
     assert [check.verdict for check in checks] == list(Verdict)
     assert [check.holds for check in checks] == [True, False, False]
-    assert str(checks[0]) == "holds: nearly the least norm (1 <= 2)"
-    assert str(checks[2]) == "says nothing here: nearly the least norm (only one fit)"
-    assert [verdict_of(check).value for check in checks] == ["holds", "fails", "not checked"]
+    assert str(checks[0]) == "holds: the norm is small (one)"
+    assert str(checks[2]) == "says nothing here: the norm is small (only one fit)"
+    assert [mark_of(check).value for check in checks] == ["holds", "fails", "says nothing here"]

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.optimize import approx_fprime
 
-from flowbias.experiments.beyond.modified_flow import ModifiedFlow
 from flowbias.experiments.beyond.step_to_time import EXPERIMENT
+from flowbias.experiments.beyond.timed_descents import ModifiedFlow
 from flowbias.experiments.table import Table
 from flowbias.flows import flow, gradient_descent
 from flowbias.models import MatrixFactorization

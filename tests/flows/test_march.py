@@ -6,7 +6,7 @@ from scipy.integrate import LSODA
 
 from flowbias.flows import FlowError, FlowStatus, flow
 from flowbias.flows import march as marching
-from flowbias.flows.march import FlowProgress, _step, march
+from flowbias.flows.march import FlowProgress, march, take_step
 from flowbias.models import DiagonalNet
 
 X, Y = np.array([[1.0, 2.0, -1.0]]), np.array([1.0])
@@ -135,4 +135,4 @@ def test_a_step_that_does_not_move_is_a_failure():
         def step(self):
             return None
 
-    assert "spacing" in _step(Stuck())
+    assert "spacing" in take_step(Stuck())

@@ -100,14 +100,47 @@ def test_awkward_data():
         path = fb.flow(model, inputs, outputs, loss="mean")
         assert path.status is FlowStatus.CONVERGED
         assert path.distance_to_limit <= NEAR
-    # How equal columns share is below the rounding of their slacks; what they fit is not.
-    twins = fb.flow(tiny, np.hstack([X, X[:, :1], -X[:, 1:2]]), y)
-    assert twins.status is FlowStatus.CONVERGED
-    together = twins.w[-1, :8] + np.r_[twins.w[-1, 8], -twins.w[-1, 9], np.zeros(6)]
-    assert_allclose(together, fb.limit(tiny, X, y).w, atol=NEAR)
+    # Equal and opposite columns keep equal slacks, also where rows are dependent.
+    twins = np.hstack([X, X[:, :1], -X[:, 1:2]])
+    for inputs, outputs in ((twins, y), (np.vstack([twins, twins[:1]]), np.r_[y, y[:1]])):
+        path = fb.flow(tiny, inputs, outputs)
+        assert path.status is FlowStatus.CONVERGED
+        assert path.distance_to_limit <= NEAR
     rests = fb.flow(tiny, X, 0.0 * y)
     assert rests.status.ok
     assert not rests.w.any()
+
+
+# Features 7 and 2 of the first, 1 of the second wake when others do: which of many fits of one l1
+# norm the flow ends at is decided by slacks of 1e-80 of those that it began with.
+TIED = (
+    (
+        [[-2, 2, 0, 0, 1, -1, 2, -2], [-1, -1, 0, 0, -2, -2, -2, -2], [-2, 2, -2, 1, 1, -1, -1, 0]],
+        [-1, 2, -2],
+        fb.DiagonalNet(4, log_scale=-100.0),
+    ),
+    ([[0, -1, 2, -1, 1], [-1, 0, 2, -2, 1]], [0, 1], fb.DiagonalNet(2.5, log_scale=-100.0)),
+)
+
+
+@pytest.mark.parametrize(("X", "y", "model"), TIED)
+def test_columns_that_wake_together_are_said_to(X, y, model):
+    path = fb.flow(model, X, y)
+    assert path.status is FlowStatus.TIED
+    assert "wake together" in path.message
+    assert path.residual[-1] <= 1e-8
+    # By times far beyond as well; tied ones fade like a power of time, over 80 decades of it.
+    later = fb.flow(model, X, y, t=[path.t[-1], 1.2 * path.t[-1]])
+    assert later.status is FlowStatus.TIED
+    assert later.stats.steps < 20_000
+
+
+def test_columns_that_wake_together_and_cannot_share_are_no_tie():
+    # y is out of reach, and features 0 and 1 are alike to it at the start: they are independent.
+    X = np.array([[-2.0, -1, -2], [2, 2, 0], [-2, -2, -1], [0, 1, 0]])
+    path = fb.flow(fb.DiagonalNet(6, log_scale=-20.0), X, [-1.0, -2, 1, 1])
+    assert path.status is FlowStatus.CONVERGED
+    assert path.distance_to_limit <= NEAR
 
 
 def test_at_the_end_of_the_double_range_no_step_is_short_enough():

@@ -77,6 +77,15 @@ def test_a_row_that_is_to_be_zero_has_the_size_of_its_terms():
     assert_allclose(X[1] @ trajectory.w[-1], 0.0, atol=1e-7 * np.abs(X[1]).max())
 
 
+@pytest.mark.parametrize("t", [None, [10.0, 2000.0]])
+def test_a_row_that_nothing_is_asked_of_holds_nothing_up(t):
+    # All that it sees of the limit is zero: what is left of it is always all of its own size.
+    X = [[1.0, 0.7, 0.0], [0.5, 0.1, 0.7]]
+    trajectory = flow(DiagonalNet(2, log_scale=-500.0 * np.log(10.0)), X, [0.0, 1.0], t=t)
+    assert trajectory.status is (FlowStatus.CONVERGED if t is None else FlowStatus.FOLLOWED)
+    assert_allclose(trajectory.w[-1], [0.0, 0.0, 1.0 / 0.7], atol=1e-7)
+
+
 def test_a_flow_that_stops_says_which_row_holds_it_up(monkeypatch):
     X, y = uneven(0, 9.0)
     monkeypatch.setattr(marching, "PATIENCE", 5)

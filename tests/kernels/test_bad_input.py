@@ -125,6 +125,10 @@ CASES = [
     (lambda: tangent_kernel(frozen(), X), r"module: must have a trainable parameter.*4 .*frozen"),
     (lambda: tangent_kernel(nn.ReLU(), X), r"module: must have a trainable parameter.*0 param"),
     (lambda: tangent_kernel(mlp().half(), X.half()), r"float32 or float64.*float16.*'0.weight'"),
+    (
+        lambda: tangent_kernel(mlp().to(torch.complex64), X),
+        r"float32 or float64.*complex64.*view_as_complex",
+    ),
     (lambda: tangent_kernel(mixed(), X), r"one dtype, got torch.float32, torch.float64"),
     (lambda: tangent_kernel(Function(lambda h: (h, h)), X), r"must return one tensor, got tuple"),
     (lambda: tangent_kernel(Function(lambda h: {"h": h}), X), r"must return one tensor, got dict"),

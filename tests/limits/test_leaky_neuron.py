@@ -10,7 +10,7 @@ from scipy.linalg import null_space
 from scipy.optimize import minimize
 
 import flowbias as fb
-from flowbias.certificates.joint_bound import joint_bound
+from flowbias.certificates.error_bound import joint_bound
 from flowbias.flows.journey import FlowRequest
 from flowbias.flows.leaky_neuron.convergence import is_trapped, settled_sign
 from flowbias.flows.leaky_neuron.follow import follow_leaky, start_of
@@ -20,7 +20,8 @@ from flowbias.limits.neurons.leaky_kkt import clarke_kkt
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problems.regression import Regression
-from flowbias.results.solution import SolveError, Status
+from flowbias.results.result import SolveError
+from flowbias.results.solution import Status
 from flowbias.theory.leaky_neuron import AGREEMENT
 from tests.flows.test_leaky_neuron import WIDTH, held, smoothed
 from tests.theory.leaky_neuron_instances import leaky

@@ -14,7 +14,8 @@ from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix.completion import MatrixCompletion
 from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.problems.matrix.sensing import MatrixSensing
-from flowbias.results.solution import SolveError, Status
+from flowbias.results.result import SolveError
+from flowbias.results.solution import Status
 from tests.oracles import ORACLES
 
 RNG = np.random.default_rng(8)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import flowbias as fb
-from flowbias.limits.only_predictor import only_predictor
+from flowbias.limits.routes import only_predictor
 from flowbias.problems.regression import Regression
 
 ROUTE = "the only predictor"

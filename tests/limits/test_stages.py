@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 import flowbias as fb
 from flowbias.certificates.stage_certificate import certify_stages
 from flowbias.limits.basis_pursuit import HIGHS, pursue
+from flowbias.limits.inverse_scale_space import Columns, Walk
 from flowbias.limits.stage_path import Change
 from flowbias.potentials import L1
 
@@ -113,6 +114,30 @@ def test_the_clock_follows_the_loss():
     assert_allclose(half, 2.0 * total, rtol=1e-14)
     # tau = 4 t / log(1/scale^2).
     assert_allclose(half, path.times * 100.0 / 4.0, rtol=1e-14)
+
+
+def test_units_of_columns_are_units_of_weights(rng):
+    """Also where the square of a column is no double."""
+    X, y = random_data(rng)
+    bounds, unit = np.ones(X.shape[1]), 2.0 ** np.linspace(-800, 600, X.shape[1]).round()
+    plain = Walk(Columns.of_array(X), y, bounds, bounds)
+    other = Walk(Columns.of_array(X * unit), y, bounds * unit, bounds * unit)
+    for a, b in zip(plain.stages(), other.stages(), strict=True):
+        assert a.support == b.support
+        assert_allclose(b.time, a.time, rtol=1e-12)
+        assert_allclose(b.coefficients * unit[list(b.support)], a.coefficients, rtol=1e-10)
+
+
+@pytest.mark.parametrize("decades", [200, 300])
+@pytest.mark.parametrize("depth", [2, 3])
+def test_columns_hundreds_of_decades_apart_are_refused_with_the_reason(decades, depth, rng):
+    """One after the other they wait 1e200 times as long for what rounding has left of y."""
+    X, y = random_data(rng, n=6, d=9)
+    spread = X * 10.0 ** np.linspace(-decades, 0, 9)
+    with pytest.raises(fb.SolveError, match="columns of comparable length"):
+        fb.stages(fb.DiagonalNet(depth, 1.0), spread, y)
+    with pytest.raises(fb.SolveError, match="columns of comparable length"):
+        fb.estimators.StagesRegressor().fit(spread, y)
 
 
 def woken(model, path, t):

@@ -39,6 +39,7 @@ def killed_at(epoch):
     def callback(moment):
         if moment.epoch == epoch:
             raise KilledError
+        return -float(moment.epoch)
 
     return callback
 
@@ -53,10 +54,16 @@ def test_resuming_gives_the_same_bits(tmp_path, batch_size, epoch):
     with pytest.raises(KilledError):
         train(network(), X, LABELS, **options, checkpoint=file, callback=killed_at(epoch))
     fresh, calls = network(), []
+
+    def callback(moment):
+        calls.append(moment.epoch)
+        return float(moment.epoch)
+
     result = train(
-        fresh, X, LABELS, **options, checkpoint=file, resume=True,
-        callback=lambda moment: calls.append(moment.epoch),
+        fresh, X, LABELS, **options, checkpoint=file, resume=True, callback=callback
     )  # fmt: skip
+    # What was noted before the stop is kept with what is noted after it.
+    assert result.notes.tolist() == [-e if e < epoch else e for e in range(13)]
     # It went on from the checkpoint, it did not start anew.
     assert calls == list(range(epoch, 13))
     assert np.array_equal(result.losses, expected.losses)
@@ -136,7 +143,7 @@ class Bomb:
         lambda file: file.write_bytes(b""),
         lambda file: file.write_bytes(file.read_bytes()[:-200]),
         lambda file: torch.save({"weights": torch.ones(2)}, file),
-        lambda file: torch.save({"format": "flowbias training, version 1"}, file),
+        lambda file: torch.save({"format": "flowbias training, version 2"}, file),
         lambda file: torch.save(torch.load(file, weights_only=True) | {"run": 1}, file),
         lambda file: torch.save(Bomb(), file),
         lambda file: file.write_bytes(pickle.dumps(Bomb())),

@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose
 
 from flowbias.ground.arguments import InputError
 from flowbias.potentials import check_potential
-from flowbias.potentials.balanced_neuron import BalancedNeuronPotential
-from flowbias.potentials.neuron import NeuronPotential
+from flowbias.potentials.neuron import BalancedNeuronPotential, NeuronPotential
 from tests.oracles import ORACLES
 
 ROWS = ORACLES["functions"]["qhat_delta"]

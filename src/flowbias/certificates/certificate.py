@@ -35,9 +35,6 @@ from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.potentials import L1, SEEN, ConvexPotential, Potential, Provides
 
-# A pull against the end of a range that is larger than this, relative to the column and to what is
-# left of y, is none by rounding.
-PULLED = 1e-8
 # What is proved to one digit is still an answer, though not one without a word about it.
 ONE_DIGIT = 0.1
 # Units in the last place by which a big X may be perturbed in the certificate's own evaluation: for
@@ -288,17 +285,13 @@ def measured(
     away = away if np.isfinite(largest_w) else np.nan
     misfit = np.asarray(applied - y, dtype=np.float64)
     asked, spread_size = extended.length(y), extended.length(spread)
+    rows = RowRange(design)
     fit, rounding_of_fit, driven = y, 0.0, np.zeros(0, dtype=bool)
     if extended.length(misfit) > tol * (asked + spread_size):
         # Either w is wrong or y has a part outside the range of X, which no w can fit.
-        if X is None:
-            misfit, rounding_of_fit = RowRange(design).fitted(misfit)
-        else:
-            misfit, rounding_of_fit, driven = _within_reach(X, w, misfit, potential)
-            asked = extended.length(np.where(X.any(axis=1), y, 0.0))
+        misfit, rounding_of_fit, driven = _within_reach(rows, w, misfit, potential)
         fit = np.asarray(applied - misfit, dtype=np.float64)
-        rounding_of_fit = min(rounding_of_fit, IN_RANGE)
-        if largest_w == 0.0 and extended.length(fit) <= rounding_of_fit * asked:
+        if largest_w == 0.0 and extended.length(fit) <= rounding_of_fit * _asked(design, y):
             # w says that nothing of y can be fitted, and what is left of it is rounding.
             fit = misfit = np.zeros_like(y)
     gap = abs(terms + float(nu @ misfit))
@@ -306,12 +299,12 @@ def measured(
     units = max(dual_size, point_size), sizes if largest_w != 0.0 else 1.0
     relative = ratio(away, units[0]), ratio(gap, units[1])
     # X w is in the range of X, so no more of y than this is outside of it.
-    noise = extended.length(misfit) + rounding_of_fit * extended.length(y)
-    noise += (design.d + 2) * extended.EPS * (spread_size + extended.length(y))
+    noise = extended.length(misfit) + rounding_of_fit * asked
+    noise += (design.d + 2) * extended.EPS * (spread_size + asked)
     bound, accuracy, size, blur, candidate = np.inf, 0.0, None, 0.0, None
     if X is None:
         if not np.max(relative) <= tol and design.has_entries:
-            accuracy = _accuracy(design, nu, spread + np.abs(fit), units)
+            accuracy = _accuracy(rows, nu, spread + np.abs(fit), units)
         if design.has_entries and float(design.n) * design.entries <= BOUND_WORK:
             bound = error_bound(design, fit, w, nu, potential, shift, noise)
     elif Provides.POTENTIAL in potential.provides and declares_growth(separable):
@@ -341,11 +334,11 @@ class _AbsoluteAdjoint(Uniform):
 
 
 def _accuracy(
-    design: Design, nu: FloatArray, spread: FloatArray, units: tuple[float, float]
+    rows: RowRange, nu: FloatArray, spread: FloatArray, units: tuple[float, float]
 ) -> float:
     """What ULPS of X are worth, through the shortest dual with the same X^T nu."""
-    shortest, _ = RowRange(design).fitted(nu)
-    largest = float(design.reduce(_AbsoluteAdjoint(shortest)).largest[0])
+    shortest, _ = rows.fitted(nu)
+    largest = float(rows.design.reduce(_AbsoluteAdjoint(shortest)).largest[0])
     of_value = ratio(float(np.abs(shortest) @ spread), units[1])
     ulps = ULPS * float(np.finfo(float).eps)
     # No amount of rounding excuses more than four digits.
@@ -389,20 +382,33 @@ def ratio(measure: float, unit: float) -> float:
         return 0.0 if measure == 0.0 and unit == 0.0 else float(np.divide(measure, unit))
 
 
+def _asked(design: Design, y: FloatArray) -> float:
+    """||y|| without what is asked of rows of zeros, where those are known."""
+    X = design.in_memory
+    return extended.length(y if X is None else np.where(X.any(axis=1), y, 0.0))
+
+
 def _within_reach(
-    X: FloatArray, w: FloatArray, misfit: FloatArray, potential: ConvexPotential
+    rows: RowRange, w: FloatArray, misfit: FloatArray, potential: ConvexPotential
 ) -> tuple[FloatArray, float, Mask]:
     """The part of X w - y that coordinates which are free to move can fit, and its rounding.
 
     The rest is all that is orthogonal to the range of X; and where a coordinate keeps one sign and
-    has vanished, what only the other sign could fit. Which those are comes third.
+    has vanished, what only the other sign could fit. Which those are comes third; a big X has none.
     """
+    X = rows.design.in_memory
+    if X is None:
+        fitted, rounding = rows.fitted(misfit)
+        return fitted, min(rounding, IN_RANGE), np.zeros(0, dtype=bool)
     size = float(np.abs(misfit).max())
     unit = max(float(X.max()), -float(X.min()))
     probe = float(np.abs(w).max(initial=0.0)) or 1.0
     upward, downward = potential.open_sides(len(w), probe)
     pull = -(X / unit).T @ (misfit / size)
     at_end = np.abs(w) <= SEEN * probe
-    clear = np.abs(pull) > PULLED * np.linalg.norm(X / unit, axis=0) * np.linalg.norm(misfit / size)
+    # A pull that is larger, relative to the column and to what is left of y, is none by rounding.
+    sizes = np.linalg.norm(X / unit, axis=0) * np.linalg.norm(misfit / size)
+    clear = np.abs(pull) > 1e-8 * sizes
     stuck = at_end & clear & ((~upward & (pull > 0)) | (~downward & (pull < 0)))
-    return *within_range(X[:, ~stuck], misfit), stuck
+    fitted, rounding = within_range(X[:, ~stuck], misfit)
+    return fitted, min(rounding, IN_RANGE), stuck

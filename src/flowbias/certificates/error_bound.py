@@ -26,25 +26,19 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.certificates.gap_bound import gap_bound
-from flowbias.certificates.joint_bound import joint_bound
 from flowbias.certificates.rank import numerical_rank
 from flowbias.designs import Design, Totals
 from flowbias.designs.tasks import Coordinates, PerCoordinate, RowGram, RowProducts, RowSizes
 from flowbias.ground import extended
-from flowbias.ground.extended import row_units
+from flowbias.ground.extended import row_lengths, row_units
 from flowbias.ground.typing import FloatArray, Indices
 from flowbias.potentials import ConvexPotential, JointPotential, Potential, Provides
 
 # Relative to w: what is certified is proved to so many digits at least.
 PROVED = 1e-6
-# theta is tried at these multiples of the noise and the step to which it is added: below the first
-# it does not show in the bound, above the last the bound would say little.
-THETAS = np.array([1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0])
 # Below this reciprocal condition number of the equilibrated H its own rounding is no longer small
 # against its inverse, and nothing is proved.
 SMALLEST_RCOND = 1e-12
-# The condition number is an estimate from below; it has never been seen off by more than three.
-CONDITION_SAFETY = 10.0
 
 
 def error_bound(
@@ -109,7 +103,9 @@ def box_bound(
     # Twice: the factor itself is that of H only up to rounding.
     leftover = 2.0 * factor.lifted(np.asarray(residual - image, dtype=np.float64))
     noise = coordinate + leftover + factor.bounded(rounding)
-    thetas = np.asarray((noise + float(moved)) * THETAS)
+    # At multiples of the noise and the step to which it is added: below the first theta does not
+    # show in the bound, above the last the bound would say little.
+    thetas = (noise + float(moved)) * np.array([1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0])
     box = _Box(*at, step, factor.inverse_root, noise, thetas)
     eta, bend = map(np.sqrt, design.reduce(box).sums)
     # NaN and inf compare false.
@@ -288,5 +284,84 @@ class _Factor:
 
     def bounded(self, bound: FloatArray) -> float:
         """Bound of ||H^{-1/2} v|| over all |v| <= bound."""
-        inverse = float(np.sqrt(CONDITION_SAFETY / self.rcond))
+        # The condition number is estimated from below, and was never seen off by more than three.
+        inverse = float(np.sqrt(10.0 / self.rcond))
         return inverse * extended.length(self.equilibrate * bound[self.rows])
+
+
+def joint_bound(
+    X: FloatArray,
+    y: FloatArray,
+    w: FloatArray,
+    nu: FloatArray,
+    potential: JointPotential,
+    shift: FloatArray | float,
+) -> float:
+    """Upper bound of ||w - w*||_2 where the potential does not separate, or inf.
+
+    Let v = w + X^+ (y - X w), which fits the data, and let mu bound the Hessian of Q from below
+    within r of v. On the affine set of interpolators Q - <shift, .> is then mu-strongly convex in
+    that ball, and its minimizer w* lies within
+
+        ||w* - v|| <= ||P_null (grad Q(v) - shift)|| / mu <= ||grad Q(v) - shift - X^T nu|| / mu
+
+    whenever the right hand side is below r; and ||v - w|| <= ||y - X w|| / sigma_min(X).
+    """
+    if not (np.isfinite(w).all() and potential.strong_convexity(w, 0.0) > 0.0):
+        return np.inf
+    lengths = row_lengths(X)
+    lengths[lengths == 0.0] = 1.0
+    residual = (y - extended.apply(X, w)) / lengths
+    sums = (extended.absolute_apply(X, w) + np.abs(y)) / lengths
+    step, smallest = _shortest_fit(X / lengths[:, None], np.asarray(residual, dtype=np.float64))
+    repaired = w + step
+    rounding = (len(w) + 2) * extended.EPS * extended.length(sums) / smallest
+    moved = extended.length(step) + rounding
+    away = _off_stationary(X, nu, potential, shift, repaired)
+    curvature = potential.strong_convexity(repaired, 0.0)
+    if not curvature > 0.0:
+        # w is off a kink by its rounding alone, and the repair has ended on it.
+        return np.inf
+    radius = 2.0 * away / curvature + rounding
+    for _ in range(20):
+        # At a kink the curvature is 0, and no radius will do.
+        least = potential.strong_convexity(repaired, radius + rounding)
+        if away <= radius * least:
+            return moved + away / least
+        radius *= 10.0
+    return np.inf
+
+
+def _shortest_fit(A: FloatArray, residual: FloatArray) -> tuple[FloatArray, float]:
+    """A^+ residual for rows of length 1, and a lower bound of A's least singular value.
+
+    By a Cholesky factor where the rows are independent enough: a singular value decomposition of
+    A costs as much as a hundred products A A^T.
+    """
+    factor, info = scipy.linalg.lapack.dpotrf(A @ A.T, lower=1, clean=1)
+    if info == 0:
+        inverse, info = scipy.linalg.lapack.dtrtri(factor, lower=1)
+        smallest = 1.0 / float(np.linalg.norm(inverse))
+        # Its square is then well above the rounding of the products.
+        if info == 0 and smallest > 1e-5:
+            return A.T @ (inverse.T @ (inverse @ residual)), smallest
+    left, values, right = scipy.linalg.svd(A, full_matrices=False)
+    # Below this ratio of singular values the null space of X is not known.
+    rank = int((values > 1e-12 * values[0]).sum())
+    missing = (left[:, :rank].T @ residual) / values[:rank]
+    return right[:rank].T @ missing, float(values[rank - 1])
+
+
+def _off_stationary(
+    X: FloatArray,
+    nu: FloatArray,
+    potential: JointPotential,
+    shift: FloatArray | float,
+    w: FloatArray,
+) -> float:
+    """||grad Q(w) - shift - X^T nu||, with the rounding of its terms."""
+    gradient, rise = potential.grad(w), extended.adjoint(X, nu)
+    away = extended.length(gradient - shift - rise)
+    sizes = extended.length(extended.absolute_adjoint(X, nu)) * (len(nu) + 2) * extended.EPS
+    # A few units of the potential's own accuracy for one evaluation of grad.
+    return away + 8.0 * potential.rounding * extended.length(gradient) + sizes

@@ -76,7 +76,7 @@ def gap_bound(
         at_vertex = _vertex_bound(X, y, w, nu, cast(L1, potential), noise / unit)
         if np.isfinite(at_vertex):
             return at_vertex
-    duals, best, rank = _Duals(X, nu, shift), np.inf, 0
+    duals, best, rank = _Duals(X, nu, potential, shift), np.inf, 0
     for weights in _ways_to_repair(w, potential):
         enough = np.count_nonzero(weights) >= rank
         repair = _repaired(X, y, w, weights, noise / unit) if enough else None
@@ -178,13 +178,18 @@ def _row_space(
 class _Duals:
     """shift + X^T nu, and how far it may be off, for nu and for shorter ones."""
 
-    def __init__(self, X: FloatArray, nu: FloatArray, shift: FloatArray | float) -> None:
-        self.shift, self.rise = shift, extended.adjoint(X, nu)
+    def __init__(
+        self, X: FloatArray, nu: FloatArray, potential: Potential, shift: FloatArray | float
+    ) -> None:
+        self.potential, self.shift, self.rise = potential, shift, extended.adjoint(X, nu)
         self.blur = (len(nu) + 2) * extended.EPS * extended.absolute_adjoint(X, nu)
+        # The start is known to its last digits, and with it the law.
+        self.blur = self.blur + potential.shift_rounding(shift)
 
     def shortened(self, by: float) -> tuple[FloatArray, FloatArray]:
         z = np.asarray(self.shift + (1.0 - np.longdouble(by)) * self.rise, dtype=np.float64)
-        return z, self.blur + EPS * (np.abs(z) + np.abs(self.shift))
+        law = self.potential.dual_rounding(z)
+        return z, self.blur + law + EPS * (np.abs(z) + np.abs(self.shift))
 
 
 class _Radii(NamedTuple):

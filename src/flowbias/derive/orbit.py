@@ -40,7 +40,7 @@ from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 
 #: Distance of a unit field from the span of the others below which it counts as inside.
-RANK_TOLERANCE = 1.5e-8
+INSIDE_SPAN = 1.5e-8
 TOLERANCE_ORIGIN = "square root of eps: halfway, in digits, between rounding and an honest field"
 # A rank is called decided when what was kept exceeds what was dropped by this factor.
 CLEAR_GAP = 1e3
@@ -68,7 +68,7 @@ class OrbitDimension:
     complete: bool
     #: change of J J^T along reachable directions that leave w at rest, relative; NaN: J singular
     metric_change: float
-    tolerance: float = RANK_TOLERANCE
+    tolerance: float = INSIDE_SPAN
     tolerance_origin: str = TOLERANCE_ORIGIN
     metric_tolerance: float = 1e-8
 
@@ -184,7 +184,7 @@ class _Span:
         """Take in what lies outside the span; whether there was anything."""
         outside = fields - (fields @ self.basis.T) @ self.basis
         _, values, right = np.linalg.svd(outside, full_matrices=False)
-        new = values > RANK_TOLERANCE
+        new = values > INSIDE_SPAN
         self.dropped = max(self.dropped, float(values[~new].max(initial=0.0)))
         if not new.any():
             return False

@@ -37,7 +37,8 @@ from flowbias.limits.dual_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import check_tol
 from flowbias.problems.regression import Regression, as_regression
-from flowbias.results.solution import Solution, SolveError, Stats, Status
+from flowbias.results.result import SolveError
+from flowbias.results.solution import Solution, Stats, Status
 
 ROUTE = "time warp: flow, then Newton"
 # Distance of the flow's end from the lifted line (theta) and from the limit (w), relative, that

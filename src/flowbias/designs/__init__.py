@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from flowbias.designs._base import Block, Design, Task, Totals, refuse_masked
+from flowbias.designs._base import Block, Design, Task, Totals
 from flowbias.designs.dense import DenseDesign, MemoryMappedDesign
 from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.sparse import SparseDesign
@@ -24,7 +24,6 @@ __all__ = [
     "Totals",
     "design_of",
     "refuse_dense",
-    "refuse_masked",
 ]
 
 # Numbers (80 MB as doubles) up to which a sparse, mapped or single-precision X is simply made

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, refuse_masked
 from flowbias.ground.typing import FloatArray
 
 
@@ -206,18 +206,3 @@ def check_dtype(dtype: np.dtype[Any], name: str = "X") -> None:
             f"{name}: must hold real numbers, got dtype {dtype}. "
             f"Convert it first, for example {name}.astype(float)."
         )
-
-
-def refuse_masked(name: str, value: Any) -> None:
-    """InputError where entries of a NumPy array are masked: what is below the mask is no data."""
-    if np.ma.is_masked(value):
-        raise InputError(
-            f"{name}: must hold plain numbers, got {int(value.mask.sum())} masked entries of "
-            f"{value.size}. Drop their rows, or fill them: {name}.filled(0.0)."
-        )
-
-
-def column_parts(d: int, width: int) -> Iterator[slice]:
-    """Slices of at most `width` columns that cover d."""
-    for start in range(0, d, width):
-        yield slice(start, min(start + width, d))

@@ -22,19 +22,16 @@ from flowbias.designs._base import (
     Task,
     Totals,
     check_dtype,
-    refuse_masked,
 )
 from flowbias.designs.dask_cluster import Processes, active_client, client_of, computed
 from flowbias.designs.dask_source import block_width, settled
 from flowbias.designs.dense import DenseBlock
 from flowbias.designs.sparse import SparseBlock, sound
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, refuse_masked
 from flowbias.ground.callers import depth_inside
 from flowbias.ground.sources import SameSources
 from flowbias.ground.typing import FloatArray
 
-# Sums added by one task: few enough to hold at once, enough to keep the tree flat.
-BRANCHES = 4
 # Bytes of a vector of length d up to which it is a NumPy array at the caller.
 GATHERED_BYTES = 2**30
 
@@ -72,7 +69,8 @@ class DaskDesign(Design):
 
         graph, level = self._visits(task, columns)
         while len(level) > 1:
-            groups = [level[i : i + BRANCHES] for i in range(0, len(level), BRANCHES)]
+            # Four sums added by one task: few enough to hold at once, and the tree is flat.
+            groups = [level[i : i + 4] for i in range(0, len(level), 4)]
             level = [(f"add-{level[0][0]}", i) for i in range(len(groups))]
             for key, group in zip(level, groups, strict=True):
                 graph[key] = Node(key, _sent(_added), *map(TaskRef, group))

@@ -13,8 +13,6 @@ from flowbias.ground.arguments import InputError
 # Bytes of a block where its width is ours to choose: a small part of any worker's memory, and
 # enough work to be worth a task.
 BLOCK_BYTES = 2**25
-# Bytes above which a node of a graph holds entries of X: without data it is a few kilobytes.
-CARRIES_DATA = 100_000
 # Share of the workers' memory that X may take: Dask begins to spill at 60 percent.
 HELD_SHARE = 0.4
 
@@ -57,7 +55,8 @@ def settled(X: Any, client: Any, *, travels: bool = False) -> Any:
     (X,) = dask.optimize(X)
     if client is None:
         return X
-    carried = any(sizeof(node) > CARRIES_DATA for node in dict(X.dask).values())
+    # Without entries of X a node of the graph has a few kilobytes.
+    carried = any(sizeof(node) > 100_000 for node in dict(X.dask).values())
     if not (carried or travels):
         return X
     limits = [worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()]

@@ -14,12 +14,12 @@ from flowbias.designs._base import (
     Task,
     Totals,
     check_dtype,
-    column_parts,
     not_finite,
-    refuse_masked,
 )
 from flowbias.designs.mapped_file import MappedFile
 from flowbias.ground import extended
+from flowbias.ground.arguments import refuse_masked
+from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray
 
 # Columns of a block: about this many numbers, so that the vectors that go with them stay small.
@@ -74,6 +74,12 @@ class ArrayBlock(DenseBlock):
 
     def absolute_adjoint(self, dual: FloatArray) -> FloatArray:
         return extended.absolute_adjoint(self.values, dual)
+
+    def quadratic(self, factor: FloatArray) -> FloatArray:
+        if self.values.size > PIECE_NUMBERS:
+            return super().quadratic(factor)
+        lifted = factor @ self.values
+        return np.asarray(np.einsum("ij,ij->j", lifted, lifted))
 
     def extended_apply(self, w: Any) -> Any:
         return extended.apply(self.values, w)

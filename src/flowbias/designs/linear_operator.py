@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.designs._base import Block, Design, check_dtype, column_parts
+from flowbias.designs._base import Block, Design, check_dtype
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
+from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray
 
 # Numbers of the rows that are held at once where X diag(c) X^T is formed.
 SLAB_NUMBERS = 2**22
-# Sizes of X whose squares, in the Gram matrix, are safely inside the double range.
-ORDINARY = (1e-120, 1e120)
 
 
 class OperatorBlock(Block):
@@ -108,7 +107,8 @@ class OperatorDesign(Design):
         _require_same("matvec", forth, block.apply(ws)[:, 0], tolerance)
         _require_same("rmatvec", back, block.adjoint(duals)[:, 0], tolerance)
         size = float(np.abs(back).max())
-        squares_exist = not 0.0 < size < np.inf or ORDINARY[0] < size < ORDINARY[1]
+        # In the Gram matrix, safely inside the double range.
+        squares_exist = not 0.0 < size < np.inf or 1e-120 < size < 1e120
         return 1.0 if squares_exist else size
 
 

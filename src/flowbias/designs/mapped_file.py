@@ -18,10 +18,6 @@ from numpy.typing import NDArray
 
 from flowbias.ground.arguments import InputError
 
-# Entries that tell whether a file is the one that was mapped: the first ones of so many rows.
-PROBED_ROWS = 8
-PROBED_COLUMNS = 256
-
 
 @dataclass(frozen=True)
 class MappedFile:
@@ -67,13 +63,13 @@ class MappedFile:
             return self._read(second, first, self.shape[0]).T
         return self._read(first, second, self.shape[1])
 
-    def _require_same(self, mapped: NDArray[Any]) -> None:
-        """InputError unless some entries of the map are those of the file, to the bit."""
+    def _require_same(self, mapped: NDArray[Any], rows: int = 8, columns: int = 256) -> None:
+        """InputError unless the first entries of some rows are those of the file, to the bit."""
         with self._opened() as file:
             # Not beyond the end of the file: to touch a map there ends the process.
             whole = file.seek(0, io.SEEK_END) >= self.offset + mapped.nbytes
-        for i in np.linspace(0, self.shape[0] - 1, PROBED_ROWS, dtype=int) if whole else ():
-            some = slice(i, i + 1), slice(0, PROBED_COLUMNS)
+        for i in np.linspace(0, self.shape[0] - 1, rows, dtype=int) if whole else ():
+            some = slice(i, i + 1), slice(0, columns)
             if self[some].tobytes() != mapped[some].tobytes():
                 whole = False
         if not whole:

@@ -8,19 +8,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from flowbias.designs._base import Design, EntriesBlock, check_dtype, column_parts, not_finite
+from flowbias.designs._base import Design, EntriesBlock, check_dtype, not_finite
 from flowbias.designs.dense import both_triangles, summed_squares
 from flowbias.ground.arguments import InputError
+from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray
 
 # Columns of a block: the vectors that go with them, a dozen at a time, stay within megabytes.
 BLOCK_COLUMNS = 2**16
 # Numbers of a dense image of sparse columns.
 LIFTED_NUMBERS = 2**20
-# Share of nonzero entries above which a piece is multiplied as a dense one: a multiplication in a
-# dense product takes a hundredth of the time of one in a sparse product, and n^2 of them are done
-# where the sparse one does (n density)^2.
-DENSE_ENOUGH = 0.1
 
 
 class SparseBlock(EntriesBlock):
@@ -37,7 +34,9 @@ class SparseBlock(EntriesBlock):
         scaled = self.values.copy()
         scaled.data *= row_scale[scaled.indices]
         scaled.data *= np.repeat(np.sqrt(weights), np.diff(scaled.indptr))
-        if scaled.nnz <= DENSE_ENOUGH * self.n * self.width:
+        # A multiplication in a dense product takes a hundredth of the time of one in a sparse
+        # product, and n^2 of them are done where the sparse one does (n density)^2.
+        if scaled.nnz <= 0.1 * self.n * self.width:
             return np.asarray((scaled @ scaled.T).toarray())
         return both_triangles(
             summed_squares(scaled.shape, lambda part: scaled[:, part].toarray(order="C"))

@@ -9,17 +9,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from flowbias.designs._base import Design, Totals, column_parts
+from flowbias.designs._base import Design, Totals
+from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray, Indices, Mask
 from flowbias.potentials import Potential, Provides
-
-# Numbers of the combinations of rows that are held at once.
-COMBINED_NUMBERS = 2**20
-# Each takes off a factor of the relative gap between kept and dropped eigenvalues, 10 or more: so
-# many from any start to the last digits.
-MOST_REFINEMENTS = 16
-# A turn of this size is rounding: one more would not take anything off.
-NO_TURN = 1e-14
 
 
 @dataclass(frozen=True)
@@ -124,8 +117,8 @@ class RowImages(Uniform):
 
 
 def _combined(block: Any, duals: FloatArray) -> Iterator[FloatArray]:
-    """X^T u for a few columns u at a time."""
-    for some in column_parts(duals.shape[1], max(1, COMBINED_NUMBERS // block.width)):
+    """X^T u for a few columns u at a time, a million numbers."""
+    for some in column_parts(duals.shape[1], max(1, 2**20 // block.width)):
         yield block.adjoint(duals[:, some])
 
 
@@ -140,12 +133,15 @@ def dependence(
     from zero, relative to the longest combination.
     """
     last = np.inf
-    for _ in range(MOST_REFINEMENTS):
+    # Each takes off a factor of the relative gap between kept and dropped eigenvalues, 10 or more:
+    # so many from any start to the last digits.
+    for _ in range(16):
         images = design.reduce(RowImages(scale[:, None] * dropped)).sums[0]
         turned = kept.T @ (scale[:, None] * images) / values[:, None]
         dropped, _ = np.linalg.qr(dropped - kept @ turned)
         largest = float(np.abs(turned).max(initial=0.0))
-        if largest <= NO_TURN or largest > last / 2.0:
+        # A turn of this size is rounding: one more would not take anything off.
+        if largest <= 1e-14 or largest > last / 2.0:
             break
         last = largest
     squares = design.reduce(RowProducts(scale[:, None] * dropped)).sums[0]

@@ -17,10 +17,9 @@ from flowbias.estimators.regressors import LinearInterpolator, warn_of
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.stages import StagesRegressorCV
 from flowbias.estimators.start import log_scales_of
-from flowbias.flows.trajectory import FlowError
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol
-from flowbias.results.solution import SolveError
+from flowbias.results.result import SolveError
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -167,5 +166,5 @@ def _or_failure(step: Callable[[], Any]) -> tuple[Any, Exception | None]:
     """What a step for one start returns, or why it cannot be followed: others may do."""
     try:
         return step(), None
-    except (FlowError, SolveError) as failure:
+    except SolveError as failure:
         return None, failure

@@ -11,36 +11,42 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias.experiments.check import Check
 from flowbias.experiments.provenance import fingerprint_of
+from flowbias.experiments.settings import (
+    Allowed,
+    Preset,
+    Setting,
+    Settings,
+    all_presets,
+    allowed_in,
+    read_changes,
+)
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.arguments import InputError
-from flowbias.theory import Claim, Reference, Verdict
+from flowbias.theory import Reference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Setting = int | float | str
-Settings = Mapping[str, Setting]
-
-
-class Preset(StrEnum):
-    """How much an experiment computes.
-
-    >>> [preset.value for preset in fb.experiments.Preset]
-    ['smoke', 'laptop', 'paper']
-    """
-
-    SMOKE = "smoke"  # seconds
-    LAPTOP = "laptop"  # minutes on two cores
-    PAPER = "paper"  # the paper's own settings
+#: What a figure is made of.
+__all__ = [
+    "Check",
+    "Experiment",
+    "Panel",
+    "Preset",
+    "Setting",
+    "Settings",
+    "Task",
+    "needs_torch",
+]
 
 
 @dataclass(frozen=True)
@@ -74,47 +80,15 @@ class Task:
         """The setting `key`, where it is a word."""
         return str(dict(self.settings)[key])
 
-    def rng(self) -> np.random.Generator:
-        """Random numbers that depend on the task's name alone: not on order, host or process."""
-        digest = hashlib.sha256(self.name.encode()).digest()
+    def rng(self, *, apart_from: Collection[str] = ()) -> np.random.Generator:
+        """Random numbers that depend on the task's name alone: not on order, host or process.
+
+        Settings in `apart_from` do not count: tasks that differ in them alone have the same data.
+        """
+        counting = tuple(pair for pair in self.settings if pair[0] not in apart_from)
+        name = replace(self, settings=counting).name
+        digest = hashlib.sha256(name.encode()).digest()
         return np.random.default_rng(int.from_bytes(digest[:16], "big"))
-
-
-@dataclass(frozen=True)
-class Check:
-    """Something that the paper claims about its figure, and whether this table shows it.
-
-    As a claim of `fb.theory`, of which `Check.of` makes one, it may say nothing: `silence` is why.
-
-    >>> print(fb.experiments.Check("faster", "b is faster than a", "0.1 s and 0.2 s", holds=True))
-    holds: b is faster than a (0.1 s and 0.2 s)
-    """
-
-    name: str
-    claim: str
-    measured: str
-    holds: bool
-    silence: str = ""
-
-    def __post_init__(self) -> None:
-        # NumPy's own truth values look the same and are not, for JSON among others.
-        object.__setattr__(self, "holds", bool(self.holds) and not self.silence)
-
-    @classmethod
-    def of(cls, name: str, claim: Claim) -> Check:
-        """A claim about what the table shows, with its numbers and its verdict."""
-        measured = f"{claim.measured:.4g} {claim.kind.value} {claim.predicted:.4g}"
-        silence = claim.reason if claim.verdict is Verdict.SILENT else ""
-        return cls(name, claim.statement, silence or measured, claim.holds, silence)
-
-    @property
-    def verdict(self) -> Verdict:
-        if self.silence:
-            return Verdict.SILENT
-        return Verdict.HOLDS if self.holds else Verdict.FAILS
-
-    def __str__(self) -> str:
-        return f"{self.verdict.value}: {self.claim} ({self.measured})"
 
 
 @dataclass(frozen=True)
@@ -135,9 +109,21 @@ def no_stand_in(task: Task) -> str:
     return ""
 
 
+def needs_nothing(task: Task) -> tuple[str, ...]:
+    """Most tasks need nothing that does not come with the package."""
+    return ()
+
+
+def needs_torch(task: Task) -> tuple[str, ...]:
+    """Of tasks that train networks or derive what others have not."""
+    return ("torch",)
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One figure. `tasks` yields (part, settings) pairs from the settings of a preset.
+
+    What a preset does not give in `settings` is as in the preset before it.
 
     >>> [experiment.name for experiment in fb.experiments.EXPERIMENTS][:2]
     ['woodworth-fig1', 'woodworth-fig2']
@@ -157,6 +143,12 @@ class Experiment:
     check: Callable[[Table], Sequence[Check]]
     #: what a task has in the place of the paper's data ("made-up pictures"), or nothing
     stand_in: Callable[[Task], str] = no_stand_in
+    #: what a task needs beyond the package, by its name in `preflight.NEEDS`
+    needs: Callable[[Task], Sequence[str]] = needs_nothing
+    #: by setting: the words that it is made of
+    choices: Mapping[str, Collection[str]] = field(default_factory=dict)
+    #: what is not as in the presets
+    changes: Settings = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9.-]*", self.name):
@@ -164,13 +156,39 @@ class Experiment:
                 f"name: must be small letters, digits, dots and dashes, got {self.name!r}. "
                 "It names files and folders: try 'my-experiment'."
             )
-        if missing := [preset.value for preset in Preset if preset not in self.settings]:
-            raise InputError(
-                f"settings: must hold every preset, got none for {', '.join(missing)}. "
-                "Give presets that should do the same the same settings."
-            )
+        object.__setattr__(self, "settings", all_presets(self.settings))
         # Now, while the file is the one that was imported.
         fingerprint_of(self.compute)
+
+    @property
+    def allowed(self) -> dict[str, Allowed]:
+        """What each setting may be."""
+        return allowed_in(self.settings, self.choices)
+
+    def varied(self, changes: Mapping[str, Any]) -> Experiment:
+        """The same figure at other settings, in every preset: `varied({"sparsity": 10})`."""
+        read = read_changes(self.allowed, changes)
+        differ = {
+            name: value
+            for name, value in read.items()
+            if any(settings[name] != value for settings in self.settings.values())
+        }
+        settings = {preset: {**self.settings[preset], **differ} for preset in self.settings}
+        return replace(self, settings=settings, changes={**self.changes, **differ})
+
+    @property
+    def label(self) -> str:
+        """Its name and what is not as in the presets: `woodworth-fig1 sparsity=10`."""
+        return " ".join([self.name, *(f"{name}={value}" for name, value in self.changes.items())])
+
+    @property
+    def file_name(self) -> str:
+        """What its files are called: changed settings do not overwrite those of a preset."""
+        name = re.sub(r"[^A-Za-z0-9.=+-]+", "_", self.label)
+        # Beside an ending and a folder; systems allow 255 in all.
+        if len(name) <= 120:
+            return name
+        return f"{name[:100]}_{hashlib.sha256(self.label.encode()).hexdigest()[:16]}"
 
     def task_list(self, preset: Preset) -> list[Task]:
         """All tasks of a preset, in the order of the table's rows."""
@@ -196,7 +214,7 @@ class Experiment:
         return figure_of(self.panels, table)
 
     def __repr__(self) -> str:
-        return f"Experiment({self.name!r}: {self.title} [{self.reference}])"
+        return f"Experiment({self.label!r}: {self.title} [{self.reference}])"
 
 
 def _frozen(settings: Settings) -> tuple[tuple[str, Setting], ...]:

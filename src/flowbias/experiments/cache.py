@@ -34,7 +34,6 @@ class Key:
     """What a result depends on."""
 
     experiment: str
-    preset: str
     task: str
     #: sources and versions, from `provenance.fingerprint_of`
     fingerprint: str
@@ -42,7 +41,7 @@ class Key:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A result: its columns, how long they took, and whether other sources computed them."""
+    """A result: its columns, their CPU seconds, and whether other sources computed them."""
 
     columns: Mapping[str, np.ndarray[Any, Any]]
     seconds: float
@@ -63,7 +62,7 @@ def default_folder() -> Path:
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder of entries: experiment/preset/task.fingerprint.npz."""
+    """A folder of entries: experiment/task.fingerprint.npz. Presets share the tasks they share."""
 
     folder: Path
 
@@ -85,7 +84,7 @@ class Cache:
         for file in sorted(files, key=_written, reverse=True):
             fingerprint = file.name.split(".")[1]
             try:
-                entry = _read(file, Key(key.experiment, key.preset, key.task, fingerprint))
+                entry = _read(file, Key(key.experiment, key.task, fingerprint))
             except DamagedEntryError:
                 continue  # an older one may be whole; if none is, the task is computed
             if entry is not None:
@@ -106,7 +105,7 @@ class Cache:
             unfinished.unlink(missing_ok=True)
 
     def _home(self, key: Key) -> Path:
-        return self.folder / key.experiment / key.preset
+        return self.folder / key.experiment
 
 
 def _written(file: Path) -> int:

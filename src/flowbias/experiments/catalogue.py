@@ -11,9 +11,9 @@ from flowbias.experiments._base import Experiment, Preset
 from flowbias.ground.arguments import InputError
 
 
-def _defined_in(module: str) -> Callable[[], Experiment]:
+def _defined_in(module: str, name: str = "EXPERIMENT") -> Callable[[], Experiment]:
     def load() -> Experiment:
-        found: Experiment = import_module(f"flowbias.experiments.{module}").EXPERIMENT
+        found: Experiment = getattr(import_module(f"flowbias.experiments.{module}"), name)
         return found
 
     return load
@@ -38,7 +38,7 @@ LOADERS: dict[str, Callable[[], Experiment]] = {
     "min-fig1": _defined_in("min.fig01"),
     "min-fig2": _defined_in("min.fig02"),
     "min-fig3": _defined_in("min.fig03"),
-    "min-fig5": _defined_in("min.fig05"),
+    "min-fig5": _defined_in("min.fig02", "WITH_TEN_OUTPUTS"),
     "min-fig7": _defined_in("min.fig07"),
     "rich-limit": _defined_in("beyond.rich_limit"),
     "stages": _defined_in("beyond.stages"),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from flowbias.designs.dask_cluster import ClusterError
-from flowbias.experiments.attempt import Job, Outcome, attempt, failure_of
+from flowbias.experiments.local import Job, Outcome, attempt, failure_of
 from flowbias.ground.arguments import InputError
 
 # Seconds to wait for a scheduler, and for its first worker, before saying that there is none.

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
     from flowbias.experiments._base import Panel
 
-# Points of a PNG per inch, and those of an SVG, which has 72 whatever it is told.
-PNG_DPI, SVG_DPI = 110, 72
-# Panels that fit side by side.
-IN_ONE_ROW = 5
-
 
 class PanelDrawing(NamedTuple):
     """One panel on a transparent ground, for a page that lays panels out by itself."""
@@ -52,8 +47,8 @@ def draw(panels: Sequence[Panel], table: Table) -> Drawing:
 
     with mpl.rc_context(STYLE):
         # The layout found for one format serves the other; finding it is half of the work.
-        whole = _laid_out(figure_of(panels, table), FigureCanvasAgg, dpi=PNG_DPI)
-        png = _saved(whole, format="png", dpi=PNG_DPI, metadata={"Software": None})
+        whole = _laid_out(figure_of(panels, table), FigureCanvasAgg, dpi=110)
+        png = _saved(whole, format="png", dpi=whole.dpi, metadata={"Software": None})
         return Drawing(
             png=png,
             svg=_as_svg(whole),
@@ -72,7 +67,8 @@ def _bare(panel: Panel, table: Table) -> Figure:
 
     figure = figure_of([panel], table)
     figure.axes[0].set_title("")
-    return _laid_out(figure, FigureCanvasSVG, dpi=SVG_DPI)
+    # An SVG has 72 points per inch, whatever it is told.
+    return _laid_out(figure, FigureCanvasSVG, dpi=72)
 
 
 def _laid_out(figure: Figure, canvas: type[FigureCanvasBase], dpi: float) -> Figure:
@@ -116,7 +112,7 @@ def figure_of(panels: Sequence[Panel], table: Table) -> Figure:
 
 def _arrangement(panels: int) -> tuple[int, int]:
     """Rows and columns: one row up to five panels, then rows of three or four."""
-    if panels <= IN_ONE_ROW:
+    if panels <= 5:
         return 1, panels
     columns = 3 if panels % 3 == 0 and panels <= 9 else 4
     return -(-panels // columns), columns
@@ -135,8 +131,23 @@ def draw_band(axes: Axes, x: ArrayLike, summary: Summary, **style: Any) -> None:
     )
 
 
+def say(
+    axes: Axes, text: str, x: float, y: float, *, colour: str | None = None, **style: Any
+) -> None:
+    """Words at a place of the axes, which go from 0 to 1; the name of a line in its colour."""
+    if colour is not None:
+        style |= {"color": colour, "fontweight": "bold", "fontsize": 11}
+    axes.annotate(text, (x, y), xycoords="axes fraction", **style)
+
+
 def reference_line(
-    axes: Axes, *, text: str, x: float | None = None, y: float | None = None
+    axes: Axes,
+    *,
+    text: str,
+    x: float | None = None,
+    y: float | None = None,
+    side: str = "left",
+    below: bool = False,
 ) -> None:
     """A thin dotted line across the axes with its name beside it."""
     thin: dict[str, Any] = {"color": INK, "linewidth": 0.9, "linestyle": (0, (1, 2))}
@@ -144,11 +155,12 @@ def reference_line(
         axes.axhline(y, **thin)
         axes.annotate(
             text,
-            (0.02, y),
-            (0, 3),
+            (0.02 if side == "left" else 0.98, y),
+            (0, -3 if below else 3),
             xycoords=axes.get_yaxis_transform(),
             textcoords="offset points",
-            va="bottom",
+            ha=side,
+            va="top" if below else "bottom",
             fontsize=10,
         )
     if x is not None:

@@ -14,8 +14,6 @@ from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
 
 #: Colours of lines and of their names, which near-black paper needs lighter.
 LINE_COLOURS = tuple(dict.fromkeys((*DEPTH_COLOURS.values(), BLUE, RED)))
-# A fifth of the way to white: the names of lines then have the contrast of text, 4.5 and more.
-LIGHTENING = 0.2
 
 
 def inlined(svg: str, prefix: str, title: str) -> str:
@@ -83,8 +81,9 @@ def _property(colour: str) -> str:
 
 
 def _lighter(colour: str) -> str:
+    # A fifth of the way to white: the names of lines then have the contrast of text, 4.5 and more.
     channels = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
-    return "#" + "".join(f"{round(c + LIGHTENING * (255 - c)):02x}" for c in channels)
+    return "#" + "".join(f"{round(c + 0.2 * (255 - c)):02x}" for c in channels)
 
 
 PAGE_COLOURS: Mapping[str, str] = {

@@ -8,6 +8,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -91,6 +92,15 @@ def versions() -> dict[str, str]:
 def machine() -> str:
     """System and processor, without the host's name."""
     return f"{platform.system()} {platform.machine()}"
+
+
+def processor() -> str:
+    """The model of the processor where the system tells it, else its kind."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def cores() -> int:

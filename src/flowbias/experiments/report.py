@@ -20,6 +20,7 @@ from flowbias import theory
 from flowbias.experiments._base import Check
 from flowbias.experiments.drawing import Drawing
 from flowbias.experiments.inlining import dark_colours, inlined
+from flowbias.experiments.preflight import command_for
 from flowbias.experiments.provenance import Provenance
 from flowbias.experiments.record import Counts, Failure, Record, tally
 from flowbias.ground.arguments import InputError
@@ -31,24 +32,25 @@ if TYPE_CHECKING:
 TEMPLATE = "page.html.jinja"
 
 
-class Verdict(Enum):
+class Mark(Enum):
     """What a reader learns first; the worst one comes last."""
 
     HOLDS = "holds"
-    UNCHECKED = "not checked"
+    UNCHECKED = "says nothing here"
+    SKIPPED = "skipped"
     INCOMPLETE = "incomplete"
     FAILS = "fails"
 
     @property
-    def mark(self) -> str:
+    def style(self) -> str:
         """Its class in the style sheet and its icon."""
         return self.name.lower()
 
 
-_VERDICTS = {
-    theory.Verdict.HOLDS: Verdict.HOLDS,
-    theory.Verdict.FAILS: Verdict.FAILS,
-    theory.Verdict.SILENT: Verdict.UNCHECKED,
+_MARKS = {
+    theory.Verdict.HOLDS: Mark.HOLDS,
+    theory.Verdict.FAILS: Mark.FAILS,
+    theory.Verdict.SILENT: Mark.UNCHECKED,
 }
 
 
@@ -111,13 +113,15 @@ class Section:
 
     @property
     def complete(self) -> bool:
-        """Whether everything was computed, judged and drawn."""
-        return self.record.complete and not self.record.failures
+        """Whether everything that was tried was computed, judged and drawn."""
+        return bool(self.record.lacks) or (self.record.complete and not self.record.failures)
 
     @property
-    def verdict(self) -> Verdict:
-        checks = [verdict_of(check) for check in self.record.checks]
-        return worst(checks if self.complete else [*checks, Verdict.INCOMPLETE])
+    def verdict(self) -> Mark:
+        if self.record.lacks:
+            return Mark.SKIPPED
+        checks = [mark_of(check) for check in self.record.checks]
+        return worst(checks if self.complete else [*checks, Mark.INCOMPLETE])
 
     @property
     def tally(self) -> str:
@@ -126,7 +130,9 @@ class Section:
     @property
     def command(self) -> str:
         """What draws this figure again."""
-        return shlex.join(["flowbias", "run", self.name, "--preset", self.record.preset])
+        changes = self.record.experiment.changes.items()
+        changed = [word for name, value in changes for word in ("--set", f"{name}={value}")]
+        return shlex.join(["flowbias", "run", self.name, "--preset", self.record.preset, *changed])
 
     @property
     def causes(self) -> list[Cause]:
@@ -145,8 +151,9 @@ class Overview:
     sections: tuple[Section, ...]
 
     @property
-    def verdict(self) -> Verdict:
-        return worst([section.verdict for section in self.sections])
+    def verdict(self) -> Mark:
+        """Of what was not skipped."""
+        return worst([section.verdict for section in self.sections if not section.record.lacks])
 
     @property
     def tally(self) -> str:
@@ -159,7 +166,11 @@ class Overview:
     @property
     def failing(self) -> list[tuple[Section, Check]]:
         checks = [(s, check) for s in self.sections for check in s.record.checks]
-        return [(s, check) for s, check in checks if verdict_of(check) is Verdict.FAILS]
+        return [(s, check) for s, check in checks if mark_of(check) is Mark.FAILS]
+
+    @property
+    def skipped(self) -> list[Section]:
+        return [section for section in self.sections if section.record.lacks]
 
     @property
     def incomplete(self) -> list[Section]:
@@ -168,9 +179,8 @@ class Overview:
     @property
     def counts(self) -> Counts:
         """Where all results came from."""
-        names = ("computed", "cached", "stale", "failed")
-        each = [section.record.counts for section in self.sections]
-        return Counts(**{name: sum(getattr(counts, name) for counts in each) for name in names})
+        each = [vars(section.record.counts) for section in self.sections]
+        return Counts(**{name: sum(counts[name] for counts in each) for name in each[0]})
 
     @property
     def compute_seconds(self) -> float:
@@ -199,14 +209,14 @@ def page(records: Sequence[Record], drawings: Mapping[str, Drawing], provenance:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def verdict_of(check: Check) -> Verdict:
+def mark_of(check: Check) -> Mark:
     """A check holds, fails, or says nothing, which is none."""
-    return _VERDICTS[check.verdict]
+    return _MARKS[check.verdict]
 
 
-def worst(verdicts: Sequence[Verdict]) -> Verdict:
+def worst(verdicts: Sequence[Mark]) -> Mark:
     """The verdict over many things; over nothing, nothing was checked."""
-    return max(verdicts, key=list(Verdict).index, default=Verdict.UNCHECKED)
+    return max(verdicts, key=list(Mark).index, default=Mark.UNCHECKED)
 
 
 def duration(seconds: float) -> str:
@@ -241,7 +251,7 @@ def _numbered_panels(
     panels: dict[str, tuple[InlinePanel, ...]] = {}
     for number, record in enumerate(records, start=1):
         name = record.experiment.name
-        if name not in drawings and not record.failures:
+        if name not in drawings and not record.failures and not record.lacks:
             raise InputError(
                 f"drawings: must hold a figure for every experiment without failures, got none "
                 f"for {name!r}. Pass draw(experiment.panels, record.table) under that name."
@@ -276,7 +286,8 @@ def _template() -> Template:
         "duration": duration,
         "paragraphs": paragraphs,
         "source": source_of,
-        "verdict": verdict_of,
+        "verdict": mark_of,
+        "command": command_for,
     }
     text = resources.files("flowbias.experiments").joinpath(TEMPLATE).read_text(encoding="utf-8")
     return environment.from_string(text)

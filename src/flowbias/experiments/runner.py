@@ -7,17 +7,18 @@ that a table does not depend on who computed what when, nor on how often the run
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 from flowbias.experiments._base import Check, Experiment, Preset, Task
-from flowbias.experiments.attempt import Job, Outcome, failure_of
 from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key, default_folder
 from flowbias.experiments.catalogue import find_experiment, find_preset
 from flowbias.experiments.cluster import check_address, run_on_cluster
-from flowbias.experiments.local import run_locally
+from flowbias.experiments.local import Job, Outcome, failure_of, run_locally
+from flowbias.experiments.preflight import command_for, missing
 from flowbias.experiments.progress import Progress, progress_for
 from flowbias.experiments.provenance import cores, fingerprint_of
 from flowbias.experiments.record import Counts, Failure, Record
@@ -85,6 +86,7 @@ def run(
     experiment: str | Experiment,
     *,
     preset: str = Preset.LAPTOP,
+    settings: Mapping[str, Any] | None = None,
     jobs: int | None = None,
     cluster: str | None = None,
     cache: str | Path | None = None,
@@ -94,12 +96,18 @@ def run(
     """Run one experiment, by name or of your own, and judge its table.
 
     run("woodworth-fig1", preset="smoke").plot() draws it; `.table` and `.checks` hold the rest.
+    `settings` are those that are not to be as in the preset; `flowbias list woodworth-fig1` shows
+    what there is. What a caption says of other settings than its own is then silent.
 
     >>> record = fb.experiments.run("woodworth-fig2", preset="smoke", jobs=1)
     >>> record.holds, len(record.checks)
     (True, 9)
+    >>> record = fb.experiments.run("min-fig1", preset="smoke", settings={"points": 6}, jobs=1)
+    >>> record.experiment.label, len(record.table)
+    ('min-fig1 points=6', 36)
     """
     chosen = find_experiment(experiment) if isinstance(experiment, str) else experiment
+    chosen = chosen.varied(settings or {})
     folder = None if cache is None else Path(cache)
     options = Options(find_preset(preset), jobs, cluster, folder, keep_stale)
     return run_many([chosen], options, progress)[0]
@@ -118,14 +126,28 @@ def run_many(
 
 def _verdicts(experiment: Experiment, table: Table, preset: Preset) -> tuple[Check, ...]:
     """The checks; where the data are not the paper's, each claim says so itself."""
-    checks = tuple(experiment.check(table))
+    varied = bool(experiment.changes)
+    checks = _at_other_settings(experiment, table) if varied else tuple(experiment.check(table))
     for check in checks:
         if not isinstance(check, Check):
             raise TypeError(f"check must give Check objects, got {check!r}")
     stand_in = experiment.stand_ins(preset)
     if not stand_in:
         return checks
-    return tuple(replace(check, claim=f"{stand_in}: {check.claim}") for check in checks)
+    return tuple(check.reworded(f"{stand_in}: {check.claim}") for check in checks)
+
+
+def _at_other_settings(experiment: Experiment, table: Table) -> tuple[Check, ...]:
+    """A caption is about its own settings: at others there may be nothing to measure it on."""
+    why = f"the changed settings ({', '.join(experiment.changes)}) leave nothing to measure it on"
+    try:
+        checks = tuple(experiment.check(table))
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        said = "what the paper says of the figure"
+        return (
+            Check("caption", said, "", False, silence=f"{why}: {type(error).__name__} {error}"),
+        )
+    return tuple(check.silenced(why) if check.unmeasured else check for check in checks)
 
 
 class _Run:
@@ -138,6 +160,8 @@ class _Run:
         self._jobs: list[Job] = []
         self._entries: dict[str, Entry] = {}
         self._failures: dict[str, Failure] = {}
+        #: by the label of an experiment: what it needs and is not at hand
+        self._missing: dict[str, tuple[str, ...]] = {}
         self._fresh: set[str] = set()
         self._damaged: list[str] = []
         self._cache_complained = False
@@ -145,13 +169,20 @@ class _Run:
     def look_up(self, experiment: Experiment) -> None:
         """Take what the cache holds; put the rest in the queue."""
         mark = fingerprint_of(experiment.compute)
+        jobs = []
         for task in experiment.task_list(self._options.preset):
             entry = self._from_cache(task, mark)
             if entry is None:
                 place = self._cache.checkpoint(self._key(task, mark))
-                self._jobs.append(Job(task, experiment.compute, mark, fingerprint(), place))
+                jobs.append(Job(task, experiment.compute, mark, fingerprint(), place))
             else:
                 self._entries[task.name] = entry
+        # What a cluster has, its workers find out.
+        if self._options.cluster is None:
+            lacks = missing(need for job in jobs for need in experiment.needs(job.task))
+            self._missing[experiment.label] = lacks
+            jobs = [] if lacks else jobs
+        self._jobs += jobs
 
     def compute_rest(self) -> None:
         """Compute what is in the queue and keep each result as it comes."""
@@ -161,6 +192,13 @@ class _Run:
             self._progress.note(
                 f"{len(self._damaged)} cache entries cannot be used and are computed again; "
                 f"the first: {self._damaged[0]}"
+            )
+        skipped = {label: lacks for label, lacks in self._missing.items() if lacks}
+        if skipped:
+            needs = list(dict.fromkeys(need for lacks in skipped.values() for need in lacks))
+            self._progress.note(
+                f"{', '.join(skipped)}: skipped, for want of {', '.join(needs)}. "
+                f"To get {'them' if len(needs) > 1 else 'it'}: {command_for(needs)}"
             )
         screen = SCREEN.set(self._progress)
         try:
@@ -174,11 +212,12 @@ class _Run:
     def record(self, experiment: Experiment) -> Record:
         """The table of an experiment with its verdicts; no table where a task failed."""
         names = [task.name for task in experiment.task_list(self._options.preset)]
+        skipped = self._missing.get(experiment.label, ())
         entries = [self._entries[name] for name in names if name in self._entries]
         failures = [self._failures[name] for name in names if name in self._failures]
         table: Table | None = None
         checks: tuple[Check, ...] = ()
-        if not failures:
+        if not failures and not skipped:
             try:
                 table = Table.stack(Table(entry.columns) for entry in entries)
                 checks = _verdicts(experiment, table, self._options.preset)
@@ -192,13 +231,17 @@ class _Run:
             failures=tuple(failures),
             counts=self._count(names),
             compute_seconds=sum(entry.seconds for entry in entries),
+            lacks=skipped,
         )
 
     def _count(self, names: list[str]) -> Counts:
         computed = sum(name in self._fresh for name in names)
         failed = sum(name in self._failures for name in names)
         stale = sum(name in self._entries and self._entries[name].stale for name in names)
-        return Counts(computed, len(names) - computed - failed - stale, stale, failed)
+        known = sum(name in self._entries for name in names)
+        return Counts(
+            computed, known - computed - stale, stale, failed, len(names) - known - failed
+        )
 
     def _outcomes(self) -> Iterator[Outcome]:
         if not self._jobs:
@@ -243,4 +286,4 @@ class _Run:
         return entry
 
     def _key(self, task: Task, mark: str) -> Key:
-        return Key(task.experiment, self._options.preset, task.name, mark)
+        return Key(task.experiment, task.name, mark)

@@ -67,6 +67,14 @@ class FlowCoordinates(ABC):
         """What else than residuals falls while a flow gets on."""
         return np.zeros(0)
 
+    def stage(self, state: FloatArray) -> bytes:
+        """What falls is compared within a stage: another one may begin higher up."""
+        return b""
+
+    def undecided(self, states: list[FloatArray]) -> tuple[int, ...]:
+        """Coordinates whose share of what they fit together the digits of states do not tell."""
+        return ()
+
     def rounding(self, state: FloatArray) -> FloatArray:
         """How much of the misfit, row by row, the rounding of the state alone may cause."""
         return np.zeros(1)

@@ -9,22 +9,19 @@ descent ended with the limit of the flow. Products of two factors step in `lifte
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from flowbias.flows._shown import descent_panel, descent_table
-from flowbias.flows.destination import destination
 from flowbias.flows.integrate import fit_model
 from flowbias.flows.lifted.descent import LiftedDescent, descend_lifted
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.parameter import ParameterCoordinates
-from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
-from flowbias.ground.drawing import picture, stems
+from flowbias.flows.steps import BaseDescent, DescentRequest, DescentStatus, take_steps
+from flowbias.ground.drawing import Panel, stems
 from flowbias.ground.html import coefficients
 from flowbias.ground.routing import first_fitting
 from flowbias.ground.threads import threads_for
@@ -32,42 +29,26 @@ from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
-from flowbias.problems.regression import Regression, as_regression
+from flowbias.problems.regression import as_regression
 from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = ["FAMILIES", "Descent", "DescentFamily", "DescentStatus", "gradient_descent"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Descent:
+class Descent(BaseDescent[Solution]):
     """Where gradient descent ended; residual[i] is the relative residual after i steps."""
 
     w: FloatArray
     parameters: Parameters
-    status: DescentStatus
-    steps: int
-    seconds: float
-    residual: FloatArray
-    step_size: float
-    model: Any
-    problem: Regression
     _coordinates: ParameterCoordinates
 
-    @cached_property
-    def limit(self) -> Solution:
-        """The limit of gradient flow from the same start."""
-        solution: Solution = destination(self.model, self.problem)
-        return solution
-
     @property
-    def distance_to_limit(self) -> float:
-        """||w - limit|| / ||limit||: what finite steps and an early stop cost."""
-        size = float(np.linalg.norm(self.limit.w)) or 1.0
-        return float(np.linalg.norm(self.w - self.limit.w)) / size
+    def _end(self) -> FloatArray:
+        return self.w
 
     @cached_property
     def stable_step_size(self) -> float:
@@ -75,29 +56,16 @@ class Descent:
         jacobian = self._coordinates.feature_jacobian(self._coordinates.start)
         return float(2.0 / (self._coordinates.time_rate * np.linalg.norm(jacobian, 2) ** 2))
 
-    @property
-    def message(self) -> str:
-        """The status in words, with its numbers."""
-        return self.status.value.format(
-            residual=self.residual[-1],
-            steps=self.steps,
-            step_size=self.step_size,
-            stable=self.stable_step_size,
-        )
-
-    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+    def _panels(self) -> tuple[Panel, ...]:
         """The residual over steps, and the coefficients at the end."""
 
         def ended(axes: Axes) -> None:
             stems(axes, self.w)
 
-        return picture(descent_panel(self), ended, path=path, ax=ax)
+        return self._residuals, ended
 
-    def _repr_html_(self) -> str:
-        return descent_table(self, coefficients(self.w))
-
-    def __repr__(self) -> str:
-        return f"Descent({self.message}; seconds={self.seconds:.3g})"
+    def _looks(self) -> Mapping[str, str | float]:
+        return coefficients(self.w)
 
 
 @overload
@@ -171,14 +139,14 @@ def _descend_parameters(model: Any, X: Any, y: Any, request: DescentRequest) -> 
         last[0] = state
 
     with threads_for(fit.rows):
-        way = take_steps(coordinates.start, advance, residual, visit, request)
+        taken = take_steps(coordinates.start, advance, residual, visit, request)
     return Descent(
         w=coordinates.predictor(last[0]),
         parameters=coordinates.parameters(last[0]),
-        status=way.status,
-        steps=len(way.residuals) - 1,
+        status=taken.status,
+        steps=len(taken.residuals) - 1,
         seconds=time.perf_counter() - started,
-        residual=np.array(way.residuals),
+        residual=np.array(taken.residuals),
         step_size=request.step_size,
         model=model,
         problem=problem,

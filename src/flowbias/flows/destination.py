@@ -6,9 +6,26 @@ one. What a trajectory says of its limit is asked for here; `flowbias/__init__.p
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from flowbias.ground.typing import FloatArray
+from flowbias.results.result import Result
+
+
+class AnyLimit(Protocol):
+    """A Solution or a LiftedSolution."""
+
+    @property
+    def w(self) -> FloatArray: ...
+
+
+LimitT = TypeVar("LimitT", bound=AnyLimit)
 
 
 @dataclass
@@ -26,3 +43,27 @@ class Destination:
 
 
 destination = Destination()
+
+
+class TowardsLimit(Result, Generic[LimitT]):
+    """What flows and descents share: a limit, and how far from it they ended."""
+
+    model: Any
+    problem: Any
+
+    @cached_property
+    def limit(self) -> LimitT:
+        """The limit of gradient flow from the same start."""
+        solution: LimitT = destination(self.model, self.problem)
+        return solution
+
+    @property
+    @abstractmethod
+    def _end(self) -> FloatArray:
+        """The predictor at the last time, or after the last step."""
+
+    @property
+    def distance_to_limit(self) -> float:
+        """||w - limit|| / ||limit|| at the end: of a descent, what finite steps cost, too."""
+        limit = self.limit.w
+        return float(np.linalg.norm(self._end - limit)) / (float(np.linalg.norm(limit)) or 1.0)

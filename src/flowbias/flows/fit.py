@@ -10,6 +10,7 @@ unknowns.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ import scipy.linalg
 from flowbias.ground import extended
 from flowbias.ground.extended import row_lengths
 from flowbias.ground.graded_qr import graded_qr
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import FloatArray, Indices
 from flowbias.models._base import HasPotential
 from flowbias.models.reachable import reachable
 from flowbias.potentials import Provides
@@ -83,7 +84,22 @@ class ReachableFit:
         short = extended.length(left)
         misfit = short if self.reachable is self.target else extended.length(fitted - self.target)
         sizes = np.abs(self.reachable) + np.abs(self.rows) @ np.abs(w)
+        if self._idle is not None:
+            sizes = np.maximum(sizes, self._idle * float(np.mean(np.abs(w) * self.column_lengths)))
         return Quality(misfit, short / self.size, left, sizes)
+
+    @cached_property
+    def _idle(self) -> FloatArray | None:
+        """Of rows that have nothing to fit: what they would add up to if all columns counted alike.
+
+        Their own size vanishes with what is left of them, so that no share of it is ever small.
+        """
+        lengths = np.where(self.column_lengths > 0.0, self.column_lengths, 1.0)
+        alike = np.abs(self.rows / lengths).sum(axis=1)
+        # Rows that were combined have the rounding of that in place of nothing.
+        rounding = 0.0 if self.lift is None else len(self.lift) * np.finfo(float).eps * self.size
+        is_idle = np.abs(self.reachable) <= rounding * alike
+        return np.where(is_idle, alike, 0.0) if is_idle.any() else None
 
     def dual_of_data(self, dual: FloatArray) -> FloatArray:
         """nu for X's own rows, X^T nu = A^T dual; works on rows of duals as well."""
@@ -112,9 +128,28 @@ def _independent_rows(
     left, upper, pivots = graded_qr(X)
     rows = np.empty((rank, X.shape[1]))
     rows[:, pivots] = upper[:rank]
+    # Equal columns stay equal to the last bit: flows of tiny starts keep them so.
+    first, copies, signs = equal_columns(X)
+    rows = signs * rows[:, first][:, copies]
     # U^T y = A w for every fit w: so each entry has the digits of its own row, not of the largest.
     fitted = constraint.rows.T @ constraint.target
     return rows, rows @ fitted, left[:, :rank]
+
+
+def equal_columns(
+    rows: FloatArray, swapped: FloatArray | None = None
+) -> tuple[Indices, Indices, FloatArray]:
+    """The first of columns that are equal up to sign; for each column which it is, and the sign.
+
+    `swapped` are two more rows that trade places, not signs, in an opposite column.
+    """
+    signs = np.sign(rows[(rows != 0.0).argmax(axis=0), np.arange(rows.shape[1])])
+    signs[signs == 0.0] = 1.0
+    more = np.zeros((2, len(signs))) if swapped is None else swapped
+    keys = np.vstack([signs * rows, np.where(signs > 0.0, more, more[::-1])])
+    _, first, copies = np.unique(keys, axis=1, return_index=True, return_inverse=True)
+    copies = np.ravel(copies)
+    return first, copies, signs * signs[first][copies]
 
 
 def reached_by(model: HasPotential, problem: Regression) -> FloatArray | None:

@@ -87,14 +87,19 @@ class FlowJourney:
         misfit = max(quality.misfit, asked * self.fit.size)
         left = np.append(quality.shares, quality.residual)
         residuals = np.append(np.maximum(left, asked), self.coordinates.ahead(state))
-        return FlowProgress(misfit, residuals, is_done, quality.is_settled, is_close)
+        stage = self.coordinates.stage(state)
+        return FlowProgress(misfit, residuals, is_done, quality.is_settled, is_close, stage)
 
     def status(self, curve: Curve) -> FlowStatus:
+        status = FlowStatus.STOPPED
         if self.residual is None:
-            return FlowStatus.STOPPED if curve.failure else FlowStatus.FOLLOWED
-        if self.progress(curve.states[-1]).is_done:
-            return FlowStatus.CONVERGED
-        return FlowStatus.AT_REST if curve.settled else FlowStatus.STOPPED
+            status = FlowStatus.STOPPED if curve.failure else FlowStatus.FOLLOWED
+        elif self.progress(curve.states[-1]).is_done:
+            status = FlowStatus.CONVERGED
+        elif curve.settled:
+            status = FlowStatus.AT_REST
+        is_tied = status.ok and self.coordinates.undecided(curve.states)
+        return FlowStatus.TIED if is_tied else status
 
 
 def sampled(

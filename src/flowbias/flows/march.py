@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from scipy.integrate import DenseOutput, OdeSolution, OdeSolver
+from scipy.integrate import LSODA, DenseOutput, OdeSolution, OdeSolver
 
 from flowbias.ground.typing import FloatArray
 
@@ -34,6 +34,7 @@ class FlowProgress(NamedTuple):
     is_done: bool
     is_settled: bool  # all that moves is rounding
     is_within_error: bool  # all that moves may be the integrator's error
+    stage: bytes = b""  # within one the residuals fall; at the begin of another they may be higher
 
     def is_over(self) -> bool:
         return self.is_done or self.is_settled
@@ -128,7 +129,7 @@ class _Marcher:
             curve.failure = self._exhausted(max_steps)
             if curve.failure is not None:
                 break
-            reason = _step(solver)
+            reason = take_step(solver)
             # Of this step, or of the last that moved at all.
             self.length = float(solver.t) - curve.end or self.length
             ahead = self.journey.progress(np.asarray(solver.y))
@@ -159,6 +160,8 @@ class _Marcher:
         self.curve.states.append(np.array(solver.y))
         self.curve.times.append(float(solver.t))
         self.curve.pieces.append(solver.dense_output())
+        if ahead.stage != self.reached.stage:
+            self.lowest, self.steps_since = ahead.residuals, 0
         self.reached, self.retries = ahead, 0
         # Any of them counts: rows in small units begin to fall when the others have fallen.
         fallen = ahead.residuals < (1.0 - FALL) * self.lowest
@@ -178,12 +181,14 @@ class _Marcher:
         self.curve.jacobians += int(solver.njev)
 
 
-def _step(solver: OdeSolver) -> str | None:
+def take_step(solver: OdeSolver) -> str | None:
     """One step; why it failed, where it did."""
     with warnings.catch_warnings():
         # What went wrong comes back as a status; trial points are allowed to go wrong.
         warnings.filterwarnings("ignore", message="lsoda:")
         before, message = solver.t, solver.step()
     if solver.status == "failed":
-        return message or "the integrator failed"
+        # LSODA's own words are those of its return codes.
+        words = "" if isinstance(solver, LSODA) else message
+        return words or "the integrator finds no step that it can take from there"
     return "the step is below the spacing of numbers at that time" if solver.t == before else None

@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 from scipy.integrate import LSODA, DenseOutput, OdeSolver, Radau
-from scipy.optimize import brentq
+from scipy.optimize import brentq, nnls
 
 from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.dual import HasClock, mirror_time_rate
-from flowbias.flows.fit import ReachableFit
+from flowbias.flows.fit import ReachableFit, equal_columns
 from flowbias.flows.journey import FOREVER
 from flowbias.flows.step_clock import StepClock
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.models._base import Parameters
 
 EPS = float(np.finfo(float).eps)
@@ -53,6 +53,14 @@ _RETRIES, _SHORTER = 12, 0.1
 _PATIENCE = 400
 # Predictor, relative to the start's and to the shortest that fits, that no flow visits.
 _BEYOND = 1e3
+# Share of the largest below which a coordinate that shrinks fades, and rounding of its velocity, in
+# units of rtol, from which on it is not waited for: tied with others it shrinks like a power of
+# time, over as many decades as the start has, and steps that follow rounding do not grow with time.
+_FADED, _FOLLOWED = 1e-5, 1e3
+# Share of its first slack to which a sleeping one is known: that to which what is awake is at rest,
+# a hundred times; what that may be of its last one; and from which share of what the data ask for
+# on a coordinate counts.
+_BLUR, _TOLD, _COUNTS = 100.0 * _AT_REST, 1e-4, 1e-6
 
 
 def needs_slacks(model: Any, fit: ReachableFit) -> bool:
@@ -90,13 +98,25 @@ class SlackCoordinates(FlowCoordinates):
             )
         self.start = np.concatenate([plus - shift, minus + shift, np.zeros(len(fit.rows))])
         #: slack above which a coordinate sleeps
-        asleep = np.log(_ASLEEP * _typical(fit))
-        self.threshold = float(np.exp(-asleep / self.exponent - self.unit))
+        self.threshold = self._slack_of(_ASLEEP)
         #: slack of a predictor far above all that the flow visits
         shortest = float(np.linalg.norm(np.linalg.lstsq(fit.rows, fit.target)[0]))
         largest = _BEYOND * (shortest + float(np.abs(self.predictor(self.start)).max()))
         self.least = float(np.exp(-np.log(largest or 1.0) / self.exponent - self.unit))
         self.clock = StepClock()
+        #: columns that are equal up to sign, from equal starts, have equal slacks
+        starts = np.array([plus - shift, minus + shift])
+        self._first, self._copies, self._signs = equal_columns(fit.rows, starts)
+        self._columns = fit.rows[:, self._first]
+
+    def _slack_of(self, share: float) -> float:
+        """The slack of a coordinate that is this share of what the data ask for."""
+        size = np.log(share * _typical(self.fit))
+        return float(np.exp(-size / self.exponent - self.unit))
+
+    def moved(self, risen: FloatArray) -> FloatArray:
+        """X^T of what nu has risen by, the same to the last bit for equal columns."""
+        return np.asarray(self._signs * (risen @ self._columns)[self._copies])
 
     def sizes(self, slacks: FloatArray) -> FloatArray:
         """p^-k."""
@@ -134,8 +154,46 @@ class SlackCoordinates(FlowCoordinates):
         return np.asarray(sum(rows.shape) * EPS * (rows @ terms))
 
     def ahead(self, state: FloatArray) -> FloatArray:
+        """Slacks of those that are to wake, and of those that fall asleep what is left of them."""
         p, q, _ = self.parts(state)
-        return np.asarray(np.minimum(p, q) / self.threshold)
+        share = np.minimum(p, q) / self.threshold
+        return np.concatenate([share, 1.0 / np.minimum(share, 1.0)])
+
+    def stage(self, state: FloatArray) -> bytes:
+        """Which coordinates are awake."""
+        return bytes(np.minimum(*self.parts(state)[:2]) <= 2.0 * self.threshold)
+
+    def undecided(self, states: list[FloatArray]) -> tuple[int, ...]:
+        """Coordinates whose share in the fit is below the rounding of slacks: they woke together.
+
+        Asked wherever the flow was at rest, before one more woke and at the end: whether one that
+        cannot be told from waking may grow while others make up for it, X w being the same.
+        """
+        p, q, _ = self.parts(np.array(states))
+        nearer, blur = np.minimum(p, q), _BLUR * np.where(p <= q, p[0], q[0])
+        awake = nearer <= 2.0 * self.threshold
+        woken = np.flatnonzero((awake[1:] & ~awake[:-1]).any(axis=1))
+        least = self._slack_of(_COUNTS)
+        for k in (*woken, len(states) - 1):
+            # Where the start is not so small, slacks of what counts are known better than that.
+            near = (nearer[k] <= least + blur[k]) & (blur[k] > _TOLD * nearer.min())
+            counts, sides = nearer[k] <= least, np.where(p[k] <= q[k], 1.0, -1.0)
+            tied = [int(i) for i in np.flatnonzero(near) if self._may_move(i, near, counts, sides)]
+            if tied:
+                return tuple(tied)
+        return ()
+
+    def _may_move(self, i: np.intp, near: Mask, counts: Mask, sides: FloatArray) -> bool:
+        """Whether X v = 0 for some v with v_i = 1 (or -1) that keeps to its side where w is 0."""
+        firsts = np.intersect1d(np.flatnonzero(near | counts), self._first)
+        others = firsts[firsts != i]
+        if i not in firsts or not len(others):
+            return False
+        free, bound = (self.fit.rows[:, others[c]] for c in (counts[others], ~counts[others]))
+        columns = np.hstack([free, -free, sides[others[~counts[others]]] * bound])
+        missed = [nnls(columns, sign * self.fit.rows[:, i])[1] for sign in (-sides[i], sides[i])]
+        left = min(missed) if counts[i] else missed[0]
+        return bool(left <= _COUNTS * self.fit.column_lengths[i])
 
     def natural_scales(self) -> tuple[float, float]:
         return 1.0, 1.0
@@ -243,6 +301,7 @@ class Epoch:
         self.start = np.concatenate([nearer[self.awake], np.zeros(len(self.rows))])
         self.evaluations = self.jacobians = 0
         self._crossed = False
+        self._rounding = max(EPS / (_FOLLOWED * rtol), _AT_REST)
         self._first_pull = self._pull(self.start[: len(self.awake)])
         shortest = self._first_step(self.start, self._first_pull)
         # Where nothing that is awake moves, all else moves evenly until the next one wakes.
@@ -307,9 +366,11 @@ class Epoch:
         slacks = unknowns[: len(self.awake)]
         sizes = self.coordinates.sizes(slacks)
         terms = np.abs(self.coordinates.fit.target) + np.abs(self._columns) @ sizes
-        speed, unit = np.abs(pull @ self._columns), terms @ np.abs(self._columns)
-        moves = speed > _AT_REST * unit
-        return float(np.min(_FIRST * slacks[moves] / speed[moves], initial=np.inf))
+        rise, unit = -self._signs * (pull @ self._columns), terms @ np.abs(self._columns)
+        fades = (sizes < _FADED * sizes.max(initial=0.0)) & (rise > _AT_REST * unit)
+        slow = self._rounding if (fades & (rise <= self._rounding * unit)).any() else _AT_REST
+        moves = np.abs(rise) > slow * unit
+        return float(np.min(_FIRST * slacks[moves] / np.abs(rise[moves]), initial=np.inf))
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -337,7 +398,7 @@ class Epoch:
 
     def _sleeping(self, local: float) -> FloatArray:
         """The nearer slacks of those asleep."""
-        moved = self._unknowns(local)[len(self.awake) :] @ self.rows[:, self.asleep]
+        moved = self.coordinates.moved(self._unknowns(local)[len(self.awake) :])[self.asleep]
         return np.asarray(np.minimum(self.p[self.asleep] - moved, self.q[self.asleep] + moved))
 
     def _crossing(self, begin: float, last: float) -> float | None:
@@ -374,7 +435,7 @@ class Epoch:
         """p, q and nu at a time since the epoch began."""
         unknowns = self._unknowns(local) if unknowns is None else unknowns
         slacks, risen = unknowns[: len(self.awake)], unknowns[len(self.awake) :]
-        moved = risen @ self.rows
+        moved = self.coordinates.moved(risen)
         # What wakes at the end of an even stretch is at the threshold, whatever rounding says.
         least = self.coordinates.threshold if self.is_even else -np.inf
         p, q = np.maximum(self.p - moved, least), np.maximum(self.q + moved, least)

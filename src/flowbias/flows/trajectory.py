@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.coordinates import FlowCoordinates
-from flowbias.flows.destination import destination
+from flowbias.flows.destination import LimitT, TowardsLimit
 from flowbias.flows.fit import Quality, ReachableFit
 from flowbias.flows.march import Curve
 from flowbias.ground.arguments import InputError
-from flowbias.ground.drawing import picture
+from flowbias.ground.drawing import Panel, course, curves, positive_times, time_axis
 from flowbias.ground.html import coefficients
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import Parameters
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problems.regression import Regression
+from flowbias.results.result import SolveError
 from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 class FlowStatus(Enum):
@@ -39,6 +39,11 @@ class FlowStatus(Enum):
         "rounding"
     )
     FOLLOWED = "followed to t = {t:.4g}: relative residual {residual:.1e}"
+    TIED = (
+        "followed to t = {t:.4g}: relative residual {residual:.1e}, but columns {tied} of X wake "
+        "together, and how they share what they fit is below the rounding of so small a start; "
+        "limit(model, X, y) tells"
+    )
     STOPPED = (
         "stopped at t = {t:.4g} with relative residual {residual:.1e}, in the row that fits worst "
         "{worst:.1e} of its own size: {reason}. Loosen residual, change rtol, or take "
@@ -50,12 +55,12 @@ class FlowStatus(Enum):
         return self is not FlowStatus.STOPPED
 
 
-class FlowError(RuntimeError):
+class FlowError(SolveError):
     """A flow that could not be followed to its end; `trajectory` holds what there is."""
 
-    def __init__(self, message: str, trajectory: Trajectory) -> None:
-        super().__init__(message)
-        self.trajectory = trajectory
+    @property
+    def trajectory(self) -> Any:
+        return self.solution
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,133 @@ class FlowStats:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trajectory:
+class BaseTrajectory(TowardsLimit[LimitT]):
+    """A flow at times t: what those of all models share."""
+
+    t: FloatArray
+    status: FlowStatus
+    stats: FlowStats
+    model: Any
+    problem: Any
+    loss_constant: float
+
+    raises: ClassVar[type[SolveError]] = FlowError
+    #: what is said of a flow that was not followed to its end
+    stopped: ClassVar[str] = FlowStatus.STOPPED.value
+
+    if TYPE_CHECKING:  # fields of some, properties of others
+
+        @property
+        def route(self) -> str:
+            """In which coordinates the flow was followed."""
+
+        @property
+        def t_end(self) -> float:
+            """How far the flow was followed; infinite where it has come to rest."""
+
+        @property
+        def failure(self) -> str | None:
+            """Why the flow was not followed to its end."""
+
+    @property
+    @abstractmethod
+    def w(self) -> FloatArray:
+        """Predictors, one per time."""
+
+    @abstractmethod
+    def _predictors(self, times: FloatArray) -> FloatArray:
+        """One per time, all of which are within the flow."""
+
+    @property
+    @abstractmethod
+    def _misfits(self) -> FloatArray:
+        """Predictions less their targets, a row per time."""
+
+    @property
+    @abstractmethod
+    def _numbers(self) -> Mapping[str, Any]:
+        """What the words of a status are about, beside the time."""
+
+    @property
+    def _end(self) -> FloatArray:
+        return np.asarray(self.w[-1])
+
+    @cached_property
+    def loss(self) -> FloatArray:
+        """(c/2) ||prediction - target||^2 at each t."""
+        return np.asarray(0.5 * self.loss_constant * np.sum(np.square(self._misfits), axis=1))
+
+    def at(self, t: ArrayLike) -> FloatArray:
+        """The predictor at any time up to t_end: one for one time, else one per time."""
+        times = read_real("t", t, "Pass times within the flow.")
+        w = self._predictors(self._within(times.ravel()))
+        return np.reshape(w, (*times.shape, *w.shape[1:]))
+
+    def _within(self, times: FloatArray) -> FloatArray:
+        """Times that the flow has passed."""
+        # The last time itself, back from internal time, may round to just beyond the end.
+        bad = times[~((times >= 0.0) & (times <= self.t_end * (1.0 + 1e-12)))]
+        if bad.size:
+            raise InputError(
+                f"t: must lie in [0, {self.t_end:.6g}], got {bad[0]:.6g}. "
+                "Call flow(..., t=[...]) with a later last time."
+            )
+        return times
+
+    @property
+    def message(self) -> str:
+        """The status in words, with its numbers."""
+        words = self.stopped if self.status is FlowStatus.STOPPED else self.status.value
+        reason = (self.failure or "").rstrip(".")
+        return words.format(t=self.t[-1], reason=reason, **self._numbers)
+
+    def _over_time(
+        self, values: FloatArray, *, label: str, symbol: str, first: int = 0
+    ) -> tuple[Panel, Panel]:
+        """Columns of `values` and the loss against time, on logarithmic axes."""
+        kept = positive_times(self.t)
+
+        def over_time(axes: Axes) -> None:
+            curves(axes, self.t[kept], values[kept], symbol=symbol, first=first)
+            axes.set_ylabel(label)
+            axes.set_title(f"{self.status.name}, {self.route}")
+            time_axis(axes, self.t)
+
+        def loss_over_time(axes: Axes) -> None:
+            course(axes, self.t[kept], self.loss[kept], label="loss")
+            time_axis(axes, self.t)
+
+        return over_time, loss_over_time
+
+    @abstractmethod
+    def _looks(self) -> Mapping[str, str | float]:
+        """What only this kind of flow has, and what its end looks like."""
+
+    def _facts(self) -> Mapping[str, str | float | None]:
+        return {
+            "route": self.route,
+            "times": f"{len(self.t)}, from {self.t[0]:.4g} to {self.t[-1]:.4g}",
+            "loss": f"{self.loss[0]:.4g} at the first, {self.loss[-1]:.4g} at the last",
+            **self._looks(),
+            "steps": f"{self.stats.steps}",
+            "evaluations": f"{self.stats.evaluations}",
+            "seconds": f"{self.stats.seconds:.3g}",
+        }
+
+    def _about(self) -> str:
+        """What only this kind of flow has, in a line."""
+        return ""
+
+    def _lines(self) -> tuple[str, ...]:
+        return (
+            f"route={self.route}, {self._about()}{len(self.t)} times,",
+            f"steps={self.stats.steps}, evaluations={self.stats.evaluations}, "
+            f"seconds={self.stats.seconds:.3g}",
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trajectory(BaseTrajectory[Solution]):
     """Gradient flow from a model on a problem, at times t; w[i] is the predictor at t[i].
 
     >>> trajectory = fb.flow(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0])
@@ -77,12 +208,7 @@ class Trajectory:
     (array([0.067, 0.467]), array([0.067, 0.467]))
     """
 
-    t: FloatArray
-    status: FlowStatus
-    stats: FlowStats
-    model: Any
     problem: Regression
-    loss_constant: float
     _states: FloatArray = field(repr=False)
     _coordinates: FlowCoordinates = field(repr=False)
     _fit: ReachableFit = field(repr=False)
@@ -98,11 +224,9 @@ class Trajectory:
         """Predictors, (len(t), d)."""
         return self._coordinates.predictor(self._states)
 
-    @cached_property
-    def loss(self) -> FloatArray:
-        """(c/2) ||X w - y||^2 at each t."""
-        misfit = self.w @ self.problem.X.T - self.problem.y
-        return np.asarray(0.5 * self.loss_constant * np.sum(np.square(misfit), axis=1))
+    @property
+    def _misfits(self) -> FloatArray:
+        return np.asarray(self.w @ self.problem.X.T - self.problem.y)
 
     @cached_property
     def residual(self) -> FloatArray:
@@ -139,11 +263,8 @@ class Trajectory:
         readings = np.array(self._curve.times)
         return readings if len(readings) == len(self.t) else None
 
-    def at(self, t: ArrayLike) -> FloatArray:
-        """The predictor at any time up to t_end: (d,) for one time, else one row per time."""
-        times = read_real("t", t, "Pass times within the flow.")
-        w = self._coordinates.predictor(self._states_at(times.ravel()))
-        return np.reshape(w, (*times.shape, *w.shape[1:]))
+    def _predictors(self, times: FloatArray) -> FloatArray:
+        return self._coordinates.predictor(self._states_at(times))
 
     def parameters(self, t: float) -> Parameters:
         """The weights at one time, signs included."""
@@ -152,7 +273,8 @@ class Trajectory:
                 f"model: must provide PARAMETERS, got {self.model!r}, which is a potential alone. "
                 "Pass a network, for instance DiagonalNet."
             )
-        return self._coordinates.parameters(self._states_at(np.array([t], dtype=np.float64))[0])
+        times = self._within(np.array([t], dtype=np.float64))
+        return self._coordinates.parameters(self._states_at(times)[0])
 
     @cached_property
     def conserved_drift(self) -> float:
@@ -164,37 +286,20 @@ class Trajectory:
         later = (self.model.conserved(self._coordinates.parameters(s)) for s in self._states)
         return float(max(np.abs((q - start)[finite]).max(initial=0.0) for q in later) / size)
 
-    @cached_property
-    def limit(self) -> Solution:
-        """The limit of this flow, solved for without integration."""
-        solution: Solution = destination(self.model, self.problem)
-        return solution
+    @property
+    def failure(self) -> str | None:
+        return self._curve.failure
 
     @property
-    def distance_to_limit(self) -> float:
-        """||w - limit|| / ||limit|| at the last time."""
-        size = float(np.linalg.norm(self.limit.w)) or 1.0
-        return float(np.linalg.norm(self.w[-1] - self.limit.w)) / size
-
-    @property
-    def message(self) -> str:
-        """The status in words, with its numbers."""
-        return self.status.value.format(
-            t=self.t[-1],
-            residual=self._last.residual,
-            worst=self._last.shares.max(),
-            reason=(self._curve.failure or "").rstrip("."),
-        )
-
-    @property
-    def _reason(self) -> str:
-        return (self._curve.failure or "it takes longer than doubles can count").rstrip(".")
-
-    def checked(self, throw: bool) -> Trajectory:
-        """Itself, or FlowError where the flow was not followed to its end and `throw` is set."""
-        if throw and not self.status.ok:
-            raise FlowError(self.message, self)
-        return self
+    def _numbers(self) -> Mapping[str, Any]:
+        tied: tuple[int, ...] = ()
+        if self.status is FlowStatus.TIED:
+            tied = self._coordinates.undecided(self._curve.states)
+        return {
+            "residual": self._last.residual,
+            "worst": self._last.shares.max(),
+            "tied": ", ".join(str(i) for i in tied),
+        }
 
     @property
     def _last(self) -> Quality:
@@ -202,28 +307,11 @@ class Trajectory:
         return self._fit.quality(self._coordinates.predictor(self._states[-1]))
 
     def _states_at(self, times: FloatArray) -> FloatArray:
-        # The last time itself, back from internal time, may round to just beyond the end.
-        last = self.t_end * (1.0 + 1e-12)
-        bad = times[~((times >= 0.0) & (times <= last))]
-        if bad.size:
-            raise InputError(
-                f"t: must lie in [0, {self.t_end:.6g}], got {bad[0]:.6g}. "
-                "Call flow(..., t=[...]) with a later last time."
-            )
         return self._curve(self._coordinates.readings(times))
 
-    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
-        """Coefficients and loss over time; on `ax` the coefficients alone."""
-        panels = flow_panels(self, self.w, label="coefficient  w", symbol="w")
-        return picture(*panels, path=path, ax=ax)
+    def _panels(self) -> tuple[Panel, ...]:
+        """Coefficients and loss over time."""
+        return self._over_time(self.w, label="coefficient  w", symbol="w")
 
-    def _repr_html_(self) -> str:
-        return flow_table(self, coefficients(self.w[-1]))
-
-    def __repr__(self) -> str:
-        return (
-            f"Trajectory({self.message}\n"
-            f"           route={self.route}, {len(self.t)} times, "
-            f"steps={self.stats.steps}, evaluations={self.stats.evaluations}, "
-            f"seconds={self.stats.seconds:.3g})"
-        )
+    def _looks(self) -> Mapping[str, str | float]:
+        return coefficients(self.w[-1])

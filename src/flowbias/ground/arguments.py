@@ -62,3 +62,12 @@ def read_rng(rng: Any) -> np.random.Generator:
             "Pass a seed, or a generator from numpy.random.default_rng."
         )
     return np.random.default_rng(int(rng))
+
+
+def refuse_masked(name: str, value: Any) -> None:
+    """InputError where entries of a NumPy array are masked: what is below the mask is no data."""
+    if np.ma.is_masked(value):
+        raise InputError(
+            f"{name}: must hold plain numbers, got {int(value.mask.sum())} masked entries of "
+            f"{value.size}. Drop their rows, or fill them: {name}.filled(0.0)."
+        )

@@ -20,11 +20,15 @@ BLOCK_NUMBERS = 2**18
 EPS = float(np.finfo(np.longdouble).eps)
 
 
-def column_blocks(n: int, d: int) -> Iterator[slice]:
-    """Slices that cover d columns of n rows, a bounded number of entries each."""
-    width = max(1, BLOCK_NUMBERS // n)
+def column_parts(d: int, width: int) -> Iterator[slice]:
+    """Slices of at most `width` columns that cover d."""
     for start in range(0, d, width):
         yield slice(start, min(start + width, d))
+
+
+def column_blocks(n: int, d: int) -> Iterator[slice]:
+    """Slices that cover d columns of n rows, a bounded number of entries each."""
+    return column_parts(d, max(1, BLOCK_NUMBERS // n))
 
 
 def _columns_in_use(X: FloatArray, w: FloatArray | Extended) -> Iterator[Any]:

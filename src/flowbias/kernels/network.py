@@ -177,9 +177,14 @@ def _check_kinds(torch: Any, parameters: dict[str, Any]) -> None:
                 "inference mode. Build the module outside of torch.inference_mode."
             )
         if parameter.dtype not in (torch.float32, torch.float64):
+            fix = (
+                "Hold both parts in a real one, and join them by torch.view_as_complex."
+                if parameter.is_complex()
+                else "Convert a copy: copy.deepcopy(module).float()."
+            )
             raise InputError(
                 f"module: must have float32 or float64 parameters, got {parameter.dtype} in "
-                f"{name!r}. Convert a copy: copy.deepcopy(module).float()."
+                f"{name!r}. {fix}"
             )
     for kind, values in (
         ("dtype", {p.dtype for p in parameters.values()}),

@@ -9,6 +9,7 @@ never form it.
 
 from __future__ import annotations
 
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -327,10 +328,11 @@ def planned_alike(first: TangentMap, second: TangentMap, compute: Callable[[], A
 
 
 def _warned(names: Sequence[str], reason: str) -> bool:
-    """Says that Jacobians will be slow; False."""
+    """Says that Jacobians will be slow, in a line; False."""
+    named = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     warnings.warn(
-        f"torch.vmap cannot run this module ({reason}): Jacobians of {', '.join(names)} are taken "
-        "one sample after the other, which is slower.",
+        f"torch.vmap cannot run this module ({textwrap.shorten(reason, 100)}): Jacobians of "
+        f"{named} are taken one sample after the other, which is slower.",
         stacklevel=2,
     )
     return False

@@ -25,7 +25,7 @@ from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.limits.inverse_scale_space import Columns, Walk
-from flowbias.limits.only_predictor import dual_of, only_predictor
+from flowbias.limits.routes import dual_of, only_predictor
 from flowbias.models.reachable import Reachable, reachable
 from flowbias.potentials import L1
 from flowbias.problems.regression import Regression, as_regression
@@ -36,15 +36,8 @@ WALK, HIGHS = "path of a vanishing start", "linear program (HiGHS)"
 # Relative to the largest entry, and to the weights: what HiGHS' own tolerance (1e-9) may hide.
 ON_SUPPORT = 1e-8
 TIGHT = 1e-7
-# Shrinking a dual by its excess puts it inside at once, but for the rounding of its products: by
-# twice as much each time.
-MOST_SHRINKS = 12
-# What a coordinate is to have of the least norm where others share it: little, so that all can.
-SHARE = 1e-4
 # Stages per row of X, after which a path is too long; of random data it has about two.
 MOST_STAGES = 30
-# Products of rational numbers that take about as long as HiGHS.
-LITTLE_WORK = 3e4
 
 
 def basis_pursuit(
@@ -63,7 +56,8 @@ def basis_pursuit(
     if solution.status.ok and solution.certificate.vertex is None and in_use < min(problem.X.shape):
         # What rounding has left of y takes further columns, of which several may tie.
         found = solution.w, solution.dual
-        vertex = exact_vertex(problem.X, problem.y, potential, *found, most=LITTLE_WORK)
+        # As many products of rational numbers take about as long as HiGHS.
+        vertex = exact_vertex(problem.X, problem.y, potential, *found, most=3e4)
         if vertex is not None and not vertex.is_only:
             sides = Sides.of(potential, problem.X.shape[1])
             solution = _at_vertex(problem, solution, sides, vertex, tol)
@@ -294,7 +288,9 @@ def _sharpened(
 
 def _inside_box(X: FloatArray, sides: Sides, dual: FloatArray) -> FloatArray:
     """Shrink the dual until X^T nu is within its box as it is evaluated, rounding included."""
-    for more in range(MOST_SHRINKS):
+    # Shrinking by the excess puts it inside at once, but for the rounding of its products: by twice
+    # as much each time.
+    for more in range(12):
         z = X.T @ dual
         if not (np.abs(z) > sides.towards(z)).any():
             break
@@ -333,7 +329,7 @@ def face_in_doubles(
 ) -> tuple[FloatArray, float]:
     """The signs of coordinates that some minimizer uses, 0 elsewhere; how far others are from it.
 
-    One with all of them at once: max sum t s.t. X (signs v) = P y, v >= t, 0 <= t <= SHARE, in
+    One with all of them at once: max sum t s.t. X (signs v) = P y, v >= t, 0 <= t <= 1e-4, in
     units of the least norm, where the vertex's dual pays for v.
     """
     constraint, size = problem.constraint, float(np.abs(vertex.w).sum())
@@ -348,7 +344,7 @@ def face_in_doubles(
         b_eq=constraint.target / (size or 1.0),
         A_ub=np.hstack([-room, room]),
         b_ub=np.zeros(count),
-        bounds=[(0.0, None)] * count + [(0.0, SHARE)] * count,
+        bounds=[(0.0, None)] * count + [(0.0, 1e-4)] * count,  # little, so that all can have it
         method="highs",
     )
     if result.x is not None:

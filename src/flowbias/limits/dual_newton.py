@@ -26,9 +26,6 @@ from flowbias.limits.driver import Progress, iterate
 from flowbias.limits.normal_equations import Effort, MakeSystem, NormalEquations
 from flowbias.problems.constraint import Constraint
 
-# Sufficient decrease of phi along a line search.
-ARMIJO = 1e-4
-
 
 @dataclass(frozen=True)
 class DualPoint:
@@ -83,6 +80,8 @@ class _Newton(ABC):
     shift: FloatArray | float
     effort: Effort
     tolerances: Tolerances = DEFAULT
+    #: sufficient decrease of phi along a line search (Armijo)
+    decrease: ClassVar[float] = 1e-4
 
     def at(self, dual: FloatArray | None = None) -> DualPoint:
         """The point of a dual, or of 0."""
@@ -198,7 +197,7 @@ class DualNewton(_Newton):
         while reach > self.shortest:
             value = self._phi(point.z + reach * rise, point.dual + reach * step)
             # An infinite or NaN value compares false and shortens the step.
-            if value <= start + ARMIJO * reach * slope + 1e-14 * abs(start):
+            if value <= start + self.decrease * reach * slope + 1e-14 * abs(start):
                 return reach
             reach *= 0.5
         return reach
@@ -276,7 +275,7 @@ class JointNewton(_Newton):
             if point.residual < 0.5 * before.residual:
                 return point
             shows = -reach * slope > noise
-            goal = start + ARMIJO * reach * slope
+            goal = start + self.decrease * reach * slope
             if shows and self._phi(point.z, point.dual) <= goal:
                 return point
             if not shows and point.residual < before.residual:

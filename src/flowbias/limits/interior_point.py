@@ -30,13 +30,12 @@ from typing import NamedTuple
 import numpy as np
 
 from flowbias.ground.typing import FloatArray, Mask
+from flowbias.limits.driver import Progress, iterate
 from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.problems.constraint import Constraint
 
 # Weights below this share of the total count as none: subnormal numbers are slow.
 WEIGHT_FLOOR = 1e-60
-# Primal infeasibility, relative to b, above which no handover is tried.
-FEASIBLE_ENOUGH = 1e-3
 
 
 @dataclass(frozen=True)
@@ -179,7 +178,6 @@ class _Linearization:
         self.constraint, self.branches = constraint, branches
         self.conductance, self.primal = conductance, primal
         self.system = NormalEquations(constraint, branches.total(conductance), effort)
-        effort.steps += 1
 
     def direction(self, push: FloatArray, *, refine: bool = True) -> _Direction:
         forced = self.constraint.apply(self.branches.difference(self.conductance * push))
@@ -204,42 +202,89 @@ def start(constraint: Constraint, branches: Branches, guess: FloatArray) -> Stat
     return State(weight, branches.cost.copy(), np.zeros(len(constraint.target)))
 
 
-def entropic(
-    constraint: Constraint,
-    branches: Branches,
-    response: ExponentialResponse,
-    begin: State,
-    effort: Effort,
-    *,
-    max_steps: int = 100,
-    handover: float = 1e-3,
-) -> State:
-    """Approximate `log P = -A / flexibility`, `A (P+ - P-) = b`.
+@dataclass(frozen=True)
+class _Interior:
+    """Weights, slacks and dual on their way, what is left of b, and how far there is to go."""
 
-    `handover` is the auxiliary gap at which Newton's method converges from here, as a share of the
-    bending term itself. From trials: larger costs Newton steps, smaller costs these.
-    """
-    bend = response.flexibility
-    weight, slack, dual = begin.weight, begin.slack, begin.dual
-    # Costs are of order one, and so is a comfortable distance from the boundary.
-    auxiliary = np.maximum(slack - response.slack(weight), 0.3)
-    size, mass = float(np.linalg.norm(constraint.target)), float(weight.sum())
+    state: State
+    primal: FloatArray
+    residual: float
+    #: the mean product that is driven to its goal: of weight and auxiliary slack, or the mu of now
+    level: float
+    #: auxiliary slacks, or the products P^(1/k) A
+    other: FloatArray
 
-    for _ in range(max_steps):
-        primal = constraint.target - constraint.apply(branches.difference(weight))
-        gap = float(weight @ auxiliary) / branches.count
-        nearly = float(np.linalg.norm(primal)) < FEASIBLE_ENOUGH * size
-        done = gap * branches.count < handover * bend * float(weight.sum())
-        if (nearly and done) or not np.isfinite(gap):
-            break
-        residual = slack - response.slack(weight) - auxiliary
-        step = _Linearization(constraint, branches, weight / (bend + auxiliary), primal, effort)
+
+class _Approach(ABC):
+    """What both methods have in common."""
+
+    def __init__(
+        self, constraint: Constraint, branches: Branches, begin: State, effort: Effort
+    ) -> None:
+        self.constraint, self.branches, self.effort = constraint, branches, effort
+        self.size = float(np.linalg.norm(constraint.target))
+        self.mass = float((begin.weight / branches.unit).sum())
+
+    def run(self, start: _Interior) -> State:
+        return iterate(self, start, self.effort, max_steps=100).here.state
+
+    def missing(self, weight: FloatArray) -> tuple[FloatArray, float]:
+        """What is left of b, and its length."""
+        left = self.constraint.target - self.constraint.apply(self.branches.difference(weight))
+        return left, float(np.linalg.norm(left))
+
+    def terminate(self, progress: Progress[_Interior]) -> bool:
+        here = progress.here
+        # Where b is not nearly fitted yet no handover is tried.
+        nearly = here.residual < 1e-3 * self.size
+        return bool((nearly and self.is_near(here)) or not np.isfinite(here.level))
+
+    @abstractmethod
+    def is_near(self, here: _Interior) -> bool:
+        """Whether Newton's method converges from here."""
+
+    @abstractmethod
+    def step(self, progress: Progress[_Interior]) -> _Interior:
+        """A predictor, and the corrected step."""
+
+
+class _Entropic(_Approach):
+    """Drives P S = kappa to 0, where S is the slack beyond log P = -A / flexibility."""
+
+    def __init__(
+        self,
+        constraint: Constraint,
+        branches: Branches,
+        response: ExponentialResponse,
+        begin: State,
+        effort: Effort,
+    ) -> None:
+        super().__init__(constraint, branches, begin, effort)
+        self.response, self.bend = response, response.flexibility
+
+    def at(self, state: State, auxiliary: FloatArray) -> _Interior:
+        gap = float(state.weight @ auxiliary) / self.branches.count
+        return _Interior(state, *self.missing(state.weight), gap, auxiliary)
+
+    def is_near(self, here: _Interior) -> bool:
+        # The auxiliary gap as a share of the bending term itself. From trials: larger costs Newton
+        # steps, smaller costs these.
+        total = float(here.state.weight.sum())
+        return here.level * self.branches.count < 1e-3 * self.bend * total
+
+    def step(self, progress: Progress[_Interior]) -> _Interior:
+        here, branches, bend = progress.here, self.branches, self.bend
+        weight, slack, dual = here.state.weight, here.state.slack, here.state.dual
+        auxiliary, gap = here.other, here.level
+        residual = slack - self.response.slack(weight) - auxiliary
+        conductance = weight / (bend + auxiliary)
+        step = _Linearization(self.constraint, branches, conductance, here.primal, self.effort)
 
         # A predictor is only looked at, so its last digits do not matter.
         affine = step.direction(-auxiliary - residual, refine=False)
         affine_auxiliary = -auxiliary - auxiliary * affine.weight / weight
-        reach_p = _reach(weight, affine.weight)
-        reach_d = _reach(auxiliary, affine_auxiliary)
+        reach_p = _step_to_boundary(weight, affine.weight)
+        reach_d = _step_to_boundary(auxiliary, affine_auxiliary)
         predicted = (weight + reach_p * affine.weight) @ (auxiliary + reach_d * affine_auxiliary)
         centre = (float(predicted) / branches.count / gap) ** 3 * gap
         # Second-order terms: the product P S, and the bend of the logarithm (clipped where the
@@ -250,14 +295,89 @@ def entropic(
         move = step.direction(wanted - residual - bent)
         move_auxiliary = wanted - auxiliary * move.weight / weight
 
-        boldness = min(max(1.0 - 10.0 * gap / mass, 0.9), 0.9995)
-        reach_p = _reach(weight, move.weight, boldness)
-        reach_d = _reach(auxiliary, move_auxiliary, boldness)
-        weight = weight + reach_p * move.weight
-        auxiliary = auxiliary + reach_d * move_auxiliary
-        slack = slack + reach_d * move.slack
-        dual = dual + reach_d * move.dual
-    return State(weight, slack, dual)
+        boldness = min(max(1.0 - 10.0 * gap / self.mass, 0.9), 0.9995)
+        reach_p = _step_to_boundary(weight, move.weight, boldness)
+        reach_d = _step_to_boundary(auxiliary, move_auxiliary, boldness)
+        moved = State(
+            weight + reach_p * move.weight, slack + reach_d * move.slack, dual + reach_d * move.dual
+        )
+        return self.at(moved, auxiliary + reach_d * move_auxiliary)
+
+
+def entropic(
+    constraint: Constraint,
+    branches: Branches,
+    response: ExponentialResponse,
+    begin: State,
+    effort: Effort,
+) -> State:
+    """Approximate `log P = -A / flexibility`, `A (P+ - P-) = b`."""
+    approach = _Entropic(constraint, branches, response, begin, effort)
+    # Costs are of order one, and so is a comfortable distance from the boundary.
+    auxiliary = np.maximum(begin.slack - response.slack(begin.weight), 0.3)
+    return approach.run(approach.at(begin, auxiliary))
+
+
+class _Powered(_Approach):
+    """Drives mu = P^(1/k) A down to the one that the scale asks for."""
+
+    def __init__(
+        self,
+        constraint: Constraint,
+        branches: Branches,
+        response: PowerResponse,
+        begin: State,
+        effort: Effort,
+    ) -> None:
+        super().__init__(constraint, branches, begin, effort)
+        self.k = response.exponent
+        self.goal = float(np.exp(response.offset / self.k))
+        self.floor = WEIGHT_FLOOR * self.mass * branches.unit
+
+    def at(self, state: State) -> _Interior:
+        product = state.weight ** (1.0 / self.k) * state.slack
+        level = _barrier_level(state.weight, state.slack, self.k)
+        return _Interior(state, *self.missing(state.weight), level, product)
+
+    def is_near(self, here: _Interior) -> bool:
+        carrying = here.state.weight > 1e-9 * self.mass * self.branches.unit
+        off_curve = float(np.abs(np.log(here.other[carrying] / self.goal)).max(initial=0.0))
+        # How far (in log) a branch that carries weight is off its curve; or how close the average
+        # has come: then a single branch that is far off is better moved by Newton.
+        return off_curve < 0.5 or here.level < 1.05 * self.goal
+
+    def step(self, progress: Progress[_Interior]) -> _Interior:
+        here, k, goal = progress.here, self.k, self.goal
+        weight, slack, dual = here.state.weight, here.state.slack, here.state.dual
+        product, level = here.other, here.level
+        conductance = k * weight / slack
+        step = _Linearization(self.constraint, self.branches, conductance, here.primal, self.effort)
+        affine = step.direction(slack * (goal / product - 1.0), refine=False)
+        reach_p = _step_to_boundary(weight, affine.weight)
+        reach_d = _step_to_boundary(slack, affine.slack)
+        emptied = np.maximum(weight + reach_p * affine.weight, self.floor)
+        predicted = _barrier_level(emptied, slack + reach_d * affine.slack, k)
+        level_next = max(goal, min(1.0, predicted / level) ** 3 * level)
+        # Second order of P^(1/k) A; the quadratic term in P only where its expansion converges.
+        up, out = affine.weight / weight, affine.slack / slack
+        curved = up * out / k + np.where(np.abs(up) < 1.0, (1.0 - k) / (2.0 * k * k) * up * up, 0.0)
+        boldness = min(max(1.0 - 10.0 * level, 0.9), 0.9995)
+        move = step.direction(slack * (level_next / product - 1.0 - curved))
+        reach_p = _step_to_boundary(weight, move.weight, boldness)
+        reach_d = _step_to_boundary(slack, move.slack, boldness)
+        if max(reach_p, reach_d) < 0.1:
+            # Too far from the middle for second-order terms to mean anything: go there first,
+            # raising a branch that is far below the others by a bounded factor only.
+            move = step.direction(slack * (np.minimum(level / product, 10.0) - 1.0))
+            reach_p = _step_to_boundary(weight, move.weight, boldness)
+            reach_d = _step_to_boundary(slack, move.slack, boldness)
+        return self.at(
+            State(
+                np.maximum(weight + reach_p * move.weight, self.floor),
+                slack + reach_d * move.slack,
+                dual + reach_d * move.dual,
+            )
+        )
 
 
 def powered(
@@ -266,64 +386,13 @@ def powered(
     response: PowerResponse,
     begin: State,
     effort: Effort,
-    *,
-    max_steps: int = 100,
-    handover: float = 0.5,
-    handover_level: float = 1.05,
-    shortest: float = 0.1,
-    farthest: float = 10.0,
 ) -> State:
-    """Approximate `P^(1/k) A = mu` with mu = exp(offset / k), and `A (P+ - P-) = b`.
-
-    `handover` is how far (in log) a branch that carries weight may be off its curve, and
-    `handover_level` how close the average may have come: then a single branch that is far off is
-    better moved by Newton. A step that is not worth taking is `shortest`, and `farthest` the factor
-    by which a centering step tries to raise a product P^(1/k) A far below the others.
-    """
-    k = response.exponent
-    goal = float(np.exp(response.offset / k))
-    weight, slack, dual = begin.weight, begin.slack, begin.dual
-    unit = branches.unit
-    size, mass = float(np.linalg.norm(constraint.target)), float((weight / unit).sum())
-
-    for _ in range(max_steps):
-        primal = constraint.target - constraint.apply(branches.difference(weight))
-        product = weight ** (1.0 / k) * slack
-        level = _barrier_level(weight, slack, k)
-        carrying = weight > 1e-9 * mass * unit
-        off_curve = float(np.abs(np.log(product[carrying] / goal)).max(initial=0.0))
-        nearly = float(np.linalg.norm(primal)) < FEASIBLE_ENOUGH * size
-        arrived = off_curve < handover or level < handover_level * goal
-        if (nearly and arrived) or not np.isfinite(level):
-            break
-        step = _Linearization(constraint, branches, k * weight / slack, primal, effort)
-
-        affine = step.direction(slack * (goal / product - 1.0), refine=False)
-        reach_p = _reach(weight, affine.weight)
-        reach_d = _reach(slack, affine.slack)
-        emptied = np.maximum(weight + reach_p * affine.weight, WEIGHT_FLOOR * mass * unit)
-        predicted = _barrier_level(emptied, slack + reach_d * affine.slack, k)
-        level_next = max(goal, min(1.0, predicted / level) ** 3 * level)
-        # Second order of P^(1/k) A; the quadratic term in P only where its expansion converges.
-        up, out = affine.weight / weight, affine.slack / slack
-        curved = up * out / k + np.where(np.abs(up) < 1.0, (1.0 - k) / (2.0 * k * k) * up * up, 0.0)
-        boldness = min(max(1.0 - 10.0 * level, 0.9), 0.9995)
-        move = step.direction(slack * (level_next / product - 1.0 - curved))
-        reach_p = _reach(weight, move.weight, boldness)
-        reach_d = _reach(slack, move.slack, boldness)
-        if max(reach_p, reach_d) < shortest:
-            # Too far from the middle for second-order terms to mean anything: go there first,
-            # raising a branch that is far below the others by a bounded factor only.
-            move = step.direction(slack * (np.minimum(level / product, farthest) - 1.0))
-            reach_p = _reach(weight, move.weight, boldness)
-            reach_d = _reach(slack, move.slack, boldness)
-        weight = np.maximum(weight + reach_p * move.weight, WEIGHT_FLOOR * mass * unit)
-        slack = slack + reach_d * move.slack
-        dual = dual + reach_d * move.dual
-    return State(weight, slack, dual)
+    """Approximate `P^(1/k) A = mu` with mu = exp(offset / k), and `A (P+ - P-) = b`."""
+    approach = _Powered(constraint, branches, response, begin, effort)
+    return approach.run(approach.at(begin))
 
 
-def _reach(value: FloatArray, change: FloatArray, boldness: float = 1.0) -> float:
+def _step_to_boundary(value: FloatArray, change: FloatArray, boldness: float = 1.0) -> float:
     """The fraction of `change` (at most 1) that keeps a positive `value` positive."""
     return min(1.0, boldness * step_to_zero(value, change))
 

@@ -20,6 +20,8 @@ import scipy.linalg
 from scipy.linalg.lapack import dtrtrs
 
 from flowbias.designs import Design
+from flowbias.designs.dense import ORDINARY_SCALE
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray, Indices
 
 EPS = float(np.finfo(float).eps)
@@ -37,8 +39,24 @@ class Columns:
 
     @classmethod
     def of_array(cls, X: FloatArray) -> Columns:
-        lengths = np.sqrt(np.einsum("ij,ij->j", X, X))
+        lengths = row_lengths(X.T)
         return cls((X.shape[0], X.shape[1]), X.T.__matmul__, lambda j: X[:, j], lengths)
+
+    def of_ordinary_size(self) -> tuple[Columns, FloatArray]:
+        """Columns whose squares are doubles, and by which powers of two they were divided."""
+        seen = self.lengths > 0.0
+        ordinary = (self.lengths > 1.0 / ORDINARY_SCALE) & (self.lengths < ORDINARY_SCALE)
+        if (ordinary | ~seen).all():
+            return self, np.ones(self.shape[1])
+        unit = np.exp2(np.floor(np.log2(np.where(seen, self.lengths, 1.0))))
+        adjoint, column = self.adjoint, self.column
+        scaled = Columns(
+            self.shape,
+            lambda r: adjoint(r) / unit,
+            lambda j: column(j) / unit[j],
+            self.lengths / unit,
+        )
+        return scaled, unit
 
     @classmethod
     def of_design(cls, design: Design) -> Columns:
@@ -88,6 +106,9 @@ class Walk:
 
     def __init__(self, X: Columns, y: FloatArray, upper: FloatArray, lower: FloatArray) -> None:
         n, d = X.shape
+        # A unit per column changes nothing but those of its bounds and of its weight.
+        X, self._unit = X.of_ordinary_size()
+        upper, lower = upper / self._unit, lower / self._unit
         self.X, self.y, self.upper, self.lower = X, y, upper, lower
         # zeta = X^T nu
         self.time, self.nu, self.zeta = 0.0, np.zeros(n), np.zeros(d)
@@ -95,7 +116,7 @@ class Walk:
         self.side = np.zeros(d)
         #: at a bound without a weight, since others fit what they could fit
         self.waiting: list[int] = []
-        self.w = np.zeros(0)
+        self._w = np.zeros(0)
         room = min(n, d)
         self._order, self._in_use = np.zeros(room, dtype=np.intp), 0
         self._Q, self._R = np.zeros((n, room), order="F"), np.zeros((room, room), order="F")
@@ -112,6 +133,11 @@ class Walk:
     def active(self) -> Indices:
         """The coordinates in use, in the order of `w`."""
         return self._order[: self._in_use]
+
+    @property
+    def w(self) -> FloatArray:
+        """The weights of the columns as they were given."""
+        return np.asarray(self._w / self._unit[self.active])
 
     def stages(self) -> Iterator[Stage]:
         """From w = 0 on; the last one is the limit."""
@@ -179,7 +205,7 @@ class Walk:
         if not self._insert(best):
             return False
         w = np.zeros(self._in_use)
-        w[:-1] = self.w
+        w[:-1] = self._w
         fit = self._fitted()
         if fit[-1] * self.side[best] <= 0.0:
             self._delete(len(w) - 1)
@@ -195,7 +221,7 @@ class Walk:
                 self._delete(k)
             w = np.delete(w, gone)
             fit = self._fitted()
-        self.w = fit
+        self._w = fit
         self.pull = self.X.adjoint(self.residual)
         self.pull[self.active] = 0.0
         return True

@@ -13,6 +13,7 @@ running away where plain dual Newton does:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import scipy.linalg
@@ -29,15 +30,6 @@ from flowbias.limits.interior_point import (
 )
 from flowbias.limits.normal_equations import Effort, LinearSystem, MakeSystem, NormalEquations
 from flowbias.problems.constraint import Constraint
-
-# A branch with less than this share of the mean weight follows its curve.
-NEGLIGIBLE = 0.1
-# A mismatch this small in the logarithm is on the curve.
-ON_CURVE = 1e-2
-# Weights below this share of the total are lost in the rounding of A (P+ - P-).
-LOST = 1e-15
-# Largest change of a log-weight after which the same factorization serves once more.
-CHORD = 0.5
 
 
 @dataclass(frozen=True)
@@ -70,6 +62,15 @@ def polish(
 class _Newton:
     """The step that moves weights, slacks and dual."""
 
+    #: a branch with less than this share of the mean weight follows its curve
+    negligible: ClassVar[float] = 0.1
+    #: a mismatch this small in the logarithm is on the curve
+    close: ClassVar[float] = 1e-2
+    #: weights below this share of the total are lost in the rounding of A (P+ - P-)
+    lost: ClassVar[float] = 1e-15
+    #: largest change of a log-weight after which the same factorization serves once more
+    chord: ClassVar[float] = 0.5
+
     def __init__(
         self,
         constraint: Constraint,
@@ -88,7 +89,7 @@ class _Newton:
         # Shares are taken in the branches' own units, rounding in those of the sum.
         worth = float((state.weight / branches.unit).sum())
         self.floor = WEIGHT_FLOOR * worth * branches.unit
-        self.light = NEGLIGIBLE * worth / len(branches.plus) * branches.unit
+        self.light = self.negligible * worth / len(branches.plus) * branches.unit
 
     def start(self, state: State) -> _OnCurve:
         return self._at(np.maximum(state.weight, self.floor), state.slack, state.dual)
@@ -123,7 +124,7 @@ class _Newton:
         pull = np.where((weight <= 1.1 * self.floor) & (pull > 0), 0.0, pull)
         rate = self.response.rate(slack)
 
-        least = 0.0 if graded else LOST * self.mass
+        least = 0.0 if graded else self.lost * self.mass
         conductance = self.branches.total(np.maximum(weight, least) * rate)
         system = self.systems(self.constraint, conductance, self.effort, graded=graded)
         change = system.solve(self._gap(weight * (1.0 + pull)))
@@ -134,8 +135,8 @@ class _Newton:
         shrunk = np.exp(np.minimum(growth, 0.0))
         weight = np.maximum(weight * np.where(growth >= 0, grown, shrunk), self.floor)
         slack, dual = slack - reach * rise, dual + reach * change
-        moved = np.abs(rate * rise * (weight > LOST * self.mass)).max(initial=0.0)
-        if reach == 1.0 and moved < CHORD:
+        moved = np.abs(rate * rise * (weight > self.lost * self.mass)).max(initial=0.0)
+        if reach == 1.0 and moved < self.chord:
             slack, dual = self._chord(system, slack, dual)
         return self._at(weight, slack, dual)
 
@@ -159,7 +160,7 @@ class _Newton:
         """The weights, with branches that are light, or already close, put on their curve."""
         log_weight, on_curve = self.response.log_weight(slack), self._on_curve(slack)
         light = (weight < self.light) & (on_curve < self.light)
-        close = np.abs(log_weight - np.log(weight)) < ON_CURVE
+        close = np.abs(log_weight - np.log(weight)) < self.close
         return np.where(light | close, np.maximum(on_curve, self.floor), weight)
 
 

@@ -12,9 +12,6 @@ from flowbias.ground.graded_qr import graded_triangle
 from flowbias.ground.typing import FloatArray
 from flowbias.problems.constraint import Constraint
 
-# Added to the unit diagonal of the equilibrated matrix: what Cholesky's own rounding costs.
-RIDGE = 1e-15
-
 
 @dataclass
 class Effort:
@@ -110,7 +107,7 @@ class _OrthogonalFactor:
 def cholesky_with_ridge(matrix: FloatArray) -> FloatArray:
     """Lower factor of a unit-diagonal matrix, with the smallest ridge that lets it succeed."""
     n = len(matrix)
-    ridge = RIDGE
+    ridge = 1e-15  # what Cholesky's own rounding costs
     diagonal = np.arange(n)
     while True:
         trial = matrix.copy(order="F")

@@ -25,14 +25,6 @@ from flowbias.problems.matrix.regression import as_matrix_problem
 from flowbias.results.matrix_solution import MatrixSolution
 from flowbias.results.solution import Stats, Status
 
-# What Clarabel is asked for; reached or not, the certificate judges.
-_SOLVER_TOLERANCE = 1e-10
-# Singular values of the dual that close to 1 may belong to the face of minimizers: the square root
-# of the accuracy of the program, so that the face is rather too large than too small.
-_ON_FACE = 1e-4
-# Relative singular value below which measurements on the face count as dependent.
-_DEPENDENT = 1e-8
-
 
 @dataclass(frozen=True)
 class _Basis:
@@ -124,9 +116,10 @@ def _program(
         warnings.simplefilter("ignore")
         program.solve(
             solver=cvxpy.CLARABEL,
-            tol_gap_abs=_SOLVER_TOLERANCE,
-            tol_gap_rel=_SOLVER_TOLERANCE,
-            tol_feas=_SOLVER_TOLERANCE,
+            # Reached or not, the certificate judges.
+            tol_gap_abs=1e-10,
+            tol_gap_rel=1e-10,
+            tol_feas=1e-10,
         )
     if M.value is None or measured.dual_value is None:
         raise RuntimeError(
@@ -145,7 +138,9 @@ def _is_only_minimizer(problem: MatrixProblem, basis: _Basis, dual: FloatArray) 
     of sum nu_n X_n whose value is 1. Where the measurements of these determine H, it is alone.
     """
     left, values, right = scipy.linalg.svd(problem.adjoint(dual), full_matrices=False)
-    face = values >= 1.0 - _ON_FACE
+    # The square root of what the program leaves, so that the face is rather too large than too
+    # small.
+    face = values >= 1.0 - 1e-4
     if not face.any():
         return True  # only the zero matrix
     A, B = left[:, face], right[face]
@@ -158,4 +153,4 @@ def _is_only_minimizer(problem: MatrixProblem, basis: _Basis, dual: FloatArray) 
     if len(images) > len(basis.rows):
         return False
     spread = np.linalg.svd(np.stack(images), compute_uv=False)
-    return bool(spread[-1] > _DEPENDENT * spread[0])
+    return bool(spread[-1] > 1e-8 * spread[0])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,23 +29,8 @@ from flowbias.limits.newton import polish, select_on_face
 from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.problems.constraint import Constraint
 
-# mu = exp(-34) is where the slack of an active branch reaches the rounding of its cost: below, the
-# problem is the linear program in double precision, and w no longer depends on mu.
-SMALLEST_LOG_MU = -34.0
-# The quantile of costs that still has to be resolved there.
-DEAR = 0.9
 # Where the linear program has several solutions, the slacks must still tell the weights apart.
 DEGENERATE_LOG_MU = -14.0
-# Below this the slacks have lost so many digits that the weights on a face mean nothing.
-BLURRED_LOG_MU = -28.0
-MAX_NEWTON_STEPS = 60
-# Share of the total above which a branch of the linear program counts as in use. Below it a weight
-# may be nothing but the mu that stands in for the true one.
-CARRYING = 1e-10
-# Costs within this factor of each other count as equal for a first guess.
-EVEN = 30.0
-# A warm start that needs more than this was not warm.
-MAX_WARM_STEPS = 6
 
 
 @dataclass(frozen=True)
@@ -79,6 +65,9 @@ class RichProblem:
     final_weights: Callable[[State, Effort, float], FloatArray]
     mass: float
     dual_unit: float
+    max_steps: ClassVar[int] = 60
+    #: a warm start that needs more than this was not warm
+    max_warm_steps: ClassVar[int] = 6
 
     def solve(
         self, effort: Effort, *, tol: float, warm: WarmStart | None = None
@@ -88,10 +77,12 @@ class RichProblem:
         Cold unless a warm start is given and works.
         """
         if warm is not None:
-            state, residual = self._polish(self.approach(effort, warm), effort, tol, MAX_WARM_STEPS)
+            state, residual = self._polish(
+                self.approach(effort, warm), effort, tol, self.max_warm_steps
+            )
             if residual <= 10.0 * tol:
                 return state, self._predictor(state, effort, tol)
-        state, _ = self._polish(self.approach(effort, None), effort, tol, MAX_NEWTON_STEPS)
+        state, _ = self._polish(self.approach(effort, None), effort, tol, self.max_steps)
         return state, self._predictor(state, effort, tol)
 
     def _polish(
@@ -122,7 +113,8 @@ def least_norm_solution(constraint: Constraint) -> FloatArray:
 
 def _cheap_solution(constraint: Constraint, cost: FloatArray, effort: Effort) -> FloatArray:
     """argmin ||cost w||_2 s.t. A w = b: an interpolator worth its cost, where costs differ."""
-    if float(cost.max()) < EVEN * float(cost.min()):
+    # Costs within this factor of each other count as equal for a first guess.
+    if float(cost.max()) < 30.0 * float(cost.min()):
         return least_norm_solution(constraint)
     weights = (cost.min() / cost) ** 2
     system = NormalEquations(constraint, weights, effort)
@@ -180,8 +172,11 @@ def power_problem(
     branches = Branches(plus, minus, cost=np.exp(logs - typical), unit=np.exp(typical - logs))
     offset = -k * (typical + log_unit) - float(np.log(mass))
     # A branch of cost c has a slack of about mu c^(1/k) and a rounding of eps c.
-    dear = float(np.clip(np.quantile(branches.cost, DEAR), 1.0, 1e6))
-    smallest = k * SMALLEST_LOG_MU + (k - 1.0) * float(np.log(dear))
+    # So mu = exp(-34) is where the slack of an active branch reaches the rounding of its cost, that
+    # of nine in ten of them: below, the problem is the linear program in double precision, and w no
+    # longer depends on mu.
+    dear = float(np.clip(np.quantile(branches.cost, 0.9), 1.0, 1e6))
+    smallest = -34.0 * k + (k - 1.0) * float(np.log(dear))
     response = PowerResponse(k, max(offset, smallest))
     scaled = constraint.with_target(constraint.target / mass)
 
@@ -192,7 +187,8 @@ def power_problem(
     def weights(state: State, effort: Effort, tol: float) -> FloatArray:
         if offset < smallest:
             true = np.exp(PowerResponse(k, offset).log_weight(state.slack))
-            in_use = state.weight > CARRYING * state.weight.sum()
+            # A smaller share of the total may be nothing but the mu that stands for the true one.
+            in_use = state.weight > 1e-10 * state.weight.sum()
             state = replace(state, weight=np.where(in_use, state.weight, true))
         if offset > DEGENERATE_LOG_MU * k:
             return state.weight
@@ -216,7 +212,8 @@ def _weights_on_face(
     if carrying <= len(constraint.target):
         return state.weight
     near = state.weight
-    if response.offset < BLURRED_LOG_MU * response.exponent:
+    # Below this mu slacks have lost so many digits that the weights on a face mean nothing.
+    if response.offset < -28.0 * response.exponent:
         near = _mild_weights(constraint, branches, response.exponent, state, effort, tol)
     weight = select_on_face(constraint, branches, response, state, near, effort, tol=tol)
     return state.weight if weight is None else weight
@@ -229,5 +226,5 @@ def _mild_weights(
     mild = PowerResponse(k, DEGENERATE_LOG_MU * k)
     begin = start(constraint, branches, branches.difference(state.weight))
     near = powered(constraint, branches, mild, begin, effort)
-    near, _ = polish(constraint, branches, mild, near, effort, tol=tol, max_steps=MAX_NEWTON_STEPS)
+    near, _ = polish(constraint, branches, mild, near, effort, tol=tol, max_steps=60)
     return near.weight

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.designs.tasks import Coordinates
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray, Indices
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage
 from flowbias.limits.rich_limit import rich_limit
@@ -39,17 +40,20 @@ class Sharing:
         face = np.array([*stage.support, *stage.tied])
         weights = np.concatenate([stage.coefficients, np.zeros(len(stage.tied))])
         X = np.column_stack([self.columns.column(j) for j in face])
-        sharing = _sharing(X / np.linalg.norm(X, axis=0))
+        sharing = _sharing(X / row_lengths(X.T))
         if sharing.any():
             weights[sharing] = self._shared(X[:, sharing], face[sharing], weights[sharing])
         used = np.flatnonzero(weights)
         return replace(stage, support=tuple(face[used].tolist()), coefficients=weights[used])
 
     def _shared(self, X: FloatArray, which: Indices, weights: FloatArray) -> FloatArray:
-        parallel = np.linalg.matrix_rank(X, tol=_rounding(X) * np.linalg.norm(X)) == 1
+        lengths = row_lengths(X.T)
+        directions = X / lengths
+        tol = _rounding(X) * float(np.sqrt(len(lengths)))
+        parallel = np.linalg.matrix_rank(directions, tol=tol) == 1
         # All that they fit together, as a multiple of the first of them; the other sign has
         # another start, and other shares.
-        total = float(X[:, 0] @ (X @ weights) / (X[:, 0] @ X[:, 0]))
+        total = float(directions[:, 0] @ (X @ weights) / lengths[0])
         key = tuple(which.tolist()), total > 0.0
         if parallel and key in self.known:
             return total * self.known[key]

@@ -209,6 +209,8 @@ class InMemory:
     def _without_choice(self, model: HasPotential) -> Solution | None:
         """The certified limit where the data leave one predictor only, and it can be proved."""
         problem, started = self.problem, time.perf_counter()
+        if problem.X.shape[0] < problem.X.shape[1]:
+            return None  # fewer samples than features always leave a choice
         effort = Effort(factorizations=problem.constraint.factorizations + 1)
         with threads_for(problem.X), np.errstate(all="ignore"):
             point = without_choice(model, problem)

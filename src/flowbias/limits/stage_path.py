@@ -25,7 +25,8 @@ from flowbias.limits.vanishing_start import VanishingStart
 from flowbias.limits.wake_times import wake_times
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
-from flowbias.results.solution import Solution, SolveError, Stats, Status
+from flowbias.results.result import SolveError
+from flowbias.results.solution import Solution, Stats, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

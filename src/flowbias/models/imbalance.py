@@ -75,6 +75,25 @@ class Imbalance:
         """[l_r(D)]+ + [l_m(-D)]+: alone it guarantees the rate 2 l_r(S) level."""
         return float(self.positive[-1] + self.negative[-1])
 
+    def rate_factor(self, sigma_m: float, sigma_r: float) -> float:
+        """{...} of (17): -D+ + sqrt((D+ + Dl)^2 + 4 sm^2) - D- + sqrt((D- + Dl)^2 + 4 sr^2).
+
+        Written as 2 Dl plus two gains, since the printed differences cancel for large spreads.
+        """
+        plus, minus = self.spread_plus + self.level, self.spread_minus + self.level
+        return 2.0 * self.level + gain(plus, sigma_m) + gain(minus, sigma_r)
+
+    def guaranteed_factor(self, target: FloatArray, largest: float, error: float) -> float:
+        """c of Theorem 3: the loss falls at least like e^{-lr(S) c t} from now on.  [min2021 (21)]
+
+        (17) with sigma_i = [sigma_i(W^T Y) - ||E||_F]+ / sqrt(l1(S)), `target` W^T Y, `largest`
+        sqrt(l1(S)) and `error` ||E||_F now.
+        """
+        values = np.append(np.linalg.svd(target, compute_uv=False), np.zeros(max(target.shape)))
+        r, m = target.shape
+        s_m, s_r = (max(float(values[i - 1]) - error, 0.0) / largest for i in (m, r))
+        return self.rate_factor(s_m, s_r)
+
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """The eigenvalues of D that can differ from 0."""
 
@@ -98,6 +117,12 @@ class Imbalance:
                 "negative at most": f"{self.outputs}",
             },
         )
+
+
+def gain(a: float, sigma: float) -> float:
+    """sqrt(a^2 + 4 sigma^2) - a for a >= 0, without cancellation."""
+    top = 4.0 * sigma * sigma
+    return top / (a + float(np.hypot(a, 2.0 * sigma))) if top > 0.0 else 0.0
 
 
 def _leading(values: FloatArray, count: int) -> FloatArray:

@@ -23,7 +23,7 @@ from flowbias.models._base import Model, Parameters
 from flowbias.models.linear_net import LinearNet
 from flowbias.models.neuron import LARGEST, SMALLEST, Neuron
 from flowbias.potentials import Provides
-from flowbias.potentials.balanced_neuron import BalancedNeuronPotential
+from flowbias.potentials.neuron import BalancedNeuronPotential
 from flowbias.problems.regression import checked_array
 
 # What rounding of the weights may leave of a second direction, or of the balance, relative to them.

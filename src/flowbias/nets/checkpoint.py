@@ -23,7 +23,7 @@ from flowbias.ground.torch import require_torch
 if TYPE_CHECKING:
     from flowbias.nets.train import TrainingRun
 
-_FORMAT = "flowbias training, version 1"
+_FORMAT = "flowbias training, version 2"
 _FIELDS = (
     ("run", dict),
     ("start", str),
@@ -33,6 +33,7 @@ _FIELDS = (
     ("recorded", list),
     ("losses", list),
     ("accuracies", list),
+    ("notes", list),
     ("seconds", float),
 )
 
@@ -49,6 +50,7 @@ class Progressed:
     recorded: list[int]
     losses: list[float]
     accuracies: list[float]
+    notes: list[float]
     seconds: float
 
 
@@ -189,6 +191,7 @@ class Keeper:
             recorded=run.recorded,
             losses=run.losses,
             accuracies=run.accuracies,
+            notes=run.notes,
             seconds=run.seconds,
         )
         save(self.file, self.identity, progressed)
@@ -215,4 +218,5 @@ def _restore(run: TrainingRun, progressed: Progressed) -> None:
     run.optimizer.load_state_dict(progressed.optimizer)
     run.epoch = progressed.epoch
     run.recorded, run.losses = list(progressed.recorded), list(progressed.losses)
-    run.accuracies, run.earlier_seconds = list(progressed.accuracies), progressed.seconds
+    run.accuracies, run.notes = list(progressed.accuracies), list(progressed.notes)
+    run.earlier_seconds = progressed.seconds

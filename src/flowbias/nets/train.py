@@ -58,7 +58,7 @@ class Moment:
     module: Any
 
 
-#: Called at each recorded epoch; True ends the training there.
+#: Called at each recorded epoch; True ends the training there, a number is kept in `notes`.
 Callback = Callable[[Moment], Any]
 
 
@@ -87,7 +87,8 @@ def train(
     Ends when all targets that are given (`stop_at_loss`, `stop_at_accuracy` from 0 to 1) hold for
     all of the data, after `max_epochs`, or when the loss diverges; `status` says which. The loss is
     evaluated every `evaluate_every` epochs, which costs a forward pass in batches and nothing else
-    otherwise. `checkpoint` names a file that is written every `checkpoint_every` seconds and at the
+    otherwise. `callback` is told each of them, and a float that it returns is kept in the result's
+    `notes`. `checkpoint` names a file that is written every `checkpoint_every` seconds and at the
     end; with resume=True training continues from it if it is there, to the same numbers as
     without the stop. A module in training mode with dropout or batch statistics is refused.
 
@@ -198,7 +199,9 @@ def _judge(
     if run.recorded[-1:] != [run.epoch]:
         run.record(loss, accuracy)
         shown = accuracy if run.loss.labels else None
-        if callback is not None and callback(Moment(run.epoch, loss, shown, run.module)) is True:
+        said = None if callback is None else callback(Moment(run.epoch, loss, shown, run.module))
+        run.notes.append(said if isinstance(said, float) else math.nan)
+        if said is True:
             return TrainingStatus.HALTED
     if run.diverged(loss):
         return TrainingStatus.DIVERGED
@@ -226,6 +229,7 @@ class TrainingRun:
     recorded: list[int] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     accuracies: list[float] = field(default_factory=list)
+    notes: list[float] = field(default_factory=list)
     earlier_seconds: float = 0.0
     started: float = field(default_factory=time.perf_counter)
     optimizer: Any = None
@@ -279,6 +283,8 @@ class TrainingRun:
             accuracies=np.array(self.accuracies) if self.loss.labels else None,
             status=status,
             seconds=self.seconds,
+            # An epoch that diverged on the way is recorded without asking.
+            notes=np.array(self.notes + [math.nan] * (len(self.recorded) - len(self.notes))),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +64,8 @@ class Training:
     accuracies: FloatArray | None
     status: TrainingStatus
     seconds: float
+    #: what a callback returned at each of the epochs, NaN where that was no number
+    notes: FloatArray = field(default_factory=lambda: np.empty(0))
 
     @property
     def epochs(self) -> int:

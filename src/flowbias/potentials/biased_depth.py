@@ -46,10 +46,6 @@ if TYPE_CHECKING:
 _LARGEST_LOG = 709.0
 _OVERFLOW_FIX = "Use DepthPotential for an unbiased start of that size, or rescale the data."
 _LOG_FIX = "Pass log|w+(0)| and log|w-(0)|; -inf removes that branch."
-# Below it the branch energy is summed as a series, above it the closed form loses < 2 digits.
-_SERIES_RADIUS = 0.05
-_NEAR_START = 0.1
-_SERIES_TERMS = 13  # 0.05^13 < 2^-53 relative to the first term
 
 
 class _Branch(NamedTuple):
@@ -305,7 +301,7 @@ class BiasedDepthPotential(Potential):
         far = self._plus.amplitude * rest_to_power(np.minimum(x_plus, 1.0), -k) - (
             self._minus.amplitude * rest_to_power(np.minimum(x_minus, 1.0), -k)
         )
-        is_near = np.maximum(np.abs(x_plus), np.abs(x_minus)) < _NEAR_START
+        is_near = np.maximum(np.abs(x_plus), np.abs(x_minus)) < 0.1
         return np.where(is_near, near, far - w)
 
     def _conjugate_less(
@@ -322,7 +318,8 @@ class BiasedDepthPotential(Potential):
             x = branch.sign * z / branch.reach
             bent = bent + np.exp(branch.log_energy) * _bent_series(x, m)
             full = full + _energy(branch, x, rest, m)
-            is_near = is_near & (np.abs(x) * (1.0 + m) < _SERIES_RADIUS)
+            # Below it by the series; above it the closed form loses less than 2 digits.
+            is_near = is_near & (np.abs(x) * (1.0 + m) < 0.05)
         return np.where(is_near, z * (self.start - w) + bent, full - z * w)
 
     def __repr__(self) -> str:
@@ -346,6 +343,6 @@ def _energy(branch: _Branch, x: FloatArray, log_rest: FloatArray, m: float) -> F
 def _bent_series(x: FloatArray, m: float) -> FloatArray:
     """((1-x)^-m - 1)/m - x = sum_{n>=2} (m+1)...(m+n-1) x^n / n!, for small x (Horner)."""
     total = np.zeros_like(x)
-    for n in range(_SERIES_TERMS, 2, -1):
+    for n in range(13, 2, -1):  # 0.05^13 < 2^-53 relative to the first term
         total = (m + n - 1.0) / n * x * (1.0 + total)
     return 0.5 * (m + 1.0) * np.square(x) * (1.0 + total)

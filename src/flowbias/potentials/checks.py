@@ -28,8 +28,6 @@ _Finding: TypeAlias = tuple[FloatArray, str]
 # Units in the last place allowed on top of the conditioning: a handful of operations each.
 _ULPS = 200.0 * np.finfo(np.float64).eps
 _RELATIVE_STEP = 1e-4
-# Central differences at relative step 1e-4 err by its square times an O(100) third derivative.
-_DIFFERENCE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -154,7 +152,8 @@ def _hess_is_derivative(p: Potential, at: _Points) -> Iterator[_Finding]:
     width = above - below
     slope = (p.grad_dual(above) - p.grad_dual(below)) / width
     rounding = _ULPS * (np.abs(at.w) + np.abs(at.z) * at.slope) / width
-    allowed = _DIFFERENCE * at.slope + rounding
+    # Central differences at relative step 1e-4: its square times an O(100) third derivative.
+    allowed = 1e-5 * at.slope + rounding
     meaning = "hess_dual(z) must equal (w(z+h) - w(z-h))/2h"
     # A step that rounding swallows says nothing.
     yield np.where(width > 0.0, np.abs(slope - at.slope) - allowed, 0.0), meaning

@@ -19,8 +19,6 @@ from flowbias.potentials.scale import Scale
 if TYPE_CHECKING:
     from flowbias.potentials.dual_map import PowerMap
 
-_LARGEST_PLAIN_LOG = 300.0
-
 
 def power_log_unit(depth: float, log_start: FloatArray) -> float:
     """The log_unit in which duals are ordinary numbers for starts exp(log_start).
@@ -31,7 +29,7 @@ def power_log_unit(depth: float, log_start: FloatArray) -> float:
         return 0.0
     widest = (depth - 2.0) * float(np.max(np.abs(log_start)))
     steepest = (depth - 1.0) * float(np.max(log_start))
-    if max(widest, steepest) <= _LARGEST_PLAIN_LOG:
+    if max(widest, steepest) <= 300.0:  # e^300 and its square are doubles
         return 0.0
     typical = float(np.median(log_start))
     return (2.0 - depth if typical < 0.0 else 2.0 - 2.0 * depth) * typical

@@ -18,9 +18,6 @@ from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials.power import PowerPotential
 from flowbias.potentials.scale import Scale
 
-# Beyond it r'(w/scale^2) underflows; R is then measured in units of 1/scale^2.
-_LARGEST_PLAIN_LOG = 150.0
-
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class DistancePotential(PowerPotential):
@@ -40,7 +37,8 @@ class DistancePotential(PowerPotential):
         object.__setattr__(self, "_start", start)
         object.__setattr__(self, "log_scale", start.log)
         largest = float(np.max(start.log, initial=-np.inf))
-        extra = -2.0 * largest if largest > _LARGEST_PLAIN_LOG else 0.0
+        # Beyond e^150 r'(w/scale^2) underflows; R is then measured in units of 1/scale^2.
+        extra = -2.0 * largest if largest > 150.0 else 0.0
         log_reach = np.full(start.log.shape, -extra)
         uniform = bool(np.all(start.log == start.log.flat[0])) if start.log.size else True
         with np.errstate(over="ignore"):

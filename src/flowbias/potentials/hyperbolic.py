@@ -43,8 +43,6 @@ _EXPONENTIAL = 700.0
 _EXTENDED_EXPONENTIAL = 700.0 if np.finfo(np.longdouble).maxexp <= 1024 else 11_000.0
 # With a tilt, rate z - tilt rounds more than either exponent; near 0 only the sinh will do.
 _TILTED_EXPONENTIAL = 1.0
-# Above it the dual w / s comes close to underflow, so it is measured in units of about 1/s.
-_LARGEST_PLAIN_LOG = 600.0
 _LOG_FIX = "Pass log|w+(0)^2|-like logarithms; -inf removes that side."
 
 
@@ -90,7 +88,8 @@ class HyperbolicPotential(Potential):
         plus, minus = np.broadcast_arrays(plus, minus)
         two_sided = np.isfinite(plus) & np.isfinite(minus)
         largest = float(np.max(plus, initial=-np.inf, where=two_sided))
-        unit = -largest if largest > _LARGEST_PLAIN_LOG else 0.0
+        # Above e^600 the dual w / s comes close to underflow: it is measured in units of about 1/s.
+        unit = -largest if largest > 600.0 else 0.0
         with np.errstate(all="ignore"):
             center = np.where(two_sided, 0.5 * plus + 0.5 * minus, 0.0)
             tilt = np.where(two_sided, 0.5 * minus - 0.5 * plus, 0.0)

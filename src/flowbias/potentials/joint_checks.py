@@ -17,14 +17,8 @@ from flowbias.potentials.joint import JointPotential
 
 Finding = tuple[float, str]
 
-# Units of the potential's rounding allowed on top of the conditioning.
-_UNITS = 500.0
-# Coordinates tried where a potential takes any number of them.
-_ANY_DIMENSION = 3
 # Share of the distance at which the sandwich of convexity is taken; any share is exact.
 _SHARE = 1e-2
-# Central differences err by the square of the step times an O(100) third derivative.
-_CURVATURE = 100.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ def _run(
 
 def _points(potential: JointPotential, dual_points: ArrayLike | None, rng: int) -> list[_Point]:
     random = np.random.default_rng(rng)
-    d = potential.dimension or _ANY_DIMENSION
+    d = potential.dimension or 3  # where any number will do
     if dual_points is None:
         start = potential.grad_dual(np.broadcast_to(potential.shift, (d,)))
         sizes = 10.0 ** random.uniform(-2.0, 2.0, 8)
@@ -96,7 +90,8 @@ def _points(potential: JointPotential, dual_points: ArrayLike | None, rng: int) 
         w, hess = potential.grad_dual(z), potential.hess_dual(z)
         if np.isfinite(z).all() and np.isfinite(w).all() and np.isfinite(hess).all():
             direction = random.standard_normal(len(z))
-            unit = _UNITS * max(potential.rounding, float(np.finfo(float).eps))
+            # Roundings of the potential allowed on top of the conditioning.
+            unit = 500.0 * max(potential.rounding, float(np.finfo(float).eps))
             points.append(_Point(z, w, hess, unit, direction / np.linalg.norm(direction), random))
     if not points:
         raise AssertionError(
@@ -138,7 +133,8 @@ def _hess_is_derivative(p: JointPotential, at: _Point) -> Iterator[Finding]:
     if not np.isfinite(difference).all():
         return
     error = float(np.linalg.norm(difference - 2.0 * at.hess @ step))
-    truncation = _CURVATURE * share**2 * float(np.linalg.norm(at.hess, 2) * np.linalg.norm(step))
+    # Central differences err by the square of the step times an O(100) third derivative.
+    truncation = 100.0 * share**2 * float(np.linalg.norm(at.hess, 2) * np.linalg.norm(step))
     yield error - truncation - at.unit * at.size_w, "hess_dual(z) h must be the change of w(z)"
 
 

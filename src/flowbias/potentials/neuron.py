@@ -19,7 +19,7 @@ all of it. The formulas hold on either sign of a, as long as a keeps it (docs/th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,6 @@ from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials.joint import JointPotential
-
-# Weights up to 1e100: the potential has the size of their cubes.
-_LARGEST = 1e200
-# Roundings of ||z||, relative to it.
-_ON_THE_BALL = 8.0 * float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
@@ -46,9 +41,10 @@ class NeuronPotential(JointPotential):
             delta = float(self.delta)
         except (TypeError, ValueError):
             delta = np.nan
-        if not abs(delta) <= _LARGEST:
+        # Weights up to 1e100: the potential has the size of their cubes.
+        if not abs(delta) <= 1e200:
             raise InputError(
-                f"delta: must be a finite number up to {_LARGEST:g} in size, got {self.delta!r}. "
+                f"delta: must be a finite number up to 1e+200 in size, got {self.delta!r}. "
                 "It is a^2 - ||w||^2 of the start; rescale weights that large."
             )
         object.__setattr__(self, "delta", delta)
@@ -106,8 +102,9 @@ class NeuronPotential(JointPotential):
         a, root = self.outer_weight(m), float(np.sqrt(abs(self.delta)))
         if self.delta <= 0.0:
             # The length of z does not tell |a| apart from 0 this near the ball, and |a|^3 is then
-            # far below the rounding of <z, w> = 3/2 m^2 |a|.
-            return 0.5 * a * a * a if m - root > _ON_THE_BALL * root else 0.0
+            # far below the rounding of <z, w> = 3/2 m^2 |a|. 8: roundings of ||z||.
+            near = 8.0 * float(np.finfo(float).eps) * root
+            return 0.5 * a * a * a if m - root > near else 0.0
         # a^3 - root^3 = (a - root)(a^2 + a root + root^2), and (a - root)(a + root) = m^2.
         return 0.5 * m * (m * ((a * a + a * root + self.delta) / (a + root)))
 
@@ -134,6 +131,18 @@ class NeuronPotential(JointPotential):
         x = _length(w)
         nearest, farthest = max(x - radius, 0.0), x + radius
         return min(self.curvatures(nearest)[0], self.curvatures(farthest)[0])
+
+
+@dataclass(frozen=True)
+class BalancedNeuronPotential(NeuronPotential):
+    """||w||^(3/2), what strictly balanced linear neurons minimize.  [azulay2021, Proposition 1]
+
+    Of sum_i a_i w_i with a_i a_j = <w_i, w_j> for all i, j: all w_i = a_i e share one direction e,
+    and the sum is one neuron with delta = 0, of outer weight ||a|| and inner weights ||a|| e. The
+    balance of each neuron alone, |a_i| = ||w_i||, is not enough.
+    """
+
+    delta: float = field(default=0.0, init=False, repr=False)
 
 
 def _length(v: FloatArray) -> float:

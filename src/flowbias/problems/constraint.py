@@ -111,10 +111,10 @@ class Constraint(RowBasis):
         return gram(self.rows, weights, self.row_scale)
 
 
-def constraint_of(X: FloatArray, y: FloatArray) -> Constraint:
+def constraint_of(X: FloatArray, y: FloatArray, lengths: FloatArray | None = None) -> Constraint:
     """Equilibrate the rows; orthogonalize them where they are (nearly) dependent."""
     n, d = X.shape
-    lengths = row_lengths(X)
+    lengths = row_lengths(X) if lengths is None else lengths
     _check_predictor(y, lengths)
     if n <= d and (lengths > 0).all():
         scale = 1.0 / lengths

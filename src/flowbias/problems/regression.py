@@ -7,11 +7,12 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
-from flowbias.designs import refuse_dense, refuse_masked
+from flowbias.designs import refuse_dense
 from flowbias.designs.dense import ArrayDesign
 from flowbias.designs.sparse import as_dense
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, refuse_masked
 from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
 from flowbias.problems.constraint import Constraint, all_zeros, constraint_of, largest_decades
@@ -28,7 +29,8 @@ def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
         )
     refuse_dense(name, value)
     refuse_masked(name, value)
-    value = as_dense(value)
+    if scipy.sparse.issparse(value):
+        value = as_dense(value)
     try:
         array = np.asarray(value)
     except ValueError:
@@ -101,9 +103,14 @@ class Regression:
         return ArrayDesign(self.X)
 
     @cached_property
+    def lengths(self) -> FloatArray:
+        """Of the rows of X."""
+        return row_lengths(self.X)
+
+    @cached_property
     def constraint(self) -> Constraint:
         """`A w = b`, the set of limits that the data allows."""
-        return constraint_of(self.X, self.y)
+        return constraint_of(self.X, self.y, self.lengths)
 
 
 def as_regression(X: Any, y: Any) -> Regression:
@@ -120,7 +127,7 @@ def as_regression(X: Any, y: Any) -> Regression:
 
 def check_dual(problem: Regression) -> None:
     """Refuse outputs so far below their rows in size that a dual of order y / X^2 is no double."""
-    decades = largest_decades(problem.y, row_lengths(problem.X), 2)
+    decades = largest_decades(problem.y, problem.lengths, 2)
     if decades < np.log10(SMALLEST_DUAL):
         raise InputError(
             f"y: must be at least {SMALLEST_DUAL:.0e} times the squared length of its row of X, "

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.ground.drawing import heat_map, spectrum, stems
+from flowbias.ground.drawing import Panel, heat_map, spectrum, stems
 from flowbias.ground.typing import FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def matrix_panels(M: FloatArray, title: str) -> tuple[Callable[[Axes], None], ...]:
+def matrix_panels(M: FloatArray, title: str) -> tuple[Panel, ...]:
     """How a matrix is drawn: as a map and by its singular values; of one row or column as stems."""
 
     def entries(axes: Axes) -> None:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.certificates.certificate import Certificate
 from flowbias.certificates.measures import Measure, Measured
-from flowbias.ground.drawing import picture
-from flowbias.ground.html import facts
+from flowbias.ground.drawing import Panel
 from flowbias.ground.typing import FloatArray
 from flowbias.results._shown import matrix_facts, matrix_panels
-from flowbias.results.solution import SolveError, Stats, Status
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from flowbias.results.solution import Solved, Stats, Status
 
 
 @dataclass(frozen=True)
@@ -55,8 +49,8 @@ class FitCertificate(Measured):
         return (*fit, *self.minimizer.measures[1:])
 
 
-@dataclass(frozen=True, eq=False)
-class LiftedSolution:
+@dataclass(frozen=True, eq=False, repr=False)
+class LiftedSolution(Solved):
     """The limit M = U V^T of gradient flow from a product of two factors.
 
     distance     of the target from what can be reached, relative to it
@@ -115,33 +109,16 @@ class LiftedSolution:
         is_known = self.unique and self.status.ok
         return f"{words}; the data alone determine it" if is_known else words
 
-    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+    def _panels(self) -> tuple[Panel, ...]:
         """The matrix and its singular values, of one row or column its entries."""
-        return picture(*matrix_panels(self.M, self.status.name), path=path, ax=ax)
+        return matrix_panels(self.M, self.status.name)
 
-    def _repr_html_(self) -> str:
-        about = facts(
-            f"{type(self).__name__}: {self.status.name}",
-            {
-                "route": self.route,
-                **matrix_facts(self.M),
-                **self.details,
-                "seconds": f"{self.stats.seconds:.3g}",
-            },
-            note=self.message,
-        )
-        return about + self.certificate._repr_html_()
+    def _looks(self) -> Mapping[str, str | float]:
+        return matrix_facts(self.M)
 
-    def checked(self, throw: bool) -> LiftedSolution:
-        """Itself, or SolveError where it is no limit and `throw` is set."""
-        if throw and not self.status.ok:
-            raise SolveError(self.message, self)
-        return self
-
-    def __repr__(self) -> str:
+    def _lines(self) -> tuple[str, ...]:
         return (
-            f"LiftedSolution({self.message}\n"
-            f"               route={self.route}, shape={self.M.shape}, "
+            f"route={self.route}, shape={self.M.shape}, "
             f"Frobenius norm={np.linalg.norm(self.M):.6g}, error={self.error:.1e}, "
-            f"seconds={self.stats.seconds:.3g})"
+            f"seconds={self.stats.seconds:.3g}",
         )

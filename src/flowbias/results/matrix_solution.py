@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.ground.drawing import picture
-from flowbias.ground.html import facts
+from flowbias.ground.drawing import Panel
 from flowbias.ground.typing import FloatArray
 from flowbias.results._shown import matrix_facts, matrix_panels
-from flowbias.results.solution import Proof, SolveError, Stats, Status
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from flowbias.results.solution import Proof, Solved, Stats, Status
 
 
-@dataclass(frozen=True, eq=False)
-class MatrixSolution:
+@dataclass(frozen=True, eq=False, repr=False)
+class MatrixSolution(Solved):
     """The matrix M with the dual nu of its measurements.
 
     gram        [U; V][U; V]^T at the limit of a factorization; None where no factors are behind M
@@ -53,36 +47,19 @@ class MatrixSolution:
         words = self.status.words(self.certificate, self.distance, self.stats.steps)
         return words if self.unique is not False else f"{words}; other minimizers may exist"
 
-    def checked(self, throw: bool) -> MatrixSolution:
-        """Itself, or SolveError where it is not certified and `throw` is set."""
-        if throw and not self.status.ok:
-            raise SolveError(self.message, self)
-        return self
-
-    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+    def _panels(self) -> tuple[Panel, ...]:
         """The matrix and its singular values, of one row or column its entries."""
-        return picture(*matrix_panels(self.M, self.status.name), path=path, ax=ax)
+        return matrix_panels(self.M, self.status.name)
 
-    def _repr_html_(self) -> str:
-        about = facts(
-            f"MatrixSolution: {self.status.name}",
-            {
-                "route": self.route,
-                **matrix_facts(self.M),
-                **self.details,
-                "seconds": f"{self.stats.seconds:.3g}",
-            },
-            note=self.message,
-        )
-        return about + self.certificate._repr_html_()
+    def _looks(self) -> Mapping[str, str | float]:
+        return matrix_facts(self.M)
 
-    def __repr__(self) -> str:
+    def _lines(self) -> tuple[str, ...]:
         values = self.singular_values
         rank = int((values > 1e-6 * values.max(initial=0.0)).sum())
         return (
-            f"MatrixSolution({self.message}\n"
-            f"               route={self.route}, shape={self.M.shape}, singular values above 1e-6 "
+            f"route={self.route}, shape={self.M.shape}, singular values above 1e-6 "
             f"of the largest: {rank}, nuclear norm={values.sum():.6g}, "
-            f"Frobenius norm={np.linalg.norm(values):.6g},\n"
-            f"               seconds={self.stats.seconds:.3g})"
+            f"Frobenius norm={np.linalg.norm(values):.6g},",
+            f"seconds={self.stats.seconds:.3g}",
         )

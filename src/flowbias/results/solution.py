@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from flowbias.certificates.certificate import ONE_DIGIT, Certificate
 from flowbias.ground.arguments import InputError
-from flowbias.ground.drawing import picture, stems
-from flowbias.ground.html import coefficients, facts, shown
+from flowbias.ground.drawing import Panel, stems
+from flowbias.ground.html import coefficients, shown
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials import ConvexPotential
+from flowbias.results.result import Result, SolveError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
-class Proof(Protocol):
+class Shown(Protocol):
+    """What every certificate offers."""
+
+    def _repr_html_(self) -> str: ...
+
+
+class Proof(Shown, Protocol):
     """What every certificate of a minimizer offers."""
 
     @property
@@ -34,7 +40,6 @@ class Proof(Protocol):
     def gap(self) -> float: ...
     @property
     def ok(self) -> bool: ...
-    def _repr_html_(self) -> str: ...
 
 
 class Status(Enum):
@@ -95,25 +100,6 @@ def status_of(certificate: Certificate, distance: float) -> Status:
     return Status.STALLED
 
 
-class SolveError(RuntimeError):
-    """A solve that could not be certified; `solution` holds what was reached, of whatever kind.
-
-    >>> try:
-    ...     fb.limit(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0], tol=1e-30)
-    ... except fb.SolveError as error:
-    ...     print(error.solution.status.name)
-    STALLED
-    """
-
-    def __init__(self, message: str, solution: Any) -> None:
-        super().__init__(message)
-        self.solution = solution
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # An exception is made anew from `args` alone, which is the message.
-        return type(self), (str(self), self.solution)
-
-
 class UnresolvedError(ArithmeticError):
     """A derivative that double precision does not show; `Solution.sensitivity` says of what."""
 
@@ -137,8 +123,28 @@ class Sensitivity(NamedTuple):
     dw_dlog_scale: FloatArray | None
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
+class Solved(Result):
+    """A result with a proof: what solutions of any kind share."""
+
+    route: str
+    certificate: Shown
+    stats: Stats
+    details: dict[str, float]
+
+    @abstractmethod
+    def _looks(self) -> Mapping[str, str | float]:
+        """What the answer looks like."""
+
+    def _facts(self) -> Mapping[str, str | float | None]:
+        cost = {"seconds": f"{self.stats.seconds:.3g}"}
+        return {"route": self.route, **self._looks(), **self.details, **cost}
+
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() + self.certificate._repr_html_()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Solved):
     """The limit w of gradient flow with its dual: grad Q(w) = shift + X^T dual.
 
     >>> solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0])
@@ -190,18 +196,11 @@ class Solution:
             return self._sensitivity
         return partial(self._sensitivity.func, *self._sensitivity.args[:-1], dual)
 
-    def checked(self, throw: bool) -> Solution:
-        """Itself, or SolveError where it is not certified and `throw` is set."""
-        if throw and not self.status.ok:
-            raise SolveError(self.message, self)
-        return self
-
-    def __repr__(self) -> str:
+    def _lines(self) -> tuple[str, ...]:
         return (
-            f"Solution({self.message}\n"
-            f"         route={self.route}, d={len(self.w)}, {self._coefficients()},\n"
-            f"         error_bound={self.certificate.error_bound:.1e}, "
-            f"factorizations={self.stats.factorizations}, seconds={self.stats.seconds:.3g})"
+            f"route={self.route}, d={len(self.w)}, {self._coefficients()},",
+            f"error_bound={self.certificate.error_bound:.1e}, "
+            f"factorizations={self.stats.factorizations}, seconds={self.stats.seconds:.3g}",
         )
 
     def _coefficients(self) -> str:
@@ -212,23 +211,17 @@ class Solution:
         nonzero, l1, l2 = map(shown, seen)
         return f"entries above 1e-6 of the largest: {nonzero}, l1={l1}, l2={l2}"
 
-    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
-        """The coefficients, of many the largest; on `ax` if given, written to `path` if given."""
+    def _panels(self) -> tuple[Panel, ...]:
+        """The coefficients, of many the largest."""
 
         def panel(axes: Axes) -> None:
             axes.set_title(f"{self.status.name}, {self.route}")
             stems(axes, np.asarray(self.w))
 
-        return picture(panel, path=path, ax=ax)
+        return (panel,)
 
-    def _repr_html_(self) -> str:
-        cost = {
-            "factorizations": f"{self.stats.factorizations}",
-            "seconds": f"{self.stats.seconds:.3g}",
-        }
-        about = facts(
-            f"Solution: {self.status.name}",
-            {"route": self.route, **coefficients(self.w), **self.details, **cost},
-            note=self.message,
-        )
-        return about + self.certificate._repr_html_()
+    def _looks(self) -> Mapping[str, str | float]:
+        return coefficients(self.w)
+
+    def _facts(self) -> Mapping[str, str | float | None]:
+        return {**super()._facts(), "factorizations": f"{self.stats.factorizations}"}

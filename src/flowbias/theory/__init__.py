@@ -26,6 +26,7 @@ from flowbias.theory.explicit_distance import (
     distance_quartic,
     explicit_norm_is_quasi_norm,
 )
+from flowbias.theory.extremes import kernel_distance, rich_distance, rich_excess, rich_selection
 from flowbias.theory.factorization_kernel_regime import (
     KernelRegime,
     WideRegime,
@@ -117,17 +118,13 @@ from flowbias.theory.neurons import (
 )
 from flowbias.theory.path_length import Reach, path_length
 from flowbias.theory.regimes import (
-    kernel_distance,
     kernel_guarantee,
     kernel_log_scale,
     kernel_scale,
     printed_scales_are_safe,
-    rich_distance,
-    rich_excess,
     rich_guarantee,
     rich_log_scale,
     rich_scale,
-    rich_selection,
     sharp_kernel_guarantee,
     sharp_kernel_log_scale,
     sharp_rich_guarantee,

@@ -21,6 +21,7 @@ import numpy as np
 
 from flowbias.flows.loss import loss_constant
 from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.models.imbalance import gain
 from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.arguments import OutsideHypothesis, checked
 from flowbias.theory.claim import MIN, Claim, Reference, Statement
@@ -37,8 +38,6 @@ from flowbias.theory.reduced_net import (
     LinearStart,
     ReducedNet,
     at,
-    braces,
-    gain,
     reduced_weights,
     regression,
     singular_values,
@@ -255,7 +254,7 @@ def asymptotic_rate(path: ErrorPath) -> Claim:
     start = path.start
     (r, m), (top, bottom) = start.target.shape, start.conditioning
     values = singular_values(start.target) / np.sqrt(top)
-    limit = braces(start.imbalance, at(values, m), at(values, r))
+    limit = start.imbalance.rate_factor(at(values, m), at(values, r))
     away = (4.0 if r == m else 2.0) * path.errors[:-1] / np.sqrt(top)
     promises = path.loss_constant * bottom * (limit - away)
     late = np.flatnonzero(promises > _rounding(path))

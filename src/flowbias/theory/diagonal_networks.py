@@ -74,11 +74,8 @@ def flow_meets_minimizer(
     """||flow limit - argmin|| / ||argmin|| == 0, for any model with a potential."""
     reached = follow(model, problem).last.w
     minimizer = limit(model, problem).w
-    stated = Statement(
-        reference,
-        "gradient flow converges to the minimizer of Q(w) - <grad Q(w(0)), w> on X w = y",
-        *FLOW,
-    )
+    words = "gradient flow converges to the minimizer of Q(w) - <grad Q(w(0)), w> on X w = y"
+    stated = Statement(reference, words, *FLOW)
     return stated.equal(
         name, relative(reached - minimizer, minimizer), silence=only_one_fit(problem.X)
     )
@@ -115,11 +112,8 @@ def closed_form_flow(
 
 
 def _same(name: str, measured: FloatArray, predicted: FloatArray, equation: str) -> Claim:
-    stated = Statement(
-        WOODWORTH("appendices D and F", equation),
-        "the flow depends on the past through X^T int r only, by the closed form",
-        *FLOW,
-    )
+    words = "the flow depends on the past through X^T int r only, by the closed form"
+    stated = Statement(WOODWORTH("appendices D and F", equation), words, *FLOW)
     return stated.equal(name, relative(measured - predicted, predicted))
 
 
@@ -146,11 +140,8 @@ def dual_stays_inside(
     depth, c = model.depth, measured.loss_constant
     up, down = (np.exp((depth - 2.0) * log) for log in (potential.log_plus, potential.log_minus))
     shares = [np.maximum(at.pull * up, -at.pull * down).max() / c for at in measured.snapshots]
-    stated = Statement(
-        WOODWORTH("Lemma 8"),
-        "the integrated residual never leaves the domain of the dual map",
-        *FLOW,
-    )
+    words = "the integrated residual never leaves the domain of the dual map"
+    stated = Statement(WOODWORTH("Lemma 8"), words, *FLOW)
     bound = 1.0 / (c * depth * (depth - 2.0))
     return stated.at_most("dual stays inside its domain", max(shares), bound, rtol=FLOW.size)
 
@@ -216,11 +207,8 @@ def start_kernel(model: DiagonalNet, X: Matrix) -> Claim:
     a = np.abs(parameters.w_plus)
     weights = 2.0 * model.depth**2 * a ** (2.0 * model.depth - 2.0)
     predicted = (features * weights) @ features.T
-    stated = Statement(
-        WOODWORTH("section 4"),
-        "the tangent kernel at the start is a weighted inner product",
-        *ONE_PRODUCT,
-    )
+    words = "the tangent kernel at the start is a weighted inner product"
+    stated = Statement(WOODWORTH("section 4"), words, *ONE_PRODUCT)
     off = relative(slopes @ slopes.T - predicted, predicted)
     return stated.equal("tangent kernel at the start", off)
 
@@ -351,11 +339,8 @@ def escape_from_the_saddle(
         float(np.sum((problem.X @ at.w - fitted) ** 2)) / size**2
         for at in follow(model, problem, [early, late], loss).snapshots
     ]
-    stated = Statement(
-        WOODWORTH("section 4"),
-        "from a small start at depth 2 the saddle holds the flow for a time like ln(1/alpha)",
-        *FLOW,
-    )
+    words = "from a small start at depth 2 the saddle holds the flow for a time like ln(1/alpha)"
+    stated = Statement(WOODWORTH("section 4"), words, *FLOW)
     return (
         stated.at_least("still near the saddle", shares[0], 0.5),
         stated.at_most("away from the saddle", shares[1], 0.5),

@@ -125,11 +125,8 @@ def distance_is_depth_4(z: float) -> Claim:
     True
     """
     z = positive("z", abs(float(z)), "Both sides are 0 at z = 0.")
-    stated = Statement(
-        beyond_the_papers("9 Explicit distance"),
-        "staying close in parameters at depth 2 is the implicit bias of depth 4",
-        *_AT_A_MINIMUM,
-    )
+    words = "staying close in parameters at depth 2 is the implicit bias of depth 4"
+    stated = Statement(beyond_the_papers("9 Explicit distance"), words, *_AT_A_MINIMUM)
     return stated.equal("distance is depth 4", _least_distance(z, 1.0), _depth_4(z), size=1.0 + z)
 
 
@@ -146,11 +143,8 @@ def explicit_norm_is_quasi_norm(w: Vector, depth: float) -> Claim:
     power = 2.0 / positive("depth", depth, "It is D of w+^D - w-^D.")
     sizes = np.abs(np.asarray(w, dtype=np.float64))
     predicted = float(np.sum(sizes**power))
-    stated = Statement(
-        WOODWORTH("section 5"),
-        "the least squared norm of weights with predictor w is its 2/D quasi-norm",
-        *_AT_A_MINIMUM,
-    )
+    words = "the least squared norm of weights with predictor w is its 2/D quasi-norm"
+    stated = Statement(WOODWORTH("section 5"), words, *_AT_A_MINIMUM)
     return stated.equal(
         "explicit norm is a quasi-norm",
         float(sum(_least_squares(float(size), depth) for size in sizes)),

@@ -314,11 +314,8 @@ def wide_gram(model: LiftedModel, scale: float) -> Claim:
     _require_width(model, rows)
     away = np.abs(np.linalg.eigvalsh(gram) - alpha**2 * model.width).max()
     allowed = 8.0 * alpha**2 * float(np.sqrt(float(model.width) * rows))
-    stated = Statement(
-        WOODWORTH("Lemma 13"),
-        f"holds with probability at least 1 - 2 exp(-p/2) = {1 - failure(rows):.4g}",
-        "none: an event, not an identity",
-    )
+    words = f"holds with probability at least 1 - 2 exp(-p/2) = {1 - failure(rows):.4g}"
+    stated = Statement(WOODWORTH("Lemma 13"), words, "none: an event, not an identity")
     outside = no_refutation(gram, model.width, alpha, failure(rows))
     silence = outside if away > allowed else ""
     return stated.at_most("Gram matrix of a wide start", away, allowed, silence=silence)

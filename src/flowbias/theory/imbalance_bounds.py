@@ -13,14 +13,13 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.ground.arguments import InputError
-from flowbias.models.imbalance import Imbalance
+from flowbias.models.imbalance import Imbalance, gain
 from flowbias.problems.matrix.reading import checked_tensor
 from flowbias.theory.arguments import OutsideHypothesis, checked, same_size
 from flowbias.theory.claim import MIN, Claim, Reference, Statement, Tolerance
 from flowbias.theory.reduced_net import (
     LinearStart,
     at,
-    gain,
     reduced,
     reduced_inputs,
     singular_values,

@@ -27,7 +27,7 @@ from flowbias.problems.matrix.reading import checked_tensor
 from flowbias.theory.arguments import OutsideHypothesis, checked
 from flowbias.theory.claim import Claim, Statement, beyond_the_papers
 from flowbias.theory.imbalance_bounds import ROUNDING
-from flowbias.theory.reduced_net import ReducedNet, at, braces
+from flowbias.theory.reduced_net import ReducedNet, at
 
 TIGHTNESS = beyond_the_papers("5 When the bound is attained", "linear_networks")
 
@@ -82,14 +82,11 @@ def attained_rate(D: Any, W: Any) -> tuple[Claim, Claim, Claim]:
     eigenvalues = np.asarray(scipy.linalg.eigvalsh(imbalance)[::-1], dtype=np.float64)
     spectrum = Imbalance(eigenvalues, r, m)
     size = seen.size + float(np.abs(imbalance).max())
-    stated = Statement(
-        TIGHTNESS,
-        "weights with the given imbalance and product attain the bound on the rate",
-        *ROUNDING,
-    )
+    words = "weights with the given imbalance and product attain the bound on the rate"
+    stated = Statement(TIGHTNESS, words, *ROUNDING)
     D_found = found.U.T @ found.U - found.V.T @ found.V
     off = float(np.linalg.norm(D_found - imbalance))
-    rate = braces(spectrum, at(values, m), at(values, r))
+    rate = spectrum.rate_factor(at(values, m), at(values, r))
     return (
         stated.equal("imbalance of the weights", off, size=size),
         stated.equal("product of the weights", np.linalg.norm(seen.product - product), size=size),

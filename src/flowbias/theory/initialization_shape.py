@@ -70,11 +70,8 @@ def metric_from_predictor(model: UntiedDiagonalNet, X: Any, y: Any, t: float) ->
     at = follow(model, problem, t).last
     metric = np.sum(np.square(at.parameters), axis=0)
     predicted = np.sqrt(conserved_k(start) + 4.0 * at.w**2)
-    stated = Statement(
-        AZULAY("appendix A", "(19)-(20)"),
-        "the metric of the flow depends on the weights through w and the start only",
-        *FLOW,
-    )
+    words = "the metric of the flow depends on the weights through w and the start only"
+    stated = Statement(AZULAY("appendix A", "(19)-(20)"), words, *FLOW)
     off = relative(metric - predicted, predicted)
     return stated.equal("metric is a function of the predictor", off)
 
@@ -127,11 +124,8 @@ def half_kernel_norm(model: UntiedDiagonalNet, w: Vector) -> Claim:
     kernel = model.tangent_kernel(np.eye(vector.size))
     start = [np.broadcast_to(part, vector.shape) for part in model.initial_parameters()]
     predicted = float(np.sum(vector**2 / (2.0 * np.sqrt(conserved_k(start)))))
-    stated = Statement(
-        _LIMITS,
-        "for k -> infinity the regularizer is the tangent kernel's, with a factor 1/2",
-        "rounding of a diagonal solve",
-    )
+    words = "for k -> infinity the regularizer is the tangent kernel's, with a factor 1/2"
+    stated = Statement(_LIMITS, words, "rounding of a diagonal solve")
     return stated.equal(
         "kernel limit is half the kernel norm",
         0.5 * float(vector @ np.linalg.solve(kernel, vector)),
@@ -213,11 +207,8 @@ def race_to_kernel(X: Any, y: Any, scale: float, eps: float) -> Claim:
 
 
 def _won(regime: str, ratio: float, eps: float, problem: Regression) -> Claim:
-    stated = Statement(
-        _LIMITS,
-        "whichever of scale and shape is faster decides the regime",
-        "norms of limits certified to 1e-10",
-    )
+    words = "whichever of scale and shape is faster decides the regime"
+    stated = Statement(_LIMITS, words, "norms of limits certified to 1e-10")
     name, alone = f"race to the {regime} regime", only_one_fit(problem.X)
     return stated.at_most(name, ratio, 1.0 + eps, rtol=SOLVED.size, silence=alone)
 

@@ -95,11 +95,8 @@ def leaky_neuron_signs(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
     last = trajectory.pattern(float(trajectory.t[-1]))
     seen = problem.y != 0.0
     wrong = last[seen] != np.sign(trajectory.a[-1] * problem.y[seen])
-    stated = Statement(
-        beyond_the_papers("3 The limit", "leaky_neuron"),
-        "the activation pattern at the end is that of the targets",
-        "a count: none",
-    )
+    words = "the activation pattern at the end is that of the targets"
+    stated = Statement(beyond_the_papers("3 The limit", "leaky_neuron"), words, "a count: none")
     return stated.equal("signs at the end", float(wrong.sum()))
 
 

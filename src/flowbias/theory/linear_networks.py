@@ -143,11 +143,8 @@ def weights_converge(
         raise OutsideHypothesis("net: must not fit at the start, got E(0) = 0. It stays there.")
     worst = lasting[np.argmax(left[lasting] / allowed[lasting])]
     growth = np.log(norms.max() / norms[0])
-    stated = Statement(
-        MIN("Proposition 9"),
-        "with c(0) > 0 the weights converge to an equilibrium of zero error",
-        END.origin,
-    )
+    words = "with c(0) > 0 the weights converge to an equilibrium of zero error"
+    stated = Statement(MIN("Proposition 9"), words, END.origin)
     farthest, atol = norms.max(), DRIFT.size
     return (
         stated.at_most("weights stay bounded", growth, 2.0 * k * errors[0], atol=atol),
@@ -178,11 +175,8 @@ def time_change(
     theirs = follow_weights(LinearNet(factor * U, factor * V), scaled, factor**2 * ours.t[1:])
     gap = np.linalg.norm(theirs.U / factor - ours.U) + np.linalg.norm(theirs.V / factor - ours.V)
     size = np.linalg.norm(ours.U) + np.linalg.norm(ours.V)
-    stated = Statement(
-        MIN("appendix D", "(D.3)-(D.4)"),
-        "scaled weights with a factor before the product differ by the clock alone",
-        *DRIFT,
-    )
+    words = "scaled weights with a factor before the product differ by the clock alone"
+    stated = Statement(MIN("appendix D", "(D.3)-(D.4)"), words, *DRIFT)
     return stated.equal("tangent-kernel time", gap / size)
 
 
@@ -299,11 +293,8 @@ def output_orthogonality_is_not_enough(y: float, scale: float) -> tuple[Claim, C
     path = follow_weights(example.net, problem)
     distance = float(np.linalg.norm(path.M[-1] - problem.min_norm))
 
-    stated = Statement(
-        MIN("section 4.1", "after Proposition 10"),
-        "a product in the span of the data does not stay there unless U1 U2^T = 0",
-        *END,
-    )
+    words = "a product in the span of the data does not stay there unless U1 U2^T = 0"
+    stated = Statement(MIN("section 4.1", "after Proposition 10"), words, *END)
     overlap, size = np.abs(start.V @ start.U2.T).max(), abs(y) + scale
     return (
         stated.equal("V U2^T at the start", overlap, atol=0.0),

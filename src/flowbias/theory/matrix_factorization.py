@@ -339,11 +339,8 @@ def linearized_flow(
         atol=1e-14 * float(np.abs(start).max()),
     )
     predicted = tangent.factors(t).ravel()
-    stated = Statement(
-        WOODWORTH("appendix H", "(68), (76)"),
-        "gradient flow on the tangent model is a matrix exponential of its kernel",
-        *FACTORS,
-    )
+    words = "gradient flow on the tangent model is a matrix exponential of its kernel"
+    stated = Statement(WOODWORTH("appendix H", "(68), (76)"), words, *FACTORS)
     return stated.equal(
         "linearized flow in closed form", relative(solved.y[:, -1] - predicted, predicted)
     )

@@ -161,11 +161,8 @@ def _defect(
     """The defect against its closed form; the metric is of size 1/weight^2."""
     size = np.sqrt(float(v.size)) / (weight**2 * float(np.linalg.norm(v)))
     too_small = 0.0 < predicted <= DIFFERENCES.size * size
-    stated = Statement(
-        AZULAY("section 3 and appendix B.1", "(6)"),
-        "the Hessian-map condition, differentiated numerically",
-        *DIFFERENCES,
-    )
+    words = "the Hessian-map condition, differentiated numerically"
+    stated = Statement(AZULAY("section 3 and appendix B.1", "(6)"), words, *DIFFERENCES)
     silence = "differences do not tell a defect this small from none" if too_small else ""
     return stated.equal(name, hessian_map_defect(metric, v), predicted, size=size, silence=silence)
 
@@ -185,11 +182,8 @@ def warp_is_positive_and_increasing(delta: float, x: float, y: float) -> tuple[C
     first, second = time_warp(delta, x), time_warp(delta, y)
 
     def bound(label: str, measured: float, predicted: float) -> Claim:
-        stated = Statement(
-            AZULAY("appendix B.1"),
-            "the warp is positive, increasing, and bounded for bounded predictors",
-            *FEW_ROUNDINGS,
-        )
+        words = "the warp is positive, increasing, and bounded for bounded predictors"
+        stated = Statement(AZULAY("appendix B.1"), words, *FEW_ROUNDINGS)
         rounding = FEW_ROUNDINGS.size
         return stated.at_least(f"time warp, {label}", measured, predicted, rtol=rounding)
 
@@ -210,11 +204,8 @@ def warp_at_zero(delta: float, x: float) -> tuple[Claim, Claim]:
     True
     """
     root = float(np.sqrt(positive("delta", delta, "At delta = 0 the limit is 0 indeed.")))
-    stated = Statement(
-        AZULAY("appendix H", "Lemma 3"),
-        "the warp does not vanish at the zero predictor",
-        *FEW_ROUNDINGS,
-    )
+    words = "the warp does not vanish at the zero predictor"
+    stated = Statement(AZULAY("appendix H", "Lemma 3"), words, *FEW_ROUNDINGS)
     return stated.between(
         "time warp near zero",
         time_warp(delta, positive("x", x, "Pass a length.")),
@@ -277,11 +268,8 @@ def kernel_norm(matrix: Matrix, w: Vector) -> Claim:
     rtol = 100.0 * FEW_ROUNDINGS.size * float(values[-1] / values[0])
     root = (vectors * np.sqrt(values)) @ vectors.T
     theta = np.linalg.lstsq(root, vector, rcond=None)[0]
-    stated = Statement(
-        AZULAY("appendix H", "Lemma 4"),
-        "the kernel norm of a linear predictor",
-        "two solves with the condition of A",
-    )
+    words = "the kernel norm of a linear predictor"
+    stated = Statement(AZULAY("appendix H", "Lemma 4"), words, "two solves with the condition of A")
     return stated.equal(
         "norm of a linear kernel",
         float(theta @ theta),

@@ -196,11 +196,8 @@ def balance_is_conserved(model: NeuronSum, X: Any, y: Any) -> Claim:
     a, W = _weights(followed(model, Regression(X, y)))
     drift = np.outer(a, a) - W @ W.T - model.balance
     size = float(model.a @ model.a + np.sum(model.W**2))
-    stated = Statement(
-        AZULAY("section 6", "Theorem 2.2 of Du et al. (2018)"),
-        "gradient flow conserves the whole matrix, not only its diagonal",
-        *FLOW,
-    )
+    words = "gradient flow conserves the whole matrix, not only its diagonal"
+    stated = Statement(AZULAY("section 6", "Theorem 2.2 of Du et al. (2018)"), words, *FLOW)
     return stated.equal("balance of the neurons", np.linalg.norm(drift) / size)
 
 
@@ -246,11 +243,8 @@ def tangent_kernel_moves(model: Neuron, X: Any, y: Any) -> Claim:
     first, last = (part @ part.T for part in slopes)
     outer = driven(model, problem).outer_square
     predicted = 1.0 - (model.a**2 + float(model.w @ model.w)) / outer
-    stated = Statement(
-        AZULAY("section 6"),
-        "from a small start the tangent kernel of the end is not that of the start",
-        *FLOW,
-    )
+    words = "from a small start the tangent kernel of the end is not that of the start"
+    stated = Statement(AZULAY("section 6"), words, *FLOW)
     silence = "" if predicted > 0.0 else "the start is as large as the end: it may stay"
     moved = relative(last - first, last)
     return stated.at_least("the tangent kernel moves", moved, predicted, silence=silence)

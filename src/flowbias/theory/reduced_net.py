@@ -40,22 +40,6 @@ expects(
 )
 
 
-def braces(imbalance: Imbalance, sigma_m: float, sigma_r: float) -> float:
-    """{...} of (17): -D+ + sqrt((D+ + Dl)^2 + 4 sm^2) - D- + sqrt((D- + Dl)^2 + 4 sr^2).
-
-    Written as 2 Dl plus two gains, since the printed differences cancel for large spreads.
-    """
-    level = imbalance.level
-    plus, minus = imbalance.spread_plus + level, imbalance.spread_minus + level
-    return 2.0 * level + gain(plus, sigma_m) + gain(minus, sigma_r)
-
-
-def gain(a: float, sigma: float) -> float:
-    """sqrt(a^2 + 4 sigma^2) - a for a >= 0, without cancellation."""
-    top = 4.0 * sigma * sigma
-    return top / (a + float(np.hypot(a, 2.0 * sigma))) if top > 0.0 else 0.0
-
-
 @dataclass(frozen=True)
 class ReducedNet:
     """U1 (r, k), V (m, k), U2 (d - r, k), root = diag of S^(1/2) (r,), target = Yt (r, m)."""
@@ -108,16 +92,13 @@ class ReducedNet:
         """lr(S) {...}: what Proposition 1 promises for the rate now, c = 1.  [min2021 (17)]"""
         r, m = self.target.shape
         values = singular_values(self.product)
-        return self.conditioning[1] * braces(self.imbalance, at(values, m), at(values, r))
+        return self.conditioning[1] * self.imbalance.rate_factor(at(values, m), at(values, r))
 
     def guaranteed_rate(self, error_norm: float | None = None) -> float:
         """lr(S) c(t): what Theorem 3 promises from now on, given ||E(t)||_F.  [min2021 (21)]"""
         norm = float(np.linalg.norm(self.error)) if error_norm is None else error_norm
-        top, bottom = self.conditioning
-        values = singular_values(self.target)
-        r, m = self.target.shape
-        margins = [max(at(values, i) - norm, 0.0) / np.sqrt(top) for i in (m, r)]
-        return bottom * braces(self.imbalance, margins[0], margins[1])
+        factor = self.imbalance.guaranteed_factor(self.target, float(self.root[0]), norm)
+        return self.conditioning[1] * factor
 
 
 def singular_values(A: FloatArray) -> FloatArray:

@@ -68,11 +68,8 @@ def hypentropy_large(z: float) -> tuple[Claim, Claim]:
     """
     z = positive("z", abs(float(z)), "The expansion at infinity has no value at 0.")
     below, next_term = z * np.log(z) - z + 2.0 - 1.0 / z, 0.5 / z / z / z
-    stated = Statement(
-        WOODWORTH("section 4", "before (7), corrected"),
-        "q is z ln z - z + 2 - 1/z up to third order",
-        *ROUNDING,
-    )
+    words = "q is z ln z - z + 2 - 1/z up to third order"
+    stated = Statement(WOODWORTH("section 4", "before (7), corrected"), words, *ROUNDING)
     return stated.between(
         "q at infinity",
         _term(Hypentropy(scale=1.0), z),
@@ -94,11 +91,8 @@ def depth_potential_small(z: float, depth: float) -> tuple[Claim, Claim]:
     z, k = abs(float(z)), depth / (depth - 2.0)
     leading = z**2 / (4.0 * k)
     drop = (k + 1.0) * (k + 2.0) / 6.0 * (z / (2.0 * k)) ** 2 / 2.0
-    stated = Statement(
-        WOODWORTH("appendix F", "(65)"),
-        "q_D is quadratic near 0, with a quartic correction",
-        *ROUNDING,
-    )
+    words = "q_D is quadratic near 0, with a quartic correction"
+    stated = Statement(WOODWORTH("appendix F", "(65)"), words, *ROUNDING)
     return stated.between(
         "q_D near 0",
         _term(potential, z),
@@ -123,11 +117,8 @@ def depth_potential_large(z: float, depth: float) -> tuple[Claim, Claim]:
     constant = (depth - 2.0) * (1.0 - 2.0**-k)
     bend = 0.5 * depth * z ** (2.0 / depth)
     above = z - bend + constant
-    stated = Statement(
-        beyond_the_papers("3 Potentials"),
-        "q_D is linear at infinity, up to a power 2/D and a constant",
-        *ROUNDING,
-    )
+    words = "q_D is linear at infinity, up to a power 2/D and a constant"
+    stated = Statement(beyond_the_papers("3 Potentials"), words, *ROUNDING)
     return stated.between(
         "q_D at infinity",
         _term(potential, z),
@@ -164,11 +155,8 @@ def nearly_l1(w: Vector, eps: float, log_scale: float | None = None) -> tuple[Cl
     norm = float(np.abs(vector).sum())
     log_alpha = at_most(log_scale, l1_log_scale(eps, norm, vector.size))
     value = Hypentropy(log_scale=log_alpha).value(vector) / (-2.0 * log_alpha)
-    stated = Statement(
-        WOODWORTH("Lemma 5", "(30)"),
-        "below alpha_1 the regularizer is the l1 norm up to a factor 1 +- eps",
-        *ROUNDING,
-    )
+    words = "below alpha_1 the regularizer is the l1 norm up to a factor 1 +- eps"
+    stated = Statement(WOODWORTH("Lemma 5", "(30)"), words, *ROUNDING)
     return stated.between(
         "Q is nearly l1", value, ((1.0 - eps) * norm, (1.0 + eps) * norm), size=norm * (1.0 + eps)
     )
@@ -202,11 +190,8 @@ def not_l1(eps: float, d: float, log_scale: float | None = None) -> Claim:
     """
     log_alpha = at_least(log_scale, mismatch_log_scale(eps, d))
     potential, root = Hypentropy(log_scale=log_alpha), float(np.sqrt(d))
-    stated = Statement(
-        WOODWORTH("Lemma 6", "(36)"),
-        "per unit of l1 norm, a sparse vector costs 1 + eps times a dense one",
-        *ROUNDING,
-    )
+    words = "per unit of l1 norm, a sparse vector costs 1 + eps times a dense one"
+    stated = Statement(WOODWORTH("Lemma 6", "(36)"), words, *ROUNDING)
     return stated.at_least(
         "Q is not l1",
         _term(potential, 1.0) / (root * _term(potential, 1.0 / root)),
@@ -239,11 +224,8 @@ def nearly_l2(w: Vector, eps: float, log_scale: float | None = None) -> tuple[Cl
     """
     square = float(np.sum(np.square(w)))
     log_alpha = at_least(log_scale, l2_log_scale(eps, np.sqrt(square)))
-    stated = Statement(
-        WOODWORTH("Lemma 7", "(43)"),
-        "above alpha_2 the regularizer is the squared l2 norm up to a factor 1 +- eps",
-        *ROUNDING,
-    )
+    words = "above alpha_2 the regularizer is the squared l2 norm up to a factor 1 +- eps"
+    stated = Statement(WOODWORTH("Lemma 7", "(43)"), words, *ROUNDING)
     return stated.between(
         "Q is nearly l2",
         _four_scale_squared(w, log_alpha),
@@ -265,11 +247,8 @@ def sharply_l2(w: Vector, eps: float) -> tuple[Claim, Claim]:
     square = float(np.sum(np.square(w)))
     norm = positive("w", np.sqrt(square), "Pass a predictor that is not zero.")
     log_alpha = 0.5 * np.log(norm) - 0.25 * np.log(48.0 * eps)
-    stated = Statement(
-        beyond_the_papers("8 Scales that guarantee a regime"),
-        "4 alpha^2 Q is below the squared l2 norm, by at most ||w||_4^4/(48 alpha^4)",
-        *ROUNDING,
-    )
+    words = "4 alpha^2 Q is below the squared l2 norm, by at most ||w||_4^4/(48 alpha^4)"
+    stated = Statement(beyond_the_papers("8 Scales that guarantee a regime"), words, *ROUNDING)
     return stated.between(
         "Q is nearly l2, sharp",
         _four_scale_squared(w, log_alpha),

@@ -11,6 +11,7 @@ import pytest
 
 from flowbias.apps.cli import ExitCode
 from flowbias.experiments import EXPERIMENTS, Preset
+from flowbias.experiments.costs import Cost
 from tests.apps.cli import tiny
 from tests.apps.cli.program import document, environment, invoke, only_line, spawn
 
@@ -89,7 +90,7 @@ def test_json_is_one_document_and_the_rest_goes_elsewhere(smoke, tmp_path):
     assert run.exit_code == told["exit_code"] == ExitCode.TASKS_FAILED
     sound, failing = told["records"]
     assert (sound["name"], sound["preset"], sound["holds"]) == ("sound", "smoke", True)
-    assert sound["counts"] == {"computed": 3, "cached": 0, "stale": 0, "failed": 0}
+    assert sound["counts"] == {"computed": 3, "cached": 0, "stale": 0, "failed": 0, "skipped": 0}
     assert sound["checks"] == [
         {
             "name": "squares",
@@ -97,6 +98,8 @@ def test_json_is_one_document_and_the_rest_goes_elsewhere(smoke, tmp_path):
             "measured": "3 of them",
             "holds": True,
             "silence": "",
+            "verdict": "holds",
+            "comparison": [1.0, ">=", 1.0],
         }
     ]
     assert all(Path(file).is_file() for file in sound["files"])
@@ -105,7 +108,7 @@ def test_json_is_one_document_and_the_rest_goes_elsewhere(smoke, tmp_path):
     assert failing["counts"]["failed"] == len(failing["failures"]) == 1
     assert (failing["complete"], failing["checks"], failing["files"]) == (False, [], [])
     again = document(smoke("run", "sound", "--json").stdout)["records"][0]
-    assert again["counts"] == {"computed": 0, "cached": 3, "stale": 0, "failed": 0}
+    assert again["counts"] == {"computed": 0, "cached": 3, "stale": 0, "failed": 0, "skipped": 0}
 
 
 @pytest.fixture
@@ -155,7 +158,7 @@ def test_the_preset_is_laptop_unless_given(catalogue, tmp_path):
 
 def test_stale_results_are_used_only_if_asked_for(smoke, monkeypatch):
     smoke("run", "sound")
-    for module in ("runner", "attempt"):
+    for module in ("runner", "local"):
         monkeypatch.setattr(f"flowbias.experiments.{module}.fingerprint_of", lambda _: "0" * 16)
     kept = document(smoke("run", "sound", "--keep-stale", "--json").stdout)["records"][0]
     assert kept["counts"]["stale"] == 3
@@ -235,7 +238,7 @@ def test_after_ctrl_c_the_same_command_goes_on(start, smoke, tmp_path):
     assert "Traceback" not in stderr
     assert not (tmp_path / "out").exists()
     (record,) = document(smoke("run", "sound", "--json").stdout)["records"]
-    assert record["counts"] == {"computed": 2, "cached": 1, "stale": 0, "failed": 0}
+    assert record["counts"] == {"computed": 2, "cached": 1, "stale": 0, "failed": 0, "skipped": 0}
 
 
 def test_a_background_job_of_a_script_is_not_for_ctrl_c(start):
@@ -250,11 +253,17 @@ def test_a_background_job_of_a_script_is_not_for_ctrl_c(start):
 # --- list -----------------------------------------------------------------------------------------
 
 
-def test_list_shows_names_and_tasks_of_each_preset(catalogue):
+def test_list_shows_names_and_the_cost_of_each_preset(catalogue, monkeypatch):
+    costs = {"sound": {"smoke": Cost(2.5, "a slow one"), "laptop": Cost(200.0, "a slow one")}}
+    monkeypatch.setattr("flowbias.experiments.costs.known_costs", lambda: costs)
     header, *lines = invoke("list").stdout.splitlines()
-    assert header.split() == ["name", "smoke", "laptop", "paper", "reference", "title"]
+    assert header.split() == ["name", "smoke", "laptop", "paper", "full", "reference", "title"]
     assert [line for line in lines if line.endswith(" ")] == []
-    assert " ".join(lines[0].split()) == "sound 3 5 8 woodworth2020, Figure 0 The sound one"
+    words = "sound 2.5 s 3 min 20 s - - woodworth2020, Figure 0 The sound one"
+    assert " ".join(lines[0].split()) == words
+    # A sum with a part that nobody measured is no sum.
+    assert " ".join(lines[4].split()) == "all - - - -"
+    assert "(a slow one)" in lines[-1]
     assert [line.split()[0] for line in lines[:4]] == [e.name for e in catalogue]
 
 
@@ -270,7 +279,11 @@ def test_list_for_machines(catalogue):
         "name": "sound",
         "title": "The sound one",
         "reference": "woodworth2020, Figure 0",
-        "tasks": {"smoke": 3, "laptop": 5, "paper": 8},
+        "tasks": {"smoke": 3, "laptop": 5, "paper": 8, "full": 8},
+        "cpu_seconds": {},
+        "settings": {
+            "count": {"may_be": "an integer >= 1", "smoke": 3, "laptop": 5, "paper": 8, "full": 8}
+        },
     }
 
 
@@ -284,3 +297,119 @@ def test_unknown_names_as_a_process_of_its_own():
     run = spawn("run", "woodworth-fgi1", "--preset", Preset.SMOKE)
     assert run.returncode == ExitCode.BAD_INPUT
     assert "Did you mean 'woodworth-fig" in only_line(run.stderr)
+
+
+def test_list_of_one_figure_shows_its_settings_and_how_to_change_one(catalogue):
+    told = invoke("list", "sound").stdout
+    (row,) = [line for line in told.splitlines() if line.startswith("count")]
+    assert row.split() == ["count", "an", "integer", ">=", "1", "3", "5", "8", "8"]
+    assert "flowbias run sound --set count=5" in told
+
+
+# --- other settings -------------------------------------------------------------------------------
+
+
+def test_other_settings_have_files_of_their_own(smoke, tmp_path):
+    smoke("run", "sound")
+    run = smoke("run", "sound", "--set", "count=4", "--json")
+    (record,) = document(run.stdout)["records"]
+    assert run.exit_code == ExitCode.ALL_WELL
+    assert record["changes"] == {"count": 4}
+    # What the preset has computed already is not computed again.
+    assert (record["counts"]["computed"], record["counts"]["cached"]) == (1, 3)
+    names = {file.name for file in (tmp_path / "out").iterdir()}
+    assert {"sound.csv", "sound.html", "sound_count=4.csv", "sound_count=4.html"} <= names
+    assert len((tmp_path / "out" / "sound.csv").read_text().splitlines()) == 4
+    page = (tmp_path / "out" / "sound_count=4.html").read_text()
+    assert "The sound one (count = 4)" in page
+    again = "flowbias run sound --preset smoke --set count=4"
+    assert again in " ".join(re.sub("<[^>]+>", "", page).split())
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("cuont=4", "must be among count; got 'cuont'. Did you mean 'count'?"),
+        ("count=4.5", "count must be an integer >= 1, got '4.5'"),
+        ("count=0", "count must be an integer >= 1, got '0'"),
+        ("count=3 4", "count must be an integer >= 1, got '3 4'"),
+        ("count=", "count must be an integer >= 1, got ''"),
+        ("count", "must be NAME=VALUE, such as sparsity=10, got 'count'"),
+    ],
+)
+def test_settings_that_are_none_are_refused_before_anything_is_computed(smoke, word, message):
+    run = smoke("run", "sound", "--set", word)
+    assert run.exit_code == ExitCode.BAD_INPUT
+    assert message in only_line(run.stderr)
+
+
+# --- what is not at hand --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def without_torch(monkeypatch):
+    """A catalogue of which one figure needs what is not at hand."""
+    far = tiny.experiment("far", needs=lambda task: ("torch", "MNIST"))
+    monkeypatch.setattr("flowbias.experiments.catalogue.LOADERS", tiny.loaders(far, tiny.SOUND))
+    for kind in ("Package", "Pictures"):
+        monkeypatch.setattr(f"flowbias.experiments.preflight.{kind}.there", lambda self: False)
+
+
+def test_what_is_not_at_hand_is_said_once_and_what_needs_it_is_skipped(
+    smoke, without_torch, tmp_path
+):
+    run = smoke("reproduce")
+    assert run.exit_code == ExitCode.ALL_WELL
+    command = "pip install 'flowbias[nets]' && flowbias data fetch mnist"
+    said = f"far: skipped, for want of torch, MNIST. To get them: {command}"
+    assert run.stderr.count("skipped") == 1
+    assert said == run.stderr.splitlines()[0]
+    assert f"skipped  needs torch, MNIST. To get that: {command}" in run.stdout
+    assert "1 of 1 check holds, figures skipped: 1" in run.stdout
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "1 figure skipped" in " ".join(page.split())
+    assert "(needs torch, MNIST)" in page
+    assert not (tmp_path / "out" / "far.csv").exists()
+
+
+def test_what_was_skipped_is_told_to_machines(smoke, without_torch):
+    far, sound = document(smoke("reproduce", "--json").stdout)["records"]
+    assert (far["lacks"], far["complete"], far["files"]) == (["torch", "MNIST"], False, [])
+    assert (far["counts"]["skipped"], far["failures"]) == (3, [])
+    assert sound["lacks"] == []
+
+
+def test_what_is_kept_needs_nothing(smoke, without_torch, monkeypatch):
+    with monkeypatch.context() as at_hand:
+        for kind in ("Package", "Pictures"):
+            at_hand.setattr(f"flowbias.experiments.preflight.{kind}.there", lambda self: True)
+        assert smoke("run", "far").exit_code == ExitCode.ALL_WELL
+    (far,) = document(smoke("run", "far", "--json").stdout)["records"]
+    assert (far["complete"], far["lacks"]) == (True, [])
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+
+def test_costs_are_added_to_a_file(smoke, tmp_path):
+    file = tmp_path / "costs.json"
+    smoke("run", "sound", "--costs", file)
+    smoke("run", "doubtful", "failing", "--costs", file)
+    smoke("run", "sound", "--set", "count=2", "--costs", file)
+    told = document(file.read_text())
+    # What failed and what is not a preset has no cost; tiny ones cost less than a second.
+    assert {name: list(costs) for name, costs in told.items()} == {
+        "doubtful": ["smoke"],
+        "sound": ["smoke"],
+    }
+    assert 0.0 <= told["sound"]["smoke"]["seconds"] < 1.0
+    assert "cores" in told["sound"]["smoke"]["machine"]
+
+
+def test_a_file_that_is_no_file_of_costs_is_refused(smoke, tmp_path):
+    file = tmp_path / "costs.json"
+    file.write_text("[1]")
+    run = smoke("run", "sound", "--costs", file)
+    assert run.exit_code == ExitCode.BAD_INPUT
+    assert "costs: must be a file that a run has written" in run.stderr.splitlines()[-1]
+    assert file.read_text() == "[1]"

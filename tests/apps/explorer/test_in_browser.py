@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from flowbias.apps.explorer import views
+from flowbias.apps.explorer.uploads import LARGEST_FILE
 from tests.apps.explorer.running import running
 
 pytest.importorskip("bokeh", reason="the extra `explore` is not installed")
@@ -191,6 +192,22 @@ def test_play_moves_a_slider_until_it_is_stopped(visit):
     assert tab.inner_text("#word-azimuth") == stopped
 
 
+def test_a_scale_plays_from_kernel_to_rich_and_begins_again(visit):
+    tab = visit("view=matrices&log_alpha=-2.9")
+    button = tab.locator("[data-plays=log_alpha]")
+    button.press("Enter")
+    tab.wait_for_selector("#word-log_alpha:text-is('1e-3')")
+    # Beyond the richest start comes the other end.
+    tab.wait_for_selector("#word-log_alpha:text-is('3.2e0')")
+    button.press("Enter")
+
+
+def test_what_cannot_be_shown_is_not_said_to_be_computed(visit):
+    tab = visit("view=time&depth=4&log_scale=-10")
+    assert "log_scale: must be >= -2 at depth 4" in tab.inner_text("#error")
+    assert tab.inner_text("#text") == ""
+
+
 def test_all_of_it_can_be_reached_by_keys(visit):
     tab = visit("view=geometry")
     reached = []
@@ -242,7 +259,7 @@ def test_a_wrong_file_is_explained_and_the_page_goes_on(visit):
     wrong = {
         "nan.csv": b"1,2,nan\n3,4,5\n",
         "text.csv": b"once upon a time\n",
-        "large.csv": bytes(9 * 2**20),
+        "large.csv": bytes(LARGEST_FILE + 1),
         "pickled.npz": b"\x80\x04\x95\x0b\x00\x00\x00",
         "empty.csv": b"",
         "tags.csv": b"<img src=x onerror=alert(1)>,![i](http://evil.example/i.png),y\n1,2,nan\n",

@@ -1,23 +1,20 @@
-"""The commands, put together; those of a few lines are here: `cite`, `list` and `explore`."""
+"""The commands, put together; those of a few lines are here: `cite` and `explore`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from flowbias._version import __version__
-from flowbias.apps.cli.console import columns, complain, results, show, write_json
+from flowbias.apps.cli.console import complain, results
+from flowbias.apps.cli.figures import list_figures, reproduce, run
 from flowbias.apps.cli.image_data import image_data
 from flowbias.apps.cli.limit import limit
 from flowbias.apps.cli.path import path
-from flowbias.apps.cli.program import DEBUG, NAME, ExitCode, Json, Program, explanation
+from flowbias.apps.cli.program import DEBUG, NAME, ExitCode, Program, explanation
 from flowbias.apps.cli.regime import regime
-from flowbias.apps.cli.run import reproduce, run
 from flowbias.apps.cli.stages import stages
-
-if TYPE_CHECKING:
-    from flowbias.experiments import Experiment
 
 app = typer.Typer(
     name=NAME,
@@ -87,34 +84,6 @@ def cite() -> None:
     results().print(f"{_SOFTWARE}\n\n{_PAPERS}", soft_wrap=True)
 
 
-def list_experiments(json: Json = False) -> None:
-    """List the experiments, with the number of tasks at each preset."""
-    from flowbias.experiments import Preset
-    from flowbias.experiments.catalogue import EXPERIMENTS
-
-    if json:
-        write_json({"experiments": [_entry(experiment) for experiment in EXPERIMENTS]})
-        return
-    presets = tuple(preset.value for preset in Preset)
-    table = columns("name", *presets, "reference", "title", right=presets)
-    for experiment in EXPERIMENTS:
-        counts = [str(len(experiment.task_list(preset))) for preset in Preset]
-        table.add_row(experiment.name, *counts, str(experiment.reference), experiment.title)
-    show(table)
-    results().print("\nNumbers are tasks. Run one with: flowbias run NAME --preset smoke")
-
-
-def _entry(experiment: Experiment) -> dict[str, Any]:
-    from flowbias.experiments import Preset
-
-    return {
-        "name": experiment.name,
-        "title": experiment.title,
-        "reference": str(experiment.reference),
-        "tasks": {preset.value: len(experiment.task_list(preset)) for preset in Preset},
-    }
-
-
 def explore(
     port: Annotated[
         int, typer.Option(help="Where to listen; the next free one if it is busy, any for 0.")
@@ -134,7 +103,7 @@ def explore(
     return ExitCode.ALL_WELL
 
 
-app.command("list")(list_experiments)
+app.command("list")(list_figures)
 for command in (run, reproduce, limit, path, stages, regime, explore, cite):
     app.command()(command)
 app.add_typer(image_data)

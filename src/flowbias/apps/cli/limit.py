@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from flowbias.apps.data_files.regression_data import RegressionData
     from flowbias.results.solution import Solution
 
-_LARGEST_SHOWN = 10
-
 
 def limit(
     data: DataFile,
@@ -65,7 +63,9 @@ def limit(
     return ExitCode.ALL_WELL if solution.status.ok else ExitCode.DOUBTFUL
 
 
-def _show(data: RegressionData, network: Network, solution: Solution) -> None:
+def _show(
+    data: RegressionData, network: Network, solution: Solution, coefficients: int = 10
+) -> None:
     from flowbias.apps.data_files.limit_files import count_above_negligible, largest, norms
 
     console = results()
@@ -91,7 +91,7 @@ def _show(data: RegressionData, network: Network, solution: Solution) -> None:
         console.print(f"{name:<13}", style="bold", end="")
         console.print(text, style=verdict if name == "status" else "")
     table = columns("largest", "coefficient", right=("coefficient",))
-    for feature in largest(solution.w, _LARGEST_SHOWN):
+    for feature in largest(solution.w, coefficients):
         table.add_row(data.name(feature), f"{solution.w[feature]: .8g}")
     show(table)
 

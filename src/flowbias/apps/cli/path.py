@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from flowbias.apps.cli.scale_sweep import ScaleSweep
 
 _DEFAULT_OUT = Path("out/path.png")
-_ROWS_SHOWN = 9
 
 
 def path(
@@ -60,7 +59,7 @@ def path(
     return ExitCode.ALL_WELL if swept.certified else ExitCode.DOUBTFUL
 
 
-def _show(swept: ScaleSweep) -> None:
+def _show(swept: ScaleSweep, rows: int = 9) -> None:
     from flowbias.apps.cli.start import scale_text
 
     console = results()
@@ -68,7 +67,7 @@ def _show(swept: ScaleSweep) -> None:
     names = ("scale", "l1 norm", "l2 norm", "nonzero", "error bound", "status")
     table = columns(*names, right=names[:-1])
     last = len(swept.path) - 1
-    shown = sorted({round(i * last / (_ROWS_SHOWN - 1)) for i in range(_ROWS_SHOWN)})
+    shown = sorted({round(i * last / (rows - 1)) for i in range(rows)})
     points = [(scale_text(swept.path.log_scales[i]), swept.path[i]) for i in shown]
     for label, solution in [("infinity", swept.kernel), *points, ("zero", swept.rich)]:
         table.add_row(label, *_cells(solution))

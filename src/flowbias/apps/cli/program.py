@@ -122,7 +122,7 @@ def _codes() -> dict[type[Exception], ExitCode]:
     """The first kind that fits decides. Imported late: nothing here is needed until it happens."""
     from flowbias.designs.dask_cluster import ClusterError
     from flowbias.ground.arguments import InputError
-    from flowbias.results.solution import SolveError
+    from flowbias.results.result import SolveError
 
     return {
         typer.TyperException: ExitCode.BAD_INPUT,

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from flowbias.apps.cli.console import columns, complain, results, show
 from flowbias.apps.cli.program import ExitCode
-from flowbias.experiments import Record
+from flowbias.experiments import Check, Record
 from flowbias.experiments.record import checks_on_stand_ins, tally
 from flowbias.theory import Verdict
 
@@ -26,10 +26,13 @@ class RunReport:
 
     @property
     def exit_code(self) -> ExitCode:
-        """Failed tasks count before failed checks: without its tasks a figure has no verdict."""
+        """Failed tasks count before failed checks: without its tasks a figure has no verdict.
+
+        A figure that was skipped did not fail.
+        """
         if any(record.failures for record in self.records):
             return ExitCode.TASKS_FAILED
-        holds = all(record.holds for record in self.records)
+        holds = all(record.holds for record in self.records if not record.lacks)
         return ExitCode.ALL_WELL if holds else ExitCode.DOUBTFUL
 
     def show(self, *, debug: bool) -> None:
@@ -40,6 +43,8 @@ class RunReport:
         summary = tally(self.records)
         if failures:
             summary += f", failures: {len(failures)}"
+        if skipped := sum(bool(record.lacks) for record in self.records):
+            summary += f", figures skipped: {skipped}"
         style = "bold green" if self.exit_code is ExitCode.ALL_WELL else "bold red"
         results().print(f"{summary}, {self.seconds:.1f} s", style=style)
         results().print(f"page: {self.page}", soft_wrap=True)
@@ -70,7 +75,7 @@ _STYLES = {Verdict.HOLDS: "green", Verdict.FAILS: "bold red", Verdict.SILENT: "d
 def _show_record(record: Record) -> None:
     console = results()
     experiment = record.experiment
-    heading = Text(experiment.name, style="bold")
+    heading = Text(experiment.label, style="bold")
     heading.append(f"  {record.title} ({experiment.reference})", style="not bold")
     console.print(heading, soft_wrap=True)
     table = columns("", "", "")
@@ -80,25 +85,44 @@ def _show_record(record: Record) -> None:
         table.add_row("  ", verdict, f"{check.claim} ({check.measured})")
     for failure in record.failures:
         table.add_row("  ", Text("failed", "bold red"), str(failure))
+    if record.lacks:
+        table.add_row("  ", Text("skipped", "yellow"), record.skipped.removeprefix("skipped: "))
     show(table)
     console.print(f"   {record.counts}, {record.compute_seconds:.1f} s of computing\n", style="dim")
 
 
 def _entry(record: Record, page: Path) -> dict[str, Any]:
-    name = record.experiment.name
+    name = record.experiment.file_name
     files = [page.with_name(f"{name}.{kind}") for kind in ("png", "svg", "csv")]
     return {
-        "name": name,
+        "name": record.experiment.name,
+        "changes": dict(record.experiment.changes),
+        # What it needs and is not at hand: then it is skipped.
+        "lacks": list(record.lacks),
         "preset": record.preset.value,
         # In the place of the paper's data: "made-up pictures", or nothing.
         "stand_in": record.stand_in,
         "counts": vars(record.counts),
         "complete": record.complete,
         "holds": record.holds,
-        "checks": [vars(check) for check in record.checks],
+        "checks": [_check(check) for check in record.checks],
         "failures": [vars(failure) for failure in record.failures],
         "seconds": record.compute_seconds,
         # With a failure, some of them may not be there, or be those of an earlier run.
-        "files": [] if record.failures else [str(file) for file in files],
+        "files": [] if record.failures or record.lacks else [str(file) for file in files],
         "page": str(page),
+    }
+
+
+def _check(check: Check) -> dict[str, Any]:
+    """The words of a check, and the numbers of the comparison that decides."""
+    decisive = check.decisive
+    return {
+        "name": check.name,
+        "claim": check.claim,
+        "measured": check.measured,
+        "holds": check.holds,
+        "silence": check.silence,
+        "verdict": check.verdict.value,
+        "comparison": [decisive.measured, decisive.kind.value, decisive.predicted],
     }

@@ -52,8 +52,8 @@ class Slider(Control):
     default: float
     # In words where the number alone would not do, e.g. `power_of_ten`.
     shown: Callable[[float], str] = "{:g}".format
-    # Whether a play button moves it.
-    plays: bool = False
+    # Whether a play button moves it, round and round: 1 upwards, -1 downwards.
+    plays: int = 0
     # In place of equal steps, where some stretches matter more than others; in rising order.
     stops: tuple[float, ...] = ()
 
@@ -98,8 +98,8 @@ def scale_slider(
     label: str = "Scale α of the start",
     plays: bool = False,
 ) -> Slider:
-    """A size by its base-10 logarithm, by default that of the start."""
-    return Slider(name, label, low, high, step, default, power_of_ten, plays, stops)
+    """A size by its base-10 logarithm, by default that of the start; plays from kernel to rich."""
+    return Slider(name, label, low, high, step, default, power_of_ten, -int(plays), stops)
 
 
 @dataclass(frozen=True)

@@ -33,22 +33,25 @@ from flowbias.problems.regression import Regression
 VECTORS = ("u", "v", "p", "q")
 #: One number that all coordinates share.
 SCALARS = ("a", "b", "c")
-#: Every function that a formula may call, on numbers; tensors and jets have methods of these names.
-FUNCTIONS: Mapping[str, Callable[[float], float]] = {
-    "exp": math.exp,
-    "log": math.log,
-    "sqrt": math.sqrt,
-    "tanh": math.tanh,
-    "sigmoid": lambda x: 0.5 * (1.0 + math.tanh(0.5 * x)),
-    "sin": math.sin,
-    "cos": math.cos,
+#: Every function that a formula may call, with its derivative; tensors have methods of these names.
+FUNCTIONS: Mapping[str, Callable[[Any], tuple[Any, Any]]] = {
+    "exp": lambda x: (value := np.exp(x), value),
+    "log": lambda x: (np.log(x), 1.0 / x),
+    "sqrt": lambda x: (value := np.sqrt(x), 0.5 / value),
+    "tanh": lambda x: (value := np.tanh(x), 1.0 - value * value),
+    # By tanh, which overflows nowhere.
+    "sigmoid": lambda x: (value := 0.5 * (1.0 + np.tanh(0.5 * x)), value * (1.0 - value)),
+    "sin": lambda x: (np.sin(x), np.cos(x)),
+    "cos": lambda x: (np.cos(x), -np.sin(x)),
 }
 #: Longest formula, and longest line of equations, in characters.
 LONGEST = 200
 #: Predictors that a picture can show.
 FEWEST, MOST = 2, 3
 
-_METHODS = {name: operator.methodcaller(name) for name in FUNCTIONS}
+#: By the name of a function, what applies it.
+Calls = Mapping[str, Callable[[Any], Any]]
+_METHODS: Calls = {name: operator.methodcaller(name) for name in FUNCTIONS}
 _OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -95,23 +98,23 @@ class Formula:
         written = ast.unparse(self._tree)
         return re.sub(rf"\b({'|'.join(FUNCTIONS)})\(", r"torch.\1(", written)
 
-    def value(self, names: Mapping[str, Any]) -> Any:
-        """With these values of the names: tensors, jets or other numbers with methods."""
-        return _value(self._tree, names)
+    def value(self, names: Mapping[str, Any], calls: Calls = _METHODS) -> Any:
+        """With these values of the names; functions are methods of theirs unless `calls` says."""
+        return _value(self._tree, names, calls)
 
 
-def _value(node: Any, names: Mapping[str, Any]) -> Any:
+def _value(node: Any, names: Mapping[str, Any], calls: Calls) -> Any:
     kind = type(node)
     if kind is ast.BinOp:
-        left, right = _value(node.left, names), _value(node.right, names)
+        left, right = _value(node.left, names, calls), _value(node.right, names, calls)
         return _OPERATORS[type(node.op)](left, right)
     if kind is ast.Name:
         return names[node.id]
     if kind is ast.Constant:
         return node.value
     if kind is ast.UnaryOp:
-        return -_value(node.operand, names)
-    return _METHODS[node.func.id](_value(node.args[0], names))
+        return -_value(node.operand, names, calls)
+    return calls[node.func.id](_value(node.args[0], names, calls))
 
 
 def parse(text: str) -> Formula:
@@ -279,7 +282,8 @@ class _Folding(ast.NodeTransformer):
     def visit_Call(self, node: Any) -> Any:
         of = self.visit(node.args[0])
         if _is_number(of):
-            return _folded(self._columns[node.col_offset], FUNCTIONS[node.func.id], of.value)
+            column, call = self._columns[node.col_offset], FUNCTIONS[node.func.id]
+            return _folded(column, lambda x: call(x)[0], float(of.value))
         return ast.Call(node.func, [of], [])
 
     def _exponent(self, node: Any) -> Any:
@@ -315,7 +319,8 @@ def _number(value: float) -> ast.Constant:
 def _folded(column: int, compute: Callable[..., float], *numbers: Any) -> ast.Constant:
     """A constant, if it is a finite number."""
     try:
-        value = float(compute(*numbers))
+        with np.errstate(all="ignore"):
+            value = float(compute(*numbers))
     except (ArithmeticError, ValueError):
         value = math.nan
     if not math.isfinite(value):

@@ -22,16 +22,15 @@ from flowbias.apps.explorer.drawing import Data, Picture
 from flowbias.apps.explorer.host_check import page_policy
 from flowbias.apps.explorer.newest import Newest
 from flowbias.apps.explorer.view import Download, View
-from flowbias.flows.trajectory import FlowError
 from flowbias.ground.arguments import InputError
-from flowbias.results.solution import SolveError
+from flowbias.results.result import SolveError
 
 if TYPE_CHECKING:
     from bokeh.document import Document
     from jinja2 import Template
 
 # Errors that carry their remedy: the page shows their text as it is.
-EXPECTED = (InputError, SolveError, FlowError)
+EXPECTED = (InputError, SolveError)
 BUG = (
     "Something unexpected went wrong ({error}). It is written to the terminal that runs "
     "`flowbias explore`; move a control to go on."

@@ -15,12 +15,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 from scipy.interpolate import CubicHermiteSpline
 
-from flowbias.apps.explorer.formula import SCALARS, VECTORS, Formula, parse
+from flowbias.apps.explorer.formula import FUNCTIONS, SCALARS, VECTORS, Formula, parse
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time_flow import NoWarp, along_dual, start_of
 from flowbias.ground.typing import FloatArray
@@ -80,31 +81,12 @@ class Jet:
         slope = exponent * x ** (exponent - 1.0) if exponent else 0.0
         return self._mapped(x**exponent, slope)
 
-    def exp(self) -> Jet:
-        value = np.exp(self.rows[0])
-        return self._mapped(value, value)
+    def called(self, name: str) -> Jet:
+        """A function of the grammar."""
+        return self._mapped(*FUNCTIONS[name](self.rows[0]))
 
-    def log(self) -> Jet:
-        return self._mapped(np.log(self.rows[0]), 1.0 / self.rows[0])
 
-    def sqrt(self) -> Jet:
-        value = np.sqrt(self.rows[0])
-        return self._mapped(value, 0.5 / value)
-
-    def tanh(self) -> Jet:
-        value = np.tanh(self.rows[0])
-        return self._mapped(value, 1.0 - value * value)
-
-    def sigmoid(self) -> Jet:
-        # By tanh, which overflows nowhere.
-        value = 0.5 * (1.0 + np.tanh(0.5 * self.rows[0]))
-        return self._mapped(value, value * (1.0 - value))
-
-    def sin(self) -> Jet:
-        return self._mapped(np.sin(self.rows[0]), np.cos(self.rows[0]))
-
-    def cos(self) -> Jet:
-        return self._mapped(np.cos(self.rows[0]), -np.sin(self.rows[0]))
+_CALLS = {name: methodcaller("called", name) for name in FUNCTIONS}
 
 
 @dataclass(frozen=True)
@@ -266,7 +248,7 @@ class TypedParametrization(Parametrization):
             names[name] = Jet(slot)
         # What leaves the domain of F is NaN or infinite, as with torch.
         with np.errstate(all="ignore"):
-            rows: FloatArray = self._function.formula.value(names).rows
+            rows: FloatArray = self._function.formula.value(names, _CALLS).rows
         return rows
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from flowbias.certificates.certificate import beside, measured
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.designs import Design
-from flowbias.designs._base import column_parts
 from flowbias.designs.dense import PIECE_NUMBERS, ArrayDesign, DenseBlock
 from flowbias.designs.sparse import SparseBlock, SparseDesign
+from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials import Potential, Provides
 from flowbias.results.solution import Solution, status_of

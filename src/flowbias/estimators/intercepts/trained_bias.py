@@ -26,8 +26,7 @@ from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.normal_equations import Effort
-from flowbias.limits.only_predictor import dual_of, only_predictor
-from flowbias.limits.routes import power_sides
+from flowbias.limits.routes import dual_of, only_predictor, power_sides
 from flowbias.limits.solve import limit_with_state
 from flowbias.models import MirrorModel
 from flowbias.models._base import HasPotential

@@ -23,6 +23,7 @@ import numpy as np
 
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
@@ -47,9 +48,6 @@ FLOW_ERROR = 100.0 * FLOW_RESIDUAL
 LEVELS = (-8.0, -6.0, -4.0, -2.0, 0.0, 2.0)
 # Population error below which a limit counts as generalizing.  [woodworth2020, Figure 1]
 LOW_ERROR = 0.025
-# log10 of the control below which the limit is rich, and above which it is the kernel's. Between
-# them lies the transition of this problem (n = 100, d = 1000, sparsity 5).
-RICH_BELOW, KERNEL_ABOVE = -7.0, 0.0
 # On the plateaus neighbours differ by less than this of the error, in either direction.
 LEVEL = 1e-3
 ERROR_LABEL = "population error ‖w − w*‖²"
@@ -262,11 +260,8 @@ def draw_collapse(axes: Axes, table: Table) -> None:
     axes.set(xscale="log", yscale="log")
     axes.set_ylim(0.4 * exact["error"].min(), 1.6 * exact["error"].max())
     reference_line(axes, y=float(grid["l2_error"][0]), text="least l2 norm")
-    rich = float(grid["l1_error"][0])
-    reference_line(axes, y=rich, text="")
     # Below its line, since the curve comes down to it.
-    place = axes.get_yaxis_transform()
-    axes.text(0.02, 0.94 * rich, "least l1 norm", transform=place, va="top", fontsize=10)
+    reference_line(axes, y=float(grid["l1_error"][0]), text="least l1 norm", below=True)
     middle = int(np.argmin(np.abs(exact["error"] - 0.3)))
     name_line(
         axes,
@@ -315,33 +310,38 @@ def _paper_curves(rows: Table) -> Check:
         "smallest of them is not rich",
         f"least growth from curve to curve: factor {growth:.5f}; errors at α = "
         f"{PAPER_ALPHAS[0]:g}: {', '.join(f'{value:.3g}' for value in first)}",
-        growth >= 1.0 - LEVEL and first[0] < LOW_ERROR and first[-1] > 2.0 * LOW_ERROR,
+        at_least(growth, 1.0 - LEVEL),
+        less_than(first[0], LOW_ERROR),
+        more_than(first[-1], 2.0 * LOW_ERROR),
     )
 
 
 def _regimes(grid: Table) -> tuple[Check, Check]:
     control, error, _, _ = grid.summary("error", by="log10_control")
-    rich_error = float(np.max(error[control <= RICH_BELOW]))
+    # log10 of the control: between them lies the transition (n = 100, d = 1000, sparsity 5).
+    rich, kernel = -7.0, 0.0
+    rich_error = float(np.max(error[control <= rich]))
     l1_error = float(np.median(grid["l1_error"]))
-    share = (grid["error"] / grid["l2_error"])[grid["log10_control"] >= KERNEL_ABOVE]
+    share = (grid["error"] / grid["l2_error"])[grid["log10_control"] >= kernel]
     low, high = float(np.min(share)), float(np.max(share))
     return (
         Check(
             "rich-where-control-is-small",
             f"low error, below {LOW_ERROR} and twice that of least l1 norm, wherever "
-            f"α(1+s²)/(1−s²) <= 1e{RICH_BELOW:g}, and only below 1e-3",
+            f"α(1+s²)/(1−s²) <= 1e{rich:g}, and only below 1e-3",
             f"largest median error {rich_error:.4f}, of least l1 norm {l1_error:.4f}; low up to "
             f"1e{_last_low(control, error):.2g}",
-            rich_error < LOW_ERROR
-            and rich_error < 2.0 * l1_error
-            and _last_low(control, error) < -3.0,
+            less_than(rich_error, LOW_ERROR),
+            less_than(rich_error, 2.0 * l1_error),
+            less_than(_last_low(control, error), -3.0),
         ),
         Check(
             "kernel-where-control-is-large",
             "the error of the kernel (least l2 norm), within 1 percent, wherever α(1+s²)/(1−s²) "
-            f">= 1e{KERNEL_ABOVE:g}",
+            f">= 1e{kernel:g}",
             f"{low:.4f} to {high:.4f} times the kernel's error",
-            low >= 0.99 and high <= 1.01,
+            at_least(low, 0.99),
+            at_most(high, 1.01),
         ),
     )
 
@@ -365,7 +365,9 @@ def _towards_kernel(shapes: FloatArray, log10_alpha: FloatArray, error: FloatArr
         f"least growth from one shape to the next: factor {growth:.5f}; where s = 0 is rich, "
         f"error up to {largest:.3g} at s = {shapes[-1]:.4g}, and {smallest:.3g} at "
         f"α = 1e{log10_alpha[0]:g}",
-        growth >= 1.0 - LEVEL and largest > 10.0 * LOW_ERROR and smallest < LOW_ERROR,
+        at_least(growth, 1.0 - LEVEL),
+        more_than(largest, 10.0 * LOW_ERROR),
+        less_than(smallest, LOW_ERROR),
     )
 
 
@@ -375,7 +377,7 @@ def _balanced_best(error: FloatArray) -> Check:
         "balanced-is-best",
         "the balanced start s = 0 has the least error of all shapes, at every scale",
         f"error at s = 0 over the least error of its row: at most {excess:.6f}",
-        excess <= 1.0 + LEVEL,
+        at_most(excess, 1.0 + LEVEL),
     )
 
 
@@ -389,14 +391,14 @@ def _one_quantity(flows: Table) -> Iterator[Check]:
         "scale and shape act through α(1+s²)/(1−s²) alone, and the sign of s not at all: followed "
         "without any potential, the weights end where those of the balanced start do",
         f"largest relative distance {apart:.1e} of {len(flows)} flows with controls {reach}",
-        apart <= FLOW_ERROR,
+        at_most(apart, FLOW_ERROR),
     )
     off = float(np.max(flows["to_limit"]))
     yield Check(
         "limits-are-where-weights-end",
         "the limits of the map are where the weights end",
         f"largest relative distance {off:.1e} of {len(flows)}",
-        off <= FLOW_ERROR,
+        at_most(off, FLOW_ERROR),
     )
 
 
@@ -407,20 +409,9 @@ def _certified(table: Table) -> Check:
         "certified",
         "every limit of the curves and of the map is proved to eight digits",
         f"largest relative error bound {worst:.1e} of {bounds.size}",
-        worst <= 1e-8,
+        at_most(worst, 1e-8),
     )
 
-
-_PAPER = {
-    "n": 100,
-    "d": 1000,
-    "sparsity": 5,
-    "noise_var": 0.01,
-    "log10_alpha_low": -11,
-    "log10_alpha_high": 1,
-    "log10_growth_high": 4,
-}
-_FOLLOWED = "-7 -6 -5 -4 -3 -2 -1 0 1"
 
 EXPERIMENT = Experiment(
     name="azulay-fig7-1",
@@ -443,9 +434,24 @@ EXPERIMENT = Experiment(
         "generalize best."
     ),
     settings={
-        Preset.SMOKE: {**_PAPER, "per_decade": 1, "replicates": 3, "followed": "-3 -1"},
-        Preset.LAPTOP: {**_PAPER, "per_decade": 2, "replicates": 21, "followed": _FOLLOWED},
-        Preset.PAPER: {**_PAPER, "per_decade": 3, "replicates": 51, "followed": _FOLLOWED},
+        Preset.SMOKE: {
+            "n": 100,
+            "d": 1000,
+            "sparsity": 5,
+            "noise_var": 0.01,
+            "log10_alpha_low": -11,
+            "log10_alpha_high": 1,
+            "log10_growth_high": 4,
+            "per_decade": 1,
+            "replicates": 3,
+            "followed": "-3 -1",
+        },
+        Preset.LAPTOP: {
+            "per_decade": 2,
+            "replicates": 21,
+            "followed": "-7 -6 -5 -4 -3 -2 -1 0 1",
+        },
+        Preset.PAPER: {"per_decade": 3, "replicates": 51},
     },
     tasks=tasks,
     compute=compute,

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.datasets import sparse_regression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import less_than, true
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
 from flowbias.ground.look import COLOURS, INK
@@ -131,7 +131,8 @@ def _ends(table: Table) -> Check:
         "end",
         "the last stage is (0, 0, 10/7, -10/49), the certified rich limit",
         f"{off:.1e} away, {'certified' if certified else 'not certified'}",
-        off < 1e-12 and certified,
+        less_than(off, 1e-12),
+        true(certified),
     )
 
 
@@ -151,7 +152,7 @@ def _rests(table: Table) -> Check:
         "flow-rests",
         "in the middle of each stage the flow from 1e-1000 is where the stages are",
         f"at most {off:.1e} away",
-        off < 1e-6,
+        less_than(off, 1e-6),
     )
 
 
@@ -165,7 +166,7 @@ def _wakes(table: Table) -> Check:
         "order",
         "in the flow features 1, 3 and 4 wake in turn, and 1 falls asleep when 3 wakes",
         " -> ".join(str(features) for features in seen),
-        seen == [(), (1,), (3,), (3, 4)],
+        true(seen == [(), (1,), (3,), (3, 4)]),
     )
 
 
@@ -179,7 +180,7 @@ def _approaches(table: Table) -> Check:
         "approach",
         "the smaller the start, the nearer the flow is to the stages between jumps",
         f"median from {by_scale[0]:.1e} at 1e-10 to {by_scale[-1]:.1e} at 1e-3000",
-        all(later < earlier for earlier, later in pairwise(by_scale)),
+        less_than(np.diff(by_scale), 0.0),
     )
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from flowbias.datasets import sparse_regression
 from flowbias.experiments._base import Check, Task
-from flowbias.experiments.drawing import draw_band, name_line
+from flowbias.experiments.check import at_least, at_most, less_than, true
+from flowbias.experiments.drawing import draw_band, name_line, say
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import DEPTH_COLOURS
 from flowbias.ground.typing import FloatArray
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 CERTIFIED = 1e-9
 # A minimizer counts as reached from this relative distance on.
 REACHED = 1e-3
-# Small enough that even small active weights are displaced by little, and well above rounding.
-FIRST_ORDER = (1e-10, 1e-7)
 
 
 def compute_shape(task: Task) -> Columns:
@@ -112,15 +111,8 @@ def draw_shape(axes: Axes, table: Table) -> None:
             colour=colour,
         )
     axes.set(xscale="log", yscale="log", ylim=(1e-10, 10.0))
-    axes.text(
-        0.99,
-        0.83,
-        "dashed: to the other\nnorm's minimizer",
-        transform=axes.transAxes,
-        ha="right",
-        va="top",
-        fontsize=10,
-    )
+    words = "dashed: to the other\nnorm's minimizer"
+    say(axes, words, 0.99, 0.83, ha="right", va="top", fontsize=10)
     exponents = (1, 10, 100, 1000, 10000)
     axes.set_xticks(exponents, [f"$10^{{-{exponent}}}$" for exponent in exponents])
     axes.set_xlabel("scale of the start α, as $α^D$")
@@ -147,7 +139,8 @@ def _forgotten(shape: Table) -> Check:
         "depth-2-forgets-shape",
         "at depth 2 the shape of the start is forgotten: the limit goes to the least plain l1 norm",
         f"median distance to it {plain:.1e}, to the weighted one {weighted:.2g}",
-        plain <= CERTIFIED and weighted >= 0.1,
+        at_most(plain, CERTIFIED),
+        at_least(weighted, 0.1),
     )
 
 
@@ -159,7 +152,8 @@ def _survives(shape: Table) -> Check:
         "depth-3-keeps-shape",
         "at depth 3 it survives: the limit goes to the least l1 norm with weights 1/w0",
         f"largest distance to it {weighted:.1e}; median distance to the plain one {plain:.2g}",
-        weighted <= CERTIFIED and plain >= 0.1,
+        at_most(weighted, CERTIFIED),
+        at_least(plain, 0.1),
     )
 
 
@@ -169,7 +163,7 @@ def _same_minimizers(shape: Table) -> Check:
         "rich-limit-knows-weights",
         "rich_limit gives the plain minimizer at depth 2 and the weighted one at depth 3",
         f"largest distance {worst:.1e}",
-        worst <= CERTIFIED,
+        at_most(worst, CERTIFIED),
     )
 
 
@@ -179,7 +173,8 @@ def _own_distance(shape: Table) -> FloatArray:
 
 
 def _first_order(shape: Table) -> Check:
-    low, high = FIRST_ORDER
+    # Even small active weights are displaced by little, and by far more than rounding.
+    low, high = 1e-10, 1e-7
     distance = _own_distance(shape)
     # Written so that NaN is among the rows that are compared.
     compared = ~((distance < low) | (distance > high))
@@ -190,7 +185,8 @@ def _first_order(shape: Table) -> Check:
         "first-order",
         "close to the minimizer the distance is what the linear program's vertex and dual predict",
         f"within {100.0 * worst:.2g} percent on {ratio.size} limits",
-        worst <= 0.05 and seen == {2.0, 3.0},
+        at_most(worst, 0.05),
+        true(seen == {2.0, 3.0}),
     )
 
 
@@ -204,7 +200,8 @@ def _powers(shape: Table) -> Check:
         "that prediction is a power of the start: α^D at depth 3, and only (α²)^margin at depth 2, "
         "where margin is how far inactive coordinates of the dual stay from their bound",
         f"median exponent {fast:.4f} of α³; median exponent {slow:.4f} of (α²)^margin",
-        abs(fast - 1.0) <= 0.05 and abs(slow - 1.0) <= 0.05,
+        at_most(abs(fast - 1.0), 0.05),
+        at_most(abs(slow - 1.0), 0.05),
     )
 
 
@@ -225,7 +222,9 @@ def _faster(shape: Table) -> Check:
         f"within {REACHED:g} of the minimizer from moderate starts at depth 3, from absurdly small "
         "ones at depth 2",
         f"median start α³ = 1e-{fast:.0f} at depth 3, α² = 1e-{slow:.0f} at depth 2",
-        fast <= 20.0 and 3.0 * fast <= slow < np.inf,
+        at_most(fast, 20.0),
+        at_least(slow, 3.0 * fast),
+        less_than(slow, np.inf),
     )
 
 

@@ -9,20 +9,26 @@ and descent does not. Late, a mode of rate λ falls at the rate log(1/(1 - h λ)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from flowbias.experiments._base import Experiment, Panel, Preset
-from flowbias.experiments.beyond.step_to_time_checks import check
+import numpy as np
+
+from flowbias.experiments._base import Check, Experiment, Panel, Preset
 from flowbias.experiments.beyond.timed_descents import (
     COMPLETION,
+    LATE,
     NETWORK,
     STARTS,
+    WEIGHT_STEPS,
     compute,
     tasks,
 )
-from flowbias.experiments.drawing import draw_band, name_line
+from flowbias.experiments.check import at_least, at_most, more_than
+from flowbias.experiments.drawing import draw_band, name_line, say
 from flowbias.experiments.table import Table
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK
+from flowbias.ground.typing import FloatArray
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:
@@ -55,38 +61,18 @@ def draw_losses(axes: Axes, table: Table) -> None:
     low = float(rows["loss"].min())
     axes.set(yscale="log", xlim=(0.0, 1.02), ylim=(0.3 * low, 3.0))
     _name_starts(axes, 0.98, "right")
-    _say(axes, (0.98, 0.77), "lines: flow")
+    say(axes, "lines: flow", 0.98, 0.77, ha="right", fontsize=11)
     words = ", ".join(
         f"{mark}: h = 1/{1.0 / share:g}" for share, mark in zip(_MARKERS, ("×", "○"), strict=True)
     )
-    _say(axes, (0.98, 0.69), words)
+    say(axes, words, 0.98, 0.69, ha="right", fontsize=11)
     axes.set_xlabel("time t = h × steps, in units of the flow's")
     axes.set_ylabel("loss L, relative to the first")
 
 
 def _name_starts(axes: Axes, x: float, side: str) -> None:
     for height, start in ((0.93, COMPLETION), (0.85, NETWORK)):
-        _say(axes, (x, height), start, _COLOURS[start], side=side, fontweight="bold")
-
-
-def _say(
-    axes: Axes,
-    place: tuple[float, float],
-    text: str,
-    colour: str = INK,
-    *,
-    side: str = "right",
-    fontweight: str = "normal",
-) -> None:
-    axes.annotate(
-        text,
-        place,
-        xycoords="axes fraction",
-        ha=side,
-        color=colour,
-        fontsize=11,
-        fontweight=fontweight,
-    )
+        say(axes, start, x, height, colour=_COLOURS[start], ha=side)
 
 
 def draw_distances(axes: Axes, table: Table) -> None:
@@ -121,7 +107,7 @@ def _draw_orders(axes: Axes, table: Table, plain: str, modified: str) -> None:
     axes.minorticks_off()
     _draw_powers(axes, rows, plain, modified)
     _name_starts(axes, 0.03, "left")
-    _say(axes, (0.99, 0.04), "dashed: from the flow of L + (h/4)‖∇L‖²")
+    say(axes, "dashed: from the flow of L + (h/4)‖∇L‖²", 0.99, 0.04, ha="right", fontsize=11)
     axes.set_xlabel("step size h, in units of the stable step")
 
 
@@ -139,6 +125,143 @@ def _draw_powers(axes: Axes, rows: Table, plain: str, modified: str) -> None:
         axes.plot(small, guide, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
         k = len(small) // 2
         name_line(axes, name, small[k], guide[k], side=side)
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def check(table: Table) -> list[Check]:
+    orders, late = table.part("order"), table.part("late")
+    return [
+        _check_losses(table.part("curve")),
+        *_check_orders(orders),
+        _check_conserved(orders),
+        *_check_late(late),
+        _check_weights(table.part("weights")),
+    ]
+
+
+def _check_losses(rows: Table) -> Check:
+    """A mode that falls as (1 - x)^k, x = hλ <= 2 share, and not as e^{-xk}: x/2 of ln L off.
+
+    Twice that is allowed: for modes that are not there from the start, and the next order.
+    """
+    worst, longest = [], 0.25
+    for start in STARTS:
+        for share in rows.levels("share")[rows.levels("share") <= longest]:
+            run = rows.rows((rows["start"] == start) & (rows["share"] == share))
+            fall = np.maximum(-np.log(run["loss"]), 1.0)
+            worst.append(np.max(np.abs(np.log(run["descent_loss"] / run["loss"])) / fall) / share)
+    return Check(
+        "losses-collapse",
+        "at t = h × steps the loss of descent is that of the flow",
+        f"ln L differs by at most {np.max(worst):.2f} h of its fall, h up to {longest:g} stable "
+        "steps",
+        at_most(np.max(worst), 2.0),
+    )
+
+
+def _check_orders(rows: Table) -> Iterator[Check]:
+    for column, power, name, claim in (
+        (
+            "distance",
+            1,
+            "distance-is-of-first-order",
+            "descent is at a distance proportional to the step from the flow",
+        ),
+        (
+            "modified_distance",
+            2,
+            "modified-distance-is-of-second-order",
+            "from the flow of L + (h/4)‖∇L‖² its distance is proportional to h²",
+        ),
+        (
+            "drift",
+            1,
+            "drift-is-of-first-order",
+            "descent changes the imbalance UᵀU − VᵀV, in proportion to the step",
+        ),
+        (
+            "modified_drift",
+            2,
+            "modified-drift-is-of-second-order",
+            "the flow of L + (h/4)‖∇L‖² changes it alike, up to the square of the step",
+        ),
+    ):
+        slopes = np.array([_slope(run["share"], run[column]) for run in _runs(rows)])
+        yield Check(
+            name,
+            claim,
+            f"exponents {np.min(slopes):.3f} to {np.max(slopes):.3f} in {len(slopes)} problems",
+            # At steps so small the next order changes exponents by about a tenth.
+            at_most(np.abs(slopes - power), 0.1),
+        )
+
+
+def _runs(rows: Table) -> Iterator[Table]:
+    """The small steps on each problem."""
+    for start in STARTS:
+        for replicate in rows.levels("replicate"):
+            chosen = (rows["start"] == start) & (rows["replicate"] == replicate)
+            yield rows.rows(chosen & (rows["share"] <= 0.0625))
+
+
+def _slope(x: FloatArray, y: FloatArray) -> float:
+    if len(x) < 2 or not ((y > 0.0) & (y < np.inf)).all():
+        return np.nan
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
+
+
+def _check_conserved(rows: Table) -> Check:
+    """1e-8 is what a flow promises."""
+    worst, least = float(np.max(rows["flow_drift"])), float(np.min(rows["drift"]))
+    return Check(
+        "flow-conserves-the-imbalance",
+        "the flow itself conserves the imbalance",
+        f"changes by at most {worst:.1e}; the smallest change by a descent is {least:.1e}",
+        at_most(worst, 1e-8),
+        more_than(least, 10.0 * worst),
+    )
+
+
+def _check_late(rows: Table) -> Iterator[Check]:
+    """The kernel still moves by about the residual from which on rates are measured.
+
+    It mixes modes: one that is a tenth of the largest feels ten times as much, and modes that are
+    ten times as slow as others another ten times.
+    """
+    error = 100.0 * LATE[0]
+    off = np.abs(rows["rate"] / rows["step_rate"] - 1.0)
+    yield Check(
+        "late-rates-are-known",
+        "late, a mode of rate λ falls at the rate log(1/(1 − hλ))/h",
+        f"within {np.max(off):.1e} for {len(rows)} modes between residuals {LATE[0]:g} and "
+        f"{LATE[1]:g}",
+        at_most(off, error),
+    )
+    # Of a mode with a small hλ the difference is not seen.
+    large = rows.rows(~(rows["step_rate"] <= (1.0 + error) * rows["flow_rate"]))
+    faster = large["rate"] / large["flow_rate"]
+    most = float(np.max(faster, initial=0.0))
+    yield Check(
+        "descent-is-faster-late",
+        "that is faster than the flow, visibly so for long steps",
+        f"up to {most:.3f} times; all {len(large)} modes with a difference above {error:g}",
+        more_than(faster, 1.0),
+        at_least(most, 1.05),
+    )
+
+
+def _check_weights(rows: Table) -> Check:
+    """Rounding of a hundred steps."""
+    worst = float(np.max(rows["apart"]))
+    return Check(
+        "width-is-free",
+        "descent on a root of the Gram matrix is descent on all weights",
+        f"products differ by {worst:.1e} after {np.min(rows['steps']):.0f} steps",
+        at_most(worst, 1e-11),
+        at_least(np.min(rows["steps"]), min(WEIGHT_STEPS, 20)),
+    )
 
 
 EXPERIMENT = Experiment(

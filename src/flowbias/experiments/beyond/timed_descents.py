@@ -7,13 +7,14 @@ All steps are halves of one another, so that every time of the longest is a time
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.integrate import solve_ivp
 
 from flowbias.datasets.low_rank import low_rank_completion
 from flowbias.experiments._base import Settings, Task
-from flowbias.experiments.beyond.modified_flow import ModifiedFlow
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow, gradient_descent
 from flowbias.flows.lifted.descent import LiftedDescent
@@ -26,14 +27,10 @@ from flowbias.problems.matrix.regression import MatrixRegression
 
 NETWORK, COMPLETION = "network", "completion"
 STARTS = (NETWORK, COMPLETION)
-# Width, and α²k, of the completion: small, so that weights have to grow.
-WIDTH, LEVEL = 10**6, 0.1
 # Relative residual of the flow at the last time that is compared.
 END = 1e-4
 # Residuals between which rates are measured late: what is left of the curvature is of their size.
 LATE = (1e-4, 1e-6)
-# Modes that have died out to this share of the largest are lost in what is left of it.
-SEEN = 0.1
 # Steps on all weights, beside as many on the root.
 WEIGHT_STEPS = 100
 
@@ -94,8 +91,10 @@ def _completion(rng: np.random.Generator) -> tuple[LiftedModel, MatrixProblem]:
     size = (10, 10)
     data = low_rank_completion(size, 1, 60, rng=rng)
     problem = MatrixCompletion(data.rows, data.cols, data.values, size)
-    scale = float(np.sqrt(LEVEL / WIDTH))
-    return MatrixFactorization.gaussian(size, width=WIDTH, scale=scale, rng=rng), problem
+    # α²k = 0.1 is small, so that weights have to grow.
+    width, level = 10**6, 0.1
+    scale = float(np.sqrt(level / width))
+    return MatrixFactorization.gaussian(size, width=width, scale=scale, rng=rng), problem
 
 
 _BY_START = {NETWORK: _network, COMPLETION: _completion}
@@ -181,7 +180,8 @@ def _late(setup: Setup, share: float) -> Columns:
     problem = setup.problem
     rates, modes = _kernel_spectrum(problem, run.gram_at(run.steps))
     before, after = (modes.T @ problem.residual(run.product_at(k)) for k in (begin, run.steps))
-    seen = np.abs(after) >= SEEN * np.max(np.abs(after))
+    # Modes that have died out beside the largest are lost in what is left of it.
+    seen = np.abs(after) >= 0.1 * np.max(np.abs(after))
     falls = np.log(np.abs(before[seen] / after[seen])) / ((run.steps - begin) * step)
     return {
         "flow_rate": rates[seen],
@@ -201,3 +201,54 @@ def _on_weights(task: Task) -> Columns:
         U, V = U - step * R @ V, V - step * R.T @ U
     apart = float(np.linalg.norm(run.M - U @ V.T) / np.linalg.norm(U @ V.T))
     return {"apart": apart, "steps": run.steps}
+
+
+# --- the flow that descent follows up to the square of its step ---------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ModifiedFlow:
+    """Roots [U; V] of the Gram matrix over time, from `root` on.
+
+        Z' = -grad (L + (h/4) ||grad L||^2) = f - (h/2) f'(Z) f,    f = -grad L
+
+    One step Z + h f of descent agrees with a time h of this flow up to O(h^3), so that after a
+    given time they are O(h^2) apart, where the flow of L itself is O(h) away. [Barrett and Dherin
+    2021, Implicit Gradient Regularization; Hairer, Lubich and Wanner, Geometric Numerical
+    Integration, IX]
+
+    For L = (1/2) ||measure(U V^T) - target||^2 both terms act on Z = [U; V] from the left, by U V^T
+    and its parts: a root of the Gram matrix serves at any width, as for descent itself. Unlike L,
+    ||grad L||^2 changes when U grows and V shrinks by the same factor: the imbalance moves.
+    """
+
+    root: FloatArray
+    problem: MatrixProblem
+    step_size: float
+
+    def roots_at(self, times: FloatArray) -> FloatArray:
+        """One root per time, from 0 on, in the columns of the first."""
+        root = self.root
+        solution = solve_ivp(
+            lambda _, flat: self._velocity(flat.reshape(root.shape)).reshape(-1),
+            (0.0, float(times[-1])),
+            root.reshape(-1),
+            method="DOP853",
+            t_eval=times,
+            # Far below the squares of the steps that are compared with it.
+            rtol=1e-11,
+            atol=1e-13 * float(np.abs(root).max()),
+        )
+        if not solution.success:
+            raise ArithmeticError(f"modified flow: {solution.message}")
+        return np.asarray(solution.y.T.reshape(-1, *root.shape))
+
+    def _velocity(self, root: FloatArray) -> FloatArray:
+        d = self.problem.shape[0]
+        U, V = root[:d], root[d:]
+        pull = self.problem.adjoint(self.problem.target - self.problem.measure(U @ V.T))
+        first = np.vstack([pull @ V, pull.T @ U])
+        # f' f: the pull of the moved weights, and the moved pull of the weights.
+        moved = -self.problem.adjoint(self.problem.measure(first[:d] @ V.T + U @ first[d:].T))
+        second = np.vstack([pull @ first[d:] + moved @ V, pull.T @ first[:d] + moved.T @ U])
+        return np.asarray(first - 0.5 * self.step_size * second)

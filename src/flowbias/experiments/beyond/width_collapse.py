@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
 
 # Relative residual: a hundredth of the distance from infinite width at the largest width, 1e9.
 RESIDUAL = 1e-8
-# σ up to which the start is small beside entries of size 1; beyond, its noise stays in the limit.
-SMALL_START = 0.1
-# log10 σ up to which curves are drawn.
-DRAWN = -0.5
 # log10 of α²k at which the approach to infinite width is drawn and judged.
 APPROACH = (-2.0, -1.0, 0.0)
 # log10 σ at which widths are compared: there they reach from one regime to the other.
@@ -141,7 +138,8 @@ def draw_approach(axes: Axes, table: Table) -> None:
 def _points(table: Table, width: float) -> tuple[FloatArray, FloatArray]:
     """log10 of α²k and median error, where the start is small enough to be drawn."""
     curve = table.where(width=width).summary("distance", by="log10_level")
-    drawn = curve.x - 0.5 * np.log10(width) <= DRAWN
+    # Up to log10 σ = -0.5.
+    drawn = curve.x - 0.5 * np.log10(width) <= -0.5
     return curve.x[drawn], curve.median[drawn]
 
 
@@ -173,19 +171,22 @@ def _check_infinite(table: Table) -> Iterator[Check]:
         "both-regimes-at-infinite-width",
         "at infinite width, too, the limit goes from recovery to unseen entries at zero",
         f"error from {curve[0]:.2f} to {curve[-1]:.3f}, smallest step {np.diff(curve).min():.2g}",
-        bool(curve[0] <= 0.25 and curve[-1] >= 0.98 and (np.diff(curve) > 0.0).all()),
+        at_most(curve[0], 0.25),
+        at_least(curve[-1], 0.98),
+        more_than(np.diff(curve), 0.0),
     )
 
 
 def _check_collapse(table: Table) -> Check:
     sigma = 10.0 ** table["log10_level"] / np.sqrt(table["width"])
-    rows = table.rows((table["width"] >= WIDE) & (sigma <= SMALL_START))
+    # Of a start that is not small beside entries of size 1 the noise stays in the limit.
+    rows = table.rows((table["width"] >= WIDE) & (sigma <= 0.1))
     apart = np.abs(rows["distance"] - rows["infinite_distance"])
     return Check(
         "collapse-along-level",
         f"from width {WIDE:g} on the error is a function of α²k alone, while σ is small",
         f"at most {apart.max():.3f} from that of infinite width, on any data set",
-        bool((apart <= 0.1).all()),
+        at_most(apart, 0.1),
     )
 
 
@@ -201,7 +202,9 @@ def _check_fixed_sigma(table: Table) -> Check:
         "width-decides-at-fixed-sigma",
         f"at the same σ = {10.0**FIXED_SIGMA:.2g}, a narrow start is rich and a wide one kernel",
         "error " + ", ".join(f"{e:.2f}" for e in error) + f" at widths {_listed(widths)}",
-        bool(error[0] <= 0.5 and error[-1] >= 0.95 and (np.diff(error) > 0.0).all()),
+        at_most(error[0], 0.5),
+        at_least(error[-1], 0.95),
+        more_than(np.diff(error), 0.0),
     )
 
 
@@ -220,16 +223,13 @@ def _check_rate(table: Table) -> Check:
         + " at α²k = "
         + ", ".join(f"{10.0**level:g}" for level in APPROACH),
         # One draw per width scatters by a factor of about 2 over several decades of width.
-        bool(worst <= 0.06),
+        at_most(worst, 0.06),
     )
 
 
 def _listed(widths: FloatArray) -> str:
     return ", ".join(f"{width:g}" for width in widths)
 
-
-_COMMON: Settings = {"d": 10, "observed": 60}
-_WIDTHS = "20 1000 100000 10000000 1000000000"
 
 EXPERIMENT = Experiment(
     name="width-collapse",
@@ -251,26 +251,20 @@ EXPERIMENT = Experiment(
     ),
     settings={
         Preset.SMOKE: {
-            **_COMMON,
+            "d": 10,
+            "observed": 60,
             "lowest": -3,
             "per_decade": 1,
             "widths": "20 1000 1000000 1000000000",
             "replicates": 1,
         },
         Preset.LAPTOP: {
-            **_COMMON,
             "lowest": -4,
             "per_decade": 2,
-            "widths": _WIDTHS,
+            "widths": "20 1000 100000 10000000 1000000000",
             "replicates": 5,
         },
-        Preset.PAPER: {
-            **_COMMON,
-            "lowest": -5,
-            "per_decade": 2,
-            "widths": _WIDTHS,
-            "replicates": 11,
-        },
+        Preset.PAPER: {"lowest": -5, "replicates": 11},
     },
     tasks=tasks,
     compute=compute,

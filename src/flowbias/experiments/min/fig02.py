@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import name_line, plain_ticks
+from flowbias.experiments.check import at_least, at_most, less_than, more_than, true
+from flowbias.experiments.drawing import name_line, plain_ticks, say
 from flowbias.experiments.min.loss_and_bounds import (
     DescentProblem,
     check_bounds,
@@ -135,7 +136,7 @@ def draw_loss(axes: Axes, table: Table) -> None:
         bound = rows["loss_bound"] / first
         axes.plot(x, bound, color=_COLOURS[width], linewidth=1.2, linestyle="--")
     axes.set(yscale="log", xlim=(0.0, SHOWN), ylim=(1e-8, 30.0))
-    axes.annotate("dashed: Theorem 3", (0.98, 0.95), xycoords="axes fraction", ha="right")
+    say(axes, "dashed: Theorem 3", 0.98, 0.95, ha="right")
     _name_widths(axes, 0.04)
     axes.set_xlabel(_TIME)
     axes.set_ylabel("loss L, relative to the first")
@@ -152,21 +153,14 @@ def draw_rate(axes: Axes, table: Table) -> None:
     axes.set_ylim(bottom=0.6 * axes.get_ylim()[0])
     _name_widths(axes, 0.3)
     plain_ticks(axes.yaxis, 1, 2, 5)
-    axes.annotate("dashed: Proposition 1", (0.02, 0.03), xycoords="axes fraction")
+    say(axes, "dashed: Proposition 1", 0.02, 0.03)
     axes.set_xlabel(_TIME)
     axes.set_ylabel("rate −L′/L")
 
 
 def _name_widths(axes: Axes, bottom: float) -> None:
     for k, width in enumerate(WIDTHS):
-        axes.annotate(
-            f"h = {width}",
-            (0.04, bottom + 0.08 * k),
-            xycoords="axes fraction",
-            color=_COLOURS[width],
-            fontweight="bold",
-            fontsize=11,
-        )
+        say(axes, f"h = {width}", 0.04, bottom + 0.08 * k, colour=_COLOURS[width])
 
 
 # --- checks ------------------------------------------------------------------------------------
@@ -203,7 +197,7 @@ def _signs(rows: Table) -> Check:
         "signs-of-the-spectrum",
         "from h = n + m on, the imbalance has n positive eigenvalues and m negative ones",
         f"{right} of {len(counts)} starts have {n:.0f} and {m:.0f}",
-        bool(right == len(counts)),
+        at_least(right, len(counts)),
     )
 
 
@@ -219,7 +213,7 @@ def _start_size(rows: Table) -> Check:
         "product-keeps-its-scale",
         "the factor 1/√(mh) keeps the product as large at every width: squared norm n in the mean",
         f"means over the starts are within {np.max(off):.1f} standard deviations of that",
-        bool(np.max(off) <= 5.0),
+        at_most(np.max(off), 5.0),
     )
 
 
@@ -233,7 +227,9 @@ def _imbalance(rows: Table) -> Iterator[Check]:
         f"width {WIDE} has a higher level and smaller spreads than width {NARROW}",
         f"in the median, the level is {grows:.2g} times as high, the spreads {ratios[0]:.2g} and "
         f"{ratios[1]:.2g} times as wide",
-        bool(grows > 1.0 and max(ratios) < 1.0 and np.isfinite(ratios).all()),
+        more_than(grows, 1.0),
+        less_than(max(ratios), 1.0),
+        true(np.isfinite(ratios)),
     )
     for width, part, name in ((NARROW, narrow, "narrow"), (WIDE, wide, "wide")):
         shares = np.array([np.median(part["level"] / part[spread]) for spread in spreads])
@@ -242,7 +238,7 @@ def _imbalance(rows: Table) -> Iterator[Check]:
             f"{name}-start",
             f"at width {width} the level is {'below' if below else 'above'} both spreads",
             f"in the median {shares[0]:.2g} times Δ₊ and {shares[1]:.2g} times Δ₋",
-            bool((shares < 1.0).all() if below else (shares > 1.0).all()),
+            less_than(shares, 1.0) if below else more_than(shares, 1.0),
         )
 
 
@@ -252,7 +248,7 @@ def _margin(rows: Table) -> Check:
         "no-margin",
         "a random start has no margin: Theorem 3 rests on the imbalance alone",
         f"largest margin {margin:.2g}",
-        bool(margin < 0.0),
+        less_than(margin, 0.0),
     )
 
 
@@ -271,7 +267,7 @@ def _one_network(spectra: Table, flows: Table) -> Check:
         "the bound of Theorem 3 falls at twice the level that the spectrum shows, start by start",
         f"relative difference at most {np.max(off):.1e} over {len(off)} starts",
         # Eigenvalues carry 1e-15 of the largest, of which the least level is about a hundredth.
-        bool(np.max(off) <= 1e-10),
+        at_most(np.max(off), 1e-10),
     )
 
 
@@ -286,7 +282,7 @@ def _global_bound(rows: Table) -> Iterator[Check]:
             f"at width {width} twice the level is {'a' if good else 'not a'} good bound on the "
             "rate of the whole flow",
             f"{np.min(shares):.1%} to {np.max(shares):.1%} of the fall to L(0)/1000",
-            bool((shares >= GOOD).all() if good else (shares < GOOD).all()),
+            at_least(shares, GOOD) if good else less_than(shares, GOOD),
         )
 
 
@@ -305,13 +301,13 @@ def _rates(rows: Table) -> Iterator[Check]:
         "wide-rate-is-constant",
         f"at width {WIDE} the rate hardly varies: by less than a factor of {1.0 / GOOD:g}",
         f"largest over smallest at most {varies:.2f}",
-        bool(varies <= 1.0 / GOOD),
+        at_most(varies, 1.0 / GOOD),
     )
     yield Check(
         "proposition-1-is-good-when-wide",
         f"at width {WIDE} Proposition 1 is reasonably good at all times",
         f"at least {least:.0%} of the rate",
-        bool(least >= GOOD),
+        at_least(least, GOOD),
     )
     narrow = list(runs(rows.rows(rows["width"] == NARROW)))
     falls = np.array([run["rate"][0] / run["rate"][-1] for run in narrow])
@@ -321,7 +317,8 @@ def _rates(rows: Table) -> Iterator[Check]:
         f"at width {NARROW} the rate starts high and falls, by more than {1.0 / GOOD:g} times",
         f"to 1/{np.min(falls):.3g} or less of the first, and is never above {highest:.4f} times it",
         # Not at every step: one start in ten rises again on the way, though not to the first.
-        bool((falls > 1.0 / GOOD).all() and highest <= 1.0),
+        more_than(falls, 1.0 / GOOD),
+        at_most(highest, 1.0),
     )
     yield _late_bound(narrow)
 
@@ -341,7 +338,8 @@ def _late_bound(narrow: list[Table]) -> Check:
         f"from {np.median(shares[:, 0]):.0%} of the rate to {np.median(late):.0%} in the median "
         f"({np.min(late):.0%} to {np.max(late):.0%}); share at least {better:.1f} times as large, "
         f"gap at most {closer:.2f} times",
-        bool(better >= 2.0 and closer <= 0.5),
+        at_least(better, 2.0),
+        at_most(closer, 0.5),
     )
 
 
@@ -367,23 +365,31 @@ PANELS = (
 
 def presets(m: int) -> dict[Preset, Settings]:
     """The sizes of the paper throughout; more starts and times where there is more time."""
-    sizes: Settings = {"n": 20, "m": m}
     return {
-        Preset.SMOKE: {**sizes, "replicates": 2, "points": 60, "steps": 1000},
-        Preset.LAPTOP: {**sizes, "replicates": 15, "points": 200, "steps": 5000},
-        Preset.PAPER: {**sizes, "replicates": 51, "points": 300, "steps": 20_000},
+        Preset.SMOKE: {"n": 20, "m": m, "replicates": 2, "points": 60, "steps": 1000},
+        Preset.LAPTOP: {"replicates": 15, "points": 200, "steps": 5000},
+        Preset.PAPER: {"replicates": 51, "points": 300, "steps": 20_000},
     }
 
 
-EXPERIMENT = Experiment(
-    name="min-fig2",
-    title="Wide starts are imbalanced",
-    reference=Reference("min2021", "Figure 2"),
-    summary=SUMMARY.format(m=5),
-    paper_says=PAPER_SAYS,
-    settings=presets(5),
-    tasks=tasks,
-    compute=compute,
-    panels=PANELS,
-    check=check,
+def figure(name: str, title: str, place: str, m: int) -> Experiment:
+    """The figure with m outputs."""
+    return Experiment(
+        name=name,
+        title=title,
+        reference=Reference("min2021", place),
+        summary=SUMMARY.format(m=m),
+        paper_says=PAPER_SAYS,
+        settings=presets(m),
+        tasks=tasks,
+        compute=compute,
+        panels=PANELS,
+        check=check,
+    )
+
+
+EXPERIMENT = figure("min-fig2", "Wide starts are imbalanced", "Figure 2", 5)
+#: Appendix A.1.
+WITH_TEN_OUTPUTS = figure(
+    "min-fig5", "Wide starts are imbalanced, with ten outputs", "Figures 4 and 5", 10
 )

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.drawing import name_line
+from flowbias.experiments.check import at_least, at_most, less_than, true
+from flowbias.experiments.drawing import name_line, say
 from flowbias.experiments.min.loss_and_bounds import (
     DescentProblem,
     check_bounds,
@@ -112,15 +113,7 @@ def draw_loss(axes: Axes, table: Table) -> None:
         text = (
             start if start == BALANCED else f"{start}: {SCALES[start][0]:g}, {SCALES[start][1]:g}"
         )
-        axes.annotate(
-            text,
-            (0.98, heights[start]),
-            xycoords="axes fraction",
-            ha="right",
-            color=_COLOURS[start],
-            fontweight="bold",
-            fontsize=11,
-        )
+        say(axes, text, 0.98, heights[start], colour=_COLOURS[start], ha="right")
     axes.set(xlim=(0.0, end), ylim=(0.0, None))
     axes.set_xlabel(f"{_TIME}, thousands")
     axes.set_ylabel("loss L = ‖Y − XUVᵀ‖²/n")
@@ -149,7 +142,7 @@ def draw_log_loss(axes: Axes, table: Table) -> None:
         name_line(axes, start, x[k], off * loss[k], side=side, colour=colour)
         end = max(end, x[-1])
     axes.set(yscale="log", xlim=(0.0, 0.8 * end), ylim=(1e-12, 3.0))
-    axes.annotate("dashed: Theorem 3", (0.98, 0.04), xycoords="axes fraction", ha="right")
+    say(axes, "dashed: Theorem 3", 0.98, 0.04, ha="right")
     axes.set_xlabel(f"{_TIME}, thousands")
     axes.set_ylabel("loss L, relative to the first")
 
@@ -163,9 +156,7 @@ def draw_rate(axes: Axes, table: Table) -> None:
         name_line(axes, start, x[-1], rows["rate"][-1], colour=_COLOURS[start])
     axes.set(xscale="log", yscale="log")
     axes.set_xlim(right=40.0 * float(x[-1]))  # room for the names
-    axes.annotate(
-        "dashed: Proposition 1", (0.98, 0.98), xycoords="axes fraction", ha="right", va="top"
-    )
+    say(axes, "dashed: Proposition 1", 0.98, 0.98, ha="right", va="top")
     axes.set_xlabel(_TIME)
     axes.set_ylabel("rate −L′/L")
 
@@ -198,7 +189,8 @@ def _same_product(rows: Table) -> Check:
         "one-product",
         "all starts have the same product U Vᵀ, hence the same loss at time 0",
         f"first losses differ by at most {apart:.1e}",
-        bool(apart <= 1e-10 and complete),
+        at_most(apart, 1e-10),
+        true(complete),
     )
 
 
@@ -221,7 +213,7 @@ def _order(rows: Table) -> Check:
         "in order of the level, the loss falls to 1% "
         + ", ".join(f"{value:.3g}" for value in median)
         + " times as fast as from balance",
-        ordered,
+        true(ordered),
     )
 
 
@@ -239,7 +231,7 @@ def _tightness(rows: Table) -> Iterator[Check]:
         "proposition-1-is-good",
         "Proposition 1 is reasonably close to the rate, except early in case 2",
         f"elsewhere at least {least:.0%} of the rate (good: from {GOOD:.0%} on)",
-        bool(least >= GOOD),
+        at_least(least, GOOD),
     )
     first_shares = share[early & (rows["t"] == 0.0)]
     most = float(np.max(first_shares)) if first_shares.size else np.nan
@@ -247,7 +239,7 @@ def _tightness(rows: Table) -> Iterator[Check]:
         "case-2-is-not-bounded-well-early",
         "at the start of case 2 the bound is far below the rate",
         f"at most {most:.0%} of the rate at time 0",
-        bool(most < GOOD),
+        less_than(most, GOOD),
     )
 
 
@@ -262,11 +254,10 @@ def _margin(rows: Table) -> Check:
         "a random product has no margin, so Theorem 3 says nothing about the balanced start",
         f"largest margin {margin:.2g}; the bound on the balanced loss falls by {guaranteed:.1e}",
         # A level of rounding size is not exactly zero.
-        bool(margin < 0.0 and guaranteed <= 1e-9),
+        less_than(margin, 0.0),
+        at_most(guaranteed, 1e-9),
     )
 
-
-_SIZES: Settings = {"d": 500, "n": 100, "width": 500}
 
 EXPERIMENT = Experiment(
     name="min-fig3",
@@ -293,8 +284,15 @@ EXPERIMENT = Experiment(
             "points": 50,
             "steps": 4000,
         },
-        Preset.LAPTOP: {**_SIZES, "replicates": 5, "points": 150, "steps": 40_000},
-        Preset.PAPER: {**_SIZES, "replicates": 21, "points": 200, "steps": 200_000},
+        Preset.LAPTOP: {
+            "d": 500,
+            "n": 100,
+            "width": 500,
+            "replicates": 5,
+            "points": 150,
+            "steps": 40_000,
+        },
+        Preset.PAPER: {"replicates": 21, "points": 200, "steps": 200_000},
     },
     tasks=tasks,
     compute=compute,

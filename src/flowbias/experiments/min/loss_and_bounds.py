@@ -15,21 +15,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowbias.experiments._base import Check
+from flowbias.experiments.check import at_most
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow, gradient_descent
 from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet
 from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.theory.reduced_net import at, braces, reduced_weights, singular_values, weights_of
+from flowbias.theory.reduced_net import at, reduced_weights, singular_values, weights_of
 
 # Losses below this share of the first are not drawn: the residual is then 1e-6 of what it was, and
 # still has six digits or more.
 RESOLVED = 1e-12
-# Relative residual below which no loss is resolved: residuals start at about 1, or above it.
-UNRESOLVED = 1e-7
-# What integration at rtol 1e-10 and rounding may add to a loss or a rate, relative to it.
-INTEGRATION = 1e-6
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ def measured_flow(net: LinearNet, data: DescentProblem, times: FloatArray) -> Co
 
     def rate_bound(M: FloatArray) -> float:
         values = singular_values(problem.spectrum.P1.T @ M)
-        return data.loss_constant * bottom * braces(imbalance, at(values, m), at(values, r))
+        return data.loss_constant * bottom * imbalance.rate_factor(at(values, m), at(values, r))
 
     t = trajectory.t[kept]
     return {
@@ -88,7 +85,8 @@ def measured_descent(net: LinearNet, data: DescentProblem, steps: int, samples: 
         step_size=data.step,
         max_steps=steps,
         loss=data.loss_constant,
-        residual=UNRESOLVED,
+        # Below it no loss is resolved: residuals start at about 1, or above it.
+        residual=1e-7,
     )
     shown = np.unique(np.linspace(0, steps, samples + 1).astype(int))
     shown = shown[shown <= run.steps]
@@ -126,7 +124,8 @@ def check_bounds(rows: Table) -> Iterator[Check]:
             claim,
             f"{column}/bound − 1 is at {'most' if sign > 0 else 'least'} "
             f"{sign * float(np.max(excess)):.1e} over {len(rows)} points",
-            bool((excess <= INTEGRATION).all()),
+            # What integration at rtol 1e-10 and rounding may add, relatively.
+            at_most(excess, 1e-6),
         )
 
 
@@ -137,7 +136,7 @@ def check_drift(rows: Table) -> Check:
         "imbalance-is-conserved",
         "the imbalance UᵀU − VᵀV is the same at all times",
         f"largest relative change {worst:.1e}",
-        bool(worst <= 1e-8),
+        at_most(worst, 1e-8),
     )
 
 
@@ -152,5 +151,5 @@ def check_descent(rows: Table, tolerance: float) -> Check:
         "descent-follows-the-flow",
         "gradient descent with the paper's step is the flow, one step taking the time of its size",
         f"ln L differs by at most {apart:.1e} of the fall of ln L so far",
-        bool(apart <= tolerance),
+        at_most(apart, tolerance),
     )

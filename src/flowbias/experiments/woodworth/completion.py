@@ -8,6 +8,7 @@ import numpy as np
 
 from flowbias.datasets.low_rank import low_rank_completion
 from flowbias.experiments._base import Check, Task
+from flowbias.experiments.check import at_most
 from flowbias.experiments.table import Table
 from flowbias.flows import flow
 from flowbias.ground.typing import FloatArray, Mask
@@ -16,8 +17,6 @@ from flowbias.problems.matrix.completion import MatrixCompletion
 
 # Relative residual to which flows are followed: a thousandth of the smallest effect judged.
 RESIDUAL = 1e-6
-# What the integrator may lose of what the flow conserves.
-DRIFT = 1e-8
 
 
 class Planted(NamedTuple):
@@ -70,7 +69,9 @@ def check_followed(rows: Table, *, to: float = RESIDUAL) -> Check:
         "flows-followed",
         "every flow fits the seen entries and conserves the imbalance UᵀU − VᵀV",
         f"relative residual at most {residual:.1e}, drift at most {drift:.1e}",
-        bool(residual <= to and drift <= DRIFT),
+        at_most(residual, to),
+        # What the integrator may lose of what the flow conserves.
+        at_most(drift, 1e-8),
     )
 
 

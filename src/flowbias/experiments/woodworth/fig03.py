@@ -13,12 +13,12 @@ writes alpha^D in front of the sum, which has the same minimizer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than, more_than, true
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.sample_sizes import (
@@ -26,11 +26,7 @@ from flowbias.experiments.woodworth.sample_sizes import (
     LOG_TEN,
     SampleSizeLine,
     check_certified,
-    check_enclosed,
-    check_grows,
-    check_kernel,
-    check_line,
-    check_none_below,
+    check_sizes,
     draw_largest,
     draw_samples_needed,
     l1_columns,
@@ -42,7 +38,7 @@ from flowbias.experiments.woodworth.sample_sizes import (
     samples_needed,
     value_at,
 )
-from flowbias.ground.look import DEPTH_COLOURS
+from flowbias.ground.look import DEPTH_COLOURS, INK
 from flowbias.potentials import DepthPotential, Hypentropy, Potential
 from flowbias.theory import Reference, l1_approach_log_scale, sparse_to_dense_cost
 
@@ -50,7 +46,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DASHES: Any = {2: "-", 3: (0, (5, 1.5)), 5: (0, (5, 1.5, 1, 1.5)), 10: (0, (1.2, 1.2))}
-DEPTHS = tuple(DASHES)
 # Accepted excess of the ratio over that of l1, for "how small must the scale be".
 ACCURACIES = (0.1, 0.03, 0.01)
 # Potentials carry 15 digits, and a ratio of sums of two of them nearly as many.
@@ -66,10 +61,11 @@ def potential_of(depth: int, log_scale: float) -> Potential:
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """The functions, the ratio, the scales where it nears that of l1; one search per data set."""
-    yield "potentials", {"points": settings["points"]}
-    yield "ratio", {"d": settings["d"], "points": settings["points"]}
-    yield "approach", {"d": settings["d"]}
-    keys = ("d", "sparsity", "noise_var", "sample_sizes", "threshold")
+    depths = {"depths": settings["depths"]}
+    yield "potentials", {"points": settings["points"], **depths}
+    yield "ratio", {"d": settings["d"], "points": settings["points"], **depths}
+    yield "approach", {"d": settings["d"], **depths}
+    keys = ("d", "sparsity", "noise_var", "sample_sizes", "threshold", "depths")
     for replicate in range(int(settings["replicates"])):
         yield "largest", {**{key: settings[key] for key in keys}, "replicate": replicate}
     yield from l1_tasks(settings)
@@ -82,7 +78,11 @@ def compute(task: Task) -> Columns:
     if task.part == "largest":
         return _largest(task)
     build = {"potentials": _potentials, "ratio": _ratio, "approach": _approach}[task.part]
-    return Table.stack([Table.of({"depth": D, **build(task, D)}) for D in DEPTHS]).columns
+    return Table.stack([Table.of({"depth": D, **build(task, D)}) for D in _depths_of(task)]).columns
+
+
+def _depths_of(task: Task) -> list[int]:
+    return [int(depth) for depth in task.text("depths").split()]
 
 
 def _potentials(task: Task, depth: int) -> Columns:
@@ -114,7 +114,7 @@ def _approach(task: Task, depth: int) -> Columns:
 def _largest(task: Task) -> Columns:
     sizes = [int(n) for n in task.text("sample_sizes").split()]
     data = planted_data(task, max(sizes))
-    found = Table.of(recovery_columns(data, sizes, DEPTHS, task.number("threshold")))
+    found = Table.of(recovery_columns(data, sizes, _depths_of(task), task.number("threshold")))
     return found.replaced(log10_start=found["depth"] * found["log10_scale"]).columns
 
 
@@ -123,7 +123,7 @@ def _largest(task: Task) -> Columns:
 
 def draw_potentials(axes: Axes, table: Table) -> None:
     for depth, rows in _by_depth(table.part("potentials")):
-        colour = DEPTH_COLOURS[depth]
+        colour = DEPTH_COLOURS.get(depth, INK)
         axes.plot(rows["z"], rows["q"], color=colour)
         name_line(axes, f"D = {depth}", rows["z"][-1], rows["q"][-1], colour=colour)
     axes.set_xticks([-10, -5, 0, 5, 10])
@@ -139,17 +139,8 @@ def draw_ratio(axes: Axes, table: Table) -> None:
     axes.set(xscale="log", yscale="log")
     reference_line(axes, y=1.0, text="l2: 1")
     l1 = float(ratio["d"][0]) ** -0.5
-    reference_line(axes, y=l1, text="")
     # Below the line, because above it depth 2 comes down.
-    axes.annotate(
-        "l1: 1/√d",
-        (0.02, l1),
-        (0, -3),
-        xycoords=axes.get_yaxis_transform(),
-        textcoords="offset points",
-        va="top",
-        fontsize=10,
-    )
+    reference_line(axes, y=l1, text="l1: 1/√d", below=True)
     axes.set_ylim(0.6 * l1, 1.6)
     # A legend, because from depth 3 on the lines are too close for names.
     axes.legend(frameon=False, loc="center left")
@@ -170,13 +161,13 @@ def draw_largest_start(axes: Axes, table: Table) -> None:
 
 def _style(depth: int) -> dict[str, Any]:
     """Lines with a legend differ in their dashes as well, for print in grey."""
-    colour, dashes = DEPTH_COLOURS[depth], DASHES[depth]
+    colour, dashes = DEPTH_COLOURS.get(depth, INK), DASHES.get(depth, "-")
     return {"color": colour, "linestyle": dashes, "label": f"D = {depth}"}
 
 
 def _by_depth(rows: Table) -> Iterator[tuple[int, Table]]:
-    for depth in DEPTHS:
-        yield depth, rows.where(depth=depth)
+    for depth in rows.levels("depth"):
+        yield int(depth), rows.where(depth=depth)
 
 
 # --- checks ------------------------------------------------------------------------------------
@@ -205,13 +196,15 @@ def _check_potentials(rows: Table) -> Iterator[Check]:
         "every q_D is like l2 near zero: z^2/4 at depth 2, (D-2)/(4D) z^2 beyond",
         f"q_D/z^2 at z = {step:.2g}: {_listed(coefficients)}",
         # The next term of the series is below z^2/8 of the first.
-        bool((np.abs(coefficients / expected - 1.0) <= step**2 / 8.0).all()),
+        at_most(np.abs(coefficients / expected - 1.0), step**2 / 8.0),
     )
     yield Check(
         "slope-bounded-from-depth-3",
         "far from zero q_D has slope at most 1, like l1, from depth 3 on; q grows like z ln z",
         f"slopes at the largest z: {_listed(slopes)}",
-        bool(slopes[0] > 1.0 and ((slopes[1:] > 0.0) & (slopes[1:] < 1.0)).all()),
+        more_than(slopes[depths == 2.0], 1.0),
+        more_than(slopes[depths > 2.0], 0.0),
+        less_than(slopes[depths > 2.0], 1.0),
     )
 
 
@@ -226,28 +219,31 @@ def _check_ratio(rows: Table) -> Iterator[Check]:
     curves = list(_depths(rows))
     l1 = float(rows["d"][0]) ** -0.5
     step = min(float(np.diff(curve["ratio"]).min()) for curve in curves)
-    ends = [(float(curve["ratio"][0]), float(curve["ratio"][-1])) for curve in curves]
-    inside = all(low >= l1 - ROUNDING and high <= 1.0 + ROUNDING for low, high in ends)
+    low, high = (np.array([curve["ratio"][end] for curve in curves]) for end in (0, -1))
     yield Check(
         "ratio-falls-from-1-to-the-l1-value",
         "as the scale falls, the ratio falls from 1 (l2) towards 1/sqrt d (l1)",
-        f"from {_listed(high for _, high in ends)} to {_listed(low for low, _ in ends)}, "
-        f"1/sqrt d = {l1:.4g}",
-        bool(step >= -ROUNDING and inside and all(high >= 0.99 for _, high in ends)),
+        f"from {_listed(high)} to {_listed(low)}, 1/sqrt d = {l1:.4g}",
+        at_least(step, -ROUNDING),
+        at_least(low, l1 - ROUNDING),
+        at_most(high, 1.0 + ROUNDING),
+        at_least(high, 0.99),
     )
-    left = [low / l1 - 1.0 for low, _ in ends]
+    left, depths = low / l1 - 1.0, rows.levels("depth")
     yield Check(
         "l1-value-reached-from-depth-3",
         "at scale 1e-10 depths 3 and more are like l1, depth 2 not yet",
         f"relative excess over 1/sqrt d: {_listed(left)}",
-        bool(left[0] >= 0.05 and all(rest <= 0.01 for rest in left[1:])),
+        at_least(left[depths == 2.0], 0.05),
+        at_most(left[depths > 2.0], 0.01),
     )
     widths = [_width(curve, l1) for curve in curves]
     yield Check(
         "deeper-is-sharper",
         "increasing the depth hastens the transition",
         f"decades of scale from 90% to 10% of the way: {_listed(widths)}",
-        bool(all(a > b > 0.0 for a, b in pairwise(widths))),
+        less_than(np.diff(widths), 0.0),
+        more_than(widths, 0.0),
     )
 
 
@@ -260,37 +256,36 @@ def _width(curve: Table, l1: float) -> float:
 
 def _check_approach(rows: Table) -> Iterator[Check]:
     d = float(rows["d"][0])
-    curves = list(_depths(rows))
-    eps, needed = curves[0]["eps"], -curves[0]["log10_scale"] * LOG_TEN
-    # ln(1/alpha^2) = (1 + 1/eps) ln(d)/2 + 1, up to alpha^2 (theory: approach_to_l1).
+    depths, eps = rows.levels("depth"), np.array(ACCURACIES)
+    curves = np.array([curve["log10_scale"] for curve in _depths(rows)])
+    shallow, deep = curves[depths == 2.0], curves[depths > 2.0]
+    # ln(1/alpha^2) = (1 + 1/eps) ln(d)/2 + 1, up to alpha^2: see
+    # theory.hypentropy_needs_exponential_scale.
     predicted = 0.25 * np.log(d) * (1.0 + 1.0 / eps) + 0.5
     yield Check(
         "exponential-at-depth-2",
         "at depth 2 the ratio is within a factor 1 + eps of l1 only for exponentially small scale: "
         "ln(1/alpha) = (1 + 1/eps) ln(d)/4 + 1/2",
-        f"alpha = {', '.join(map(power, curves[0]['log10_scale']))} for eps = {_listed(eps)}",
-        bool((np.abs(needed / predicted - 1.0) <= 1e-6).all()),
+        f"alpha = {', '.join(map(power, shallow.ravel()))} for eps = {_listed(eps)}",
+        at_most(np.abs(-shallow * LOG_TEN / predicted - 1.0), 1e-6),
     )
-    orders = [
-        float((curve["log10_scale"][-2] - curve["log10_scale"][-1]) / np.log10(eps[-2] / eps[-1]))
-        for curve in curves[1:]
-    ]
-    depths = rows.levels("depth")
-    scaled = np.array(orders) * (depths[1:] - 2.0)
+    orders = (deep[:, -2] - deep[:, -1]) / np.log10(eps[-2] / eps[-1])
+    scaled = orders * (depths[depths > 2.0] - 2.0)
     yield Check(
         "polynomial-from-depth-3",
         "from depth 3 on a power of eps is small enough: alpha is about eps^(1/(D-2))",
         f"measured power times D - 2: {_listed(scaled)}",
-        bool((np.abs(scaled - 1.0) <= 0.1).all()),
+        at_most(np.abs(scaled - 1.0), 0.1),
     )
-    first = np.array([curve["log10_scale"][0] for curve in curves])
+    first = curves[:, 0]
     starts = depths * first
     yield Check(
         "deeper-needs-less-small-scales",
         f"the scale that brings the ratio within {eps[0]:.0%} of l1 grows with depth, and so does "
         "the scale alpha^D of the predictor at the start",
         f"alpha = {', '.join(map(power, first))}; alpha^D = {', '.join(map(power, starts))}",
-        bool((np.diff(first) > 0.0).all() and (np.diff(starts) > 0.0).all()),
+        more_than(np.diff(first), 0.0),
+        more_than(np.diff(starts), 0.0),
     )
 
 
@@ -304,16 +299,19 @@ def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
         "deeper-allows-larger-starts",
         "from the dashed line on, the largest alpha^D that generalizes grows with depth",
         f"medians at n = {rows['n'].max():.0f}: {', '.join(map(power, curves[:, -1:].ravel()))}",
-        bool(gaps.size and (gaps > 0.0).all()),
+        more_than(gaps, 0.0),
     )
     at_line = np.array([value_at(n, median, here) for median in medians])
-    scales = at_line / rows.levels("depth")
+    depths = rows.levels("depth")
+    scales = at_line / depths
+    deep = scales[depths > 2.0]
     yield Check(
         "reasonable-scales-from-depth-3",
         "where the samples just suffice for the least-l1 solution, scales of at least 0.001 are "
         "small enough from depth 3 on; depth 2 needs a far smaller one (by a factor 30 or more)",
         f"median alpha at n = {here:.0f}: {', '.join(map(power, scales))}",
-        bool((scales[1:] >= -3.0).all() and scales[0] <= scales[1] - 1.5),
+        at_least(deep, -3.0),
+        at_most(scales[depths == 2.0], np.min(deep, initial=np.inf) - 1.5),
     )
     works = rows["log10_start"] > -np.inf
     agree = float(np.mean(works == (rows["l1_error"] <= rows["threshold"])))
@@ -322,13 +320,10 @@ def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
         "the rich limit does not depend on depth: where the least-l1 solution generalizes, so does "
         "every depth at some scale, and rarely elsewhere",
         f"agreement on {agree:.1%} of data sets, sizes and depths",
-        bool(agree >= 0.9 and np.isfinite(rows["l1_error"]).all()),
+        at_least(agree, 0.9),
+        true(np.isfinite(rows["l1_error"])),
     )
-    yield check_line(line, rows)
-    yield check_kernel(rows)
-    yield check_none_below(line, rows)
-    yield check_grows(line, rows)
-    yield check_enclosed(rows)
+    yield from check_sizes(line, rows)
 
 
 def _depths(rows: Table) -> Iterator[Table]:
@@ -339,9 +334,6 @@ def _depths(rows: Table) -> Iterator[Table]:
 def _listed(values: Iterable[float]) -> str:
     return ", ".join(f"{value:.3g}" for value in values)
 
-
-_COMMON: Settings = {"sparsity": 5, "noise_var": 0.01, "threshold": 0.025}
-_SAMPLE_SIZES = "40 44 48 52 58 64 72 84 110 150"
 
 EXPERIMENT = Experiment(
     name="woodworth-fig3",
@@ -362,7 +354,10 @@ EXPERIMENT = Experiment(
     ),
     settings={
         Preset.SMOKE: {
-            **_COMMON,
+            "depths": "2 3 5 10",
+            "sparsity": 5,
+            "noise_var": 0.01,
+            "threshold": 0.025,
             "d": 200,
             "points": 161,
             "sample_sizes": "32 42 72",
@@ -371,23 +366,14 @@ EXPERIMENT = Experiment(
             "l1_batches": 2,
         },
         Preset.LAPTOP: {
-            **_COMMON,
             "d": 1000,
             "points": 321,
-            "sample_sizes": _SAMPLE_SIZES,
+            "sample_sizes": "40 44 48 52 58 64 72 84 110 150",
             "replicates": 15,
             "l1_sizes": L1_SIZES,
             "l1_batches": 12,
         },
-        Preset.PAPER: {
-            **_COMMON,
-            "d": 1000,
-            "points": 641,
-            "sample_sizes": _SAMPLE_SIZES,
-            "replicates": 41,
-            "l1_sizes": L1_SIZES,
-            "l1_batches": 20,
-        },
+        Preset.PAPER: {"points": 641, "replicates": 41, "l1_batches": 20},
     },
     tasks=tasks,
     compute=compute,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
@@ -31,10 +32,6 @@ from flowbias.theory import Reference
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# α²k up to which the limit counts as rich, from which on as kernel; the transition is at 1.
-RICH, KERNEL = 1e-4, 10.0
-# Product of the start, σ = α² sqrt(k), that is small beside entries of size 1.
-SMALL_START = 0.1
 # Share of the way between the two extremes that counts as nothing on a single data set of 100
 # entries: there the planted matrix itself may miss the least nuclear norm by a few percent.
 LITTLE = 0.05
@@ -123,6 +120,8 @@ def _draw_mark(axes: Axes, x: FloatArray, y: FloatArray, text: str, **style: Any
 
 
 def _edges(centres: FloatArray) -> FloatArray:
+    if len(centres) == 1:
+        return np.array([centres[0] - 0.5, centres[0] + 0.5])
     middles = 0.5 * (centres[1:] + centres[:-1])
     ends = 2.0 * centres[:1] - middles[:1], 2.0 * centres[-1:] - middles[-1:]
     return np.concatenate([ends[0], middles, ends[1]])
@@ -170,25 +169,27 @@ def check(table: Table) -> list[Check]:
 
 
 def _check_rich(shares: Map) -> Iterator[Check]:
-    left = float(np.max(np.abs(shares.excess[:, shares.levels <= np.log10(RICH)])))
+    rich = 1e-4  # far below the transition at 1
+    left = float(np.max(np.abs(shares.excess[:, shares.levels <= np.log10(rich)])))
     yield Check(
         "rich-excess-vanishes",
-        f"where α²k ≤ {RICH:g}, the nuclear norm is nearly that of the planted matrix",
+        f"where α²k ≤ {rich:g}, the nuclear norm is nearly that of the planted matrix",
         f"excess at most {left:.2%} of that of the least Frobenius norm, at any width",
-        bool(left <= LITTLE),
+        at_most(left, LITTLE),
     )
     distance = float(np.max(shares.distance[:, 0]))
     yield Check(
         "rich-recovers",
         "the smallest start recovers the planted matrix",
         f"unseen entries off by at most {distance:.2%} of their size, at any width",
-        bool(distance <= LITTLE),
+        at_most(distance, LITTLE),
     )
 
 
 def _check_kernel(shares: Map) -> Iterator[Check]:
     level = 10.0**shares.levels
-    kernel = (level >= KERNEL) & (level <= SMALL_START * np.sqrt(shares.widths[-1]))
+    # Above the transition, where the product of the start, σ = α² sqrt(k), is far below entries.
+    kernel = (level >= 10.0) & (level <= 0.1 * np.sqrt(shares.widths[-1]))
     moved, excess = (values[-1, kernel] for values in (shares.moved, shares.excess))
     first, last = level[kernel][[0, -1]]
     at = f"width {shares.widths[-1]:g}, α²k from {first:.3g} to {last:.3g}"
@@ -196,7 +197,7 @@ def _check_kernel(shares: Map) -> Iterator[Check]:
         "kernel-entries-stay",
         "where α²k ≫ 1 at a large width, unseen entries do not move",
         f"{at}: by at most {moved.max():.2%} of their size",
-        bool((moved <= LITTLE).all()),
+        at_most(moved, LITTLE),
     )
     apart = np.abs(excess - 1.0)
     yield Check(
@@ -204,7 +205,8 @@ def _check_kernel(shares: Map) -> Iterator[Check]:
         "there the limit is the least Frobenius norm, and does not recover the planted matrix",
         f"{at}: nuclear excess within {apart.max():.1%} of that of the zero-filled matrix, "
         f"unseen entries off by at least {shares.distance[-1, kernel].min():.0%}",
-        bool((apart <= 0.2).all() and (shares.distance[-1, kernel] >= 0.9).all()),
+        at_most(apart, 0.2),
+        at_least(shares.distance[-1, kernel], 0.9),
     )
     least = shares.moved.min(axis=1)
     steep = slope(np.log10(shares.widths), np.log10(least))
@@ -213,7 +215,9 @@ def _check_kernel(shares: Map) -> Iterator[Check]:
         "a narrow start has no kernel regime: at its best scale entries still move by 1/√k",
         f"least movement {least[0]:.2f} at width {shares.widths[0]:g}, {least[-1]:.1e} at "
         f"{shares.widths[-1]:g}: slope {steep:.2f}",
-        bool(least[0] >= 0.1 and -0.65 <= steep <= -0.35),
+        at_least(least[0], 0.1),
+        at_least(steep, -0.65),
+        at_most(steep, -0.35),
     )
 
 
@@ -225,7 +229,7 @@ def _check_transition(shares: Map) -> Iterator[Check]:
             f"half of the {name} is reached where α²k is about 1, at every width",
             f"at α²k from {10.0 ** middles.min():.2g} to {10.0 ** middles.max():.2g} over widths "
             f"{shares.widths[0]:g} to {shares.widths[-1]:g}",
-            bool((np.abs(middles) <= 1.0).all()),
+            at_most(np.abs(middles), 1.0),
         )
     narrow, wide = (_decades(shares.levels, shares.moved[i]) for i in (0, -1))
     yield Check(
@@ -233,7 +237,7 @@ def _check_transition(shares: Map) -> Iterator[Check]:
         "the transition is somewhat sharper at a large width",
         f"decades of α²k within which movement falls from 75% to 25%: {wide:.2f} at width "
         f"{shares.widths[-1]:g}, {narrow:.2f} (inf: never) at {shares.widths[0]:g}",
-        bool(wide < narrow),
+        less_than(wide, narrow),
     )
 
 
@@ -243,9 +247,6 @@ def _decades(levels: FloatArray, moved: FloatArray) -> float:
         return np.inf
     return crossing(levels, moved, 0.25) - crossing(levels, moved, 0.75)
 
-
-_COMMON: Settings = {"d": 10, "observed": 60}
-_WIDTHS = "20 53 143 382 1022 2736 7325 19600 52400 140000 375000 1000000"
 
 EXPERIMENT = Experiment(
     name="woodworth-fig5",
@@ -265,9 +266,19 @@ EXPERIMENT = Experiment(
         "regime: at its best scale unseen entries still move in proportion to 1/√k."
     ),
     settings={
-        Preset.SMOKE: {**_COMMON, "levels": 9, "widths": "20 1000 1000000", "replicates": 1},
-        Preset.LAPTOP: {**_COMMON, "levels": 12, "widths": _WIDTHS, "replicates": 5},
-        Preset.PAPER: {**_COMMON, "levels": 12, "widths": _WIDTHS, "replicates": 11},
+        Preset.SMOKE: {
+            "d": 10,
+            "observed": 60,
+            "levels": 9,
+            "widths": "20 1000 1000000",
+            "replicates": 1,
+        },
+        Preset.LAPTOP: {
+            "levels": 12,
+            "widths": "20 53 143 382 1022 2736 7325 19600 52400 140000 375000 1000000",
+            "replicates": 5,
+        },
+        Preset.PAPER: {"replicates": 11},
     },
     tasks=tasks,
     compute=compute,

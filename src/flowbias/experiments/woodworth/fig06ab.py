@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
@@ -334,8 +334,8 @@ EXPERIMENT = Experiment(
         "err more than the zero predictor. Doubled ones (solid) start at zero whatever the scale, "
         "and show what the figure is about. The grad distance is one minus the cosine between the "
         "tangent features before and after training. The paper takes gradient descent at step "
-        "0.01 on one data set; here gradient flow on several (smoke and laptop; descent follows "
-        "where units slide along their switches), or descent at that step (paper). Bands hold the "
+        "0.01 on one data set; here gradient flow on several (descent follows where units slide "
+        "along their switches), or descent at that step (preset full). Bands hold the "
         "middle half of the data sets. Circles mark the start that torch itself gives a layer, "
         "which is √6 times smaller than He's rule."
     ),
@@ -362,11 +362,10 @@ EXPERIMENT = Experiment(
             "step_size": 0.05,
             "descent_steps": 3000,
         },
-        Preset.PAPER: {
+        Preset.PAPER: {"groups": 20},
+        Preset.FULL: {
             # Below 1e-3 descent at this step needs millions of steps to leave the start at depth 5.
             "levels": "-3 -2.5 -2 -1.5 -1 -0.5 0 0.5 1 1.5 2",
-            "groups": 20,
-            "replicates": 4,
             "rounds": 1,
             "flow_steps": 0,
             "step_size": 0.01,
@@ -380,4 +379,5 @@ EXPERIMENT = Experiment(
         Panel("b", "Large starts keep their features", draw_grad_distance),
     ),
     check=check,
+    needs=needs_torch,
 )

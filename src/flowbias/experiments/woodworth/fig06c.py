@@ -3,8 +3,16 @@
 [woodworth2020, Figure 6(c)]: one hidden layer, cross-entropy, SGD to 100% train accuracy, the
 step size chosen anew for each scale of the start.
 
-(a) test error against the scale, with the last layer trained alone and the exact linearized twin
+(a) test error against the scale, with the last layer trained alone, the linearized network trained
+    by the same SGD, and its exact twin under squared loss
 (b) how far the weights moved, relative to their size at the start
+
+The twin, at all scales from one kernel:
+
+    f_lin(x) = f_0(x) + K(x, X) K^-1 (y - f_0(X))
+
+Scaling a network of two homogeneous layers multiplies f_0 by scale^2 and leaves K(x, X) K^-1 as it
+is, so that f_lin = fit + scale^2 rest, where fit is that of y and rest what is left of f_0.
 """
 
 from __future__ import annotations
@@ -15,17 +23,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
-from flowbias.experiments.woodworth.fig06c_checks import check, chosen
-from flowbias.experiments.woodworth.fig06c_twin import twin_columns
 from flowbias.experiments.woodworth.image_training import (
+    CHOICES,
     as_percent,
     copy_of,
     draw_movement,
     kept_in_cache,
+    needs,
     numbers,
     outcome_columns,
     picked,
@@ -34,12 +42,29 @@ from flowbias.experiments.woodworth.image_training import (
     stand_in,
 )
 from flowbias.ground.look import BLUE, RED
-from flowbias.kernels import linearize
+from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
+from flowbias.kernels import kernel_matrix, linearize, tangent_kernel
 from flowbias.nets import mlp, train, train_last_layer
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+# The paper's plateaus, at its width of 5000 and at smaller ones.
+SMALL, LARGE = 2.0, 50.0
+# Errors of the two plateaus: 1.4% and 2.4% in the paper.
+RATIO = 1.5
+# "No better than": 2.4% of large starts against 2.7% of the last layer alone in the paper.
+CLOSE = 0.3
+# Share of the way between the plateaus that errors on one of them may differ by.
+FLAT = 1 / 3
+# "Just outside": half of the way is passed within this factor of α = 1.
+JUST = 10.0
+CLASSES = 10
+# Test pictures whose outputs are computed at once.
+_AT_ONCE = 1000
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -50,9 +75,9 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     for replicate in range(int(settings["replicates"])):
         drawn = {**common, "replicate": replicate}
         whole = {**drawn, **picked(settings, "images", "width"), **stop}
-        for step_size in steps:
-            run = {**whole, "step_size": step_size, "epochs": settings["epochs"]}
-            for scale in numbers(settings, "scales"):
+        for scale in numbers(settings, "scales"):
+            for step_size in numbers(settings, "large_step_sizes") if scale >= LARGE else steps:
+                run = {**whole, "step_size": step_size, "epochs": settings["epochs"]}
                 yield "network", {**run, "scale": scale}
         for step_size in numbers(settings, "last_step_sizes"):
             run = {**whole, "step_size": step_size, "epochs": settings["last_epochs"]}
@@ -79,7 +104,7 @@ def _itself(net: Any) -> Any:
 
 def _trained(task: Task, method: Any = train, model: Callable[[Any], Any] = _itself) -> Columns:
     split, scale = split_of(task), task.number("scale")
-    sizes = (split.train.x.shape[1], task.integer("width"), 10)
+    sizes = (split.train.x.shape[1], task.integer("width"), CLASSES)
     with torch_device() as device:
         drawn = mlp(sizes, scale=scale, start="normal", rng=task.integer("replicate"))
         net = model(drawn.to(device))
@@ -99,6 +124,66 @@ def _trained(task: Task, method: Any = train, model: Callable[[Any], Any] = _its
             **kept_in_cache(),
         )
         return outcome_columns(training, start, net, split)
+
+
+def twin_columns(task: Task) -> Columns:
+    """Errors of the twin: with the start's own output at each scale, and without any."""
+    torch = require_torch()
+    split = split_of(task)
+    scales = np.array([float(word) for word in task.text("scales").split()])
+    # On the CPU where there is a GPU as well: what takes long is one factorization in double.
+    with torch_device():
+        sizes = (split.train.x.shape[1], task.integer("width"), CLASSES)
+        net = mlp(sizes, start="normal", rng=task.integer("replicate"), dtype=torch.float64)
+        x, test = (torch.from_numpy(part.x).double() for part in (split.train, split.test))
+        with torch.no_grad():
+            start, start_test = net(x).numpy(), net(test).numpy()
+        labels = np.eye(CLASSES)[split.train.y]
+        # The kernel of the two right-hand sides is factored once.
+        moves = _solved(net, x, [labels, start])
+        (fit, fit_test), (own, own_test) = (_change(net, move, x, test) for move in moves)
+    rest = start_test - own_test
+    wrong = [fit_test + scale**2 * rest for scale in scales]
+    return {
+        "scale": scales,
+        "error": [_error(outputs, split.test.y) for outputs in wrong],
+        "limit_error": _error(fit_test, split.test.y),
+        "residual": max(float(np.abs(fit - labels).max()), float(np.abs(own - start).max())),
+    }
+
+
+def _solved(net: Any, x: Any, targets: list[FloatArray]) -> list[dict[str, Any]]:
+    """J^T K^-1 target: the movement of the parameters that changes the outputs by each target."""
+    from scipy.linalg import cho_factor, cho_solve
+
+    torch = require_torch()
+    kernel = kernel_matrix(tangent_kernel(net, x))
+    factor = cho_factor(kernel, lower=True, overwrite_a=True, check_finite=False)
+    duals = cho_solve(factor, np.stack([target.ravel() for target in targets], axis=1))
+    names, parameters = zip(*net.named_parameters(), strict=True)
+    moves = []
+    for dual in duals.T:
+        weighted = (net(x) * torch.from_numpy(dual.reshape(len(x), -1))).sum()
+        gradients = torch.autograd.grad(weighted, parameters)
+        moves.append(dict(zip(names, gradients, strict=True)))
+    return moves
+
+
+def _change(net: Any, move: dict[str, Any], *inputs: Any) -> list[FloatArray]:
+    """J(x) move for each of the inputs."""
+    torch = require_torch()
+    twin = linearize(net)
+    with torch.no_grad():
+        for name, parameter in twin.named_point().items():
+            parameter.add_(move[name])
+        return [
+            torch.cat([twin(part) - net(part) for part in x.split(_AT_ONCE)]).numpy()
+            for x in inputs
+        ]
+
+
+def _error(outputs: FloatArray, labels: Any) -> float:
+    return float((outputs.argmax(axis=1) != labels).mean())
 
 
 _PARTS: dict[str, Callable[[Task], Columns]] = {
@@ -122,6 +207,11 @@ def draw_error(axes: Axes, table: Table) -> None:
     name_line(axes, "network", curve.x[-2], curve.median[-2], side="below", colour=BLUE)
     last = float(np.median(chosen(table.part("last-layer"))["error"]))
     reference_line(axes, y=last, text="last layer alone")
+    kernel = table.part("linearized")
+    linear = kernel.summary("error", by="scale")
+    label = f"linearized, width {kernel['width'][0]:.0f}"
+    axes.plot(linear.x, linear.median, "D", color=RED, markersize=6, label=label)
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
     twin = table.part("twin")
     own = twin.summary("error", by="scale")
     axes.plot(own.x, own.median, color=RED, linewidth=1.4, linestyle="--")
@@ -149,6 +239,182 @@ def draw_error(axes: Axes, table: Table) -> None:
 def draw_moved(axes: Axes, table: Table) -> None:
     best = chosen(table.part("network"))
     draw_movement(axes, best, f"loss ≤ {best['loss_target'][0]:g}", "60000 images, loss ≤ 1e-5")
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def chosen(rows: Table) -> Table:
+    """Of each scale and replicate, the step size with the least error on the pictures for that.
+
+    Among trainings that reached their target, where there are any.
+    """
+    kept = []
+    for scale, replicate in {*zip(rows["scale"], rows["replicate"], strict=True)}:
+        here = np.flatnonzero((rows["scale"] == scale) & (rows["replicate"] == replicate))
+        order = np.lexsort((rows["choosing_error"][here], -rows["converged"][here]))
+        kept.append(here[order[0]])
+    return rows.rows(np.sort(kept))
+
+
+def check(table: Table) -> list[Check]:
+    """What appendix B and the caption say about the figure."""
+    best = chosen(table.rows(table["part"] == "network"))
+    last = chosen(table.rows(table["part"] == "last-layer"))
+    twin = table.rows(table["part"] == "twin")
+    scale, error, *_ = best.summary("error", by="scale")
+    small, large = _levels(scale, error)
+    return [
+        _fitted(best, last),
+        *_plateaus(scale, error, float(best["test_images"][0])),
+        _ratio(small, large),
+        _near_last_layer(large, float(np.median(last["error"]))),
+        _order(small, large, float(np.median(last["error"])), float(best["test_images"][0])),
+        _linearized(small, table.rows(table["part"] == "linearized")),
+        *_where(scale, error, small, large),
+        _movement(best),
+        *_twin(twin, chosen(table.rows(table["part"] == "same-images"))),
+    ]
+
+
+def _levels(scale: FloatArray, values: FloatArray) -> tuple[float, float]:
+    """Medians over the small and over the large starts."""
+    return float(np.median(values[scale <= SMALL])), float(np.median(values[scale >= LARGE]))
+
+
+def _fitted(best: Table, last: Table) -> Check:
+    accuracy, loss = float(best["accuracy"].min()), float(best["loss"].max())
+    target = float(best["loss_target"][0])
+    return Check(
+        "all-fit",
+        "every network reaches 100% train accuracy and a small loss",
+        f"least accuracy {accuracy:.4f}, largest loss {loss:.1e} (target {target:g}); last layer "
+        f"alone: {float(last['accuracy'].min()):.4f}",
+        bool(accuracy == 1.0 and loss <= target),
+    )
+
+
+def _plateaus(scale: FloatArray, error: FloatArray, images: float) -> Iterator[Check]:
+    small, large = _levels(scale, error)
+    for name, where, words in (
+        ("small", scale <= SMALL, f"α ≤ {SMALL:g}"),
+        ("large", scale >= LARGE, f"α ≥ {LARGE:g}"),
+    ):
+        on = error[where]
+        # Two standard deviations of an error that is measured on so many images.
+        noise = 2.0 * float(np.sqrt(np.median(on) / images))
+        yield Check(
+            f"plateau-{name}",
+            f"the error is about the same for all {words}, up to the noise of the test images",
+            f"{on.min():.2%} to {on.max():.2%} on {on.size} scales, the plateaus being "
+            f"{large - small:.2%} apart, noise {noise:.2%}",
+            bool(on.size >= 2 and np.ptp(on) <= FLAT * (large - small) + noise),
+        )
+
+
+def _ratio(small: float, large: float) -> Check:
+    return Check(
+        "large-starts-generalize-worse",
+        f"large starts have {RATIO:g} times the error of small ones or more (paper: 1.7)",
+        f"{large:.2%} for α ≥ {LARGE:g}, {small:.2%} for α ≤ {SMALL:g}{_times(large, small)}",
+        bool(large > 0.0 and large >= RATIO * small),
+    )
+
+
+def _times(error: float, other: float) -> str:
+    return f": {error / other:.2f} times" if other > 0.0 else ""
+
+
+def _near_last_layer(large: float, last: float) -> Check:
+    return Check(
+        "large-starts-are-random-features",
+        "large starts do no better than a linear model over random features",
+        f"{large:.2%} against {last:.2%} with the last layer alone{_times(large, last)}",
+        bool(abs(large - last) <= CLOSE * last),
+    )
+
+
+def _order(small: float, large: float, last: float, images: float) -> Check:
+    noise = float(np.sqrt((large + last) / images))
+    return Check(
+        "order",
+        "small starts err least; large ones no more than the last layer alone, up to the noise of "
+        "the test images",
+        f"{small:.2%} < {large:.2%} ≤ {last:.2%} + {noise:.2%}",
+        bool(small < min(large, last) and large <= last + noise),
+    )
+
+
+def _linearized(small: float, rows: Table) -> Check:
+    scale, error, *_ = rows.summary("error", by="scale")
+    listed = ", ".join(f"{e:.2%} (α = {a:g})" for a, e in zip(scale, error, strict=True))
+    return Check(
+        "linearized-errs-more",
+        "the linearized network, trained by the same SGD on as many images, errs more than small "
+        "starts do",
+        f"{listed} at width {rows['width'][0]:.0f} against {small:.2%}",
+        bool(np.all(error > small)),
+    )
+
+
+def _where(scale: FloatArray, error: FloatArray, small: float, large: float) -> Iterator[Check]:
+    with np.errstate(divide="ignore", invalid="ignore"):  # two levels may be one: there is no way
+        way = (error - small) / (large - small)
+    crossed = np.flatnonzero(way >= 0.5)
+    last_below = scale[crossed[0] - 1] if crossed.size and crossed[0] else np.nan
+    first_above = scale[crossed[0]] if crossed.size else np.nan
+    yield Check(
+        "transition",
+        f"between α = {SMALL:g} and α = {LARGE:g} the error changes from one level to the other",
+        f"half of the way is passed between α = {last_below:g} and {first_above:g}",
+        bool(last_below >= SMALL and first_above <= LARGE and np.all(np.diff(crossed) == 1)),
+    )
+    at_one = way[scale == 1.0]
+    share = float(at_one[0]) if at_one.size else np.nan
+    yield Check(
+        "standard-start-is-outside",
+        "He's own start, α = 1, generalizes as small starts do and is just outside the kernel "
+        f"regime, which begins within a factor of {JUST:g}",
+        f"{share:.0%} of the way at α = 1, half of it by α = {first_above:g}",
+        bool(share <= FLAT and first_above <= JUST),
+    )
+
+
+def _movement(best: Table) -> Check:
+    scale, moved, *_ = best.summary("movement", by="scale")
+    first, last = _levels(scale, moved)
+    return Check(
+        "large-starts-hardly-move",
+        "weights move far from small starts and little, relative to their size, from large ones",
+        f"median {first:.3g} for α ≤ {SMALL:g}, {last:.3g} for α ≥ {LARGE:g}",
+        bool(last <= 0.5 * first),
+    )
+
+
+def _twin(twin: Table, network: Table) -> Iterator[Check]:
+    left = float(np.max(twin["residual"]))
+    yield Check(
+        "twin-interpolates",
+        "the linearized network fits the labels of its pictures exactly",
+        f"largest residual {left:.1e} of outputs for labels 0 and 1",
+        bool(left <= 1e-6),
+    )
+    level, learned = float(np.median(twin["limit_error"])), float(np.median(network["error"]))
+    scale, own, *_ = twin.summary("error", by="scale")
+    yield Check(
+        "twin-learns-from-small-starts",
+        "from a small start the linearized network learns what it would learn from zero output",
+        f"{own[0]:.2%} at α = {scale[0]:g} against {level:.2%}; the network itself, from α = 1 on "
+        f"the same {twin['images'][0]:.0f} images: {learned:.2%}",
+        bool(abs(own[0] - level) <= 0.1 * level),
+    )
+    yield Check(
+        "twin-drowns-in-large-starts",
+        "under squared loss with labels 0 and 1, the output of a large start drowns what the "
+        "linearized network learns: no plateau as under cross-entropy",
+        f"{own[-1]:.2%} at α = {scale[-1]:g}, a guess among ten being wrong in 90%",
+        bool(own[-1] >= 0.8 and np.all(np.diff(own) >= -FLAT * level)),
+    )
 
 
 EXPERIMENT = Experiment(
@@ -181,6 +447,7 @@ EXPERIMENT = Experiment(
             "width": 150,
             "scales": "0.3 1 2 4 8 50 100",
             "step_sizes": "0.1 0.05",
+            "large_step_sizes": "0.1 0.05",
             "last_step_sizes": "0.1 0.05",
             "batch_size": 64,
             "loss_target": 0.05,
@@ -199,12 +466,13 @@ EXPERIMENT = Experiment(
             "test_images": 10000,
             "width": 1000,
             "scales": "0.1 1 2 8 50 100",
-            "step_sizes": "0.5",
+            "step_sizes": "1",
+            "large_step_sizes": "0.5",
             "last_step_sizes": "0.5",
             "batch_size": 256,
             "loss_target": 0.02,
             "epochs": 80,
-            "last_epochs": 60,
+            "last_epochs": 100,
             "evaluate_every": 3,
             "kernel_width": 500,
             "kernel_scales": "1 50",
@@ -212,23 +480,21 @@ EXPERIMENT = Experiment(
             "replicates": 1,
         },
         Preset.PAPER: {
-            "data": "MNIST",
-            "images": 55000,
-            "choosing_images": 5000,
-            "test_images": 10000,
             "width": 5000,
-            "scales": "0.1 1 2 8 50 100",
             "step_sizes": "0.5 1",
+            "large_step_sizes": "0.5 0.2",
             "last_step_sizes": "0.5 0.1",
-            "batch_size": 256,
-            "loss_target": 0.02,
-            "epochs": 80,
             "last_epochs": 150,
-            "evaluate_every": 3,
             "kernel_width": 1000,
-            "kernel_scales": "1 50",
-            "twin_images": 1000,
-            "replicates": 1,
+        },
+        # To the paper's loss, at the step sizes that it names.
+        Preset.FULL: {
+            "scales": "0.1 0.3 1 2 4 8 16 32 50 100",
+            "step_sizes": "0.5 0.1 0.05 0.01",
+            "large_step_sizes": "0.5 0.1 0.05 0.01",
+            "loss_target": 1e-5,
+            "epochs": 5000,
+            "last_epochs": 5000,
         },
     },
     tasks=tasks,
@@ -239,4 +505,6 @@ EXPERIMENT = Experiment(
     ),
     check=check,
     stand_in=stand_in,
+    needs=needs,
+    choices=CHOICES,
 )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.relu_univariate import (
@@ -281,7 +281,7 @@ EXPERIMENT = Experiment(
     settings={
         Preset.SMOKE: {**_COMMON, "scales": "0.03 3 30", "width": 150, "descent_steps": 2800},
         Preset.LAPTOP: {**_COMMON, "width": 4000, "descent_steps": 12_000},
-        Preset.PAPER: {**_COMMON, "width": 10_000, "descent_steps": 100_000},
+        Preset.PAPER: {"width": 10_000, "descent_steps": 30_000},
     },
     tasks=tasks,
     compute=compute,
@@ -289,4 +289,5 @@ EXPERIMENT = Experiment(
         Panel(panel, title, partial(draw_curves, panel=panel)) for panel, title in _TITLES.items()
     ),
     check=check,
+    needs=needs_torch,
 )

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings
+from flowbias.experiments._base import Check, Experiment, Panel, Settings
 from flowbias.experiments.table import Table
 from flowbias.experiments.woodworth.fig06d import (
-    LAPTOP,
-    PAPER,
     PAPER_SIZE,
+    PRESETS,
     RISE,
     SCALING,
-    SMOKE,
 )
 from flowbias.experiments.woodworth.image_training import (
+    CHOICES,
     as_percent,
+    needs,
     numbers,
     picked,
     say_scaling,
@@ -166,7 +166,7 @@ EXPERIMENT = Experiment(
         "All networks reach 100% train accuracy; small starts show the difficulty of optimization "
         "that comes with leaving the kernel regime."
     ),
-    settings={Preset.SMOKE: SMOKE, Preset.LAPTOP: LAPTOP, Preset.PAPER: PAPER},
+    settings=PRESETS,
     tasks=tasks,
     compute=vgg_curve,
     panels=(
@@ -181,4 +181,6 @@ EXPERIMENT = Experiment(
     ),
     check=check,
     stand_in=stand_in,
+    needs=needs,
+    choices=CHOICES,
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.experiments.woodworth.completion import (
@@ -31,12 +32,8 @@ from flowbias.theory import Reference
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Diagonal of the Gram matrix of the start: from far below the transition at 1 to far above.
-LOWEST, HIGHEST = -5.0, 3.0
 # Share of the mean square of the unseen entries that counts as nothing.
 LITTLE = 0.01
-# Of entries that are sums of up to 1e5 products, or come from a root of the Gram matrix.
-ROUNDING = 1e-13
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -52,7 +49,8 @@ def compute(task: Task) -> Columns:
     """The limits of one start at all its scales."""
     problem, truth, _ = data = planted(task)
     size = task.integer("d")
-    levels = np.linspace(LOWEST, HIGHEST, task.integer("levels"))
+    # Diagonal of the Gram matrix of the start: from far below the transition at 1 to far above.
+    levels = np.linspace(-5.0, 3.0, task.integer("levels"))
     # Entries on the diagonal of the Gram matrix at α = 1; the mean of them where they are random.
     width = task.integer("width") if task.part == "gaussian" else 2
     alphas = np.sqrt(10.0**levels / width)
@@ -163,7 +161,8 @@ def _check_unbiased(table: Table) -> Check:
         "start-is-zero",
         "the doubled start has product zero at every scale",
         f"largest entry {largest:.1g}, relative to the Gram matrix",
-        bool(largest <= ROUNDING),
+        # Of sums of up to 1e5 products, or from a root of the Gram matrix.
+        at_most(largest, 1e-13),
     )
 
 
@@ -174,27 +173,28 @@ def _check_identity(rows: Table) -> Iterator[Check]:
         "identity-recovers",
         "from a small multiple of the identity the planted matrix is recovered",
         f"error {error[0]:.1e} of the mean square of unseen entries",
-        bool(error[0] <= LITTLE),
+        at_most(error[0], LITTLE),
     )
     yield Check(
         "identity-stands-still",
         "from a large multiple unseen entries are not updated, and stay at zero",
         f"movement {moved[-1]:.1e}, error {error[-1]:.4f}",
-        bool(moved[-1] <= 1e-4 and abs(error[-1] - 1.0) <= LITTLE),
+        at_most(moved[-1], 1e-4),
+        at_most(abs(error[-1] - 1.0), LITTLE),
     )
     fall = float(np.diff(moved).max())
     yield Check(
         "identity-moves-less-with-scale",
         "the larger the scale, the less unseen entries move",
         f"from {moved[0]:.3f}, largest change per step {fall:.1e}",
-        bool(fall < 0.0),
+        less_than(fall, 0.0),
     )
     middle = crossing(x, error, 0.5)
     yield Check(
         "identity-transition",
         "the regimes meet where the Gram matrix of the start, 2α² I, is of the order of 1",
         f"half of the error is reached at 2α² = {10.0**middle:.2g}",
-        bool(abs(middle) <= 1.0),
+        at_most(abs(middle), 1.0),
     )
 
 
@@ -206,25 +206,24 @@ def _check_gaussian(rows: Table) -> Iterator[Check]:
         "gaussian-recovers",
         "small Gaussian starts recover the planted matrix at every width",
         f"error at most {left.max():.1e} at widths {', '.join(f'{w:g}' for w in widths)}",
-        bool((left <= LITTLE).all()),
+        at_most(left, LITTLE),
     )
     moved = np.array([r.summary("moved", by="log10_level").median[-1] for r in by_width])
     yield Check(
         "gaussian-stands-still-when-wide",
         "large wide starts do not update unseen entries",
         f"movement {moved[-1]:.1e} at width {widths[-1]:g}",
-        bool(moved[-1] <= 1e-3),
+        at_most(moved[-1], 1e-3),
     )
     steep = slope(np.log10(widths), np.log10(moved))
     yield Check(
         "gaussian-kernel-becomes-delta",
         "with the width the tangent kernel becomes a delta: movement of large starts falls as 1/k",
         f"mean square from {moved[0]:.2g} to {moved[-1]:.1e}, slope {steep:.2f} in the width",
-        bool(-1.2 <= steep <= -0.8),
+        at_least(steep, -1.2),
+        at_most(steep, -0.8),
     )
 
-
-_COMMON: Settings = {"d": 10, "observed": 60}
 
 EXPERIMENT = Experiment(
     name="woodworth-iclr-fig3",
@@ -243,9 +242,15 @@ EXPERIMENT = Experiment(
         "limit of large width for Gaussian starts."
     ),
     settings={
-        Preset.SMOKE: {**_COMMON, "levels": 7, "widths": "20 1000 100000", "replicates": 1},
-        Preset.LAPTOP: {**_COMMON, "levels": 17, "widths": "20 100 1000 100000", "replicates": 5},
-        Preset.PAPER: {**_COMMON, "levels": 17, "widths": "20 100 1000 100000", "replicates": 21},
+        Preset.SMOKE: {
+            "d": 10,
+            "observed": 60,
+            "levels": 7,
+            "widths": "20 1000 100000",
+            "replicates": 1,
+        },
+        Preset.LAPTOP: {"levels": 17, "widths": "20 100 1000 100000", "replicates": 5},
+        Preset.PAPER: {"replicates": 21},
     },
     tasks=tasks,
     compute=compute,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
@@ -286,8 +286,7 @@ EXPERIMENT = Experiment(
         Preset.PAPER: {
             "fractions": "0.1 0.2 0.35 0.5 0.7 0.9 1 1.1 1.2 1.35 1.5 1.75 2 2.25 2.5 3 4 10",
             "groups": 20,
-            "replicates": 4,
-            "steps": 200_000,
+            "steps": 20_000,
         },
     },
     tasks=tasks,
@@ -297,4 +296,5 @@ EXPERIMENT = Experiment(
         Panel("d", "Unstable steps turn the features", draw_grad_distance),
     ),
     check=check,
+    needs=needs_torch,
 )

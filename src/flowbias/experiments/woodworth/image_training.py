@@ -27,7 +27,7 @@ from flowbias.ground.look import BLUE
 from flowbias.ground.progress import SCREEN
 from flowbias.ground.torch import require_torch
 from flowbias.kernels import parameter_movement
-from flowbias.nets import Moment, Training, train, train_last_layer, vgg11_like
+from flowbias.nets import Training, train, train_last_layer, vgg11_like
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,11 +59,18 @@ SOURCES: dict[str, Callable[[], Pictures]] = {
     "CIFAR-10": lambda: _genuine(cifar10),
     **STAND_INS,
 }
+CHOICES = {"data": tuple(SOURCES)}
 
 
 def stand_in(task: Task) -> str:
     """Whether `split_of` gives the task made-up pictures."""
     return "made-up pictures" if task.text("data") in STAND_INS else ""
+
+
+def needs(task: Task) -> tuple[str, ...]:
+    """Of a task that trains on pictures."""
+    data = task.text("data")
+    return ("torch",) if data in STAND_INS else ("torch", data)
 
 
 @dataclass(frozen=True)
@@ -149,11 +156,6 @@ def vgg_curve(task: Task) -> Columns:
         net = vgg11_like(width=task.integer("width"), scale=scale, rng=task.integer("replicate"))
         net = net.to(device)
         start = copy_of(net)
-        errors: list[float] = []
-
-        def note(moment: Moment) -> None:
-            errors.append(error_of(moment.module, split.test))
-
         training = train(
             net,
             split.train.x,
@@ -166,8 +168,8 @@ def vgg_curve(task: Task) -> Columns:
             stop_at_loss=task.number("loss_target"),
             rng=task.integer("replicate"),
             evaluate_every=task.integer("evaluate_every"),
-            callback=note,
-            progress=False,
+            callback=lambda moment: error_of(moment.module, split.test),
+            **kept_in_cache(),
         )
         movement = parameter_movement(start, net).overall
     shares = training.accuracies if training.accuracies is not None else np.array([np.nan])
@@ -175,7 +177,7 @@ def vgg_curve(task: Task) -> Columns:
         "epoch": training.recorded,
         "loss": training.losses,
         "train_error": 1.0 - shares,
-        "error": errors[: len(shares)] + [float("nan")] * (len(shares) - len(errors)),
+        "error": training.notes,
         "converged": training.status.ok,
         "movement": movement,
         "device": device,
@@ -197,7 +199,7 @@ def last_layer_columns(task: Task) -> Columns:
             max_epochs=task.integer("epochs"),
             rng=task.integer("replicate"),
             evaluate_every=task.integer("epochs"),
-            progress=False,
+            **kept_in_cache(),
         )
         error = error_of(net, split.test)
     share = float("nan") if training.accuracy is None else training.accuracy

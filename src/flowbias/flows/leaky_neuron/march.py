@@ -7,7 +7,6 @@ the integrator sets out anew in the pattern that the flow goes on to.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -20,6 +19,7 @@ from flowbias.flows.leaky_neuron.convergence import fits_from_start
 from flowbias.flows.leaky_neuron.events import first_event
 from flowbias.flows.leaky_neuron.field import EPS, Indices, LeakyStart, PatternField, Sides
 from flowbias.flows.leaky_neuron.switch import NotUniqueError, first_sides, sides_after
+from flowbias.flows.march import take_step
 from flowbias.ground.typing import FloatArray
 
 MAX_STEPS = 50_000
@@ -152,7 +152,7 @@ class _Walk:
                 self.rtol, self.since = max(_TIGHTER * self.rtol, TIGHTEST), 0
                 self._count(solver)
                 solver = self._depart(pattern)
-            reason = _step(solver)
+            reason = take_step(solver)
             time, state = float(solver.t), np.array(solver.y)
             misfit = float(np.linalg.norm(pattern.residuals(state)))
             floor = _SETTLED * self.start.misfit_scale + 10.0 * self.rtol * self._terms(pattern)
@@ -286,12 +286,3 @@ class _Walk:
     def _count(self, solver: OdeSolver) -> None:
         self.curve.evaluations += int(solver.nfev)
         self.curve.jacobians += int(solver.njev)
-
-
-def _step(solver: OdeSolver) -> str | None:
-    """One step; why it failed, where it did."""
-    with warnings.catch_warnings():
-        # What went wrong comes back as a status.
-        warnings.filterwarnings("ignore", message="lsoda:")
-        message = solver.step()
-    return (message or "the integrator failed") if solver.status == "failed" else None

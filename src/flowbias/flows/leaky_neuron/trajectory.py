@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.flows._shown import flow_panels, flow_table
 from flowbias.flows.leaky_neuron.convergence import is_sure_to_fit
 from flowbias.flows.leaky_neuron.field import LeakyStart, activation
 from flowbias.flows.leaky_neuron.march import LeakyCurve
-from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
-from flowbias.ground.arguments import InputError
-from flowbias.ground.drawing import picture
+from flowbias.flows.trajectory import BaseTrajectory
+from flowbias.ground.drawing import Panel
 from flowbias.ground.html import coefficients
 from flowbias.ground.look import GREY
-from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.ground.typing import FloatArray
 from flowbias.problems.regression import Regression
+from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_STOPPED = (
-    "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Pass times t=[...], "
-    "change rtol, or start elsewhere"
-)
 
 
 class Switch(NamedTuple):
@@ -42,21 +35,20 @@ class Switch(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LeakyTrajectory:
+class LeakyTrajectory(BaseTrajectory[Solution]):
     """Gradient flow of a sigma(<w, x>) at times t; w[i] is a times the inner weights at t[i]."""
 
-    t: FloatArray
-    status: FlowStatus
-    stats: FlowStats
-    model: Any
     problem: Regression
-    loss_constant: float
     _states: FloatArray = field(repr=False)
     _start: LeakyStart = field(repr=False)
     _curve: LeakyCurve = field(repr=False)
 
     #: the unknowns (a, p) within one pattern of activations after the other
-    route = "patterns"
+    route: ClassVar[str] = "patterns"
+    stopped: ClassVar[str] = (
+        "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Pass times "
+        "t=[...], change rtol, or start elsewhere"
+    )
 
     @property
     def a(self) -> FloatArray:
@@ -79,10 +71,9 @@ class LeakyTrajectory:
         fitted = activation(self.inner @ self.problem.X.T, self._start.slope)
         return np.asarray(self.a[:, None] * fitted - self.problem.y)
 
-    @cached_property
-    def loss(self) -> FloatArray:
-        """(c/2) ||r||^2 at each t."""
-        return np.asarray(0.5 * self.loss_constant * np.sum(np.square(self.residuals), axis=1))
+    @property
+    def _misfits(self) -> FloatArray:
+        return self.residuals
 
     @cached_property
     def residual(self) -> FloatArray:
@@ -110,7 +101,7 @@ class LeakyTrajectory:
 
     def pattern(self, t: float) -> NDArray[np.int8]:
         """Sides of all samples at one time, those after the switch at a time of one."""
-        self._states_at(np.array([t]))
+        self._within(np.array([t]))
         starts = [start for start, _ in self.segments]
         return self.segments[max(int(np.searchsorted(starts, t, side="right")) - 1, 0)][1]
 
@@ -119,16 +110,13 @@ class LeakyTrajectory:
         """How far the flow was followed; infinite where it has come to rest."""
         return np.inf if self._curve.settled else self._curve.end / self.loss_constant
 
-    def at(self, t: ArrayLike) -> FloatArray:
-        """a w at any time up to t_end: (d,) for one time, else one row per time."""
-        times = np.asarray(t, dtype=np.float64)
-        states = self._states_at(np.atleast_1d(times))
-        w = states[:, :1] * self._start.weights(states)
-        return w if times.ndim else np.asarray(w[0])
+    def _predictors(self, times: FloatArray) -> FloatArray:
+        states = self._states_at(times)
+        return np.asarray(states[:, :1] * self._start.weights(states))
 
     def parameters(self, t: float) -> tuple[float, FloatArray]:
         """(a, w): the outer and the inner weights at one time."""
-        state = self._states_at(np.array([t], dtype=np.float64))[0]
+        state = self._states_at(self._within(np.array([t], dtype=np.float64)))[0]
         return float(state[0]), self._start.weights(state)
 
     @cached_property
@@ -154,32 +142,15 @@ class LeakyTrajectory:
         return self._curve.failure
 
     @property
-    def message(self) -> str:
-        """The status in words, with its numbers."""
-        words = _STOPPED if self.status is FlowStatus.STOPPED else self.status.value
-        reason = (self.failure or "").rstrip(".")
-        return words.format(t=self.t[-1], residual=float(self.residual[-1]), reason=reason)
-
-    def checked(self, throw: bool) -> LeakyTrajectory:
-        """Itself, or FlowError where the flow was not followed to its end and `throw` is set."""
-        if throw and not self.status.ok:
-            failed: Any = self
-            raise FlowError(self.message, failed)
-        return self
+    def _numbers(self) -> Mapping[str, Any]:
+        return {"residual": float(self.residual[-1])}
 
     def _states_at(self, times: FloatArray) -> FloatArray:
-        # The last time itself, back from internal time, may round to just beyond the end.
-        bad = times[~((times >= 0.0) & (times <= self.t_end * (1.0 + 1e-12)))]
-        if bad.size:
-            raise InputError(
-                f"t: must lie in [0, {self.t_end:.6g}], got {bad[0]:.6g}. "
-                "Call flow(..., t=[...]) with a later last time."
-            )
         return self._curve(times * self.loss_constant)
 
-    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+    def _panels(self) -> tuple[Panel, ...]:
         """Coefficients, with the switches as thin lines, and loss over time."""
-        over_time, loss = flow_panels(self, self.w, label="coefficient  a w", symbol="w")
+        over_time, loss = self._over_time(self.w, label="coefficient  a w", symbol="w")
 
         def with_switches(axes: Axes) -> None:
             over_time(axes)
@@ -187,23 +158,20 @@ class LeakyTrajectory:
                 if switch.t > 0.0:
                     axes.axvline(switch.t, color=GREY, linewidth=0.9, linestyle=":")
 
-        return picture(with_switches, loss, path=path, ax=ax)
+        return with_switches, loss
 
-    def _repr_html_(self) -> str:
+    def _looks(self) -> Mapping[str, str | float]:
         switches: dict[str, str | float] = {
             "slope": self._start.slope,
             "switches": f"{len(self.switches)}{', held at a kink' if self.slides else ''}",
         }
-        return flow_table(self, {**switches, **coefficients(self.w[-1])})
+        return {**switches, **coefficients(self.w[-1])}
 
-    def __repr__(self) -> str:
+    def _about(self) -> str:
         slid = ", slides" if self.slides else ""
         return (
-            f"LeakyTrajectory({self.message}\n"
-            f"                slope={self._start.slope:g}, unknowns={self._states.shape[1]}, "
-            f"{len(self.switches)} switches{slid}, {len(self.t)} times,\n"
-            f"                steps={self.stats.steps}, evaluations={self.stats.evaluations}, "
-            f"seconds={self.stats.seconds:.3g})"
+            f"slope={self._start.slope:g}, unknowns={self._states.shape[1]}, "
+            f"{len(self.switches)} switches{slid}, "
         )
 
 

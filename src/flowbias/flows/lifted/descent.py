@@ -13,22 +13,20 @@ h^2 c^2 (V^T R^T R V - U^T R R^T U): of second order a step, of first order over
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from flowbias.flows._shown import descent_panel, descent_table
-from flowbias.flows.destination import destination
 from flowbias.flows.lifted.compression import Compression, LiftedFit
 from flowbias.flows.lifted.flow import Setting, samples, setting_of
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.steps import DescentRequest, DescentStatus, take_steps
+from flowbias.flows.steps import BaseDescent, DescentRequest, take_steps
 from flowbias.ground.arguments import InputError
-from flowbias.ground.drawing import picture
+from flowbias.ground.drawing import Panel
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
@@ -36,10 +34,6 @@ from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.problems.matrix.regression import as_matrix_problem
 from flowbias.results._shown import matrix_facts, matrix_panels
 from flowbias.results.lifted_solution import LiftedSolution
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # Numbers kept of the states on the way (64 MB); others are stepped to again from the one before.
 _KEPT_NUMBERS = 8_000_000
@@ -96,18 +90,13 @@ class _Checkpoints:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LiftedDescent:
+class LiftedDescent(BaseDescent[LiftedSolution]):
     """Gradient descent of U V^T; residual[i] is the relative residual after i steps.
 
     `product_at`, `loss_at`, `root_at`, `gram_at` and `imbalance_drift_at` take numbers of steps, up
     to `steps`: after k of them the flow is at the time k step_size.
     """
 
-    status: DescentStatus
-    steps: int
-    seconds: float
-    residual: FloatArray
-    step_size: float
     model: LiftedModel
     problem: MatrixProblem
     loss_constant: float
@@ -197,17 +186,9 @@ class LiftedDescent:
 
     # --- beside the flow -----------------------------------------------------------------------
 
-    @cached_property
-    def limit(self) -> LiftedSolution:
-        """The limit of gradient flow from the same start."""
-        solution: LiftedSolution = destination(self.model, self.problem)
-        return solution
-
     @property
-    def distance_to_limit(self) -> float:
-        """||M - limit|| / ||limit||: what finite steps and an early stop cost."""
-        size = float(np.linalg.norm(self.limit.M)) or 1.0
-        return float(np.linalg.norm(self.M - self.limit.M)) / size
+    def _end(self) -> FloatArray:
+        return self.M
 
     @cached_property
     def stable_step_size(self) -> float:
@@ -215,29 +196,16 @@ class LiftedDescent:
         largest = _gauss_newton_norm(self._steps.compression, self._steps.fit)
         return float(2.0 * self.step_size / (self._steps.length * largest))
 
-    @property
-    def message(self) -> str:
-        """The status in words, with its numbers."""
-        return self.status.value.format(
-            residual=self.residual[-1],
-            steps=self.steps,
-            step_size=self.step_size,
-            stable=self.stable_step_size,
-        )
-
-    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+    def _panels(self) -> tuple[Panel, ...]:
         """The residual over steps, and U V^T at the end with its singular values."""
-        ended = matrix_panels(self.M, f"after {self.steps} steps")
-        return picture(descent_panel(self), *ended, path=path, ax=ax)
+        return self._residuals, *matrix_panels(self.M, f"after {self.steps} steps")
 
-    def _repr_html_(self) -> str:
-        return descent_table(self, {"width": f"{self.model.width}", **matrix_facts(self.M)})
+    def _looks(self) -> Mapping[str, str | float]:
+        return {"width": f"{self.model.width}", **matrix_facts(self.M)}
 
-    def __repr__(self) -> str:
-        return (
-            f"LiftedDescent({self.message}; shape={self.model.shape}, width={self.model.width}, "
-            f"unknowns={self._steps.compression.weights.size}, seconds={self.seconds:.3g})"
-        )
+    def _about(self) -> str:
+        unknowns = self._steps.compression.weights.size
+        return f"shape={self.model.shape}, width={self.model.width}, unknowns={unknowns}, "
 
 
 def _gauss_newton_norm(compression: Compression, fit: LiftedFit) -> float:
@@ -267,12 +235,12 @@ def descend_lifted(model: Any, X: Any, y: Any, request: DescentRequest) -> Lifte
     kept = _Checkpoints(room=max(2, _KEPT_NUMBERS // compression.weights.size))
     with threads_for(compression.weights):
         start = steps.point(compression.weights)
-        way = take_steps(start, steps.advance, steps.residual, kept.visit, request)
+        taken = take_steps(start, steps.advance, steps.residual, kept.visit, request)
     return LiftedDescent(
-        status=way.status,
-        steps=len(way.residuals) - 1,
+        status=taken.status,
+        steps=len(taken.residuals) - 1,
         seconds=time.perf_counter() - started,
-        residual=np.array(way.residuals),
+        residual=np.array(taken.residuals),
         step_size=request.step_size,
         model=model,
         problem=setting.problem,

@@ -2,52 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from flowbias.flows._shown import flow_panels, flow_table
-from flowbias.flows.destination import destination
 from flowbias.flows.lifted.compression import Compression, LiftedFit
-from flowbias.flows.trajectory import FlowError, FlowStats, FlowStatus
+from flowbias.flows.trajectory import BaseTrajectory
 from flowbias.ground.arguments import InputError
-from flowbias.ground.drawing import picture
-from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.ground.drawing import Panel
+from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problems.matrix._base import MatrixProblem
 from flowbias.results._shown import matrix_facts
 from flowbias.results.lifted_solution import LiftedSolution
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_STOPPED = (
-    "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Pass times t=[...], "
-    "loosen residual, or {advice}"
-)
 _WIDER = "start wider: a product of that width may not fit the measurements"
 _ELSEWHERE = "ask limit(model, problem) what can be reached from this start, and start from another"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LiftedTrajectory:
+class LiftedTrajectory(BaseTrajectory[LiftedSolution]):
     """Gradient flow of U V^T at times t.
 
     route    "closed form", "gram" (the Gram matrix through a root, any width) or "parameter"
     t_end    how far the flow can be asked for; infinite where it rests or has a closed form
     """
 
-    t: FloatArray
-    status: FlowStatus
-    stats: FlowStats
     model: LiftedModel
     problem: MatrixProblem
-    loss_constant: float
     route: str
     t_end: float
     failure: str | None
@@ -57,6 +42,11 @@ class LiftedTrajectory:
     _compression: Compression = field(repr=False)
     _fit: LiftedFit = field(repr=False)
     _states_at: Callable[[FloatArray], FloatArray] = field(repr=False)
+
+    stopped: ClassVar[str] = (
+        "stopped at t = {t:.4g} with relative residual {residual:.1e}: {reason}. Pass times "
+        "t=[...], loosen residual, or {advice}"
+    )
 
     @cached_property
     def M(self) -> FloatArray:  # noqa: N802  (the matrix, as in the papers)
@@ -68,11 +58,9 @@ class LiftedTrajectory:
         """M, as the predictor of every other flow is called."""
         return self.M
 
-    @cached_property
-    def loss(self) -> FloatArray:
-        """(c/2) ||measure(M) - target||^2 at each t."""
-        misfits = [self.problem.measure(M) - self.problem.target for M in self.M]
-        return 0.5 * self.loss_constant * np.array([float(r @ r) for r in misfits])
+    @property
+    def _misfits(self) -> FloatArray:
+        return np.array([self.problem.measure(M) - self.problem.target for M in self.M])
 
     @cached_property
     def residual(self) -> FloatArray:
@@ -80,15 +68,8 @@ class LiftedTrajectory:
         products = self._compression.moving_product(self._states)
         return np.array([self._fit.residual(product) for product in products])
 
-    def at(self, t: ArrayLike) -> FloatArray:
-        """U V^T at any time up to t_end: (d, m) for one time, else one matrix per time."""
-        times = np.asarray(t, dtype=np.float64)
-        if times.ndim > 1 or times.size == 0:
-            raise InputError(
-                f"t: must be a time or a list of times, got shape {times.shape}. Pass [0.1, 1.0]."
-            )
-        products = self._compression.product(self._checked_states(np.atleast_1d(times)))
-        return products if times.ndim else np.asarray(products[0])
+    def _predictors(self, times: FloatArray) -> FloatArray:
+        return self._compression.product(self._states_at(times))
 
     def gram(self, i: int) -> FloatArray:
         """[U; V][U; V]^T at t[i], (d + m) square."""
@@ -126,65 +107,24 @@ class LiftedTrajectory:
             change = float(np.linalg.norm(np.subtract(*spectra)))
         return change / max(float(np.sum(np.square(now))), float(np.sum(np.square(start))))
 
-    @cached_property
-    def limit(self) -> LiftedSolution:
-        """The limit of this flow."""
-        solution: LiftedSolution = destination(self.model, self.problem)
-        return solution
-
     @property
-    def distance_to_limit(self) -> float:
-        """||M - limit|| / ||limit|| at the last time."""
-        size = float(np.linalg.norm(self.limit.M)) or 1.0
-        return float(np.linalg.norm(self.M[-1] - self.limit.M)) / size
+    def _numbers(self) -> Mapping[str, Any]:
+        return {
+            "residual": self._fit.residual(self._compression.moving_product(self._states[-1])),
+            "advice": _WIDER if self.model.width < min(self.model.shape) else _ELSEWHERE,
+        }
 
-    @property
-    def message(self) -> str:
-        """The status in words, with its numbers."""
-        words = _STOPPED if self.status is FlowStatus.STOPPED else self.status.value
-        residual = self._fit.residual(self._compression.moving_product(self._states[-1]))
-        reason = (self.failure or "").rstrip(".")
-        advice = _WIDER if self.model.width < min(self.model.shape) else _ELSEWHERE
-        return words.format(t=self.t[-1], residual=residual, reason=reason, advice=advice)
-
-    def checked(self, throw: bool) -> LiftedTrajectory:
-        """Itself, or FlowError where the flow was not followed to its end and `throw` is set."""
-        if throw and not self.status.ok:
-            failed: Any = self
-            raise FlowError(self.message, failed)
-        return self
-
-    def _checked_states(self, times: FloatArray) -> FloatArray:
-        # The last time itself, back from internal time, may round to just beyond the end.
-        bad = times[~((times >= 0.0) & (times <= self.t_end * (1.0 + 1e-12)))]
-        if bad.size:
-            raise InputError(
-                f"t: must lie in [0, {self.t_end:.6g}], got {bad[0]:.6g}. "
-                "Call flow(..., t=[...]) with a later last time."
-            )
-        return self._states_at(times)
-
-    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+    def _panels(self) -> tuple[Panel, ...]:
         """Singular values of U V^T (of one row or column its entries) and loss over time."""
         if min(self.model.shape) == 1:
             entries = self.M.reshape(len(self.t), -1)
-            panels = flow_panels(self, entries, label="entry of  M", symbol="M")
-        else:
-            values = np.asarray(np.linalg.svd(self.M, compute_uv=False))
-            panels = flow_panels(
-                self, values, label="singular value of  M", symbol=r"\sigma", first=1
-            )
-        return picture(*panels, path=path, ax=ax)
+            return self._over_time(entries, label="entry of  M", symbol="M")
+        values = np.asarray(np.linalg.svd(self.M, compute_uv=False))
+        return self._over_time(values, label="singular value of  M", symbol=r"\sigma", first=1)
 
-    def _repr_html_(self) -> str:
-        return flow_table(self, {"width": f"{self.model.width}", **matrix_facts(self.M[-1])})
+    def _looks(self) -> Mapping[str, str | float]:
+        return {"width": f"{self.model.width}", **matrix_facts(self.M[-1])}
 
-    def __repr__(self) -> str:
-        return (
-            f"LiftedTrajectory({self.message}\n"
-            f"                 route={self.route}, shape={self.model.shape}, "
-            f"width={self.model.width}, unknowns={self._compression.weights.size}, "
-            f"{len(self.t)} times,\n"
-            f"                 steps={self.stats.steps}, evaluations={self.stats.evaluations}, "
-            f"seconds={self.stats.seconds:.3g})"
-        )
+    def _about(self) -> str:
+        unknowns = self._compression.weights.size
+        return f"shape={self.model.shape}, width={self.model.width}, unknowns={unknowns}, "

@@ -41,9 +41,6 @@ TOO_SMALL = (
     "at this scale rounding of the dual hides the limit: pass X as an array of doubles, for which "
     "the dense solver has no such end, or take a larger scale"
 )
-# d log w / d log z up to which a cold start takes some twenty steps: 1 in the kernel regime, the
-# unit at depth 2.
-EASY = 20.0
 
 
 @dataclass(frozen=True)
@@ -181,10 +178,15 @@ def is_hidden(potential: Potential, size: float) -> bool:
 
 
 def ladders(model: Scaled, here: float, size: float) -> Iterator[list[float]]:
-    """Log-scales from where a cold start is easy, in steps that grow with the unit."""
+    """Log-scales from where a cold start is easy, in steps that grow with the unit.
+
+    It takes some twenty steps up to d log w / d log z = 20: that is 1 in the kernel regime, and the
+    unit at depth 2.
+    """
+    easy = 20.0
 
     def is_easy(log_scale: float) -> bool:
-        return not _elasticity(model.at_log_scale(log_scale).potential, size) > EASY
+        return not _elasticity(model.at_log_scale(log_scale).potential, size) > easy
 
     if is_easy(here):
         return
@@ -196,7 +198,7 @@ def ladders(model: Scaled, here: float, size: float) -> Iterator[list[float]]:
         hard, top = (hard, middle) if is_easy(middle) else (middle, top)
     # The unit at depth 2 grows by 2 for each e in the scale: on the way down by these factors, the
     # second where the first fails.
-    first = EASY / 2.0
+    first = easy / 2.0
     for factor in (2.0, 1.25) if top > here else ():
         steps = int(np.ceil(np.log1p((top - here) / first) / np.log(factor)))
         yield [top - first * (factor**step - 1.0) for step in range(steps)]

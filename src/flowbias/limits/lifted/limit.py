@@ -152,22 +152,14 @@ def _data_alone(setting: Setting, tol: float) -> RouteEnd | None:
 
 
 def guaranteed_rate(setting: Setting, weights: FloatArray) -> float:
-    """lr(S) c: the loss falls at least like e^{-lr(S) c t} from these weights on; 0 if unknown.
-
-    c = -D+ + sqrt((D+ + Dl)^2 + 4 s_m^2) - D- + sqrt((D- + Dl)^2 + 4 s_r^2) with
-    s_i = [sigma_i(W^T Y) - ||error||_F]+ / sqrt(l1(S)).  [min2021, Theorem 3]
-    """
+    """lr(S) c: the loss falls at least like e^{-lr(S) c t} from these weights on; 0 if unknown."""
     if setting.root is None:
         return 0.0
-    r, m = setting.fit.shape
     target, root = setting.fit.target, setting.root
-    imbalance = Imbalance.of_root(weights, r)
-    plus, minus, level = imbalance.spread_plus, imbalance.spread_minus, imbalance.level
     product = setting.compression.moving_product(weights)
     error = float(np.linalg.norm(target - setting.fit.measure(product)))
-    values = np.concatenate([np.linalg.svd(target, compute_uv=False), np.zeros(max(r, m))])
-    s_m, s_r = (max(float(values[i - 1]) - error, 0.0) / float(root[0]) for i in (m, r))
-    c = np.hypot(plus + level, 2.0 * s_m) - plus + np.hypot(minus + level, 2.0 * s_r) - minus
+    imbalance = Imbalance.of_root(weights, len(target))
+    c = imbalance.guaranteed_factor(target, float(root[0]), error)
     # The imbalance is a difference: what its digits leave undecided guarantees nothing.
     noise = 16.0 * len(weights) * EPS * float(np.sum(np.square(weights)))
     return float(root[-1] ** 2 * c) if c > noise else 0.0

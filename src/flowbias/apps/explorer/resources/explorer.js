@@ -78,9 +78,15 @@
       return button;
     }));
   };
+  const waiting = byId("text").textContent;
   const show = answer => {
     if (answer.file) save(answer.file);
-    else if (answer.error) { complain(answer.error); forget(answer.serial); }
+    else if (answer.error) {
+      complain(answer.error);
+      forget(answer.serial);
+      // Words of the last scene stay, faint; that one is being computed does not.
+      if (byId("text").textContent === waiting) byId("text").textContent = "";
+    }
     else {
       complain("");
       byId("text").innerHTML = answer.text;  // rendered by the server, with every tag escaped
@@ -101,17 +107,14 @@
   const dress = () => {
     if (model === null) return;
     const style = getComputedStyle(document.documentElement);
-    const [ink, soft, rule, paper] =
-      ["--ink", "--soft", "--rule", "--paper"].map(name => style.getPropertyValue(name).trim());
+    const [ink, soft, paper] =
+      ["--ink", "--soft", "--paper"].map(name => style.getPropertyValue(name).trim());
     const axis = {
       axis_label_text_color: ink, major_label_text_color: ink, axis_line_color: soft,
       major_tick_line_color: soft, minor_tick_line_color: soft,
     };
     const bar = {title_text_color: ink, major_label_text_color: ink, background_fill_color: paper};
-    const legend = {
-      label_text_color: ink, title_text_color: ink, background_fill_color: paper,
-      border_line_color: rule,
-    };
+    const legend = {label_text_color: ink, title_text_color: ink, background_fill_color: paper};
     const looks = {
       LinearAxis: axis, LogAxis: axis, CategoricalAxis: axis, Legend: legend, ColorBar: bar,
       Title: {text_color: ink}, Label: {text_color: ink},
@@ -158,7 +161,7 @@
   // --- play ----------------------------------------------------------------------------------------
   for (const button of document.querySelectorAll("[data-plays]")) {
     const one = page.widgets.find(widget => widget.name === button.dataset.plays);
-    const slider = controlOf(one), last = Number(slider.max);
+    const slider = controlOf(one), count = Number(slider.max) + 1;
     let beat = null;
     const stop = () => {
       clearTimeout(beat);
@@ -168,15 +171,13 @@
     };
     const step = () => {
       if (drawn < serial) { beat = setTimeout(step, PACE); return; }
-      if (Number(slider.value) >= last) { stop(); return; }
-      slider.value = Number(slider.value) + 1;
+      slider.value = (Number(slider.value) + one.plays + count) % count;
       speak(one);
       ask();
       beat = setTimeout(step, PLAY_PACE);
     };
     button.addEventListener("click", () => {
       if (beat !== null) { stop(); return; }
-      if (Number(slider.value) >= last) slider.value = 0;
       button.textContent = "Stop";
       button.setAttribute("aria-pressed", "true");
       step();

@@ -152,7 +152,7 @@ class LearningInTimeView(View[TimeScene]):
         Slider(
             *("moment", "Time cursor, along the axis", 0, CURSOR_STEPS, 1, 50),
             shown="{:g}%".format,
-            plays=True,
+            plays=1,
         ),
         scale_slider(-10.0, 1.0, 0.5, -4.0),
         Slider("depth", "Depth D", 2, 4, 1, 2),

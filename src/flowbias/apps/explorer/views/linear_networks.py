@@ -176,7 +176,7 @@ class LinearNetworksView(View[LinearNetworksScene]):
             "guarantees.",
             "t (time)",
             "L(t) / L(0) (loss)",
-            _curves("loss", "Theorem 3: never above this"),
+            _curves("loss", "Min et al., Theorem 3: never above this"),
             options={"y_axis_type": "log"},
         ),
         Chart(
@@ -185,7 +185,7 @@ class LinearNetworksView(View[LinearNetworksScene]):
             "dashed line below it is what the imbalance guarantees at each time.",
             "t (time)",
             "−L′/L (rate)",
-            _curves("rate", "Proposition 1: never below this"),
+            _curves("rate", "Min et al., Proposition 1: never below this"),
             options={"x_axis_type": "log", "y_axis_type": "log"},
         ),
     )
@@ -233,11 +233,13 @@ def _guarantee(scene: LinearNetworksScene, good: float = 0.5) -> str:
     rate = f"Proposition 1 accounts for at least {least:.0%} of the rate at every time."
     if not scene.loss_bound[-1] < 1.0:
         return (
-            "There is no level and no margin to rest on, so Theorem 3 guarantees nothing: "
-            f"the dashed line of the loss stays where it starts. {rate}"
+            "There is no level and no margin to rest on, so Theorem 3 of Min et al. guarantees "
+            f"nothing: the dashed line of the loss stays where it starts. {rate}"
         )
     quality = "a good guarantee" if share >= good else "most of the speed is not foreseen"
-    return f"Theorem 3 accounts for {share:.0%} of the fall of log L: {quality}. {rate}"
+    return (
+        f"Theorem 3 of Min et al. accounts for {share:.0%} of the fall of log L: {quality}. {rate}"
+    )
 
 
 CODE = """\

@@ -30,7 +30,7 @@ from flowbias.ground.typing import FloatArray
 
 # Levels of the regularizer drawn, as shares of its value at the limit above its least value.
 SHARES_OF_LEVEL = (0.15, 0.4, 0.7, 1.0, 1.5, 2.2)
-AZIMUTH = Slider("azimuth", "Seen from", 0.0, 360.0, 3.0, 36.0, "{:g}°".format, True)
+AZIMUTH = Slider("azimuth", "Seen from", 0.0, 360.0, 3.0, 36.0, "{:g}°".format, 1)
 COEFFICIENTS = ["w₁", "w₂", "w₃"]
 
 #: A square with equal units on both axes, for bokeh and for `Chart`.

@@ -137,7 +137,7 @@ class StagesView(View[StagesScene]):
         Slider(
             *("moment", "Cursor in slow time, along the axis", 0, CURSOR_STEPS, 1, 50),
             shown="{:g}%".format,
-            plays=True,
+            plays=1,
         ),
         # Not 90: a row of which nothing is left to fit has no size to be fitted relative to.
         Slider("angle", "Direction of y", 0.0, 356.0, 4.0, 0.0, "{:g}°".format),

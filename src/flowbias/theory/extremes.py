@@ -1,0 +1,264 @@
+"""Both ends of the range of scales, with error bounds.  [woodworth2020, Theorems 1 and 3]
+
+Towards scale 0 the regularizer of a start a = alpha w0 is, up to a remainder between 0 and
+C sum a^2 for every w,
+
+    depth 2:   ln(1/alpha^2) sum |w|            + sum |w| ln(|w|/w0^2) - |w|,    C = 2
+    depth D:   alpha^(2-D) sum w0^(2-D) |w|     - (D/2) sum |w|^(2/D),           C = (D-2)(1-2^-k)
+
+so that a weighted l1 norm decides first and the second sum selects among its minimizers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import NDArray
+
+from flowbias.ground.typing import FloatArray
+from flowbias.limits import basis_pursuit, limit, min_norm, rich_limit
+from flowbias.models import DiagonalNet
+from flowbias.problems.regression import Regression
+from flowbias.theory.arguments import (
+    OutsideHypothesis,
+    checked,
+    only_one_fit,
+    something_to_fit,
+    unbiased_log_start,
+)
+from flowbias.theory.claim import (
+    WOODWORTH,
+    Claim,
+    Statement,
+    beyond_the_papers,
+)
+from flowbias.theory.regimes import SOLVED, quartic_share
+
+_SELECTION = beyond_the_papers("7 The rich limit and its selection")
+
+
+@dataclass(frozen=True)
+class RichExpansion:
+    """Q(w) = l1(w)/small + selection(w) + remainder, 0 <= remainder <= `remainder`."""
+
+    weights: FloatArray
+    small: float
+    selection: Callable[[FloatArray], float]
+    selection_grad: Callable[[FloatArray], FloatArray]
+    remainder: float
+
+    def l1(self, w: FloatArray) -> float:
+        return float(np.sum(self.weights * np.abs(w)))
+
+
+def rich_expansion(model: DiagonalNet, d: int) -> RichExpansion:
+    """What the regularizer of an unbiased start becomes towards scale 0."""
+    logs = unbiased_log_start(model, d)
+    log_alpha = float(logs.mean())
+    w0, squares, depth = np.exp(logs - log_alpha), float(np.exp(2.0 * logs).sum()), model.depth
+    if depth == 2:
+        if not log_alpha < 0.0:
+            raise OutsideHypothesis(
+                f"model: must have a scale below 1, got log_scale {log_alpha:g}. "
+                "The expansion is one in 1/ln(1/scale^2)."
+            )
+        return RichExpansion(
+            weights=np.ones(d),
+            small=-0.5 / log_alpha,
+            selection=lambda w: float(np.sum(_x_log_x(w, w0) - np.abs(w))),
+            selection_grad=lambda w: np.sign(w) * np.log(np.abs(w) / w0**2),
+            remainder=2.0 * squares,
+        )
+    k, power = depth / (depth - 2.0), 2.0 / depth
+    return RichExpansion(
+        weights=w0 ** (2.0 - depth),
+        small=float(np.exp((depth - 2.0) * log_alpha)),
+        selection=lambda w: float(-0.5 * depth * np.sum(np.abs(w) ** power)),
+        selection_grad=lambda w: -np.sign(w) * np.abs(w) ** (power - 1.0),
+        remainder=(depth - 2.0) * (1.0 - 2.0**-k) * squares,
+    )
+
+
+def _x_log_x(w: FloatArray, w0: FloatArray) -> FloatArray:
+    size = np.abs(w)
+    return np.where(size > 0.0, size * np.log(np.where(size > 0.0, size, 1.0) / w0**2), 0.0)
+
+
+@checked
+def rich_excess(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
+    """How far the limit is from its rich limit w*, in l1 and in the function that selects.
+
+        l1(w) - l1(w*) <= small (selection(w*) - selection(w) + remainder)
+        selection(w) <= selection(w*) + remainder
+
+    For any unbiased start, unique minimizer or not; w* = fb.rich_limit. With it
+    [woodworth2020, Theorem 3] (alpha -> 0) holds with a rate, and for general w0.
+
+    >>> model = fb.DiagonalNet(depth=2, scale=1e-3)
+    >>> all(claim.holds for claim in fb.theory.rich_excess(model, [[1.0, 2.0]], [1.0]))
+    True
+    """
+    problem = Regression(X, y)
+    expansion = rich_expansion(model, problem.X.shape[1])
+    w, target = limit(model, problem).w, rich_limit(model, problem).w
+    better = expansion.selection(target) - expansion.selection(w)
+    size, alone = expansion.l1(target), only_one_fit(problem.X)
+    return (
+        _bound(
+            "excess l1 norm",
+            expansion.l1(w) - size,
+            expansion.small * (better + expansion.remainder),
+            size,
+            alone,
+        ),
+        _bound(
+            "excess of what selects",
+            -better,
+            expansion.remainder,
+            abs(expansion.selection(target)) + size,
+            alone,
+        ),
+    )
+
+
+@checked
+def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
+    """||w - w*|| <= (excess l1 norm / dual margin) max_i ||(X_S^+ x_i, -1)|| / weight_i.
+
+    Where w* is the only minimizer, on the support S, and the others' |X^T nu| stay below
+    (1 - margin) weight: the margin says how small the scale must be to see the rich limit.
+
+    >>> fb.theory.rich_distance(fb.DiagonalNet(depth=2, scale=1e-3), [[1.0, 2.0]], [1.0]).holds
+    True
+    """
+    problem = Regression(X, y)
+    expansion = rich_expansion(model, problem.X.shape[1])
+    w, rich = limit(model, problem).w, rich_limit(model, problem)
+    support = _on_support(rich.w)
+    columns = problem.X[:, support]
+    if np.linalg.matrix_rank(columns) < support.sum():
+        raise OutsideHypothesis(
+            "X, y: must have a unique minimizer of the l1 norm, got one with dependent columns "
+            f"on its support of {support.sum()}. Use rich_excess, which needs no uniqueness."
+        )
+    margin = float(rich.details["dual_margin"])
+    if not margin > SOLVED.size:
+        raise OutsideHypothesis(
+            f"X, y: must leave a dual margin, got {margin:.3g}: another column is as good as those "
+            "on the support. Use rich_excess, which needs none."
+        )
+    better = expansion.selection(rich.w) - expansion.selection(w)
+    excess = expansion.small * (better + expansion.remainder)
+    others = np.linalg.lstsq(columns, problem.X[:, ~support])[0]
+    reach = np.sqrt(1.0 + np.sum(np.square(others), axis=0)) / expansion.weights[~support]
+    factor = float(reach.max(initial=0.0)) / margin
+    size = float(np.linalg.norm(rich.w))
+    # A rounding of the l1 norm, 1e-10 of it, is magnified like the excess itself.
+    return _bound(
+        "distance to the rich limit",
+        float(np.linalg.norm(w - rich.w)),
+        factor * excess,
+        size + factor * expansion.l1(rich.w),
+        only_one_fit(problem.X),
+    )
+
+
+@checked
+def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
+    """Among all minimizers of the weighted l1 norm, gradient flow picks the selected one.
+
+    Measured at the flow's own limit. First claim: where l1 is least, the selecting function's
+    gradient lies in the range of X^T, up to what the expansion leaves out, which means that the
+    limit is optimal on the face of minimizers. Second: no vertex does better, up to the remainder.
+
+    >>> model = fb.DiagonalNet(depth=2, scale=1e-3)
+    >>> all(claim.holds for claim in fb.theory.rich_selection(model, [[1.0, 1.0]], [1.0]))
+    True
+    """
+    problem = Regression(X, y)
+    expansion = rich_expansion(model, problem.X.shape[1])
+    w, rich = limit(model, problem).w, rich_limit(model, problem)
+    support = _on_support(rich.w)
+    rows = problem.X[:, support].T
+    free = len(rows) - int(np.linalg.matrix_rank(rows))
+    selecting = expansion.selection_grad(np.where(support, w, 1.0))[support]
+    leading = (np.sign(w) * expansion.weights)[support] / expansion.small
+    whole = np.asarray(model.potential.grad(w))[support]
+    size = float(np.linalg.norm(selecting) + np.linalg.norm(leading)) or 1.0
+    left_out = float(np.linalg.norm(whole - leading - selecting))
+    vertex = basis_pursuit(problem, weights=expansion.weights).w
+    same = np.linalg.norm(vertex - rich.w) <= SOLVED.size * np.linalg.norm(vertex)
+    stationary = Statement(
+        _SELECTION,
+        "the limit satisfies the optimality conditions on the face of minimizers",
+        "relative accuracy 1e-9 of the entries of the limit",
+        SOLVED.size,
+    )
+    vertex_only = "" if free else "the minimizer is a vertex: any gradient is in the range"
+    found = "basis pursuit finds the selected minimizer itself: none is left to compare"
+    return (
+        stationary.at_most(
+            "selection is stationary",
+            np.linalg.norm(_off_range(rows, selecting)),
+            left_out,
+            size=size,
+            silence=vertex_only,
+        ),
+        _bound(
+            "selection beats a vertex",
+            expansion.selection(w),
+            expansion.selection(vertex) + expansion.remainder,
+            abs(expansion.selection(vertex)) + expansion.l1(vertex),
+            found if same else "",
+        ),
+    )
+
+
+def _on_support(w: FloatArray) -> NDArray[np.bool_]:
+    """Below the share of the largest entry that the limit resolves a coordinate counts as zero."""
+    return np.asarray(np.abs(w) > SOLVED.size * np.abs(w).max())
+
+
+def _off_range(A: FloatArray, v: FloatArray) -> FloatArray:
+    return np.asarray(v - A @ np.linalg.lstsq(A, v)[0])
+
+
+@checked
+def kernel_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
+    """||w - w_K|| <= sqrt(eta) ||w_K|| in the norm of the tangent kernel at the start.
+
+    w_K is the interpolator of least sum w^2 a^(2-2D), a = alpha w0, and eta the smaller root of
+    eta = 4 (1+eta)^3/T^2 with T = min a^2 / (kappa ||w_K||^2), which must be >= sqrt(27).
+    So the limit alpha -> infinity of [woodworth2020, Theorem 3] is reached like alpha^(-2D).
+
+    >>> fb.theory.kernel_distance(fb.DiagonalNet(depth=2, scale=10.0), [[1.0, 2.0]], [1.0]).holds
+    True
+    """
+    problem = Regression(X, y)
+    something_to_fit(problem.y)
+    logs = unbiased_log_start(model, problem.X.shape[1])
+    weights = np.exp((2.0 - 2.0 * model.depth) * (logs - logs.min()))
+    w, kernel = limit(model, problem).w, min_norm(problem, weights=weights).w
+    norm = float(np.sqrt(np.sum(weights * kernel**2)))
+    # min a^2 / sum w_K^2 a^(2-2D), written with weights that are ordinary numbers.
+    room = np.exp(2.0 * model.depth * logs.min()) / (quartic_share(model.depth) * norm**2)
+    if not room >= np.sqrt(27.0):
+        raise OutsideHypothesis(
+            f"model: must have a scale with T >= sqrt(27) for this problem, got T = {room:g}. "
+            "Raise the scale."
+        )
+    eta = scipy.optimize.brentq(lambda x: x - 4.0 * (1.0 + x) ** 3 / room**2, 0.0, 0.5, xtol=1e-300)
+    words = "from a large start the limit is nearly the tangent-kernel interpolator"
+    stated = Statement(WOODWORTH("Theorem 3", "(66), with a rate"), words, *SOLVED)
+    apart, alone = float(np.sqrt(np.sum(weights * (w - kernel) ** 2))), only_one_fit(problem.X)
+    return stated.at_most("distance to the kernel limit", apart / norm, np.sqrt(eta), silence=alone)
+
+
+def _bound(name: str, measured: float, predicted: float, size: float, silence: str) -> Claim:
+    words = "towards scale 0 a weighted l1 norm decides first, then the selecting sum"
+    stated = Statement(_SELECTION, words, *SOLVED)
+    return stated.at_most(name, measured, predicted, size=size, silence=silence)
