@@ -19,10 +19,9 @@ import numpy as np
 from _common import Report, parser, problem, progress
 
 import flowbias as fb
-from flowbias.estimators.inference.bias_column import BiasColumn
-from flowbias.estimators.inference.leave_one_out import residuals_of
+from flowbias.estimators.inference.leave_one_out import refits_of, residuals_of
+from flowbias.estimators.inference.limit_inference import BiasColumn
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
-from flowbias.estimators.inference.refits import refits_of
 from flowbias.estimators.inference.weighted_rows import WeightedRows, weighted_rows
 from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.potentials.with_bias import WithBias

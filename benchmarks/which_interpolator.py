@@ -54,7 +54,7 @@ except ImportError:
     skglm = None
 
 # Penalties tried by the coordinate descents: from the one that leaves nothing to EPS of it.
-N_ALPHAS, EPS = 30, 1e-2
+N_ALPHAS, EPS = 100, 1e-3
 
 
 Route = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -118,7 +118,7 @@ METHODS: dict[str, Callable[[], Any]] = {
     "LassoLarsCV": lambda: LassoLarsCV(cv=5),
     "celer": lambda: PathCV(celer),
     "ElasticNetCV": lambda: ElasticNetCV(
-        l1_ratio=[0.1, 0.5, 0.9], cv=5, alphas=20, eps=EPS, max_iter=1_000
+        l1_ratio=[0.1, 0.5, 0.9], cv=5, alphas=N_ALPHAS, eps=EPS, max_iter=2_000
     ),
     "OMP CV": lambda: OrthogonalMatchingPursuitCV(cv=5),
     "relaxed Lasso": lambda: PathCV(relaxed_lasso),

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 from flowbias.estimators import ImplicitBiasRegressor, ImplicitBiasRegressorCV, MinNormRegressor
 from flowbias.estimators.intercepts import frames
-from flowbias.estimators.intercepts.centred_sparse import CentredSparseDesign
+from flowbias.estimators.intercepts.centring import CentredSparseDesign
 from tests.designs.conformance import check_design
 
 RNG = np.random.default_rng(2)

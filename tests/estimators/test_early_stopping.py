@@ -10,9 +10,8 @@ from sklearn.model_selection import KFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import flowbias as fb
-from flowbias.estimators import ImplicitBiasRegressor
+from flowbias.estimators import EarlyStoppedRegressorCV, ImplicitBiasRegressor
 from flowbias.estimators.early_stopping import EarlyStoppedRegressor, flow_time_path, levels_of
-from flowbias.estimators.stopping_time import EarlyStoppedRegressorCV
 
 
 @parametrize_with_checks(

@@ -11,12 +11,12 @@ from sklearn.linear_model import LinearRegression
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor, MinNormRegressor
 from flowbias.estimators.intercepts import trained_bias
-from flowbias.estimators.intercepts.bias_elimination import (
-    _Elimination,
+from flowbias.estimators.intercepts.trained_bias import (
+    Elimination,
+    TrainedBias,
     _power_start,
     eliminate_bias,
 )
-from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.limits.normal_equations import Effort
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.potentials import DepthPotential, Hypentropy, check_potential
@@ -188,7 +188,7 @@ def test_rows_of_any_condition_can_do_what_the_bias_does(smallest):
     # As many independent rows as samples: nothing of the ones is left beside them but rounding.
     left, _, right = np.linalg.svd(np.random.default_rng(0).standard_normal((3, 8)))
     rows = left @ np.diag([1.0, 1e-2, smallest]) @ right[:3]
-    task = _Elimination(DiagonalNet(2, 0.3), rows, np.ones(3), np.array([1.0, 2.0, 3.0]), Effort())
+    task = Elimination(DiagonalNet(2, 0.3), rows, np.ones(3), np.array([1.0, 2.0, 3.0]), Effort())
     assert_allclose(task.direction, np.full(3, 1.0 / 3.0))
 
 

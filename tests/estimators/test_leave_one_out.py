@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor, MinNormRegressor
-from flowbias.estimators.inference.leave_one_out import leave_one_out
-from flowbias.estimators.inference.refits import leave_one_out_refits
+from flowbias.estimators.inference.leave_one_out import leave_one_out, leave_one_out_refits
 
 KERNEL_END = [fb.L2(), fb.DiagonalNet(depth=2, scale=1e4), fb.DiagonalNet(depth=3, scale=1e4)]
 IN_BETWEEN = [

@@ -17,6 +17,7 @@ from flowbias.estimators import (
     StagesRegressorCV,
 )
 from flowbias.estimators.early_stopping import levels_of
+from flowbias.estimators.flow_cv import likelihoods
 from flowbias.estimators.stages import Judged, Steps
 from flowbias.flows.trajectory import FlowError
 
@@ -262,3 +263,38 @@ def test_a_start_that_cannot_be_followed_is_not_chosen(data, monkeypatch):
     assert fitted.scale_ == 0.0
     with pytest.raises(FlowError, match="stopped"):
         FlowRegressorCV(**few, stages=False).fit(X, y)
+
+
+def test_starts_that_are_about_as_good_are_averaged():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 80))
+    y = X @ rng.standard_normal(80) + 3.0 * rng.standard_normal(50)
+    few = {"scales": [30.0, 0.3], "stages": False, "n_times": 6, "eps": 0.1, "cv": 3}
+    fitted, alone = (FlowRegressorCV(**few, average=a).fit(X, y) for a in (True, False))
+    expected = fitted.mse_ ** (-0.5 * len(y))
+    # Of sums of 50 squares, to a power of 25.
+    assert_allclose(fitted.weights_, expected / expected.sum(), rtol=1e-10)
+    assert fitted.weights_.min() > 0.0
+    starts = [EarlyStoppedRegressorCV(scale=s, n_times=6, eps=0.1, cv=3) for s in (30.0, 0.3)]
+    coefs = [start.fit(X, y).coef_ for start in starts]
+    # Each flow is integrated to nine digits.
+    assert_allclose(fitted.coef_, fitted.weights_ @ coefs, rtol=1e-7)
+    assert fitted.status_ is None
+    assert sorted(alone.weights_.tolist()) == [0.0, 1.0]
+    assert_allclose(alone.coef_, coefs[int(np.argmax(alone.weights_))], rtol=1e-7)
+
+
+def test_likelihoods_leave_out_what_is_worse_or_unknown():
+    assert_allclose(likelihoods(np.array([1.0, 1.01, np.nan]), 100), [1.0, 1.01**-50.0, 0.0])
+    assert likelihoods(np.array([1.0, 1.2]), 100).tolist() == [1.0, 0.0]
+    assert likelihoods(np.array([0.0, 1.0, 0.0]), 100).tolist() == [1.0, 0.0, 1.0]
+    assert likelihoods(np.array([np.nan]), 100).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("rule", ["min", "1se"])
+@pytest.mark.parametrize("unit", [2.0**990, 2.0**-990])
+def test_squares_of_y_beyond_the_doubles_choose_the_same(data, rule, unit):
+    X, y, _ = data
+    usual, scaled = (StagesRegressorCV(rule=rule, cv=3).fit(X, k * y) for k in (1.0, unit))
+    assert_allclose(scaled.coef_ / unit, usual.coef_, rtol=1e-12)
+    assert np.count_nonzero(usual.coef_) > 0

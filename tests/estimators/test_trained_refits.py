@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor
-from flowbias.estimators.inference.bias_branch import LinearBranch, with_bias
-from flowbias.estimators.inference.bias_column import BiasColumn
+from flowbias.estimators.inference.leave_one_out import refits_of
+from flowbias.estimators.inference.limit_inference import BiasColumn
 from flowbias.estimators.inference.linear_response import linear_response
-from flowbias.estimators.inference.refits import refits_of
+from flowbias.estimators.inference.warm_newton import LinearBranch, with_bias
 from flowbias.estimators.inference.weighted_rows import WeightedRows
 from flowbias.limits.interior_point import Branches, ExponentialResponse, PowerResponse
 from flowbias.potentials.with_bias import WithBias

@@ -14,7 +14,7 @@ from flowbias.estimators import (
     MinNormRegressor,
     RichRegressor,
 )
-from flowbias.estimators.intercepts import bias_elimination, frames
+from flowbias.estimators.intercepts import frames, trained_bias
 from flowbias.estimators.samples import Samples
 from flowbias.estimators.start import default_log_scales
 
@@ -51,21 +51,21 @@ def test_over_determined_data_with_a_trained_bias_are_least_squares(depth, scale
     assert fitted.certificate_.ok
 
 
-@pytest.mark.parametrize(("budget", "most"), [("MOST_TRIALS", 5), ("MOST_STEPS", 1)])
+@pytest.mark.parametrize(("budget", "most"), [("most_trials", 5), ("most_steps", 1)])
 def test_the_search_for_a_bias_ends(budget, most, monkeypatch):
     """After so many limits or steps, certified or not."""
     asked = []
-    solve = bias_elimination.limit_with_state
+    solve = trained_bias.limit_with_state
 
     def counted(*arguments, **options):
         asked.append(1)
         return solve(*arguments, **options)
 
-    monkeypatch.setattr(bias_elimination, "limit_with_state", counted)
-    monkeypatch.setattr(bias_elimination, budget, most)
+    monkeypatch.setattr(trained_bias, "limit_with_state", counted)
+    monkeypatch.setattr(trained_bias.Elimination, budget, most)
     network = fb.DiagonalNet(2, log_scale=-300.0)
     problem = fb.Regression(np.column_stack([X, np.ones(12)]), Y)
-    bias_elimination.eliminate_bias(network, problem, bias_elimination.Effort())
+    trained_bias.eliminate_bias(network, problem, trained_bias.Effort())
     assert len(asked) <= most + 2  # h(0) first, and the last for its w
 
 

@@ -7,16 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flowbias as fb
-from flowbias.estimators.inference import older_factor, refits, withdrawal
-from flowbias.estimators.inference.leave_one_out import residuals_of
+from flowbias.estimators.inference import homotopy
+from flowbias.estimators.inference import leave_one_out as leaving_out
+from flowbias.estimators.inference.homotopy import DualHomotopy, PreconditionedSystems
+from flowbias.estimators.inference.leave_one_out import leave_one_out_refits, residuals_of
 from flowbias.estimators.inference.linear_response import linear_response
-from flowbias.estimators.inference.older_factor import MOST_FACTORIZATIONS, SOLVED, OlderFactor
-from flowbias.estimators.inference.refits import leave_one_out_refits
 from flowbias.estimators.inference.uncertainty import noise_level
 from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.limits.normal_equations import Effort, NormalEquations
 
 N, D = 12, 40
+# Warm starts given up one after the other, from which on none is tried.
+MOST_IN_VAIN = 3
 
 
 def problem(seed):
@@ -36,12 +38,12 @@ def test_changed_systems_are_solved(seed, changed, graded):
     new = old.copy()
     new[:changed] *= np.exp(10.0 * rng.standard_normal(changed))
     effort, b = Effort(), rng.standard_normal(N)
-    older = OlderFactor(NormalEquations(constraint, old, Effort()).solve)
+    older = PreconditionedSystems(NormalEquations(constraint, old, Effort()).solve)
     x = older(constraint, new, effort, graded=graded).solve(b)
     matrix = dense(constraint, new)
     # What is asked, and what the rounding of this very product may add to it.
     rounding = N * np.finfo(float).eps * np.linalg.norm(matrix) * np.linalg.norm(x)
-    allowed = 1.01 * SOLVED * np.linalg.norm(b) + rounding
+    allowed = 1.01 * PreconditionedSystems.solved * np.linalg.norm(b) + rounding
     assert np.linalg.norm(matrix @ x - b) <= allowed
     assert effort.factorizations >= graded
     assert effort.iterations >= 1
@@ -54,7 +56,7 @@ def test_few_changed_weights_take_few_iterations_and_no_factorization(changed):
     new = old.copy()
     new[:changed] *= 1e6
     effort = Effort()
-    older = OlderFactor(NormalEquations(constraint, old, Effort()).solve)
+    older = PreconditionedSystems(NormalEquations(constraint, old, Effort()).solve)
     older(constraint, new, effort).solve(rng.standard_normal(N))
     assert effort.factorizations == 0
     assert effort.iterations <= changed + 1
@@ -64,10 +66,13 @@ def test_a_new_factor_serves_the_next_systems():
     rng, constraint, _ = problem(1)
     weights = np.exp(8.0 * rng.standard_normal(D))
     # Of no use as a preconditioner: it says nothing about the system.
-    older, effort = OlderFactor(np.copy), Effort()
+    older, effort = PreconditionedSystems(np.copy), Effort()
     older(constraint, weights, effort).solve(rng.standard_normal(N))
     # Given up when it has cost as much as the new one, which needs one iteration.
-    assert (effort.factorizations, effort.iterations) == (1, 1 + N // older_factor.PATIENCE + 1)
+    assert (effort.factorizations, effort.iterations) == (
+        1,
+        1 + N // PreconditionedSystems.patience + 1,
+    )
     before = effort.iterations
     older(constraint, 1.001 * weights, effort).solve(rng.standard_normal(N))
     assert (effort.factorizations, effort.iterations - before) == (1, 1)
@@ -75,32 +80,32 @@ def test_a_new_factor_serves_the_next_systems():
 
 def test_no_more_factorizations_than_a_refit_may_make():
     rng, constraint, _ = problem(2)
-    older, effort = OlderFactor(np.copy), Effort()
+    older, effort = PreconditionedSystems(np.copy), Effort()
     for k in range(10):
         weights = np.exp(15.0 * rng.standard_normal(D))
         older(constraint, weights, effort, graded=k % 2 == 1).solve(rng.standard_normal(N))
-    assert effort.factorizations == MOST_FACTORIZATIONS
+    assert effort.factorizations == PreconditionedSystems.most_factorizations
 
 
 def test_a_factor_that_is_not_positive_is_replaced():
     rng, constraint, weights = problem(3)
-    older, effort, b = OlderFactor(np.negative), Effort(), rng.standard_normal(N)
+    older, effort, b = PreconditionedSystems(np.negative), Effort(), rng.standard_normal(N)
     x = older(constraint, weights, effort).solve(b)
     # At once: the first look shows it, and the new factor needs one iteration.
     assert (effort.factorizations, effort.iterations) == (1, 2)
-    np.testing.assert_allclose(dense(constraint, weights) @ x, b, atol=SOLVED)
+    np.testing.assert_allclose(dense(constraint, weights) @ x, b, atol=PreconditionedSystems.solved)
 
 
 def recorded_parts(monkeypatch, model, X, y):
     """The refits, with the parts of the way that were tried."""
     parts = []
-    polish = withdrawal.polish
+    polish = homotopy.polish
 
     def watched(*args, **options):
         parts.append(options["tol"])
         return polish(*args, **options)
 
-    monkeypatch.setattr(withdrawal, "polish", watched)
+    monkeypatch.setattr(homotopy, "polish", watched)
     return leave_one_out_refits(model, X, y), parts
 
 
@@ -109,13 +114,13 @@ def test_the_way_is_gone_in_parts_where_its_prediction_leaves_the_domain(monkeyp
     X, y, _ = fb.datasets.sparse_regression(n=15, d=60, sparsity=3, noise_var=0.1, rng=0)
     found, parts = recorded_parts(monkeypatch, model, X, y)
     assert not found.from_scratch.any()
-    assert withdrawal.ON_THE_WAY in parts
+    assert DualHomotopy.on_the_way in parts
     assert len(parts) > len(y)
 
 
 def test_a_part_that_fails_is_tried_shorter(monkeypatch):
     # So few Newton steps are not enough for the whole way at this scale.
-    monkeypatch.setattr(withdrawal, "MAX_STEPS", 3)
+    monkeypatch.setattr(DualHomotopy, "most_steps", 3)
     X, y, _ = fb.datasets.sparse_regression(n=15, d=60, sparsity=3, noise_var=0.1, rng=0)
     model = fb.DiagonalNet(depth=2, scale=1e-8)
     found, parts = recorded_parts(monkeypatch, model, X, y)
@@ -133,19 +138,19 @@ def test_no_way_at_all_is_given_up_early(monkeypatch):
     model = fb.DiagonalNet(depth=10, scale=0.01)
     found, parts = recorded_parts(monkeypatch, model, X, y)
     assert found.from_scratch.all()
-    assert len(parts) <= withdrawal.FIRST_PARTS * refits.TRIES_IN_VAIN
-    assert (found.iterations[: refits.TRIES_IN_VAIN] > 0).all()
-    assert not found.iterations[refits.TRIES_IN_VAIN :].any()
+    assert len(parts) <= DualHomotopy.first_parts * MOST_IN_VAIN
+    assert (found.iterations[:MOST_IN_VAIN] > 0).all()
+    assert not found.iterations[MOST_IN_VAIN:].any()
 
 
 def test_a_way_that_takes_too_many_products_is_given_up(monkeypatch):
-    monkeypatch.setattr(withdrawal, "MAX_ITERATIONS", 2)
+    monkeypatch.setattr(DualHomotopy, "most_iterations", 2)
     X, y, _ = fb.datasets.sparse_regression(n=10, d=60, sparsity=3, noise_var=0.1, rng=0)
     found, parts = recorded_parts(monkeypatch, fb.DiagonalNet(depth=3, scale=0.003), X, y)
-    tried = found.iterations[found.from_scratch][: refits.TRIES_IN_VAIN]
+    tried = found.iterations[found.from_scratch][:MOST_IN_VAIN]
     assert len(tried) > 0
     assert (tried > 2 * (len(y) - 1)).all()
-    assert len(parts) < withdrawal.FIRST_PARTS * len(y)
+    assert len(parts) < DualHomotopy.first_parts * len(y)
 
 
 def test_a_warm_start_that_ends_somewhere_else_is_not_believed(monkeypatch):
@@ -156,7 +161,7 @@ def test_a_warm_start_that_ends_somewhere_else_is_not_believed(monkeypatch):
     def off(response):
         return lambda ahead, effort: (response.solution.w, ahead.start)
 
-    monkeypatch.setattr(refits, "finish_of", off)
+    monkeypatch.setattr(leaving_out, "finish_of", off)
     found = leave_one_out_refits(model, X, y)
     assert found.from_scratch.all()
     np.testing.assert_allclose(found.residuals, right.residuals, atol=1e-8)
@@ -193,9 +198,9 @@ def test_what_is_resolved_is_right(log_scale):
 
 def test_conjugate_gradients_stop_where_they_are_told(monkeypatch):
     rng, constraint, _ = problem(4)
-    monkeypatch.setattr(older_factor, "MOST_FACTORIZATIONS", 0)
+    monkeypatch.setattr(PreconditionedSystems, "most_factorizations", 0)
     effort = Effort()
     weights = np.exp(30.0 * rng.standard_normal(D))
-    OlderFactor(np.copy)(constraint, weights, effort).solve(rng.standard_normal(N))
-    assert effort.iterations <= older_factor.IN_ROUNDING * N
+    PreconditionedSystems(np.copy)(constraint, weights, effort).solve(rng.standard_normal(N))
+    assert effort.iterations <= PreconditionedSystems.in_rounding * N
     assert effort.factorizations == 0

@@ -14,7 +14,7 @@ import flowbias as fb
 from flowbias.certificates.stage_certificate import certify_stages
 from flowbias.limits.basis_pursuit import HIGHS, pursue
 from flowbias.limits.inverse_scale_space import Columns, Walk
-from flowbias.limits.stages import Change
+from flowbias.limits.stage_path import Change
 from flowbias.potentials import L1
 
 NET = fb.DiagonalNet(depth=2, scale=1.0)
@@ -474,3 +474,18 @@ def test_many_stages_with_equal_columns_are_settled_once(rng):
     path = fb.stages(NET, X, y)
     assert_allclose(path.w[:, 7], path.w[:, 3], atol=1e-13)
     assert path.status is fb.Status.CERTIFIED
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"), [(np.nan, r"got nan at index \(0, 3\)"), (0.0, "must have a nonzero entry")]
+)
+def test_blocks_of_nothing_are_refused_as_an_array_is(entry, said):
+    dask = pytest.importorskip("dask.array")
+    X = np.zeros((4, 6))
+    X[0, 3] = entry
+    with pytest.raises(fb.InputError, match=said):
+        fb.stages(NET, dask.from_array(X, chunks=(4, 2)), np.ones(4))
+
+
+def test_one_stage_is_counted_as_one():
+    assert fb.stages(NET, FOUR_X, np.zeros(2)).message.startswith("1 stage, certified")

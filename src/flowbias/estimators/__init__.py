@@ -1,19 +1,26 @@
 """Limits of gradient flow as scikit-learn estimators."""
 
 from flowbias.estimators.cross_validation import ImplicitBiasRegressorCV
-from flowbias.estimators.early_stopping import EarlyStoppedRegressor, flow_time_path
+from flowbias.estimators.early_stopping import (
+    EarlyStoppedRegressor,
+    EarlyStoppedRegressorCV,
+    flow_time_path,
+)
+from flowbias.estimators.flow_cv import FlowRegressorCV
 from flowbias.estimators.inference.flow_response import FlowResponse, flow_response
-from flowbias.estimators.inference.leave_one_out import leave_one_out
-from flowbias.estimators.inference.refits import Refits, leave_one_out_refits
+from flowbias.estimators.inference.leave_one_out import (
+    Refits,
+    leave_one_out,
+    leave_one_out_refits,
+)
 from flowbias.estimators.inference.uncertainty import Uncertainty, uncertainty
-from flowbias.estimators.path import implicit_bias_path
 from flowbias.estimators.regressors import (
     ImplicitBiasRegressor,
     MinNormRegressor,
     RichRegressor,
+    implicit_bias_path,
 )
 from flowbias.estimators.stages import StagesRegressor, StagesRegressorCV
-from flowbias.estimators.stopping_time import EarlyStoppedRegressorCV, FlowRegressorCV
 
 __all__ = [
     "EarlyStoppedRegressor",

@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
-from numbers import Integral
-from typing import Any
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.metrics import check_scoring
-from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.parallel import delayed
 from sklearn.utils.validation import check_is_fitted
 
-from flowbias.estimators.fitting import fit_outputs, warn_of
-from flowbias.estimators.folds import Fold, FoldPath, check_takes_weights, fold_path, folds_of
+from flowbias.estimators.folds import Fold, Scorer, check_n_jobs, folds_of, side_by_side
 from flowbias.estimators.inference.limit_inference import LimitInference
-from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of
-from flowbias.estimators.regressors import LinearInterpolator
+from flowbias.estimators.intercepts.frames import FRAMES, Frame
+from flowbias.estimators.regressors import (
+    ImplicitBiasRegressor,
+    LinearInterpolator,
+    fit_outputs,
+    warn_of,
+)
 from flowbias.estimators.samples import Samples, read_data
+from flowbias.estimators.scale_walk import Step
 from flowbias.estimators.start import log_scales_of, network
 from flowbias.ground.arguments import InputError
-from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol, limit
 from flowbias.potentials.scale import read_real
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
     """`ImplicitBiasRegressor` whose scale, and depth if a list is given, cross-validation chooses.
 
@@ -47,32 +52,17 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
 
     _intercepts = tuple(FRAMES)
 
-    def __init__(
-        self,
-        *,
-        scales: Any = None,
-        log_scales: Any = None,
-        n_scales: int = 50,
-        eps: float = 1e-10,
-        depth: Any = 2,
-        shape: float = 0.0,
-        fit_intercept: bool | str = True,
-        cv: Any = None,
-        scoring: Any = None,
-        n_jobs: int | None = None,
-        tol: float = 1e-8,
-    ) -> None:
-        self.scales = scales
-        self.log_scales = log_scales
-        self.n_scales = n_scales
-        self.eps = eps
-        self.depth = depth
-        self.shape = shape
-        self.fit_intercept = fit_intercept
-        self.cv = cv
-        self.scoring = scoring
-        self.n_jobs = n_jobs
-        self.tol = tol
+    scales: Any = None
+    log_scales: Any = None
+    n_scales: int = 50
+    eps: float = 1e-10
+    depth: Any = 2
+    shape: float = 0.0
+    fit_intercept: bool | str = True
+    cv: Any = None
+    scoring: Any = None
+    n_jobs: int | None = None
+    tol: float = 1e-8
 
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
@@ -86,7 +76,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         check_n_jobs(self.n_jobs)
         X, y, weight = read_data(self, X, y, sample_weight)
         samples = Samples.of(X, y, weight)
-        frame = frame_of(samples, self.fit_intercept, self._intercepts)
+        frame = self._frame(samples)
         networks = [network(depth, shape=self.shape) for depth in self._depths()]
         grids = [self._log_scales(frame, net.depth) for net in networks]
         folds = folds_of(self.cv, X, y, weight, groups)
@@ -100,7 +90,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         fit = fit_outputs(
             frame, lambda X, y: limit(model, X, y, tol=self.tol, throw=False), self.tol
         )
-        self._keep(fit, samples.single)
+        self._keep(fit, samples)
         return self
 
     def _network(self) -> Any:
@@ -127,14 +117,12 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         scorer = None if self.scoring is None else check_scoring(self, scoring=self.scoring)
         if scorer is not None and folds[0].weight is not None:
             check_takes_weights(scorer, self.scoring)
-        frame_for = partial(frame_of, fit_intercept=self.fit_intercept, offered=self._intercepts)
         jobs = (
-            delayed(fold_path)(fold, frame_for, net, grid, self.tol, scorer)
+            delayed(fold_path)(fold, self._frame, net, grid, self.tol, scorer)
             for net, grid in zip(networks, grids, strict=True)
             for fold in folds
         )
-        with one_thread_each(self.n_jobs):
-            done = Parallel(n_jobs=self.n_jobs, prefer="threads")(jobs)
+        done = side_by_side(self.n_jobs, jobs)
         return [done[start : start + len(folds)] for start in range(0, len(done), len(folds))]
 
     def _judged(
@@ -170,23 +158,68 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         return int(chosen), int(at)
 
 
-def check_n_jobs(n_jobs: Any) -> None:
-    """Before the folds are split: joblib would read a string, and refuse 0, in its own words."""
-    if n_jobs is not None and not (isinstance(n_jobs, Integral) and n_jobs != 0):
-        raise InputError(
-            f"n_jobs: must be None or a nonzero integer, got {n_jobs!r}. "
-            "Pass 1 for one fold at a time, -1 for as many as there are processors."
-        )
-
-
-def one_thread_each(n_jobs: int | None) -> AbstractContextManager[Any]:
-    """One BLAS thread per job where there are several: also for products worth more alone."""
-    from joblib import effective_n_jobs
-
-    alone = effective_n_jobs(n_jobs) == 1
-    return nullcontext() if alone else one_thread()
-
-
 def _without_depth(values: FloatArray) -> FloatArray:
     """The first axis dropped where there is one depth only."""
     return values[0] if len(values) == 1 else values
+
+
+class FoldPath(NamedTuple):
+    """What the path of one fold is worth: NaN where a limit is not certified."""
+
+    mse: FloatArray
+    score: FloatArray
+    failures: list[str | None]
+
+
+def check_takes_weights(scorer: Scorer, scoring: Any) -> None:
+    """A scorer that ignores the weights would choose by another error than was asked for."""
+    # Scorers of scikit-learn take any keyword and pass it on to the metric they were made of.
+    metric = getattr(scorer, "_score_func", scorer)
+    parameters = inspect.signature(metric).parameters.values()
+    if not any(p.name == "sample_weight" or p.kind is p.VAR_KEYWORD for p in parameters):
+        raise InputError(
+            f"scoring: must take sample_weight where fit is given weights, got {scoring!r}. Add "
+            "the argument, or take one that has it, such as 'neg_mean_absolute_error'."
+        )
+
+
+def fold_path(
+    fold: Fold,
+    frame_for: Callable[[Samples], Frame],
+    net: Any,
+    log_scales: FloatArray,
+    tol: float,
+    scorer: Scorer | None,
+) -> FoldPath:
+    """The errors and scores of every scale on the part left out."""
+    frame = frame_for(fold.samples())
+    steps = _limits(frame, net, log_scales, tol)
+    fits = [frame.coefficients(np.stack([step.w for step in at])) for at in steps]
+    mse = fold.errors(fits)
+    score = -mse
+    if scorer is not None:
+        estimators = (_fitted(*map(frame.samples.shaped, fit)) for fit in fits)
+        score = np.array([fold.score(scorer, estimator) for estimator in estimators])
+    failures = [next((step.failure for step in at if step.failure), None) for at in steps]
+    failed = [failure is not None for failure in failures]
+    mse[failed] = score[failed] = np.nan
+    return FoldPath(mse, score, failures)
+
+
+def _limits(
+    frame: Frame, network: Any, log_scales: FloatArray, tol: float
+) -> list[tuple[Step, ...]]:
+    """The limit for each column of y, at every log-scale."""
+    if not frame.moves:
+        still = Step(np.zeros(frame.X.shape[1]), None)
+        return [(still,) * frame.y.shape[1]] * len(log_scales)
+    walks = [frame.walk(network, log_scales, column, tol) for column in frame.y.T]
+    return list(zip(*walks, strict=True))
+
+
+def _fitted(coef: FloatArray, intercept: FloatArray) -> ImplicitBiasRegressor:
+    """An estimator with these coefficients, for scorers."""
+    estimator = ImplicitBiasRegressor()
+    estimator.n_features_in_ = coef.shape[-1]
+    estimator.coef_, estimator.intercept_ = coef, intercept
+    return estimator

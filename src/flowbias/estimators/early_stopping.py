@@ -10,15 +10,15 @@ is at every time the one that fits best: the flow of w beside a bias that moves 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.validation import check_X_y
 
-from flowbias.estimators.fitting import OutputFits, fit_outputs
-from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of
-from flowbias.estimators.mirror_frame import MirrorFrame, mirror_frame, root_weights
-from flowbias.estimators.regressors import LinearInterpolator
+from flowbias.estimators.folds import Fold, folds_of
+from flowbias.estimators.intercepts.frames import FRAMES, Frame, MirrorFrame, plain
+from flowbias.estimators.regressors import LinearInterpolator, OutputFits, fit_outputs, warn_of
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
@@ -48,11 +48,10 @@ class AtTimes(NamedTuple):
 class FlowTimes:
     """The flows of one frame, one per output, read at times that may include infinity."""
 
-    def __init__(self, frame: Frame, fit_intercept: Any, net: Any, loss: Any, tol: float) -> None:
+    def __init__(self, frame: Frame, net: Any, loss: Any, tol: float) -> None:
         self.frame, self.net, self.tol = frame, net, tol
-        self.mirror: MirrorFrame = mirror_frame(frame, fit_intercept, net)
-        root: Any = root_weights(frame)
-        self.loss = loss_constant(loss, root @ root)
+        self.mirror: MirrorFrame = frame.mirror(net)
+        self.loss = loss_constant(loss, frame.samples.total_weight)
         #: of the integrator, for each output followed last
         self.steps: list[int] = []
 
@@ -143,12 +142,10 @@ def flow_time_path(
     check_tol(tol)
     X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)
     samples = Samples.of(X, y)
-    flows = FlowTimes(
-        frame_of(samples, False), False, network(depth, scale, log_scale, shape), loss, tol
-    )
+    flows = FlowTimes(plain(samples), network(depth, scale, log_scale, shape), loss, tol)
     chosen = times_of(times, flows, n_times, eps)
     coefs = np.moveaxis(flows.coefficients(chosen).coef, 0, -1)
-    return chosen, coefs[0] if samples.single else coefs
+    return chosen, samples.shaped(coefs)
 
 
 def times_of(times: Any, flows: FlowTimes, n_times: Any, eps: Any) -> FloatArray:
@@ -191,36 +188,37 @@ def _increase_from_0(times: FloatArray) -> bool:
     return bool((times >= 0.0).all() and (times[1:] > times[:-1]).all())
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class StoppedFlow(LinearInterpolator):
     """What estimators along a flow share: the start, the clock and the intercept."""
 
-    _intercepts = tuple(FRAMES)
+    depth: float = 2
+    scale: float = 1.0
+    log_scale: float | None = None
+    shape: float = 0.0
+    loss: str | float = "half_mean"
+    fit_intercept: bool | str = True
+    tol: float = 1e-8
 
-    depth: float
-    scale: float
-    log_scale: float | None
-    shape: float
-    loss: str | float
+    _intercepts = tuple(FRAMES)
 
     def _flows(self, samples: Samples) -> FlowTimes:
         check_tol(self.tol)
-        frame = frame_of(samples, self.fit_intercept, self._intercepts)
         net = network(self.depth, self.scale, self.log_scale, self.shape)
-        return FlowTimes(frame, self.fit_intercept, net, self.loss, self.tol)
+        return FlowTimes(self._frame(samples), net, self.loss, self.tol)
 
     def _stop_at(self, samples: Samples, time: float) -> None:
         """Set the attributes of the estimator fitted at this time."""
         flows = self._flows(samples)
         if time == np.inf:
-            self._keep(flows.limit(throw=True), samples.single)
+            self._keep(flows.limit(throw=True), samples)
             return
         coef, intercept = (part[0] for part in flows.followed(np.array([time])))
-        self.coef_ = coef[0] if samples.single else coef
-        self.intercept_ = float(intercept[0]) if samples.single else intercept
-        self.n_iter_ = flows.steps[0] if samples.single else flows.steps
+        self._keep_linear(samples, coef, intercept, flows.steps)
         self.certificate_ = self.status_ = self.dual_coef_ = None
 
 
+@dataclass(eq=False, repr=False)
 class EarlyStoppedRegressor(StoppedFlow):
     """The predictor of a diagonal network after training for a time.
 
@@ -238,26 +236,7 @@ class EarlyStoppedRegressor(StoppedFlow):
     (30,)
     """
 
-    def __init__(
-        self,
-        time: float = 1.0,
-        *,
-        depth: float = 2,
-        scale: float = 1.0,
-        log_scale: float | None = None,
-        shape: float = 0.0,
-        loss: str | float = "half_mean",
-        fit_intercept: bool | str = True,
-        tol: float = 1e-8,
-    ) -> None:
-        self.time = time
-        self.depth = depth
-        self.scale = scale
-        self.log_scale = log_scale
-        self.shape = shape
-        self.loss = loss
-        self.fit_intercept = fit_intercept
-        self.tol = tol
+    time: float = 1.0
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> EarlyStoppedRegressor:
         """Follow the flow on (X, y) up to `time`.
@@ -273,3 +252,86 @@ class EarlyStoppedRegressor(StoppedFlow):
         samples = Samples.of(*read_data(self, X, y, sample_weight))
         self._stop_at(samples, stop)
         return self
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class EarlyStoppedRegressorCV(StoppedFlow):
+    """`EarlyStoppedRegressor` whose time cross-validation chooses.
+
+    Parameters
+    ----------
+    times : what to try, increasing; by default n_times at which the residual on all data passes
+        levels down to eps, and np.inf, the limit
+    n_times, eps : number and end of the default times
+    depth, scale, log_scale, shape, loss, fit_intercept, tol : as for EarlyStoppedRegressor
+    cv : number of folds (default 5), splitter, or list of splits
+
+    Chosen by mean squared error: `mse_path_` (n_times, n_folds), `times_`, `time_`.
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=20, d=30, rng=0)
+    >>> fitted = fb.estimators.EarlyStoppedRegressorCV(n_times=3, cv=2).fit(X, y)
+    >>> bool(fitted.time_ in fitted.times_)
+    True
+    """
+
+    times: Any = None
+    n_times: int = 50
+    eps: float = 1e-3
+    cv: Any = None
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
+    ) -> EarlyStoppedRegressorCV:
+        """Choose the time, then follow the flow on all data up to it.
+
+        sample_weight counts in the fits, in the errors within a fold and in their average. A limit
+        that is not certified is warned of and never chosen.
+        """
+        X, y, weight = read_data(self, X, y, sample_weight)
+        samples = Samples.of(X, y, weight)
+        self._judge(samples, folds_of(self.cv, X, y, weight, groups))
+        self._settle(samples)
+        return self
+
+    def _settle(self, samples: Samples) -> None:
+        """Follow the flow on all data up to the time chosen."""
+        self._stop_at(samples, self.time_)
+
+    def _judge(self, samples: Samples, folds: list[Fold]) -> float:
+        """Choose the time, and return the average error at it."""
+        self.times_, self.mse_path_ = errors_in_time(self, samples, folds)
+        average = np.average(self.mse_path_, axis=-1, weights=[fold.share for fold in folds])
+        if np.isnan(average).all():
+            raise InputError(
+                "times: must include a finite one, or limits that are certified in every fold, got "
+                f"{self.times!r}. Add a time, or take a larger tol ({self.tol:g})."
+            )
+        # The first, so the earliest, where several do equally well.
+        self.time_ = float(self.times_[int(np.nanargmin(average))])
+        return float(np.nanmin(average))
+
+
+def errors_in_time(
+    estimator: EarlyStoppedRegressorCV, samples: Samples, folds: list[Fold]
+) -> tuple[FloatArray, FloatArray]:
+    """The times that an estimator tries, and the mean squared error (n_times, n_folds) at each."""
+    times = times_of(estimator.times, estimator._flows(samples), estimator.n_times, estimator.eps)
+    if estimator.times is None:
+        times = np.append(times, np.inf)
+    errors, failures = zip(*(_errors(estimator, fold, times) for fold in folds), strict=True)
+    where = f"{type(estimator).__name__} (never chosen where so)"
+    warn_of([(np.inf, failure) for failure in failures], where, "time")
+    return times, np.stack(errors, axis=-1)
+
+
+def _errors(
+    estimator: EarlyStoppedRegressorCV, fold: Fold, times: FloatArray
+) -> tuple[FloatArray, str | None]:
+    """Mean squared error on the part left out, at each time; NaN for a limit that failed."""
+    coefs, intercepts, failure = estimator._flows(fold.samples()).coefficients(
+        times, throw=False, rtol=RTOL_TO_CHOOSE
+    )
+    mse = fold.errors(zip(coefs, intercepts, strict=True))
+    if failure is not None:
+        mse[-1] = np.nan
+    return mse, failure

@@ -1,34 +1,24 @@
-"""Splits of the data for cross-validation, and what the limits along a path are worth on each."""
+"""Splits of the data for cross-validation, judged side by side."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
+from sklearn.utils.parallel import Parallel
 
-from flowbias.estimators.fitting import outputs_at_scales
-from flowbias.estimators.intercepts.frames import Frame
-from flowbias.estimators.regressors import ImplicitBiasRegressor
 from flowbias.estimators.samples import Samples
 from flowbias.ground.arguments import InputError
+from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray
 
 Scorer = Callable[..., float]
-
-
-class Linear(NamedTuple):
-    """Coefficients as far as an error needs them."""
-
-    coef: FloatArray
-    intercept: FloatArray
-
-    def predict(self, X: Any) -> FloatArray:
-        return np.asarray(X @ self.coef.T + self.intercept)
 
 
 @dataclass(frozen=True)
@@ -53,6 +43,11 @@ class Fold:
                 f"{len(self.test)} zeros in one. Drop samples of weight 0 first, or shuffle them."
             )
 
+    @property
+    def unit(self) -> float:
+        """The power of two next to the largest output, whose square may leave the double range."""
+        return float(np.exp2(np.frexp(np.abs(self.y).max())[1]))
+
     def samples(self) -> Samples:
         """The training part."""
         weight = None if self.weight is None else self.weight[self.train]
@@ -67,24 +62,15 @@ class Fold:
         """Of the fold in an average: folds count alike unless samples have weights."""
         return 1.0 if self.weight is None else float(self.weight[self.test].sum())
 
-    def mse(self, predictor: Any) -> float:
-        """Mean squared error of the test part, over samples and outputs."""
-        found = predictor.predict(self.X[self.test])
-        error = np.square(found - self.y[self.test]).reshape(len(found), -1).mean(axis=1)
-        return float(np.average(error, weights=self.test_weight))
+    def errors(self, fits: Iterable[tuple[FloatArray, FloatArray]]) -> FloatArray:
+        """Of each coef (k, d), intercept (k,): mean squared error of the test part and outputs."""
+        X, y = self.X[self.test], self.y[self.test].reshape(len(self.test), -1)
+        squares = (np.square(X @ coef.T + intercept - y).mean(axis=1) for coef, intercept in fits)
+        return np.array([np.average(square, weights=self.test_weight) for square in squares])
 
     def score(self, scorer: Scorer, predictor: Any) -> float:
         given = {} if self.weight is None else {"sample_weight": self.test_weight}
         return float(scorer(predictor, self.X[self.test], self.y[self.test], **given))
-
-
-@dataclass(frozen=True)
-class FoldPath:
-    """What the path of one fold is worth: NaN where a limit is not certified."""
-
-    mse: list[float]
-    score: list[float]
-    failures: list[str | None]
 
 
 def folds_of(cv: Any, X: Any, y: FloatArray, weight: FloatArray | None, groups: Any) -> list[Fold]:
@@ -95,50 +81,23 @@ def folds_of(cv: Any, X: Any, y: FloatArray, weight: FloatArray | None, groups: 
     return [Fold(X, y, weight, train, test) for train, test in splits]
 
 
-def check_takes_weights(scorer: Scorer, scoring: Any) -> None:
-    """A scorer that ignores the weights would choose by another error than was asked for."""
-    # Scorers of scikit-learn take any keyword and pass it on to the metric they were made of.
-    metric = getattr(scorer, "_score_func", scorer)
-    parameters = inspect.signature(metric).parameters.values()
-    if not any(p.name == "sample_weight" or p.kind is p.VAR_KEYWORD for p in parameters):
+def check_n_jobs(n_jobs: Any) -> None:
+    """Before the folds are split: joblib would read a string, and refuse 0, in its own words."""
+    if n_jobs is not None and not (isinstance(n_jobs, Integral) and n_jobs != 0):
         raise InputError(
-            f"scoring: must take sample_weight where fit is given weights, got {scoring!r}. Add "
-            "the argument, or take one that has it, such as 'neg_mean_absolute_error'."
+            f"n_jobs: must be None or a nonzero integer, got {n_jobs!r}. "
+            "Pass 1 for one fold at a time, -1 for as many as there are processors."
         )
 
 
-def fold_path(
-    fold: Fold,
-    frame_for: Callable[[Samples], Frame],
-    net: Any,
-    log_scales: FloatArray,
-    tol: float,
-    scorer: Scorer | None,
-) -> FoldPath:
-    """The errors and scores of every scale on the part left out."""
-    frame = frame_for(fold.samples())
-    steps = outputs_at_scales(frame, net, log_scales, tol)
-    failures = [next((step.failure for step in at if step.failure), None) for at in steps]
-    keep = 0 if frame.samples.single else slice(None)
-    limits = (frame.coefficients(np.stack([step.w for step in at])) for at in steps)
-    fits = [Linear(coef[keep], intercept[keep]) for coef, intercept in limits]
-    mse = [fold.mse(fit) for fit in fits]
-    score = [-error for error in mse]
-    if scorer is not None:
-        score = [fold.score(scorer, _estimator(fit)) for fit in fits]
-    mse, score = (
-        [
-            value if failure is None else np.nan
-            for value, failure in zip(part, failures, strict=True)
-        ]
-        for part in (mse, score)
-    )
-    return FoldPath(mse, score, failures)
+def side_by_side(n_jobs: int | None, calls: Iterable[Any]) -> list[Any]:
+    """What joblib's delayed `calls` return, with one BLAS thread each where there are several.
 
+    One thread also for products that are worth more alone.
+    """
+    from joblib import effective_n_jobs
 
-def _estimator(fit: Linear) -> ImplicitBiasRegressor:
-    """A fitted estimator with these coefficients, for scorers."""
-    estimator = ImplicitBiasRegressor()
-    estimator.n_features_in_ = fit.coef.shape[-1]
-    estimator.coef_, estimator.intercept_ = fit
-    return estimator
+    alone = effective_n_jobs(n_jobs) == 1
+    threads: AbstractContextManager[Any] = nullcontext() if alone else one_thread()
+    with threads:
+        return list(Parallel(n_jobs=n_jobs, prefer="threads")(calls))

@@ -1,24 +1,49 @@
-"""Limits of gradient flow as scikit-learn regressors."""
+"""Limits of gradient flow as scikit-learn regressors, and along scales as `lasso_path` has them."""
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from flowbias.estimators.fitting import OutputFits, Solve, fit_outputs
+from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.limit_inference import LimitInference
-from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of, refuse_large
+from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of, plain, refuse_large
 from flowbias.estimators.samples import Samples, read_data
-from flowbias.estimators.start import network
+from flowbias.estimators.start import log_scales_of, network
+from flowbias.ground.callers import depth_inside
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.rich_limit import rich_limit_of_rounded
 from flowbias.limits.solve import check_tol, limit, min_norm
 from flowbias.potentials import L2
+from flowbias.results.solution import Solution, Stats, status_of
+
+#: The limit on one X and one column of y.
+Solve = Callable[[Any, FloatArray], Solution]
+
+
+@dataclass(frozen=True)
+class OutputFits:
+    """One limit per output."""
+
+    coef: FloatArray
+    intercept: FloatArray
+    dual: FloatArray
+    solutions: tuple[Solution, ...]
+
+    @property
+    def failure(self) -> str | None:
+        """What the first output that is not certified says about it."""
+        return next((s.message for s in self.solutions if not s.status.ok), None)
 
 
 class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -39,22 +64,31 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         tags.input_tags.sparse = True
         return tags
 
+    def _frame(self, samples: Samples) -> Frame:
+        """What `fit_intercept` makes of the samples."""
+        return frame_of(samples, self.fit_intercept, self._intercepts)
+
     def predict(self, X: Any) -> FloatArray:
         """X coef_ + intercept_, of the shape that y had."""
         check_is_fitted(self, "coef_")
         X = validate_data(self, X, accept_sparse=["csr", "csc", "coo"], reset=False)
         return np.asarray(safe_sparse_dot(X, self.coef_.T) + self.intercept_)
 
-    def _keep(self, fit: OutputFits, single: bool) -> None:
-        """Set the attributes of a fitted estimator; `single` for y of one dimension."""
-        steps = [solution.stats.steps for solution in fit.solutions]
-        certificates = [solution.certificate for solution in fit.solutions]
-        self.coef_ = fit.coef[0] if single else fit.coef
-        self.intercept_ = float(fit.intercept[0]) if single else fit.intercept
-        self.dual_coef_ = fit.dual[0] if single else fit.dual
-        self.certificate_ = certificates[0] if single else certificates
-        self.status_ = fit.solutions[0].status if single else [s.status for s in fit.solutions]
-        self.n_iter_ = steps[0] if single else steps
+    def _keep_linear(
+        self, samples: Samples, coef: FloatArray, intercept: FloatArray, steps: list[int]
+    ) -> None:
+        """Set what every fitted estimator has, from one row or value per output."""
+        self.coef_, self.n_iter_ = samples.shaped(coef), samples.shaped(steps)
+        self.intercept_ = float(intercept[0]) if samples.single else intercept
+
+    def _keep(self, fit: OutputFits, samples: Samples) -> None:
+        """Set the attributes of an estimator that is a limit."""
+        solutions, shaped = fit.solutions, samples.shaped
+        steps = [solution.stats.steps for solution in solutions]
+        self._keep_linear(samples, fit.coef, fit.intercept, steps)
+        self.dual_coef_ = shaped(fit.dual)
+        self.certificate_ = shaped([solution.certificate for solution in solutions])
+        self.status_ = shaped([solution.status for solution in solutions])
 
 
 class DirectInterpolator(LinearInterpolator):
@@ -73,12 +107,13 @@ class DirectInterpolator(LinearInterpolator):
         """
         check_tol(self.tol)
         samples = Samples.of(*read_data(self, X, y, sample_weight))
-        frame = frame_of(samples, self.fit_intercept, self._intercepts)
+        frame = self._frame(samples)
         fit = fit_outputs(frame, self._solver(frame), self.tol)
-        self._keep(fit, samples.single)
+        self._keep(fit, samples)
         return self
 
 
+@dataclass(eq=False, repr=False)
 class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
     """The predictor that gradient flow of a diagonal network converges to, as a linear model.
 
@@ -102,21 +137,12 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
 
     _intercepts = tuple(FRAMES)
 
-    def __init__(
-        self,
-        depth: float = 2,
-        scale: float = 1.0,
-        log_scale: float | None = None,
-        shape: float = 0.0,
-        fit_intercept: bool | str = True,
-        tol: float = 1e-8,
-    ) -> None:
-        self.depth = depth
-        self.scale = scale
-        self.log_scale = log_scale
-        self.shape = shape
-        self.fit_intercept = fit_intercept
-        self.tol = tol
+    depth: float = 2
+    scale: float = 1.0
+    log_scale: float | None = None
+    shape: float = 0.0
+    fit_intercept: bool | str = True
+    tol: float = 1e-8
 
     def _solver(self, frame: Frame) -> Solve:
         model = frame.model(self._network())
@@ -126,6 +152,7 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
         return network(self.depth, self.scale, self.log_scale, self.shape)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class MinNormRegressor(LimitInference, DirectInterpolator):
     """The coefficients of least Euclidean norm that fit the data: the limit of large scales.
 
@@ -134,9 +161,8 @@ class MinNormRegressor(LimitInference, DirectInterpolator):
     array([0.2, 0.4])
     """
 
-    def __init__(self, *, fit_intercept: bool | str = True, tol: float = 1e-8) -> None:
-        self.fit_intercept = fit_intercept
-        self.tol = tol
+    fit_intercept: bool | str = True
+    tol: float = 1e-8
 
     def _solver(self, frame: Frame) -> Solve:
         return lambda X, y: min_norm(X, y, tol=self.tol, throw=False)
@@ -145,6 +171,7 @@ class MinNormRegressor(LimitInference, DirectInterpolator):
         return L2()
 
 
+@dataclass(eq=False, repr=False)
 class RichRegressor(DirectInterpolator):
     """The coefficients of least l1 norm that fit the data: the limit of vanishing scales.
 
@@ -156,15 +183,136 @@ class RichRegressor(DirectInterpolator):
     array([0. , 0.5])
     """
 
-    def __init__(
-        self, depth: float = 2, *, fit_intercept: bool | str = True, tol: float = 1e-8
-    ) -> None:
-        self.depth = depth
-        self.fit_intercept = fit_intercept
-        self.tol = tol
+    depth: float = 2
+    _: KW_ONLY
+    fit_intercept: bool | str = True
+    tol: float = 1e-8
 
     def _solver(self, frame: Frame) -> Solve:
         refuse_large(frame.samples.X, type(self).__name__)
         model = network(self.depth)
         rounding = frame.rounding
         return lambda X, y: rich_limit_of_rounded(model, X, y, rounding, tol=self.tol)
+
+
+def implicit_bias_path(
+    X: Any,
+    y: Any,
+    *,
+    scales: Any = None,
+    log_scales: Any = None,
+    n_scales: int = 100,
+    eps: float = 1e-10,
+    depth: float = 2,
+    shape: float = 0.0,
+    tol: float = 1e-8,
+) -> tuple[FloatArray, FloatArray, dict[str, Any]]:
+    """Limits of a diagonal network from the kernel regime to the rich one, with warm starts.
+
+    Returns log_scales (n_scales,), largest first; coefs (n_features, n_scales), or (n_targets,
+    n_features, n_scales) for y of two dimensions; and a dict with
+
+    certified     (n_scales,) whether the limits are; where not, a ConvergenceWarning says so
+    certificates  one per scale, without error bounds (a list per scale for y of two dimensions)
+    dual_coefs    (n_samples, n_scales), or (n_targets, n_samples, n_scales)
+    n_iters       (n_scales,) steps, of all outputs together
+
+    As `lasso_path` it fits no intercept: centre X and y for one. By default scale^depth falls from
+    10 times the l2 norm of the least-norm fit to eps times that.
+
+    >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
+    >>> log_scales, coefs, info = fb.estimators.implicit_bias_path(X, y, n_scales=4)
+    >>> coefs.shape, bool(info["certified"].all())
+    ((30, 4), True)
+    """
+    check_tol(tol)
+    X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)
+    frame = plain(Samples.of(X, y))
+    net = network(depth, shape=shape)
+    logs = log_scales_of(scales, log_scales, frame, net.depth, shape, n_scales, eps)
+    fits = fit_scales(frame, net, logs, tol)
+    warn_of([(s, fit.failure) for s, fit in zip(logs, fits, strict=True)], "implicit_bias_path")
+    certificates = [[solution.certificate for solution in fit.solutions] for fit in fits]
+    coefs = np.stack([fit.coef for fit in fits], axis=-1)
+    duals = np.stack([fit.dual for fit in fits], axis=-1)
+    shaped = frame.samples.shaped
+    return (
+        logs,
+        shaped(coefs),
+        {
+            "certified": np.array([fit.failure is None for fit in fits]),
+            "certificates": [shaped(of_scale) for of_scale in certificates],
+            "dual_coefs": shaped(duals),
+            "n_iters": np.array([sum(s.stats.steps for s in fit.solutions) for fit in fits]),
+        },
+    )
+
+
+# --- from limits to the attributes of a fitted estimator -----------------------------------------
+
+
+def warn_of(
+    failures: Sequence[tuple[float, str | None]], where: str, name: str = "log_scale"
+) -> None:
+    """One ConvergenceWarning that says for which log-scales (or times) limits are not certified."""
+    failed = [(value, message) for value, message in failures if message is not None]
+    if failed:
+        values = ", ".join(f"{value:.6g}" for value in sorted({value for value, _ in failed}))
+        warnings.warn(
+            f"{where}: {len(failed)} of {len(failures)} limits are not certified, at {name} "
+            f"{values}. The first: {failed[0][1]}",
+            ConvergenceWarning,
+            stacklevel=depth_inside(),
+        )
+
+
+def fit_outputs(frame: Frame, solve: Solve, tol: float, *, throw: bool = True) -> OutputFits:
+    """The limit for each column of y; with `throw` SolveError where one is not certified.
+
+    `solve` itself must not throw: what a solver could not certify in the frame, the frame may.
+    """
+    if not frame.moves:
+        solve = _start(tol)
+    fit = _assembled(frame, [solve(frame.X, column) for column in frame.y.T])
+    for solution in fit.solutions:
+        solution.checked(throw)
+    return fit
+
+
+def fit_scales(frame: Frame, network: Any, log_scales: FloatArray, tol: float) -> list[OutputFits]:
+    """The limits for each column of y at every log-scale, each with a warm start from the last."""
+    if not frame.moves:
+        return [fit_outputs(frame, _start(tol), tol)] * len(log_scales)
+    paths = [frame.along(network, log_scales, column, tol) for column in frame.y.T]
+    return [_assembled(frame, solutions) for solutions in zip(*paths, strict=True)]
+
+
+def _assembled(frame: Frame, solutions: Sequence[Solution]) -> OutputFits:
+    """Limits in the frame as coefficients of the data given."""
+    outputs = zip(solutions, frame.samples.y.T, strict=True)
+    solutions = [frame.said(solution, column) for solution, column in outputs]
+    coef, intercept = frame.coefficients(np.stack([solution.w for solution in solutions]))
+    dual = frame.samples.dual_of_given(np.stack([solution.dual for solution in solutions]))
+    return OutputFits(coef, intercept, dual, tuple(solutions))
+
+
+def _start(tol: float) -> Solve:
+    """Where X is 0 no predictor changes the loss, and gradient flow stays at its start, w = 0."""
+
+    def solve(X: Any, y: FloatArray) -> Solution:
+        w, dual = np.zeros(X.shape[1]), np.zeros(X.shape[0])
+        # What centring leaves of a constant column is rounding, and stands for the zeros proved of.
+        certificate = certify(scipy.sparse.csr_array(X.shape), y, w, dual, L2(), tol=tol)
+        distance = float(y.any())
+        return Solution(
+            w=w,
+            dual=dual,
+            status=status_of(certificate, distance),
+            route="nothing to learn: X is zero",
+            certificate=certificate,
+            stats=Stats(0, 0, 0.0),
+            potential=L2(),
+            distance=distance,
+        )
+
+    return solve

@@ -76,8 +76,22 @@ class Samples:
         return cls(X[kept], y[kept], single, np.sqrt(weight[kept]), kept, n)
 
     @property
+    def root(self) -> FloatArray:
+        """Square roots of the weights: ones where there are none."""
+        return np.ones(len(self.y)) if self.root_weight is None else self.root_weight
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the weights: n where samples count alike."""
+        return float(self.root @ self.root)
+
+    @property
     def weight(self) -> FloatArray | None:
         return None if self.root_weight is None else self.root_weight**2
+
+    def shaped(self, outputs: Any) -> Any:
+        """One value or row per output, or the only one where y had one dimension."""
+        return outputs[0] if self.single else outputs
 
     def weighted(self, rows: Any) -> Any:
         """Rows of this sample, each times the root of its weight."""

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.parallel import delayed
 
 from flowbias.certificates.stage_certificate import weights_of
-from flowbias.estimators.cross_validation import check_n_jobs, one_thread_each
-from flowbias.estimators.folds import Fold, folds_of
-from flowbias.estimators.intercepts.frames import Frame, frame_of
-from flowbias.estimators.mirror_frame import root_weights
+from flowbias.estimators.folds import Fold, check_n_jobs, folds_of, side_by_side
+from flowbias.estimators.intercepts.frames import Frame
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import network
@@ -27,7 +26,8 @@ from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.inverse_scale_space import Stage
 from flowbias.limits.solve import check_tol
-from flowbias.limits.stages import StagePath, stages, uncertified_stages
+from flowbias.limits.stage_path import StagePath
+from flowbias.limits.stages import stages, uncertified_stages
 
 #: What a feature costs, beside n log(rss / n), by the name of the criterion.
 CRITERIA: dict[str, Callable[[float], float]] = {"aic": lambda n: 2.0, "bic": math.log}
@@ -42,9 +42,6 @@ class StagesBase(LinearInterpolator):
 
     depth: float
     max_stages: int | None
-
-    def _frame(self, samples: Samples) -> Frame:
-        return frame_of(samples, self.fit_intercept, self._intercepts)
 
     def _paths(self, frame: Frame) -> list[StagePath | None]:
         """One certified path per output; None where X is zero and nothing moves."""
@@ -64,22 +61,16 @@ class StagesBase(LinearInterpolator):
         for row, stage in zip(w, chosen, strict=True):
             if stage is not None:
                 row[list(stage.support)] = stage.coefficients
-        coef, intercept = frame.coefficients(w)
-        keep = 0 if frame.samples.single else slice(None)
-        self.coef_ = coef[keep]
-        self.intercept_ = float(intercept[0]) if frame.samples.single else intercept
-        self.path_ = paths[0] if frame.samples.single else list(paths)
-        per_output = [
-            (path.certificate, path.status, len(path)) if path is not None else (None, None, 1)
-            for path in paths
-        ]
-        certificates, statuses, counts = (list(part) for part in zip(*per_output, strict=True))
-        self.certificate_, self.status_, self.n_iter_ = (
-            part[keep] for part in (certificates, statuses, counts)
-        )
+        samples = frame.samples
+        counts = [1 if path is None else len(path) for path in paths]
+        self._keep_linear(samples, *frame.coefficients(w), counts)
+        self.path_ = samples.shaped(list(paths))
+        self.certificate_ = samples.shaped([path and path.certificate for path in paths])
+        self.status_ = samples.shaped([path and path.status for path in paths])
         self.dual_coef_ = None
 
 
+@dataclass(eq=False, repr=False)
 class StagesRegressor(StagesBase):
     """The path of a vanishing start stopped at a time, a number of features, or by a criterion.
 
@@ -102,24 +93,14 @@ class StagesRegressor(StagesBase):
     (3, 'CERTIFIED')
     """
 
-    def __init__(
-        self,
-        depth: float = 2,
-        *,
-        tau: float | None = None,
-        n_features: int | None = None,
-        criterion: str = "bic",
-        max_stages: int | None = None,
-        fit_intercept: bool | str = True,
-        tol: float = 1e-8,
-    ) -> None:
-        self.depth = depth
-        self.tau = tau
-        self.n_features = n_features
-        self.criterion = criterion
-        self.max_stages = max_stages
-        self.fit_intercept = fit_intercept
-        self.tol = tol
+    depth: float = 2
+    _: KW_ONLY
+    tau: float | None = None
+    n_features: int | None = None
+    criterion: str = "bic"
+    max_stages: int | None = None
+    fit_intercept: bool | str = True
+    tol: float = 1e-8
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> StagesRegressor:
         """Follow the stages on (X, y), and stop.
@@ -132,7 +113,7 @@ class StagesRegressor(StagesBase):
         samples = Samples.of(*read_data(self, X, y, sample_weight))
         frame = self._frame(samples)
         paths = self._paths(frame)
-        clock = total_weight(frame)
+        clock = frame.samples.total_weight
         chosen = [None if path is None else self._chosen(path, clock) for path in paths]
         self._stop(frame, paths, chosen)
         times = [0.0 if stage is None else stage.time * clock for stage in chosen]
@@ -169,6 +150,7 @@ class StagesRegressor(StagesBase):
         return path[int(np.argmin(value))]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class StagesRegressorCV(StagesBase):
     """`StagesRegressor` whose time cross-validation chooses.
 
@@ -189,24 +171,13 @@ class StagesRegressorCV(StagesBase):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        depth: float = 2,
-        max_stages: int | None = None,
-        fit_intercept: bool | str = True,
-        cv: Any = None,
-        rule: str = "min",
-        n_jobs: int | None = None,
-        tol: float = 1e-8,
-    ) -> None:
-        self.depth = depth
-        self.max_stages = max_stages
-        self.fit_intercept = fit_intercept
-        self.cv = cv
-        self.rule = rule
-        self.n_jobs = n_jobs
-        self.tol = tol
+    depth: float = 2
+    max_stages: int | None = None
+    fit_intercept: bool | str = True
+    cv: Any = None
+    rule: str = "min"
+    n_jobs: int | None = None
+    tol: float = 1e-8
 
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None
@@ -234,30 +205,28 @@ class StagesRegressorCV(StagesBase):
 
         With `levels` only among the stages at which the residual on all data passes them.
         """
-        with one_thread_each(self.n_jobs):
-            errors = Parallel(n_jobs=self.n_jobs, prefer="threads")(
-                delayed(self._errors)(fold) for fold in folds
-            )
+        errors = side_by_side(self.n_jobs, map(delayed(self._errors), folds))
         shares = np.array([fold.share for fold in folds])
         taus: Sequence[FloatArray | None] = [None] * samples.y.shape[1]
         if levels is not None:
             frame = self._frame(samples)
-            clock = total_weight(frame)
+            clock = frame.samples.total_weight
             taus = [clock * passing_times(path, levels) for path in self._followed(frame)]
         judged = [
             Judged.of(parts, shares, self.rule, at)
             for parts, at in zip(zip(*errors, strict=True), taus, strict=True)
         ]
-        keep = 0 if samples.single else slice(None)
-        self.taus_ = [output.taus for output in judged][keep]
-        self.mse_path_ = [output.mse for output in judged][keep]
+        self.taus_ = samples.shaped([output.taus for output in judged])
+        with np.errstate(over="ignore", under="ignore"):
+            unit = np.square(folds[0].unit)
+            self.mse_path_ = samples.shaped([unit * output.mse for output in judged])
         self.tau_ = judged[0].tau if samples.single else np.array([j.tau for j in judged])
-        return float(np.mean([output.error for output in judged]))
+        return float(unit * np.mean([output.error for output in judged]))
 
     def _settle(self, samples: Samples) -> None:
         """Stop the path of all data at the times chosen."""
         frame = self._frame(samples)
-        paths, clock = self._paths(frame), total_weight(frame)
+        paths, clock = self._paths(frame), frame.samples.total_weight
         chosen = [
             None if path is None else path.stopped(tau=tau / clock)
             for path, tau in zip(paths, np.atleast_1d(self.tau_), strict=True)
@@ -272,16 +241,17 @@ class StagesRegressorCV(StagesBase):
         return [uncertified_stages(model, frame.X, y, self.max_stages) for y in columns]
 
     def _errors(self, fold: Fold) -> list[Steps]:
-        """For each output: the times of the fold's stages, and what each is worth on the rest."""
+        """For each output: the times of the fold's stages, and errors on the rest in units of y."""
         frame = self._frame(fold.samples())
-        clock = total_weight(frame)
+        clock = frame.samples.total_weight
         tests = fold.y[fold.test].reshape(len(fold.test), -1)
         out = []
         for k, followed in enumerate(self._followed(frame)):
             W = weights_of(followed, self.n_features_in_).tocsr()
             intercepts = frame.y_mean[k] - W @ frame.X_mean
             found = np.asarray((W @ fold.X[fold.test].T) + intercepts[:, None])
-            error = np.average((found - tests[:, k]) ** 2, axis=1, weights=fold.test_weight)
+            misfit = (found - tests[:, k]) / fold.unit
+            error = np.average(misfit**2, axis=1, weights=fold.test_weight)
             times = np.array([stage.time for stage in followed])
             out.append(Steps(clock * times, error))
         return out
@@ -331,9 +301,3 @@ class Judged:
             # In the middle, so that no rounding of a time decides which stage it is.
             tau = 0.5 * (tau + (taus[best + 1] if best + 1 < len(taus) else np.inf))
         return cls(taus, mse, float(tau), float(average[best]))
-
-
-def total_weight(frame: Frame) -> float:
-    """The sum of the weights of the samples: n where they count alike."""
-    root = root_weights(frame)
-    return float(root @ root)

@@ -9,7 +9,7 @@ from typing import Any
 from flowbias.ground.arguments import InputError, as_float, shown
 
 #: c for n samples, by the name of the loss.
-CONSTANTS: dict[str, Callable[[int], float]] = {
+CONSTANTS: dict[str, Callable[[float], float]] = {
     "half": lambda n: 1.0,  # (1/2) sum of squares  [min2021]
     "sum": lambda n: 2.0,  # sum of squares  [woodworth2020]
     "half_mean": lambda n: 1.0 / n,  # (1/2) mean of squares  [azulay2021]
@@ -17,7 +17,7 @@ CONSTANTS: dict[str, Callable[[int], float]] = {
 }
 
 
-def loss_constant(loss: Any, n: int) -> float:
+def loss_constant(loss: Any, n: float) -> float:
     """c of the named loss on n samples, or the number itself."""
     if isinstance(loss, str) and loss in CONSTANTS:
         return CONSTANTS[loss](n)

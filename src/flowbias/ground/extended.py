@@ -86,7 +86,7 @@ def row_units(lengths: FloatArray) -> FloatArray:
 
 def row_lengths(X: FloatArray) -> FloatArray:
     """Euclidean length of each row, safe for entries whose squares overflow or vanish."""
-    largest = np.maximum(X.max(axis=1), -X.min(axis=1))
+    largest = np.maximum(X.max(axis=1, initial=0.0), -X.min(axis=1, initial=0.0))
     lengths = np.zeros(len(X))
     ordinary = (largest > 1e-120) & (largest < 1e120)
     if ordinary.all():

@@ -7,7 +7,8 @@ from flowbias.limits.rich_limit import rich_limit
 from flowbias.limits.scale_path import LimitPath, limit_path
 from flowbias.limits.schatten import schatten_limit
 from flowbias.limits.solve import limit, min_norm
-from flowbias.limits.stages import StagePath, stages
+from flowbias.limits.stage_path import StagePath
+from flowbias.limits.stages import stages
 
 __all__ = [
     "LimitPath",

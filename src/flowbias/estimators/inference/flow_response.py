@@ -27,14 +27,6 @@ from flowbias.flows.loss import loss_constant
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.typing import FloatArray
 
-# Difference of two half steps from a whole one, relative to S, that is accepted: after
-# extrapolation the error is smaller by about as much again.
-AGREEMENT = 1e-4
-# The shortest step, relative to the time asked for.
-SHORTEST = 2.0**-100
-# Below it 1 - exp(-x) is x.
-TINY = 1e-300
-
 GramAt: TypeAlias = Callable[[float], FloatArray]
 
 
@@ -91,27 +83,34 @@ def flow_response(
     return FlowResponse(time, trajectory.w[-1], np.asarray(dw_dy), degrees)
 
 
-def _followed(gram: GramAt, end: float, size: int) -> FloatArray:
-    """S at `end`, by steps as long as two halves agree with the whole."""
+def _followed(
+    gram: GramAt, end: float, size: int, agreement: float = 1e-4, shortest: float = 2.0**-100
+) -> FloatArray:
+    """S at `end`, by steps as long as two halves agree with the whole.
+
+    `agreement` is relative to S: after extrapolation the error is smaller by about as much again.
+    No step is shorter than `shortest` of the whole.
+    """
     S, at, step = np.zeros((size, size)), 0.0, end
     while at < end:
         whole = _advanced(S, gram(at + 0.5 * step), step)
         half = _advanced(S, gram(at + 0.25 * step), 0.5 * step)
         half = _advanced(half, gram(at + 0.75 * step), 0.5 * step)
         off = float(np.linalg.norm(half - whole)) / float(np.linalg.norm(half))
-        if off > AGREEMENT and step > SHORTEST * end:
+        if off > agreement and step > shortest * end:
             step *= 0.5
             continue
         # The rule is of second order: two halves leave a quarter of the whole's error.
         S, at = half + (half - whole) / 3.0, at + step
-        step = min(2.0 * step, end - at) if off < 0.1 * AGREEMENT else min(step, end - at)
+        step = min(2.0 * step, end - at) if off < 0.1 * agreement else min(step, end - at)
     return S
 
 
 def _advanced(S: FloatArray, H: FloatArray, step: float) -> FloatArray:
     values, vectors = scipy.linalg.eigh(H)
+    tiny = np.finfo(np.float64).tiny  # below it 1 - exp(-x) is x
     stiff = values * step
-    gained = np.where(stiff > TINY, -np.expm1(-stiff) / np.maximum(stiff, TINY), 1.0) * step
+    gained = np.where(stiff > tiny, -np.expm1(-stiff) / np.maximum(stiff, tiny), 1.0) * step
     return S + (vectors * gained) @ (vectors.T @ (np.eye(len(H)) - H @ S))
 
 

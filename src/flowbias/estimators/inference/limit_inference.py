@@ -8,22 +8,50 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
-from flowbias.estimators.inference.bias_column import BiasColumn
-from flowbias.estimators.inference.leave_one_out import check_one_can_be_left_out, residuals_of
+from flowbias.estimators.inference.leave_one_out import (
+    check_one_can_be_left_out,
+    refits_of,
+    residuals_of,
+)
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
-from flowbias.estimators.inference.refits import refits_of
 from flowbias.estimators.inference.uncertainty import Uncertainty, uncertainty_of
 from flowbias.estimators.inference.weighted_rows import WeightedRows
 from flowbias.estimators.intercepts.frames import Frame, frame_of
-from flowbias.estimators.mirror_frame import mirror_frame, root_weights
+from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.ground.typing import FloatArray
+from flowbias.models import MirrorModel
+from flowbias.potentials import Potential, Provides
+from flowbias.results.solution import Solution
+
+
+@dataclass(frozen=True)
+class BiasColumn:
+    """A network with a trained bias, as a model of the rows [X, e].
+
+    Has the potential of both, for derivatives, and the limit as the regressor finds it.
+
+    Newton's method on that potential alone ends above the scales at which the bias is eliminated.
+    """
+
+    network: MirrorModel
+    potential: Potential
+    shift: float = 0.0
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        return frozenset({Provides.POTENTIAL, Provides.OWN_LIMIT})
+
+    def limit(self, X: FloatArray, y: FloatArray, *, tol: float, throw: bool) -> Solution:
+        """The limit on rows whose last entry multiplies the bias."""
+        return TrainedBias(self.network, X[:, -1]).limit(X[:, :-1], y, tol=tol, throw=throw)
 
 
 class LimitInference:
@@ -69,18 +97,17 @@ class LimitInference:
         samples = Samples.of(*read_data(self, X, y, sample_weight, reset=False))
         frame = frame_of(samples, self.fit_intercept, self._intercepts)
         found = [uncertainty_of(response, sigma) for response in self._responses(frame)]
-        return found[0] if samples.single else found
+        return samples.shaped(found)  # type: ignore[no-any-return]
 
     def _responses(self, frame: Frame) -> Iterator[LinearResponse]:
         network = self._network()
-        mirror = mirror_frame(frame, self.fit_intercept, network)
+        mirror = frame.mirror(network)
         model = mirror.model
         if mirror.has_bias_column:
             model = BiasColumn(network, model.potential)
-        root = root_weights(frame)
         for y in frame.y.T:
             rows = WeightedRows(
-                mirror.X, y, mirror.free, frame.X_mean, root, mirror.has_bias_column
+                mirror.X, y, mirror.free, frame.X_mean, frame.samples.root, mirror.has_bias_column
             )
             yield linear_response(model, rows, self.tol)
 

@@ -14,8 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from flowbias.certificates.certificate import certify
-from flowbias.estimators.inference.unseen import Unseen, unseen_by
-from flowbias.estimators.inference.weighted_rows import WeightedRows
+from flowbias.estimators.inference.weighted_rows import Unseen, WeightedRows, unseen_by
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import provided_by, unfitting
 from flowbias.ground.typing import FloatArray

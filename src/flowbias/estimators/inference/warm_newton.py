@@ -12,15 +12,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from flowbias.estimators.inference.bias_branch import with_bias
+from flowbias.estimators.inference.homotopy import DualHomotopy, PreconditionedSystems
 from flowbias.estimators.inference.linear_response import LinearResponse
-from flowbias.estimators.inference.older_factor import OlderFactor
-from flowbias.estimators.inference.withdrawal import Withdrawal
 from flowbias.ground import extended
 from flowbias.ground.routing import first_fitting
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
-from flowbias.limits.interior_point import State
+from flowbias.limits.interior_point import Branches, Response, State, step_to_zero
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
 from flowbias.limits.routes import exponential_sides, power_sides
@@ -41,15 +39,6 @@ class PredictedDual(NamedTuple):
 
 
 Finish: TypeAlias = Callable[[PredictedDual, Effort], Finished | None]
-
-# Change of w'(z) along the prediction up to which plain steps on the dual are the cheapest.
-NEARLY_LINEAR = 1.1
-# Newton steps on the dual; beyond so many a solve from scratch is cheaper.
-MAX_WARM_STEPS = 20
-# A refit may ask for another bias than the full fit; a larger room costs digits of w.
-BIAS_ROOM = 4.0
-# Of a weight that a trial point may ask for: its exponential is a double.
-LARGEST_LOG = 700.0
 
 
 @dataclass(frozen=True)
@@ -73,12 +62,13 @@ def _network(response: LinearResponse) -> HasPotential:
 
 
 def _on_the_dual(
-    response: LinearResponse, only_if_easy: bool
+    response: LinearResponse, only_if_easy: bool, most_steps: int = 20
 ) -> Callable[[PredictedDual, Effort], Finished]:
+    """Newton steps on the dual; beyond so many a solve from scratch is cheaper."""
     model = response.model
 
     def finish(ahead: PredictedDual, effort: Effort) -> Finished:
-        systems = OlderFactor(ahead.inverse.dot)
+        systems = PreconditionedSystems(ahead.inverse.dot)
         newton = DualNewton(
             ahead.constraint,
             model.potential,
@@ -87,14 +77,17 @@ def _on_the_dual(
             systems=systems,
             only_if_easy=only_if_easy,
         )
-        end = newton.solve(newton.at(ahead.dual), max_steps=MAX_WARM_STEPS)
+        end = newton.solve(newton.at(ahead.dual), max_steps=most_steps)
         return end.w, end.dual
 
     return finish
 
 
-def _in_branches(response: LinearResponse, rich: RichProblem) -> Finish:
-    """In weights and slacks along the way to the limit, or on the dual where that is cheaper."""
+def _in_branches(response: LinearResponse, rich: RichProblem, nearly_linear: float = 1.1) -> Finish:
+    """In weights and slacks along the homotopy, or on the dual where that is cheaper.
+
+    That is where w'(z) changes by no more than a factor `nearly_linear` along the prediction.
+    """
     potential: Any = response.model.potential
     branches, law = rich.branches, rich.response
     mass, unit = rich.mass, rich.dual_unit
@@ -106,23 +99,24 @@ def _in_branches(response: LinearResponse, rich: RichProblem) -> Finish:
         origin[-1] = -_room_for_bias(response) / mass
         branches, law = with_bias(branches, law, stiffness, -origin[-1])
     slack = branches.cost - branches.signed(rise / unit)
-    weight = np.exp(np.minimum(law.log_weight(slack), LARGEST_LOG))
+    # A trial point may ask for more than a double holds.
+    weight = np.exp(np.minimum(law.log_weight(slack), 700.0))
     on_the_dual = _on_the_dual(response, only_if_easy=True)
 
     def finish(ahead: PredictedDual, effort: Effort) -> Finished | None:
         constraint = ahead.constraint
         moved = constraint.adjoint(ahead.dual)
-        if float(potential.hess_growth(z, np.abs(moved - rise)).max()) <= NEARLY_LINEAR:
+        if float(potential.hess_growth(z, np.abs(moved - rise)).max()) <= nearly_linear:
             return on_the_dual(ahead, effort)
-        withdrawal = Withdrawal(
+        homotopy = DualHomotopy(
             constraint.with_target(constraint.target / mass - constraint.apply(origin)),
             branches,
             law,
             branches.signed(rise - constraint.adjoint(ahead.start)) / unit,
-            OlderFactor((ahead.inverse * (mass / unit)).dot),
+            PreconditionedSystems((ahead.inverse * (mass / unit)).dot),
             effort,
         )
-        state = withdrawal.followed(State(weight, slack, ahead.start / unit))
+        state = homotopy.followed(State(weight, slack, ahead.start / unit))
         if state is None:
             return None
         return mass * (branches.difference(state.weight) + origin), unit * state.dual
@@ -130,12 +124,15 @@ def _in_branches(response: LinearResponse, rich: RichProblem) -> Finish:
     return finish
 
 
-def _room_for_bias(response: LinearResponse) -> float:
-    """A multiple of what the bias would be if it fitted the targets alone, and of what it is."""
+def _room_for_bias(response: LinearResponse, multiple: float = 4.0) -> float:
+    """A multiple of what the bias would be if it fitted the targets alone, and of what it is.
+
+    A refit may ask for another bias than the full fit; a larger room costs digits of w.
+    """
     constraint, bias = response.constraint, float(response.solution.w[-1])
     column = constraint.row_scale * constraint.rows[:, -1]
     alone = extended.length(constraint.target) / extended.length(column)
-    return BIAS_ROOM * (alone + abs(bias)) or 1.0
+    return multiple * (alone + abs(bias)) or 1.0
 
 
 def _of_network(response: LinearResponse) -> tuple[Constraint, HasPotential, int]:
@@ -170,3 +167,64 @@ FINISHES = (
     Preparation(frozenset({Provides.POTENTIAL, Provides.POWER_DUAL}), _power),
     Preparation(frozenset({Provides.POTENTIAL}), _general),
 )
+
+
+# --- a trained bias beside the branches of its network ------------------------------------------
+
+
+@dataclass(frozen=True)
+class LinearBranch(Response):
+    """`network` for all branches but the one at `index`: a trained bias, whose law is a line.
+
+    The bias is b = z / g with z its dual and g its weight, the stiffness. Methods in weights and
+    slacks (`limits/interior_point.py`) know positive weights only: it is counted from below zero.
+
+        P = b + rest,     A = cost - z,  cost = g rest      =>     P = 2 rest - A / g
+
+    The rows then ask for X w + e P = y + rest e.
+    """
+
+    network: Response
+    index: int
+    stiffness: float
+    rest: float
+
+    def log_weight(self, slack: FloatArray) -> FloatArray:
+        own = np.log(self._weight(slack))
+        return np.insert(self.network.log_weight(self._others(slack)), self.index, own)
+
+    def rate(self, slack: FloatArray) -> FloatArray:
+        own = 1.0 / (self.stiffness * self._weight(slack))
+        return np.insert(self.network.rate(self._others(slack)), self.index, own)
+
+    def slack(self, weight: FloatArray) -> FloatArray:
+        own = self.stiffness * (2.0 * self.rest - weight[self.index])
+        return np.insert(self.network.slack(self._others(weight)), self.index, own)
+
+    def longest_step(self, slack: FloatArray, change: FloatArray) -> float:
+        others = self.network.longest_step(self._others(slack), self._others(change))
+        fall = change[self.index] / self.stiffness
+        # Nine tenths of the way to P = 0.
+        return min(others, 0.9 * step_to_zero(np.array([self._weight(slack)]), -fall))
+
+    def _weight(self, slack: FloatArray) -> float:
+        return float(2.0 * self.rest - slack[self.index] / self.stiffness)
+
+    def _others(self, values: FloatArray) -> FloatArray:
+        return np.delete(values, self.index)
+
+
+def with_bias(
+    branches: Branches, law: Response, stiffness: float, rest: float
+) -> tuple[Branches, LinearBranch]:
+    """The branches of a network and of its bias, last among the coordinates."""
+    index = branches.split
+    unit = np.broadcast_to(branches.unit, branches.count)
+    both = replace(
+        branches,
+        plus=np.append(branches.plus, True),
+        minus=np.append(branches.minus, False),
+        cost=np.insert(branches.cost, index, stiffness * rest),
+        unit=np.insert(unit, index, rest),
+    )
+    return both, LinearBranch(law, index, stiffness, rest)

@@ -18,10 +18,13 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from flowbias.designs import SMALL
-from flowbias.estimators.intercepts.centred_sparse import CentredSparseDesign
-from flowbias.estimators.intercepts.centring import CANCELLED, about_the_mean
+from flowbias.estimators.intercepts.centring import (
+    CANCELLED,
+    CentredSparseDesign,
+    about_the_mean,
+)
 from flowbias.estimators.intercepts.centring import centred as less_mean
-from flowbias.estimators.intercepts.trained_bias import TrainedBias
+from flowbias.estimators.intercepts.trained_bias import TrainedBias, bias_weight
 from flowbias.estimators.samples import Samples, is_sparse
 from flowbias.estimators.scale_walk import Step, step_of, walk
 from flowbias.ground.arguments import InputError
@@ -30,7 +33,33 @@ from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit
+from flowbias.models import MirrorModel
+from flowbias.potentials import Potential
+from flowbias.potentials.with_bias import WithBias
 from flowbias.results.solution import Solution, Status
+
+
+@dataclass(frozen=True)
+class WithBiasModel:
+    """A network and a bias that starts at 0, on the network's clock."""
+
+    potential: Potential
+    mirror_rate: float
+    shift: float = 0.0
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        return self.potential.provides
+
+
+@dataclass(frozen=True, eq=False)
+class MirrorFrame:
+    """A model with a potential, the rows it is fitted to, and a column that costs nothing."""
+
+    model: Any
+    X: FloatArray
+    free: FloatArray | None
+    has_bias_column: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,6 +98,14 @@ class Frame:
         """The same in less time, without certificates to keep: for cross-validation."""
         return walk(network, self.X, y, log_scales, tol)
 
+    def mirror(self, network: MirrorModel) -> MirrorFrame:
+        """For those who need the potential of what is fitted: flows and derivatives."""
+        refuse_large(self.samples.X, "flows and derivatives")
+        return self._mirror(network)
+
+    def _mirror(self, network: MirrorModel) -> MirrorFrame:
+        return MirrorFrame(network, as_array(self.X), None)
+
     def coefficients(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """coef (k, d) and intercept (k,) of limits w, one per row."""
         return w, self.y_mean - w @ self.X_mean
@@ -104,6 +141,9 @@ class CentredFrame(Frame):
             return replace(solution, status=Status.CERTIFIED, distance=0.0)
         return solution
 
+    def _mirror(self, network: MirrorModel) -> MirrorFrame:
+        return MirrorFrame(network, np.asarray(self.X), self.samples.root)
+
     def _loses_rows(self) -> bool:
         """Whether what tells two rows apart is, beside the means, near the last digit."""
         sizes = np.abs(as_array(self.samples.X)).max(axis=1)
@@ -115,13 +155,12 @@ class CentredFrame(Frame):
     ) -> Sequence[Step]:
         # One row less says the same, and independent rows need no singular value decomposition.
         both = np.column_stack([self.X, y])
-        rest = _contrasts(both, self.samples.root_weight)
+        rest = _contrasts(both, self.samples.root)
         return walk(network, rest[:, :-1], rest[:, -1], log_scales, tol)
 
 
-def _contrasts(rows: FloatArray, root_weight: FloatArray | None) -> FloatArray:
+def _contrasts(rows: FloatArray, e: FloatArray) -> FloatArray:
     """n - 1 orthonormal combinations of the rows that see no constant: a reflection less a row."""
-    e = np.ones(len(rows)) if root_weight is None else root_weight
     axis = e / np.linalg.norm(e)
     axis[0] += 1.0
     return np.asarray(rows - np.outer(axis, (axis @ rows) / axis[0]))[1:]
@@ -148,6 +187,13 @@ class TrainedFrame(Frame):
 
     def model(self, network: Any) -> TrainedBias:
         return TrainedBias(network, self.samples.root_weight)
+
+    def _mirror(self, network: MirrorModel) -> MirrorFrame:
+        """A limit is solved in a way of its own; followed or differentiated, [X, e] is the data."""
+        rate = bias_weight(network)
+        potential = WithBias(network.potential, rate, self.X.shape[1])
+        X = np.column_stack([self.X, self.samples.root])
+        return MirrorFrame(WithBiasModel(potential, rate), X, None, has_bias_column=True)
 
     def along(
         self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
@@ -191,13 +237,13 @@ def centred(samples: Samples) -> Frame:
 
 
 def _centred_large(samples: Samples) -> Frame:
-    weight = np.ones(len(samples.y)) if samples.weight is None else samples.weight
+    e = samples.root
     varies = _varying(samples.X)
     # Constant columns are left out, not turned into rounding.
     kept = samples.weighted(samples.X) @ scipy.sparse.diags_array(varies.astype(np.float64))
-    mean = np.where(varies, np.asarray(weight @ samples.X) / weight.sum(), 0.0)
+    mean = np.where(varies, np.asarray(e**2 @ samples.X) / samples.total_weight, 0.0)
     y, y_mean = _centred_outputs(samples)
-    X = CentredSparseDesign(kept, np.sqrt(weight), mean)
+    X = CentredSparseDesign(kept, e, mean)
     return LargeFrame(samples, X, y, mean, y_mean, bool(varies.any()))
 
 

@@ -41,7 +41,8 @@ from flowbias.apps.explorer.views.space import (
 from flowbias.flows.integrate import flow
 from flowbias.ground.drawing import apart
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.stages import StagePath, stages
+from flowbias.limits.stage_path import StagePath
+from flowbias.limits.stages import stages
 from flowbias.models.diagonal import DiagonalNet
 
 X = np.array([[1.0, 0.7, 0.0], [0.5, 0.1, 0.7]])
