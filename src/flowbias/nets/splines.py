@@ -127,8 +127,8 @@ def wide_interpolant(
     relative size is r^4 width / 2. Doubled networks, with twice the kernel, have the same limit.
 
     >>> curve = fb.nets.wide_interpolant([-1.0, 0.0, 1.0], [0.0, 1.0, 0.0], relative_scale=0.01)
-    >>> curve(np.array([0.0, 0.5])).round(3)  # of the first layer alone: about a broken line
-    array([1.   , 0.502])
+    >>> curve(np.array([0.0, 0.5])).round(3)  # the first layer alone: nearly a broken line
+    array([1.   , 0.536])
     """
     knots, values = _read_points(x, y)
     units = read_positive("width", width, "Pass the number of hidden units.")
