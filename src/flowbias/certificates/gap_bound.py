@@ -46,7 +46,7 @@ LARGEST = 1_000_000
 TOUCHES = 10.0 ** -np.arange(6.0, 17.0, 2.0)
 # Near the end of its domain Q* has a pole, and the dual's rounding may be more than what is left:
 # a dual that is a little shorter costs as much of the gap, and no more.
-SHRINKS = (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11)
+SHRINKS = (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 3e-12, 1e-11, 3e-11, 1e-10)
 # Coordinates that the gap alone bounds to this, in units of w, need no column: the best of these.
 SETTLED = 10.0 ** -np.arange(7.0, 14.0)
 # In units of w: what is proved to this needs no second way to prove it.
