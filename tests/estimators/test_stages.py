@@ -18,7 +18,7 @@ from flowbias.estimators import (
 )
 from flowbias.estimators.early_stopping import levels_of
 from flowbias.estimators.flow_cv import likelihoods
-from flowbias.estimators.stages import Judged, Steps
+from flowbias.estimators.stages import Judged, StepFunction
 from flowbias.flows.trajectory import FlowError
 
 
@@ -93,7 +93,10 @@ def test_one_standard_error_is_sparser(data):
     assert simple.tau_ <= least.tau_
     times = np.array([0.0, 1.0, 2.0])
     # Means 9, 3.5 and 3; the least has a standard error of 1 / sqrt(2), and 3.5 is within it.
-    folds = [Steps(times, np.array([9.0, 3.0, 2.0])), Steps(times, np.array([9.0, 4.0, 4.0]))]
+    folds = [
+        StepFunction(times, np.array([9.0, 3.0, 2.0])),
+        StepFunction(times, np.array([9.0, 4.0, 4.0])),
+    ]
     chosen = {rule: Judged.of(folds, np.ones(2), rule).tau for rule in ("min", "1se")}
     assert chosen == {"min": np.inf, "1se": 1.5}
 
@@ -149,14 +152,14 @@ def test_the_standard_error_has_no_unit():
     times = np.array([0.0, 1.0, 2.0])
     errors = (np.array([9.0, 3.0, 2.0]), np.array([9.0, 4.0, 4.0]))
     for unit in (1e-200, 1e200):
-        folds = [Steps(times, unit * error) for error in errors]
+        folds = [StepFunction(times, unit * error) for error in errors]
         assert Judged.of(folds, np.ones(2), "1se").tau == 1.5
 
 
 def test_the_grid_is_where_some_fold_changes():
     folds = [
-        Steps(np.array([0.0, 1.0]), np.array([4.0, 2.0])),
-        Steps(np.array([0.0, 3.0]), np.array([4.0, 9.0])),
+        StepFunction(np.array([0.0, 1.0]), np.array([4.0, 2.0])),
+        StepFunction(np.array([0.0, 3.0]), np.array([4.0, 9.0])),
     ]
     judged = Judged.of(folds, np.ones(2), "min")
     assert judged.taus.tolist() == [0.0, 1.0, 3.0]
@@ -206,7 +209,7 @@ def test_the_stages_are_judged_as_often_as_a_flow(data):
     stages = FlowRegressorCV(n_scales=1, n_times=6, eps=0.1, cv=3).fit(X, y).best_
     every = StagesRegressorCV(cv=3).fit(X, y)
     assert len(stages.taus_) <= 6 + 2 < len(every.taus_)
-    known = Steps(every.taus_, every.mse_path_)
+    known = StepFunction(every.taus_, every.mse_path_)
     assert_allclose(stages.mse_path_, known.at(stages.taus_), rtol=1e-9)
     path = stages.path_
     first = [path.stopped(residual=level) for level in levels_of(6, 0.1)]

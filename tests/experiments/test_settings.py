@@ -14,7 +14,7 @@ from flowbias.experiments.check import (
     within,
 )
 from flowbias.experiments.record import tally
-from flowbias.experiments.settings import Allowed, read_assignments
+from flowbias.experiments.settings import AllowedValues, read_assignments
 from flowbias.ground.arguments import InputError
 from flowbias.theory import Verdict
 from tests.experiments.toy import COUNT, toy
@@ -34,7 +34,7 @@ from tests.experiments.toy import COUNT, toy
     ],
 )
 def test_what_a_setting_may_be_is_read_off_the_presets(values, words):
-    assert Allowed.of(values).words == words
+    assert AllowedValues.of(values).words == words
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_a_setting_may_be_is_read_off_the_presets(values, words):
     ],
 )
 def test_a_change_is_written_as_the_presets_are(values, given, read):
-    found = Allowed.of(values).read("n", given)
+    found = AllowedValues.of(values).read("n", given)
     assert (found, type(found)) == (read, type(read))
 
 
@@ -73,15 +73,15 @@ def test_a_change_is_written_as_the_presets_are(values, given, read):
 )
 def test_a_change_of_another_kind_is_refused(values, given):
     with pytest.raises(InputError, match="settings: n must be"):
-        Allowed.of(values).read("n", given)
+        AllowedValues.of(values).read("n", given)
 
 
 def test_words_are_among_those_that_there_are():
-    pictures = Allowed.of(["MNIST"], ("MNIST", "made-up digits"))
+    pictures = AllowedValues.of(["MNIST"], ("MNIST", "made-up digits"))
     assert pictures.read("data", "made-up digits") == "made-up digits"
     with pytest.raises(InputError, match="words among MNIST, made-up digits, got 'CIFAR'"):
         pictures.read("data", "CIFAR")
-    examples = Allowed.of(["a b"], ("a", "b", "c"))
+    examples = AllowedValues.of(["a b"], ("a", "b", "c"))
     assert examples.read("examples", "c a") == "c a"
 
 

@@ -240,7 +240,7 @@ class StagesRegressorCV(StagesBase):
         model, columns = network(self.depth), (np.ascontiguousarray(y) for y in frame.y.T)
         return [uncertified_stages(model, frame.X, y, self.max_stages) for y in columns]
 
-    def _errors(self, fold: Fold) -> list[Steps]:
+    def _errors(self, fold: Fold) -> list[StepFunction]:
         """For each output: the times of the fold's stages, and errors on the rest in units of y."""
         frame = self._frame(fold.samples())
         clock = frame.samples.total_weight
@@ -253,7 +253,7 @@ class StagesRegressorCV(StagesBase):
             misfit = (found - tests[:, k]) / fold.unit
             error = np.average(misfit**2, axis=1, weights=fold.test_weight)
             times = np.array([stage.time for stage in followed])
-            out.append(Steps(clock * times, error))
+            out.append(StepFunction(clock * times, error))
         return out
 
 
@@ -267,7 +267,7 @@ def passing_times(path: Sequence[Stage], levels: FloatArray) -> FloatArray:
     return np.asarray(0.5 * (times[kept] + times[kept + 1]))
 
 
-class Steps:
+class StepFunction:
     """A function of tau that is constant between `times`."""
 
     def __init__(self, times: FloatArray, values: FloatArray) -> None:
@@ -285,7 +285,11 @@ class Judged:
 
     @classmethod
     def of(
-        cls, folds: Sequence[Steps], shares: FloatArray, rule: str, at: FloatArray | None = None
+        cls,
+        folds: Sequence[StepFunction],
+        shares: FloatArray,
+        rule: str,
+        at: FloatArray | None = None,
     ) -> Judged:
         """By default on the times at which some fold changes, and amid two of them."""
         taus = np.unique(np.concatenate([fold.times for fold in folds])) if at is None else at

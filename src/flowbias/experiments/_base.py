@@ -20,7 +20,7 @@ import numpy as np
 from flowbias.experiments.check import Check
 from flowbias.experiments.provenance import fingerprint_of
 from flowbias.experiments.settings import (
-    Allowed,
+    AllowedValues,
     Preset,
     Setting,
     Settings,
@@ -161,7 +161,7 @@ class Experiment:
         fingerprint_of(self.compute)
 
     @property
-    def allowed(self) -> dict[str, Allowed]:
+    def allowed(self) -> dict[str, AllowedValues]:
         """What each setting may be."""
         return allowed_in(self.settings, self.choices)
 

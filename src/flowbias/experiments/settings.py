@@ -58,7 +58,7 @@ def all_presets(given: Mapping[Preset, Settings]) -> dict[Preset, Settings]:
 
 
 @dataclass(frozen=True)
-class Allowed:
+class AllowedValues:
     """What a setting may be."""
 
     #: of each of its numbers; words have neither
@@ -70,7 +70,7 @@ class Allowed:
     choices: tuple[str, ...]
 
     @classmethod
-    def of(cls, values: Iterable[Setting], choices: Collection[str] = ()) -> Allowed:
+    def of(cls, values: Iterable[Setting], choices: Collection[str] = ()) -> AllowedValues:
         """The kind that all of these values are of."""
         given = list(values)
         words = [word for value in given for word in _words(value)]
@@ -127,16 +127,18 @@ class Allowed:
 
 def allowed_in(
     presets: Mapping[Preset, Settings], choices: Mapping[str, Collection[str]]
-) -> dict[str, Allowed]:
+) -> dict[str, AllowedValues]:
     """What each setting of a figure may be."""
     names = presets[Preset.SMOKE]
     return {
-        name: Allowed.of((presets[preset][name] for preset in presets), choices.get(name, ()))
+        name: AllowedValues.of((presets[preset][name] for preset in presets), choices.get(name, ()))
         for name in names
     }
 
 
-def read_changes(allowed: Mapping[str, Allowed], changes: Mapping[str, Any]) -> dict[str, Setting]:
+def read_changes(
+    allowed: Mapping[str, AllowedValues], changes: Mapping[str, Any]
+) -> dict[str, Setting]:
     """Changes as settings; InputError for a name that there is not, or a value of another kind."""
     for name in changes:
         if name not in allowed:

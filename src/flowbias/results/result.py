@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Ending(Protocol):
+class ResultStatus(Protocol):
     """A status: a member of an enumeration whose failures carry their remedy."""
 
     @property
@@ -46,7 +46,7 @@ class SolveError(RuntimeError):
 class Result(ABC):
     """A status in words, the error where it is a failure, a picture, a line and a table."""
 
-    status: Ending
+    status: ResultStatus
     #: what `checked` raises
     raises: ClassVar[type[SolveError]] = SolveError
 
