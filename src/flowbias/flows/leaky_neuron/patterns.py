@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.integrate import DOP853, LSODA, DenseOutput, OdeSolver
 
-from flowbias.flows.driver import take_step
+from flowbias.flows.driver import Curve, take_step
 from flowbias.flows.leaky_neuron.convergence import fits_from_start
 from flowbias.flows.leaky_neuron.field import EPS, Indices, LeakyStart, PatternField, Sides
 from flowbias.flows.leaky_neuron.switch import NotUniqueError, first_event, first_sides, sides_after
@@ -52,21 +52,10 @@ class Segment(NamedTuple):
 
 
 @dataclass(eq=False)
-class LeakyCurve:
+class LeakyCurve(Curve):
     """States over tau: the integrator's interpolant on each step, cut where a switch ended it."""
 
-    states: list[FloatArray]
-    times: list[float] = field(default_factory=lambda: [0.0])
-    pieces: list[DenseOutput] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
-    settled: bool = False
-    failure: str | None = None
-    evaluations: int = 0
-    jacobians: int = 0
-
-    @property
-    def end(self) -> float:
-        return self.times[-1]
 
     def __call__(self, times: FloatArray) -> FloatArray:
         """States at the given tau, one per row; held constant beyond the end."""
