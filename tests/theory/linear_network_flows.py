@@ -6,7 +6,7 @@ import numpy as np
 import scipy.integrate
 
 from flowbias.models import LinearNet
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from flowbias.theory.measured_flow import MeasuredFactors
 from flowbias.theory.reduced_net import weights_of
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from flowbias.models.factorization import MatrixFactorization, SymmetricFactorization
 from flowbias.models.lifted import NarrowWarning
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixSensing
 from flowbias.theory.factorization_kernel_regime import (
     KernelRegime,
     kernel_regime,

@@ -339,7 +339,7 @@ MUTATIONS = {
         Mutation("tangent_factorization:LinearizedFactorization.factors", times(1.01)),
     ),
     "symmetric_velocity": (
-        Mutation("flowbias.problems.matrix.sensing:MatrixSensing.adjoint", times(1.01)),
+        Mutation("flowbias.problems.matrix:MatrixSensing.adjoint", times(1.01)),
     ),
     "residual_decay": (
         Mutation("measured_flow:follow_factors", SLOW),

@@ -10,6 +10,7 @@ import gzip
 import logging
 import shutil
 import subprocess
+import sys
 import tarfile
 import textwrap
 import zlib
@@ -17,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from flowbias.datasets.download_bar import download_bar
+from flowbias.ground.progress import terminal
 
 # The name of an original file, and its content.
 NamedContent = tuple[str, bytes]
@@ -202,3 +203,49 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+class DownloadBar:
+    """What pooch expects of a bar, drawn by rich."""
+
+    def __init__(self, bar: Any, row: Any) -> None:
+        self._bar, self._row = bar, row
+
+    @property
+    def total(self) -> int:
+        """Bytes to come, as the server announced them; 0 where it did not."""
+        return int(self._bar.tasks[0].total or 0)
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._bar.update(self._row, total=size or None)
+
+    def update(self, size: int) -> None:
+        """More bytes have come."""
+        self._bar.update(self._row, advance=size)
+
+    def reset(self) -> None:
+        """Back to the start."""
+        self._bar.update(self._row, completed=0)
+
+    def close(self) -> None:
+        """Nothing to do: leaving `download_bar` takes the bar away."""
+
+
+@contextmanager
+def download_bar(name: str) -> Iterator[DownloadBar | bool]:
+    """A bar for one file; False, which pooch takes for none, where nobody looks at a terminal."""
+    if not terminal(sys.stderr):
+        yield False
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        yield DownloadBar(bar, bar.add_task(name, total=None))
