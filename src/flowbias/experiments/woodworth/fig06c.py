@@ -55,17 +55,11 @@ if TYPE_CHECKING:
 
 # The paper's plateaus, at its width of 5000 and at smaller ones.
 SMALL, LARGE = 2.0, 50.0
-# Errors of the two plateaus: 1.4% and 2.4% in the paper.
-RATIO = 1.5
-# "No better than": 2.4% of large starts against 2.7% of the last layer alone in the paper.
-CLOSE = 0.3
 # Share of the way between the plateaus that errors on one of them may differ by.
 FLAT = 1 / 3
 # "Just outside": half of the way is passed within this factor of α = 1.
 JUST = 10.0
 CLASSES = 10
-# Test pictures whose outputs are computed at once.
-_AT_ONCE = 1000
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -172,14 +166,15 @@ def _solved(net: Any, x: Any, targets: list[FloatArray]) -> list[dict[str, Any]]
 
 def _change(net: Any, move: dict[str, Any], *inputs: Any) -> list[FloatArray]:
     """J(x) move for each of the inputs."""
+    # Test pictures whose outputs are computed at once.
+    at_once = 1000
     torch = require_torch()
     twin = linearize(net)
     with torch.no_grad():
         for name, parameter in twin.named_point().items():
             parameter.add_(move[name])
         return [
-            torch.cat([twin(part) - net(part) for part in x.split(_AT_ONCE)]).numpy()
-            for x in inputs
+            torch.cat([twin(part) - net(part) for part in x.split(at_once)]).numpy() for x in inputs
         ]
 
 
@@ -327,11 +322,13 @@ def _plateaus(scale: FloatArray, error: FloatArray, images: float) -> Iterator[C
 
 
 def _ratio(small: float, large: float) -> Check:
+    # Errors of the two plateaus: 1.4% and 2.4% in the paper.
+    ratio = 1.5
     return Check(
         "large-starts-generalize-worse",
-        f"large starts have {RATIO:g} times the error of small ones or more (paper: 1.7)",
+        f"large starts have {ratio:g} times the error of small ones or more (paper: 1.7)",
         f"{large:.2%} for α ≥ {LARGE:g}, {small:.2%} for α ≤ {SMALL:g}{_times(large, small)}",
-        bool(large > 0.0 and large >= RATIO * small),
+        bool(large > 0.0 and large >= ratio * small),
     )
 
 
@@ -340,11 +337,13 @@ def _times(error: float, other: float) -> str:
 
 
 def _near_last_layer(large: float, last: float) -> Check:
+    # "No better than": 2.4% of large starts against 2.7% of the last layer alone in the paper.
+    close = 0.3
     return Check(
         "large-starts-are-random-features",
         "large starts do no better than a linear model over random features",
         f"{large:.2%} against {last:.2%} with the last layer alone{_times(large, last)}",
-        bool(abs(large - last) <= CLOSE * last),
+        bool(abs(large - last) <= close * last),
     )
 
 
