@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _AT_ONCE = 500
 _MADE_UP = 2000
 
+#: Of both sets of pictures: digits, or kinds of things.
+CLASSES = 10
+
 Pictures = tuple[Images, Images]
 
 
