@@ -180,7 +180,7 @@ class MatricesView(View[MatricesScene]):
                     columns=("x", "name"),
                 ),
             ),
-            height=340,
+            wide=True,
             framed=False,
             colours="entry of the matrix",
             options={
@@ -201,7 +201,6 @@ class MatricesView(View[MatricesScene]):
                 points("nuclear", "triangle", RICH, 9, "least nuclear norm"),
                 points("recovered", "circle", FLOW, 8, "recovered", 1.0),
             ),
-            height=320,
         ),
     )
 
