@@ -104,6 +104,25 @@ def test_every_view_is_drawn_readable_and_reachable(visit, name, tmp_path):
     tab.screenshot(path=tmp_path / "phone.png", full_page=True)
 
 
+@pytest.mark.parametrize("name", views.NAMES)
+def test_a_picture_and_its_slider_are_seen_together(visit, name):
+    tab = visit(f"view={name}")
+    picture, slider = tab.locator(".canvas").first, tab.locator("input[type=range]").first
+    for width, height in ((1024, 768), (1280, 800), PHONE):
+        tab.set_viewport_size({"width": width, "height": height})
+        tab.wait_for_timeout(100)
+        for part in (picture, slider):
+            box = part.bounding_box()
+            assert box["y"] >= 0
+            assert box["y"] + box["height"] <= height, (name, width)
+    # On a phone the picture stays while the page is scrolled to what else can be set.
+    last = tab.locator(".control").last
+    last.evaluate("one => one.scrollIntoView({block: 'end'})")
+    assert picture.bounding_box()["y"] >= 0
+    bottom = tab.locator(".screen").bounding_box()
+    assert bottom["y"] + bottom["height"] <= last.bounding_box()["y"] < PHONE[1]
+
+
 def test_a_slider_moves_the_picture_by_key_and_by_mouse(visit):
     tab = visit("view=geometry")
     picture = tab.locator(".canvas").first

@@ -89,7 +89,11 @@
     }
     else {
       complain("");
-      byId("text").innerHTML = answer.text;  // rendered by the server, with every tag escaped
+      const words = document.createElement("template");
+      words.innerHTML = answer.text;  // rendered by the server, with every tag escaped
+      // What is seen, beside the sliders; what else is to be said, below.
+      byId("text").replaceChildren(words.content.firstElementChild);
+      byId("more").replaceChildren(...words.content.children);
       byId("code").textContent = answer.code;
       offer(answer.downloads);
     }
@@ -111,10 +115,14 @@
       ["--ink", "--soft", "--paper"].map(name => style.getPropertyValue(name).trim());
     const axis = {
       axis_label_text_color: ink, major_label_text_color: ink, axis_line_color: soft,
-      major_tick_line_color: soft, minor_tick_line_color: soft,
+      major_tick_line_color: soft,
     };
     const bar = {title_text_color: ink, major_label_text_color: ink, background_fill_color: paper};
-    const legend = {label_text_color: ink, title_text_color: ink, background_fill_color: paper};
+    const legend = {
+      label_text_color: ink, title_text_color: ink, background_fill_color: paper,
+      // Two entries to a row, more where there is room.
+      ncols: Math.max(2, Math.floor(document.querySelector(".canvas").clientWidth / 215)),
+    };
     const looks = {
       LinearAxis: axis, LogAxis: axis, CategoricalAxis: axis, Legend: legend, ColorBar: bar,
       Title: {text_color: ink}, Label: {text_color: ink},
@@ -156,6 +164,13 @@
       reader.addEventListener("error", () => complain(`${one.label}: ${reader.error.message}`));
       reader.readAsDataURL(file);
     });
+  // A strip of pictures that can be scrolled has to be reached by keys.
+  new ResizeObserver(() => {
+    const strip = byId("pictures");
+    if (strip.scrollWidth > strip.clientWidth) strip.tabIndex = 0;
+    else strip.removeAttribute("tabindex");
+    dress();
+  }).observe(byId("pictures"));
   byId("reset").addEventListener("click", () => { location.search = `?view=${page.view}`; });
 
   // --- play ----------------------------------------------------------------------------------------
@@ -227,5 +242,6 @@
   };
   Bokeh.set_log_level("error");  // figures are empty until the first answer, of which it warns
   for (const one of of("slider")) speak(one);
+  document.querySelector("nav [aria-current]")?.scrollIntoView({block: "nearest", inline: "center"});
   connect();
 })();

@@ -216,7 +216,7 @@ class GeometrySpaceView(_Geometry):
                     "all w that fit",
                 ),
                 *SPACE_AXES,
-                levels("levels", "level curves there"),
+                levels("levels", "level curves"),
                 *FLOW_AND_EXTREMES,
             ),
             framed=False,

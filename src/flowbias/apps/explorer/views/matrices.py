@@ -32,7 +32,7 @@ from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.nuclear_norm import nuclear_norm
 from flowbias.models.factorization import MatrixFactorization
-from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix import MatrixCompletion
 
 # Rows and columns, and columns between two matrices of the picture.
 SIDE, GAP = 10, 2
@@ -180,7 +180,7 @@ class MatricesView(View[MatricesScene]):
                     columns=("x", "name"),
                 ),
             ),
-            height=340,
+            wide=True,
             framed=False,
             colours="entry of the matrix",
             options={
@@ -201,7 +201,6 @@ class MatricesView(View[MatricesScene]):
                 points("nuclear", "triangle", RICH, 9, "least nuclear norm"),
                 points("recovered", "circle", FLOW, 8, "recovered", 1.0),
             ),
-            height=320,
         ),
     )
 

@@ -119,7 +119,6 @@ class OwnDataView(View[OwnDataScene]):
             "feature i, counted from 0",
             "wᵢ (coefficient)",
             (stems("limit w"), *_marks("w")),
-            height=380,
         ),
         Chart(
             "Between the two least norms",
@@ -129,7 +128,6 @@ class OwnDataView(View[OwnDataScene]):
             "‖w‖₁ / least ‖w‖₁ (l1 norm)",
             "‖w‖₂ / least ‖w‖₂ (l2 norm)",
             _marks("norms"),
-            height=320,
         ),
     )
 

@@ -172,7 +172,7 @@ def _against_scale(
 ) -> Chart:
     """A chart whose horizontal axis is the scale, from 1e-300 to 1e2, with a cursor."""
     ends = (float(place(EXPONENTS[0])) - 0.1, float(place(EXPONENTS[-1])) + 0.1)
-    places = (2, 0, -2, -4, -10, -30, -100, -300)
+    places = (2, 0, -2, -10, -30, -100, -300)
     return Chart(
         *(heading, description, "scale of the start α", y_label, (*marks, cursor())),
         ticks={round(float(place(exponent)), 4): power_of_ten(exponent) for exponent in places},
