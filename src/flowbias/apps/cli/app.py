@@ -12,6 +12,7 @@ from flowbias.apps.cli.figures import list_figures, reproduce, run
 from flowbias.apps.cli.image_data import image_data
 from flowbias.apps.cli.limit import limit
 from flowbias.apps.cli.path import path
+from flowbias.apps.cli.predict import predict
 from flowbias.apps.cli.program import DEBUG, NAME, ExitCode, Program, explanation
 from flowbias.apps.cli.regime import regime
 from flowbias.apps.cli.stages import stages
@@ -104,7 +105,7 @@ def explore(
 
 
 app.command("list")(list_figures)
-for command in (run, reproduce, limit, path, stages, regime, explore, cite):
+for command in (run, reproduce, limit, predict, path, stages, regime, explore, cite):
     app.command()(command)
 app.add_typer(image_data)
 
