@@ -35,9 +35,7 @@ from flowbias.potentials import (
     Hypentropy,
     UntiedPotential,
 )
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 from flowbias.problems.regression import Regression
 from flowbias.results.result import SolveError
 from flowbias.results.solution import Solution, Status

@@ -30,10 +30,9 @@ from flowbias.ground.drawing import Panel
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.regression import as_matrix_problem
-from flowbias.results._shown import matrix_facts, matrix_panels
+from flowbias.problems.matrix import MatrixProblem, as_matrix_problem
 from flowbias.results.lifted_solution import LiftedSolution
+from flowbias.results.matrix_solution import matrix_facts, matrix_panels
 
 # Numbers kept of the states on the way (64 MB); others are stepped to again from the one before.
 _KEPT_NUMBERS = 8_000_000

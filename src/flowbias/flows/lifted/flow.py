@@ -36,8 +36,7 @@ from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.regression import MatrixRegression, as_matrix_problem
+from flowbias.problems.matrix import MatrixProblem, MatrixRegression, as_matrix_problem
 
 # States that a closed form returns where no times were asked for, from the first thousandth of the
 # time to the residual on.

@@ -31,7 +31,7 @@ from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.linear_net import LinearNet
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 
 # Relative residual to which the flow is shown: its square is the share of the loss that is left.
 RESIDUAL = 1e-5

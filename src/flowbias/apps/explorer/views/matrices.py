@@ -32,7 +32,7 @@ from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.nuclear_norm import nuclear_norm
 from flowbias.models.factorization import MatrixFactorization
-from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix import MatrixCompletion
 
 # Rows and columns, and columns between two matrices of the picture.
 SIDE, GAP = 10, 2
