@@ -41,7 +41,37 @@
   const send = message => {
     serial += 1;
     sentAt = performance.now();
+    if (page.answers) { show({serial, ...lookUp()}); return; }
     model.asked.data = {json: [JSON.stringify({serial, texts: texts(), ...message})]};
+  };
+
+  // --- pages without a server: every answer is here, and what they share in a pool -------------------
+  const revived = new Map();
+  const revive = value => value === null ? NaN : Array.isArray(value) ? value.map(revive) : value;
+  const pooled = place => {
+    if (!revived.has(place)) revived.set(place, revive(page.answers.pool[place]));
+    return revived.get(place);
+  };
+  const moveMarks = data => {
+    for (const figure of model.document.roots()) {
+      for (const drawn of figure.renderers) {
+        const source = drawn.data_source, columns = data[drawn.name]?.map(pooled);
+        drawn.muted = columns === undefined && source.columns().length > 0;
+        if (columns) source.data = Object.fromEntries(source.columns().map((name, k) => [name, columns[k]]));
+      }
+      for (const part of figure.references())
+        if (part.type === "LegendItem") part.visible = part.renderers.some(one => one.data_source.get_length());
+    }
+  };
+  const lookUp = () => {
+    const set = texts(), found = page.answers.by_key[page.widgets.map(one => set[one.name]).join()];
+    moveMarks(found.data);
+    return {text: pooled(found.text), code: found.code.map(pooled).join("\n"), downloads: []};
+  };
+  const readAddress = () => {
+    const asked = new URLSearchParams(location.search);
+    for (const one of page.widgets)
+      if (one.values.includes(asked.get(one.name))) controlOf(one).value = one.values.indexOf(asked.get(one.name));
   };
   const attempt = () => {
     clearTimeout(timer);
@@ -292,14 +322,15 @@
   const connect = () => {
     const opened = window.Bokeh?.documents.at(0);
     const asked = opened?.get_model_by_name("asked"), answer = opened?.get_model_by_name("answer");
-    if (!asked || !answer) { setTimeout(connect, 20); return; }
+    if (!(page.answers ? opened : asked && answer)) { setTimeout(connect, 20); return; }
     model = {document: opened, asked};
-    answer.properties.data.change.connect(() => show(JSON.parse(answer.data.json[0])));
+    answer?.properties.data.change.connect(() => show(JSON.parse(answer.data.json[0])));
     opened.on_event("connection_lost", lost);
     nameTheme();
     ask();
   };
   Bokeh.set_log_level("error");  // figures are empty until the first answer, of which it warns
+  if (page.answers) readAddress();
   for (const one of of("slider")) speak(one);
   document.querySelector("nav [aria-current]")?.scrollIntoView({block: "nearest", inline: "center"});
   const room = matchMedia("(min-width: 58rem)").matches;
