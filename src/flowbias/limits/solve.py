@@ -40,7 +40,7 @@ from flowbias.models._base import HasPotential
 from flowbias.models.lifted import LiftedModel
 from flowbias.models.reachable import Reachable
 from flowbias.potentials import L2, Provides
-from flowbias.problems.matrix.regression import as_matrix_problem
+from flowbias.problems.matrix import as_matrix_problem
 from flowbias.problems.regression import Regression, as_regression, check_dual
 from flowbias.results.lifted_solution import LiftedSolution
 from flowbias.results.solution import Sensitivity, Solution, Stats, status_of
