@@ -29,7 +29,15 @@ NAMES = (
     ),
     *("upper claim", "equal claim", "failed claim", "report", "diagnosis", "diagnosis by kernel"),
     *("prediction", "sweep", "monitor", "history", "training", "copies", "record"),
-    *("incomplete record", "uncertainty", "refits", "kernel regime", "no kernel regime"),
+    *(
+        "incomplete record",
+        "uncertainty",
+        "refits",
+        "jackknife",
+        "coefficients",
+        "kernel regime",
+        "no kernel regime",
+    ),
     *("wide regime", "linearized flow", "grad distance"),
 )
 TAGS = {"div", "p", "table", "caption", "thead", "tbody", "tr", "th", "td"}

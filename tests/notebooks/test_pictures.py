@@ -232,6 +232,7 @@ def test_the_spectrum_of_an_imbalance_is_drawn():
     [
         ("uncertainty", lambda shown: shown.w_error),
         ("refits", lambda shown: shown.residuals),
+        ("jackknife", lambda shown: shown.residuals),
         ("grad distance", lambda shown: shown.per_sample),
     ],
 )
