@@ -190,6 +190,8 @@ def both_sides(where, up=UP, down=DOWN):
 
 
 MUTATIONS = {
+    # stages
+    "waking_times": both_sides("flowbias.limits.stage_path:StagePath.wake_times"),
     # diagonal networks
     "tied_limit": (Mutation("diagonal_networks:limit", WRONG_LIMIT),),
     "untied_limit": (Mutation("diagonal_networks:limit", WRONG_LIMIT),),
@@ -339,7 +341,7 @@ MUTATIONS = {
         Mutation("tangent_factorization:LinearizedFactorization.factors", times(1.01)),
     ),
     "symmetric_velocity": (
-        Mutation("flowbias.problems.matrix.sensing:MatrixSensing.adjoint", times(1.01)),
+        Mutation("flowbias.problems.matrix:MatrixSensing.adjoint", times(1.01)),
     ),
     "residual_decay": (
         Mutation("measured_flow:follow_factors", SLOW),

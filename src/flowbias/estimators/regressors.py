@@ -20,7 +20,7 @@ from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of, plain, refuse_large
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import log_scales_of, network
-from flowbias.ground.callers import depth_inside
+from flowbias.ground.arguments import depth_inside
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.rich_limit import rich_limit_of_rounded
 from flowbias.limits.solve import check_tol, limit, min_norm

@@ -12,9 +12,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits.solve import check_tol
 from flowbias.potentials import L2
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.regression import as_matrix_problem
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixProblem, MatrixSensing, as_matrix_problem
 from flowbias.problems.regression import checked_array
 from flowbias.results.matrix_solution import MatrixSolution
 from flowbias.results.solution import Stats, Status

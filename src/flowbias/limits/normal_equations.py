@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import scipy.linalg
 
+from flowbias.certificates.first_look import Factor
 from flowbias.ground.graded_qr import graded_triangle
 from flowbias.ground.typing import FloatArray
 from flowbias.problems.constraint import Constraint
@@ -20,6 +21,8 @@ class Effort:
     factorizations: int = 0
     steps: int = 0
     iterations: int = 0  # of conjugate gradients, where an older factor is made to do
+    #: the last factor, which a first look at the limit may go by; None where it is no such one
+    factor: Factor | None = None
 
 
 class LinearSystem(Protocol):
@@ -57,6 +60,7 @@ class NormalEquations:
         effort.factorizations += 1
         factor = _OrthogonalFactor if graded else _CholeskyFactor
         self.factor = factor(constraint, weights)
+        effort.factor = self.factor.of_data(constraint, weights)
 
     def solve(self, b: FloatArray, *, refine: bool = True) -> FloatArray:
         """x with (A diag(weights) A^T) x = b; unrefined where a few digits are enough."""
@@ -83,6 +87,12 @@ class _CholeskyFactor:
         x, _ = scipy.linalg.lapack.dpotrs(self.lower, self.equilibrate * b, lower=1)
         return np.asarray(self.equilibrate * x)
 
+    def of_data(self, constraint: Constraint, weights: FloatArray) -> Factor | None:
+        """As a factor of X's own rows, where the constraint's are these."""
+        if constraint.to_data is not None:
+            return None
+        return Factor(self.lower, self.equilibrate * constraint.row_scale, weights)
+
 
 class _OrthogonalFactor:
     """R with R^T R = A diag(weights) A^T, columns pivoted."""
@@ -102,6 +112,9 @@ class _OrthogonalFactor:
         x = np.empty_like(b)
         x[self.pivots] = scipy.linalg.solve_triangular(self.upper, y, check_finite=False)
         return x
+
+    def of_data(self, constraint: Constraint, weights: FloatArray) -> None:
+        """None: what takes this factor to be told apart is nothing for a first look."""
 
 
 def cholesky_with_ridge(matrix: FloatArray) -> FloatArray:

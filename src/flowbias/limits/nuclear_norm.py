@@ -20,8 +20,7 @@ from flowbias.certificates.spectral_certificate import certify_spectral
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials import L1
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.regression import as_matrix_problem
+from flowbias.problems.matrix import MatrixProblem, as_matrix_problem
 from flowbias.results.matrix_solution import MatrixSolution
 from flowbias.results.solution import Stats, Status
 

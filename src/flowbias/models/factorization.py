@@ -12,12 +12,16 @@ import numpy as np
 
 from flowbias.ground.arguments import InputError, read_rng, read_size
 from flowbias.ground.typing import ArrayLike
-from flowbias.models.lifted import Factors, LiftedModel, read_factors
-from flowbias.models.lifted_input import keeps_weights, read_layer_scales, read_width
-from flowbias.models.wishart import bartlett_root
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.reading import checked_tensor, read_shape
-from flowbias.problems.matrix.symmetrized import SymmetrizedProblem
+from flowbias.models.lifted import (
+    Factors,
+    LiftedModel,
+    bartlett_root,
+    keeps_weights,
+    read_factors,
+    read_layer_scales,
+    read_width,
+)
+from flowbias.problems.matrix import MatrixProblem, SymmetrizedProblem, checked_tensor, read_shape
 
 Rng = int | np.random.Generator
 

@@ -17,10 +17,15 @@ from flowbias.ground.arguments import InputError, read_rng, read_size
 from flowbias.ground.spectrum import EPS, Spectrum
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.imbalance import Imbalance
-from flowbias.models.lifted import Factors, LiftedModel
-from flowbias.models.lifted_input import keeps_weights, read_layer_scales, read_width
-from flowbias.models.wishart import bartlett_root
-from flowbias.problems.matrix.reading import checked_tensor
+from flowbias.models.lifted import (
+    Factors,
+    LiftedModel,
+    bartlett_root,
+    keeps_weights,
+    read_layer_scales,
+    read_width,
+)
+from flowbias.problems.matrix import checked_tensor
 
 Rng = int | np.random.Generator
 

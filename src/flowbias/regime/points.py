@@ -41,7 +41,7 @@ from flowbias.kernels.network import (
 from flowbias.kernels.tangent import TangentMap, tangent_kernel
 from flowbias.models._base import Model, Parameters
 from flowbias.potentials import Provides
-from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix import MatrixProblem
 from flowbias.problems.regression import checked_array
 from flowbias.regime.data import fresh_tensors
 from flowbias.regime.leanest import Adjustable

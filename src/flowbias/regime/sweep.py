@@ -28,7 +28,7 @@ from flowbias.kernels.tangent import TangentMap
 from flowbias.nets.train import train as descend
 from flowbias.nets.training import TrainingStatus
 from flowbias.potentials import Provides
-from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix import MatrixProblem
 from flowbias.regime.diagnose import diagnose
 from flowbias.regime.diagnosis import Diagnosis, finite
 from flowbias.regime.drawing import sweep_panels
