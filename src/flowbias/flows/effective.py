@@ -62,3 +62,27 @@ def log_ratio(first: FloatArray, second: FloatArray) -> FloatArray:
     """log|first/second|, 0 where both are zero for good."""
     ratio = np.divide(first, second, out=np.ones_like(second), where=second != 0.0)
     return np.asarray(np.log(np.abs(ratio)))
+
+
+class LassoEnd(NamedTuple):
+    """How far a predictor is from the minimizer of ||X w - y||^2 / 2 + penalty ||w||_1.
+
+    `gap` is how much less that can be at most, by duality, relative to ||y||^2 / 2; the predictions
+    of the minimizer are within `fit_error` of those of w, relative to ||y||.
+    """
+
+    penalty: float
+    gap: float
+    fit_error: float
+
+
+def lasso_end(X: FloatArray, y: FloatArray, w: FloatArray, penalty: float) -> LassoEnd:
+    """The duality gap at w: the residual, scaled to where |X^T theta| <= penalty, is the dual."""
+    left, size = y - X @ w, float(y @ y) or 1.0
+    largest = float(np.abs(X.T @ left).max())
+    theta = left * min(1.0, penalty / largest if largest > 0.0 else 1.0)
+    primal = 0.5 * float(left @ left) + penalty * float(np.abs(w).sum())
+    dual = 0.5 * float(y @ y) - 0.5 * float((y - theta) @ (y - theta))
+    gap = max(primal - dual, 0.0) / (0.5 * size)
+    # The loss is strongly convex in the predictions: half their squared distance is in the gap.
+    return LassoEnd(penalty, gap, float(np.sqrt(gap)))
