@@ -197,6 +197,8 @@ def both_sides(where, up=UP, down=DOWN):
 
 
 MUTATIONS = {
+    # stages
+    "waking_times": both_sides("flowbias.limits.stage_path:StagePath.wake_times"),
     # diagonal networks
     "tied_limit": (Mutation("diagonal_networks:limit", WRONG_LIMIT),),
     "untied_limit": (Mutation("diagonal_networks:limit", WRONG_LIMIT),),

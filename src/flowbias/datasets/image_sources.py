@@ -26,11 +26,6 @@ from flowbias.ground.progress import terminal
 NamedContent = tuple[str, bytes]
 Unpack = Callable[[Path], Iterator[NamedContent]]
 
-# Seconds: 140 MB at 2 Mbit/s.
-_PATIENCE = 600
-# Seconds without any answer from an address.
-_SILENCE = 30
-
 
 class SourceError(Exception):
     """Why a source cannot serve here; another one may."""
@@ -155,6 +150,8 @@ def tar_members(path: Path, suffix: str = "") -> Iterator[NamedContent]:
 
 
 def _run(words: list[str], folder: Path) -> None:
+    # Seconds: 140 MB at 2 Mbit/s.
+    patience = 600
     if shutil.which(words[0]) is None:
         raise SourceError(f"{words[0]} is not installed")
     try:
@@ -164,24 +161,26 @@ def _run(words: list[str], folder: Path) -> None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PATIENCE,
+            timeout=patience,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise SourceError(f"{words[0]} took more than {_PATIENCE} s") from None
+        raise SourceError(f"{words[0]} took more than {patience} s") from None
     if ended.returncode:
         told = _brief(ended.stderr or ended.stdout or "it said nothing")
         raise SourceError(f"{words[0]} ended with {ended.returncode}: {told}")
 
 
 def _download(url: str, sha256: str, folder: Path) -> Path:
+    # Seconds without any answer from an address.
+    silence = 30
     try:
         import pooch
     except ImportError:
         raise SourceError("pooch is not installed: pip install 'flowbias[data]'") from None
     name = url.rpartition("/")[2]
     with download_bar(name) as bar, _quiet(pooch.get_logger()):
-        downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, timeout=_SILENCE)
+        downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, timeout=silence)
         try:
             return Path(pooch.retrieve(url, f"sha256:{sha256}", name, folder, None, downloader))
         except (OSError, ValueError) as error:

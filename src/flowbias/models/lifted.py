@@ -223,10 +223,6 @@ def bartlett_root(size: int, width: int, rng: np.random.Generator) -> FloatArray
     return root
 
 
-# Weights of more numbers than this (8 MB) are not drawn unless asked for: their Gram matrix is.
-KEPT_WEIGHTS = 2**20
-
-
 def read_width(width: Any, name: str = "width") -> int:
     """A positive whole number; 1e6 will do, 2.5 will not."""
     number = as_float(width)
@@ -261,6 +257,8 @@ def read_layer_scales(scale: Any, scale_u: Any, scale_v: Any) -> tuple[float, fl
 
 def keeps_weights(rows: int, width: int, asked: bool | None) -> bool:
     """As asked; otherwise where weights are few, or no more than their Gram matrix's entries."""
+    # Weights of more numbers than this (8 MB) are not drawn unless asked for: their Gram matrix is.
+    kept_weights = 2**20
     if asked is not None:
         return asked
-    return rows * width <= max(KEPT_WEIGHTS, rows * rows)
+    return rows * width <= max(kept_weights, rows * rows)

@@ -165,6 +165,7 @@ from flowbias.theory.tangent_factorization import (
     gaussian_rows_give_delta,
     orthogonal_rows_give_delta,
 )
+from flowbias.theory.waking import waking_times
 from flowbias.theory.wide_networks import (
     gaussian_singular_values,
     growth_from_invariant_set,
@@ -314,6 +315,7 @@ __all__ = [
     "untied_near_l1",
     "untied_near_l2",
     "vanishing_start",
+    "waking_times",
     "warp_at_zero",
     "warp_is_positive_and_increasing",
     "warped_metric_is_hessian",

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 _AT_ONCE = 500
 _MADE_UP = 2000
 
+#: Of both sets of pictures: digits, or kinds of things.
+CLASSES = 10
+
 Pictures = tuple[Images, Images]
 
 
@@ -270,8 +273,6 @@ def as_percent(axes: Axes) -> None:
 
 # Waves per side of a made-up digit: few enough that a picture is smooth.
 _WAVES = 4
-# Half the grey values that separate a mark from the noise behind it.
-_CONTRAST = 90.0
 
 
 def made_up_digits(count: int, seed: int) -> Images:
@@ -292,6 +293,8 @@ def made_up_digits(count: int, seed: int) -> Images:
 
 def made_up_objects(count: int, seed: int) -> Images:
     """Noise in colour, 32 x 32, each with one of four marks somewhere on it."""
+    # Half the grey values that separate a mark from the noise behind it.
+    contrast = 90.0
     rng = np.random.default_rng((seed, 32))
     labels = rng.integers(4, size=count)
     pictures = 15.0 * rng.standard_normal((count, 32, 32, 3))
@@ -300,7 +303,7 @@ def made_up_objects(count: int, seed: int) -> Images:
     marks = np.stack([2 * up - 1, 2 * down - 1, bars, bars.T])
     corners = rng.integers(32 - 8, size=(count, 2))
     for picture, label, (row, column) in zip(pictures, labels, corners, strict=True):
-        picture[row : row + 8, column : column + 8] += _CONTRAST * marks[label][..., None]
+        picture[row : row + 8, column : column + 8] += contrast * marks[label][..., None]
     return Images(_grey(pictures), labels, "made-up objects")
 
 
