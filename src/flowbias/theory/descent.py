@@ -15,9 +15,9 @@ from sklearn.linear_model import LassoLars
 
 from flowbias.flows import gradient_descent, predicted_start
 from flowbias.flows.descent import Descent
+from flowbias.flows.effective import log_sides
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.steps import DescentStatus
-from flowbias.ground.typing import FloatArray
 from flowbias.models._base import MirrorModel
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
@@ -103,19 +103,9 @@ def _first_order_error(
     run = _descent(model, problem, step_size=step_size, momentum=momentum)
     predicted = predicted_start(model, problem, step_size=step_size, momentum=momentum)
     nominal, measured, expected = (
-        _log_sides(net, problem.X.shape[1]) for net in (model, run.effective_start, predicted)
+        log_sides(net, problem.X.shape[1]) for net in (model, run.effective_start, predicted)
     )
     return relative(expected - measured, measured - nominal)
-
-
-def _log_sides(model: Any, d: int) -> FloatArray:
-    """log of the two sides of each coordinate at the start; 0 where one is absent for good."""
-    if Provides.SQUARES in model.provides:
-        sides = [side.value for side in model.squares]
-    else:
-        sides = model.initial_parameters()
-    sizes = np.abs([np.broadcast_to(side, (d,)) for side in sides])
-    return np.log(np.where(sizes == 0.0, 1.0, sizes))
 
 
 @checked
@@ -347,7 +337,7 @@ def _section(title: str) -> Any:
 def _predicted_gain(model: MirrorModel, problem: Regression, step_size: float, **how: Any) -> float:
     predicted = predicted_start(model, problem, step_size=step_size, **how)
     d = problem.X.shape[1]
-    return float(np.sum(_log_sides(model, d) - _log_sides(predicted, d)))
+    return float(np.sum(log_sides(model, d) - log_sides(predicted, d)))
 
 
 def _descent(model: MirrorModel, problem: Regression, **how: Any) -> Descent:
