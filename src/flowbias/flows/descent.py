@@ -109,9 +109,23 @@ def gradient_descent(
     One step of size h follows the flow for a time h; its result keeps an error of order h, which
     `distance_to_limit` measures.
 
-    Products of two factors (`LinearNet`, `MatrixFactorization`) take outputs Y (n, m) or a matrix
-    problem in place of X, and return a `LiftedDescent`, at a cost that does not depend on the
-    width.
+    Parameters
+    ----------
+    model : the network at its start; products of two factors (`LinearNet`, `MatrixFactorization`)
+        too, at a cost that does not depend on the width
+    X, y : the data, or a `Regression` in place of X; outputs Y (n, m) or a matrix problem for
+        products
+    step_size : h
+    max_steps : when to give up
+    loss, residual : as for `flow`
+
+    Returns
+    -------
+    Descent; a `LiftedDescent` for products
+
+    Raises
+    ------
+    InputError for data or a model that cannot be used
 
     >>> model = fb.DiagonalNet(depth=2, scale=0.1)
     >>> fb.gradient_descent(model, [[1.0, 2.0]], [1.0], step_size=0.01).w.round(3)

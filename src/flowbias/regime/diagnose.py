@@ -51,17 +51,31 @@ def diagnose(
 ) -> Diagnosis:
     """How far training took a network from its tangent kernel, and the verdict.
 
-    `before` and `after` are a torch module at two points (copy.deepcopy ahead of training), or a
-    module and a state dict; or two models of this library, or a model and the parameters where its
-    flow ended. `x` are the training inputs, all of them: the comparison of functions takes what
-    they determine. Labels `y` add how well the kernel is aligned with them, and the gap to a twin
-    trained on them. `x_new` are inputs to compare functions on; by default they are drawn feature
-    by feature from the values in x (for models with a linear predictor: its coordinates).
     Running statistics (BatchNorm) are those of `after` at both points, with a warning where they
-    differ: they settle while nothing is learned.
-    functions=False leaves these comparisons out, which otherwise needs a kernel of samples times
-    outputs squared; the verdict then rests on the change of the kernel. Kernel change and
-    alignments are those of the trace over outputs, sum_a K_aa, in either case.
+    differ: they settle while nothing is learned. Kernel change and alignments are those of the
+    trace over outputs, sum_a K_aa.
+
+    Parameters
+    ----------
+    before, after : a torch module at two points (copy.deepcopy ahead of training), or a module and
+        a state dict; or two models of this library, or a model and the parameters where its flow
+        ended
+    x : the training inputs, all of them: the comparison of functions takes what they determine
+    y : labels, which add how well the kernel is aligned with them, and the gap to a twin trained on
+        them
+    x_new : inputs to compare functions on; by default drawn feature by feature from the values in x
+        (for models with a linear predictor: its coordinates)
+    functions : False leaves these comparisons out, which otherwise need a kernel of samples times
+        outputs squared; the verdict then rests on the change of the kernel
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    Diagnosis with verdict
+
+    Raises
+    ------
+    InputError for modules or data that cannot be used
 
     >>> import copy, torch
     >>> from flowbias.nets import mlp, train, unbiased
