@@ -21,13 +21,25 @@ RULE = re.compile(r"-{3,}")
 
 def setup(app: Any) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", _process)
+    app.connect("builder-inited", _one_signature_each)
     return {"parallel_read_safe": True}
+
+
+def _one_signature_each(app: Any) -> None:
+    """Calls that are overloaded for type checkers open with what they take, once."""
+    from sphinx.pycode import ModuleAnalyzer
+
+    for name in ("flowbias.limits.solve", "flowbias.flows.integrate", "flowbias.flows.descent"):
+        analyzer = ModuleAnalyzer.for_module(name)
+        analyzer.analyze()
+        analyzer.overloads.clear()
 
 
 def _process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     lines[:] = restructured(lines)
     if what == "function" and name.startswith("flowbias.theory."):
-        lines += restructured(theorem_sections(obj))
+        example = next((i for i, line in enumerate(lines) if line.startswith(">>>")), len(lines))
+        lines[example:example] = restructured(theorem_sections(obj))
 
 
 def theorem_sections(function: Any) -> list[str]:
