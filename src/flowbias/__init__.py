@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from flowbias import datasets
 from flowbias._version import __version__ as __version__
 from flowbias.certificates.certificate import Certificate, certify
-from flowbias.flows import Trajectory, flow, gradient_descent
+from flowbias.flows import Trajectory, flow, gradient_descent, predicted_start
 from flowbias.flows.destination import destination
 from flowbias.ground.arguments import InputError
 from flowbias.limits import (
@@ -81,6 +81,7 @@ __all__ = [
     "min_norm",
     "nets",
     "nuclear_norm",
+    "predicted_start",
     "regime",
     "rich_limit",
     "stages",

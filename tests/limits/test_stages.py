@@ -109,6 +109,23 @@ def test_the_flow_rests_where_the_stages_are(depth, log_scale, w0):
     assert_allclose(followed.w, path.at(inside), atol=1e-6)
 
 
+@pytest.mark.parametrize(("depth", "log_scale"), [(2, -2e3), (2, -2e5), (3, -20.0), (4, -10.0)])
+def test_the_times_of_a_flow_resolve_every_jump(depth, log_scale):
+    """Without being told where they are: the integrator's steps are its output times."""
+    rng = np.random.default_rng(0)
+    for X, y in (FOUR_X, FOUR_Y), (rng.standard_normal((6, 12)), rng.standard_normal(6)):
+        model = fb.DiagonalNet(depth, log_scale=log_scale)
+        path, followed = fb.stages(model, X, y), fb.flow(model, X, y)
+        away = np.abs(followed.w[:, None] - path.w).max(axis=2)
+        at_rest = away < 1e-6
+        # Every stage is seen at rest, one after the other, and on the way from each to the next.
+        first, last = at_rest.argmax(axis=0), len(at_rest) - 1 - at_rest[::-1].argmax(axis=0)
+        assert at_rest.any(axis=0).all()
+        assert (first[1:] - last[:-1] > 10).all()
+        # Nothing is spent on the long time before the first feature wakes.
+        assert np.sum(followed.t < 0.9 * path.time_at(log_scale)[1]) < 30
+
+
 def test_the_clock_follows_the_loss():
     path = fb.stages(NET, FOUR_X, FOUR_Y)
     half, total = (path.time_at(-50.0, loss=loss) for loss in ("half", "sum"))

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import scipy.linalg
 
+from flowbias.certificates.first_look import Factor
 from flowbias.ground.graded_qr import graded_triangle
 from flowbias.ground.typing import FloatArray
 from flowbias.problems.constraint import Constraint
@@ -20,6 +21,8 @@ class Effort:
     factorizations: int = 0
     steps: int = 0
     iterations: int = 0  # of conjugate gradients, where an older factor is made to do
+    #: the last factor, which a first look at the limit may go by; None where it is no such one
+    factor: Factor | None = None
 
 
 class LinearSystem(Protocol):
@@ -57,6 +60,7 @@ class NormalEquations:
         effort.factorizations += 1
         factor = _OrthogonalFactor if graded else _CholeskyFactor
         self.factor = factor(constraint, weights)
+        effort.factor = self.factor.of_data(constraint, weights)
 
     def solve(self, b: FloatArray, *, refine: bool = True) -> FloatArray:
         """x with (A diag(weights) A^T) x = b; unrefined where a few digits are enough."""
@@ -65,6 +69,20 @@ class NormalEquations:
             return x
         product = self.constraint.apply(self.weights * self.constraint.adjoint(x))
         return x + self.factor.solve(b - product)
+
+
+class GramSystem:
+    """slope A A^T, whose factor the constraint has: what H is where w' is the same everywhere."""
+
+    def __init__(self, constraint: Constraint, slope: float, effort: Effort) -> None:
+        self.constraint, self.slope = constraint, slope
+        factor, d = constraint.gram_factor, constraint.rows.shape[1]
+        effort.factor = None
+        if factor is not None and constraint.to_data is None:
+            effort.factor = Factor(factor, constraint.row_scale, np.ones(d))
+
+    def solve(self, b: FloatArray) -> FloatArray:
+        return self.constraint.inverse_gram(b) / self.slope
 
 
 class _CholeskyFactor:
@@ -82,6 +100,12 @@ class _CholeskyFactor:
     def solve(self, b: FloatArray) -> FloatArray:
         x, _ = scipy.linalg.lapack.dpotrs(self.lower, self.equilibrate * b, lower=1)
         return np.asarray(self.equilibrate * x)
+
+    def of_data(self, constraint: Constraint, weights: FloatArray) -> Factor | None:
+        """As a factor of X's own rows, where the constraint's are these."""
+        if constraint.to_data is not None:
+            return None
+        return Factor(self.lower, self.equilibrate * constraint.row_scale, weights)
 
 
 class _OrthogonalFactor:
@@ -102,6 +126,9 @@ class _OrthogonalFactor:
         x = np.empty_like(b)
         x[self.pivots] = scipy.linalg.solve_triangular(self.upper, y, check_finite=False)
         return x
+
+    def of_data(self, constraint: Constraint, weights: FloatArray) -> None:
+        """None: what takes this factor to be told apart is nothing for a first look."""
 
 
 def cholesky_with_ridge(matrix: FloatArray) -> FloatArray:

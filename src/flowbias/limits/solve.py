@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from flowbias.certificates.certificate import Certificate, beside, certify, measured
+from flowbias.certificates.certificate import Certificate, beside, certify, judged, measured
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.certificates.rank import cut_by_rounding
 from flowbias.designs import design_of
@@ -292,7 +292,8 @@ class InMemory:
         problem, reach, dual = self.problem, point.reach, point.dual
         potential, shift = model.potential, model.shift
         found = problem.design, problem.y, point.w, dual, potential, shift
-        certificate, _ = measured(*found, tol=self.tol)
+        factor = effort.factor if reach.kept is None else None
+        certificate = judged(*found, factor, tol=self.tol)
         X = problem.X if reach.kept is None else problem.X[:, reach.kept]
         distance = reach.distance or cut_by_rounding(X, len(reach.constraint.target))
         derivatives = self.route.derivatives

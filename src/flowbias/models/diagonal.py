@@ -27,6 +27,7 @@ from flowbias.potentials import (
     Hypentropy,
     HyperbolicPotential,
     Potential,
+    Provides,
 )
 from flowbias.potentials.scale import (
     Scale,
@@ -153,6 +154,28 @@ class DiagonalNet(MirrorModel):
         plus, minus = (start.rescaled(float(scale.log)) for start in (self._plus, self._minus))
         net._install(self.depth, plus, minus, self._tied)
         return net
+
+    def restarted(self, parameters: Parameters) -> DiagonalNet:
+        """The same parametrization from other weights."""
+        w_plus, w_minus = parameters
+        return DiagonalNet.from_weights(w_plus, w_minus, depth=self.depth)
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        steps = {Provides.SQUARES} if self.depth == 2 else {Provides.RESTART}
+        return super().provides | steps
+
+    @property
+    def squares(self) -> tuple[ScaledStart, ScaledStart]:
+        """p and m of w = p^2 - m^2 at depth 2."""
+        return self._plus, self._minus
+
+    #: A step h multiplies p and m by 1 -+ step_rate h g, g the gradient in w.
+    step_rate = 2.0
+
+    def with_squares(self, p: FloatArray, m: FloatArray) -> DiagonalNet:
+        """From other p and m."""
+        return DiagonalNet.from_weights(p, m)
 
     # --- the mirror flow -----------------------------------------------------------------------
 

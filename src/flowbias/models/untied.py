@@ -22,7 +22,7 @@ from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Parameters
 from flowbias.models.diagonal import DiagonalNet
 from flowbias.models.start import ScaledStart, log_ratio, read_weights
-from flowbias.potentials import HyperbolicPotential, Potential, UntiedPotential
+from flowbias.potentials import HyperbolicPotential, Potential, Provides, UntiedPotential
 from flowbias.potentials.scale import (
     Scale,
     describe,
@@ -130,6 +130,35 @@ class UntiedDiagonalNet(MirrorModel):
         if not self._from_weights:
             net._shape = self._shape
         net._install(tuple(s.base for s in self._starts), scale, self._from_weights)
+        return net
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        return super().provides | {Provides.SQUARES}
+
+    @property
+    def squares(self) -> tuple[ScaledStart, ScaledStart]:
+        """p and m of w = p^2 - m^2: sqrt(P)/2 and sqrt(M)/2."""
+        return self._plus, self._minus
+
+    #: A step h multiplies p and m by 1 -+ step_rate h g, g the gradient in w.
+    step_rate = 1.0
+
+    def with_squares(self, p: FloatArray, m: FloatArray) -> UntiedDiagonalNet:
+        """From other p and m: what grows with p and what shrinks with m keep their ratios."""
+        up, down = (
+            np.divide(moved, side.value, out=np.ones_like(moved), where=side.sign != 0.0)
+            for moved, side in zip((p, m), self.squares, strict=True)
+        )
+        (grow_plus, grow_minus), (shrink_plus, shrink_minus) = self._growing, self._shrinking
+        base = (
+            0.5 * (grow_plus * up + shrink_plus * down),
+            0.5 * (shrink_minus * down + grow_minus * up),
+            0.5 * (grow_plus * up - shrink_plus * down),
+            0.5 * (shrink_minus * down - grow_minus * up),
+        )
+        net = UntiedDiagonalNet.__new__(UntiedDiagonalNet)
+        net._install(base, self._scale, from_weights=True)
         return net
 
     # --- the mirror flow -----------------------------------------------------------------------

@@ -117,6 +117,8 @@ class Picture:
     def __init__(self, chart: Chart) -> None:
         self.heading, self.description, self.wide = chart.heading, chart.description, chart.wide
         self.figure = _new_figure(chart)
+        # The page places it by this.
+        self.figure.name = chart.heading
         self._mapper = _colour_bar(self.figure, chart.colours) if chart.colours else None
         self._shown: dict[str, tuple[Any, ...]] = {}
         self._drawn = [(mark, self._draw(mark)) for mark in _with_window(chart)]
@@ -133,7 +135,7 @@ class Picture:
         from bokeh.models import ColumnDataSource
         from bokeh.transform import transform
 
-        look = dict(mark.look)
+        look = {**mark.look, "name": mark.name}
         if mark.columns:
             look["source"] = ColumnDataSource({column: [] for column in mark.columns})
         if "value" in mark.columns:

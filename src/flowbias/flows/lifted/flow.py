@@ -67,6 +67,12 @@ class ReducedProblem:
         """Ratio of the fastest to the slowest rate as far as the data alone decides it."""
         return 1.0 if self.root is None else float((self.root[0] / self.root[-1]) ** 2)
 
+    @property
+    def lift(self) -> FloatArray | None:
+        """From what the fit compares to what each sample measures; None where they are the same."""
+        problem = self.problem
+        return problem.spectrum.W if isinstance(problem, MatrixRegression) else problem.range_basis
+
 
 def reduced_problem(model: LiftedModel, problem: MatrixProblem) -> ReducedProblem:
     """The rows that move: for a regression those in the row space of X."""

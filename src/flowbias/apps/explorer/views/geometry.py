@@ -16,7 +16,7 @@ from flowbias.apps.explorer.views.one_equation import (
     Ends,
     follow,
 )
-from flowbias.apps.explorer.views.proof_words import distance_words
+from flowbias.apps.explorer.views.proof_words import distance_words, status_word
 from flowbias.apps.explorer.views.space import (
     AZIMUTH,
     FLOW_AND_EXTREMES,
@@ -98,7 +98,7 @@ class _Geometry(View[GeometryScene]):
         place = ", ".join(f"{entry:.4g}" for entry in solution.w)
         return (
             f"From scale {power_of_ten(np.log10(scene.start.scale))} the flow ends at "
-            f"**w = ({place})**, certified, {distance_words(solution)}. "
+            f"**w = ({place})**, {status_word(solution)}, {distance_words(solution)}. "
             f"{scene.ends.extremes.words(solution.w)} Coefficients above 1% of the largest: "
             f"{np.sum(size > 0.01 * size.max())} of {len(size)}."
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, scale_slider
+from flowbias.apps.explorer.controls import Slider, power_of_ten, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     FRAME,
@@ -232,13 +232,13 @@ class MatricesView(View[MatricesScene]):
     def text(self, scene: MatricesScene) -> str:
         return " ".join(
             [
-                f"**α²k = {scene.level:.2g}** (α = {scene.scale:.2g}, k = {scene.width}).",
+                f"**α²k = {scene.level:.2g}** (α = {power_of_ten(np.log10(scene.scale))}, "
+                f"k = {scene.width}).",
                 f"Entries that are not seen end {scene.off:.0%} of their size away from the truth, "
                 f"and moved by {scene.moved:.0%} of it.",
-                _regime(scene),
-                f"The flow was followed until the seen entries fit to {scene.end.residual:.0e}, "
-                f"with the imbalance kept to {scene.end.drift:.0e}: an integration, not a "
-                "certificate.",
+                f"{_regime(scene)}\n\nThe flow was followed until the seen entries fit to "
+                f"{scene.end.residual:.0e}, with the imbalance kept to {scene.end.drift:.0e}: an "
+                "integration, not a certificate.",
                 scene.missing,
             ]
         )
@@ -280,6 +280,8 @@ def _between(scene: MatricesScene) -> str:
     # Beside entries of the truth, of size 1.
     if size > 0.1:
         return f"The product starts at entries of size α²√k = {size:.2g}: that is not small."
+    if scene.excess is not None and scene.excess > 1.0:
+        return "That is in neither regime, nor between them."
     return "That is between the regimes."
 
 

@@ -155,7 +155,7 @@ class OwnDataView(View[OwnDataScene]):
                 f"Coefficients of the limit above 1e-6 of the largest: "
                 f"{count_above_negligible(solution.w)}. {solution.status.name}: feasibility "
                 f"{certificate.feasibility:.0e}, gap {certificate.gap:.0e}, "
-                f"{distance_words(solution)}. {_MEANS[solution.status]}",
+                f"{distance_words(solution)}. {_MEANS.get(solution.status, solution.message)}",
                 scene.extremes.words(solution.w),
                 _hidden(scene),
             ]

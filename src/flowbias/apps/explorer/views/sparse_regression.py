@@ -205,8 +205,8 @@ class SparseRegressionView(View[SparseScene]):
         ),
         _against_scale(
             "Population error",
-            "Error of the limit on new samples against the scale, between two level lines: "
-            "the errors of the solutions of least l1 and least l2 norm.",
+            "Error of the limit on new samples, less their noise, against the scale. Two level "
+            "lines are the errors of the solutions of least l1 and least l2 norm.",
             "population error ‖w − w*‖²",
             (
                 line("error", FLOW, "flow"),
@@ -220,7 +220,7 @@ class SparseRegressionView(View[SparseScene]):
         _against_scale(
             "Excess norms",
             "How far the l1 and the l2 norm of the limit exceed the least possible ones: "
-            "the first falls to the left, the second to the right.",
+            "the first vanishes to the left, the second to the right.",
             "norm / least norm − 1",
             (
                 line("l1", RICH, "l1 norm", dash="dashed"),
