@@ -202,16 +202,26 @@ def judged(
     tol: float,
 ) -> Certificate:
     """The certificate in doubles, with its numbers where a first look does not prove the limit."""
-    found = design, y, w, nu, potential, shift
-    numbers = partial(_numbers, *found, tol=tol)
-    if factor is None or Provides.POTENTIAL not in potential.provides:
-        return numbers()
-    first = design.in_memory, y, w, nu, cast(Potential, potential), shift, factor
-    return Certificate.proved(tol, numbers) if is_proved(*first, tol=tol) else numbers()
+    X = design.in_memory
+    found = (design, y, w, nu), (potential, shift)
+    # Of more than this no second copy is kept, and the numbers take a smaller part of the time.
+    is_small = X.nbytes <= 2**26
+    if factor is None or not is_small or Provides.POTENTIAL not in potential.provides:
+        return _numbers(*found, tol=tol)
+    if not is_proved(X, y, w, nu, cast(Potential, potential), shift, factor, tol=tol):
+        return _numbers(*found, tol=tol)
+    # Whoever looks at the numbers may have changed the arrays in place by then.
+    kept = ArrayDesign(X.copy()), y.copy(), w.copy(), nu.copy()
+    return Certificate.proved(tol, partial(_numbers, kept, found[1], tol=tol))
 
 
-def _numbers(*found: Any, tol: float) -> Certificate:
-    return measured(*found, tol=tol)[0]
+def _numbers(
+    found: tuple[ArrayDesign, FloatArray, FloatArray, FloatArray],
+    model: tuple[ConvexPotential, FloatArray | float],
+    *,
+    tol: float,
+) -> Certificate:
+    return measured(*found, *model, tol=tol)[0]
 
 
 def certify_beside(

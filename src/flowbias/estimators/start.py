@@ -78,7 +78,7 @@ def _read_list(name: str, given: Any, fix: str) -> FloatArray:
 
 
 def default_log_scales(
-    frame: Frame, depth: float, shape: float, n_scales: int, eps: float
+    frame: Frame, depth: float, shape: float, n_scales: int, eps: float = 1e-10
 ) -> FloatArray:
     """From the kernel regime down, evenly spaced: scale^depth from 10 ||w|| to 10 eps ||w||.
 

@@ -71,6 +71,20 @@ class NormalEquations:
         return x + self.factor.solve(b - product)
 
 
+class GramSystem:
+    """slope A A^T, whose factor the constraint has: what H is where w' is the same everywhere."""
+
+    def __init__(self, constraint: Constraint, slope: float, effort: Effort) -> None:
+        self.constraint, self.slope = constraint, slope
+        factor, d = constraint.gram_factor, constraint.rows.shape[1]
+        effort.factor = None
+        if factor is not None and constraint.to_data is None:
+            effort.factor = Factor(factor, constraint.row_scale, np.ones(d))
+
+    def solve(self, b: FloatArray) -> FloatArray:
+        return self.constraint.inverse_gram(b) / self.slope
+
+
 class _CholeskyFactor:
     """Cholesky factor with equilibrated diagonal, which keeps it meaningful for graded weights."""
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_HEAD = ("scale", "position", "kernel change", "loss left", "verdict")
+_HEAD = ("scale", "position", "beyond", "kernel change", "loss left", "verdict")
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,10 @@ class Sweep:
         return json.dumps(finite(self.document()), indent=2, allow_nan=False)
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
-        """Position and kernel change against the scale; on `ax` the position alone."""
+        """Position (or the share beyond the kernel) and kernel change against the scale.
+
+        On `ax` the first alone.
+        """
         return picture(*sweep_panels(self), path=path, ax=ax)
 
     def _repr_html_(self) -> str:
@@ -231,17 +234,20 @@ class Sweep:
             (
                 f"{point.scale:.4g}",
                 "" if np.isnan(position) else f"{position:.3f}",
+                "" if np.isnan(beyond) else f"{beyond:.1%}",
                 f"{point.diagnosis.kernel_change:.4g}",
                 f"{point.loss_left:.1e}",
                 f"{point.diagnosis.verdict.name}{'' if point.fitted else ' (not fitted)'}",
             )
-            for point, position in zip(self.points, self.curve("position"), strict=True)
+            for point, position, beyond in zip(
+                self.points, self.curve("position"), self.curve("beyond_kernel"), strict=True
+            )
         ]
 
     def __repr__(self) -> str:
         rows = (
-            f"  {scale:>10} {position:>9} {change:>14} {left:>10}  {verdict}"
-            for scale, position, change, left, verdict in [_HEAD, *self._rows]
+            f"  {scale:>10} {position:>9} {beyond:>9} {change:>14} {left:>10}  {verdict}"
+            for scale, position, beyond, change, left, verdict in [_HEAD, *self._rows]
         )
         return "\n".join([self._title, *rows])
 

@@ -10,6 +10,7 @@ import pytest
 from flowbias.apps.explorer import views
 from flowbias.apps.explorer.uploads import LARGEST_FILE
 from tests.apps.explorer.running import running
+from tests.conftest import NO_TORCH, WITHOUT_TORCH
 
 pytest.importorskip("bokeh", reason="the extra `explore` is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
@@ -83,6 +84,8 @@ def sticking_out(tab):
 
 @pytest.mark.parametrize("name", views.NAMES)
 def test_every_view_is_drawn_readable_and_reachable(visit, name, tmp_path):
+    if name == "your-formula" and WITHOUT_TORCH:
+        pytest.skip(NO_TORCH)
     tab = visit(f"view={name}")
     assert tab.locator("#error").is_hidden()
     assert tab.inner_text("h1") == views.view(name).title

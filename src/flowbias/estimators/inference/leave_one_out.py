@@ -25,7 +25,7 @@ certified like any other limit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,8 @@ class Refits:
     factorizations: Any
     iterations: Any
     from_scratch: Mask
+    #: the limit without each sample, of the rows as solved; NaN where least squares was enough
+    _w: FloatArray = field(repr=False)
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """The residual of each sample left out; on `ax` if given, written to `path` if given."""
@@ -174,18 +176,19 @@ def refits_of(response: LinearResponse, tol: float, *, most_in_vain: int = 3) ->
     finish = finish_of(response) if response.is_resolved else None
     n = len(residuals)
     costs, from_scratch = [Effort() for _ in range(n)], np.zeros(n, dtype=bool)
-    in_vain = 0
+    w, in_vain = np.full(response.rows.X.shape, np.nan), 0
     with threads_for(response.rows.X):
         for i in np.flatnonzero(response.unseen.interpolated):
             refit = _Refit(response, int(i), tol, costs[i])
-            w, from_scratch[i] = refit.limit(finish if in_vain < most_in_vain else None)
+            w[i], from_scratch[i] = refit.limit(finish if in_vain < most_in_vain else None)
             in_vain = in_vain + 1 if from_scratch[i] else 0
-            residuals[i] = refit.residual(w)
+            residuals[i] = refit.residual(w[i])
     return Refits(
         residuals,
         np.array([cost.factorizations for cost in costs]),
         np.array([cost.iterations for cost in costs]),
         from_scratch,
+        w,
     )
 
 
