@@ -42,6 +42,7 @@ from flowbias.estimators import (
     RichRegressor,
     StagesRegressorCV,
 )
+from flowbias.ground.look import COLOURS, INK
 
 # Peers that an installation need not have: their columns are left out then.
 try:
@@ -309,25 +310,31 @@ def distance_to_the_rich_end(report: Report) -> None:
 
 
 def draw(count: int, path: Path) -> None:
-    """Test error along the scale, with the two ends and two penalties as lines."""
+    """Test error along the scale; both ends, two penalties and a flow stopped early as lines."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullLocator
 
-    sets = data_sets()
-    figure, axes = plt.subplots(1, len(sets), figsize=(3.3 * len(sets), 3.6), layout="constrained")
-    styles = {"LassoCV": ":", "RidgeCV": "--", "min-norm": "-", "rich": "-."}
-    for axis, (name, data) in zip(axes, sets.items(), strict=True):
+    figure, axes = plt.subplots(2, 3, figsize=(10, 6.2), layout="constrained")
+    styles = {"LassoCV": ":", "RidgeCV": "--", "min-norm": "-", "rich": "-.", "flow": (0, (6, 1))}
+    for axis, (name, data) in zip(axes.flat, data_sets().items(), strict=False):
         along = 1.0 - along_scales(data, count)
-        axis.loglog(SCALES, along, "o-", color="black", markersize=3, label="limit at this scale")
-        for (method, style), colour in zip(styles.items(), ("C0", "C1", "C2", "C3"), strict=True):
+        axis.loglog(SCALES, along, "o-", color=INK, markersize=3, label="limit at this scale")
+        for (method, style), colour in zip(styles.items(), COLOURS, strict=False):
             error = 1.0 - scores(data, count, name, METHODS[method])["R2"]
-            axis.axhline(error, linestyle=style, color=colour, label=method)
+            label = "FlowRegressorCV" if method == "flow" else method
+            axis.axhline(error, linestyle=style, color=colour, label=label)
         axis.set_title(f"{name} ({data.n_train} x {data.X.shape[1]})", fontsize=10)
-        axis.set_xlabel("scale of the start")
-    axes[0].set_ylabel("test error, 1 - R^2 (the mean has 1)")
-    axes[0].legend(fontsize=7)
+        # Whole decades are too few for some ranges.
+        shown = [f"{error:.2g}" for error in np.geomspace(*axis.get_ylim(), 6)[1:-1]]
+        axis.yaxis.set_minor_locator(NullLocator())
+        axis.set_yticks([float(error) for error in shown], shown)
+    figure.supxlabel(r"scale of the start  $\alpha$")
+    figure.supylabel(r"test error  $1 - R^2$  (the mean of y has 1)")
+    axes[-1, -1].set_axis_off()
+    axes[-1, -1].legend(*axes[0, 0].get_legend_handles_labels(), loc="center", fontsize=10)
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=120)
 

@@ -12,9 +12,7 @@ from flowbias.flows.steps import DescentStatus
 from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet, LinearNet, MatrixFactorization
 from flowbias.models.factorization import SymmetricFactorization
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 
 # Rounding of a few hundred steps, each of which is a product of a few numbers.
 ROUNDING = 1e-11

@@ -16,6 +16,7 @@ from flowbias.limits.basis_pursuit import HIGHS, pursue
 from flowbias.limits.inverse_scale_space import Columns, Walk
 from flowbias.limits.stage_path import Change
 from flowbias.potentials import L1
+from flowbias.theory.waking import first_times
 
 NET = fb.DiagonalNet(depth=2, scale=1.0)
 # Features 1, 3 and 4 wake, 1 falls asleep again. [Zhao et al. 2026]
@@ -108,6 +109,23 @@ def test_the_flow_rests_where_the_stages_are(depth, log_scale, w0):
     assert_allclose(followed.w, path.at(inside), atol=1e-6)
 
 
+@pytest.mark.parametrize(("depth", "log_scale"), [(2, -2e3), (2, -2e5), (3, -20.0), (4, -10.0)])
+def test_the_times_of_a_flow_resolve_every_jump(depth, log_scale):
+    """Without being told where they are: the integrator's steps are its output times."""
+    rng = np.random.default_rng(0)
+    for X, y in (FOUR_X, FOUR_Y), (rng.standard_normal((6, 12)), rng.standard_normal(6)):
+        model = fb.DiagonalNet(depth, log_scale=log_scale)
+        path, followed = fb.stages(model, X, y), fb.flow(model, X, y)
+        away = np.abs(followed.w[:, None] - path.w).max(axis=2)
+        at_rest = away < 1e-6
+        # Every stage is seen at rest, one after the other, and on the way from each to the next.
+        first, last = at_rest.argmax(axis=0), len(at_rest) - 1 - at_rest[::-1].argmax(axis=0)
+        assert at_rest.any(axis=0).all()
+        assert (first[1:] - last[:-1] > 10).all()
+        # Nothing is spent on the long time before the first feature wakes.
+        assert np.sum(followed.t < 0.9 * path.time_at(log_scale)[1]) < 30
+
+
 def test_the_clock_follows_the_loss():
     path = fb.stages(NET, FOUR_X, FOUR_Y)
     half, total = (path.time_at(-50.0, loss=loss) for loss in ("half", "sum"))
@@ -166,6 +184,31 @@ def test_features_wake_when_the_corrected_stages_say(log_scale, w0):
     # Stages alone are off by log|w| in the exponent.
     leading = woken(model, path, path.time_at(log_scale)[1:])
     assert np.abs(np.log(leading / share)).max() > 1.0
+
+
+def test_how_far_times_of_waking_are_off():
+    """docs/theory/stages.md: as the share before a feature falls asleep, first order after it."""
+    rng, share = np.random.default_rng(0), 0.01
+    for X, y in (FOUR_X, FOUR_Y), (rng.standard_normal((6, 12)), rng.standard_normal(6)):
+        path = fb.stages(NET, X, y)
+        woken = [event for event in path.events if event.change is Change.WAKES]
+        assert len({event.feature for event in woken}) == len(woken)
+        asleep = min(event.time for event in path.events if event.change is Change.SLEEPS)
+        before = np.array([event.time <= asleep for event in woken])
+        weights = share * np.array([path.at(event.time)[event.feature] for event in woken])
+        errors = []
+        for log_scale in (-100.0, -1000.0):
+            followed = fb.flow(path.model.at_log_scale(log_scale), X, y, rtol=1e-12)
+            found = first_times(followed, [event.feature for event in woken], weights)
+            off = np.abs(found / path.wake_times(log_scale, share=share) - 1.0)
+            errors.append(-2.0 * log_scale * off)
+        first, second = errors
+        # A share for each of a few jumps; from the larger scale some weights have no time to rest.
+        assert (second[before] < 10 * share).all()
+        # In units of 1/log(1/scale^2) a constant, up to the next order.
+        worst = first[~before].max()
+        assert worst > 1.0
+        assert_allclose(second[~before].max(), worst, rtol=0.1)
 
 
 def test_the_times_of_waking_are_in_the_units_of_the_data():

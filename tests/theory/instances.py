@@ -8,6 +8,7 @@ import numpy as np
 
 import flowbias as fb
 from flowbias import theory
+from tests.theory.descent_instances import DESCENT_CLAIMS
 from tests.theory.leaky_neuron_instances import LEAKY_NEURON_CLAIMS
 from tests.theory.linear_network_instances import LINEAR_NETWORK_CLAIMS
 from tests.theory.matrix_factorization_instances import MATRIX_FACTORIZATION_CLAIMS
@@ -155,7 +156,20 @@ def draw_depth_polynomial(rng):
     )
 
 
+def draw_waking_times(rng):
+    X = np.linalg.qr(rng.standard_normal((7, 4)))[0] * log_uniform(rng, 0.1, 10.0)
+    depth = float(rng.choice([2, 2, 2, 2.5, 3, 4]))
+    model = fb.DiagonalNet(
+        depth=depth,
+        log_scale=-log_uniform(rng, 0.1, 300.0 if depth == 2 else 10.0 / (depth - 2.0)),
+        w0=rng.uniform(0.5, 2.0, 4),
+    )
+    y = rng.standard_normal(7)
+    return theory.waking_times(model, X * rng.uniform(0.5, 2.0, 4), y, rng.uniform(0.005, 0.9))
+
+
 CLAIMS = {
+    "waking_times": Instances(draw_waking_times, 20),
     "tied_limit": Instances(lambda rng: (theory.tied_limit(any_tied(rng), *problem(rng)),), 30),
     "untied_limit": Instances(lambda rng: (theory.untied_limit(untied(rng), *problem(rng)),), 20),
     "closed_form_flow": Instances(
@@ -297,4 +311,4 @@ CLAIMS = {
     ),
 }
 CLAIMS |= LINEAR_NETWORK_CLAIMS | MATRIX_FACTORIZATION_CLAIMS
-CLAIMS |= NEURON_CLAIMS | LEAKY_NEURON_CLAIMS
+CLAIMS |= NEURON_CLAIMS | LEAKY_NEURON_CLAIMS | DESCENT_CLAIMS

@@ -210,3 +210,17 @@ def test_weights_that_are_not_gaussian_refute_nothing(claim):
     assert "no independent N(0, 0.1^2)" in found.reason
     gaussian = fb.MatrixFactorization.gaussian((30, 30), width=10**4, scale=0.1, rng=0)
     assert claim(gaussian, 0.1).holds
+
+
+def test_wakings_that_time_does_not_resolve_say_nothing():
+    X, y = np.diag([1.0, 2.0]), [3.0, 1.0]
+    assert all(theory.waking_times(fb.DiagonalNet(4, log_scale=-3.0), X, y))
+    deep = fb.DiagonalNet(4, log_scale=-17.0)
+    assert "t has no digits for" in why_nothing(theory.waking_times, deep, X, y)
+    small = fb.DiagonalNet(2, 0.01)
+    assert "orthogonal columns" in why_nothing(theory.waking_times, small, X + 0.1, y)
+    assert "scale below 1" in why_nothing(theory.waking_times, fb.DiagonalNet(2, 2.0), X, y)
+    assert "nothing wakes" in why_nothing(theory.waking_times, small, [[1.0], [0.0]], [0.0, 1.0])
+    assert "share: must lie in (0, 1)" in why_nothing(theory.waking_times, small, X, y, 1.0)
+    biased = fb.DiagonalNet.from_weights([0.1, 0.1], [0.1, 0.2])
+    assert "start unbiased" in why_nothing(theory.waking_times, biased, X, y)

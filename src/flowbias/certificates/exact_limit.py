@@ -13,6 +13,7 @@ question which of them vanish (`cone.py`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -154,7 +155,7 @@ class _Newton:
         self.columns = self.rows.transpose()
         self.gram = self.rows * self.columns
         self.relations = self.gram.solve(self.rows * whole.transpose()).transpose()
-        self.neglected = self._neglected(whole)
+        self.neglected = self._neglect(entries)
         wanted = outputs if problem.fit is None else column(arb(part) for part in problem.fit)
         self.target, self.distance = wanted, 0.0
         if len(self.kept) < len(entries) or problem.fit is not None:
@@ -162,15 +163,27 @@ class _Newton:
             outside = length((outputs - self.relations * self.target).entries())
             self.distance = above(outside / length(outputs.entries())) if problem.y.any() else 0.0
 
-    def _neglected(self, whole: arb_mat) -> arb:
-        """What rounding alone tells apart, relative to the rows: other rows would see as much."""
+    def _neglect(self, entries: Sequence[Sequence[arb]]) -> arb:
+        """What rounding alone tells apart, relative to the rows: other rows would see as much.
+
+        Relations lose what is below the rounding of every entry of a row: in it a row in units far
+        below would be asked to fit what rounding has made of those far above.
+        """
         X = self.problem.X[:, self.problem.used]
         if cut_by_rounding(X, len(self.kept)) == 0.0:
             return arb(0)
-        rest = (whole - self.relations * self.rows).tolist()
-        pairs = [
-            (length(part), length(row)) for part, row in zip(rest, whole.tolist(), strict=True)
-        ]
+        rounding, relations = (
+            max(X.shape) * arb(float(np.finfo(float).eps)),
+            self.relations.tolist(),
+        )
+        for row, related in zip(entries, relations, strict=True):
+            for j, factor in enumerate(related):
+                terms = zip(entries[self.kept[j]], row, strict=True)
+                if all(abs(factor * part) <= rounding * abs(whole) for part, whole in terms):
+                    related[j] = arb(0)
+        self.relations = arb_mat(relations)
+        rest = (arb_mat(entries) - self.relations * self.rows).tolist()
+        pairs = [(length(part), length(row)) for part, row in zip(rest, entries, strict=True)]
         return len(X) * largest(part / row for part, row in pairs if row > 0)
 
     def limit(self, dual: FloatArray) -> ExactLimit | None:

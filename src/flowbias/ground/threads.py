@@ -22,9 +22,6 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from flowbias.ground.typing import FloatArray
 
-# Multiplications in one Jacobian X diag(.) X^T from which a second thread pays.
-_WORTH_THREADS = 5e8
-
 Found = TypeVar("Found")
 
 
@@ -55,8 +52,10 @@ class SharedHold(Generic[Found]):
 
 def threads_for(rows: FloatArray) -> AbstractContextManager[Any]:
     """A context with as many BLAS threads as products with these rows are worth."""
+    # Multiplications in one Jacobian X diag(.) X^T from which a second thread pays.
+    worth_threads = 5e8
     n, d = rows.shape
-    if float(n) * n * d >= _WORTH_THREADS:
+    if float(n) * n * d >= worth_threads:
         return nullcontext()
     return one_thread()
 

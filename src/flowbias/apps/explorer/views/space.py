@@ -35,7 +35,6 @@ COEFFICIENTS = ["w₁", "w₂", "w₃"]
 
 #: A square with equal units on both axes, for bokeh and for `Chart`.
 SQUARE: dict[str, Any] = {
-    "height": 560,
     "legend": "below",
     "windowed": True,
     "options": {"match_aspect": True},
@@ -50,7 +49,7 @@ FLOW_AND_EXTREMES = (
 )
 #: All that is drawn in the plane.
 PLANE = (
-    levels("levels", "level sets of the potential"),
+    levels("levels", "level sets"),
     levels("own", width=3.0),
     line("fits", TRUTH, "all w that fit", dash="dashed"),
     *FLOW_AND_EXTREMES,
