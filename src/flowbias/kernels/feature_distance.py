@@ -72,8 +72,22 @@ def grad_distance(
 ) -> GradDistance:
     """1 - cos(phi_before(x), phi_after(x)), phi the tangent features.  [woodworth2020, appendix B]
 
-    Two modules of one architecture at two parameter points (copy.deepcopy before training), or two
-    models of the library. Exact also where hardly anything moved.
+    Exact also where hardly anything moved.
+
+    Parameters
+    ----------
+    before, after : two modules of one architecture at two parameter points (copy.deepcopy before
+        training), or two models of the library
+    x : inputs
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    GradDistance
+
+    Raises
+    ------
+    InputError for modules or inputs that cannot be used
 
     >>> import copy, torch
     >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))

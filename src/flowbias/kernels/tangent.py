@@ -53,10 +53,9 @@ def tangent_kernel(
 ) -> Any:
     """K(x, x')_ab = <df_a(x)/dtheta, df_b(x')/dtheta> between samples of x1 and x2 (default x1).
 
-    `module`: any torch.nn.Module in eval mode, called with a tensor of samples along the first
-    dimension (or a tuple of them for several arguments). Only parameters that require gradients
-    count. Outputs beyond the first dimension are flattened: c of them. The result is a tensor of
-    the module's dtype on its device:
+    Exact up to rounding. Linear and Conv2d layers go by products of Gram matrices, every other
+    parameter by Jacobians, chosen and verified per parameter. Where the parameters move and x1
+    stays, a `TangentMap` verifies once for all kernels.
 
     | reduce | shape | what |
     |---|---|---|
@@ -65,13 +64,23 @@ def tangent_kernel(
     | "diagonal" | (n1, n2, c) | K_aa |
     | "sum" | (n1, n2) | sum_ab K_ab, the kernel of the sum of outputs |
 
-    Exact up to rounding. Linear and Conv2d layers go by products of Gram matrices, every other
-    parameter by Jacobians, chosen and verified per parameter. `max_memory` (bytes, "1GiB",
-    "500MB") bounds what is held beyond the module, one gradient of it, and the result. Where the
-    parameters move and x1 stays, a `TangentMap` verifies once for all kernels.
+    Parameters
+    ----------
+    module : any torch.nn.Module in eval mode; only parameters that require gradients count. Or a
+        model of this library (`DiagonalNet`, `LinearNet`, ...), which has its closed form
+    x1, x2 : tensors of samples along the first dimension, or tuples of them for several arguments;
+        for a model of the library NumPy arrays of samples x features
+    reduce : what of the c outputs is wanted; those beyond the first dimension are flattened
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module, one gradient of it,
+        and the result
 
-    A model of this library (`DiagonalNet`, `LinearNet`, ...) has its closed form: x1 and x2 are
-    NumPy arrays of samples x features, and the result is one, of the same shapes.
+    Returns
+    -------
+    a tensor of the module's dtype on its device; an array for a model of the library
+
+    Raises
+    ------
+    InputError for a module or inputs that cannot be used
 
     >>> import torch
     >>> net = torch.nn.Linear(2, 3)
@@ -90,9 +99,16 @@ def tangent_kernel(
 class TangentMap:
     """J of a torch module on given inputs: its kernels, and products with J and J^T.
 
-    How the module treats samples is proved by the first question and kept: hold on to the map
-    where parameters move and inputs stay, as in training. Each answer is for the parameters of
-    its moment. `name` is what errors call x, `max_memory` as in `tangent_kernel`.
+    How the module treats samples is proved by the first question and kept: hold on to the map where
+    parameters move and inputs stay, as in training. Each answer is for the parameters of its
+    moment.
+
+    Parameters
+    ----------
+    module : any torch.nn.Module in eval mode
+    x : inputs
+    name : what errors call x
+    max_memory : as for `tangent_kernel`
 
     >>> import torch
     >>> net, x = torch.nn.Linear(2, 1), torch.tensor([[1.0, 2.0]])

@@ -74,7 +74,7 @@ def test_trains_and_diagnoses(place):
     run = invoke("regime", "somebodys_networks:make", "--data", "data.npz", "--train")
     assert run.exit_code == ExitCode.ALL_WELL
     assert "Prediction: KERNEL" in run.stdout
-    assert "Diagnosis: KERNEL" in run.stdout
+    assert "is beyond the kernel of the start: KERNEL" in run.stdout
 
 
 @trains
