@@ -172,10 +172,8 @@ class _Newton:
         X = self.problem.X[:, self.problem.used]
         if cut_by_rounding(X, len(self.kept)) == 0.0:
             return arb(0)
-        rounding, relations = (
-            max(X.shape) * arb(float(np.finfo(float).eps)),
-            self.relations.tolist(),
-        )
+        rounding = arb(max(X.shape) * float(np.finfo(float).eps))
+        relations = self.relations.tolist()
         for row, related in zip(entries, relations, strict=True):
             for j, factor in enumerate(related):
                 terms = zip(entries[self.kept[j]], row, strict=True)
