@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.closed_form import closed_kernel, declared_by
+from flowbias.kernels.features import features
+from flowbias.kernels.graph import record
 from flowbias.kernels.jacobian import (
     batched_jacobian,
     is_adjoint,
@@ -27,7 +29,7 @@ from flowbias.kernels.jacobian import (
     random_like,
     value_and_change,
 )
-from flowbias.kernels.layers import Misfit, layer_factors, record
+from flowbias.kernels.layers import Misfit
 from flowbias.kernels.memory import choose_blocks, read_bytes, shown_bytes
 from flowbias.kernels.network import (
     Inputs,
@@ -128,9 +130,8 @@ class TangentMap:
         self.name, self.inputs = name, self.network.read_inputs(name, x)
         self.samples = len(self.inputs[0])
         self._excluded: frozenset[str] = frozenset()
+        self._everywhere: frozenset[str] = frozenset()
         self._plan: Plan | None = None
-        #: sizes of batches in which a sample has the outputs that it has alone
-        self._batches = {1, 2}
         self._by_vmap: bool | None = None
         self._adjoint = False
 
@@ -217,12 +218,17 @@ class TangentMap:
     def plan(self) -> Plan:
         """How to compute: found by a trial, once; gradients must be on."""
         if self._plan is None:
-            self._plan = Trial.of(self.network, self.name, self.inputs).plan(self._excluded)
+            self._plan = Trial.of(self.network, self.name, self.inputs).plan(
+                self._excluded, self._everywhere
+            )
         return self._plan
 
-    def exclude(self, names: frozenset[str]) -> None:
-        """Plan anew, with Jacobians for these parameters."""
-        self._excluded |= names
+    def exclude(self, misfit: Misfit) -> None:
+        """Plan anew, with Jacobians for these parameters (or with all of their positions)."""
+        if misfit.positions:
+            self._everywhere |= misfit.names
+        else:
+            self._excluded |= misfit.names
         self._plan = self._by_vmap = None
 
     def unit_outputs(self) -> Tensor:
@@ -256,10 +262,8 @@ class TangentMap:
             yield rows, outputs
 
     def _require_own_outputs(self, part: Inputs, first: int, outputs: Tensor) -> None:
-        """Once for each size of a batch: the trial has seen two samples."""
-        if len(outputs) not in self._batches:
+        if len(outputs) > 1:
             self.plan.trial.require_own_outputs(part, first, outputs)
-            self._batches.add(len(outputs))
 
     def cell(self, samples: slice, cotangents: Tensor) -> Cell:
         """Features of d <cotangent, f(x)> / d parameters for the given samples."""
@@ -269,13 +273,12 @@ class TangentMap:
     def _cell(self, samples: slice, cotangents: Tensor) -> Cell:
         plan, part = self.plan, tuple(tensor[samples] for tensor in self.inputs)
         jacobian = self._jacobian(plan.rest, part, cotangents) if plan.rest else None
-        recording = record(self.network, part, plan.layers)
+        recording = record(self.network, part)
         check_finite(recording.outputs.detach(), self.name, samples.start)
         self._require_own_outputs(part, samples.start, recording.outputs)
-        if not plan.shared:
-            return Cell({}, jacobian)
-        plan.require_use(recording)
-        return Cell(layer_factors(recording, plan.shared, cotangents), jacobian)
+        plan.require_known(recording)
+        parts = plan.alone if len(recording.outputs) == 1 else plan.parts
+        return Cell(features(recording, parts, cotangents), jacobian)
 
     def _jacobian(self, names: Sequence[str], inputs: Inputs, cotangents: Tensor) -> Tensor:
         """Batched where that gives the gradient of a sample alone, one by one elsewhere."""
@@ -334,13 +337,27 @@ def planned_alike(first: TangentMap, second: TangentMap, compute: Callable[[], A
                     "over positions."
                 )
             try:
-                missed = frozenset(ours.rest) ^ frozenset(theirs.rest)
-                if missed:
-                    raise Misfit(missed)
+                _require_one_plan(ours, theirs)
                 return compute()
             except Misfit as misfit:
-                first.exclude(misfit.names)
-                second.exclude(misfit.names)
+                first.exclude(misfit)
+                second.exclude(misfit)
+
+
+def _require_one_plan(ours: Plan, theirs: Plan) -> None:
+    """Raise `Misfit` where a parameter has a share of another form on the other side."""
+    forms = [
+        {name: part.dense for part in plan.parts for name in part.names}
+        | dict.fromkeys(plan.rest, None)
+        for plan in (ours, theirs)
+    ]
+    missed = {n for n in forms[0] | forms[1] if forms[0].get(n, 2) != forms[1].get(n, 2)}
+    if missed:
+        raise Misfit(frozenset(missed))
+    places = [{part.names: part.active for part in plan.parts} for plan in (ours, theirs)]
+    moved = [names for names, active in places[0].items() if places[1][names] != active]
+    if moved:
+        raise Misfit(frozenset(name for names in moved for name in names), positions=True)
 
 
 def _warned(names: Sequence[str], reason: str) -> bool:
