@@ -233,17 +233,31 @@ def gradient_descent(
     flow ends exactly where the descent did, `effective_limit` that limit, certified, and
     `explained` the distance from it.
 
-    `batch_size` samples a step, every sample once an epoch in a new order, with the gradient of all
-    in the mean. `momentum` and `weight_decay` are those of torch.optim.SGD. `label_noise` is the
-    standard deviation of what is added to the labels, anew in each step. `schedule(k)` multiplies
-    the step_size of step k = 0, 1, ... The residual, of all samples, is recorded and compared every
-    `record_every` steps: by default each, with batches every tenth epoch.
-    `rng` is a seed or a generator; several seeds, such as range(32), run side by side and return a
-    list.
+    Parameters
+    ----------
+    model : the network at its start; products of two factors (`LinearNet`, `MatrixFactorization`)
+        too, at a cost that does not depend on the width
+    X, y : the data, or a `Regression` in place of X; outputs Y (n, m) or a matrix problem for
+        products
+    step_size : h
+    max_steps : when to give up
+    loss, residual : as for `flow`
+    batch_size : samples a step, every sample once an epoch in a new order, with the gradient of all
+        in the mean
+    momentum, weight_decay : those of torch.optim.SGD
+    label_noise : standard deviation of what is added to the labels, anew in each step
+    schedule : schedule(k) multiplies the step_size of step k = 0, 1, ...
+    rng : seed or generator; several seeds, such as range(32), run side by side and return a list
+    record_every : steps after which the residual, of all samples, is recorded and compared: by
+        default each, with batches every tenth epoch
 
-    Products of two factors (`LinearNet`, `MatrixFactorization`) take outputs Y (n, m) or a matrix
-    problem in place of X, and return a `LiftedDescent`, at a cost that does not depend on the
-    width.
+    Returns
+    -------
+    Descent; a `LiftedDescent` for products; a list for several seeds
+
+    Raises
+    ------
+    InputError for data or a model that cannot be used
 
     >>> model = fb.DiagonalNet(depth=2, scale=0.1)
     >>> fb.gradient_descent(model, [[1.0, 2.0]], [1.0], step_size=0.01).w.round(3)

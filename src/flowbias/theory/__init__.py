@@ -1,4 +1,44 @@
-"""Theorems as code: each function returns one or more claims, measured against predicted."""
+"""Theorems as code: each function returns one or more claims, measured against predicted.
+
+A theorem says what it is about in the symbols of its paper; its arguments mean the same in all:
+
+Parameters
+----------
+model : a network at its start: DiagonalNet, UntiedDiagonalNet, Neuron, NeuronSum, or a product of
+    two factors, whichever the theorem is about
+net : a LinearNet at its start
+X, y, Y : data: samples in the rows of X, one output y or several Y per sample
+problem : a matrix problem: MatrixCompletion, MatrixSensing or MatrixRegression
+loss, loss_constant : c in (c/2) ||.||^2, by the names that `fb.flow` knows, or as a number
+t : time or times of the flow; in bounds of random matrices their t
+trajectory, path, measured : a flow that is at hand already; by default it is followed anew
+w, w0, v, u, z, x : where a formula is evaluated: predictors, weights, dual points
+weights, U, V, E, A, B, D, W, matrix : matrices by the names that the formula gives them
+scale, log_scale : alpha, the size of the weights at the start, or its natural logarithm
+depth : D, the number of layers
+shape : (|v| - |u|) / (|v| + |u|) of untied weights; of a matrix, its rows and columns
+d, m, n, rank : features, outputs, samples, rank
+width, exponent : h hidden units, and a in the factor h^-a of their weights
+eps : how near a regime or a norm, relatively
+delta : |a|^2 - ||w||^2 of a neuron; of random starts, the chance that is left
+l1_norm, l2_norm, least : the least norms among the interpolators
+sqrt_k : the square root of k, by which untied starts differ
+mu : least eigenvalue of the factors' Gram matrix at the start
+potential, family : a potential, or that of each log-scale
+metric : H(v), a function
+factor, share : of all weights; of a weight that counts as awake
+bounds : what `wide_start_bounds` returns
+samples, rng : how many random starts, and the generator that draws them
+
+Returns
+-------
+Claim, or a tuple of them, with measured, predicted, verdict and reference; a number where the name
+is that of a number, such as `kernel_scale`
+
+Raises
+------
+InputError for arguments that mean nothing. Outside its hypotheses a claim is silent instead
+"""
 
 from flowbias.theory.claim import Claim, Kind, Reference, Verdict
 from flowbias.theory.convergence_guarantees import (

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten, scale_slider
+from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     FRAME,
@@ -28,6 +28,7 @@ from flowbias.apps.explorer.view import Settings, View, chosen
 from flowbias.apps.explorer.views.planted_data import SEED
 from flowbias.datasets.low_rank import LowRankCompletion, low_rank_completion
 from flowbias.experiments.woodworth.completion import RESIDUAL, Ending, ending, nuclear
+from flowbias.ground.html import power_of_ten
 from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.nuclear_norm import nuclear_norm

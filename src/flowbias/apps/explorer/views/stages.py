@@ -12,7 +12,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten, scale_slider
+from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     FRAME,
@@ -40,6 +40,7 @@ from flowbias.apps.explorer.views.space import (
 )
 from flowbias.flows.integrate import flow
 from flowbias.ground.drawing import apart
+from flowbias.ground.html import power_of_ten
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.stage_path import StagePath
 from flowbias.limits.stages import stages
