@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from flowbias.apps.explorer.drawing import (
     TRUTH,
     Chart,
     Data,
-    Mark,
+    level,
     line,
     points,
     stems,
@@ -41,9 +42,9 @@ from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray
 from flowbias.models.diagonal import DiagonalNet
 
-SAMPLES, FEATURES = 20, 40
-# Followed until the residual is that small, or so many steps are taken: half a second.
-RESIDUAL, MOST_STEPS = 1e-10, 30_000
+DATA = PlantedData(n=20, d=40, sparsity=3, noise=0.1, seed=0)
+# The most steps take half a second.
+RUN: dict[str, Any] = {"loss": "half_mean", "residual": 1e-10, "max_steps": 30_000}
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,8 @@ def steps_scene(
             *(model, data.X, data.y),
             step_size=10.0**step_exponent,
             batch_size=batch_size,
-            loss="half_mean",
-            residual=RESIDUAL,
-            max_steps=MOST_STEPS,
             rng=planted.seed,
+            **RUN,
         )
         if not run.status.ok:
             raise InputError(
@@ -100,12 +99,12 @@ class StepsView(View[StepsScene]):
     controls = (
         scale_slider(-2.0, 0.0, 0.1, -1.0, name="log_step", label="Step size h"),
         Slider(
-            *("batch", "Batch size b", 1, SAMPLES, 1, 1),
-            shown=lambda b: f"all {b:g}" if b == SAMPLES else f"{b:g}",
-            stops=(1, 2, 5, 10, SAMPLES),
+            *("batch", "Batch size b", 1, DATA.n, 1, 1),
+            shown=lambda b: f"all {b:g}" if b == DATA.n else f"{b:g}",
+            stops=(1, 2, 5, 10, DATA.n),
         ),
         scale_slider(-2.0, 0.0, 0.1, -0.5),
-        replace(SPARSITY, default=3),
+        replace(SPARSITY, default=DATA.sparsity),
         NOISE,
         SEED,
     )
@@ -132,11 +131,7 @@ class StepsView(View[StepsScene]):
             "coordinate i",
             "effective α / α",
             (
-                Mark(
-                    *("as it was", "hspan"),
-                    {"y": 1.0, "line_color": FRAME, "line_dash": "dotted"},
-                    columns=(),
-                ),
+                level(1.0),
                 points("shrunk", "diamond", TRUTH, 9, fill=1.0, line_width=1),
             ),
             options={"y_axis_type": "log"},
@@ -171,20 +166,18 @@ class StepsView(View[StepsScene]):
         return "\n\n".join((_end(scene), _start(scene), _proof(scene)))
 
     def code(self, settings: Settings) -> str:
-        data = planted_of(settings).code()
-        run = {"residual": RESIDUAL, "most": MOST_STEPS, **settings}
-        return self.script(_SCRIPT.format(data=data, **run))
+        return self.script(_SCRIPT.format(data=planted_of(settings).code(), **settings, **RUN))
 
 
 def planted_of(settings: Settings) -> PlantedData:
     """The data that the sliders describe."""
-    return PlantedData(SAMPLES, FEATURES, settings["sparsity"], settings["noise"], settings["seed"])
+    return replace(DATA, **{name: settings[name] for name in ("sparsity", "noise", "seed")})
 
 
 def _end(scene: StepsScene) -> str:
     run, explained = scene.run, scene.run.explained
     size = run.request.batch_size
-    batches = "all samples" if size == SAMPLES else f"batches of {size}"
+    batches = "all samples" if size == DATA.n else f"batches of {size}"
     return (
         f"Steps of {power_of_ten(math.log10(run.step_size))} on {batches}, from scale "
         f"{power_of_ten(scene.exponent)}, end **{explained.nominal:.1e}** (relatively) from the "
@@ -217,9 +210,9 @@ run = fb.gradient_descent(
     *(model, X, y),
     step_size=10**{log_step!r},
     batch_size={batch},
-    loss="half_mean",
+    loss={loss!r},
     residual={residual!r},
-    max_steps={most},
+    max_steps={max_steps},
     rng={seed},
 )
 print(run, run.explained, run.effective_limit, sep="\\n")
