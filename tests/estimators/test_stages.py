@@ -268,14 +268,30 @@ def test_a_start_that_cannot_be_followed_is_not_chosen(data, monkeypatch):
         FlowRegressorCV(**few, stages=False).fit(X, y)
 
 
+def test_the_largest_start_is_no_different_from_larger_ones():
+    """And the next one is: none is tried twice, for twice its weight in the mean."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 80))
+    y = X @ rng.standard_normal(80) + 3.0 * rng.standard_normal(50)
+    few = {"n_times": 6, "eps": 0.1, "cv": 3}
+    logs = FlowRegressorCV(**few).fit(X, y).log_scales_
+    assert len(logs) == 4
+    larger = [logs[0] + np.log(3.0), *logs[:2]]
+    kernel, largest, next_one = (
+        FlowRegressorCV(**few, log_scales=larger, stages=False).fit(X, y).mse_
+    )
+    assert_allclose(largest, kernel, rtol=0.01)
+    assert abs(next_one / kernel - 1.0) > 0.05
+
+
 def test_starts_that_are_about_as_good_are_averaged():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50, 80))
     y = X @ rng.standard_normal(80) + 3.0 * rng.standard_normal(50)
     few = {"scales": [30.0, 0.3], "stages": False, "n_times": 6, "eps": 0.1, "cv": 3}
     fitted, alone = (FlowRegressorCV(**few, average=a).fit(X, y) for a in (True, False))
-    expected = fitted.mse_ ** (-0.5 * len(y))
-    # Of sums of 50 squares, to a power of 25.
+    expected = fitted.mse_ ** (-0.25 * len(y))
+    # Of sums of 50 squares, to a power of 12.5.
     assert_allclose(fitted.weights_, expected / expected.sum(), rtol=1e-10)
     assert fitted.weights_.min() > 0.0
     starts = [EarlyStoppedRegressorCV(scale=s, n_times=6, eps=0.1, cv=3) for s in (30.0, 0.3)]
@@ -288,8 +304,8 @@ def test_starts_that_are_about_as_good_are_averaged():
 
 
 def test_likelihoods_leave_out_what_is_worse_or_unknown():
-    assert_allclose(likelihoods(np.array([1.0, 1.01, np.nan]), 100), [1.0, 1.01**-50.0, 0.0])
-    assert likelihoods(np.array([1.0, 1.2]), 100).tolist() == [1.0, 0.0]
+    assert_allclose(likelihoods(np.array([1.0, 1.01, np.nan]), 100), [1.0, 1.01**-25.0, 0.0])
+    assert likelihoods(np.array([1.0, 1.3]), 100).tolist() == [1.0, 0.0]
     assert likelihoods(np.array([0.0, 1.0, 0.0]), 100).tolist() == [1.0, 0.0, 1.0]
     assert likelihoods(np.array([np.nan]), 100).tolist() == [0.0]
 

@@ -159,7 +159,22 @@ def certify(
 ) -> Certificate:
     """The certificate of (w, nu) as the limit on (X, y) under `potential` started at `shift`.
 
-    X may be big (docs/big_problems.md) where the potential separates.
+    Parameters
+    ----------
+    X, y : the data; X may be big (docs/big_problems.md) where the potential separates
+    w : (d,), the candidate
+    nu : (n,), its dual: grad Q(w) = shift + X^T nu
+    potential : Q
+    shift : grad Q at the start of the flow
+    tol : what `certificate.ok` asks for
+
+    Returns
+    -------
+    Certificate with feasibility, stationarity, gap, error_bound and ok
+
+    Raises
+    ------
+    InputError for arrays that do not fit together
 
     >>> X, y = np.array([[1.0, 2.0]]), np.array([1.0])
     >>> solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), X, y)

@@ -185,6 +185,11 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
 class MinNormRegressor(LimitInference, DirectInterpolator):
     """The coefficients of least Euclidean norm that fit the data: the limit of large scales.
 
+    Parameters
+    ----------
+    fit_intercept : True ("centered") or False
+    tol : of the certificate
+
     >>> fitted = fb.estimators.MinNormRegressor(fit_intercept=False).fit([[1.0, 2.0]], [1.0])
     >>> fitted.coef_.round(3)
     array([0.2, 0.4])
@@ -204,8 +209,14 @@ class MinNormRegressor(LimitInference, DirectInterpolator):
 class RichRegressor(DirectInterpolator):
     """The coefficients of least l1 norm that fit the data: the limit of vanishing scales.
 
-    Where several have the least norm, the one that gradient flow at this depth selects: least
-    sum |w| log|w| at depth 2, largest sum |w|^(2/depth) beyond.
+    Where several have the least norm, the one that gradient flow at this depth selects: least sum
+    |w| log|w| at depth 2, largest sum |w|^(2/depth) beyond.
+
+    Parameters
+    ----------
+    depth : float >= 2
+    fit_intercept : True ("centered") or False
+    tol : of the certificate
 
     >>> fitted = fb.estimators.RichRegressor(fit_intercept=False).fit([[1.0, 2.0]], [1.0])
     >>> fitted.coef_
@@ -238,16 +249,31 @@ def implicit_bias_path(
 ) -> tuple[FloatArray, FloatArray, dict[str, Any]]:
     """Limits of a diagonal network from the kernel regime to the rich one, with warm starts.
 
-    Returns log_scales (n_scales,), largest first; coefs (n_features, n_scales), or (n_targets,
-    n_features, n_scales) for y of two dimensions; and a dict with
+    As `lasso_path` it fits no intercept: centre X and y for one.
 
-    certified     (n_scales,) whether the limits are; where not, a ConvergenceWarning says so
-    certificates  one per scale, without error bounds (a list per scale for y of two dimensions)
-    dual_coefs    (n_samples, n_scales), or (n_targets, n_samples, n_scales)
-    n_iters       (n_scales,) steps, of all outputs together
+    Parameters
+    ----------
+    X, y : the data; y (n,) or (n, n_targets)
+    scales, log_scales : of the start, in any order; by default scale^depth falls from 10 times the
+        l2 norm of the least-norm fit to eps times that
+    n_scales, eps : of the default scales
+    depth, shape : of the network
+    tol : of the certificates
 
-    As `lasso_path` it fits no intercept: centre X and y for one. By default scale^depth falls from
-    10 times the l2 norm of the least-norm fit to eps times that.
+    Returns
+    -------
+    log_scales : (n_scales,), largest first
+    coefs : (n_features, n_scales), or (n_targets, n_features, n_scales) for y of two dimensions
+    info : a dict:
+
+        certified     (n_scales,) whether the limits are; where not, a ConvergenceWarning says so
+        certificates  one per scale, without error bounds (a list per scale for y of two dimensions)
+        dual_coefs    (n_samples, n_scales), or (n_targets, n_samples, n_scales)
+        n_iters       (n_scales,) steps, of all outputs together
+
+    Raises
+    ------
+    InputError for data or scales that cannot be used
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
     >>> log_scales, coefs, info = fb.estimators.implicit_bias_path(X, y, n_scales=4)

@@ -13,6 +13,7 @@ without the difference another w would fit y to rounding, and no certificate wou
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -81,6 +82,14 @@ class RowBasis:
         if self.gram_factor is None:
             return b
         return np.asarray(scipy.linalg.lapack.dpotrs(self.gram_factor, b, lower=1)[0])
+
+    @cached_property
+    def row_products(self) -> FloatArray:
+        """Lower triangle of A A^T."""
+        if self.gram_factor is None:
+            return np.eye(len(self.target))
+        lower = np.tril(self.gram_factor)
+        return np.tril(lower @ lower.T)
 
     def with_target(self, target: FloatArray) -> Self:
         """The same rows with another right-hand side."""

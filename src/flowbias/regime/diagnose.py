@@ -57,21 +57,36 @@ def diagnose(
 ) -> Diagnosis:
     """How far training took a network from its tangent kernel, and the verdict.
 
-    `before` and `after` are a torch module at two points (copy.deepcopy ahead of training), or a
-    module and a state dict; or two models of this library, or a model and the parameters where its
-    flow ended. `x` are the training inputs, all of them: the comparison of functions takes what
-    they determine. Labels `y` (numbers, or integer classes) add how well the kernel is aligned with
-    them, and the gap to a twin trained on them, on classes by cross-entropy down to the network's
-    own. `x_new` are inputs to compare functions on; by default they are drawn feature by feature
-    from the values in x (for models with a linear predictor: its coordinates).
     Running statistics (BatchNorm) are those of `after` at both points, with a warning where they
-    differ: they settle while nothing is learned.
+    differ: they settle while nothing is learned. Kernel change and alignments are of the trace over
+    outputs.
 
-    functions=False leaves these comparisons out, which otherwise needs a kernel of samples times
-    outputs squared. lean=True searches for the leanest network of a torch module too, which takes
-    the time of some fifty kernels and does not decide. by_layer=True tells which layers moved.
-    `budget` bounds the seconds that it all takes: fewer inputs are used where needed, evenly
-    spread, and the report says so. Kernel change and alignments are of the trace over outputs.
+    Parameters
+    ----------
+    before, after : a torch module at two points (copy.deepcopy ahead of training), or a module and
+        a state dict; or two models of this library, or a model and the parameters where its flow
+        ended
+    x : the training inputs, all of them: the comparison of functions takes what they determine
+    y : labels, numbers or integer classes, which add how well the kernel is aligned with them, and
+        the gap to a twin trained on them, on classes by cross-entropy down to the network's own
+    x_new : inputs to compare functions on; by default drawn feature by feature from the values in x
+        (for models with a linear predictor: its coordinates)
+    functions : False leaves these comparisons out, which otherwise need a kernel of samples times
+        outputs squared
+    lean : whether to search for the leanest network of a torch module too, which takes the time of
+        some fifty kernels and does not decide
+    by_layer : whether to tell which layers moved
+    budget : bound of the seconds that it all takes: fewer inputs are used where needed, evenly
+        spread, and the report says so
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    Diagnosis with verdict
+
+    Raises
+    ------
+    InputError for modules or data that cannot be used
 
     >>> import copy, torch
     >>> from flowbias.nets import mlp, train, unbiased

@@ -74,6 +74,10 @@ class Geometric:
 
     Training moves by factors, not by steps: a million steps are 60 looks.
 
+    Parameters
+    ----------
+    ratio : > 1
+
     >>> step, steps = 0, []
     >>> for _ in range(7):
     ...     step = Geometric(1.5).following(step)
@@ -97,6 +101,10 @@ class Geometric:
 @dataclass(frozen=True)
 class Every:
     """Every so many steps.
+
+    Parameters
+    ----------
+    steps : between two looks
 
     >>> fb.regime.Every(10).following(3)
     10
@@ -241,12 +249,20 @@ def _some(records: list[Record]) -> list[Record]:
 class Monitor:
     """Follows a module that somebody else trains.
 
-    `x` are inputs, of which at most `most_inputs`, evenly spread, are the probe; `y` their labels
-    (classes one-hot), for the alignment of the kernel with them. `schedule` says at which steps to
-    look (`Geometric(1.25)` by default, or `Every(100)`); `budget` bounds the time of all looks but
-    the first and the last as a share of the training's, None for no bound. The module is measured
-    in eval mode by a copy: dropout and normalization may stay in training mode, and neither it nor
-    torch's random state is touched.
+    The module is measured in eval mode by a copy: dropout and normalization may stay in training
+    mode, and neither it nor torch's random state is touched.
+
+    Parameters
+    ----------
+    module : the module in training
+    x : inputs, of which at most `most_inputs`, evenly spread, are the probe
+    y : their labels (classes one-hot), for the alignment of the kernel with them
+    schedule : at which steps to look, `Geometric(1.25)` by default, or `Every(100)`
+    budget : bound of the time of all looks but the first and the last, as a share of the
+        training's; None for none
+    most_inputs : of the probe
+    max_memory : as for `tangent_kernel`
+    clock : what seconds are read from
 
     >>> import torch
     >>> net, x = torch.nn.Linear(2, 1), torch.eye(2)

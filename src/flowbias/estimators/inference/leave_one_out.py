@@ -64,7 +64,23 @@ def leave_one_out(
 ) -> FloatArray:
     """Residual y_i minus the prediction for sample i by the limit on the others, first order.
 
-    One factorization beyond the fit. With `fit_intercept` the limit is that of the centred data.
+    One factorization beyond the fit.
+
+    Parameters
+    ----------
+    model : with a potential, such as DiagonalNet
+    X, y : the data, or a `Regression` in place of X
+    fit_intercept : whether the limit is that of the centred data
+    sample_weight : (n,), of each sample in the loss
+    tol : of the certificates
+
+    Returns
+    -------
+    (n,) residuals
+
+    Raises
+    ------
+    SolveError where the limit cannot be certified, or doubles do not show how it answers
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
     >>> fb.estimators.leave_one_out(fb.DiagonalNet(depth=2, scale=1.0), X, y).shape
@@ -152,8 +168,24 @@ def leave_one_out_refits(
 ) -> Refits:
     """Residual y_i minus the prediction for sample i by the limit on the others, exactly.
 
-    SolveError where one of the limits cannot be certified to `tol`. Samples whose row depends on
-    the others are fitted by least squares, whose leave-one-out residual needs no refit.
+    Samples whose row depends on the others are fitted by least squares, whose leave-one-out
+    residual needs no refit.
+
+    Parameters
+    ----------
+    model : with a potential, such as DiagonalNet
+    X, y : the data, or a `Regression` in place of X
+    fit_intercept : whether the limit is that of the centred data
+    sample_weight : (n,), of each sample in the loss
+    tol : of the certificates
+
+    Returns
+    -------
+    Refits with residuals and what each cost
+
+    Raises
+    ------
+    SolveError where one of the limits cannot be certified to `tol`
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
     >>> refits = fb.estimators.leave_one_out_refits(fb.DiagonalNet(depth=2, scale=1.0), X, y)

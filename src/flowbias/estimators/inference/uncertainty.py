@@ -134,9 +134,25 @@ def uncertainty(
 ) -> Uncertainty:
     """What noise in y does to the limit of `model` on (X, y), and its degrees of freedom.
 
-    One factorization beyond the fit. `sigma` is estimated where it is not given; with
-    `sample_weight` it is the noise of a sample of weight 1, and the variance of the others goes
-    with 1 / weight. With `fit_intercept` the limit is that of the centred data.
+    One factorization beyond the fit.
+
+    Parameters
+    ----------
+    model : with a potential, such as DiagonalNet
+    X, y : the data, or a `Regression` in place of X
+    fit_intercept : whether the limit is that of the centred data
+    sample_weight : (n,), of each sample in the loss
+    tol : of the certificates
+    sigma : standard deviation of the noise, of a sample of weight 1 (variances go with 1 / weight);
+        by default from the leave-one-out residuals
+
+    Returns
+    -------
+    Uncertainty with w_error, sigma, degrees_of_freedom, carriers and gain
+
+    Raises
+    ------
+    SolveError where the limit cannot be certified, or doubles do not show how it answers
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
     >>> errors = fb.estimators.uncertainty(fb.DiagonalNet(depth=2, scale=1.0), X, y)
