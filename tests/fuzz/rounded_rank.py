@@ -47,8 +47,9 @@ def chosen_rows(X: np.ndarray, y: np.ndarray, exact_rank: int) -> Iterator[Data]
                 continue
             square = (rows * rows.transpose()).inv()
             combined = exact * rows.transpose() * square
-            for level in (len(X) * float(np.finfo(float).eps), DECIDED_BY_ROUNDING):
-                told = without_rounding(combined, X, choice, level)
+            levels = (len(X) * float(np.finfo(float).eps), DECIDED_BY_ROUNDING)
+            tried = [without_rounding(combined, X, choice, level) for level in levels]
+            for told in tried[:1] if tried[0] == tried[1] else tried:
                 if _is_rounding(exact - told * rows, X):
                     fitted = (told.transpose() * told).solve(told.transpose() * outputs)
                     yield rows, fitted.entries()
