@@ -1,7 +1,7 @@
 """Limits at many scales for cross-validation: a few products each, and no error bounds.
 
 Neighbouring scales have neighbouring duals and nearly proportional Hessians. The next dual is
-extrapolated from the last six and corrected by quasi-Newton steps: one factorization serves as
+extrapolated from the last four and corrected by quasi-Newton steps: one factorization serves as
 their metric for as many scales as it does, and what it has become wrong by is told by the secants
 of the steps themselves (L-BFGS [Liu and Nocedal 1989]). Every limit passes a test of its
 feasibility and of its duality gap,
@@ -36,8 +36,8 @@ NEAR = 1e-2
 # so many steps with one at one scale.
 SLOW, MANY = 0.3, 8
 MAX_FACTORIZATIONS, MAX_STEPS = 4, 30
-# Duals of an extrapolation: six make a quintic.
-MEMORY = 6
+# Duals of an extrapolation: four make a cubic. More are wild where columns come into use.
+MEMORY = 4
 
 
 class Step(NamedTuple):

@@ -341,7 +341,7 @@ def test_a_wrong_file_is_explained_and_the_page_goes_on(visit):
     tab = visit("view=your-data")
     example = tab.inner_text("#text")
     upload = tab.locator("input[type=file]").first
-    rows = b"".join(b"%d,%d,%d\n" % (k, k * k % 7, k % 3) for k in range(1, 9))
+    rows = b"".join(b"%d,%d,%d\n" % (k * k % 11, k * k % 7, k % 3) for k in range(1, 9))
     wrong = {
         "nan.csv": b"1,2,nan\n3,4,5\n",
         "text.csv": b"once upon a time\n",
