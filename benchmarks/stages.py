@@ -7,14 +7,13 @@ least l1 norm, of which the path's end is the minimizer.
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import scipy.sparse
-from _common import Report, parser, problem, progress
+from _common import Report, least_seconds, parser, problem, progress
 from sklearn.linear_model import LassoCV, lars_path
 from threadpoolctl import threadpool_limits
 
@@ -23,20 +22,6 @@ from flowbias.estimators import StagesRegressorCV
 from flowbias.limits.basis_pursuit import HIGHS, pursue
 
 MODEL = fb.DiagonalNet(depth=2, scale=1.0)
-
-
-def least_seconds(
-    runs: Mapping[str, Callable[[], Any]], repeats: int
-) -> tuple[dict[str, float], dict[str, Any]]:
-    """Processor seconds of the fastest of several runs of each, and the last result."""
-    seconds, results = dict.fromkeys(runs, np.inf), {}
-    for _ in range(repeats):
-        for name, run in runs.items():
-            progress(name)
-            started = time.process_time()
-            results[name] = run()
-            seconds[name] = min(seconds[name], time.process_time() - started)
-    return seconds, results
 
 
 def rows_of(seconds: Mapping[str, float], unit: str) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@ Is my network lazy?
 ===================
 
 A small ReLU network, started at several scales and trained by gradient descent: how far its tangent
-kernel moved, and where its function stands between the linearized network and the leanest one.
+kernel moved, and how much of what was learned is beyond the kernel of the start.
 """
 
 import matplotlib.pyplot as plt
@@ -28,14 +28,12 @@ reports = [trained(scale) for scale in scales]
 print(reports[0])
 
 # %%
-# Position 0 is the linearized twin of the start, position 1 the network of least norm with the same
-# outputs on the data.
+# At 0 all that was learned is what the tangent features of the start can express.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4))
 left.plot(scales, [report.kernel_change for report in reports], "o-", color="C0")
 left.set(xscale="log", yscale="log", xlabel="scale of the start", ylabel="change of the kernel")
-right.plot(scales, [report.gaps.position for report in reports], "o-", color="C1")
-reference_line(right, y=0.0, text="linearized twin")
-reference_line(right, y=1.0, text="leanest network")
-right.set(xscale="log", xlabel="scale of the start", ylabel="position of the function")
+right.plot(scales, [report.beyond.share for report in reports], "o-", color="C1")
+reference_line(right, y=0.0, text="linearized")
+right.set(xscale="log", xlabel="scale of the start", ylabel="learned beyond the kernel")
 plt.show()

@@ -6,9 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from flowbias.datasets.cifar_records import read_labels, read_records, write_records
-from flowbias.datasets.idx_files import decode_idx, read_idx
-from flowbias.datasets.png_rows import read_png_rows, records_of_png_package
+from flowbias.datasets.image_formats import (
+    decode_idx,
+    read_idx,
+    read_labels,
+    read_png_rows,
+    read_records,
+    records_of_png_package,
+    write_records,
+)
 from tests import tiny_images as tiny
 
 ARRAYS = st.sampled_from(sorted(tiny.TYPES)).flatmap(

@@ -10,20 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from flowbias.datasets.download_bar import DownloadBar, download_bar
 from flowbias.datasets.image_fetch import FetchError, fetch_images
+from flowbias.datasets.image_formats import records_of_png_package
 from flowbias.datasets.image_sources import (
     DebianPackage,
+    DownloadBar,
     InstalledFolder,
     NpmPackage,
     PublicAddress,
     SourceError,
+    download_bar,
     files_of,
     gunzip,
     tar_members,
 )
 from flowbias.datasets.images import load_images
-from flowbias.datasets.png_rows import records_of_png_package
 from tests import tiny_images as tiny
 from tests.tiny_images import CONTENT, Shelved, tiny_from
 

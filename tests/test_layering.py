@@ -199,7 +199,7 @@ def test_a_cycle_is_seen_through_functions_and_other_rooms():
 # What proves shares nothing with what solves, but for this. Of these rooms anything: they say what
 # a problem is (data, potentials) and how numbers are read, written, added and shown, not how a
 # limit is found.
-SHARED_ROOMS = ("ground", "potentials", "designs", "problems.matrix")
+SHARED_ROOMS = ("ground", "potentials", "designs")
 # Of these, on which solvers build, no more than these names, each for its reason.
 SHARED_NAMES = {
     "flowbias.ground.graded_qr.graded_qr": "LAPACK's QR of sorted rows: a copy is the same call",

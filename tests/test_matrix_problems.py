@@ -7,10 +7,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from flowbias.ground.arguments import InputError
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.regression import MatrixRegression, as_matrix_problem
-from flowbias.problems.matrix.sensing import MatrixSensing
-from flowbias.problems.matrix.symmetrized import SymmetrizedProblem
+from flowbias.problems.matrix import (
+    MatrixCompletion,
+    MatrixRegression,
+    MatrixSensing,
+    SymmetrizedProblem,
+    as_matrix_problem,
+)
 from flowbias.problems.regression import Regression
 
 # Sums of a few dozen products of ordinary numbers.

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from flowbias.datasets.cifar_records import decode_records
-from flowbias.datasets.idx_files import decode_idx
+from flowbias.datasets.image_formats import decode_idx, decode_records
 from flowbias.datasets.image_sets import ImageSet
 from flowbias.datasets.image_sources import NamedContent, SourceError
 from flowbias.datasets.image_store import PinnedFile

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from flowbias import datasets
 from flowbias._version import __version__ as __version__
 from flowbias.certificates.certificate import Certificate, certify
-from flowbias.flows import Trajectory, flow, gradient_descent
+from flowbias.flows import Trajectory, flow, gradient_descent, predicted_start
 from flowbias.flows.destination import destination
 from flowbias.ground.arguments import InputError
 from flowbias.limits import (
@@ -35,9 +35,7 @@ from flowbias.potentials import (
     Hypentropy,
     UntiedPotential,
 )
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 from flowbias.problems.regression import Regression
 from flowbias.results.result import SolveError
 from flowbias.results.solution import Solution, Status
@@ -83,6 +81,7 @@ __all__ = [
     "min_norm",
     "nets",
     "nuclear_norm",
+    "predicted_start",
     "regime",
     "rich_limit",
     "stages",

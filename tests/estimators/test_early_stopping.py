@@ -71,7 +71,7 @@ def test_limit_is_the_other_estimator():
         assert stopped.intercept_ == limit.intercept_
         np.testing.assert_array_equal(stopped.dual_coef_, limit.dual_coef_)
         assert stopped.certificate_ == limit.certificate_
-        assert stopped.status_ is limit.status_
+        assert stopped.status_ == limit.status_
         assert stopped.n_iter_ == limit.n_iter_
         late = EarlyStoppedRegressor(1e4, **options).fit(X, y)
         np.testing.assert_allclose(late.coef_, limit.coef_, atol=1e-7)

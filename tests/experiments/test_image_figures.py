@@ -13,13 +13,11 @@ from flowbias.experiments.catalogue import EXPERIMENTS  # noqa: E402
 from flowbias.experiments.local import rows_of  # noqa: E402
 from flowbias.experiments.table import Table  # noqa: E402
 from flowbias.experiments.woodworth import fig06c, fig06d, fig08  # noqa: E402
-from flowbias.experiments.woodworth.image_stand_ins import (  # noqa: E402
-    made_up_digits,
-    made_up_objects,
-)
-from flowbias.experiments.woodworth.image_training import (  # noqa: E402
+from flowbias.experiments.woodworth.image_training import (  # noqa: E402  # noqa: E402
     SOURCES,
     STAND_INS,
+    made_up_digits,
+    made_up_objects,
     split_of,
 )
 from flowbias.ground.arguments import InputError  # noqa: E402

@@ -10,7 +10,7 @@ from flowbias.experiments.beyond.timed_descents import ModifiedFlow
 from flowbias.experiments.table import Table
 from flowbias.flows import flow, gradient_descent
 from flowbias.models import MatrixFactorization
-from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix import MatrixCompletion
 from tests.experiments.conformance import Conformance
 from tests.experiments.judging import Corruption, higher, smoke_table
 

@@ -14,9 +14,7 @@ from flowbias.flows.lifted.flow import reduced_problem
 from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")
 TIMES = np.array([0.5, 2.0, 5.0, 9.0, 14.0])

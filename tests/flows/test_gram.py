@@ -14,9 +14,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.lifted import LiftedModel, NarrowWarning
 from flowbias.models.linear_net import LinearNet
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 from tests.oracles import ORACLES
 
 RNG = np.random.default_rng(12)

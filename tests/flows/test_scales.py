@@ -6,6 +6,8 @@ from numpy.testing import assert_allclose
 
 from flowbias.datasets import sparse_regression
 from flowbias.flows import flow
+from flowbias.flows.driver import FOREVER, SHORTER, take_step
+from flowbias.flows.request import TIGHTEST
 from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet
 
@@ -23,6 +25,27 @@ def test_benchmark_problem(benchmark_problem, depth, scale):
     trajectory = flow(DiagonalNet(depth, scale), X, y)
     assert trajectory.residual[-1] <= 1e-8
     assert trajectory.distance_to_limit < AT_LIMIT
+
+
+def test_near_rest_a_flow_is_taken_up_again_where_it_was(benchmark_problem):
+    # As the driver does where a tolerance stands in the way. From some of the states, which ones
+    # rounding decides, LSODA would go on in explicit steps: a million of them.
+    trajectory = flow(DiagonalNet(5, 0.1), *benchmark_problem[:2])
+    curve, coordinates, fit = trajectory._curve, trajectory._coordinates, trajectory._fit
+    size, _ = coordinates.natural_scales()
+    near = np.flatnonzero(trajectory.residual < 1e-5)[:-1]
+    for k in near[:: len(near) // 12]:
+        for rtol in (1e2 * TIGHTEST, TIGHTEST):
+            step = SHORTER * (curve.times[k] - curve.times[k - 1])
+            state = curve.times[k], curve.states[k]
+            solver = coordinates.solver(*state, FOREVER, step, rtol, rtol * size)
+            # The last digits take fewer steps than all of the way did.
+            for _ in trajectory.t:
+                assert take_step(solver) is None
+                if fit.residual(coordinates.predictor(solver.y)) <= 1e-8:
+                    break
+            else:
+                pytest.fail(f"held up at a residual of {trajectory.residual[k]:.1e}")
 
 
 @pytest.mark.parametrize("log_scale", [300.0, 50.0, 5.0, -5.0, -50.0, -300.0, -700.0, -2000.0])

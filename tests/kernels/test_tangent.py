@@ -244,17 +244,17 @@ def test_the_warning_is_a_line_however_many_parameters_are_slow():
     class Branching(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(3) for _ in range(40))
+            self.slopes = torch.nn.ModuleList(torch.nn.PReLU(3) for _ in range(40))
 
         def forward(self, x):
-            for norm in self.norms:
-                x = norm(x) if x.sum() > 0 else norm(-x)
+            for slope in self.slopes:
+                x = slope(x) if x.abs().sum() > 0 else -x
             return x
 
     with pytest.warns(UserWarning, match="torch.vmap cannot run") as seen:
         tangent_kernel(Branching(), torch.randn(3, 3, generator=torch.Generator().manual_seed(0)))
     (message,) = {str(entry.message) for entry in seen if "torch.vmap" in str(entry.message)}
-    assert "norms.0.weight, norms.0.bias, norms.1.weight and 77 more" in message
+    assert "slopes.0.weight, slopes.1.weight, slopes.2.weight and 37 more" in message
     assert len(message) < 320
 
 

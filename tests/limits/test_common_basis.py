@@ -11,8 +11,7 @@ from flowbias.limits.lifted.common_basis import (
     plain_commutator,
     require_common_basis,
 )
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixSensing
 from tests.limits.factor_flow import diagonal_together, orthogonal
 
 COMMUTING = np.array([np.eye(2), [[0.0, 1.0], [0.0, 0.0]]])

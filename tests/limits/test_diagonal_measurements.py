@@ -10,8 +10,7 @@ from flowbias.limits.lifted.common_basis import common_basis
 from flowbias.limits.lifted.diagonal_measurements import _grown, diagonal_limit
 from flowbias.limits.schatten import schatten_limit
 from flowbias.models.factorization import MatrixFactorization, SymmetricFactorization
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixSensing
 from tests.limits.factor_flow import diagonal_together, flow_limit, orthogonal
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")

@@ -7,9 +7,7 @@ from numpy.testing import assert_allclose
 import flowbias as fb
 from flowbias.ground.arguments import InputError
 from flowbias.limits.frobenius import frobenius_norm
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 
 RNG = np.random.default_rng(0)
 

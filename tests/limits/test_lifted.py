@@ -11,9 +11,7 @@ from flowbias.limits import limit
 from flowbias.limits.lifted.limit import guaranteed_rate
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 from flowbias.results.result import SolveError
 from flowbias.results.solution import Status
 from tests.oracles import ORACLES

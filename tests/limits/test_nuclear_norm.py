@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 import flowbias as fb
 from flowbias.ground.arguments import InputError
 from flowbias.limits.nuclear_norm import nuclear_norm
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixSensing
 from tests.limits.factor_flow import diagonal_together, orthogonal
 
 # What the certificate promises: operator norm of the dual, and relative gap.

@@ -12,7 +12,7 @@ from flowbias.limits.frobenius import frobenius_norm
 from flowbias.limits.lifted.common_basis import common_basis
 from flowbias.limits.nuclear_norm import nuclear_norm
 from flowbias.limits.schatten import schatten_limit
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixSensing
 from tests.limits.factor_flow import diagonal_together, flow_limit, lifted_identity, orthogonal
 
 FLOW = 1e-9

@@ -12,9 +12,7 @@ from flowbias.limits import limit
 from flowbias.limits.lifted import second_integrator
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 from flowbias.results.solution import Status
 
 

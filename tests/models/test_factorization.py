@@ -7,8 +7,7 @@ from numpy.testing import assert_allclose
 from flowbias.ground.arguments import InputError
 from flowbias.models import MatrixFactorization, NarrowWarning, SymmetricFactorization
 from flowbias.potentials import Provides
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixSensing
 
 
 @pytest.mark.parametrize("width", [8, 30])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from flowbias.models import Imbalance, LinearNet
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from tests.models.linear_networks import RANK, D, M, follow, weights
 
 

@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 from flowbias.models import LinearNet, NarrowWarning
 from flowbias.potentials import Provides
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from tests.models.linear_networks import RANK, D, M, descend, follow, weights
 
 # --- the Gram matrix ---------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import flowbias as fb
 from flowbias.flows.loss import loss_constant
 from flowbias.ground.arguments import InputError
 from flowbias.models import LinearNet, NarrowWarning
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from tests.models.linear_networks import D, M, N, follow
 
 X_WIDE = np.random.default_rng(0).standard_normal((N, D))

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from flowbias.models.wishart import bartlett_root
+from flowbias.models.lifted import bartlett_root
 
 LEVEL = 1e-3
 DRAWS = 1500

@@ -47,6 +47,8 @@ def of_predictors():
         "descent": sloppy,
         "uncertainty": fb.estimators.uncertainty(net, X, y),
         "refits": fb.estimators.leave_one_out_refits(net, X, y),
+        "jackknife": fb.estimators.jackknife(net, X, y),
+        "coefficients": fb.estimators.MinNormRegressor().fit(X, y).coefficient_table(),
     }
 
 
@@ -116,7 +118,7 @@ def of_networks():
     copies = [fb.nets.mlp((1, 8, 1), scale=s, rng=0) for s in (0.5, 1.0)]
     return {
         "diagnosis": fb.regime.diagnose(net, after, X, targets),
-        "diagnosis by kernel": fb.regime.diagnose(before, module, x, functions=False),
+        "diagnosis of a module": fb.regime.diagnose(before, module, x, functions=False),
         "prediction": fb.regime.predict(before, x, y),
         "sweep": fb.regime.sweep(
             lambda scale: fb.DiagonalNet(depth=2, scale=scale),

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import flowbias as fb
-from flowbias.ground.html import coefficients, facts, some, table
+from flowbias.ground.html import coefficients, facts, power_of_ten, some, table
 from tests.notebooks.results import HOSTILE, all_results
 
 NAMES = (
@@ -27,9 +27,17 @@ NAMES = (
         "lifted descent",
         "imbalance",
     ),
-    *("upper claim", "equal claim", "failed claim", "report", "diagnosis", "diagnosis by kernel"),
+    *("upper claim", "equal claim", "failed claim", "report", "diagnosis", "diagnosis of a module"),
     *("prediction", "sweep", "monitor", "history", "training", "copies", "record"),
-    *("incomplete record", "uncertainty", "refits", "kernel regime", "no kernel regime"),
+    *(
+        "incomplete record",
+        "uncertainty",
+        "refits",
+        "jackknife",
+        "coefficients",
+        "kernel regime",
+        "no kernel regime",
+    ),
     *("wide regime", "linearized flow", "grad distance"),
 )
 TAGS = {"div", "p", "table", "caption", "thead", "tbody", "tr", "th", "td"}
@@ -265,7 +273,7 @@ def test_a_report_shows_all_its_evidence(pages):
         assert {item.name, item.summary} <= set(cells)
 
 
-@pytest.mark.parametrize("name", ["diagnosis", "diagnosis by kernel"])
+@pytest.mark.parametrize("name", ["diagnosis", "diagnosis of a module"])
 def test_a_diagnosis_shows_its_measures(pages, name):
     diagnosis, cells = all_results()[name], pages[name].cells
     assert diagnosis.explanation in cells
@@ -275,7 +283,7 @@ def test_a_diagnosis_shows_its_measures(pages, name):
 
 def test_regime_tables_show_every_point(pages):
     results = all_results()
-    assert [f"{s:.4g}" for s in results["sweep"].scales] == pages["sweep"].cells[6::5]
+    assert [f"{s:.4g}" for s in results["sweep"].scales] == pages["sweep"].cells[7::6]
     steps = {f"{record.step}" for record in results["history"].records}
     assert {f"{results['history'].records[-1].step}"} <= steps & set(pages["history"].cells)
     assert pages["monitor"].cells == pages["history"].cells
@@ -353,3 +361,13 @@ def test_what_is_still_on_a_cluster_is_not_computed():
     path = replace(all_results()["path"], solutions=(solution,), log_scales=np.zeros(1))
     assert "not computed yet" in Page(solution._repr_html_()).cells
     assert "not computed yet" in Page(path._repr_html_()).cells
+
+
+@pytest.mark.parametrize(
+    ("exponent", "words"),
+    [(-3.0, "1e-3"), (-2.5, "3.2e-3"), (-2.001, "1e-2"), (0.0, "1e0"), (-1000.0, "1e-1000")],
+)
+def test_a_scale_is_written_by_its_power_of_ten(exponent, words):
+    # A logarithm that rounding has moved is written the same.
+    for rounded in (exponent, np.nextafter(exponent, -np.inf), np.nextafter(exponent, np.inf)):
+        assert power_of_ten(rounded) == words

@@ -232,6 +232,7 @@ def test_the_spectrum_of_an_imbalance_is_drawn():
     [
         ("uncertainty", lambda shown: shown.w_error),
         ("refits", lambda shown: shown.residuals),
+        ("jackknife", lambda shown: shown.residuals),
         ("grad distance", lambda shown: shown.per_sample),
     ],
 )
@@ -273,18 +274,20 @@ def test_a_report_without_potential_draws_its_brackets():
     ("name", "value"),
     [
         ("diagnosis", lambda found: found.gaps.position),
-        ("diagnosis by kernel", lambda found: found.kernel_change),
+        ("diagnosis of a module", lambda found: found.beyond.share),
         ("prediction", lambda found: found.feature_change),
     ],
 )
 def test_a_verdict_is_drawn_between_its_lines(name, value):
     axes = panel(name)
     assert axes.lines[0].get_xdata()[0] == value(result(name))
-    assert [text.get_text() for text in axes.texts] == ["kernel", "rich"]
+    words = [text.get_text() for text in axes.texts]
+    # Of features that hardly turned nothing that was learned is rich.
+    assert words == ["kernel", *["rich"] * (name != "diagnosis of a module")]
     lines = result(name).thresholds
     kernel = {
         "diagnosis": lines.kernel_position,
-        "diagnosis by kernel": lines.kernel_change,
+        "diagnosis of a module": lines.kernel_gap,
         "prediction": lines.kernel_outlook,
     }[name]
     patch = axes.patches[0]

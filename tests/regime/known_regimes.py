@@ -96,22 +96,6 @@ def diagonal(rng: np.random.Generator) -> Case | None:
     return Case("diagonal", f"depth {depth}, {scale:.1e}", model, weights, X, y, found.position)
 
 
-def diagonal_module(model: Any) -> Any:
-    """The same start as a torch module, for what only modules have."""
-    import torch
-
-    class Diagonal(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            plus, minus = (torch.as_tensor(np.array(w)) for w in model.initial_parameters())
-            self.plus, self.minus = torch.nn.Parameter(plus), torch.nn.Parameter(minus)
-
-        def forward(self, x: Any) -> Any:
-            return x @ (self.plus**model.depth - self.minus**model.depth)[:, None]
-
-    return Diagonal()
-
-
 def neuron(rng: np.random.Generator) -> Case | None:
     """One linear neuron of any shape; its rich extreme has least norm."""
     X, y, _ = _sparse(rng)

@@ -1,9 +1,11 @@
 """`diagnose` finds the exact position between both extremes, without knowing them."""
 
 import copy
+import itertools
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +13,20 @@ import torch
 
 import flowbias as fb
 from flowbias.ground.arguments import InputError
-from flowbias.kernels import grad_distance, kernel_matrix, relative_kernel_change, tangent_kernel
+from flowbias.kernels import (
+    GradDistance,
+    grad_distance,
+    kernel_matrix,
+    relative_kernel_change,
+    tangent_kernel,
+)
 from flowbias.nets import mlp, unbiased
-from flowbias.regime import THRESHOLDS, Diagnosis, Gaps, Verdict, diagnose, fit
-from flowbias.regime.data import fresh_inputs
-from flowbias.regime.diagnose import kernel_machine
+from flowbias.regime import THRESHOLDS, Diagnosis, Gaps, Verdict, diagnose, fit, predict
+from flowbias.regime.beyond import Beyond, beyond_kernel
+from flowbias.regime.data import fresh_inputs, read_targets
 from flowbias.regime.thresholds import true_verdict
+from flowbias.regime.twin import squared_loss_dual
+from tests.regime import knob_zoo
 from tests.regime.known_regimes import cases, deep_linear, diagonal, factorization, neuron
 
 DIAGONAL = fb.DiagonalNet(depth=2, scale=1.0)
@@ -30,7 +40,7 @@ PRODUCT = fb.MatrixFactorization.gaussian((3, 2), width=4, scale=1.0, rng=0, kee
 def test_the_position_is_the_exact_one(make, count, seed):
     errors, crossed = [], []
     for case in cases(make, count, seed):
-        found = diagnose(case.before, case.after, case.x)
+        found = diagnose(case.before, case.after, case.x, lean=True)
         known = true_verdict(case.position)
         if found.gaps.distinct:
             errors.append(abs(found.gaps.position - case.position))
@@ -98,14 +108,14 @@ def test_a_linear_module_is_its_own_twin():
     assert found.verdict is Verdict.KERNEL
 
 
-def test_without_functions_the_kernel_decides():
+def test_without_functions_what_was_learned_decides():
     X, y, _ = fb.datasets.sparse_regression(n=8, d=20, sparsity=2, noise_var=0.0, rng=0)
     for scale, verdict in ((1e-6, Verdict.RICH), (5.0, Verdict.KERNEL)):
         model = fb.DiagonalNet(depth=2, scale=scale)
         after = model.parameters(X.T @ fb.limit(model, X, y).dual)
         found = diagnose(model, after, X, y, functions=False)
         assert (found.verdict, found.gaps) == (verdict, None)
-        assert "not compared" in found.explanation
+        assert diagnose(model, after, X, y).verdict is verdict
 
 
 def test_report_in_words_json_and_picture(tmp_path):
@@ -188,37 +198,74 @@ def test_the_callers_mode_does_not_matter(trained):
         assert diagnose(net, moved, x).measures() == plain.measures()
 
 
-def _found(change, norm, *, known=False, at_rest=True):
-    """A diagnosis half of the way, with these numbers."""
-    gaps = Gaps(lazy=0.3, lean=0.3, at_rest=at_rest, norm=norm, known=known, labels=None)
-    return Diagnosis(5, 1, change, None, None, None, None, gaps, THRESHOLDS)
+def _found(**measures):
+    """A diagnosis with these numbers."""
+    usual = {
+        "samples": 5,
+        "outputs": 1,
+        "beyond": Beyond(0.5, 0.01),
+        "kernel_change": 1.0,
+        "grad_distance": GradDistance(np.full(5, 0.3), 0.3),
+        "gaps": None,
+        "given": 5,
+        "hurried": False,
+        "thresholds": THRESHOLDS,
+    }
+    names = ("kernel_alignment", "parameter_movement", "label_alignment", "layers")
+    return Diagnosis(**{**dict.fromkeys(names), **usual, **measures})
 
 
-def test_where_many_functions_are_lean_the_norm_and_the_kernel_decide():
-    rich, lean = THRESHOLDS.rich_change, 1.0 - Gaps.lean_share
-    assert _found(rich, lean).verdict is Verdict.RICH
-    assert "norm within" in _found(rich, lean).explanation
-    for doubtful in (
-        _found(0.9 * rich, lean),
-        _found(rich, 0.99 * lean),
-        _found(rich, lean, at_rest=False),
-        _found(rich, lean, known=True),
+def _gaps(lazy, lean=None, *, at_rest=True, known=True):
+    return Gaps(lazy, lean, at_rest=at_rest, norm=0.5, known=known, labels=None)
+
+
+def test_kernel_needs_every_distance_to_be_small():
+    gap, turn = THRESHOLDS.kernel_gap, THRESHOLDS.kernel_turn
+    few = GradDistance(np.full(5, turn), turn)
+    many = GradDistance(np.full(5, 1.01 * turn), 1.01 * turn)
+    near, far = Beyond(gap, 0.0), Beyond(1.01 * gap, 0.0)
+    assert _found(beyond=near, grad_distance=few).verdict is Verdict.KERNEL
+    assert _found(beyond=near, grad_distance=few, gaps=_gaps(gap)).verdict is Verdict.KERNEL
+    for beyond, turned, gaps in (
+        (far, few, None),
+        (near, many, None),
+        (near, few, _gaps(1.01 * gap)),
     ):
-        assert doubtful.verdict is Verdict.IN_BETWEEN
-    assert "norm within" not in _found(rich, lean, known=True).explanation
+        found = _found(beyond=beyond, grad_distance=turned, gaps=gaps)
+        assert found.verdict is Verdict.IN_BETWEEN
+
+
+def test_rich_is_what_was_learned_by_features_that_turned():
+    line = THRESHOLDS.rich_features
+    turned = GradDistance(np.full(5, 0.8), 0.8)
+    for share, verdict in ((line / 0.8, Verdict.RICH), (0.99 * line / 0.8, Verdict.IN_BETWEEN)):
+        assert _found(beyond=Beyond(share, 0.0), grad_distance=turned).verdict is verdict
+    # More than all cannot make up for features that stayed.
+    stayed = GradDistance(np.full(5, 0.4), 0.4)
+    assert _found(beyond=Beyond(9.0, 0.0), grad_distance=stayed).verdict is Verdict.IN_BETWEEN
+    # The position decides where it is known to mean something, and never for torch modules.
+    rich = {"beyond": Beyond(1.0, 0.0), "grad_distance": turned}
+    assert _found(**rich, gaps=_gaps(0.5, 0.5)).verdict is Verdict.IN_BETWEEN
+    assert _found(**rich, gaps=_gaps(0.5, 0.5, known=False)).verdict is Verdict.RICH
 
 
 def test_what_was_not_reached_is_not_relied_on():
-    def gaps(lazy, lean, at_rest):
-        return Gaps(lazy, lean, at_rest=at_rest, norm=0.5, known=True, labels=None)
-
-    assert gaps(0.01, 0.5, at_rest=True).distinct
-    assert not gaps(0.01, 0.5, at_rest=False).distinct
-    assert gaps(0.5, 0.01, at_rest=False).distinct
+    assert _gaps(0.01, 0.5, at_rest=True).distinct
+    assert not _gaps(0.01, 0.5, at_rest=False).distinct
+    assert _gaps(0.5, 0.01, at_rest=False).distinct
+    assert not _gaps(0.5).distinct
     for at_rest, verdict in ((True, Verdict.RICH), (False, Verdict.IN_BETWEEN)):
-        near = gaps(0.5, 0.01, at_rest=at_rest)
-        found = Diagnosis(5, 1, 1.0, None, None, None, None, near, THRESHOLDS)
-        assert found.verdict is verdict
+        assert _found(gaps=_gaps(0.5, 0.01, at_rest=at_rest)).verdict is verdict
+
+
+def test_the_share_comes_first_in_words():
+    found = _found(beyond=Beyond(0.12, 0.01), label_alignment=(0.23, 0.68))
+    first = "12% (± 1%) of what was learned is beyond the kernel of the start"
+    assert found.explanation.startswith(first)
+    assert first in repr(found)
+    assert "with the labels went from 0.23 to 0.68" in found.explanation
+    assert Beyond(1.9, 0.2).in_words.startswith("all of what")
+    assert Beyond(0.0012, 0.0001).in_words.startswith("0.12% (± 0.01%)")
 
 
 def test_gaps_are_relative_to_the_smaller_of_function_and_movement(trained):
@@ -228,7 +275,8 @@ def test_gaps_are_relative_to_the_smaller_of_function_and_movement(trained):
         outputs = [[f(z).numpy().reshape(-1) for f in (net, moved)] for z in (x, new)]
     (start, end), (start_new, end_new) = outputs
     matrices = [kernel_matrix(tangent_kernel(net, z, x)) for z in (x, new)]
-    away = np.linalg.norm(end_new - start_new - kernel_machine(*matrices, end - start))
+    twin = start_new + matrices[1] @ squared_loss_dual(matrices[0], end - start)
+    away = np.linalg.norm(end_new - twin)
     sizes = np.linalg.norm(end_new - start_new), np.linalg.norm(end_new)
     assert sizes[0] < 0.9 * sizes[1]
     found = diagnose(net, moved, x, x_new=new)
@@ -244,7 +292,6 @@ def test_kernels_too_large_to_decompose_are_left_alone(trained, monkeypatch):
     assert diagnose(net, moved, x).gaps is not None
 
 
-# By norm and kernel (the leanest network is 4% away), and as no other is leaner.
 @pytest.mark.parametrize(("data", "start", "scale"), [(0, 1, 1e-3), (1, 0, 0.01)])
 def test_small_relu_networks_are_rich(data, start, scale):
     """Starts 10 and 100 times smaller end within 1% of the same function."""
@@ -255,16 +302,16 @@ def test_small_relu_networks_are_rich(data, start, scale):
     assert diagnose(net, fit(net, x, y).after, x).verdict is Verdict.RICH
 
 
-def test_kernel_machine_fits_what_it_can():
+def test_the_twin_fits_what_it_can():
     rng = np.random.default_rng(0)
     features = rng.standard_normal((5, 3))
     kernel, targets = features @ features.T, features @ rng.standard_normal(3)
     np.testing.assert_allclose(
-        kernel_machine(kernel, kernel, targets), targets, atol=2e-3 * np.linalg.norm(targets)
+        kernel @ squared_loss_dual(kernel, targets), targets, atol=2e-3 * np.linalg.norm(targets)
     )
     # A target outside the range stays at its start, whatever the size of rounding.
     outside = np.linalg.svd(features)[0][:, -1]
-    assert np.linalg.norm(kernel_machine(kernel, kernel, outside)) <= 1e-6
+    assert np.linalg.norm(kernel @ squared_loss_dual(kernel, outside)) <= 1e-6
 
 
 def test_fresh_inputs_keep_to_the_values_of_each_feature():
@@ -348,3 +395,111 @@ def test_statistics_that_settle_are_nothing_learned(trained):
     assert found.measures() == diagnose(fresh, settled, x, functions=False).measures()
     assert 0.0 < found.kernel_change < 0.1
     assert start.norm.running_mean.abs().max() == 0.0
+
+
+def test_the_share_beyond_the_kernel_is_that_of_dense_derivatives(trained):
+    net, moved, x = trained
+    shift = {name: p - net.get_parameter(name) for name, p in moved.named_parameters()}
+
+    def outputs(parameters):
+        return torch.func.functional_call(net, parameters, (x,))
+
+    start, linear = torch.func.jvp(outputs, (dict(net.named_parameters()),), (shift,))
+    learned = (moved(x) - start).detach()
+    wanted = float((learned - linear.detach()).norm() / learned.norm())
+    found = diagnose(net, moved, x, x_new=x, functions=False)
+    assert found.beyond.share == pytest.approx(wanted, rel=1e-9)
+    # Where new inputs tell of more, they are heard.
+    far = diagnose(net, moved, x, x_new=-10.0 * x, functions=False).beyond.share
+    assert far > found.beyond.share or far == pytest.approx(wanted, rel=1e-9)
+
+
+def test_the_error_of_the_share_is_that_over_inputs():
+    rng = np.random.default_rng(0)
+    shares = []
+    for _ in range(300):
+        learned = rng.standard_normal((40, 2))
+        rest = 0.3 * rng.standard_normal((40, 2))
+        found = beyond_kernel(np.zeros((40, 2)), learned, learned - rest)
+        shares.append((found.share, found.error))
+    spread, told = np.std([s for s, _ in shares]), np.mean([e for _, e in shares])
+    # A standard deviation of 300 draws is known to 4%, and the error to first order only.
+    assert told == pytest.approx(spread, rel=0.2)
+    assert beyond_kernel(np.zeros((3, 1)), np.zeros((3, 1)), np.zeros((3, 1))).share == 0.0
+
+
+@pytest.mark.parametrize("index", [3, 8, 12])
+def test_knobs_that_set_a_regime_are_told(index):
+    """`benchmarks/regime_truth.py` has 120 of them."""
+    run = knob_zoo.drawn(index, held_out=True)
+    after, _ = knob_zoo.trained(run)
+    assert run.truth in (Verdict.KERNEL, Verdict.RICH)
+    for functions in (True, False):
+        found = diagnose(run.module, after, run.x, run.y, functions=functions)
+        assert found.verdict is run.truth
+    assert predict(run.module, run.x, run.y, kappa=False).verdict is run.truth
+
+
+def test_layers_that_moved_are_named(trained):
+    net, _, x = trained
+    moved = copy.deepcopy(net)
+    with torch.no_grad():
+        moved[2].weight *= 1.5
+    found = diagnose(net, moved, x, functions=False, by_layer=True)
+    assert list(found.layers) == ["0", "2"]
+    assert vars(found.layers["0"]) == {"moved": 0.0, "carries": 0.0}
+    assert vars(found.layers["2"]) == pytest.approx({"moved": 0.5, "carries": 1.0})
+    assert json.loads(found.to_json())["layers"]["2"]["moved"] == pytest.approx(0.5)
+    assert "carries" in repr(found)
+    with pytest.raises(InputError, match="by_layer: must be False"):
+        diagnose(DIAGONAL, DIAGONAL, np.eye(2), by_layer=True)
+
+
+def test_a_budget_takes_fewer_inputs_and_says_so(trained, monkeypatch):
+    net, moved, x = trained
+    x = torch.cat([x, x + 1.0, x - 1.0, 0.5 * x])  # 24
+    ticks = itertools.count()
+    clock = SimpleNamespace(perf_counter=lambda: float(next(ticks)))
+    monkeypatch.setattr(sys.modules["flowbias.regime.diagnose"], "time", clock)
+    # A diagnosis takes a tick: on two inputs, and the next would be expected to take 16 of them.
+    found = diagnose(net, moved, x, budget=10.0)
+    assert (found.samples, found.given, found.gaps) == (2, 24, None)
+    assert "Measured on 2 of the 24 inputs, to keep the budget" in found.explanation
+    measured = diagnose(net, moved, x, budget=25.0)
+    assert (measured.samples, measured.gaps) == (24, None)
+    assert "Functions were not compared, to keep the budget" in measured.explanation
+    whole = diagnose(net, moved, x, budget=1e6)
+    assert (whole.samples, whole.hurried) == (24, False)
+    assert whole.measures() == diagnose(net, moved, x).measures()
+    with pytest.raises(InputError, match="budget: must be > 0"):
+        diagnose(net, moved, x, budget=0.0)
+
+
+def test_classes_have_a_twin_of_their_own(trained):
+    """Trained on cross-entropy by its own steps, a linear module is its twin at that loss."""
+    x = torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    classes = torch.tensor([0, 1, 2, 0, 1, 2])
+    net = torch.nn.Linear(4, 3, dtype=torch.float64)
+    after = copy.deepcopy(net)
+    for _ in range(2000):
+        loss = torch.nn.functional.cross_entropy(after(x), classes, reduction="sum")
+        after.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for p in after.parameters():
+                p -= 0.01 * p.grad
+    found = diagnose(net, after, x, classes)
+    # Steps of 0.01 against a flow, and 1e-4 of its integration.
+    assert found.gaps.labels <= 0.02
+    one_hot = diagnose(net, after, x, torch.nn.functional.one_hot(classes, 3))
+    assert one_hot.gaps.labels > 0.1
+    assert one_hot.label_alignment == found.label_alignment
+    with pytest.raises(InputError, match="y: must be classes below the 3"):
+        diagnose(net, after, x, classes + 1)
+
+
+def test_classes_of_positions_may_be_left_out():
+    read = read_targets(np.array([[0, -100], [1, 2]]), (2, 6))
+    np.testing.assert_array_equal(read.one_hot, [[1, 0, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    assert read.of([1]).one_hot.shape == (2, 3)
+    assert read_targets(np.ones((2, 6)), (2, 6)).one_hot is None

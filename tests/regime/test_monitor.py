@@ -200,7 +200,7 @@ def test_saved_histories_come_back(tmp_path):
 
 
 def _record(step, change):
-    return Record(step, float(step), 1.0, change, 0.0, None, None)
+    return Record(step, float(step), 1.0, change, 0.3, None, None, beyond=change)
 
 
 def test_a_history_is_told_by_its_last_record():

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from flowbias.models.neuron import Neuron
-from flowbias.theory.leaky_neuron import (
+from flowbias import Neuron
+from flowbias.theory import (
     leaky_neuron_conserved,
     leaky_neuron_converges,
     leaky_neuron_kkt,

@@ -5,8 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import scipy.integrate
 
+from flowbias import MatrixRegression
 from flowbias.models import LinearNet
-from flowbias.problems.matrix.regression import MatrixRegression
 from flowbias.theory.measured_flow import MeasuredFactors
 from flowbias.theory.reduced_net import weights_of
 

@@ -8,31 +8,27 @@ import warnings
 
 import numpy as np
 
+from flowbias import MatrixCompletion, MatrixSensing
 from flowbias.models.factorization import MatrixFactorization, SymmetricFactorization
 from flowbias.models.lifted import NarrowWarning
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.sensing import MatrixSensing
-from flowbias.theory.factorization_kernel_regime import (
+from flowbias.theory import (
     KernelRegime,
-    kernel_regime,
-    residual_decay,
-    wide_gram,
-    wide_kernel_regime,
-)
-from flowbias.theory.matrix_factorization import (
+    Reach,
     commuting_is_not_enough,
+    completion_kernel_formula,
     diagonal_bias,
+    gaussian_rows_give_delta,
     hyperbolic_rows,
+    kernel_regime,
     linearized_flow,
+    orthogonal_rows_give_delta,
+    path_length,
     resembles_schatten,
+    residual_decay,
     schatten_bias,
     symmetric_velocity,
-)
-from flowbias.theory.path_length import Reach, path_length
-from flowbias.theory.tangent_factorization import (
-    completion_kernel_formula,
-    gaussian_rows_give_delta,
-    orthogonal_rows_give_delta,
+    wide_gram,
+    wide_kernel_regime,
 )
 from tests.limits.factor_flow import orthogonal
 from tests.theory.starts import Instances, log_uniform

@@ -5,34 +5,29 @@ Claims that follow a flow are drawn a few times each: tests/limits/test_neuron.p
 
 import numpy as np
 
-from flowbias.models.neuron import Neuron
-from flowbias.models.neuron_sum import NeuronSum
-from flowbias.theory.neuron_extremes import (
+from flowbias import Neuron, NeuronSum
+from flowbias.theory import (
+    balance_is_conserved,
+    balanced_neurons_bias,
     hessian_at_start,
-    large_scale_is_kernel,
-    neuron_tangent_kernel,
-    shape_to_one,
-    taylor_remainder,
-    third_order_at_start,
-)
-from flowbias.theory.neuron_geometry import (
     identity_plus_outer_is_no_hessian,
     kernel_norm,
+    large_scale_is_kernel,
     metric_is_no_hessian,
+    neuron_bias,
+    neuron_closed_form,
+    neuron_tangent_kernel,
+    resting_part,
     scale_shape_identities,
+    shape_to_one,
+    sign_changes_once,
+    tangent_kernel_moves,
+    taylor_remainder,
+    third_order_at_start,
+    vanishing_start,
     warp_at_zero,
     warp_is_positive_and_increasing,
     warped_metric_is_hessian,
-)
-from flowbias.theory.neurons import (
-    balance_is_conserved,
-    balanced_neurons_bias,
-    neuron_bias,
-    neuron_closed_form,
-    resting_part,
-    sign_changes_once,
-    tangent_kernel_moves,
-    vanishing_start,
 )
 from tests.theory.starts import Instances, log_uniform
 

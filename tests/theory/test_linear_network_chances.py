@@ -6,7 +6,7 @@ import scipy.stats
 
 from flowbias import theory
 from flowbias.models import LinearNet
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from flowbias.theory.claim import MIN
 from flowbias.theory.wide_networks import violations
 from tests.theory.linear_network_flows import (

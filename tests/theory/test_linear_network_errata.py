@@ -9,7 +9,7 @@ from flowbias import theory
 from flowbias.flows import flow
 from flowbias.ground.arguments import InputError
 from flowbias.models import LinearNet
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 
 
 @pytest.mark.parametrize("width", [2, 5])

@@ -8,7 +8,7 @@ import pytest
 
 from flowbias import theory
 from flowbias.models import LinearNet
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from flowbias.theory.measured_flow import follow_weights
 from tests.theory.linear_network_instances import (
     LINEAR_NETWORK_CLAIMS,

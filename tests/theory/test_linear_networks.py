@@ -10,7 +10,7 @@ import pytest
 
 from flowbias import theory
 from flowbias.models import LinearNet
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from flowbias.theory.convergence_guarantees import error_path
 from flowbias.theory.reduced_net import reduced
 from tests.theory.linear_network_flows import (

@@ -10,9 +10,7 @@ from flowbias.limits.nuclear_norm import nuclear_norm
 from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.potentials import Hypentropy
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 from flowbias.theory.factorization_kernel_regime import KernelRegime, WideRegime
 from flowbias.theory.matrix_factorization import infinitely_wide, symmetric_velocity
 from flowbias.theory.measured_flow import follow_factors, follow_weights

@@ -10,8 +10,7 @@ from scipy.stats import binom
 
 from flowbias.ground.arguments import InputError
 from flowbias.models.factorization import MatrixFactorization
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixCompletion, MatrixSensing
 from flowbias.theory.factorization_kernel_regime import (
     KernelRegime,
     failure,

@@ -5,8 +5,7 @@ import pytest
 
 from flowbias.ground.arguments import InputError
 from flowbias.models import LinearNet, MatrixFactorization
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixRegression, MatrixSensing
 from flowbias.theory.measured_flow import ENDED, follow_factors, follow_weights
 
 

@@ -10,8 +10,7 @@ import scipy.stats
 from flowbias import theory
 from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixRegression, MatrixSensing
 from flowbias.theory.factorization_kernel_regime import (
     KernelRegime,
     kernel_regime,

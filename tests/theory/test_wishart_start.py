@@ -7,7 +7,7 @@ import scipy.stats
 import flowbias as fb
 from flowbias import theory
 from flowbias.models import lifted
-from flowbias.models.wishart import bartlett_root
+from flowbias.models.lifted import bartlett_root
 from flowbias.theory.wide_networks import _largest_gap
 
 SAMPLES = 2000

@@ -14,8 +14,10 @@ as many digits as it takes where it is not and X is small enough.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -23,6 +25,7 @@ from flowbias.certificates.candidate import Candidate, declares_growth
 from flowbias.certificates.error_bound import PROVED, error_bound
 from flowbias.certificates.exact_limit import ExactLimit, exact_limit
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
+from flowbias.certificates.first_look import Factor, is_proved
 from flowbias.certificates.measures import Measure, Measured
 from flowbias.certificates.range import RowRange, within_range
 from flowbias.designs import Design, Totals, design_of, refuse_dense
@@ -45,7 +48,7 @@ ULPS = 8.0
 BOUND_WORK = 2e11
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Certificate(Measured):
     """Measures of optimality, and how far w is from the limit at most.
 
@@ -61,7 +64,8 @@ class Certificate(Measured):
 
     `ok` where feasibility and the relative measures are within tol and the error bound within
     1e-6 of the size. Where rows of X are nearly dependent no dual in doubles may do better; then w
-    and the dual are compared with those of the limit in balls.
+    and the dual are compared with those of the limit in balls. Of a limit that is proved at first
+    look the numbers are computed when one of them is looked at.
 
     >>> solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0])
     >>> solution.certificate.ok, solution.certificate.error_bound < 1e-12
@@ -83,6 +87,30 @@ class Certificate(Measured):
     vertex: ExactVertex | None = field(default=None, repr=False, compare=False)
     #: whether w and nu are those of either, to tol
     is_exact: bool = False
+
+    @classmethod
+    def proved(cls, tol: float, numbers: Callable[[], Certificate]) -> Certificate:
+        """Of a limit that is known to pass; its numbers are computed when they are looked at."""
+        certificate = object.__new__(cls)
+        certificate.__dict__["numbers"] = numbers
+        object.__setattr__(certificate, "tol", tol)
+        return certificate
+
+    if not TYPE_CHECKING:  # for which the fields are there
+
+        def __getattr__(self, name: str) -> Any:
+            numbers = self.__dict__.get("numbers")
+            if numbers is None or name not in self.__slots__:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+            found = numbers()
+            for each in fields(found):
+                object.__setattr__(self, each.name, getattr(found, each.name))
+            self.__dict__.pop("numbers", None)
+            return getattr(self, name)
+
+    @property
+    def ok(self) -> bool:
+        return "numbers" in self.__dict__ or all(measure.ok for measure in self.measures)
 
     @property
     def measures(self) -> tuple[Measure, ...]:
@@ -131,7 +159,22 @@ def certify(
 ) -> Certificate:
     """The certificate of (w, nu) as the limit on (X, y) under `potential` started at `shift`.
 
-    X may be big (docs/big_problems.md) where the potential separates.
+    Parameters
+    ----------
+    X, y : the data; X may be big (docs/big_problems.md) where the potential separates
+    w : (d,), the candidate
+    nu : (n,), its dual: grad Q(w) = shift + X^T nu
+    potential : Q
+    shift : grad Q at the start of the flow
+    tol : what `certificate.ok` asks for
+
+    Returns
+    -------
+    Certificate with feasibility, stationarity, gap, error_bound and ok
+
+    Raises
+    ------
+    InputError for arrays that do not fit together
 
     >>> X, y = np.array([[1.0, 2.0]]), np.array([1.0])
     >>> solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), X, y)
@@ -160,6 +203,40 @@ def certify(
         return certificate
     exact = exact_limit(X, y, candidate.potential, shift, nu, w)
     return certificate if exact is None else beside(exact, certificate, candidate)
+
+
+def judged(
+    design: ArrayDesign,
+    y: FloatArray,
+    w: FloatArray,
+    nu: FloatArray,
+    potential: ConvexPotential,
+    shift: FloatArray | float,
+    factor: Factor | None,
+    *,
+    tol: float,
+) -> Certificate:
+    """The certificate in doubles, with its numbers where a first look does not prove the limit."""
+    X = design.in_memory
+    found = (design, y, w, nu), (potential, shift)
+    # Of more than this no second copy is kept, and the numbers take a smaller part of the time.
+    is_small = X.nbytes <= 2**26
+    if factor is None or not is_small or Provides.POTENTIAL not in potential.provides:
+        return _numbers(*found, tol=tol)
+    if not is_proved(X, y, w, nu, cast(Potential, potential), shift, factor, tol=tol):
+        return _numbers(*found, tol=tol)
+    # Whoever looks at the numbers may have changed the arrays in place by then.
+    kept = ArrayDesign(X.copy()), y.copy(), w.copy(), nu.copy()
+    return Certificate.proved(tol, partial(_numbers, kept, found[1], tol=tol))
+
+
+def _numbers(
+    found: tuple[ArrayDesign, FloatArray, FloatArray, FloatArray],
+    model: tuple[ConvexPotential, FloatArray | float],
+    *,
+    tol: float,
+) -> Certificate:
+    return measured(*found, *model, tol=tol)[0]
 
 
 def certify_beside(

@@ -12,6 +12,7 @@ basis in which they work.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import scipy.linalg
@@ -19,7 +20,6 @@ import scipy.linalg
 from flowbias.certificates.measures import Measure, Measured
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials import Potential, Provides
-from flowbias.problems.matrix._base import MatrixProblem
 
 # Singular values below this share of the largest do not count for stationarity: see certificates.
 SEEN = 1e-12
@@ -52,8 +52,22 @@ class SpectralCertificate(Measured):
         )
 
 
+class Measurements(Protocol):
+    """All that a proof asks of a problem: who measured, and how it was solved, is nothing to it."""
+
+    @property
+    def matrices(self) -> FloatArray: ...
+
+    @property
+    def reachable(self) -> FloatArray: ...
+
+    def measure(self, M: FloatArray) -> FloatArray: ...
+
+    def adjoint(self, r: FloatArray) -> FloatArray: ...
+
+
 def certify_spectral(
-    problem: MatrixProblem, M: FloatArray, nu: FloatArray, potential: Potential, *, tol: float
+    problem: Measurements, M: FloatArray, nu: FloatArray, potential: Potential, *, tol: float
 ) -> SpectralCertificate:
     """The certificate of (M, nu) under F = potential of the singular values."""
     Z = problem.adjoint(nu)

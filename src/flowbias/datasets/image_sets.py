@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.datasets.cifar_records import decode_records
-from flowbias.datasets.idx_files import decode_idx
+from flowbias.datasets.image_formats import decode_idx, decode_records, records_of_png_package
 from flowbias.datasets.image_sources import (
     DebianPackage,
     InstalledFolder,
@@ -29,7 +28,6 @@ from flowbias.datasets.image_sources import (
     tar_members,
 )
 from flowbias.datasets.image_store import PinnedFile
-from flowbias.datasets.png_rows import records_of_png_package
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import gzip
 import logging
 import shutil
 import subprocess
+import sys
 import tarfile
 import textwrap
 import zlib
@@ -17,18 +18,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from flowbias.datasets.download_bar import download_bar
+from flowbias.ground.progress import terminal
 
 # The name of an original file, and its content.
 NamedContent = tuple[str, bytes]
 Unpack = Callable[[Path], Iterator[NamedContent]]
-
-# Seconds: 140 MB at 2 Mbit/s.
-_PATIENCE = 600
-# Seconds without any answer from an address.
-_SILENCE = 30
 
 
 class SourceError(Exception):
@@ -154,6 +150,8 @@ def tar_members(path: Path, suffix: str = "") -> Iterator[NamedContent]:
 
 
 def _run(words: list[str], folder: Path) -> None:
+    # Seconds: 140 MB at 2 Mbit/s.
+    patience = 600
     if shutil.which(words[0]) is None:
         raise SourceError(f"{words[0]} is not installed")
     try:
@@ -163,24 +161,26 @@ def _run(words: list[str], folder: Path) -> None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PATIENCE,
+            timeout=patience,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise SourceError(f"{words[0]} took more than {_PATIENCE} s") from None
+        raise SourceError(f"{words[0]} took more than {patience} s") from None
     if ended.returncode:
         told = _brief(ended.stderr or ended.stdout or "it said nothing")
         raise SourceError(f"{words[0]} ended with {ended.returncode}: {told}")
 
 
 def _download(url: str, sha256: str, folder: Path) -> Path:
+    # Seconds without any answer from an address.
+    silence = 30
     try:
         import pooch
     except ImportError:
         raise SourceError("pooch is not installed: pip install 'flowbias[data]'") from None
     name = url.rpartition("/")[2]
     with download_bar(name) as bar, _quiet(pooch.get_logger()):
-        downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, timeout=_SILENCE)
+        downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, timeout=silence)
         try:
             return Path(pooch.retrieve(url, f"sha256:{sha256}", name, folder, None, downloader))
         except (OSError, ValueError) as error:
@@ -202,3 +202,49 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
+
+
+class DownloadBar:
+    """What pooch expects of a bar, drawn by rich."""
+
+    def __init__(self, bar: Any, row: Any) -> None:
+        self._bar, self._row = bar, row
+
+    @property
+    def total(self) -> int:
+        """Bytes to come, as the server announced them; 0 where it did not."""
+        return int(self._bar.tasks[0].total or 0)
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._bar.update(self._row, total=size or None)
+
+    def update(self, size: int) -> None:
+        """More bytes have come."""
+        self._bar.update(self._row, advance=size)
+
+    def reset(self) -> None:
+        """Back to the start."""
+        self._bar.update(self._row, completed=0)
+
+    def close(self) -> None:
+        """Nothing to do: leaving `download_bar` takes the bar away."""
+
+
+@contextmanager
+def download_bar(name: str) -> Iterator[DownloadBar | bool]:
+    """A bar for one file; False, which pooch takes for none, where nobody looks at a terminal."""
+    if not terminal(sys.stderr):
+        yield False
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        yield DownloadBar(bar, bar.add_task(name, total=None))

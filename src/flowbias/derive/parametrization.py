@@ -30,9 +30,13 @@ RANK_TOLERANCE = 1e-11
 class Parametrization(Model):
     """w = F(theta) started at theta0.
 
-    F takes a torch tensor of theta0's shape and returns one of shape (d,), both float64. `names`
-    has one name per parameter, in the order of theta0.ravel(), for readable output. `afford` is
-    asked before F is differentiated at all, once p and d are known, and raises if it is too large.
+    Parameters
+    ----------
+    F : takes a torch tensor of theta0's shape and returns one of shape (d,), both float64
+    theta0 : the start
+    names : one per parameter, in the order of theta0.ravel(), for readable output
+    afford : asked before F is differentiated at all, once p and d are known; raises if it is too
+        large
 
     >>> model = fb.derive.Parametrization(lambda th: th[:2] ** 2 - th[2:] ** 2, np.full(4, 0.5))
     >>> fb.flow(model, [[1.0, 2.0]], [1.0]).w[-1].round(3)

@@ -27,8 +27,7 @@ from flowbias.designs.dask_cluster import Processes, active_client, client_of, c
 from flowbias.designs.dask_source import block_width, settled
 from flowbias.designs.dense import DenseBlock
 from flowbias.designs.sparse import SparseBlock, sound
-from flowbias.ground.arguments import InputError, refuse_masked
-from flowbias.ground.callers import depth_inside
+from flowbias.ground.arguments import InputError, depth_inside, refuse_masked
 from flowbias.ground.sources import SameSources
 from flowbias.ground.typing import FloatArray
 

@@ -108,6 +108,7 @@ class ArrayDesign(Design):
     """X as an array of doubles in memory: one block."""
 
     kind = "array"
+    in_memory: FloatArray
 
     def __init__(self, X: FloatArray) -> None:
         self.in_memory = X

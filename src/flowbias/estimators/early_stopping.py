@@ -129,10 +129,26 @@ def flow_time_path(
 ) -> tuple[FloatArray, FloatArray]:
     """Coefficients along the flow of a diagonal network, in the style of `lasso_path`.
 
-    Returns times (n_times,), increasing, and coefs (n_features, n_times), or (n_targets,
-    n_features, n_times) for y of two dimensions. `times` may end with np.inf, the limit. By default
-    they are those at which the relative residual passes n_times levels down to `eps`. As
-    `lasso_path` it fits no intercept: centre X and y for one. One flow per output.
+    As `lasso_path` it fits no intercept: centre X and y for one. One flow per output.
+
+    Parameters
+    ----------
+    X, y : the data; y (n,) or (n, n_targets)
+    times : increasing, may end with np.inf, the limit; by default those at which the relative
+        residual passes n_times levels down to `eps`
+    n_times, eps : of the default times
+    depth, scale, log_scale, shape : of the network and its start
+    loss : as for `flow`
+    tol : of the flow and of the limit
+
+    Returns
+    -------
+    times : (n_times,), increasing
+    coefs : (n_features, n_times), or (n_targets, n_features, n_times) for y of two dimensions
+
+    Raises
+    ------
+    InputError for data or a start that cannot be used
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
     >>> times, coefs = fb.estimators.flow_time_path(X, y, n_times=4)

@@ -67,7 +67,7 @@ class StagesBase(LinearInterpolator):
         self._keep_linear(samples, *frame.coefficients(w), counts)
         self.path_ = samples.shaped(list(paths))
         self.certificate_ = samples.shaped([path and path.certificate for path in paths])
-        self.status_ = samples.shaped([path and path.status for path in paths])
+        self.status_ = samples.shaped([path and path.status.name for path in paths])
         self.dual_coef_ = None
 
 
@@ -90,7 +90,7 @@ class StagesRegressor(StagesBase):
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=40, d=60, sparsity=3, noise_var=0.01, rng=0)
     >>> fitted = fb.estimators.StagesRegressor(n_features=3).fit(X, y)
-    >>> int((fitted.coef_ != 0).sum()), fitted.status_.name
+    >>> int((fitted.coef_ != 0).sum()), fitted.status_
     (3, 'CERTIFIED')
     """
 

@@ -79,7 +79,12 @@ def _read_list(name: str, given: Any, fix: str) -> FloatArray:
 
 
 def default_log_scales(
-    frame: Frame, depth: float, shape: float, n_scales: int, eps: float, end: float = KERNEL_END
+    frame: Frame,
+    depth: float,
+    shape: float,
+    n_scales: int,
+    eps: float = 1e-10,
+    end: float = KERNEL_END,
 ) -> FloatArray:
     """From the kernel regime down, evenly spaced: scale^depth from end ||w|| to eps of it.
 

@@ -4,6 +4,7 @@ from flowbias.flows.descent import Descent, gradient_descent
 from flowbias.flows.integrate import flow
 from flowbias.flows.lifted.descent import LiftedDescent
 from flowbias.flows.lifted.trajectory import LiftedTrajectory
+from flowbias.flows.predicted_start import predicted_start, stable_step
 from flowbias.flows.trajectory import FlowError, FlowStatus, Trajectory
 
 __all__ = [
@@ -15,4 +16,6 @@ __all__ = [
     "Trajectory",
     "flow",
     "gradient_descent",
+    "predicted_start",
+    "stable_step",
 ]

@@ -7,12 +7,22 @@ a parametrization cost no steps.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
-from scipy.integrate import OdeSolver
+from scipy.integrate import BDF, LSODA, OdeSolver
 
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
+
+
+def stiff_solver(time: float) -> Callable[..., OdeSolver]:
+    """Who takes steps of a stiff flow: LSODA from the start on, BDF where it is taken up again.
+
+    LSODA begins with explicit steps, and leaves them by their error: near rest that is rounding,
+    and it would stay with steps as short as stability asks for, a million to the end of a flow.
+    """
+    return LSODA if time == 0.0 else BDF
 
 
 class FlowCoordinates(ABC):

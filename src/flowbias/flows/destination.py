@@ -65,5 +65,9 @@ class TowardsLimit(Result, Generic[LimitT]):
     @property
     def distance_to_limit(self) -> float:
         """||w - limit|| / ||limit|| at the end: of a descent, what finite steps cost, too."""
-        limit = self.limit.w
-        return float(np.linalg.norm(self._end - limit)) / (float(np.linalg.norm(limit)) or 1.0)
+        return relative_distance(self._end, self.limit.w)
+
+
+def relative_distance(end: FloatArray, limit: FloatArray) -> float:
+    """||end - limit|| / ||limit||."""
+    return float(np.linalg.norm(end - limit)) / (float(np.linalg.norm(limit)) or 1.0)

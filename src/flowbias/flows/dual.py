@@ -13,9 +13,9 @@ import bisect
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.integrate import LSODA, OdeSolver
+from scipy.integrate import OdeSolver
 
-from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.coordinates import FlowCoordinates, stiff_solver
 from flowbias.flows.fit import ReachableFit
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
@@ -93,7 +93,7 @@ class DualCoordinates(FlowCoordinates):
         rtol: float,
         atol: float,
     ) -> OdeSolver:
-        return LSODA(
+        return stiff_solver(time)(
             self.velocity,
             time,
             state,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.integrate import LSODA, OdeSolver
+from scipy.integrate import OdeSolver
 
-from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.coordinates import FlowCoordinates, stiff_solver
 from flowbias.flows.fit import ReachableFit
 from flowbias.flows.request import check_sizes
 from flowbias.ground import extended
@@ -73,7 +73,7 @@ class NeuronCoordinates(FlowCoordinates):
         # nu has units of its own: it moves w by as much as a moves.
         sizes = np.full(state.size, atol)
         sizes[1:] /= float(np.sqrt(self._gram.diagonal().max()))
-        return LSODA(
+        return stiff_solver(time)(
             self.velocity,
             time,
             state,

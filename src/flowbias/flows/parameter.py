@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.integrate import DOP853, LSODA, OdeSolver
+from scipy.integrate import DOP853, OdeSolver
 
-from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.coordinates import FlowCoordinates, stiff_solver
 from flowbias.flows.fit import ReachableFit
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
@@ -78,7 +78,8 @@ class ParameterCoordinates(FlowCoordinates):
         atol: float,
     ) -> OdeSolver:
         if state.size <= _IMPLICIT_UP_TO:
-            return LSODA(
+            kind = stiff_solver(time)
+            return kind(
                 self.velocity, time, state, end, first_step=first_step, rtol=rtol, atol=atol
             )
         return DOP853(self.velocity, time, state, end, first_step=first_step, rtol=rtol, atol=atol)

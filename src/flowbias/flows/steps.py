@@ -1,21 +1,28 @@
-"""Steps of one length: what is asked for, how they end, and the loop that takes them."""
+"""Steps of gradient descent: what is asked for, how they end, and the loop that takes them.
+
+    v <- momentum v + gradient of (the loss of the step's samples + weight_decay ||theta||^2 / 2)
+    theta <- theta - step_size schedule(k) v
+
+as torch.optim.SGD takes them.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from flowbias.flows.destination import LimitT, TowardsLimit
+from flowbias.flows.draws import Draws
 from flowbias.flows.request import check_tolerance
-from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.arguments import InputError, as_float, read_rng, shown
 from flowbias.ground.drawing import course
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import FloatArray, Indices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,20 +30,30 @@ if TYPE_CHECKING:
 # Growth of the residual from which gradient descent does not come back.
 _HOPELESS = 1e6
 
-StateT = TypeVar("StateT")
+#: The numbers that a descent carries from step to step, one row per run in each array.
+State = tuple[FloatArray, ...]
 
 
 class DescentStatus(Enum):
     """How a descent ended."""
 
     CONVERGED = "converged: relative residual {residual:.1e} after {steps} steps"
+    RESTED = (
+        "at rest after {steps} steps: weight decay of {weight_decay:g} balances the loss, relative "
+        "residual {residual:.1e}"
+    )
     STOPPED = (
         "relative residual {residual:.1e} after {steps} steps: raise max_steps or step_size, or "
         "take limit(model, X, y), which does not iterate"
     )
+    NOISY = (
+        "relative residual {residual:.1e} after the {steps} steps asked for: noise of "
+        "{label_noise:g} on the labels lets no descent rest; lower label_noise or step_size"
+    )
     DIVERGED = (
-        "diverged after {steps} steps: lower step_size = {step_size:g}; at the start it is stable "
-        "below {stable:.2g}, and less where the weights grow"
+        "diverged after {steps} steps, of which the last finite one is kept: lower "
+        "step_size = {step_size:g}; at the start it is stable below {stable:.2g}, and less where "
+        "the weights grow"
     )
 
     @property
@@ -49,36 +66,113 @@ class DescentRequest:
     """The arguments of `gradient_descent`, checked."""
 
     step_size: float
-    max_steps: int
-    loss: str | float
-    residual: float
+    max_steps: int = 100_000
+    loss: str | float = "half"
+    residual: float = 1e-8
+    batch_size: int | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    label_noise: float = 0.0
+    schedule: Callable[[int], float] | None = None
+    rng: Any = None
+    record_every: int | None = None
 
     def __post_init__(self) -> None:
-        _check_steps(self.step_size, self.max_steps)
+        _check_range("step_size", self.step_size, "> 0 and finite", "1e-3", above=True)
+        _check_count("max_steps", self.max_steps, "max_steps=100_000")
         check_tolerance("residual", self.residual)
+        for name, value in (("batch_size", self.batch_size), ("record_every", self.record_every)):
+            if value is not None:
+                _check_count(name, value, f"{name}=1")
+        _check_range("momentum", self.momentum, "in [0, 1)", "0.9", end=1.0)
+        _check_range("weight_decay", self.weight_decay, ">= 0 and finite", "1e-3")
+        _check_range("label_noise", self.label_noise, ">= 0 and finite", "0.1")
+        if self.schedule is not None and not callable(self.schedule):
+            raise InputError(
+                f"schedule: must be a function of the step's number, got {shown(self.schedule)}. "
+                "Pass for instance lambda k: 1 / (1 + k / 1000); it multiplies step_size."
+            )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a step is the gradient times a number, and nothing else."""
+        return self.momentum == 0.0 and self.weight_decay == 0.0
+
+    def size(self, step: int) -> float:
+        """The length of a step."""
+        if self.schedule is None:
+            return self.step_size
+        factor = as_float(self.schedule(step))
+        if factor is None or not 0.0 <= factor < np.inf:
+            raise InputError(
+                f"schedule: must return a finite number >= 0, got {factor!r} at step {step}. "
+                "It multiplies step_size."
+            )
+        return self.step_size * factor
+
+    @property
+    def is_several(self) -> bool:
+        """Whether more than one seed was given."""
+        return isinstance(self.rng, Sequence | np.ndarray) and not isinstance(self.rng, str)
+
+    @property
+    def seeds(self) -> list[int]:
+        """One per run."""
+        if self.is_several:
+            if not len(self.rng):
+                raise InputError("rng: must hold a seed at least, got none. Pass range(32).")
+            return [_seed(each) for each in self.rng]
+        return [_seed(np.random.default_rng() if self.rng is None else self.rng)]
+
+    def draws(self, n: int, outputs: int = 1) -> Draws:
+        """What chance decides, for n samples of so many outputs."""
+        return Draws(n, self.batch_size, self.label_noise, outputs)
+
+    def interval(self, draws: Draws) -> int:
+        """Steps from one residual of all samples to the next: it costs as much as an epoch."""
+        every = 1 if self.batch_size is None else 10 * draws.epoch
+        return every if self.record_every is None else self.record_every
 
 
-def _check_steps(step_size: object, max_steps: object) -> None:
-    size = as_float(step_size)
-    if size is None or not 0.0 < size < np.inf:
-        raise InputError(f"step_size: must be > 0 and finite, got {shown(step_size)}. Try 1e-3.")
-    if isinstance(max_steps, bool) or not isinstance(max_steps, Integral) or max_steps < 1:
-        raise InputError(
-            f"max_steps: must be an integer >= 1, got {shown(max_steps)}. Try max_steps=100_000."
-        )
+def _check_range(
+    name: str, value: object, must: str, fix: str, *, above: bool = False, end: float = np.inf
+) -> None:
+    number = as_float(value)
+    if number is None or not 0.0 <= number < end or (above and number == 0.0):
+        raise InputError(f"{name}: must be {must}, got {shown(value)}. Try {fix}.")
+
+
+def _check_count(name: str, value: object, fix: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise InputError(f"{name}: must be an integer >= 1, got {shown(value)}. Try {fix}.")
+
+
+def _seed(rng: Any) -> int:
+    """The seed itself, or one drawn from a generator."""
+    generator = read_rng(rng)
+    return int(rng) if isinstance(rng, Integral) else int(generator.integers(2**63))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BaseDescent(TowardsLimit[LimitT]):
-    """Where gradient descent ended; residual[i] is the relative residual after i steps."""
+    """Where gradient descent ended; residual[i] is the relative residual after recorded[i] steps.
+
+    `seed` is what `rng` was or stood for: the same seed takes the same steps.
+    """
 
     status: DescentStatus
     steps: int
     seconds: float
     residual: FloatArray
-    step_size: float
+    recorded: Indices
+    request: DescentRequest
+    seed: int
     model: Any
     problem: Any
+
+    @property
+    def step_size(self) -> float:
+        return self.request.step_size
 
     @property
     @abstractmethod
@@ -93,11 +187,13 @@ class BaseDescent(TowardsLimit[LimitT]):
             steps=self.steps,
             step_size=self.step_size,
             stable=self.stable_step_size,
+            weight_decay=self.request.weight_decay,
+            label_noise=self.request.label_noise,
         )
 
     def _residuals(self, axes: Axes) -> None:
-        """The residual after each step."""
-        course(axes, np.arange(self.steps + 1.0), self.residual, label="relative residual")
+        """The residual after each step that was recorded."""
+        course(axes, self.recorded.astype(float), self.residual, label="relative residual")
         axes.set_xlabel("steps")
         axes.set_title(f"{self.status.name}, step size {self.step_size:.4g}")
 
@@ -109,49 +205,175 @@ class BaseDescent(TowardsLimit[LimitT]):
         return {
             "steps": f"{self.steps}",
             "step size": self.step_size,
+            **self._others,
             "relative residual": float(self.residual[-1]),
             **self._looks(),
             "seconds": f"{self.seconds:.3g}",
         }
+
+    @property
+    def _others(self) -> dict[str, float]:
+        """What else was asked of the steps."""
+        request = self.request
+        asked = {
+            "batch size": request.batch_size or 0.0,
+            "momentum": request.momentum,
+            "weight decay": request.weight_decay,
+            "label noise": request.label_noise,
+        }
+        return {name: value for name, value in asked.items() if value}
 
     def _about(self) -> str:
         """What only this kind of descent has, in a line."""
         return ""
 
     def _lines(self) -> tuple[str, ...]:
-        return (f"{self._about()}seconds={self.seconds:.3g}",)
+        others = "".join(f"{name}={value:g}, " for name, value in self._others.items())
+        return (f"{self._about()}{others}seconds={self.seconds:.3g}",)
 
 
-class Steps(NamedTuple):
-    """The relative residual before the first step and after each, and how the last one ended."""
+class Process(ABC):
+    """Descents side by side, one per seed; all arrays of the state have a row for each."""
 
-    residuals: list[float]
+    seeds: list[int]
+    state: State
+
+    @abstractmethod
+    def residuals(self) -> FloatArray:
+        """The relative residual of each, on all samples and their true labels."""
+
+    @abstractmethod
+    def predictors(self) -> FloatArray:
+        """What weight decay brings to rest, one row each."""
+
+    @abstractmethod
+    def advance(self, first: int, last: int) -> None:
+        """Take the steps from `first` up to `last`, in place."""
+
+    def select(self, places: Sequence[int], state: State) -> None:
+        """Go on with these of the descents, from this state of all."""
+        self.seeds = [self.seeds[place] for place in places]
+        self.state = tuple(part[list(places)] for part in state)
+
+    def copy(self) -> State:
+        """The state as it is now."""
+        return tuple(part.copy() for part in self.state)
+
+
+class Ended(NamedTuple):
+    """How one descent ended, the residuals on the way, and its last state."""
+
     status: DescentStatus
+    steps: int
+    recorded: list[int]
+    residuals: list[float]
+    state: State
 
 
-def take_steps(
-    start: StateT,
-    advance: Callable[[StateT], StateT],
-    residual: Callable[[StateT], float],
-    visit: Callable[[StateT], None],
-    request: DescentRequest,
-) -> Steps:
-    """`advance` from the start until the residual is small; every state passed goes to `visit`.
+def take_steps(process: Process, request: DescentRequest, interval: int) -> list[Ended]:
+    """Advance each descent until its residual is small; of each how it ended.
 
-    A step from which there is no coming back is not taken: what was visited is finite.
+    A step from which there is no coming back is not taken: the last state is finite.
     """
-    state, history = start, [residual(start)]
-    visit(start)
-    for _ in range(request.max_steps):
-        if history[-1] <= request.residual:
-            return Steps(history, DescentStatus.CONVERGED)
-        with np.errstate(over="ignore", invalid="ignore"):
-            moved = advance(state)
-            now = residual(moved)
-        if not now < _HOPELESS * max(history[0], 1.0):
-            return Steps(history, DescentStatus.DIVERGED)
-        state = moved
-        visit(state)
-        history.append(now)
-    converged = history[-1] <= request.residual
-    return Steps(history, DescentStatus.CONVERGED if converged else DescentStatus.STOPPED)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
+        return _Loop(process, request, interval).run()
+
+
+class _Loop:
+    """The descents that still run, and what they have recorded."""
+
+    def __init__(self, process: Process, request: DescentRequest, interval: int) -> None:
+        self.process, self.request, self.interval = process, request, interval
+        self.running = list(range(len(process.seeds)))
+        self.recorded: list[list[int]] = [[] for _ in self.running]
+        self.residuals: list[list[float]] = [[] for _ in self.running]
+        self.ended: dict[int, Ended] = {}
+        self.rests = request.weight_decay > 0.0 and request.label_noise == 0.0
+        self.rests = self.rests and request.batch_size is None
+        self.largest = 0.0  # of all predictors so far
+
+    def run(self) -> list[Ended]:
+        process, step = self.process, 0
+        kept = process.copy()
+        before = process.predictors() if self.rests else None
+        self._record(0, kept, None)
+        while self.running:
+            last = min(step + self.interval, self.request.max_steps)
+            process.advance(step, last)
+            moved = None
+            if before is not None:
+                after = process.predictors()
+                moved = self._moved(before, after, step, last)
+                before = after
+            places = self._record(last, kept, moved, step)
+            if before is not None:
+                before = before[places]
+            step, kept = last, process.copy()
+        return [self.ended[replicate] for replicate in sorted(self.ended)]
+
+    def _moved(self, before: FloatArray, after: FloatArray, step: int, last: int) -> FloatArray:
+        """How far each predictor goes, relative to its size, in the time of the weight decay."""
+        time = self.request.weight_decay * sum(self.request.size(k) for k in range(step, last))
+        # Decay may end at 0, which nothing is relative to.
+        self.largest = max(self.largest, float(np.max(np.linalg.norm(after, axis=-1))))
+        return np.asarray(np.linalg.norm(after - before, axis=-1) / (time * self.largest))
+
+    def _record(
+        self, step: int, kept: State, moved: FloatArray | None, before: int = 0
+    ) -> list[int]:
+        """Note the residuals, end what has ended; the places of those that go on."""
+        residuals, now = self.process.residuals(), self.process.state
+        going_on = []
+        for place, replicate in enumerate(self.running):
+            residual = float(residuals[place])
+            if self._is_lost(replicate, residual):
+                self._end_before(replicate, place, kept, (before, step))
+                continue
+            self.recorded[replicate].append(step)
+            self.residuals[replicate].append(residual)
+            status = self._status(step, residual, None if moved is None else float(moved[place]))
+            if status is None:
+                going_on.append(place)
+            else:
+                self._end(replicate, status, step, tuple(part[place].copy() for part in now))
+        if len(going_on) < len(self.running):
+            self.running = [self.running[place] for place in going_on]
+            self.process.select(going_on, now)
+        return going_on
+
+    def _status(self, step: int, residual: float, moved: float | None) -> DescentStatus | None:
+        if residual <= self.request.residual:
+            return DescentStatus.CONVERGED
+        if moved is not None and not moved > self.request.residual:
+            return DescentStatus.RESTED
+        if step < self.request.max_steps:
+            return None
+        return DescentStatus.NOISY if self.request.label_noise else DescentStatus.STOPPED
+
+    def _is_lost(self, replicate: int, residual: float) -> bool:
+        earlier = self.residuals[replicate]
+        return bool(earlier) and not residual < _HOPELESS * max(earlier[0], 1.0)
+
+    def _end(self, replicate: int, status: DescentStatus, steps: int, state: State) -> None:
+        self.ended[replicate] = Ended(
+            status, steps, self.recorded[replicate], self.residuals[replicate], state
+        )
+
+    def _end_before(
+        self, replicate: int, place: int, kept: State, between: tuple[int, int]
+    ) -> None:
+        """Take the steps since the last record again, one by one, up to the one that is lost."""
+        process, (step, last) = self.process, between
+        together = process.seeds, process.state
+        process.select([place], kept)
+        finite = process.copy()
+        while step + 1 < last:
+            process.advance(step, step + 1)
+            residual = float(process.residuals()[0])
+            if self._is_lost(replicate, residual):
+                break
+            step, finite = step + 1, process.copy()
+            self.recorded[replicate].append(step)
+            self.residuals[replicate].append(residual)
+        self._end(replicate, DescentStatus.DIVERGED, step, tuple(part[0] for part in finite))
+        process.seeds, process.state = together

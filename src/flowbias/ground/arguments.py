@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from numbers import Integral, Real
 from typing import Any
 
@@ -71,3 +72,15 @@ def refuse_masked(name: str, value: Any) -> None:
             f"{name}: must hold plain numbers, got {int(value.mask.sum())} masked entries of "
             f"{value.size}. Drop their rows, or fill them: {name}.filled(0.0)."
         )
+
+
+def depth_inside() -> int:
+    """How many calls up the first line outside the package is: the `stacklevel` of a warning."""
+    package = __name__.partition(".")[0]
+    frame, depth = sys._getframe(1), 1
+    while (
+        frame.f_back is not None
+        and frame.f_globals.get("__name__", "").partition(".")[0] == package
+    ):
+        frame, depth = frame.f_back, depth + 1
+    return depth

@@ -25,8 +25,6 @@ Panel: TypeAlias = "Callable[[Axes], None]"
 
 # Coefficients that are drawn at all, the largest ones: more say nothing, and take minutes.
 MOST_STEMS, MOST_CURVES = 1000, 300
-# In shares of the height of the axes: between two names beside each other.
-_NAME_DISTANCE = 0.06
 # Curves that need no name.
 THIN: dict[str, Any] = {"color": INK, "linewidth": 0.7, "alpha": 0.35}
 
@@ -98,6 +96,8 @@ def curves(
 
     Names are those given, or count from `first`.
     """
+    # In shares of the height of the axes: between two names beside each other.
+    name_distance = 0.06
     ranked = _largest(np.abs(values).max(axis=0, initial=0.0), MOST_CURVES + len(COLOURS))
     named, thin = ranked[: len(COLOURS)], ranked[len(COLOURS) :]
     axes.axhline(0.0, color=INK, linewidth=0.9)
@@ -106,7 +106,7 @@ def curves(
     for column, colour in zip(named, COLOURS, strict=False):
         axes.plot(x, values[:, column], color=colour, zorder=3)
     low, high = axes.get_ylim()
-    heights = apart(values[-1, named], _NAME_DISTANCE * (high - low))
+    heights = apart(values[-1, named], name_distance * (high - low))
     for column, height, colour in zip(named, heights, COLOURS, strict=False):
         axes.annotate(
             f"${symbol}_{{{column + first}}}$" if names is None else shortened(names[column]),

@@ -22,6 +22,8 @@ class Provides(Enum):
     )
     PARAMETERS = "the weights behind the predictor"
     SCALE = "log_scale and at_log_scale(log_scale): the same start at another scale"
+    SQUARES = "squares, step_rate, with_squares(p, m): w = p^2 - m^2, each multiplied by a step"
+    RESTART = "restarted(parameters): the same parametrization from other weights"
     GRAM = "the Gram matrix [U; V][U; V]^T of a product U V^T: its flow at any width"
     FACTORS = "the factors U and V of a product themselves"
     NEURON = "one linear neuron a <w, x>: its limit in closed form"

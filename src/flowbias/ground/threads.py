@@ -22,9 +22,6 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 from flowbias.ground.typing import FloatArray
 
-# Multiplications in one Jacobian X diag(.) X^T from which a second thread pays.
-_WORTH_THREADS = 5e8
-
 Found = TypeVar("Found")
 
 
@@ -55,8 +52,10 @@ class SharedHold(Generic[Found]):
 
 def threads_for(rows: FloatArray) -> AbstractContextManager[Any]:
     """A context with as many BLAS threads as products with these rows are worth."""
+    # Multiplications in one Jacobian X diag(.) X^T from which a second thread pays.
+    worth_threads = 5e8
     n, d = rows.shape
-    if float(n) * n * d >= _WORTH_THREADS:
+    if float(n) * n * d >= worth_threads:
         return nullcontext()
     return one_thread()
 
@@ -102,7 +101,8 @@ def _held_here(libraries: list[Any]) -> Iterator[None]:
 
 
 def _set_to_one(libraries: list[Any]) -> list[tuple[Any, int]]:
-    found = [(library, library.num_threads) for library in libraries if library.num_threads]
+    # What has one thread already is left alone: to set it takes longer than a small solve.
+    found = [(library, n) for library in libraries if (n := library.num_threads) and n > 1]
     _set_threads([(library, 1) for library, _ in found])
     return found
 

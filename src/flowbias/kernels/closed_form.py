@@ -20,9 +20,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials import Provides
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.regression import MatrixRegression
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixProblem, MatrixRegression, MatrixSensing
 from flowbias.problems.regression import checked_array
 
 

@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.closed_form import closed_kernel, declared_by
+from flowbias.kernels.features import features
+from flowbias.kernels.graph import record
 from flowbias.kernels.jacobian import (
     batched_jacobian,
     is_adjoint,
@@ -27,7 +29,7 @@ from flowbias.kernels.jacobian import (
     random_like,
     value_and_change,
 )
-from flowbias.kernels.layers import Misfit, layer_factors, record
+from flowbias.kernels.layers import Misfit
 from flowbias.kernels.memory import choose_blocks, read_bytes, shown_bytes
 from flowbias.kernels.network import (
     Inputs,
@@ -53,10 +55,9 @@ def tangent_kernel(
 ) -> Any:
     """K(x, x')_ab = <df_a(x)/dtheta, df_b(x')/dtheta> between samples of x1 and x2 (default x1).
 
-    `module`: any torch.nn.Module in eval mode, called with a tensor of samples along the first
-    dimension (or a tuple of them for several arguments). Only parameters that require gradients
-    count. Outputs beyond the first dimension are flattened: c of them. The result is a tensor of
-    the module's dtype on its device:
+    Exact up to rounding. Linear and Conv2d layers go by products of Gram matrices, every other
+    parameter by Jacobians, chosen and verified per parameter. Where the parameters move and x1
+    stays, a `TangentMap` verifies once for all kernels.
 
     | reduce | shape | what |
     |---|---|---|
@@ -65,13 +66,23 @@ def tangent_kernel(
     | "diagonal" | (n1, n2, c) | K_aa |
     | "sum" | (n1, n2) | sum_ab K_ab, the kernel of the sum of outputs |
 
-    Exact up to rounding. Linear and Conv2d layers go by products of Gram matrices, every other
-    parameter by Jacobians, chosen and verified per parameter. `max_memory` (bytes, "1GiB",
-    "500MB") bounds what is held beyond the module, one gradient of it, and the result. Where the
-    parameters move and x1 stays, a `TangentMap` verifies once for all kernels.
+    Parameters
+    ----------
+    module : any torch.nn.Module in eval mode; only parameters that require gradients count. Or a
+        model of this library (`DiagonalNet`, `LinearNet`, ...), which has its closed form
+    x1, x2 : tensors of samples along the first dimension, or tuples of them for several arguments;
+        for a model of the library NumPy arrays of samples x features
+    reduce : what of the c outputs is wanted; those beyond the first dimension are flattened
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module, one gradient of it,
+        and the result
 
-    A model of this library (`DiagonalNet`, `LinearNet`, ...) has its closed form: x1 and x2 are
-    NumPy arrays of samples x features, and the result is one, of the same shapes.
+    Returns
+    -------
+    a tensor of the module's dtype on its device; an array for a model of the library
+
+    Raises
+    ------
+    InputError for a module or inputs that cannot be used
 
     >>> import torch
     >>> net = torch.nn.Linear(2, 3)
@@ -90,9 +101,16 @@ def tangent_kernel(
 class TangentMap:
     """J of a torch module on given inputs: its kernels, and products with J and J^T.
 
-    How the module treats samples is proved by the first question and kept: hold on to the map
-    where parameters move and inputs stay, as in training. Each answer is for the parameters of
-    its moment. `name` is what errors call x, `max_memory` as in `tangent_kernel`.
+    How the module treats samples is proved by the first question and kept: hold on to the map where
+    parameters move and inputs stay, as in training. Each answer is for the parameters of its
+    moment.
+
+    Parameters
+    ----------
+    module : any torch.nn.Module in eval mode
+    x : inputs
+    name : what errors call x
+    max_memory : as for `tangent_kernel`
 
     >>> import torch
     >>> net, x = torch.nn.Linear(2, 1), torch.tensor([[1.0, 2.0]])
@@ -112,9 +130,8 @@ class TangentMap:
         self.name, self.inputs = name, self.network.read_inputs(name, x)
         self.samples = len(self.inputs[0])
         self._excluded: frozenset[str] = frozenset()
+        self._everywhere: frozenset[str] = frozenset()
         self._plan: Plan | None = None
-        #: sizes of batches in which a sample has the outputs that it has alone
-        self._batches = {1, 2}
         self._by_vmap: bool | None = None
         self._adjoint = False
 
@@ -201,12 +218,17 @@ class TangentMap:
     def plan(self) -> Plan:
         """How to compute: found by a trial, once; gradients must be on."""
         if self._plan is None:
-            self._plan = Trial.of(self.network, self.name, self.inputs).plan(self._excluded)
+            self._plan = Trial.of(self.network, self.name, self.inputs).plan(
+                self._excluded, self._everywhere
+            )
         return self._plan
 
-    def exclude(self, names: frozenset[str]) -> None:
-        """Plan anew, with Jacobians for these parameters."""
-        self._excluded |= names
+    def exclude(self, misfit: Misfit) -> None:
+        """Plan anew, with Jacobians for these parameters (or with all of their positions)."""
+        if misfit.positions:
+            self._everywhere |= misfit.names
+        else:
+            self._excluded |= misfit.names
         self._plan = self._by_vmap = None
 
     def unit_outputs(self) -> Tensor:
@@ -240,10 +262,8 @@ class TangentMap:
             yield rows, outputs
 
     def _require_own_outputs(self, part: Inputs, first: int, outputs: Tensor) -> None:
-        """Once for each size of a batch: the trial has seen two samples."""
-        if len(outputs) not in self._batches:
+        if len(outputs) > 1:
             self.plan.trial.require_own_outputs(part, first, outputs)
-            self._batches.add(len(outputs))
 
     def cell(self, samples: slice, cotangents: Tensor) -> Cell:
         """Features of d <cotangent, f(x)> / d parameters for the given samples."""
@@ -253,13 +273,12 @@ class TangentMap:
     def _cell(self, samples: slice, cotangents: Tensor) -> Cell:
         plan, part = self.plan, tuple(tensor[samples] for tensor in self.inputs)
         jacobian = self._jacobian(plan.rest, part, cotangents) if plan.rest else None
-        recording = record(self.network, part, plan.layers)
+        recording = record(self.network, part)
         check_finite(recording.outputs.detach(), self.name, samples.start)
         self._require_own_outputs(part, samples.start, recording.outputs)
-        if not plan.shared:
-            return Cell({}, jacobian)
-        plan.require_use(recording)
-        return Cell(layer_factors(recording, plan.shared, cotangents), jacobian)
+        plan.require_known(recording)
+        parts = plan.alone if len(recording.outputs) == 1 else plan.parts
+        return Cell(features(recording, parts, cotangents), jacobian)
 
     def _jacobian(self, names: Sequence[str], inputs: Inputs, cotangents: Tensor) -> Tensor:
         """Batched where that gives the gradient of a sample alone, one by one elsewhere."""
@@ -318,13 +337,27 @@ def planned_alike(first: TangentMap, second: TangentMap, compute: Callable[[], A
                     "over positions."
                 )
             try:
-                missed = frozenset(ours.rest) ^ frozenset(theirs.rest)
-                if missed:
-                    raise Misfit(missed)
+                _require_one_plan(ours, theirs)
                 return compute()
             except Misfit as misfit:
-                first.exclude(misfit.names)
-                second.exclude(misfit.names)
+                first.exclude(misfit)
+                second.exclude(misfit)
+
+
+def _require_one_plan(ours: Plan, theirs: Plan) -> None:
+    """Raise `Misfit` where a parameter has a share of another form on the other side."""
+    forms = [
+        {name: part.dense for part in plan.parts for name in part.names}
+        | dict.fromkeys(plan.rest, None)
+        for plan in (ours, theirs)
+    ]
+    missed = {n for n in forms[0] | forms[1] if forms[0].get(n, 2) != forms[1].get(n, 2)}
+    if missed:
+        raise Misfit(frozenset(missed))
+    places = [{part.names: part.active for part in plan.parts} for plan in (ours, theirs)]
+    moved = [names for names, active in places[0].items() if places[1][names] != active]
+    if moved:
+        raise Misfit(frozenset(name for names in moved for name in names), positions=True)
 
 
 def _warned(names: Sequence[str], reason: str) -> bool:

@@ -19,8 +19,7 @@ from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.limits.lifted.common_basis import CommonBasis, require_common_basis
 from flowbias.limits.solve import limit
 from flowbias.potentials import Hypentropy
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.regression import as_matrix_problem
+from flowbias.problems.matrix import MatrixProblem, as_matrix_problem
 from flowbias.results.matrix_solution import MatrixSolution
 from flowbias.results.solution import Stats, Status
 

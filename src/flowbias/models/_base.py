@@ -109,6 +109,13 @@ class MirrorModel(Model):
     def at_log_scale(self, log_scale: float) -> MirrorModel:
         """The same start with its scale set to exp(log_scale)."""
 
+    def restarted(self, parameters: Parameters) -> MirrorModel:
+        """The same parametrization from other weights."""
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say how it starts from other weights. "
+            "Write restarted(parameters) and declare Provides.RESTART."
+        )
+
     def tangent_kernel(
         self, X1: ArrayLike, X2: ArrayLike | None = None, parameters: Parameters | None = None
     ) -> FloatArray:

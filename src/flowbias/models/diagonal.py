@@ -27,6 +27,7 @@ from flowbias.potentials import (
     Hypentropy,
     HyperbolicPotential,
     Potential,
+    Provides,
 )
 from flowbias.potentials.scale import (
     Scale,
@@ -48,8 +49,12 @@ class TiedWeights(NamedTuple):
 class DiagonalNet(MirrorModel):
     """Diagonal network of any depth >= 2 from w+(0) = w-(0) = scale * w0.
 
-    Give scale, or log_scale = log(scale) where the scale itself leaves the double range.
-    w0 (one entry per feature, none zero; default ones) is the shape of the start.
+    Parameters
+    ----------
+    depth : D >= 2, not only integers
+    scale : size of the weights at the start (alpha of the papers)
+    log_scale : its natural logarithm instead, where the scale itself leaves the double range
+    w0 : shape of the start, one entry per feature, none zero; by default ones
 
     >>> fb.limit(fb.DiagonalNet(depth=2, scale=1e-3), [[1.0, 2.0]], [1.0]).w.round(4)
     array([0.0007, 0.4996])
@@ -149,6 +154,28 @@ class DiagonalNet(MirrorModel):
         plus, minus = (start.rescaled(float(scale.log)) for start in (self._plus, self._minus))
         net._install(self.depth, plus, minus, self._tied)
         return net
+
+    def restarted(self, parameters: Parameters) -> DiagonalNet:
+        """The same parametrization from other weights."""
+        w_plus, w_minus = parameters
+        return DiagonalNet.from_weights(w_plus, w_minus, depth=self.depth)
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        squares = {Provides.SQUARES} if self.depth == 2 else set()
+        return super().provides | squares | {Provides.RESTART}
+
+    @property
+    def squares(self) -> tuple[ScaledStart, ScaledStart]:
+        """p and m of w = p^2 - m^2 at depth 2."""
+        return self._plus, self._minus
+
+    #: A step h multiplies p and m by 1 -+ step_rate h g, g the gradient in w.
+    step_rate = 2.0
+
+    def with_squares(self, p: FloatArray, m: FloatArray) -> DiagonalNet:
+        """From other p and m."""
+        return DiagonalNet.from_weights(p, m)
 
     # --- the mirror flow -----------------------------------------------------------------------
 

@@ -12,12 +12,16 @@ import numpy as np
 
 from flowbias.ground.arguments import InputError, read_rng, read_size
 from flowbias.ground.typing import ArrayLike
-from flowbias.models.lifted import Factors, LiftedModel, read_factors
-from flowbias.models.lifted_input import keeps_weights, read_layer_scales, read_width
-from flowbias.models.wishart import bartlett_root
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.reading import checked_tensor, read_shape
-from flowbias.problems.matrix.symmetrized import SymmetrizedProblem
+from flowbias.models.lifted import (
+    Factors,
+    LiftedModel,
+    bartlett_root,
+    keeps_weights,
+    read_factors,
+    read_layer_scales,
+    read_width,
+)
+from flowbias.problems.matrix import MatrixProblem, SymmetrizedProblem, checked_tensor, read_shape
 
 Rng = int | np.random.Generator
 
@@ -25,8 +29,13 @@ Rng = int | np.random.Generator
 class MatrixFactorization(LiftedModel):
     """A product of two factors at its start: `MatrixFactorization(U, V)`, or one of those below.
 
-    Rectangular shapes are allowed. Weights of a wide start are not kept, only their Gram matrix,
-    unless keep_weights=True asks for them.
+    Weights of a wide start are not kept, only their Gram matrix, unless keep_weights=True asks for
+    them.
+
+    Parameters
+    ----------
+    U : (d1, width)
+    V : (d2, width); rectangular shapes are allowed
 
     >>> model = fb.MatrixFactorization.gaussian((2, 2), width=100, scale=0.1, rng=0)
     >>> problem = fb.MatrixCompletion([0, 0, 1], [0, 1, 0], [1.0, 2.0, 3.0], (2, 2))

@@ -16,15 +16,11 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError
-from flowbias.ground.callers import depth_inside
+from flowbias.ground.arguments import WIDEST, InputError, as_float, depth_inside, shown
 from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
-from flowbias.models.lifted_input import keeps_weights
-from flowbias.models.wishart import bartlett_root
 from flowbias.potentials import Provides
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.reading import checked_tensor
+from flowbias.problems.matrix import MatrixProblem, checked_tensor
 
 # Weights whose squares are ordinary doubles; the Gram matrix has no other units.
 _SMALLEST, _LARGEST = 1e-150, 1e150
@@ -205,3 +201,64 @@ def _read_only(values: FloatArray) -> FloatArray:
     array = np.array(values, dtype=np.float64)
     array.setflags(write=False)
     return array
+
+
+def bartlett_root(size: int, width: int, rng: np.random.Generator) -> FloatArray:
+    """L (size, k), k = min(size, width): L L^T is Wishart with `width` degrees of freedom.
+
+    Bartlett's decomposition. For Z (size x width) with independent standard normal entries,
+    Z = L Q with Q of orthonormal rows and L lower trapezoidal, where all entries are independent:
+
+        L_ii ~ chi with width - i degrees of freedom (i = 0, 1, ...),    L_ij ~ N(0, 1) below
+
+    So L L^T has the law of Z Z^T at a cost that does not depend on the width; for width < size
+    the law is singular and the decomposition holds as well. Rows are orthogonalized in order: row
+    i has a part of length chi(width - i) outside the i rows before it, and normal coordinates
+    along them, because Gaussians are rotation invariant.
+    """
+    columns = min(size, width)
+    root = np.tril(rng.standard_normal((size, columns)), -1)
+    freedom = float(width) - np.arange(columns)
+    np.fill_diagonal(root, np.sqrt(rng.chisquare(freedom)))
+    return root
+
+
+def read_width(width: Any, name: str = "width") -> int:
+    """A positive whole number; 1e6 will do, 2.5 will not."""
+    number = as_float(width)
+    if number is None or not 1.0 <= number <= WIDEST or width % 1 != 0:
+        raise InputError(
+            f"{name}: must be an integer from 1 to 1e300, got {shown(width)}. "
+            "It counts the hidden units: columns of U and of V."
+        )
+    return int(width)
+
+
+def read_layer_scales(scale: Any, scale_u: Any, scale_v: Any) -> tuple[float, float]:
+    """Standard deviations of U and V: `scale` for both, unless a layer has its own."""
+    sizes = []
+    for name, own in (("scale_u", scale_u), ("scale_v", scale_v)):
+        value = scale if own is None else own
+        given = "scale" if own is None else name
+        if value is None:
+            raise InputError(
+                f"scale: must be given unless scale_u and scale_v both are, got None for {name}. "
+                "Pass the standard deviation of the entries, for instance scale=0.1."
+            )
+        number = as_float(value)
+        if number is None or not 0.0 <= number < np.inf:
+            raise InputError(
+                f"{given}: must be a finite number >= 0, got {shown(value)}. "
+                "Pass the standard deviation of the entries."
+            )
+        sizes.append(number)
+    return sizes[0], sizes[1]
+
+
+def keeps_weights(rows: int, width: int, asked: bool | None) -> bool:
+    """As asked; otherwise where weights are few, or no more than their Gram matrix's entries."""
+    # Weights of more numbers than this (8 MB) are not drawn unless asked for: their Gram matrix is.
+    kept_weights = 2**20
+    if asked is not None:
+        return asked
+    return rows * width <= max(kept_weights, rows * rows)

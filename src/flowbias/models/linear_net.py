@@ -17,10 +17,15 @@ from flowbias.ground.arguments import InputError, read_rng, read_size
 from flowbias.ground.spectrum import EPS, Spectrum
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.imbalance import Imbalance
-from flowbias.models.lifted import Factors, LiftedModel
-from flowbias.models.lifted_input import keeps_weights, read_layer_scales, read_width
-from flowbias.models.wishart import bartlett_root
-from flowbias.problems.matrix.reading import checked_tensor
+from flowbias.models.lifted import (
+    Factors,
+    LiftedModel,
+    bartlett_root,
+    keeps_weights,
+    read_layer_scales,
+    read_width,
+)
+from flowbias.problems.matrix import checked_tensor
 
 Rng = int | np.random.Generator
 
@@ -28,8 +33,13 @@ Rng = int | np.random.Generator
 class LinearNet(LiftedModel):
     """A linear network at its start: `LinearNet(U, V)`, or one of the starts below.
 
-    d features and m outputs. Weights of a wide start are not kept, only their Gram matrix, unless
-    keep_weights=True asks for them.
+    Weights of a wide start are not kept, only their Gram matrix, unless keep_weights=True asks for
+    them.
+
+    Parameters
+    ----------
+    U : (d, width), weights of the features
+    V : (m, width), weights of the outputs
 
     >>> net = fb.LinearNet.gaussian(4, 2, width=10**6, scale=1e-3, rng=0)
     >>> net.shape, net.width

@@ -22,7 +22,7 @@ from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Parameters
 from flowbias.models.diagonal import DiagonalNet
 from flowbias.models.start import ScaledStart, log_ratio, read_weights
-from flowbias.potentials import HyperbolicPotential, Potential, UntiedPotential
+from flowbias.potentials import HyperbolicPotential, Potential, Provides, UntiedPotential
 from flowbias.potentials.scale import (
     Scale,
     describe,
@@ -47,8 +47,11 @@ class UntiedWeights(NamedTuple):
 class UntiedDiagonalNet(MirrorModel):
     """Depth-2 network with separate layers from an unbiased start, u+ = u- = u and v+ = v- = v.
 
-    scale = sqrt(|u||v|) (azulay2021's alpha is its square), shape = (|v|-|u|)/(|v|+|u|) in (-1, 1);
-    either may be given per feature. Give log_scale instead where the scale leaves double range.
+    Parameters
+    ----------
+    scale : sqrt(|u||v|), one number or one per feature (azulay2021's alpha is its square)
+    log_scale : its natural logarithm instead, where the scale itself leaves the double range
+    shape : (|v| - |u|) / (|v| + |u|) in (-1, 1), one number or one per feature
 
     >>> fb.limit(fb.UntiedDiagonalNet(scale=0.1, shape=0.9), [[1.0, 2.0]], [1.0]).w.round(3)
     array([0.161, 0.42 ])
@@ -127,6 +130,40 @@ class UntiedDiagonalNet(MirrorModel):
         if not self._from_weights:
             net._shape = self._shape
         net._install(tuple(s.base for s in self._starts), scale, self._from_weights)
+        return net
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        return super().provides | {Provides.SQUARES, Provides.RESTART}
+
+    def restarted(self, parameters: Parameters) -> UntiedDiagonalNet:
+        """The same parametrization from other weights."""
+        u_plus, u_minus, v_plus, v_minus = parameters
+        return UntiedDiagonalNet.from_weights(u_plus, u_minus, v_plus, v_minus)
+
+    @property
+    def squares(self) -> tuple[ScaledStart, ScaledStart]:
+        """p and m of w = p^2 - m^2: sqrt(P)/2 and sqrt(M)/2."""
+        return self._plus, self._minus
+
+    #: A step h multiplies p and m by 1 -+ step_rate h g, g the gradient in w.
+    step_rate = 1.0
+
+    def with_squares(self, p: FloatArray, m: FloatArray) -> UntiedDiagonalNet:
+        """From other p and m: what grows with p and what shrinks with m keep their ratios."""
+        up, down = (
+            np.divide(moved, side.value, out=np.ones_like(moved), where=side.sign != 0.0)
+            for moved, side in zip((p, m), self.squares, strict=True)
+        )
+        (grow_plus, grow_minus), (shrink_plus, shrink_minus) = self._growing, self._shrinking
+        base = (
+            0.5 * (grow_plus * up + shrink_plus * down),
+            0.5 * (shrink_minus * down + grow_minus * up),
+            0.5 * (grow_plus * up - shrink_plus * down),
+            0.5 * (shrink_minus * down - grow_minus * up),
+        )
+        net = UntiedDiagonalNet.__new__(UntiedDiagonalNet)
+        net._install(base, self._scale, from_weights=True)
         return net
 
     # --- the mirror flow -----------------------------------------------------------------------

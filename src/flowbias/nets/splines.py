@@ -51,6 +51,18 @@ class Spline:
 def linear_spline(x: ArrayLike, y: ArrayLike) -> Spline:
     """The broken line through the points.
 
+    Parameters
+    ----------
+    x, y : (n,), places and values
+
+    Returns
+    -------
+    Spline
+
+    Raises
+    ------
+    InputError for places that repeat
+
     >>> linear_spline([0, 1, 3], [0, 1, 0])([0.5, 2.0, 5.0])
     array([ 0.5,  0.5, -1. ])
     """
@@ -67,6 +79,18 @@ def linear_spline(x: ArrayLike, y: ArrayLike) -> Spline:
 
 def natural_cubic_spline(x: ArrayLike, y: ArrayLike) -> Spline:
     """The cubic spline through the points with no curvature at its ends.
+
+    Parameters
+    ----------
+    x, y : (n,), places and values
+
+    Returns
+    -------
+    Spline
+
+    Raises
+    ------
+    InputError for places that repeat
 
     >>> natural_cubic_spline([0, 1, 2], [0, 1, 2])([0.5, 4.0]).round(12)
     array([0.5, 4. ])
@@ -88,6 +112,19 @@ def tangent_kernel_interpolant(module: Any, x: ArrayLike, y: ArrayLike) -> Curve
         f_0(x) + K(x, X) K(X, X)^+ (y - f_0(X))
 
     Computed in double precision from the module at its present parameters.
+
+    Parameters
+    ----------
+    module : of one input and one output
+    x, y : (n,), the data
+
+    Returns
+    -------
+    a function of places
+
+    Raises
+    ------
+    InputError for a module or data that cannot be used
 
     >>> net, x, y = fb.nets.univariate(50, rng=0), [-1.0, 0.0, 1.0], [0.0, 1.0, 0.0]
     >>> np.abs(fb.nets.tangent_kernel_interpolant(net, x, y)(np.array(x))).round(4)
@@ -121,10 +158,23 @@ def wide_interpolant(
         K(x, x') = scale^2 (width r^2 E[s(z) s(z')] + (2 / r^2) (x x' + 1) E[s'(z) s'(z')]) + 1
 
     with r = relative_scale, s = ReLU and (z, z') Gaussian with the moments of w x + b, whose
-    expectations are the arc-cosine kernels [Cho and Saul 2009]: what the tangent kernel of
-    networks tends to as they are made wide. The second layer's part, the first, has the
-    singularity |x - x'|^3 of cubic splines; the first layer's |x - x'|, of linear ones. Their
-    relative size is r^4 width / 2. Doubled networks, with twice the kernel, have the same limit.
+    expectations are the arc-cosine kernels [Cho and Saul 2009]: what the tangent kernel of networks
+    tends to as they are made wide. The second layer's part, the first, has the singularity |x -
+    x'|^3 of cubic splines; the first layer's |x - x'|, of linear ones. Their relative size is r^4
+    width / 2. Doubled networks, with twice the kernel, have the same limit.
+
+    Parameters
+    ----------
+    x, y : (n,), the data
+    width, scale, relative_scale : as for `univariate`
+
+    Returns
+    -------
+    a function of places
+
+    Raises
+    ------
+    InputError for places that repeat, or numbers that make no network
 
     >>> curve = fb.nets.wide_interpolant([-1.0, 0.0, 1.0], [0.0, 1.0, 0.0], relative_scale=0.01)
     >>> curve(np.array([0.0, 0.5])).round(3)  # the first layer alone: nearly a broken line

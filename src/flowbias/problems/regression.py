@@ -17,9 +17,6 @@ from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
 from flowbias.problems.constraint import Constraint, all_zeros, constraint_of, largest_decades
 
-# The smallest dual ~ y / X^2 that is a double.
-SMALLEST_DUAL = 1e-305
-
 
 def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
     """`value` as a finite float64 array of `ndim` dimensions, without a copy where possible."""
@@ -76,7 +73,12 @@ def checked_outputs(y: Any, n: int) -> FloatArray:
 
 @dataclass(frozen=True)
 class Regression:
-    """Linear regression data: n samples in the rows of X, and n real outputs y.
+    """Linear regression data, checked.
+
+    Parameters
+    ----------
+    X : (n, d), samples in the rows
+    y : (n,), real outputs
 
     >>> problem = fb.Regression([[1.0, 2.0]], [1.0])
     >>> fb.limit(fb.DiagonalNet(depth=2, scale=0.1), problem).status.name
@@ -127,9 +129,11 @@ def as_regression(X: Any, y: Any) -> Regression:
 
 def check_dual(problem: Regression) -> None:
     """Refuse outputs so far below their rows in size that a dual of order y / X^2 is no double."""
+    # The smallest dual ~ y / X^2 that is a double.
+    smallest_dual = 1e-305
     decades = largest_decades(problem.y, problem.lengths, 2)
-    if decades < np.log10(SMALLEST_DUAL):
+    if decades < np.log10(smallest_dual):
         raise InputError(
-            f"y: must be at least {SMALLEST_DUAL:.0e} times the squared length of its row of X, "
+            f"y: must be at least {smallest_dual:.0e} times the squared length of its row of X, "
             f"got 1e{decades:.0f} times. Divide X and y by a common factor, which changes no limit."
         )

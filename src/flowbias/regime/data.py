@@ -9,6 +9,7 @@ integer (a class, a word).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,10 @@ def _drawn(part: NDArray[Any], samples: int, rng: np.random.Generator) -> NDArra
     return np.asarray(values.astype(part.dtype).reshape(samples, *part.shape[1:]))
 
 
-def fresh_tensors(inputs: Inputs) -> Inputs:
+def fresh_tensors(inputs: Inputs, samples: int = 200) -> Inputs:
     """Inputs that resemble the given ones but were not trained on."""
     torch = require_torch()
-    drawn = fresh_inputs([as_array(part) for part in inputs])
+    drawn = fresh_inputs([as_array(part) for part in inputs], samples)
     return tuple(torch.as_tensor(new).to(part) for new, part in zip(drawn, inputs, strict=True))
 
 
@@ -77,6 +78,60 @@ def tensors_for(module: Any, x: Any, y: Any) -> tuple[Any, Any]:
     return inputs, targets.to(network.device, network.dtype)
 
 
+@dataclass(frozen=True)
+class Labels:
+    """What a network was trained on: numbers, or classes."""
+
+    #: (samples, outputs); classes one-hot
+    numbers: FloatArray
+    #: of classes: the rows that softmax is taken of, (samples * positions, classes)
+    one_hot: FloatArray | None = None
+
+    def of(self, rows: Sequence[int]) -> Labels:
+        """Those of some samples."""
+        numbers = self.numbers[rows]
+        classes = None if self.one_hot is None else self.one_hot.shape[1]
+        return Labels(numbers, None if classes is None else numbers.reshape(-1, classes))
+
+
+def read_targets(y: Any, shape: tuple[int, int]) -> Labels:
+    """Numbers of the outputs' shape, or integer classes: one per sample, or per position of it.
+
+    Outputs of several positions have the classes of each beside one another, as a language model's
+    logits (samples, positions, classes) have once flattened. Negative classes (-100) do not count.
+    """
+    given, (samples, outputs) = as_array(y), shape
+    positions = given.size // samples if samples else 0
+    classes = (
+        np.issubdtype(given.dtype, np.integer)
+        and given.ndim > 0
+        and len(given) == samples
+        and 0 < positions < outputs
+        and outputs % positions == 0
+    )
+    if not classes:
+        return Labels(read_labels(y, shape))
+    many, flat = outputs // positions, given.reshape(-1)
+    if flat.max() >= many:
+        raise InputError(
+            f"y: must be classes below the {many} that the outputs have, got {flat.max()}. "
+            "Number them from 0, or pass one number per sample and output."
+        )
+    one_hot = np.zeros((len(flat), many))
+    counted = np.flatnonzero(flat >= 0)
+    one_hot[counted, flat[counted]] = 1.0
+    return Labels(one_hot.reshape(shape), one_hot)
+
+
+def evenly_spread(count: int, most: int) -> list[int]:
+    """At most so many of the numbers below `count`, its ends among them.
+
+    >>> evenly_spread(10, 4)
+    [0, 3, 6, 9]
+    """
+    return np.unique(np.linspace(0, count - 1, most).round().astype(int)).tolist()  # type: ignore[no-any-return]
+
+
 def read_labels(y: Any, shape: tuple[int, ...]) -> FloatArray:
     """One finite number per sample and output, in that shape."""
     labels = _numbers(y)
@@ -84,7 +139,7 @@ def read_labels(y: Any, shape: tuple[int, ...]) -> FloatArray:
         what = f"shape {labels.shape}" if labels.size != np.prod(shape) else "NaN or infinity"
         raise InputError(
             f"y: must have one finite number per sample and output, shape {shape}, got {what}. "
-            "Pass classes one-hot."
+            "Pass classes as integers, one per sample, or one-hot."
         )
     return labels.reshape(shape)
 

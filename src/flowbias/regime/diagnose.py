@@ -1,39 +1,42 @@
 """After training: was it a kernel method, or were features learned?
 
-Distances between the network before and after, and on inputs that were not trained on two in
-function space, to what the extremes would have made of the same outputs on the training inputs:
+Measures of the network before and after it (`thresholds.py` says what they add up to), first the
+share of what was learned that is beyond the kernel of the start (`beyond.py`). On inputs that were
+not trained on there are two distances in function space, to what the extremes would have made of
+the same outputs on the training inputs:
 
     lazy gap: to the linearized twin of the start, trained until it has these outputs. Whatever
               loss and time they came from, a lazy network is its twin.
     lean gap: to the network of least parameter norm nearby that has them (`leanest.py`), which is
               where a start of vanishing scale leads.
 
-position = lazy gap / (lazy gap + lean gap) is the place between the two, and gives the verdict.
+The work is that of a few kernels: one at each point, their difference, and single products with J
+for everything else. Only the search for the leanest network takes a kernel per step; models of this
+library, for which it is known what it finds, are small.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from flowbias.ground.arguments import InputError
+from flowbias.ground.progress import Show, shown
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
-from flowbias.kernels.compare import (
-    as_array,
-    kernel_alignment,
-    kernel_matrix,
-    label_alignment,
-    relative_kernel_change,
-)
+from flowbias.kernels.compare import kernel_alignment, label_alignment, relative_kernel_change
 from flowbias.kernels.network import gradients
-from flowbias.regime.data import read_labels, vary
+from flowbias.regime.beyond import Beyond, beyond_kernel
+from flowbias.regime.data import Labels, evenly_spread, read_targets, vary
 from flowbias.regime.diagnosis import Diagnosis, Gaps
+from flowbias.regime.layers import layer_movements
 from flowbias.regime.leanest import leanest
 from flowbias.regime.points import Points, model_points, module_points
 from flowbias.regime.thresholds import THRESHOLDS
+from flowbias.regime.twin import cross_entropy, cross_entropy_dual, squared_loss_dual
 
 # samples * outputs up to which kernels are decomposed: beyond, the cube of it takes minutes.
 LARGEST = 4000
@@ -47,21 +50,43 @@ def diagnose(
     *,
     x_new: Any = None,
     functions: bool | None = None,
+    lean: bool | None = None,
+    by_layer: bool = False,
+    budget: float | None = None,
     max_memory: int | str = "1GiB",
 ) -> Diagnosis:
     """How far training took a network from its tangent kernel, and the verdict.
 
-    `before` and `after` are a torch module at two points (copy.deepcopy ahead of training), or a
-    module and a state dict; or two models of this library, or a model and the parameters where its
-    flow ended. `x` are the training inputs, all of them: the comparison of functions takes what
-    they determine. Labels `y` add how well the kernel is aligned with them, and the gap to a twin
-    trained on them. `x_new` are inputs to compare functions on; by default they are drawn feature
-    by feature from the values in x (for models with a linear predictor: its coordinates).
     Running statistics (BatchNorm) are those of `after` at both points, with a warning where they
-    differ: they settle while nothing is learned.
-    functions=False leaves these comparisons out, which otherwise needs a kernel of samples times
-    outputs squared; the verdict then rests on the change of the kernel. Kernel change and
-    alignments are those of the trace over outputs, sum_a K_aa, in either case.
+    differ: they settle while nothing is learned. Kernel change and alignments are of the trace over
+    outputs.
+
+    Parameters
+    ----------
+    before, after : a torch module at two points (copy.deepcopy ahead of training), or a module and
+        a state dict; or two models of this library, or a model and the parameters where its flow
+        ended
+    x : the training inputs, all of them: the comparison of functions takes what they determine
+    y : labels, numbers or integer classes, which add how well the kernel is aligned with them, and
+        the gap to a twin trained on them, on classes by cross-entropy down to the network's own
+    x_new : inputs to compare functions on; by default drawn feature by feature from the values in x
+        (for models with a linear predictor: its coordinates)
+    functions : False leaves these comparisons out, which otherwise need a kernel of samples times
+        outputs squared
+    lean : whether to search for the leanest network of a torch module too, which takes the time of
+        some fifty kernels and does not decide
+    by_layer : whether to tell which layers moved
+    budget : bound of the seconds that it all takes: fewer inputs are used where needed, evenly
+        spread, and the report says so
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    Diagnosis with verdict
+
+    Raises
+    ------
+    InputError for modules or data that cannot be used
 
     >>> import copy, torch
     >>> from flowbias.nets import mlp, train, unbiased
@@ -73,49 +98,133 @@ def diagnose(
     >>> diagnose(start, net, x).verdict.name
     'KERNEL'
     """
+    began = time.perf_counter()
+    if budget is not None and not budget > 0.0:
+        raise InputError(f"budget: must be > 0, in seconds, got {budget!r}. None is no bound.")
+    wanted = Wanted(functions, lean, by_layer)
     if declared_by(before):
-        return _diagnosed(model_points(before, after, x, x_new), y, functions)
+        if by_layer:
+            raise InputError(
+                f"by_layer: must be False for a model of this library, got True for "
+                f"{type(before).__name__}. It has no layers by name."
+            )
+        points = model_points(before, after, x, x_new)
+        return _diagnosed(points, _read(y, points), wanted)
     with gradients():  # whatever the caller's mode
-        return _diagnosed(module_points(before, after, x, x_new, max_memory), y, functions)
+        points = module_points(before, after, x, x_new, max_memory)
+        if budget is None:
+            return _diagnosed(points, _read(y, points), wanted)
+        return _within(began + budget, points, _read(y, points), wanted)
 
 
-def _diagnosed(points: Points, y: Any, functions: bool | None) -> Diagnosis:
+@dataclass(frozen=True)
+class Wanted:
+    """What of a diagnosis was asked for."""
+
+    functions: bool | None
+    lean: bool | None
+    by_layer: bool
+
+    def compares(self, size: int) -> bool:
+        """Whether functions are compared, where samples times outputs are so many."""
+        return size <= LARGEST if self.functions is None else self.functions
+
+
+def _read(y: Any, points: Points) -> Labels | None:
+    samples, outputs = points[0].values("x").shape
+    return None if y is None else read_targets(y, (samples, outputs))
+
+
+def _within(
+    end: float, points: Any, labels: Labels | None, wanted: Wanted, fewest: int = 2
+) -> Diagnosis:
+    """The diagnosis on as many inputs as there is time for, until the clock shows `end`.
+
+    On few of them first, then on four times as many as long as the next one, whose cost grows with
+    the square of their number at most, will be done in time: what has been found is there.
+    """
+    given, size, cost, found = points[0].values("x"), fewest, 0.0, None
+    samples, outputs = given.shape
+    few = replace(wanted, functions=False, lean=False)
+    while size < samples:
+        rows, began = evenly_spread(samples, size), time.perf_counter()
+        some = points[0].on(rows), points[1].on(rows)
+        found = _diagnosed(some, None if labels is None else labels.of(rows), few)
+        now = time.perf_counter()
+        cost, left = now - began, end - now
+        following = min(4 * size, samples)
+        if cost * (following / size) ** 2 > left:
+            return replace(found, given=samples, hurried=True)
+        size = following
+    # All outputs of the kernel at the start beside the trace, and its eigenvectors.
+    extra = cost * (samples / max(size // 4, fewest)) ** 2 + 2e-9 * (samples * outputs) ** 3
+    hurried = wanted.compares(samples * outputs) and time.perf_counter() + 2.0 * extra > end
+    return replace(_diagnosed(points, labels, few if hurried else wanted), hurried=hurried)
+
+
+def _diagnosed(points: Points, labels: Labels | None, wanted: Wanted) -> Diagnosis:
+    with shown("diagnose", 5.0, counted=False) as show:
+        return _measured(points, labels, wanted, show)
+
+
+def _measured(points: Points, labels: Labels | None, wanted: Wanted, show: Show) -> Diagnosis:
+    first, second = points
     start, end = (point.values("x") for point in points)
-    compare = start.size <= LARGEST if functions is None else functions
-    targets = None if y is None else read_labels(y, start.shape)
-    # Of labels that are all the same centering leaves nothing, and nothing of a single sample.
-    labelled = targets is not None and vary(targets)
-    # The twin needs K_0 with all pairs of outputs; every measure is of the trace, as a Monitor's.
-    full = as_array(points[0].tangent_kernel(None)) if compare else None
-    before = points[0].tangent_kernel("trace") if full is None else full.trace(axis1=2, axis2=3)
-    after = points[1].tangent_kernel("trace")
     if not np.any(start != end):
         raise InputError(
             "after: must differ from before in its outputs on x, got the same. Copy the module "
             "ahead of training (copy.deepcopy), not by reference."
         )
-    turned, moved = points[0].moved(points[1])
+    weighted = first.weighted and second.weighted
+    # Without weights to compare, functions are all there is.
+    compare = wanted.compares(start.size) or not weighted
+    turned, moved = first.moved(second) if weighted else (None, None)
+    show(1.0, "the kernel at the start")
+    # The twin needs K_0 with all pairs of outputs; every measure is of the trace, as a Monitor's.
+    before, full = first.kernels() if compare else (first.tangent_kernel("trace"), None)
+    show(2.0, "the kernel at the end")
+    after = second.tangent_kernel("trace")
+    show(3.0, "what was learned")
+    # Of labels that are all the same centering leaves nothing, and nothing of a single sample.
+    labelled = labels is not None and vary(labels.numbers)
     found = Diagnosis(
         samples=len(start),
         outputs=start.shape[1],
+        beyond=_beyond(points) if weighted else None,
         kernel_change=relative_kernel_change(before, after),
         kernel_alignment=kernel_alignment(before, after) if len(start) > 1 else None,
         grad_distance=turned,
-        parameter_movement=moved,
-        label_alignment=(label_alignment(before, targets), label_alignment(after, targets))
-        if labelled
+        parameter_movement=None if moved is None else moved.overall,
+        label_alignment=(
+            label_alignment(before, labels.numbers),
+            label_alignment(after, labels.numbers),
+        )
+        if labels is not None and labelled
         else None,
         gaps=None,
+        layers=layer_movements(points) if wanted.by_layer else None,
+        given=len(start),
+        hurried=False,
         thresholds=THRESHOLDS,
     )
     if full is None:
         return found
-    return replace(found, gaps=_gaps(points, kernel_matrix(full).astype(np.float64), targets))
+    show(4.0, "its twin")
+    return replace(found, gaps=_gaps(points, full, labels, wanted))
 
 
-def _gaps(points: Points, kernel: FloatArray, labels: FloatArray | None) -> Gaps:
+def _beyond(points: Points) -> Beyond:
+    """On the training inputs or on new ones, where it is more: units may switch between them."""
     first, second = points
-    cross = first.cross_kernel()
+    shares = (
+        beyond_kernel(first.values(name), second.values(name), first.linear_change(second, name))
+        for name in ("x", "x_new")
+    )
+    return max(shares, key=lambda beyond: beyond.share)
+
+
+def _gaps(points: Points, kernel: FloatArray, labels: Labels | None, wanted: Wanted) -> Gaps:
+    first, second = points
     (start, end), (start_new, end_new) = (
         [point.values(name).reshape(-1) for point in points] for name in ("x", "x_new")
     )
@@ -123,59 +232,32 @@ def _gaps(points: Points, kernel: FloatArray, labels: FloatArray | None) -> Gaps
     # By the smaller of the two: a start may be far larger than what training makes of it.
     unit = min(size for size in sizes if size > 0.0)
 
-    def to_twin(targets: FloatArray) -> float:
-        """The distance to the linearized twin that is trained on these."""
-        twin = start_new + kernel_machine(kernel, cross, targets - start)
+    def to_twin(dual: FloatArray) -> float:
+        """The distance to the linearized twin that this dual makes."""
+        twin = start_new + first.push_forward_elsewhere(first.pull_back(dual))
         return float(np.linalg.norm(end_new - twin)) / unit
 
-    lazy = to_twin(end)
-    to_labels = None if labels is None else to_twin(labels.reshape(-1))
-    lean = leanest(second)
+    lazy = to_twin(squared_loss_dual(kernel, end - start))
+    to_labels = None if labels is None else to_twin(_dual_of_labels(kernel, start, end, labels))
+    lean = None
+    if first.rich_is_lean if wanted.lean is None else wanted.lean:
+        lean = leanest(second)
     return Gaps(
         lazy=lazy,
-        lean=float(np.linalg.norm(end_new - lean.elsewhere)) / unit,
-        at_rest=lean.at_rest,
-        norm=lean.norm,
+        lean=None if lean is None else float(np.linalg.norm(end_new - lean.elsewhere)) / unit,
+        at_rest=lean is not None and lean.at_rest,
+        norm=None if lean is None else lean.norm,
         known=first.rich_is_lean,
         labels=to_labels,
     )
 
 
-def kernel_machine(
-    kernel: FloatArray, cross: FloatArray, targets: FloatArray, left: float = 1e-3
+def _dual_of_labels(
+    kernel: FloatArray, start: FloatArray, end: FloatArray, labels: Labels
 ) -> FloatArray:
-    """What gradient flow of a model linear in its parameters makes of targets r, from 0.
-
-        g(x, t) = K(x, X) K^+ (I - exp(-K t)) r
-
-    on the inputs of the rows of `cross` = K(x, X), with kernel = K(X, X). Followed until only the
-    share `left` of r is left: gaps of functions are judged at a few percent, and stopping there,
-    rather than at infinity, leaves alone the directions whose eigenvalue is rounding.
-
-    >>> bool(np.allclose(kernel_machine(np.eye(2), np.eye(2), np.array([1.0, 2.0])), [1, 2], 1e-2))
-    True
-    """
-    values, vectors = np.linalg.eigh(kernel)
-    top = float(values[-1])
-    if not top > 0.0:
-        return np.zeros(len(cross))
-    # Relative to the largest: kernels may be as small as 1e-30, or as large. What is rounding of
-    # the matrix is no direction that can be learned.
-    rounding = len(values) * float(np.finfo(np.float64).eps)
-    rates = np.where(values > rounding * top, values / top, 0.0)
-    parts = vectors.T @ targets
-    time = _time_to_fit(rates, parts, rounding, left)
-    moving = rates > 0.0
-    response = np.where(moving, -np.expm1(-rates * time) / np.where(moving, rates, 1.0), 0.0)
-    return np.asarray(cross @ (vectors @ (response * parts)) / top)
-
-
-def _time_to_fit(rates: FloatArray, parts: FloatArray, slowest: float, share: float) -> float:
-    """The time at which that share of the targets is left, or all that can be is fitted."""
-    size = float(np.linalg.norm(parts))
-    low, high = -1.0, float(np.log(10.0 / slowest))
-    for _ in range(60):
-        middle = 0.5 * (low + high)
-        left = float(np.linalg.norm(np.exp(-rates * np.exp(middle)) * parts))
-        low, high = (middle, high) if left > share * size else (low, middle)
-    return float(np.exp(high))
+    """Of the twin that is trained on the labels: on numbers for ever, on classes as far."""
+    if labels.one_hot is None:
+        return squared_loss_dual(kernel, labels.numbers.reshape(-1) - start)
+    rows = labels.one_hot.shape
+    until = cross_entropy(end.reshape(rows), labels.one_hot)
+    return cross_entropy_dual(kernel, start.reshape(rows), labels.one_hot, until)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import facts
 from flowbias.kernels.feature_distance import GradDistance
+from flowbias.regime.beyond import Beyond
 from flowbias.regime.drawing import diagnosis_panels
-from flowbias.regime.leanest import SEARCH
-from flowbias.regime.thresholds import Thresholds, Verdict
+from flowbias.regime.layers import LayerMovement
+from flowbias.regime.thresholds import Evidence, Thresholds, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,34 +26,36 @@ class Gaps:
     """Distances in function space, relative to the function and to how far it moved (the smaller).
 
     lazy     to the linearized twin with the same outputs on the training inputs
-    lean     to the leanest network nearby with the same outputs
+    lean     to the leanest network nearby with the same outputs; None where it was not searched
     at_rest  whether that network was reached; if not, it is at least `lean` away
     norm     the norm of its parameters as a share of the network's own
     known    whether it is known to be where starts of vanishing scale lead: not of torch modules
-    labels   to the linearized twin trained on the labels for ever; None without labels
+    labels   to the linearized twin trained on the labels, on numbers for ever, on classes to the
+             network's own cross-entropy; None without labels
     """
 
     lazy: float
-    lean: float
+    lean: float | None
     at_rest: bool
-    norm: float
+    norm: float | None
     known: bool
     labels: float | None
     #: below this share of the function both extremes are one, up to how well they are known
     indistinct: ClassVar[float] = 0.03
-    #: a network is lean where no other nearby has a norm less by more than this share, at which the
-    #: search for the leanest takes norms as level too
-    lean_share: ClassVar[float] = SEARCH.level
 
     @property
     def distinct(self) -> bool:
         """Whether the two extremes are known to differ, so that a position means something."""
+        if self.lean is None:
+            return False
         known = self.lazy + self.lean if self.at_rest else self.lazy
         return known > self.indistinct
 
     @property
-    def position(self) -> float:
+    def position(self) -> float | None:
         """lazy / (lazy + lean): 0 is the linearized twin, 1 the leanest network."""
+        if self.lean is None:
+            return None
         total = self.lazy + self.lean
         return self.lazy / total if total > 0.0 else 0.0
 
@@ -60,91 +64,82 @@ class Gaps:
 class Diagnosis:
     """Measures of how far training took a network from its tangent kernel.
 
+    beyond               the share of what was learned that is beyond the kernel of the start
     kernel_change        ||K_T - K_0||_F / ||K_0||_F, K the trace over outputs of the tangent kernel
     kernel_alignment     centered alignment of K_0 and K_T; None for one sample
     grad_distance        cosine distance of tangent features, per sample and overall
     parameter_movement   ||theta_T - theta_0|| / ||theta_0||
     label_alignment      centered alignment of the kernel with the labels, before and after
     gaps                 distances in function space; None where they were left out
-    grad_distance and parameter_movement are None where weights were never drawn.
+    layers               which layers moved, by name, where that was asked for
+    beyond, grad_distance and parameter_movement are None where weights were never drawn. `samples`
+    were measured of the `given` ones; `hurried` is whether a budget of time left something out.
     """
 
     samples: int
     outputs: int
+    beyond: Beyond | None
     kernel_change: float
     kernel_alignment: float | None
     grad_distance: GradDistance | None
     parameter_movement: float | None
     label_alignment: tuple[float, float] | None
     gaps: Gaps | None
+    layers: dict[str, LayerMovement] | None
+    given: int
+    hurried: bool
     thresholds: Thresholds
 
     @property
-    def verdict(self) -> Verdict:
-        """By the position where both extremes are known and differ, else by the kernel's change."""
-        if self.gaps is None or not self.gaps.distinct:
-            return self.thresholds.by_kernel_change(self.kernel_change)
-        if self._rich_by_both:
-            return Verdict.RICH
-        found = self.thresholds.by_position(self.gaps.position)
-        # The leanest network may be farther than it was followed: never called rich on that.
-        unsure = found is Verdict.RICH and not self.gaps.at_rest
-        return Verdict.IN_BETWEEN if unsure else found
+    def evidence(self) -> Evidence:
+        """What the verdict rests on."""
+        gaps = self.gaps
+        placed = gaps is not None and gaps.known and gaps.distinct
+        return Evidence(
+            beyond=None if self.beyond is None else self.beyond.share,
+            turned=None if self.grad_distance is None else self.grad_distance.overall,
+            twin=None if gaps is None else gaps.lazy,
+            position=gaps.position if gaps is not None and placed else None,
+            at_rest=gaps is not None and gaps.at_rest,
+        )
 
     @property
-    def _rich_by_both(self) -> bool:
-        """As lean as the leanest network nearby, with a kernel that is a rich one's.
-
-        With kinks many functions cost the same norm, or nearly so. Small starts lead to one of
-        them, and its distance to another is nothing that is left of the start.
-        """
-        gaps, change = self.gaps, self.thresholds.by_kernel_change(self.kernel_change)
-        if gaps is None or gaps.known or not gaps.at_rest:
-            return False
-        return gaps.norm >= 1.0 - gaps.lean_share and change is Verdict.RICH
+    def verdict(self) -> Verdict:
+        """By the position where both extremes are known and differ, else by what was learned."""
+        return self.thresholds.decide(self.evidence)
 
     @property
     def explanation(self) -> str:
-        """The verdict, and the numbers that it rests on against their thresholds."""
-        return f"{self.verdict.value}. {self._reason()}"
+        """What was learned beyond the kernel, the verdict, and what that rests on."""
+        learned = [] if self.beyond is None else [_sentence(self.beyond.in_words)]
+        return " ".join([*learned, _sentence(self.verdict.value), *self._reasons()])
 
-    def _reason(self) -> str:
-        lines, gaps = self.thresholds, self.gaps
-        change = (
-            f"the kernel changed by {self.kernel_change:.3g} of its size (kernel up to "
-            f"{lines.kernel_change:g}, rich from {lines.rich_change:g} on; rough on the rich side)."
-        )
-        if gaps is None:
-            return f"Functions were not compared; by the kernel alone: {change}"
-        if not gaps.distinct:
-            other = "and so is" if gaps.at_rest else "and nothing farther was found towards"
-            return (
-                f"On new inputs its linearized twin is within {gaps.indistinct:.0%} of it, {other} "
-                f"the leanest network with its outputs; by the kernel: {change}"
+    def _reasons(self) -> Iterator[str]:
+        lines, gaps, evidence = self.thresholds, self.gaps, self.evidence
+        if evidence.position is not None and gaps is not None and gaps.lean is not None:
+            followed = "" if gaps.at_rest else " or more (it was not reached)"
+            yield (
+                f"On new inputs its linearized twin is {gaps.lazy:.1%} away from it and the "
+                f"leanest network with its outputs {gaps.lean:.1%}{followed}: position "
+                f"{evidence.position:.3f} from the one to the other (kernel up to "
+                f"{lines.kernel_position:g}, rich from {lines.rich_position:g} on)."
             )
-        followed = "" if gaps.at_rest else " or more (it was not reached)"
-        return (
-            f"On new inputs its linearized twin is {gaps.lazy:.1%} away from it and the leanest "
-            f"network with its outputs {gaps.lean:.1%}{followed}: position {gaps.position:.3f} "
-            f"from the one to the other (kernel up to {lines.kernel_position:g}, rich from "
-            f"{lines.rich_position:g} on{self._or_by_both}). Its kernel changed by "
-            f"{self.kernel_change:.3g} of its size."
-        )
-
-    @property
-    def _or_by_both(self) -> str:
-        if self.gaps is None or self.gaps.known:
-            return ""
-        return (
-            f", or with a norm within {self.gaps.lean_share:.0%} of the leanest network's (here "
-            f"{1.0 / self.gaps.norm:.3g} times it) and a kernel change from "
-            f"{self.thresholds.rich_change:g} on"
-        )
+        else:
+            yield lines.reason(evidence)
+        if self.label_alignment is not None:
+            aligned = "from {:.2g} to {:.2g}".format(*self.label_alignment)
+            yield f"The alignment of its kernel with the labels went {aligned}."
+        if self.samples < self.given:
+            yield f"Measured on {self.samples} of the {self.given} inputs, to keep the budget."
+        elif self.hurried:
+            yield "Functions were not compared, to keep the budget."
 
     def measures(self) -> dict[str, float | None]:
         """All numbers by name."""
         gaps, aligned = self.gaps, self.label_alignment
         return {
+            "beyond_kernel": None if self.beyond is None else self.beyond.share,
+            "beyond_kernel_error": None if self.beyond is None else self.beyond.error,
             "kernel_change": self.kernel_change,
             "kernel_alignment": self.kernel_alignment,
             "grad_distance": None if self.grad_distance is None else self.grad_distance.overall,
@@ -165,7 +160,11 @@ class Diagnosis:
             "explanation": self.explanation,
             "samples": self.samples,
             "outputs": self.outputs,
+            "given": self.given,
             **self.measures(),
+            "layers": None
+            if self.layers is None
+            else {name: vars(layer) for name, layer in self.layers.items()},
             "grad_distance_per_sample": per_sample,
             "thresholds": vars(self.thresholds),
         }
@@ -184,13 +183,29 @@ class Diagnosis:
         return facts(f"Diagnosis: {self.verdict.name}", {**counted, **named}, note=self.explanation)
 
     def __repr__(self) -> str:
-        lines = [f"Diagnosis: {self.verdict.name} ({self.samples} samples, {self.outputs} outputs)"]
+        many = (
+            f"{self.samples}" if self.samples == self.given else f"{self.samples} of {self.given}"
+        )
+        learned = "" if self.beyond is None else f"{self.beyond.in_words}: "
+        lines = [
+            f"Diagnosis: {learned}{self.verdict.name} ({many} samples, {self.outputs} outputs)"
+        ]
         lines += [
             f"  {name.replace('_', ' '):<24}{value:.4g}"
             for name, value in self.measures().items()
             if value is not None
         ]
+        if self.layers is not None:
+            lines += [f"  {'layer':<32}{'moved':>10}{'carries':>10}"]
+            lines += [
+                f"  {name:<32}{layer.moved:>10.3g}{layer.carries:>10.3g}"
+                for name, layer in self.layers.items()
+            ]
         return "\n".join([*lines, f"  {self.explanation}"])
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def finite(value: Any) -> Any:

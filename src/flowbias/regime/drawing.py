@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def diagnosis_panels(diagnosis: Diagnosis) -> tuple[Panel, Panel]:
-    """The position between both extremes on a bar, and the other measures as text beside it."""
+    """What was learned beyond the kernel (or the position) on a bar, and all measures beside it."""
     return partial(_draw_verdict, diagnosis), partial(_write_measures, diagnosis)
 
 
@@ -50,13 +50,18 @@ def history_panels(history: History) -> tuple[Panel, ...]:
 
 
 def sweep_panels(sweep: Sweep) -> tuple[Panel, Panel]:
-    """Position and kernel change against the scale, with the lines between the regimes."""
+    """Position and kernel change against the scale, with the lines between the regimes.
+
+    Where no position is known, the share of what was learned that is beyond the kernel.
+    """
     lines = sweep.points[0].diagnosis.thresholds
+    placed = np.isfinite(sweep.curve("position")).any()
 
     def position(axes: Axes) -> None:
-        ends = (lines.kernel_position, lines.rich_position)
-        _draw_transition(axes, sweep, sweep.curve("position"), ends)
-        axes.set_ylabel("position")
+        ends = (lines.kernel_position, lines.rich_position) if placed else (lines.kernel_gap,)
+        values = sweep.curve("position" if placed else "beyond_kernel")
+        _draw_transition(axes, sweep, np.minimum(values, 1.0), ends)
+        axes.set_ylabel("position" if placed else "learned beyond the kernel")
         axes.set_ylim(-0.03, 1.03)
         rich = sweep.largest_rich
         if rich is not None:
@@ -67,7 +72,7 @@ def sweep_panels(sweep: Sweep) -> tuple[Panel, Panel]:
 
     def kernel_change(axes: Axes) -> None:
         values = sweep.curve("kernel_change")
-        _draw_transition(axes, sweep, values, (lines.kernel_change, lines.rich_change))
+        _draw_transition(axes, sweep, values, ())
         axes.set_ylabel("kernel change")
         if (values > 0.0).all():
             axes.set_yscale("log")
@@ -76,14 +81,18 @@ def sweep_panels(sweep: Sweep) -> tuple[Panel, Panel]:
 
 
 def _draw_verdict(diagnosis: Diagnosis, axes: Axes) -> None:
-    lines, position = diagnosis.thresholds, diagnosis.measures()["position"]
-    if position is None:
-        _draw_on_decades(axes, diagnosis.kernel_change, lines.kernel_change, lines.rich_change)
-        axes.set_xlabel("relative change of the tangent kernel")
-    else:
-        axes.set_xlim(0.0, 1.0)
-        _draw_between(axes, position, lines.kernel_position, lines.rich_position)
+    lines, evidence = diagnosis.thresholds, diagnosis.evidence
+    axes.set_xlim(0.0, 1.0)
+    if evidence.position is not None:
+        _draw_between(axes, evidence.position, lines.kernel_position, lines.rich_position)
         axes.set_xlabel("position: 0 linearized twin, 1 leanest network")
+    else:
+        known = evidence.twin if evidence.beyond is None else evidence.beyond
+        # Rich is a product: the less features turned, the farther away.
+        reached = evidence.turned is not None and evidence.turned >= lines.rich_features
+        rich = lines.rich_features / evidence.turned if reached and evidence.turned else None
+        _draw_between(axes, min(known or 0.0, 1.0), lines.kernel_gap, rich)
+        axes.set_xlabel("share of what was learned that is beyond the kernel")
     axes.set_title(_words(diagnosis.verdict))
 
 
@@ -148,13 +157,11 @@ def _draw_loss(history: History, axes: Axes) -> None:
     axes.set_xlabel("steps")
 
 
-def _draw_transition(
-    axes: Axes, sweep: Sweep, values: FloatArray, ends: tuple[float, float]
-) -> None:
+def _draw_transition(axes: Axes, sweep: Sweep, values: FloatArray, ends: tuple[float, ...]) -> None:
     axes.plot(sweep.scales, values, color=INK, marker="o")
     unfitted = np.array([not point.fitted for point in sweep])
     axes.plot(sweep.scales[unfitted], values[unfitted], "o", color="white", ms=4)
-    for line, colour in zip(ends, (BLUE, RED), strict=True):
+    for line, colour in zip(ends, (BLUE, RED), strict=False):
         axes.axhline(line, color=colour, lw=1)
     axes.set_xscale("log")
     axes.set_xlabel(r"scale of the start, $\alpha$")

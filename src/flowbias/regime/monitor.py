@@ -25,21 +25,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import numpy as np
-
 from flowbias.ground.arguments import InputError
 from flowbias.ground.atomic import write_atomically
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import some, table
 from flowbias.ground.torch import require_torch
-from flowbias.kernels.compare import label_alignment, parameter_movement, relative_kernel_change
+from flowbias.kernels.compare import (
+    as_array,
+    label_alignment,
+    parameter_movement,
+    relative_kernel_change,
+)
 from flowbias.kernels.feature_distance import map_distance
 from flowbias.kernels.network import Network, copied, gradients, share_statistics
 from flowbias.kernels.tangent import TangentMap
-from flowbias.regime.data import read_label_rows, vary
+from flowbias.regime.beyond import Beyond, beyond_kernel
+from flowbias.regime.data import evenly_spread, fresh_tensors, read_label_rows, vary
 from flowbias.regime.diagnosis import finite
 from flowbias.regime.drawing import history_panels
-from flowbias.regime.thresholds import THRESHOLDS, Verdict
+from flowbias.regime.thresholds import THRESHOLDS, Evidence, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -70,6 +74,10 @@ class Geometric:
 
     Training moves by factors, not by steps: a million steps are 60 looks.
 
+    Parameters
+    ----------
+    ratio : > 1
+
     >>> step, steps = 0, []
     >>> for _ in range(7):
     ...     step = Geometric(1.5).following(step)
@@ -93,6 +101,10 @@ class Geometric:
 @dataclass(frozen=True)
 class Every:
     """Every so many steps.
+
+    Parameters
+    ----------
+    steps : between two looks
 
     >>> fb.regime.Every(10).following(3)
     10
@@ -124,6 +136,9 @@ class Record:
     grad_distance: float
     parameter_movement: float | None
     label_alignment: float | None
+    #: share of what was learned that is beyond the kernel of the start, and its error
+    beyond: float | None = None
+    beyond_error: float | None = None
 
 
 @dataclass
@@ -153,10 +168,11 @@ class History:
 
     @property
     def verdict(self) -> Verdict | None:
-        """By the kernel's change at the last record: rough, `diagnose` is better."""
+        """By the last record, as `diagnose` decides where functions are not compared."""
         if not self.records:
             return None
-        return THRESHOLDS.by_kernel_change(self.records[-1].kernel_change)
+        last = self.records[-1]
+        return THRESHOLDS.decide(Evidence(beyond=last.beyond, turned=last.grad_distance))
 
     def to_json(self) -> str:
         """All of it; infinities (of a parameter that started at 0) become null."""
@@ -233,12 +249,20 @@ def _some(records: list[Record]) -> list[Record]:
 class Monitor:
     """Follows a module that somebody else trains.
 
-    `x` are inputs, of which at most `most_inputs`, evenly spread, are the probe; `y` their labels
-    (classes one-hot), for the alignment of the kernel with them. `schedule` says at which steps to
-    look (`Geometric(1.25)` by default, or `Every(100)`); `budget` bounds the time of all looks but
-    the first and the last as a share of the training's, None for no bound. The module is measured
-    in eval mode by a copy: dropout and normalization may stay in training mode, and neither it nor
-    torch's random state is touched.
+    The module is measured in eval mode by a copy: dropout and normalization may stay in training
+    mode, and neither it nor torch's random state is touched.
+
+    Parameters
+    ----------
+    module : the module in training
+    x : inputs, of which at most `most_inputs`, evenly spread, are the probe
+    y : their labels (classes one-hot), for the alignment of the kernel with them
+    schedule : at which steps to look, `Geometric(1.25)` by default, or `Every(100)`
+    budget : bound of the time of all looks but the first and the last, as a share of the
+        training's; None for none
+    most_inputs : of the probe
+    max_memory : as for `tangent_kernel`
+    clock : what seconds are read from
 
     >>> import torch
     >>> net, x = torch.nn.Linear(2, 1), torch.eye(2)
@@ -275,12 +299,13 @@ class Monitor:
         self._start = copied(module).eval()
         self._now = copied(self._start)
         inputs = Network.read(self._start).read_inputs("x", x)
-        rows = np.unique(np.linspace(0, len(inputs[0]) - 1, most_inputs).round().astype(int))
-        self._probe = tuple(part[rows.tolist()] for part in inputs)
+        rows = evenly_spread(len(inputs[0]), most_inputs)
+        self._probe = tuple(part[rows] for part in inputs)
         self._labels = None if y is None else read_label_rows(y, len(inputs[0]))[rows]
-        self._maps = [
-            TangentMap(net, self._probe, max_memory=max_memory) for net in (self._start, self._now)
-        ]
+        self._maps, self._elsewhere = (
+            [TangentMap(net, x, max_memory=max_memory) for net in (self._start, self._now)]
+            for x in (self._probe, fresh_tensors(self._probe, len(rows)))
+        )
         self._kernel: Any = None
         self._last_cost = 0.0
         self._loss: Any = None
@@ -382,6 +407,7 @@ class Monitor:
     def _measure(self, loss: float | None, seconds: float) -> Record:
         kernel = self._maps[1].kernel(reduce="trace")
         turned = map_distance(*self._maps)
+        learned = self._learned()
         return Record(
             step=self.history.steps,
             seconds=seconds,
@@ -390,7 +416,20 @@ class Monitor:
             grad_distance=turned.overall,
             parameter_movement=parameter_movement(self._start, self._now).overall,
             label_alignment=self._aligned(kernel),
+            beyond=learned.share,
+            beyond_error=learned.error,
         )
+
+    def _learned(self) -> Beyond:
+        """As in a diagnosis: on the probe, or on new inputs where it is more."""
+        start, now = (tangent.network.parameters for tangent in self._maps)
+        moved = {name: now[name].detach() - part.detach() for name, part in start.items()}
+        shares = (
+            beyond_kernel(*(as_array(part) for part in (*(at.values() for at in maps), linear)))
+            for maps in (self._maps, self._elsewhere)
+            for linear in [maps[0].jvp(moved)]
+        )
+        return max(shares, key=lambda beyond: beyond.share)
 
     def _catch_up(self) -> None:
         """Our copy takes the values of the module that is trained."""

@@ -1,12 +1,14 @@
 """A network at one point of its parameters, as far as regimes are concerned.
 
 Outputs, tangent kernel, derivatives at parameters that can be set, and inputs that it was not
-trained on; a torch module and the models of the library offer the same. All in double precision:
-gaps between functions are differences.
+trained on; a torch module and the models of the library offer the same. In double precision, as
+gaps between functions are differences; only kernels and tangent features of a torch module, by far
+the most of the work, are in its own.
 """
 
 from __future__ import annotations
 
+import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -22,11 +24,17 @@ from flowbias.ground.routing import first_fitting
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
-from flowbias.kernels.compare import as_array, kernel_matrix, parameter_movement
+from flowbias.kernels.compare import (
+    ParameterMovement,
+    as_array,
+    kernel_matrix,
+    parameter_movement,
+)
 from flowbias.kernels.feature_distance import GradDistance, grad_distance, map_distance
 from flowbias.kernels.network import (
     Network,
     check_finite,
+    copied,
     copied_in_double,
     first_call,
     gradients,
@@ -35,7 +43,7 @@ from flowbias.kernels.network import (
 from flowbias.kernels.tangent import TangentMap, tangent_kernel
 from flowbias.models._base import Model, Parameters
 from flowbias.potentials import Provides
-from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix import MatrixProblem
 from flowbias.problems.regression import checked_array
 from flowbias.regime.data import fresh_tensors
 from flowbias.regime.leanest import Adjustable
@@ -60,17 +68,27 @@ class NetworkPoint(Adjustable):
         """K(x, x)."""
         return tangent_kernel(self.subject, self.x, reduce=reduce)
 
-    def cross_kernel(self) -> FloatArray:
-        """K(new, x) as a matrix."""
-        return kernel_matrix(tangent_kernel(self.subject, self.new, self.x)).astype(np.float64)
+    @abstractmethod
+    def push_forward_elsewhere(self, theta: FloatArray) -> FloatArray:
+        """J theta on the inputs that tell functions apart."""
 
-    def moved(self, after: Any) -> tuple[GradDistance | None, float | None]:
-        """Grad distance and movement of parameters; None where weights were never drawn."""
+    def kernels(self) -> tuple[Any, FloatArray]:
+        """Its trace over outputs, and with all pairs of outputs as the matrix J J^T."""
+        return self.tangent_kernel("trace"), self.kernel()
+
+    @property
+    def weighted(self) -> bool:
+        """Whether weights were drawn: a wide start may be known by its Gram matrix alone."""
+        return bool(declared_by(self.subject) & {Provides.PARAMETERS, Provides.FACTORS})
+
+    def moved(self, after: Any) -> tuple[GradDistance, ParameterMovement]:
+        """Grad distance and movement of parameters, of a start and an end with weights."""
         subjects = self.subject, after.subject
-        weighted = {Provides.PARAMETERS, Provides.FACTORS}
-        if not all(declared_by(subject) & weighted for subject in subjects):
-            return None, None
-        return grad_distance(*subjects, self.x), parameter_movement(*subjects).overall
+        return grad_distance(*subjects, self.x), parameter_movement(*subjects)
+
+    @abstractmethod
+    def linear_change(self, after: Any, name: str) -> FloatArray:
+        """J (theta_after - theta) on the inputs of this name: (samples, outputs)."""
 
 
 class ModulePoint(NetworkPoint):
@@ -80,8 +98,9 @@ class ModulePoint(NetworkPoint):
     rich_is_lean = False
 
     def __init__(self, module: Any, x: Any, new: Any, max_memory: int | str) -> None:
+        given = Network.read(module)
         # Parameters that the caller goes on training must not move ours.
-        self.subject = copied_in_double(Network.read(module).module)
+        self.subject, self._dtype = copied_in_double(given.module), given.dtype
         self.network = Network.read(self.subject)
         self.x = self.network.cast_inputs("x", x)
         self._given = None if new is None else self.network.cast_inputs("x_new", new)
@@ -103,16 +122,46 @@ class ModulePoint(NetworkPoint):
         return np.asarray(as_array(found), dtype=np.float64)
 
     def tangent_kernel(self, reduce: Any) -> Any:
-        return self.tangent.kernel(reduce=reduce)
+        return self.features.kernel(reduce=reduce)
 
-    def cross_kernel(self) -> FloatArray:
-        elsewhere = TangentMap(self.subject, self.new, name="x_new", max_memory=self.max_memory)
-        return kernel_matrix(elsewhere.kernel(self.tangent)).astype(np.float64)
+    @property
+    def weighted(self) -> bool:
+        return True
 
-    def moved(self, after: Any) -> tuple[GradDistance | None, float | None]:
+    def on(self, rows: list[int]) -> ModulePoint:
+        """The same module on some of its inputs."""
+        some = copy.copy(self)
+        for name in ("tangent", "features", "new", "_elsewhere"):
+            vars(some).pop(name, None)
+        some.x = tuple(part[rows] for part in self.x)
+        return some
+
+    def kernels(self) -> tuple[Any, FloatArray]:
+        full = as_array(self.features.kernel())
+        return full.trace(axis1=2, axis2=3), kernel_matrix(full)
+
+    @cached_property
+    def features(self) -> TangentMap:
+        """J on x in the module's own precision, at where it was before it was adjusted."""
+        if self._dtype == self.network.dtype:
+            return self.tangent
+        own = copied(self.subject).to(self._dtype)
+        x = Network.read(own).cast_inputs("x", self.x)
+        return TangentMap(own, x, max_memory=self.max_memory)
+
+    @cached_property
+    def _elsewhere(self) -> TangentMap:
+        return TangentMap(self.subject, self.new, name="x_new", max_memory=self.max_memory)
+
+    def moved(self, after: Any) -> tuple[GradDistance, ParameterMovement]:
         # First: it refuses two architectures.
-        movement = parameter_movement(self.subject, after.subject).overall
-        return map_distance(self.tangent, after.tangent), movement
+        movement = parameter_movement(self.subject, after.subject)
+        return map_distance(self.features, after.features), movement
+
+    def linear_change(self, after: Any, name: str) -> FloatArray:
+        tangent = self.tangent if name == "x" else self._elsewhere
+        moved = self._by_name(after.parameters() - self.parameters())
+        return as_array(tangent.jvp(moved)).reshape(tangent.samples, -1)
 
     def parameters(self) -> FloatArray:
         return _flat(self.network.parameters)
@@ -143,6 +192,9 @@ class ModulePoint(NetworkPoint):
     def push_forward(self, theta: FloatArray) -> FloatArray:
         return as_array(self.tangent.jvp(self._by_name(theta))).reshape(-1)
 
+    def push_forward_elsewhere(self, theta: FloatArray) -> FloatArray:
+        return as_array(self._elsewhere.jvp(self._by_name(theta))).reshape(-1)
+
     def pull_back(self, nu: FloatArray) -> FloatArray:
         vector = require_torch().as_tensor(nu).to(self.network.like.detach())
         return _flat(self.tangent.vjp(vector.reshape(self.tangent.samples, -1)))
@@ -161,8 +213,8 @@ class _SmallModel(NetworkPoint):
     theta: FloatArray
 
     @abstractmethod
-    def jacobian(self) -> FloatArray:
-        """(samples * outputs, parameters)."""
+    def jacobian(self, name: str = "x") -> FloatArray:
+        """(samples * outputs, parameters), on the inputs that errors call by this name."""
 
     def parameters(self) -> FloatArray:
         return self.theta
@@ -172,6 +224,9 @@ class _SmallModel(NetworkPoint):
 
     def push_forward(self, theta: FloatArray) -> FloatArray:
         return np.asarray(self.jacobian() @ theta)
+
+    def push_forward_elsewhere(self, theta: FloatArray) -> FloatArray:
+        return np.asarray(self.jacobian("x_new") @ theta)
 
     def pull_back(self, nu: FloatArray) -> FloatArray:
         return np.asarray(nu @ self.jacobian())
@@ -223,10 +278,14 @@ class PredictorPoint(_SmallModel):
     def outputs_elsewhere(self) -> FloatArray:
         return np.asarray(self.new @ self._predictor())
 
-    def jacobian(self) -> FloatArray:
-        point = self.layout.unflat(self.theta)
-        rows = (self.layout.flat(self.subject.parameter_gradient(point, row)) for row in self.x)
+    def jacobian(self, name: str = "x") -> FloatArray:
+        point, x = self.layout.unflat(self.theta), self.x if name == "x" else self.new
+        rows = (self.layout.flat(self.subject.parameter_gradient(point, row)) for row in x)
         return np.stack(list(rows))
+
+    def linear_change(self, after: Any, name: str) -> FloatArray:
+        moved = after.parameters() - self.parameters()
+        return np.asarray(self.jacobian(name) @ moved)[:, None]
 
 
 class ProductPoint(_SmallModel):
@@ -243,7 +302,15 @@ class ProductPoint(_SmallModel):
         self.width, self.theta = model.root.shape[1], np.array(model.root).reshape(-1)
 
     def values(self, name: str) -> FloatArray:
-        x, product = (self.x if name == "x" else self.new), self.subject.product
+        return self._measure(self.x if name == "x" else self.new, self.subject.product)
+
+    def linear_change(self, after: Any, name: str) -> FloatArray:
+        (U, V), (U_after, V_after) = self.subject.factors, after.subject.factors
+        x = self.x if name == "x" else self.new
+        return self._measure(x, U @ (V_after - V).T + (U_after - U) @ V.T)
+
+    def _measure(self, x: Any, product: FloatArray) -> FloatArray:
+        """What inputs measure of a product: (samples, outputs)."""
         if isinstance(x, MatrixProblem):
             return np.asarray(x.measure(product)).reshape(-1, 1)
         given = np.asarray(x)
@@ -283,9 +350,10 @@ class ProductPoint(_SmallModel):
     def outputs_elsewhere(self) -> FloatArray:
         return np.asarray(self._measured_elsewhere @ self._product())
 
-    def jacobian(self) -> FloatArray:
+    def jacobian(self, name: str = "x") -> FloatArray:
         U, V = self._factors()
-        matrices = self._measured.reshape(-1, *self.subject_shape)
+        measured = self._measured if name == "x" else self._measured_elsewhere
+        matrices = measured.reshape(-1, *self.subject_shape)
         parts = (matrices @ V, np.swapaxes(matrices, 1, 2) @ U)
         return np.hstack([part.reshape(len(matrices), -1) for part in parts])
 

@@ -43,10 +43,10 @@ from flowbias.kernels.network import (
     gradients,
 )
 from flowbias.regime.curvature import ModuleDerivatives
-from flowbias.regime.data import fresh_tensors, read_labels
+from flowbias.regime.data import fresh_tensors, read_targets
 from flowbias.regime.diagnosis import finite
 from flowbias.regime.drawing import prediction_panels
-from flowbias.regime.thresholds import THRESHOLDS, Thresholds, Verdict
+from flowbias.regime.thresholds import THRESHOLDS, Evidence, Thresholds, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,7 +86,12 @@ class Prediction:
     @property
     def verdict(self) -> Verdict:
         """The regime to expect."""
-        return self.thresholds.by_outlook(self.feature_change, self.lazy_gap)
+        return self.thresholds.decide(self.evidence)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the expectation rests on, as that of a diagnosis."""
+        return self.thresholds.expected(self.feature_change, self.lazy_gap)
 
     def rescale(self, wanted: Verdict) -> Rescaling:
         """A factor on all parameters with which to expect `wanted`, a little beyond the line.
@@ -171,9 +176,24 @@ def predict(
 ) -> Prediction:
     """Which regime to expect of training `module` on (x, y), from first and second derivatives.
 
-    y has one number per sample and output (classes one-hot). Nothing is trained and the module is
-    left alone. kappa=False leaves out Chizat's criterion, which takes power iterations of its own
-    and does not decide.
+    Nothing is trained and the module is left alone.
+
+    Parameters
+    ----------
+    module : any torch.nn.Module in eval mode, before training
+    x : inputs
+    y : one number per sample and output, or integer classes (taken one-hot)
+    kappa : whether Chizat's criterion is computed, which takes power iterations of its own and does
+        not decide
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    Prediction
+
+    Raises
+    ------
+    InputError for a module or data that cannot be used
 
     >>> import torch
     >>> from flowbias.nets import mlp, unbiased
@@ -282,7 +302,8 @@ def _search(prediction: Prediction, wanted: Verdict) -> Rescaling:
         if abs(following) > math.log(largest_factor):
             break
         ahead = prediction._at_factor(math.exp(following))
-        reached = lines.by_outlook(ahead.feature_change, ahead.lazy_gap) is wanted
+        expected = lines.expected(ahead.feature_change, ahead.lazy_gap)
+        reached = lines.decide(expected) is wanted
         found = math.log(leading(ahead.feature_change, ahead.lazy_gap))
         if reached and abs(found - goal) < 1.0:
             return Rescaling(math.exp(following), ahead.feature_change, wanted)
@@ -373,7 +394,8 @@ def read_derivatives(module: Any, x: Any) -> ModuleDerivatives:
 
 def _read_targets(y: Any, outputs: Tensor) -> Tensor:
     """Labels as a tensor of the shape of the outputs."""
-    return require_torch().as_tensor(read_labels(y, tuple(outputs.shape))).to(outputs)
+    samples, many = outputs.shape
+    return require_torch().as_tensor(read_targets(y, (samples, many)).numbers).to(outputs)
 
 
 def _solve(operator: Any, missing: Tensor, left: float = 1e-2, most: int = 200) -> Tensor:

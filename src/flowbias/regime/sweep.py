@@ -28,7 +28,7 @@ from flowbias.kernels.tangent import TangentMap
 from flowbias.nets.train import train as descend
 from flowbias.nets.training import TrainingStatus
 from flowbias.potentials import Provides
-from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix import MatrixProblem
 from flowbias.regime.diagnose import diagnose
 from flowbias.regime.diagnosis import Diagnosis, finite
 from flowbias.regime.drawing import sweep_panels
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_HEAD = ("scale", "position", "kernel change", "loss left", "verdict")
+_HEAD = ("scale", "position", "beyond", "kernel change", "loss left", "verdict")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,20 @@ class Fit:
 def fit(model: Any, x: Any, y: Any, *, loss_left: float = 1e-4, max_epochs: int = 20_000) -> Fit:
     """Train a copy of a module, or follow the flow of a model of the library, until it fits.
 
-    `loss_left` is the share of the loss at the start to reach.
+    Parameters
+    ----------
+    model : a torch module, or a model of the library
+    x, y : the data
+    loss_left : the share of the loss at the start to reach
+    max_epochs : when to give up
+
+    Returns
+    -------
+    Fit
+
+    Raises
+    ------
+    InputError for a model or data that cannot be used
 
     >>> fb.regime.fit(fb.DiagonalNet(depth=2, scale=0.5), [[1.0, 2.0]], [1.0]).fitted
     True
@@ -207,7 +220,10 @@ class Sweep:
         return json.dumps(finite(self.document()), indent=2, allow_nan=False)
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
-        """Position and kernel change against the scale; on `ax` the position alone."""
+        """Position (or the share beyond the kernel) and kernel change against the scale.
+
+        On `ax` the first alone.
+        """
         return picture(*sweep_panels(self), path=path, ax=ax)
 
     def _repr_html_(self) -> str:
@@ -231,17 +247,20 @@ class Sweep:
             (
                 f"{point.scale:.4g}",
                 "" if np.isnan(position) else f"{position:.3f}",
+                "" if np.isnan(beyond) else f"{beyond:.1%}",
                 f"{point.diagnosis.kernel_change:.4g}",
                 f"{point.loss_left:.1e}",
                 f"{point.diagnosis.verdict.name}{'' if point.fitted else ' (not fitted)'}",
             )
-            for point, position in zip(self.points, self.curve("position"), strict=True)
+            for point, position, beyond in zip(
+                self.points, self.curve("position"), self.curve("beyond_kernel"), strict=True
+            )
         ]
 
     def __repr__(self) -> str:
         rows = (
-            f"  {scale:>10} {position:>9} {change:>14} {left:>10}  {verdict}"
-            for scale, position, change, left, verdict in [_HEAD, *self._rows]
+            f"  {scale:>10} {position:>9} {beyond:>9} {change:>14} {left:>10}  {verdict}"
+            for scale, position, beyond, change, left, verdict in [_HEAD, *self._rows]
         )
         return "\n".join([self._title, *rows])
 
@@ -257,9 +276,23 @@ def sweep(
 ) -> Sweep:
     """Train make_model(scale) on data = (x, y) at each scale and diagnose it.
 
-    `make_model` returns a torch module, or a model of the library (whose flow is followed). Modules
-    are trained by full-batch descent on the squared loss until 1e-4 of it is left; pass another
-    `train(model, x, y) -> Fit` for anything else.
+    Parameters
+    ----------
+    make_model : from a scale to a torch module, or a model of the library (whose flow is followed)
+    data : x and y
+    scales : of the start
+    train : train(model, x, y) -> Fit; by default full-batch descent on the squared loss until 1e-4
+        of it is left
+    x_new : inputs to compare functions on, as for `diagnose`
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    Sweep, one diagnosis per scale
+
+    Raises
+    ------
+    InputError for models or data that cannot be used
 
     >>> import numpy as np, flowbias as fb
     >>> X, y, _ = fb.datasets.sparse_regression(n=8, d=20, sparsity=2, noise_var=0.0, rng=0)

@@ -11,7 +11,7 @@ from flowbias.certificates.certificate import Certificate
 from flowbias.certificates.measures import Measure, Measured
 from flowbias.ground.drawing import Panel
 from flowbias.ground.typing import FloatArray
-from flowbias.results._shown import matrix_facts, matrix_panels
+from flowbias.results.matrix_solution import matrix_facts, matrix_panels
 from flowbias.results.solution import Solved, Stats, Status
 
 

@@ -38,10 +38,7 @@ from flowbias.models.lifted import LiftedModel
 from flowbias.models.neuron import Neuron
 from flowbias.models.neuron_sum import NeuronSum
 from flowbias.potentials import Potential, Provides
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.reading import shape_of
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixCompletion, MatrixProblem, MatrixRegression, shape_of
 from flowbias.problems.regression import checked_array
 from flowbias.theory.claim import Claim, Kind, Reference
 

@@ -22,7 +22,7 @@ import numpy as np
 from flowbias.flows.loss import loss_constant
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.imbalance import gain
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from flowbias.theory.arguments import OutsideHypothesis, checked
 from flowbias.theory.claim import MIN, Claim, Reference, Statement
 from flowbias.theory.imbalance_bounds import ROUNDING

@@ -34,7 +34,7 @@ from flowbias.ground.html import facts
 from flowbias.ground.look import COLOURS, INK
 from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import LiftedModel
-from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix import MatrixProblem
 from flowbias.theory.arguments import OutsideHypothesis, checked, positive
 from flowbias.theory.claim import WOODWORTH, Claim, Reference, Statement
 from flowbias.theory.measured_flow import (

@@ -14,7 +14,7 @@ import scipy.linalg
 
 from flowbias.ground.arguments import InputError
 from flowbias.models.imbalance import Imbalance, gain
-from flowbias.problems.matrix.reading import checked_tensor
+from flowbias.problems.matrix import checked_tensor
 from flowbias.theory.arguments import OutsideHypothesis, checked, same_size
 from flowbias.theory.claim import MIN, Claim, Reference, Statement, Tolerance
 from flowbias.theory.reduced_net import (

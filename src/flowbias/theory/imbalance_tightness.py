@@ -23,7 +23,7 @@ import scipy.linalg
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
-from flowbias.problems.matrix.reading import checked_tensor
+from flowbias.problems.matrix import checked_tensor
 from flowbias.theory.arguments import OutsideHypothesis, checked
 from flowbias.theory.claim import Claim, Statement, beyond_the_papers
 from flowbias.theory.imbalance_bounds import ROUNDING

@@ -32,7 +32,7 @@ from flowbias.flows.lifted.closed_form import (
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.linear_net import LinearNet
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from flowbias.theory.arguments import OutsideHypothesis, checked, only_one_fit, positive, unresolved
 from flowbias.theory.claim import (
     MIN,

@@ -18,9 +18,7 @@ from flowbias.limits.schatten import schatten_limit
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Hypentropy
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.reading import checked_tensor, read_shape
-from flowbias.problems.matrix.sensing import MatrixSensing
+from flowbias.problems.matrix import MatrixProblem, MatrixSensing, checked_tensor, read_shape
 from flowbias.theory.arguments import Matrix, checked, only_one_fit, positive, same_size, unresolved
 from flowbias.theory.claim import (
     WOODWORTH,

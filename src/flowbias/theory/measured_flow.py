@@ -30,8 +30,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Model, Parameters
 from flowbias.models.lifted import LiftedModel
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixProblem, MatrixRegression
 from flowbias.problems.regression import Regression
 from flowbias.theory.arguments import OutsideHypothesis, expects
 from flowbias.theory.claim import Tolerance

@@ -23,7 +23,7 @@ import numpy as np
 
 from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import LiftedModel
-from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix import MatrixProblem
 from flowbias.theory.arguments import OutsideHypothesis, checked
 from flowbias.theory.claim import Claim, Statement, beyond_the_papers
 from flowbias.theory.factorization_kernel_regime import decay_claim

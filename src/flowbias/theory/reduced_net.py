@@ -20,8 +20,7 @@ import scipy.linalg
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
-from flowbias.problems.matrix.reading import checked_tensor
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression, checked_tensor
 from flowbias.theory.arguments import OutsideHypothesis, expects
 
 

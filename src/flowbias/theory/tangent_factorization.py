@@ -31,8 +31,7 @@ from flowbias.flows.loss import loss_constant
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.frobenius import frobenius_norm
 from flowbias.models.lifted import LiftedModel
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix import MatrixCompletion, MatrixProblem
 from flowbias.theory.arguments import OutsideHypothesis, check_fields, checked, positive
 from flowbias.theory.claim import ONE_PRODUCT, WOODWORTH, Claim, Statement, Tolerance, relative
 from flowbias.theory.measured_flow import lifted_pull

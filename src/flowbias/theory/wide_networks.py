@@ -29,8 +29,7 @@ import scipy.special
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.models.linear_net import LinearNet
-from flowbias.problems.matrix.reading import checked_tensor
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression, checked_tensor
 from flowbias.theory.arguments import OutsideHypothesis, checked, expects
 from flowbias.theory.claim import MIN, Claim, Reference, Statement, beyond_the_papers
 from flowbias.theory.imbalance_bounds import ROUNDING

@@ -47,7 +47,7 @@ def csv_file(folder: Path, text: str | bytes) -> Path:
         ("1,2,3\n4,nan,6\n", "line 2, column 2: must be a finite number, got 'nan'"),
         ("1,2,3\n4,5,-inf\n", "line 2, column 3: must be a finite number, got '-inf'"),
         ("1,2,3\n4,5,1e999\n", "line 2, column 3: must be a finite number, got '1e999'"),
-        ("1;2,5;3\n4;5;6\n", "line 1: must be a header or numbers, got both: column 2 is '2,5'"),
+        ("1;2,5;3\n4;5.5;6\n", "got '2,5' with a decimal comma in line 1 and '5.5' with a point"),
         ("1,2,3\n4,5\n", "line 2: must have 3 columns like line 1, got 2"),
         ("1,2,3\n4,5,6,7\n", "line 2: must have 3 columns like line 1, got 4"),
         ("1,2,x3\n4,5,6\n", "line 1: must be a header or numbers, got both: column 3 is 'x3'"),
@@ -197,7 +197,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("1,5;2,5;3,5\n1;2;3\n4;5;6\n", "decimal comma"),
+        ('a,b,y\n"1,5","2,5",3\n4,5,6\n', "line 2: '1,5' may have a decimal comma or thousands"),
         ("Y,a,b\n1,2,3\n4,5,6\n", "has a column Y but none y"),
         ("a,a,y\n1,2,3\n4,5,6\n", "must name every column differently, got 'a' twice"),
         ("a,b,y\n1,1_000,3\n4,5,6\n", "line 2, column 2 (b): must be a finite number"),

@@ -16,7 +16,18 @@ from flowbias.ground.arguments import InputError
 from tests.apps.cli.program import SOURCE, environment, invoke, only_line, spawn
 
 ROOT = Path(__file__).resolve().parents[3]
-COMMANDS = ("list", "run", "reproduce", "limit", "path", "stages", "cite", "data", "regime")
+COMMANDS = (
+    "list",
+    "run",
+    "reproduce",
+    "limit",
+    "predict",
+    "path",
+    "stages",
+    "cite",
+    "data",
+    "regime",
+)
 
 
 def test_version():

@@ -46,9 +46,10 @@ class Running:
 
 
 @contextmanager
-def running(*options, port=0):
+def running(*options, port=0, before=()):
+    """Folders `before` ours are searched first for what is imported."""
     command = [sys.executable, "-m", "flowbias", "explore", "--no-browser", "--port", str(port)]
-    environment = os.environ | {"PYTHONPATH": str(SOURCE)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (*before, SOURCE)))}
     process = subprocess.Popen(
         [*command, *options], stderr=subprocess.PIPE, text=True, env=environment
     )

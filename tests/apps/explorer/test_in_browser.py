@@ -10,6 +10,7 @@ import pytest
 from flowbias.apps.explorer import views
 from flowbias.apps.explorer.uploads import LARGEST_FILE
 from tests.apps.explorer.running import running
+from tests.conftest import NO_TORCH, WITHOUT_TORCH
 
 pytest.importorskip("bokeh", reason="the extra `explore` is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
@@ -83,6 +84,8 @@ def sticking_out(tab):
 
 @pytest.mark.parametrize("name", views.NAMES)
 def test_every_view_is_drawn_readable_and_reachable(visit, name, tmp_path):
+    if name == "your-formula" and WITHOUT_TORCH:
+        pytest.skip(NO_TORCH)
     tab = visit(f"view={name}")
     assert tab.locator("#error").is_hidden()
     assert tab.inner_text("h1") == views.view(name).title
@@ -102,6 +105,25 @@ def test_every_view_is_drawn_readable_and_reachable(visit, name, tmp_path):
     tab.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
     assert sticking_out(tab) == 0
     tab.screenshot(path=tmp_path / "phone.png", full_page=True)
+
+
+@pytest.mark.parametrize("name", views.NAMES)
+def test_a_picture_and_its_slider_are_seen_together(visit, name):
+    tab = visit(f"view={name}")
+    picture, slider = tab.locator(".canvas").first, tab.locator("input[type=range]").first
+    for width, height in ((1024, 768), (1280, 800), PHONE):
+        tab.set_viewport_size({"width": width, "height": height})
+        tab.wait_for_timeout(100)
+        for part in (picture, slider):
+            box = part.bounding_box()
+            assert box["y"] >= 0
+            assert box["y"] + box["height"] <= height, (name, width)
+    # On a phone the picture stays while the page is scrolled to what else can be set.
+    last = tab.locator(".control").last
+    last.evaluate("one => one.scrollIntoView({block: 'end'})")
+    assert picture.bounding_box()["y"] >= 0
+    bottom = tab.locator(".screen").bounding_box()
+    assert bottom["y"] + bottom["height"] <= last.bounding_box()["y"] < PHONE[1]
 
 
 def test_a_slider_moves_the_picture_by_key_and_by_mouse(visit):
@@ -202,9 +224,73 @@ def test_a_scale_plays_from_kernel_to_rich_and_begins_again(visit):
     button.press("Enter")
 
 
+def test_presenting_has_large_type_one_picture_and_keys(visit):
+    tab = visit("view=sparse-regression", (1280, 800))
+    small = tab.evaluate("getComputedStyle(document.getElementById('text')).fontSize")
+    tab.click("#present")
+    assert tab.evaluate("getComputedStyle(document.getElementById('text')).fontSize") > small
+    shown = tab.locator("figure:visible h2")
+    assert shown.all_inner_texts() == ["Coefficients against the scale"]
+    for part in (".canvas:visible", ".control.current input"):
+        box = tab.locator(part).bounding_box()
+        assert box["y"] + box["height"] <= 800
+    assert violations(tab) == []
+    count, before = drawn(tab), tab.inner_text("#word-log_scale")
+    tab.keyboard.press("ArrowLeft")
+    wait_until_drawn(tab, count + 1)
+    assert tab.inner_text("#word-log_scale") != before
+    tab.keyboard.press("ArrowDown")
+    count = drawn(tab)
+    tab.keyboard.press("ArrowRight")
+    wait_until_drawn(tab, count + 1)
+    assert tab.inner_text("#word-n") == "42"
+    tab.keyboard.press("2")
+    assert shown.all_inner_texts() == ["Population error"]
+    assert np.ptp(pixels(tab.locator(".canvas:visible"))) > 0.3
+    # As a clicker turns the page; the next view is presented as well.
+    tab.keyboard.press("PageDown")
+    tab.wait_for_url(re.compile("view=time.*present=1"))
+    wait_until_drawn(tab, 1)
+    assert tab.locator("body.presenting").count() == 1
+    before = tab.inner_text("#word-moment")
+    tab.keyboard.press("Space")
+    wait_until_drawn(tab, drawn(tab) + 2)
+    tab.keyboard.press("Space")
+    assert tab.inner_text("#word-moment") != before
+    tab.keyboard.press("Escape")
+    assert tab.locator("nav").is_visible()
+    tab.wait_for_url(re.compile("view=time&(?!.*present)"))
+
+
+def test_a_text_that_is_typed_keeps_its_keys_while_presenting(visit):
+    tab = visit("view=your-formula&solve=follow&present=1", (1280, 800))
+    tab.locator("#control-equations").focus()
+    tab.keyboard.press("End")
+    for key in ("ArrowLeft", "1", " "):
+        tab.keyboard.press(key)
+    assert tab.input_value("#control-equations") == "1, 2 = 1 1"
+
+
+def test_without_other_extras_a_view_says_at_once_what_it_lacks(browser, tmp_path):
+    absent = "import sys; sys.modules |= dict.fromkeys(['torch', 'cvxpy', 'clarabel'])"
+    (tmp_path / "sitecustomize.py").write_text(absent)
+    tab = browser.new_page()
+    tab.set_default_timeout(PATIENCE)
+    with running(before=[tmp_path]) as bare:
+        tab.goto(f"{bare.address}?view=your-formula")
+        tab.wait_for_selector("#error:not([hidden])")
+        assert "Install the extra `nets`" in tab.inner_text("#error")
+        assert tab.inner_text("#text") == ""
+        tab.goto(f"{bare.address}?view=matrices")
+        wait_until_drawn(tab, 1)
+        assert tab.locator("#error").is_hidden()
+        assert "extra sdp" in tab.inner_text("#more")
+    tab.close()
+
+
 def test_what_cannot_be_shown_is_not_said_to_be_computed(visit):
     tab = visit("view=time&depth=4&log_scale=-10")
-    assert "log_scale: must be >= -2 at depth 4" in tab.inner_text("#error")
+    assert "scale: must be >= 1e-2 at depth 4, got 1e-10" in tab.inner_text("#error")
     assert tab.inner_text("#text") == ""
 
 
@@ -255,7 +341,7 @@ def test_a_wrong_file_is_explained_and_the_page_goes_on(visit):
     tab = visit("view=your-data")
     example = tab.inner_text("#text")
     upload = tab.locator("input[type=file]").first
-    rows = b"".join(b"%d,%d,%d\n" % (k, k * k % 7, k % 3) for k in range(1, 9))
+    rows = b"".join(b"%d,%d,%d\n" % (k * k % 11, k * k % 7, k % 3) for k in range(1, 9))
     wrong = {
         "nan.csv": b"1,2,nan\n3,4,5\n",
         "text.csv": b"once upon a time\n",

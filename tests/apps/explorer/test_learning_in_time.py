@@ -140,7 +140,8 @@ def test_a_coefficient_that_never_comes_is_not_counted() -> None:
     np.testing.assert_array_equal(passage.half_way, [0, 201, 201])
     assert not passage.follow_separately().any()
     assert "**1 of 3**" in (text := VIEW.text(TimeScene(passage, 200)))
-    assert "rise together" in text
+    # One that rises alone rises with nobody.
+    assert "together" not in text
 
 
 def test_words_tell_when_the_error_was_least() -> None:
@@ -152,7 +153,8 @@ def test_words_tell_when_the_error_was_least() -> None:
     assert f"least, {passage.error[best]:.2g}, at time {passage.t[best]:.3g}" in text
     assert f"At time **{passage.t[100]:.3g}** the loss is {passage.loss[100]:.2g}" in text
     assert f"**{passage.error[100]:.2g}**" in text
-    assert "fits noise" not in VIEW.text(scene_of(noise=0.0, n=20))
+    assert f"and ends at {passage.error[-1]:.2g}" in text
+    assert "is least" not in VIEW.text(scene_of(noise=0.0, n=20))
 
 
 def test_words_say_what_is_proved_of_the_limit() -> None:
@@ -168,7 +170,7 @@ def test_words_say_what_is_proved_of_the_limit() -> None:
 
 @pytest.mark.parametrize(("depth", "lowest"), [(3, -4.0), (4, -2.0)])
 def test_scales_whose_times_doubles_cannot_resolve_are_refused(depth: int, lowest: float) -> None:
-    with pytest.raises(InputError, match=rf"must be >= {lowest:g} at depth {depth}, got"):
+    with pytest.raises(InputError, match=rf"must be >= 1e{lowest:g} at depth {depth}, got"):
         scene_of(depth=depth, log_scale=lowest - 0.5)
     assert scene_of(depth=depth, log_scale=lowest / 2).passage.limit.status.ok
 

@@ -90,6 +90,21 @@ def test_a_least_nuclear_norm_that_is_not_the_truth_is_said_to_be_none():
     assert "The truth is recovered" in VIEW.text(truth)
 
 
+def test_an_end_beyond_both_extremes_is_not_said_to_lie_between_them():
+    pytest.importorskip("cvxpy")
+    scene = scene_of(log_alpha=-2.0, log_width=2.0)
+    assert "That is between the regimes" in VIEW.text(replace(scene, end=between(scene, 0.5)))
+    beyond = replace(scene, end=between(scene, 1.5))
+    assert beyond.excess > 1.0
+    assert "neither regime, nor between them" in VIEW.text(beyond)
+
+
+def between(scene, share):
+    """An end on the line through the least nuclear norm and the least Frobenius norm."""
+    M = scene.least_nuclear + share * (scene.seen.zero_filled - scene.least_nuclear)
+    return scene.end._replace(M=M, start=np.zeros_like(M) + 1.0)
+
+
 def test_without_its_solver_the_page_says_what_to_install(monkeypatch):
     def absent(*_, **__):
         raise ImportError("nuclear_norm needs cvxpy. Install the extra `sdp`.")

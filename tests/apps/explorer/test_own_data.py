@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,6 +76,13 @@ def test_data_that_nothing_fits_is_projected_and_explained():
     assert "least-squares" in text
     assert "two extremes agree" in text
     np.testing.assert_allclose(scene.solution.w, np.linalg.pinv(X) @ y, atol=1e-8)
+
+
+def test_a_limit_of_few_digits_says_so():
+    scene = VIEW.scene(settings())
+    few = replace(scene, solution=replace(scene.solution, status=fb.Status.FEW_DIGITS))
+    assert "FEW_DIGITS: feasibility" in VIEW.text(few)
+    assert few.solution.message in VIEW.text(few)
 
 
 def test_many_minimizers_of_l1_are_said_to_be_many():

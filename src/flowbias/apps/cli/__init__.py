@@ -3,6 +3,7 @@
     flowbias list                         the experiments that there are
     flowbias run NAME..., reproduce       compute figures, judge them, write a page
     flowbias limit DATA --scale 1e-3      the limit of gradient flow on your data, certified
+    flowbias predict MODEL DATA           what a saved limit says of new samples
     flowbias path DATA                    the limit along the scales of the start
     flowbias stages DATA                  the path of a vanishing start, jump by jump
     flowbias cite                         BibTeX

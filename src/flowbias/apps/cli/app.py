@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from flowbias.apps.cli.figures import list_figures, reproduce, run
 from flowbias.apps.cli.image_data import image_data
 from flowbias.apps.cli.limit import limit
 from flowbias.apps.cli.path import path
+from flowbias.apps.cli.predict import predict
 from flowbias.apps.cli.program import DEBUG, NAME, ExitCode, Program, explanation
 from flowbias.apps.cli.regime import regime
 from flowbias.apps.cli.stages import stages
@@ -91,20 +93,32 @@ def explore(
     no_browser: Annotated[
         bool, typer.Option("--no-browser", help="Say the address and open nothing.")
     ] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Write pages to host there, and serve nothing."),
+    ] = None,
 ) -> ExitCode:
     """Explore the theory in a browser: pictures that answer while a slider moves.
 
     Served on 127.0.0.1 only, without anything from the network. Stop it
     with Ctrl-C. Needs the extra `explore`.
+
+    With --export the main views become pages without Python behind them, some
+    positions of their sliders computed beforehand: they open from a disk and
+    from any web server.
     """
+    from flowbias.apps.explorer.export import write_site
     from flowbias.apps.explorer.server import serve
 
-    serve(port, open_browser=not no_browser, say=complain)
+    if export is not None:
+        write_site(export, say=complain)
+    else:
+        serve(port, open_browser=not no_browser, say=complain)
     return ExitCode.ALL_WELL
 
 
 app.command("list")(list_figures)
-for command in (run, reproduce, limit, path, stages, regime, explore, cite):
+for command in (run, reproduce, limit, predict, path, stages, regime, explore, cite):
     app.command()(command)
 app.add_typer(image_data)
 

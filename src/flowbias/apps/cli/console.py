@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from flowbias.apps.data_files.regression_data import RegressionData
+
 
 def results() -> Console:
     """Standard output."""
@@ -55,6 +57,12 @@ def show(table: Table) -> None:
     lines = rendered.get().splitlines()
     console.file.write("".join(f"{line.rstrip(' ')}\n" for line in lines))
     console.file.flush()
+
+
+def show_data(data: RegressionData) -> None:
+    """What was read, and what was done to it."""
+    for text in (str(data), *data.remarks):
+        results().print(text, soft_wrap=True)
 
 
 def write_json(document: Mapping[str, Any]) -> None:

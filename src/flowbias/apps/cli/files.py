@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from flowbias.apps.cli.console import results, write_json
-from flowbias.apps.data_files.regression_data import READERS, RegressionData
+from flowbias.apps.data_files.regression_data import (
+    AS_IT_IS,
+    Reading,
+    RegressionData,
+    from_csv,
+    from_npz,
+)
 from flowbias.ground.arguments import InputError
 from flowbias.ground.atomic import write_atomically
 from flowbias.ground.look import STYLE
@@ -17,22 +24,37 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 T = TypeVar("T")
+STDIN = Path("-")
 
 
-def read_data(file: Path, target: str | None = None) -> RegressionData:
-    """The data of a file, or an InputError that says where in the file the trouble is.
+def read_data(file: Path, reading: Reading = AS_IT_IS) -> RegressionData:
+    """The data of a file, or an InputError that says where in the file the trouble is."""
+    data = read_kind(
+        file,
+        {
+            ".npz": lambda content: from_npz(content, reading),
+            ".csv": lambda content: from_csv(content, reading),
+        },
+    )
+    return data._replace(source="standard input" if file == STDIN else str(file))
 
-    y is the column `target`.
-    """
+
+def read_kind(file: Path, readers: Mapping[str, Callable[[BinaryIO], T]]) -> T:
+    """What is in DATA, by its ending; `-` is standard input, and read by what it holds."""
+    if file == STDIN:
+        content = sys.stdin.buffer.read()
+        try:
+            return readers[".npz" if content.startswith(b"PK") else ".csv"](io.BytesIO(content))
+        except InputError as error:
+            raise InputError(f"standard input: {error}") from error
     try:
-        read = READERS[file.suffix.lower()]
+        read = readers[file.suffix.lower()]
     except KeyError:
-        kinds = " or ".join(READERS)
+        kinds = " or ".join(readers)
         raise InputError(
             f"DATA: must end in {kinds}, got {str(file)!r}. {_conversion(file)}"
         ) from None
-    data = read_file("DATA", file, lambda content: read(content, target))
-    return data._replace(source=str(file))
+    return read_file("DATA", file, read)
 
 
 def read_file(argument: str, file: Path, read: Callable[[BinaryIO], T]) -> T:
@@ -63,28 +85,30 @@ class OutputError(OSError):
     """Output that could not be written, with the file and the reason."""
 
 
-def check_output(file: Path | None, suffixes: Sequence[str], data: Path) -> None:
+def check_output(
+    file: Path | None, suffixes: Sequence[str], data: Path, option: str = "--out"
+) -> None:
     """Refuse, before anything is computed, what cannot or must not be written afterwards."""
     if file is None:
         return
     if file.exists() and data.exists() and file.samefile(data):
-        raise InputError(f"--out: must not be DATA itself, got {str(file)!r}. It would be lost.")
+        raise InputError(f"{option}: must not be DATA itself, got {str(file)!r}. It would be lost.")
     if file.suffix.lower() not in suffixes:
-        raise InputError(f"--out: must end in {' or '.join(suffixes)}, got {str(file)!r}.")
+        raise InputError(f"{option}: must end in {' or '.join(suffixes)}, got {str(file)!r}.")
     if file.is_dir():
-        raise InputError(f"--out: must be a file, got the folder {str(file)!r}.")
+        raise InputError(f"{option}: must be a file, got the folder {str(file)!r}.")
     nearest = next((place for place in file.parents if place.exists()), None)
     if nearest is not None and not nearest.is_dir():
-        raise InputError(f"--out: must be in a folder, but {str(nearest)!r} is a file.")
+        raise InputError(f"{option}: must be in a folder, but {str(nearest)!r} is a file.")
 
 
-def write_file(file: Path, content: bytes) -> None:
+def write_file(file: Path, content: bytes, option: str = "--out") -> None:
     """Write the file, or leave what was there and raise OutputError."""
     try:
         write_atomically(file, content)
     except OSError as error:
         reason = error.strerror or error
-        raise OutputError(f"--out: cannot write {str(file)!r}: {reason}.") from error
+        raise OutputError(f"{option}: cannot write {str(file)!r}: {reason}.") from error
 
 
 def deliver(

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flowbias.apps.cli.console import columns, results, show
-from flowbias.apps.cli.program import DataFile, Depth, ExitCode, Json, Shape, Target, Tolerance
+from flowbias.apps.cli.program import (
+    DataFile,
+    Depth,
+    Drop,
+    ExitCode,
+    Impute,
+    Intercept,
+    Json,
+    Keep,
+    Shape,
+    Standardize,
+    Target,
+    Tolerance,
+)
 
 if TYPE_CHECKING:
     from flowbias.apps.cli.start import Network
@@ -19,6 +32,11 @@ if TYPE_CHECKING:
 def limit(
     data: DataFile,
     target: Target = None,
+    drop: Drop = None,
+    keep: Keep = None,
+    impute: Impute = None,
+    standardize: Standardize = None,
+    intercept: Intercept = None,
     depth: Depth = 2.0,
     scale: Annotated[
         str | None,
@@ -28,6 +46,9 @@ def limit(
         float | None,
         typer.Option(help="Natural logarithm of the scale, instead of it.", show_default=False),
     ] = None,
+    cv: Annotated[
+        bool, typer.Option("--cv", help="Take the scale that 5-fold cross-validation prefers.")
+    ] = False,
     shape: Shape = None,
     tol: Tolerance = 1e-10,
     json: Json = False,
@@ -39,27 +60,46 @@ def limit(
             show_default=False,
         ),
     ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the model to FILE.json, for `flowbias predict`.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None,
 ) -> ExitCode:
     """Solve for the limit of gradient flow on DATA, and prove it.
 
     Nothing is integrated. The certificate says how exact the answer is;
     exit code 1 says that it could not be proved.
     """
-    from flowbias.apps.cli.files import check_output, deliver, read_data
-    from flowbias.apps.cli.start import start_of
+    from flowbias.apps.cli.files import check_output, deliver, read_data, write_file
+    from flowbias.apps.cli.start import cross_validated, start_of
+    from flowbias.apps.data_files.contents import json_text
     from flowbias.apps.data_files.limit_files import limit_csv, limit_document, limit_npz
+    from flowbias.apps.data_files.model_file import model_document
+    from flowbias.apps.data_files.regression_data import Reading
     from flowbias.limits import limit as solve
 
-    network = start_of(depth, shape, scale=scale, log_scale=log_scale)
+    network = start_of(depth, shape, scale=scale, log_scale=log_scale, cv=cv)
     check_output(out, (".npz", ".csv"), data)
-    read = read_data(data, target)
+    check_output(save, (".json",), data, "--save")
+    read = read_data(data, Reading.of(target, drop, keep, impute, standardize, intercept))
+    if cv:
+        network, said = cross_validated(network, shape, read)
+        read = read._replace(remarks=(*read.remarks, said))
     solution = solve(network, read.problem, tol=tol, throw=False)
 
     def content(ending: str) -> bytes:
         return limit_csv(read, solution) if ending == ".csv" else limit_npz(network, solution)
 
+    if save is not None:
+        write_file(save, json_text(model_document(read, network, solution)).encode(), "--save")
     document = (lambda: limit_document(read, network, solution)) if json else None
     deliver(out, content, document, lambda: _show(read, network, solution))
+    if save is not None and not json:
+        results().print(f"model written to {save}", soft_wrap=True)
     return ExitCode.ALL_WELL if solution.status.ok else ExitCode.DOUBTFUL
 
 
@@ -71,28 +111,46 @@ def _show(
     console = results()
     certificate, stats = solution.certificate, solution.stats
     l1, l2 = norms(solution.w)
-    lines = {
-        "data": str(data),
-        "start": repr(network),
-        "status": _status(solution),
-        "route": solution.route,
-        "feasibility": f"{certificate.feasibility:.1e}",
-        "stationarity": f"{certificate.stationarity:.1e}",
-        "gap": f"{certificate.gap:.1e}",
-        "error bound": f"{certificate.error_bound:.1e} (Euclidean distance to the exact limit)",
-        "l1 norm": f"{l1:.10g}",
-        "l2 norm": f"{l2:.10g}",
-        "nonzero": f"{count_above_negligible(solution.w)} of {len(solution.w)}"
-        " (above 1e-6 of the largest)",
-        "time": f"{1e3 * stats.seconds:.0f} ms, {stats.factorizations} factorizations",
-    }
+    lines = [
+        ("data", str(data)),
+        *(("", remark) for remark in data.remarks),
+        ("start", repr(network)),
+        ("status", _status(solution)),
+        ("route", solution.route),
+        ("feasibility", f"{certificate.feasibility:.1e}"),
+        ("stationarity", f"{certificate.stationarity:.1e}"),
+        ("gap", f"{certificate.gap:.1e}"),
+        (
+            "error bound",
+            f"{certificate.error_bound:.1e} (Euclidean distance to the exact limit)",
+        ),
+        ("l1 norm", f"{l1:.10g}"),
+        ("l2 norm", f"{l2:.10g}"),
+        (
+            "nonzero",
+            f"{count_above_negligible(solution.w)} of {len(solution.w)}"
+            " (above 1e-6 of the largest)",
+        ),
+        ("time", f"{1e3 * stats.seconds:.0f} ms, {stats.factorizations} factorizations"),
+    ]
+    intercept = data.at_zero(solution.w)
+    if intercept is not None:
+        lines.append(("intercept", f"{intercept:.8g}"))
     verdict = "bold green" if solution.status.ok else "bold red"
-    for name, text in lines.items():
+    for name, text in lines:
         console.print(f"{name:<13}", style="bold", end="")
-        console.print(text, style=verdict if name == "status" else "")
-    table = columns("largest", "coefficient", right=("coefficient",))
-    for feature in largest(solution.w, coefficients):
-        table.add_row(data.name(feature), f"{solution.w[feature]: .8g}")
+        console.print(text, style=verdict if name == "status" else "", soft_wrap=not name)
+    _show_coefficients(data, solution, largest(solution.w, coefficients))
+
+
+def _show_coefficients(data: RegressionData, solution: Solution, features: list[int]) -> None:
+    """Ranked as they are compared; where that is per standard deviation, per unit as well."""
+    shown = {"coefficient": solution.w}
+    if data.is_standardized:
+        shown = {"per deviation": solution.w, "per unit": data.per_unit(solution.w)}
+    table = columns("largest", *shown, right=tuple(shown))
+    for feature in features:
+        table.add_row(data.name(feature), *(f"{w[feature]: .8g}" for w in shown.values()))
     show(table)
 
 

@@ -7,8 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flowbias.apps.cli.console import columns, results, show
-from flowbias.apps.cli.program import DataFile, Depth, ExitCode, Json, Shape, Target, Tolerance
+from flowbias.apps.cli.console import columns, results, show, show_data
+from flowbias.apps.cli.program import (
+    DataFile,
+    Depth,
+    Drop,
+    ExitCode,
+    Impute,
+    Intercept,
+    Json,
+    Keep,
+    Shape,
+    Standardize,
+    Target,
+    Tolerance,
+)
 
 if TYPE_CHECKING:
     from flowbias.apps.cli.scale_sweep import ScaleSweep
@@ -19,6 +32,11 @@ _DEFAULT_OUT = Path("out/path.png")
 def path(
     data: DataFile,
     target: Target = None,
+    drop: Drop = None,
+    keep: Keep = None,
+    impute: Impute = None,
+    standardize: Standardize = None,
+    intercept: Intercept = None,
     depth: Depth = 2.0,
     largest: Annotated[
         str, typer.Option("--from", help="Scale at one end; 1e400 is fine too.", metavar="SCALE")
@@ -48,12 +66,14 @@ def path(
     from flowbias.apps.cli.files import check_output, deliver, read_data
     from flowbias.apps.cli.scale_sweep import WRITERS, log_scales_between, sweep
     from flowbias.apps.cli.start import start_of
+    from flowbias.apps.data_files.regression_data import Reading
 
     scales = log_scales_between(largest, smallest, count)
     network = start_of(depth, shape, scale=None, log_scale=float(scales[0]))
     file = _DEFAULT_OUT if out is None and not json else out
     check_output(file, tuple(WRITERS), data)
-    swept = sweep(network, shape, read_data(data, target), scales, tol)
+    reading = Reading.of(target, drop, keep, impute, standardize, intercept)
+    swept = sweep(network, shape, read_data(data, reading), scales, tol)
     document = (lambda: _document(swept)) if json else None
     deliver(file, lambda ending: WRITERS[ending](swept), document, lambda: _show(swept))
     return ExitCode.ALL_WELL if swept.certified else ExitCode.DOUBTFUL
@@ -63,7 +83,7 @@ def _show(swept: ScaleSweep, rows: int = 9) -> None:
     from flowbias.apps.cli.start import scale_text
 
     console = results()
-    console.print(str(swept.data))
+    show_data(swept.data)
     names = ("scale", "l1 norm", "l2 norm", "nonzero", "error bound", "status")
     table = columns(*names, right=names[:-1])
     last = len(swept.path) - 1

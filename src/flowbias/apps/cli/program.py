@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -51,11 +51,18 @@ def explanation() -> str:
     return "\n".join(["Exit codes:", *lines])
 
 
+class Imputation(StrEnum):
+    """What may stand in for an empty cell."""
+
+    MEAN = "mean"
+
+
 # What the help of every command says that takes DATA.
 _DATA_HELP = (
-    "A .npz file with arrays X (samples x features) and y (samples); or a .csv file of numbers, "
-    "one sample per line. In a .csv the first line may name the columns; y is the column of that "
-    "name or of --target, or else the last one. Commas, semicolons or tabs separate columns."
+    "A .npz file with arrays X (samples x features) and y (samples); or a .csv file, one sample "
+    "per line; or - for standard input. In a .csv the first line may name the columns; y is the "
+    "column of that name or of --target, or else the last one. Commas, semicolons or tabs separate "
+    "columns. Columns of a few words become one column of zeros and ones per word."
 )
 
 DataFile = Annotated[Path, typer.Argument(help=_DATA_HELP, metavar="DATA", show_default=False)]
@@ -63,6 +70,42 @@ Target = Annotated[
     str | None,
     typer.Option(
         help="Name of the column of a .csv that is y.", metavar="COLUMN", show_default=False
+    ),
+]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Leave out this column of a .csv, by name or number; may be repeated.",
+        metavar="COLUMN",
+        show_default=False,
+    ),
+]
+Keep = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Take this column though it looks like an id; may be repeated.",
+        metavar="COLUMN",
+        show_default=False,
+    ),
+]
+Impute = Annotated[
+    Imputation | None,
+    typer.Option(help="Fill empty cells of X with the mean of their column.", show_default=False),
+]
+Standardize = Annotated[
+    bool | None,
+    typer.Option(
+        "--standardize/--no-standardize",
+        help="Measure columns in their standard deviations.",
+        show_default="where their units differ by a factor of 10",
+    ),
+]
+Intercept = Annotated[
+    bool | None,
+    typer.Option(
+        "--intercept/--no-intercept",
+        help="Fit X and y less their means.",
+        show_default="where columns are standardized",
     ),
 ]
 Depth = Annotated[

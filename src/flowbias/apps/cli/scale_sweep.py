@@ -153,7 +153,8 @@ def _label(axes: Axes, x: FloatArray, swept: ScaleSweep, shown: int) -> None:
     axes.set_xticks([left, *ticks, right], [ends[0], *names, ends[1]])
     axes.set_xlim(left - _ROOM["left"] * span, right + _ROOM["right"] * span)
     axes.set_xlabel(r"scale of the start  $\alpha$")
-    axes.set_ylabel(r"coefficient of the limit  $\beta$")
+    per = " per standard deviation" if swept.data.is_standardized else ""
+    axes.set_ylabel(rf"coefficient of the limit{per}  $\beta$")
     features = swept.w.shape[1]
     drawn = "" if shown == features else f", the largest {shown} drawn"
     shape = "" if swept.shape is None else f", shape {swept.shape:g}"

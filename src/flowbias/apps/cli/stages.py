@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flowbias.apps.cli.console import columns, results, show
-from flowbias.apps.cli.program import DataFile, Depth, ExitCode, Json, Target, Tolerance
+from flowbias.apps.cli.console import columns, results, show, show_data
+from flowbias.apps.cli.program import (
+    DataFile,
+    Depth,
+    Drop,
+    ExitCode,
+    Impute,
+    Intercept,
+    Json,
+    Keep,
+    Standardize,
+    Target,
+    Tolerance,
+)
 
 if TYPE_CHECKING:
     from flowbias.apps.data_files.regression_data import RegressionData
@@ -20,6 +32,11 @@ if TYPE_CHECKING:
 def stages(
     data: DataFile,
     target: Target = None,
+    drop: Drop = None,
+    keep: Keep = None,
+    impute: Impute = None,
+    standardize: Standardize = None,
+    intercept: Intercept = None,
     depth: Depth = 2.0,
     max_stages: Annotated[
         int | None,
@@ -43,13 +60,15 @@ def stages(
     Nothing is integrated, all of it is proved; exit code 1 says that it could not be.
     """
     from flowbias.apps.cli.files import check_output, deliver, read_data
+    from flowbias.apps.data_files.regression_data import Reading
     from flowbias.limits import stages as solve
     from flowbias.models import DiagonalNet
 
     # Of a start that vanishes only the shape is left: any scale will do.
     network = DiagonalNet(depth, 1.0)
     check_output(out, tuple(_WRITERS), data)
-    read = read_data(data, target)
+    reading = Reading.of(target, drop, keep, impute, standardize, intercept)
+    read = read_data(data, reading)
     path = solve(network, read.problem, max_stages=max_stages, tol=tol, throw=False)
     document = (lambda: _document(read, path)) if json else None
     deliver(out, lambda ending: _WRITERS[ending](read, path), document, lambda: _show(read, path))
@@ -58,7 +77,7 @@ def stages(
 
 def _show(data: RegressionData, path: StagePath) -> None:
     console = results()
-    console.print(str(data))
+    show_data(data)
     names = ("stage", "tau", "features", "residual", "what happens")
     table = columns(*names, right=names[:-1])
     for k, stage in enumerate(path):

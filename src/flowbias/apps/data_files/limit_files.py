@@ -75,14 +75,23 @@ def limit_document(
         factorizations=solution.stats.factorizations,
         seconds=solution.stats.seconds,
         w=solution.w.tolist(),
-        dual=solution.dual.tolist(),
+        dual=data.dual(solution.dual).tolist(),
+        per_unit=data.per_unit(solution.w).tolist(),
+        intercept=data.at_zero(solution.w),
     )
 
 
 def limit_csv(data: RegressionData, solution: Solution) -> bytes:
-    """One line per feature: its name and its coefficient."""
-    named = [(data.name(i), float(value)) for i, value in enumerate(solution.w)]
-    return csv_bytes(("feature", "w"), named)
+    """One line per feature: its name and its coefficient, also per unit where they differ."""
+    w, intercept = [solution.w], data.at_zero(solution.w)
+    if data.is_standardized:
+        w.append(data.per_unit(solution.w))
+    rows: list[list[str | float]] = [
+        [data.name(i), *map(float, values)] for i, values in enumerate(zip(*w, strict=True))
+    ]
+    if intercept is not None:
+        rows.append(["(intercept)", *[intercept] * len(w)])
+    return csv_bytes(("feature", "w", "per_unit")[: 1 + len(w)], rows)
 
 
 def limit_npz(start: StartedNetwork, solution: Solution, **more: Any) -> bytes:

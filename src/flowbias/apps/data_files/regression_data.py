@@ -2,64 +2,209 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
+from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from flowbias.apps.data_files.csv_numbers import TARGET, read_csv
+from flowbias.apps.data_files.csv_columns import (
+    Column,
+    Numbers,
+    Words,
+    columns_of,
+    is_empty,
+    numbers_of,
+    said_of,
+)
+from flowbias.apps.data_files.csv_table import TARGET, CsvTable, read_table, unknown_column
+from flowbias.apps.data_files.units import Units
 from flowbias.ground.arguments import InputError
+from flowbias.ground.typing import FloatArray
 from flowbias.problems.regression import Regression
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a file is to be read, as options say it; None leaves it to the data."""
+
+    #: the column of a .csv that is y: the one of that name, else the last
+    target: str | None = None
+    #: columns to leave out, and columns to take though they look like names of rows
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    #: whether empty cells become the mean of their column
+    impute: bool = False
+    standardize: bool | None = False
+    intercept: bool | None = False
+
+    @classmethod
+    def of(
+        cls,
+        target: str | None,
+        drop: Sequence[str] | None,
+        keep: Sequence[str] | None,
+        impute: str | None,
+        standardize: bool | None,
+        intercept: bool | None,
+    ) -> Reading:
+        """As the options of a command say it."""
+        columns = tuple(drop or ()), tuple(keep or ())
+        return cls(target, *columns, impute is not None, standardize, intercept)
+
+
+AS_IT_IS = Reading()
 
 
 class RegressionData(NamedTuple):
     """A regression problem, with the names of its features where the file gives them."""
 
+    #: what is solved
     problem: Regression
     names: Sequence[str] | None
     #: where it is from
     source: str = ""
+    #: between the file and the problem; None where they are the same
+    units: Units | None = None
+    #: of a .csv: the column that is y, and what the others hold
+    target: str | None = None
+    columns: tuple[Column, ...] = ()
+    #: what was done to the file that its owner should know
+    remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        samples, features = self.problem.X.shape
+        samples, features = self.shape
         return f"{self.source}: {samples} samples, {features} features"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Samples and features of the file."""
+        given = self.problem if self.units is None else self.units.given
+        return given.X.shape[0], given.X.shape[1]
+
+    @property
+    def is_standardized(self) -> bool:
+        return self.units is not None and self.units.unit is not None
 
     def document(self, **result: Any) -> dict[str, Any]:
         """What is found on the data, with what every document says of them, for `json_text`."""
-        samples, features = self.problem.X.shape
+        samples, features = self.shape
         about = {"data": self.source, "samples": samples, "features": features}
-        return {**about, "names": self.names, **result}
+        done = {"standardized": self.is_standardized, "remarks": self.remarks}
+        return {**about, "names": self.names, **done, **result}
 
     def name(self, feature: int) -> str:
         """What to call a feature: its name, or w[3]."""
         return f"w[{feature}]" if self.names is None else self.names[feature]
 
+    def per_unit(self, w: FloatArray) -> FloatArray:
+        """Coefficients of the problem as those of the columns in the file's units."""
+        return w if self.units is None else self.units.per_unit(w)
 
-def from_csv(content: BinaryIO, target: str | None = None) -> RegressionData:
+    def at_zero(self, w: FloatArray) -> float | None:
+        """The intercept that goes with them, if there is one."""
+        return None if self.units is None else self.units.at_zero(w)
+
+    def dual(self, dual: FloatArray) -> FloatArray:
+        """That of the problem, one entry per sample of the file."""
+        return dual if self.units is None else self.units.dual_of_given(dual)
+
+
+def from_csv(content: BinaryIO, reading: Reading = AS_IT_IS) -> RegressionData:
     """Columns of features and one of outputs: `target`, or the one named y, else the last."""
+    wanted = TARGET if reading.target is None else reading.target
+    table = read_table(content, wanted, reading.drop)
+    at = _place_of_outputs(table, reading.target)
+    places = [i for i in range(len(table.places)) if i != at]
+    for word in reading.keep:
+        if word not in (table.names or map(str, table.places)):
+            raise unknown_column("--keep", word, table.names or ())
+    y = numbers_of(table, at)
+    impute = reading.impute
+    columns = columns_of(table, places, impute=impute, keep=reading.keep)
+    encoded = zip(columns, places, strict=True)
+    X = np.hstack([column.encode(table, i, impute=impute) for column, i in encoded])
+    names = [feature for column in columns for feature in column.features]
+    remarks = _said_of_table(table, at, reading, places) + said_of(columns)
+    words = np.array([isinstance(c, Words) for c in columns for _ in c.features], dtype=bool)
+    return _prepared(
+        Regression(X, y),
+        reading,
+        words=words,
+        names=None if table.names is None else [str(name) for name in names],
+        target=None if table.names is None else table.names[at],
+        columns=tuple(columns),
+        remarks=remarks,
+    )
+
+
+def _place_of_outputs(table: CsvTable, target: str | None) -> int:
+    names = table.names or []
     wanted = TARGET if target is None else target
-    numbers, names = read_csv(content, wanted)
-    if names is not None and wanted in names:
-        at = names.index(wanted)
-    elif target is None:
-        at = len(numbers[0]) - 1
-    else:
-        near = get_close_matches(target, names or (), n=1)
-        advice = f"Did you mean {near[0]!r}?" if near else "The first line names the columns."
-        raise InputError(f"target: must be the name of a column, got {target!r}. {advice}")
-    rest = None if names is None else [*names[:at], *names[at + 1 :]]
-    return RegressionData(Regression(np.delete(numbers, at, axis=1), numbers[:, at]), rest)
-
-
-def from_npz(content: BinaryIO, target: str | None = None) -> RegressionData:
-    """The arrays X and y of a NumPy archive, as a regression problem."""
+    if wanted in names:
+        return names.index(wanted)
     if target is not None:
-        raise InputError(
-            f"target: must come with a .csv file, got {target!r}. In an archive y has that name."
-        )
-    return RegressionData(Regression(*arrays_of(content)), None)
+        raise unknown_column("target", target, names)
+    return len(table.places) - 1
+
+
+def _said_of_table(table: CsvTable, at: int, reading: Reading, places: list[int]) -> list[str]:
+    said = []
+    if table.names is not None and reading.target is None and table.names[at] != TARGET:
+        said.append(f"y is {table.names[at]!r}, the last column; --target takes another")
+    if table.comma:
+        said.append(f"decimal commas: {table.comma!r} is {table.comma.replace(',', '.')}")
+    if reading.drop:
+        said.append(f"left out: {', '.join(map(repr, reading.drop))}")
+    empty = {table.named(i): sum(map(is_empty, table.column(i))) for i in places}
+    filled = {name: count for name, count in empty.items() if count}
+    if filled:
+        cells = sum(filled.values())
+        said.append(f"filled with the mean: {cells} empty cells of {', '.join(filled)}")
+    return said
+
+
+def _prepared(
+    given: Regression, reading: Reading, *, words: Any, remarks: Sequence[str] = (), **about: Any
+) -> RegressionData:
+    """The problem in the units asked for; what changed nothing leaves no trace."""
+    units = Units.of(
+        given, standardize=reading.standardize, intercept=reading.intercept, words=words
+    )
+    data = RegressionData(units.problem, units=units, **about)
+    constant = [data.name(i) for i in units.constant]
+    if constant:
+        remarks = [*remarks, f"constant, so beside an intercept 0: {', '.join(constant)}"]
+    said = (*remarks, *(units.remarks if reading.standardize is not False else ()))
+    return data._replace(remarks=said)
+
+
+def from_npz(content: BinaryIO, reading: Reading = AS_IT_IS) -> RegressionData:
+    """The arrays X and y of a NumPy archive, as a regression problem."""
+    for option, words in (("target", (reading.target,)), ("--drop", reading.drop)):
+        if any(words):
+            raise InputError(
+                f"{option}: must come with a .csv file, got {words[0]!r}. In an archive y has that "
+                "name, and all of X is taken."
+            )
+    X, y = arrays_of(content)
+    remarks = []
+    if reading.impute and X.ndim == 2 and X.dtype.kind == "f" and np.isnan(X).any():
+        X, count = _filled(X)
+        remarks = [f"filled with the mean: {count} NaN"]
+    given = Regression(X, y)
+    numbers = np.zeros(given.X.shape[1], dtype=bool)
+    columns = tuple(Numbers(None, float(mean)) for mean in given.X.mean(axis=0))
+    return _prepared(given, reading, words=numbers, names=None, columns=columns, remarks=remarks)
+
+
+def _filled(X: FloatArray) -> tuple[FloatArray, int]:
+    missing = np.isnan(X)
+    if missing.all(axis=0).any():
+        at = int(missing.all(axis=0).argmax())
+        raise InputError(f"X: must have a number in every column, got only NaN in X[:, {at}].")
+    return np.where(missing, np.nanmean(X, axis=0), X), int(missing.sum())
 
 
 def arrays_of(content: BinaryIO) -> tuple[np.ndarray, np.ndarray]:
@@ -101,9 +246,3 @@ def _members(content: BinaryIO) -> tuple[np.ndarray, np.ndarray]:
                 f"{there}. Write it with np.savez(file, X=X, y=y)."
             )
         return archive["X"], archive["y"]
-
-
-READERS: dict[str, Callable[[BinaryIO, str | None], RegressionData]] = {
-    ".npz": from_npz,
-    ".csv": from_csv,
-}

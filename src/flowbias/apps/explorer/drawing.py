@@ -75,9 +75,21 @@ def stems(name: str) -> Mark:
 
 
 def cursor(name: str = "cursor") -> Mark:
-    """A line across the chart."""
+    """A line from the bottom to the top of the chart."""
     look = {"x": "x", "line_color": FLOW, "line_width": 1.5}
     return Mark(name, "vspan", look, columns=("x",))
+
+
+def level(y: float) -> Mark:
+    """A line from its left to its right, that never moves."""
+    look = {"y": y, "line_color": FRAME, "line_dash": "dotted"}
+    return Mark(f"level {y:g}", "hspan", look, columns=())
+
+
+def labels(name: str, **look: Any) -> Mark:
+    """Words at points."""
+    drawn = {"x": "x", "y": "y", "text": "name", "text_color": FRAME, "text_font_size": "14px"}
+    return Mark(name, "text", {**drawn, **look}, columns=("x", "y", "name"))
 
 
 @lru_cache(maxsize=64)
@@ -95,7 +107,8 @@ class Chart:
     x_label: str
     y_label: str
     marks: tuple[Mark, ...]
-    height: int = 300
+    # Whether it needs the whole width: the page gives it a row, and a lower one, of its own.
+    wide: bool = False
     # Where the legend stands: the picture itself is for what is drawn.
     legend: str = "above"
     # Words at places of the horizontal axis.
@@ -114,8 +127,10 @@ class Picture:
     """The figure of a chart in one tab."""
 
     def __init__(self, chart: Chart) -> None:
-        self.heading, self.description = chart.heading, chart.description
+        self.heading, self.description, self.wide = chart.heading, chart.description, chart.wide
         self.figure = _new_figure(chart)
+        # The page places it by this.
+        self.figure.name = chart.heading
         self._mapper = _colour_bar(self.figure, chart.colours) if chart.colours else None
         self._shown: dict[str, tuple[Any, ...]] = {}
         self._drawn = [(mark, self._draw(mark)) for mark in _with_window(chart)]
@@ -132,7 +147,7 @@ class Picture:
         from bokeh.models import ColumnDataSource
         from bokeh.transform import transform
 
-        look = dict(mark.look)
+        look = {**mark.look, "name": mark.name}
         if mark.columns:
             look["source"] = ColumnDataSource({column: [] for column in mark.columns})
         if "value" in mark.columns:
@@ -180,8 +195,8 @@ def _new_figure(chart: Chart) -> figure:
     made = figure(
         x_axis_label=chart.x_label,
         y_axis_label=chart.y_label,
-        height=chart.height,
-        sizing_mode="stretch_width",
+        # How high a figure is, is the page's to say: all of it has to be seen beside its sliders.
+        sizing_mode="stretch_both",
         toolbar_location=None,
         background_fill_alpha=0.0,
         border_fill_alpha=0.0,
@@ -201,13 +216,13 @@ def _new_figure(chart: Chart) -> figure:
 
 
 def _place_legend(made: figure, side: str) -> None:
-    """Out of the picture, two entries to a row as a narrow page allows."""
+    """Out of the picture, two entries to a row: as many as a narrow page allows."""
     legend = made.legend[0]
     made.add_layout(legend, side)
     legend.ncols = 2
     legend.label_text_color, legend.label_text_font_size = FRAME, "13px"
     legend.background_fill_alpha, legend.border_line_color = 0.0, None
-    legend.padding, legend.margin, legend.spacing = 0, 4, 12
+    legend.padding, legend.margin, legend.spacing = 0, 4, 4
     legend.location = "bottom_left" if side == "below" else "top_right"
 
 

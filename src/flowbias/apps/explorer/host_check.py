@@ -44,14 +44,16 @@ REFUSAL = b"Refused: flowbias explore answers its own page on this machine, and 
 def page_policy(nonce: str, hosts: tuple[str, ...]) -> str:
     """All that the page may load or run: its own files, scripts with the nonce, its websocket.
 
-    Styles are inline because Bokeh places figures by style attributes. Nothing is evaluated.
+    Styles are inline because Bokeh places figures by style attributes. Nothing is evaluated. A page
+    without hosts may lie on a disk, where not every browser takes the files beside it for its own.
     """
+    own = "'self'" if hosts else "'self' file:"
     sockets = " ".join(f"ws://{host}" for host in hosts)
     return "; ".join(
         [
             "default-src 'none'",
-            f"script-src 'self' 'nonce-{nonce}'",
-            "style-src 'self' 'unsafe-inline'",
+            f"script-src {own} 'nonce-{nonce}'",
+            f"style-src {own} 'unsafe-inline'",
             "img-src 'self' data: blob:",
             f"connect-src 'self' {sockets}",
             "base-uri 'none'",

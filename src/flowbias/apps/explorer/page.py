@@ -8,7 +8,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from flowbias._version import __version__
 from flowbias.apps.explorer import views
-from flowbias.apps.explorer.controls import Upload, last_texts, settings_of
+from flowbias.apps.explorer.controls import Control, Upload, last_texts, settings_of
 from flowbias.apps.explorer.drawing import Data, Picture
 from flowbias.apps.explorer.host_check import page_policy
 from flowbias.apps.explorer.newest import Newest
@@ -165,8 +165,7 @@ class Tab:
         )
         for source in (self._asked, self._answer):
             document.add_root(source)
-        for place, picture in enumerate(self.pictures):
-            picture.figure.name = f"figure-{place}"
+        for picture in self.pictures:
             document.add_root(picture.figure)
         document.on_session_destroyed(lambda _session: self._newest.close())
 
@@ -245,17 +244,32 @@ class Explorer:
         # The page has its own way to say that the server is gone, and to come back.
         document.config.reconnect_session = False
         document.config.notify_connection_status = False
-        nonce = secrets.token_urlsafe(16)
         document.template = template()
+        links = {name: f"?view={name}" for name in views.NAMES}
         document.template_variables.update(
-            nonce=nonce,
-            policy=page_policy(nonce, self.hosts),
-            version=__version__,
-            view=view,
-            views=[{"name": name, "title": title} for name, title in views.TITLES.items()],
-            widgets=[control.widget(settings[control.name]) for control in view.controls],
-            figures=tab.pictures,
+            page_variables(view, view.controls, settings, tab.pictures, links, self.hosts)
         )
+
+
+def page_variables(
+    view: View[Any],
+    controls: Sequence[Control],
+    settings: Mapping[str, Any],
+    pictures: Sequence[Picture],
+    links: Mapping[str, str],
+    hosts: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """What the template needs, besides what Bokeh gives it; `links` lead to the views by name."""
+    nonce = secrets.token_urlsafe(16)
+    return {
+        "nonce": nonce,
+        "policy": page_policy(nonce, hosts),
+        "version": __version__,
+        "view": view,
+        "links": [(views.TITLES[name], href, name == view.name) for name, href in links.items()],
+        "widgets": [control.widget(settings[control.name]) for control in controls],
+        "figures": pictures,
+    }
 
 
 @cache

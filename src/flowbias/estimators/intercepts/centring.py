@@ -56,6 +56,29 @@ def without(e: FloatArray, values: FloatArray) -> FloatArray:
     return np.asarray(values)
 
 
+class Contrasts:
+    """n - 1 orthonormal combinations of n rows that see no multiple of e: a reflection less a row.
+
+    Of rows less their mean they say all there is, and are independent where those are not.
+    """
+
+    def __init__(self, e: FloatArray) -> None:
+        self._axis = e / np.linalg.norm(e)
+        self._axis[0] += 1.0
+
+    def of(self, rows: FloatArray) -> FloatArray:
+        """(n - 1, k) of rows (n, k)."""
+        return self._reflected(rows)[1:]
+
+    def adjoint(self, dual: FloatArray) -> FloatArray:
+        """The dual (n,) of the rows, from that of their contrasts."""
+        return self._reflected(np.append(0.0, dual))
+
+    def _reflected(self, rows: FloatArray) -> FloatArray:
+        axis = self._axis
+        return np.asarray(rows - np.multiply.outer(axis, (axis @ rows) / axis[0]))
+
+
 def about_the_mean(
     solution: Solution, X: FloatArray, y: FloatArray, given: tuple[FloatArray, FloatArray]
 ) -> Solution:

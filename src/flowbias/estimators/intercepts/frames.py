@@ -21,6 +21,7 @@ from flowbias.designs import SMALL
 from flowbias.estimators.intercepts.centring import (
     CANCELLED,
     CentredSparseDesign,
+    Contrasts,
     about_the_mean,
 )
 from flowbias.estimators.intercepts.centring import centred as less_mean
@@ -155,15 +156,8 @@ class CentredFrame(Frame):
     ) -> Sequence[Step]:
         # One row less says the same, and independent rows need no singular value decomposition.
         both = np.column_stack([self.X, y])
-        rest = _contrasts(both, self.samples.root)
+        rest = Contrasts(self.samples.root).of(both)
         return walk(network, rest[:, :-1], rest[:, -1], log_scales, tol)
-
-
-def _contrasts(rows: FloatArray, e: FloatArray) -> FloatArray:
-    """n - 1 orthonormal combinations of the rows that see no constant: a reflection less a row."""
-    axis = e / np.linalg.norm(e)
-    axis[0] += 1.0
-    return np.asarray(rows - np.outer(axis, (axis @ rows) / axis[0]))[1:]
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,6 @@ EVIDENCE = (
     ("warp_residual", "^", "time warp"),
 )
 TOLERANCE = 1e-9
-# Zeros are drawn here: below any rounding error.
-FLOOR = 1e-18
 
 BY_KEY = {example.key: example for example in EXAMPLES}
 #: Panels exist before anything is computed: these are known to have a potential, a check says so.
@@ -166,18 +164,20 @@ def first_rows(table: Table) -> Table:
 
 def draw_evidence(axes: Axes, table: Table) -> None:
     """What each test measured, example by example, coloured by the verdict."""
+    # Zeros are drawn here: below any rounding error.
+    floor = 1e-18
     rows = first_rows(table)
     count = len(rows)
     height = -np.arange(count)
     colours = [COLOURS[Verdict(verdict)] for verdict in rows["verdict"]]
     for (name, marker, label), shift in zip(EVIDENCE, (0.2, 0.0, -0.2), strict=True):
-        at = np.maximum(rows[name], FLOOR)
+        at = np.maximum(rows[name], floor)
         axes.scatter(at, height + shift, c=colours, marker=marker, s=22, label=label, zorder=3)
     axes.axvline(TOLERANCE, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
     axes.set_yticks(height, [BY_KEY[key].title for key in rows["example"]], fontsize=7)
     for tick, colour in zip(axes.get_yticklabels(), colours, strict=True):
         tick.set_color(colour)
-    axes.set(xscale="log", xlim=(0.3 * FLOOR, 30.0), xlabel="relative defect (dotted: tolerance)")
+    axes.set(xscale="log", xlim=(0.3 * floor, 30.0), xlabel="relative defect (dotted: tolerance)")
     axes.legend(loc="lower left", bbox_to_anchor=(0.1, 0.0), fontsize=8)
 
 

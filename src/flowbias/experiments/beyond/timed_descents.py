@@ -21,9 +21,7 @@ from flowbias.flows.lifted.descent import LiftedDescent
 from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet, MatrixFactorization
 from flowbias.models.lifted import LiftedModel
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.completion import MatrixCompletion
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixCompletion, MatrixProblem, MatrixRegression
 
 NETWORK, COMPLETION = "network", "completion"
 STARTS = (NETWORK, COMPLETION)

@@ -38,8 +38,6 @@ RESIDUAL = 1e-8
 APPROACH = (-2.0, -1.0, 0.0)
 # log10 σ at which widths are compared: there they reach from one regime to the other.
 FIXED_SIGMA = -2.5
-# Width from which on 1/sqrt(k) is small.
-WIDE = 1000.0
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -178,13 +176,15 @@ def _check_infinite(table: Table) -> Iterator[Check]:
 
 
 def _check_collapse(table: Table) -> Check:
+    # Width from which on 1/sqrt(k) is small.
+    wide = 1000.0
     sigma = 10.0 ** table["log10_level"] / np.sqrt(table["width"])
     # Of a start that is not small beside entries of size 1 the noise stays in the limit.
-    rows = table.rows((table["width"] >= WIDE) & (sigma <= 0.1))
+    rows = table.rows((table["width"] >= wide) & (sigma <= 0.1))
     apart = np.abs(rows["distance"] - rows["infinite_distance"])
     return Check(
         "collapse-along-level",
-        f"from width {WIDE:g} on the error is a function of α²k alone, while σ is small",
+        f"from width {wide:g} on the error is a function of α²k alone, while σ is small",
         f"at most {apart.max():.3f} from that of infinite width, on any data set",
         at_most(apart, 0.1),
     )

@@ -28,7 +28,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.look import BLUE, INK, RED
 from flowbias.ground.typing import FloatArray
 from flowbias.models import LinearNet
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from flowbias.theory import Reference, wide_limit_bound
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from flowbias.ground.typing import FloatArray
 from flowbias.kernels import grad_distance
 from flowbias.nets import TrainedCopies, flow_copies, mlp, stable_step_size, train_copies, unbiased
 
-UNITS = 30
 TEST_POINTS = 400
 # Of the sum of squared residuals; the paper's.
 TARGET = 1e-9
@@ -32,8 +31,6 @@ TARGET = 1e-9
 FLOW_TOL = 0.2
 # Loss of a network that has found its place, a tenth of the labels' size; steps to finish it.
 SETTLED, FINISHING = 0.1, 60
-# Share of the largest stable step at the kernel of the moment.
-STABLE = 0.5
 
 
 class Circle(NamedTuple):
@@ -69,7 +66,8 @@ def draw_circles(rng: np.random.Generator, count: int) -> list[Circle]:
 
 def single_network(depth: int, log10_level: float, seed: int, device: Any) -> Any:
     """The paper's network, whose scale alpha has alpha^depth = 10^log10_level."""
-    widths = (2, *(UNITS,) * (depth - 1), 1)
+    units = 30
+    widths = (2, *(units,) * (depth - 1), 1)
     scale = 10.0 ** (log10_level / depth)
     double = require_torch().float64
     return mlp(widths, scale=scale, rng=seed, dtype=double).to(device)
@@ -94,6 +92,8 @@ def by_flow_and_descent(
     With no flow steps: descent from the start, at `step_size` or, where that is unstable, at half
     of the largest stable step.
     """
+    # Share of the largest stable step at the kernel of the moment.
+    stable = 0.5
     state = _State.of(starts, circles)
     for _ in range(rounds):
         if flow_steps:
@@ -104,7 +104,7 @@ def by_flow_and_descent(
         if descent_steps and todo:
             networks, data = state.chosen(todo)
             rates = [
-                min(step_size, STABLE * largest_stable_step(net, state.circles[place]))
+                min(step_size, stable * largest_stable_step(net, state.circles[place]))
                 for net, place in zip(networks, todo, strict=True)
             ]
             state.take(

@@ -13,7 +13,7 @@ from flowbias.experiments.table import Table
 from flowbias.flows import flow
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.models.lifted import LiftedModel
-from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix import MatrixCompletion
 
 # Relative residual to which flows are followed: a thousandth of the smallest effect judged.
 RESIDUAL = 1e-6

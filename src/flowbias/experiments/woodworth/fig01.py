@@ -48,8 +48,6 @@ from flowbias.theory import Reference
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Norms of certified minimizers: the relative duality gap is below 1e-10.
-ROUNDING = 1e-9
 # Share of the way between the two extremes that counts as nothing.
 LITTLE = 0.01
 
@@ -176,6 +174,8 @@ def _check_error(path: Table) -> Iterator[Check]:
 
 
 def _check_norms(path: Table) -> Iterator[Check]:
+    # Norms of certified minimizers: the relative duality gap is below 1e-10.
+    rounding = 1e-9
     # One row per replicate, scales increasing.
     l1, l2 = (_by_replicate(path, column) for column in ("excess_l1", "excess_l2"))
     least = float(min(l1.min(), l2.min()))
@@ -183,7 +183,7 @@ def _check_norms(path: Table) -> Iterator[Check]:
         "norms-exceed-the-least",
         "no limit has a smaller l1 or l2 norm than the least one",
         f"smallest excess {least:.2g}",
-        at_least(least, -ROUNDING),
+        at_least(least, -rounding),
     )
     step = float(np.diff(l1, axis=1).min())
     left = float(np.max(l1[:, 0] / l1[:, -1]))
@@ -191,7 +191,7 @@ def _check_norms(path: Table) -> Iterator[Check]:
         "l1-excess-vanishes",
         "as the scale falls, the l1 norm of the limit falls to the least one",
         f"{left:.1e} of the excess is left, largest rise on the way {max(0.0, -step):.1e}",
-        at_least(step, -ROUNDING),
+        at_least(step, -rounding),
         at_most(left, LITTLE),
     )
     step = float(np.diff(l2, axis=1).max())
@@ -200,7 +200,7 @@ def _check_norms(path: Table) -> Iterator[Check]:
         "l2-excess-vanishes",
         "as the scale grows, the l2 norm of the limit falls to the least one",
         f"{left:.1e} of the excess is left, largest rise on the way {max(0.0, step):.1e}",
-        at_most(step, ROUNDING),
+        at_most(step, rounding),
         at_most(left, LITTLE),
     )
     yield _asymmetry(path)

@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 DASHES: Any = {2: "-", 3: (0, (5, 1.5)), 5: (0, (5, 1.5, 1, 1.5)), 10: (0, (1.2, 1.2))}
 # Accepted excess of the ratio over that of l1, for "how small must the scale be".
 ACCURACIES = (0.1, 0.03, 0.01)
-# Potentials carry 15 digits, and a ratio of sums of two of them nearly as many.
-ROUNDING = 1e-13
 
 
 def potential_of(depth: int, log_scale: float) -> Potential:
@@ -216,6 +214,8 @@ def _ends(curve: Table) -> tuple[float, float]:
 
 
 def _check_ratio(rows: Table) -> Iterator[Check]:
+    # Potentials carry 15 digits, and a ratio of sums of two of them nearly as many.
+    rounding = 1e-13
     curves = list(_depths(rows))
     l1 = float(rows["d"][0]) ** -0.5
     step = min(float(np.diff(curve["ratio"]).min()) for curve in curves)
@@ -224,9 +224,9 @@ def _check_ratio(rows: Table) -> Iterator[Check]:
         "ratio-falls-from-1-to-the-l1-value",
         "as the scale falls, the ratio falls from 1 (l2) towards 1/sqrt d (l1)",
         f"from {_listed(high)} to {_listed(low)}, 1/sqrt d = {l1:.4g}",
-        at_least(step, -ROUNDING),
-        at_least(low, l1 - ROUNDING),
-        at_most(high, 1.0 + ROUNDING),
+        at_least(step, -rounding),
+        at_least(low, l1 - rounding),
+        at_most(high, 1.0 + rounding),
         at_least(high, 0.99),
     )
     left, depths = low / l1 - 1.0, rows.levels("depth")

@@ -38,12 +38,8 @@ if TYPE_CHECKING:
 
 DEPTHS = (2, 3, 5)
 NETWORKS = {"doubled": network, "single": single_network}
-# A cosine distance up to which features count as hardly turned: an angle of 26 degrees.
-HARDLY = 0.1
 # What rounding in medians of neighbouring scales, and a unit that switches late, may add.
 RISE = 0.01
-# Training RMSE, of labels of size 1, that counts as fitted.
-FITTED = 0.01
 
 
 def default_level(depth: int) -> float:
@@ -188,12 +184,14 @@ def _listed(values: dict[int, float], form: str) -> str:
 
 
 def _fitted(table: Table) -> Check:
-    share = float(np.mean(table["train_rmse"] <= FITTED))
+    # Training RMSE, of labels of size 1, that counts as fitted.
+    fitted = 0.01
+    share = float(np.mean(table["train_rmse"] <= fitted))
     reached = float(np.mean(table["train_rmse"] <= 1.01e-5))
     return Check(
         "trained-to-zero",
         "the networks fit the ten points",
-        f"{share:.0%} to a training RMSE of {FITTED:g}, {reached:.0%} to the paper's loss of 1e-9",
+        f"{share:.0%} to a training RMSE of {fitted:g}, {reached:.0%} to the paper's loss of 1e-9",
         share >= 0.9,
     )
 
@@ -269,12 +267,14 @@ def _crossing(levels: FloatArray, turned: FloatArray, value: float) -> float:
 
 def _he_start(table: Table) -> Check:
     """Appendix B: alpha near 1 is about to enter the kernel regime."""
+    # A cosine distance up to which features count as hardly turned: an angle of 26 degrees.
+    hardly = 0.1
     curves = _medians(table, "grad_distance")
-    entered = {depth: _crossing(*curve, HARDLY) for depth, curve in curves.items()}
+    entered = {depth: _crossing(*curve, hardly) for depth, curve in curves.items()}
     return Check(
         "he-start-at-the-edge",
         "He's rule (alpha = 1) lies at the edge of the kernel regime",
-        f"the grad distance passes {HARDLY:g} at alpha^D = "
+        f"the grad distance passes {hardly:g} at alpha^D = "
         + _listed({depth: 10.0**value for depth, value in entered.items()}, ".2g"),
         all(-2.0 <= value <= 0.5 for value in entered.values()),
     )

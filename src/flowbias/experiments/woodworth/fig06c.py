@@ -7,13 +7,6 @@ step size chosen anew for each scale of the start.
     trained by the same SGD
 (b) how far the weights moved, relative to their size at the start
 (c) the exact twin under squared loss
-
-The twin, at all scales from one kernel:
-
-    f_lin(x) = f_0(x) + K(x, X) K^-1 (y - f_0(X))
-
-Scaling a network of two homogeneous layers multiplies f_0 by scale^2 and leaves K(x, X) K^-1 as it
-is, so that f_lin = fit + scale^2 rest, where fit is that of y and rest what is left of f_0.
 """
 
 from __future__ import annotations
@@ -25,11 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.torch_task import torch_device
+from flowbias.experiments.woodworth.exact_twin import check_twin, draw_twin, twin_columns
 from flowbias.experiments.woodworth.image_training import (
     CHOICES,
+    CLASSES,
     as_percent,
     copy_of,
     draw_movement,
@@ -43,9 +39,8 @@ from flowbias.experiments.woodworth.image_training import (
     stand_in,
 )
 from flowbias.ground.look import BLUE, RED
-from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels import kernel_matrix, linearize, tangent_kernel
+from flowbias.kernels import linearize
 from flowbias.nets import mlp, train, train_last_layer
 from flowbias.theory import Reference
 
@@ -55,17 +50,10 @@ if TYPE_CHECKING:
 
 # The paper's plateaus, at its width of 5000 and at smaller ones.
 SMALL, LARGE = 2.0, 50.0
-# Errors of the two plateaus: 1.4% and 2.4% in the paper.
-RATIO = 1.5
-# "No better than": 2.4% of large starts against 2.7% of the last layer alone in the paper.
-CLOSE = 0.3
 # Share of the way between the plateaus that errors on one of them may differ by.
 FLAT = 1 / 3
 # "Just outside": half of the way is passed within this factor of α = 1.
 JUST = 10.0
-CLASSES = 10
-# Test pictures whose outputs are computed at once.
-_AT_ONCE = 1000
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -127,66 +115,6 @@ def _trained(task: Task, method: Any = train, model: Callable[[Any], Any] = _its
         return outcome_columns(training, start, net, split)
 
 
-def twin_columns(task: Task) -> Columns:
-    """Errors of the twin: with the start's own output at each scale, and without any."""
-    torch = require_torch()
-    split = split_of(task)
-    scales = np.array([float(word) for word in task.text("scales").split()])
-    # On the CPU where there is a GPU as well: what takes long is one factorization in double.
-    with torch_device():
-        sizes = (split.train.x.shape[1], task.integer("width"), CLASSES)
-        net = mlp(sizes, start="normal", rng=task.integer("replicate"), dtype=torch.float64)
-        x, test = (torch.from_numpy(part.x).double() for part in (split.train, split.test))
-        with torch.no_grad():
-            start, start_test = net(x).numpy(), net(test).numpy()
-        labels = np.eye(CLASSES)[split.train.y]
-        # The kernel of the two right-hand sides is factored once.
-        moves = _solved(net, x, [labels, start])
-        (fit, fit_test), (own, own_test) = (_change(net, move, x, test) for move in moves)
-    rest = start_test - own_test
-    wrong = [fit_test + scale**2 * rest for scale in scales]
-    return {
-        "scale": scales,
-        "error": [_error(outputs, split.test.y) for outputs in wrong],
-        "limit_error": _error(fit_test, split.test.y),
-        "residual": max(float(np.abs(fit - labels).max()), float(np.abs(own - start).max())),
-    }
-
-
-def _solved(net: Any, x: Any, targets: list[FloatArray]) -> list[dict[str, Any]]:
-    """J^T K^-1 target: the movement of the parameters that changes the outputs by each target."""
-    from scipy.linalg import cho_factor, cho_solve
-
-    torch = require_torch()
-    kernel = kernel_matrix(tangent_kernel(net, x))
-    factor = cho_factor(kernel, lower=True, overwrite_a=True, check_finite=False)
-    duals = cho_solve(factor, np.stack([target.ravel() for target in targets], axis=1))
-    names, parameters = zip(*net.named_parameters(), strict=True)
-    moves = []
-    for dual in duals.T:
-        weighted = (net(x) * torch.from_numpy(dual.reshape(len(x), -1))).sum()
-        gradients = torch.autograd.grad(weighted, parameters)
-        moves.append(dict(zip(names, gradients, strict=True)))
-    return moves
-
-
-def _change(net: Any, move: dict[str, Any], *inputs: Any) -> list[FloatArray]:
-    """J(x) move for each of the inputs."""
-    torch = require_torch()
-    twin = linearize(net)
-    with torch.no_grad():
-        for name, parameter in twin.named_point().items():
-            parameter.add_(move[name])
-        return [
-            torch.cat([twin(part) - net(part) for part in x.split(_AT_ONCE)]).numpy()
-            for x in inputs
-        ]
-
-
-def _error(outputs: FloatArray, labels: Any) -> float:
-    return float((outputs.argmax(axis=1) != labels).mean())
-
-
 _PARTS: dict[str, Callable[[Task], Columns]] = {
     "network": _trained,
     "last-layer": partial(_trained, method=train_last_layer),
@@ -228,26 +156,8 @@ def draw_error(axes: Axes, table: Table) -> None:
     say_scaling(axes, best, hidden, "60000 images, 5000 hidden units", top=True)
 
 
-def draw_twin(axes: Axes, table: Table) -> None:
-    twin = table.part("twin")
-    own = twin.summary("error", by="scale")
-    level = float(np.median(twin["limit_error"]))
-    learned = float(np.median(chosen(table.part("same-images"))["error"]))
-    axes.set(xscale="log", xlabel="scale of the start α", ylabel="test error")
-    axes.plot(own.x, own.median, color=RED, linewidth=1.8, marker="o", markersize=4)
-    name_line(axes, "with f₀", own.x[-2], own.median[-2], side="below", colour=RED)
-    reference_line(axes, y=level, text="without f₀")
-    axes.plot(1.0, learned, "s", color=BLUE, markersize=6)
-    axes.annotate(
-        f"{twin['data'][0]}, {twin['images'][0]:.0f} images, width {twin['width'][0]:.0f},\n"
-        f"squared loss; ■ network itself: {learned:.1%}",
-        (0.03, 0.97),
-        xycoords="axes fraction",
-        va="top",
-        fontsize=9,
-    )
-    axes.set_ylim(0.0, 1.2)
-    as_percent(axes)
+def draw_beside(axes: Axes, table: Table) -> None:
+    draw_twin(axes, table.part("twin"), chosen(table.part("same-images")))
 
 
 def draw_moved(axes: Axes, table: Table) -> None:
@@ -287,7 +197,7 @@ def check(table: Table) -> list[Check]:
         _linearized(small, table.rows(table["part"] == "linearized")),
         *_where(scale, error, small, large),
         _movement(best),
-        *_twin(twin, chosen(table.rows(table["part"] == "same-images"))),
+        *check_twin(twin, chosen(table.rows(table["part"] == "same-images"))),
     ]
 
 
@@ -304,7 +214,8 @@ def _fitted(best: Table, last: Table) -> Check:
         "every network reaches 100% train accuracy and a small loss",
         f"least accuracy {accuracy:.4f}, largest loss {loss:.1e} (target {target:g}); last layer "
         f"alone: {float(last['accuracy'].min()):.4f}",
-        bool(accuracy == 1.0 and loss <= target),
+        at_least(accuracy, 1.0),
+        at_most(loss, target),
     )
 
 
@@ -322,16 +233,20 @@ def _plateaus(scale: FloatArray, error: FloatArray, images: float) -> Iterator[C
             f"the error is about the same for all {words}, up to the noise of the test images",
             f"{on.min():.2%} to {on.max():.2%} on {on.size} scales, the plateaus being "
             f"{large - small:.2%} apart, noise {noise:.2%}",
-            bool(on.size >= 2 and np.ptp(on) <= FLAT * (large - small) + noise),
+            at_most(np.ptp(on), FLAT * (large - small) + noise),
+            at_least(on.size, 2),
         )
 
 
 def _ratio(small: float, large: float) -> Check:
+    # Errors of the two plateaus: 1.4% and 2.4% in the paper.
+    ratio = 1.5
     return Check(
         "large-starts-generalize-worse",
-        f"large starts have {RATIO:g} times the error of small ones or more (paper: 1.7)",
+        f"large starts have {ratio:g} times the error of small ones or more (paper: 1.7)",
         f"{large:.2%} for α ≥ {LARGE:g}, {small:.2%} for α ≤ {SMALL:g}{_times(large, small)}",
-        bool(large > 0.0 and large >= RATIO * small),
+        at_least(large, ratio * small),
+        more_than(large, 0.0),
     )
 
 
@@ -340,11 +255,13 @@ def _times(error: float, other: float) -> str:
 
 
 def _near_last_layer(large: float, last: float) -> Check:
+    # "No better than": 2.4% of large starts against 2.7% of the last layer alone in the paper.
+    close = 0.3
     return Check(
         "large-starts-are-random-features",
         "large starts do no better than a linear model over random features",
         f"{large:.2%} against {last:.2%} with the last layer alone{_times(large, last)}",
-        bool(abs(large - last) <= CLOSE * last),
+        at_most(abs(large - last), close * last),
     )
 
 
@@ -355,7 +272,8 @@ def _order(small: float, large: float, last: float, images: float) -> Check:
         "small starts err least; large ones no more than the last layer alone, up to the noise of "
         "the test images",
         f"{small:.2%} < {large:.2%} ≤ {last:.2%} + {noise:.2%}",
-        bool(small < min(large, last) and large <= last + noise),
+        less_than(small, min(large, last)),
+        at_most(large, last + noise),
     )
 
 
@@ -367,7 +285,7 @@ def _linearized(small: float, rows: Table) -> Check:
         "the linearized network, trained by the same SGD on as many images, errs more than small "
         "starts do",
         f"{listed} at width {rows['width'][0]:.0f} against {small:.2%}",
-        bool(np.all(error > small)),
+        more_than(error, small),
     )
 
 
@@ -381,7 +299,9 @@ def _where(scale: FloatArray, error: FloatArray, small: float, large: float) -> 
         "transition",
         f"between α = {SMALL:g} and α = {LARGE:g} the error changes from one level to the other",
         f"half of the way is passed between α = {last_below:g} and {first_above:g}",
-        bool(last_below >= SMALL and first_above <= LARGE and np.all(np.diff(crossed) == 1)),
+        at_least(last_below, SMALL),
+        at_most(first_above, LARGE),
+        at_most(np.diff(crossed, prepend=crossed[:1] - 1), 1),
     )
     at_one = way[scale == 1.0]
     share = float(at_one[0]) if at_one.size else np.nan
@@ -390,7 +310,8 @@ def _where(scale: FloatArray, error: FloatArray, small: float, large: float) -> 
         "He's own start, α = 1, generalizes as small starts do and is just outside the kernel "
         f"regime, which begins within a factor of {JUST:g} or at the next scale",
         f"{share:.0%} of the way at α = 1, half of it after α = {last_below:g}",
-        bool(share <= FLAT and last_below <= JUST),
+        at_most(share, FLAT),
+        at_most(last_below, JUST),
     )
 
 
@@ -401,33 +322,7 @@ def _movement(best: Table) -> Check:
         "large-starts-hardly-move",
         "weights move far from small starts and little, relative to their size, from large ones",
         f"median {first:.3g} for α ≤ {SMALL:g}, {last:.3g} for α ≥ {LARGE:g}",
-        bool(last <= 0.5 * first),
-    )
-
-
-def _twin(twin: Table, network: Table) -> Iterator[Check]:
-    left = float(np.max(twin["residual"]))
-    yield Check(
-        "twin-interpolates",
-        "the linearized network fits the labels of its pictures exactly",
-        f"largest residual {left:.1e} of outputs for labels 0 and 1",
-        bool(left <= 1e-6),
-    )
-    level, learned = float(np.median(twin["limit_error"])), float(np.median(network["error"]))
-    scale, own, *_ = twin.summary("error", by="scale")
-    yield Check(
-        "twin-learns-from-small-starts",
-        "from a small start the linearized network learns what it would learn from zero output",
-        f"{own[0]:.2%} at α = {scale[0]:g} against {level:.2%}; the network itself, from α = 1 on "
-        f"the same {twin['images'][0]:.0f} images: {learned:.2%}",
-        bool(abs(own[0] - level) <= 0.1 * level),
-    )
-    yield Check(
-        "twin-drowns-in-large-starts",
-        "under squared loss with labels 0 and 1, the output of a large start drowns what the "
-        "linearized network learns: no plateau as under cross-entropy",
-        f"{own[-1]:.2%} at α = {scale[-1]:g}, a guess among ten being wrong in 90%",
-        bool(own[-1] >= 0.8 and np.all(np.diff(own) >= -FLAT * level)),
+        at_most(last, 0.5 * first),
     )
 
 
@@ -517,7 +412,7 @@ EXPERIMENT = Experiment(
     panels=(
         Panel("a", "Small starts generalize", draw_error),
         Panel("b", "Large starts hardly move", draw_moved),
-        Panel("c", "The exact linearized twin", draw_twin),
+        Panel("c", "The exact linearized twin", draw_beside),
     ),
     check=check,
     stand_in=stand_in,

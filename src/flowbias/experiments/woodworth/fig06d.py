@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.image_training import (
@@ -35,14 +36,9 @@ from flowbias.theory import Reference
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Share of the way from the least error to that at the largest start.
-NEAR, HALF = 1 / 3, 1 / 2
 # The least rise of the error that counts as a transition: several times the noise of a test set
 # of 2000 images at such errors, sqrt(0.25 / 2000) = 0.011.
 RISE = 0.05
-# Once the output of the start outweighs the labels, only its shape counts and not its scale: there
-# the movement is the same up to the luck of SGD.
-SAME = 0.1
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -127,38 +123,32 @@ def _fitted(rows: Table, last: Table) -> Check:
         "all-fit",
         "all networks reach 100% train accuracy; the last layer alone does not",
         f"least train accuracy {1 - worst:.4f}, with the last layer alone {1 - alone:.4f}",
-        bool(worst == 0.0 and alone > 0.0),
+        at_most(worst, 0.0),
+        more_than(alone, 0.0),
     )
 
 
-def _transition(
-    scale: FloatArray,
-    way: FloatArray,
-    best: float,
-    largest: float,
-) -> Check:
-    above = np.flatnonzero(way >= HALF)
+def _transition(scale: FloatArray, way: FloatArray, best: float, largest: float) -> Check:
+    above = np.flatnonzero(way >= 0.5)
     tail = above.size > 0 and bool(np.all(np.diff(above) == 1)) and above[0] > 0
     at = float(scale[above[0]]) if tail else np.nan
     return Check(
         "transition",
         "the error rises from one level to another as the start grows",
         f"from {best:.1%} to {largest:.1%}, half of the way first passed at α = {at:g}",
-        bool(largest - best >= RISE and at > 1.0),
+        at_least(largest - best, RISE),
+        more_than(at, 1.0),
     )
 
 
-def _standard(
-    scale: FloatArray,
-    way: FloatArray,
-) -> Check:
+def _standard(scale: FloatArray, way: FloatArray) -> Check:
     at_one = way[scale == 1.0]
     share = float(at_one[0]) if at_one.size else np.nan
     return Check(
         "standard-start-is-outside",
         "He's own start, α = 1, generalizes about as well as any",
         f"{share:.0%} of the way from the least error to that of the largest start",
-        bool(share <= NEAR),
+        at_most(share, 1 / 3),
     )
 
 
@@ -167,7 +157,7 @@ def _like_last_layer(error: FloatArray, last: float) -> Check:
         "last-layer-is-worse",
         "features that are learned beat random ones: the last layer alone errs more than the best",
         f"{last:.1%} against {error.min():.1%}",
-        bool(last >= error.min() + RISE),
+        at_least(last, error.min() + RISE),
     )
 
 
@@ -179,7 +169,10 @@ def _movement(rows: Table) -> Check:
         "the larger the start, the less the weights move relative to their size",
         f"from {moved[0]:.3g} at α = {scale[0]:g} to {moved[-1]:.3g} at α = {scale[-1]:g}, "
         f"largest rise {rise:.0%}",
-        bool(rise <= SAME and moved[-1] <= 0.5 * moved[0]),
+        # Once the output of the start outweighs the labels, only its shape counts and not its
+        # scale: there the movement is the same up to the luck of SGD.
+        at_most(rise, 0.1),
+        at_most(moved[-1], 0.5 * moved[0]),
     )
 
 

@@ -44,9 +44,6 @@ SHARES = {"a": None, "b": 10.0, "c": 0.1}
 # Distances are the largest on the grid, in units of the range of the values.
 NEAR, MEETS, APART = 0.05, 0.02, 0.04
 FITTED = 0.01
-# Networks of k units differ from infinitely wide ones by at most about this over sqrt(k): four
-# draws of each width and share did by 1.1 to 5.4.
-LUCK = 6.0
 
 
 def relative_scale(panel: str, width: int) -> float:
@@ -205,7 +202,10 @@ def _kernel_is_exact(table: Table) -> Check:
 
 
 def _wide_enough(table: Table) -> Check:
-    away, allowed = _away(table, -1, "wide"), LUCK / float(np.sqrt(table["width"][0]))
+    # Networks of k units differ from infinitely wide ones by at most about this over sqrt(k): four
+    # draws of each width and share did by 1.1 to 5.4.
+    luck = 6.0
+    away, allowed = _away(table, -1, "wide"), luck / float(np.sqrt(table["width"][0]))
     return Check(
         "large-start-is-near-the-infinitely-wide-one",
         "large starts give the interpolant of infinite width, in closed form, up to the luck of "

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Settings
+from flowbias.experiments.check import at_least, at_most
 from flowbias.experiments.table import Table
 from flowbias.experiments.woodworth.fig06d import (
     PAPER_SIZE,
@@ -114,7 +115,7 @@ def _fitted(train_error: FloatArray) -> Check:
         "all-fit",
         "every curve ends at 100% train accuracy",
         f"least train accuracy at the end {1 - worst:.4f}",
-        bool(worst == 0.0),
+        at_most(worst, 0.0),
     )
 
 
@@ -127,7 +128,8 @@ def _slower(scale: FloatArray, epochs: FloatArray) -> Check:
         "the smaller the start, the longer it takes to learn",
         f"half of the images are right after {first:g} epochs from α = {scale[0]:g}, after {one:g} "
         f"from α = {scale[small][-1]:g}",
-        bool(steps.size and np.all(steps <= 0.0) and first >= 1.5 * one),
+        at_most(steps, 0.0),
+        at_least(first, 1.5 * one),
     )
 
 
@@ -137,7 +139,7 @@ def _levels(scale: FloatArray, error: FloatArray) -> Check:
         "large-starts-end-higher",
         "the largest start ends at a larger test error than the starts up to α = 1",
         f"{error[-1]:.1%} at α = {scale[-1]:g} against {least:.1%}",
-        bool(error[-1] >= least + RISE),
+        at_least(error[-1], least + RISE),
     )
 
 
@@ -149,7 +151,7 @@ def _start(rows: Table) -> Check:
         f"{at_start.min():.1%} to {at_start.max():.1%} of the train images wrong"
         if at_start.size
         else "no start",
-        bool(at_start.size and at_start.min() >= 0.6),
+        at_least(at_start, 0.6),
     )
 
 

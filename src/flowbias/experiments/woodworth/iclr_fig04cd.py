@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 LEVELS = {2: -0.5, 3: 0.0, 5: 0.3}
 #: Where a depth's name stands beside the end of its line: two of them meet.
 SIDES = {2: "right", 3: "below", 5: "above"}
-# A cosine distance up to which features count as hardly turned.
-HARDLY = 0.1
 # Training RMSE, of labels of size 1, up to which a network counts as trained.
 TRAINED = 0.03
 # Share of the data sets on which a step must work to be judged.
@@ -163,6 +161,8 @@ def _listed(values: dict[int, float], form: str) -> str:
 
 
 def _check_turning(table: Table) -> Iterator[Check]:
+    # A cosine distance up to which features count as hardly turned.
+    hardly = 0.1
     small, below, large, at = {}, {}, {}, {}
     for depth in LEVELS:
         rows = table.where(depth=depth)
@@ -176,14 +176,14 @@ def _check_turning(table: Table) -> Iterator[Check]:
         "small-steps-stay",
         "small steps remain in the kernel regime",
         f"grad distance up to half of the stable step at most {_listed(below, '.3f')}",
-        all(value <= HARDLY for value in below.values()),
+        all(value <= hardly for value in below.values()),
     )
     yield Check(
         "large-steps-leave",
         "from the same start larger steps leave the kernel regime",
         f"grad distance {_listed(large, '.2f')} at {_listed(at, '.1f')} times the stable step, "
         f"against {_listed(small, '.3f')}",
-        all(large[depth] >= max(HARDLY, 4.0 * small[depth]) for depth in LEVELS),
+        all(large[depth] >= max(hardly, 4.0 * small[depth]) for depth in LEVELS),
     )
     yield _edge(table)
 

@@ -32,8 +32,6 @@ VALUES = np.array([0.3, -0.4, 0.5, -0.2, 0.4])
 RANGE = float(np.ptp(VALUES))
 # Between the points: outside them the splines are a convention.
 GRID = np.linspace(POINTS[0], POINTS[-1], 181)
-# Of half the sum of squares: residuals of a thousandth.
-TARGET = 1e-6
 # Largest step of descent, stable at the kernel of networks that have learned these points from
 # small starts; large starts take a quarter of what their own kernel allows.
 LARGEST_STEP, STABLE = 0.06, 0.25
@@ -63,6 +61,8 @@ def learn(starts: Sequence[Any], descent_steps: int) -> Learned:
     Descent copes with units that slide along the points, which small starts end with; the flow with
     the slow directions of large starts, whose steps must be short.
     """
+    # Of half the sum of squares: residuals of a thousandth.
+    target = 1e-6
     x = POINTS[:, None]
     steps = [min(LARGEST_STEP, stable_step_size(net, x, fraction=STABLE)) for net in starts]
     descended = train_copies(
@@ -70,7 +70,7 @@ def learn(starts: Sequence[Any], descent_steps: int) -> Learned:
         x,
         VALUES,
         step_size=steps,
-        stop_at_loss=TARGET,
+        stop_at_loss=target,
         max_epochs=descent_steps,
         progress=False,
     )
@@ -78,7 +78,7 @@ def learn(starts: Sequence[Any], descent_steps: int) -> Learned:
         descended.modules,
         x,
         VALUES,
-        stop_at_loss=TARGET,
+        stop_at_loss=target,
         tol=FLOW_TOL,
         max_steps=FLOW_STEPS,
         x_test=GRID[:, None],

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from scipy.integrate import DOP853, LSODA, DenseOutput, OdeSolver
+from scipy.integrate import DOP853, DenseOutput, OdeSolver
 
+from flowbias.flows.coordinates import stiff_solver
 from flowbias.flows.driver import Curve, take_step
 from flowbias.flows.leaky_neuron.convergence import fits_from_start
 from flowbias.flows.leaky_neuron.field import EPS, Indices, LeakyStart, PatternField, Sides
@@ -174,7 +175,7 @@ class _Walk:
         last, rtol = self.goal.last, self.rtol
         atol = self.goal.atol * rtol / self.goal.rtol
         if self.is_stiff:
-            return LSODA(
+            return stiff_solver(time)(
                 pattern.velocity,
                 time,
                 state,

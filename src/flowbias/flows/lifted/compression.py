@@ -31,8 +31,7 @@ from flowbias.flows.fit import Quality
 from flowbias.flows.lifted.graded import product_without_noise
 from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixProblem, MatrixRegression
 
 EPS = float(np.finfo(float).eps)
 # A part of a start that is this many roundings of each row it belongs to, or less, is one.

@@ -16,57 +16,87 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
+from flowbias.flows.draws import Draws
 from flowbias.flows.lifted.compression import Compression, LiftedFit
 from flowbias.flows.lifted.flow import ReducedProblem, reduced_problem, samples
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.steps import BaseDescent, DescentRequest, take_steps
+from flowbias.flows.steps import BaseDescent, DescentRequest, Process, take_steps
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import Panel
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.regression import as_matrix_problem
-from flowbias.results._shown import matrix_facts, matrix_panels
+from flowbias.problems.matrix import MatrixProblem, as_matrix_problem
 from flowbias.results.lifted_solution import LiftedSolution
+from flowbias.results.matrix_solution import matrix_facts, matrix_panels
 
 # Numbers kept of the states on the way (64 MB); others are stepped to again from the one before.
 _KEPT_NUMBERS = 8_000_000
 
 
-class _Point(NamedTuple):
-    """Compressed weights, and what they fit."""
-
-    weights: FloatArray
-    fitted: FloatArray
-
-
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """One step, on the rows that move. `length` is h c, times the rate of the model."""
+    """One step, on the rows that move. `rate` is c, times the rate of the model.
+
+    `lift` maps what the fit compares to what the samples measure, where those are not the same.
+    """
 
     compression: Compression
     fit: LiftedFit
-    length: float
+    request: DescentRequest
+    rate: float
+    draws: Draws
+    seed: int
+    target: FloatArray  # of the samples
+    lift: FloatArray | None
 
-    def point(self, weights: FloatArray) -> _Point:
-        return _Point(weights, self.fit.measure(self.compression.moving_product(weights)))
+    def fitted(self, moving: FloatArray) -> FloatArray:
+        """What the weights, the first layer of `moving`, fit."""
+        return self.fit.measure(self.compression.moving_product(moving[0]))
 
-    def advance(self, point: _Point) -> _Point:
-        rows, weights = self.compression.rows, point.weights
-        pull = self.length * self.fit.adjoint(self.fit.target - point.fitted)
-        moved = np.empty_like(weights)
-        moved[:rows] = weights[:rows] + pull @ weights[rows:]
-        moved[rows:] = weights[rows:] + pull.T @ weights[:rows]
-        return self.point(moved)
+    def advance(self, moving: FloatArray, fitted: FloatArray, step: int) -> FloatArray:
+        """Weights, and velocity below them if there is momentum, after one more step."""
+        request, rows, weights = self.request, self.compression.rows, moving[0]
+        pull = self.rate * self.fit.adjoint(self._misfit(fitted, step))
+        push = np.vstack([pull @ weights[rows:], pull.T @ weights[:rows]])
+        if request.weight_decay:
+            push -= request.weight_decay * weights
+        if request.momentum == 0.0:
+            return np.asarray((weights + request.size(step) * push)[None])
+        velocity = request.momentum * moving[1] + push
+        return np.stack([weights + request.size(step) * velocity, velocity])
 
-    def residual(self, point: _Point) -> float:
-        return float(np.linalg.norm(point.fitted - self.fit.reachable)) / self.fit.size
+    def _misfit(self, fitted: FloatArray, step: int) -> FloatArray:
+        """target - fitted; of the step's samples alone and with noise, where that was asked for."""
+        if not self.draws.is_random:
+            return self.fit.target - fitted
+        number, place = divmod(step, self.draws.steps)
+        samples, noise = self._block(number)
+        seen = fitted if self.lift is None else self.lift @ fitted
+        left = (self.target - seen).reshape(self.draws.n, -1)
+        chosen = slice(None) if samples is None else samples[place]
+        masked: FloatArray = np.zeros_like(left)
+        added = 0.0 if noise is None else noise[place].reshape(-1, self.draws.outputs)
+        masked[chosen] = (left[chosen] + added) * (self.draws.n / self.draws.per_step)
+        in_form = masked.reshape(self.target.shape)
+        return in_form if self.lift is None else np.asarray(self.lift.T @ in_form)
+
+    def _block(self, number: int) -> tuple[NDArray[np.intp] | None, FloatArray | None]:
+        """The last block drawn is kept: steps follow one another."""
+        if self._drawn.get("number") != number:
+            self._drawn.update(number=number, block=self.draws.block(self.seed, number))
+        block: tuple[NDArray[np.intp] | None, FloatArray | None] = self._drawn["block"]
+        return block
+
+    @cached_property
+    def _drawn(self) -> dict[str, Any]:
+        return {}
 
 
 @dataclass(eq=False)
@@ -75,18 +105,52 @@ class _Checkpoints:
 
     room: int
     stride: int = 1
-    passed: int = 0
     kept: list[FloatArray] = field(default_factory=list)
-    last: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
 
-    def visit(self, point: _Point) -> None:
-        self.last = point.weights
-        if self.passed % self.stride == 0:
-            self.kept.append(point.weights)
-        self.passed += 1
+    def visit(self, step: int, moving: FloatArray) -> None:
+        # A step that is taken again, on the way back from one that was lost, is there already.
+        if step == len(self.kept) * self.stride:
+            self.kept.append(moving)
         if len(self.kept) > self.room:
             self.kept = self.kept[::2]
             self.stride *= 2
+
+
+class _Products(Process):
+    """One descent of a product. State: weights, and velocity below them, (1, layers, rows, k)."""
+
+    def __init__(self, steps: _Steps) -> None:
+        self.steps, self.seeds = steps, [steps.seed]
+        start = steps.compression.weights
+        layers = [start, np.zeros_like(start)][: 1 + (steps.request.momentum > 0.0)]
+        self.state = (np.stack(layers)[None],)
+        self.checkpoints = _Checkpoints(room=max(2, _KEPT_NUMBERS // (len(layers) * start.size)))
+        self.checkpoints.visit(0, self.state[0][0])
+        self._seen: tuple[FloatArray, FloatArray] | None = None
+
+    @property
+    def _fitted(self) -> FloatArray:
+        """What the weights fit: asked for by the residual and by the step that follows."""
+        moving = self.state[0]
+        if self._seen is None or self._seen[0] is not moving:
+            self._seen = (
+                moving,
+                self.steps.fit.measure(self.steps.compression.moving_product(moving[0, 0])),
+            )
+        return self._seen[1]
+
+    def residuals(self) -> FloatArray:
+        fit = self.steps.fit
+        return np.array([np.linalg.norm(self._fitted - fit.reachable) / fit.size])
+
+    def predictors(self) -> FloatArray:
+        return self.steps.compression.moving_product(self.state[0][:, 0]).reshape(1, -1)
+
+    def advance(self, first: int, last: int) -> None:
+        for step in range(first, last):
+            moving = self.steps.advance(self.state[0][0], self._fitted, step)
+            self.state = (moving[None],)
+            self.checkpoints.visit(step + 1, moving)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,11 +166,12 @@ class LiftedDescent(BaseDescent[LiftedSolution]):
     loss_constant: float
     _steps: _Steps = field(repr=False)
     _checkpoints: _Checkpoints = field(repr=False)
+    _last: FloatArray = field(repr=False)
 
     @cached_property
     def M(self) -> FloatArray:  # noqa: N802  (the matrix, as in the papers)
         """U V^T where the descent ended, (d, m)."""
-        return self._steps.compression.product(self._checkpoints.last)
+        return self._steps.compression.product(self._last[0])
 
     @property
     def time(self) -> float:
@@ -121,7 +186,7 @@ class LiftedDescent(BaseDescent[LiftedSolution]):
                 f"model: must provide FACTORS, got {self.model!r}, of which only the Gram matrix "
                 "was drawn. Pass keep_weights=True where it is made, or use gram_at(steps)."
             )
-        return self._steps.compression.factors(self._checkpoints.last)
+        return self._steps.compression.factors(self._last[0])
 
     # --- on the way ----------------------------------------------------------------------------
 
@@ -177,12 +242,12 @@ class LiftedDescent(BaseDescent[LiftedSolution]):
     def _replayed(self, steps: int) -> FloatArray:
         """From the last state kept before, by the steps that were taken: the same to the bit."""
         if steps == self.steps:
-            return self._checkpoints.last
-        kept, rest = divmod(steps, self._checkpoints.stride)
-        point = self._steps.point(self._checkpoints.kept[kept])
-        for _ in range(rest):
-            point = self._steps.advance(point)
-        return point.weights
+            return np.asarray(self._last[0])
+        number = steps // self._checkpoints.stride
+        moving = self._checkpoints.kept[number]
+        for step in range(number * self._checkpoints.stride, steps):
+            moving = self._steps.advance(moving, self._steps.fitted(moving), step)
+        return np.asarray(moving[0])
 
     # --- beside the flow -----------------------------------------------------------------------
 
@@ -194,7 +259,7 @@ class LiftedDescent(BaseDescent[LiftedSolution]):
     def stable_step_size(self) -> float:
         """2 / (largest eigenvalue of the loss's Gauss-Newton matrix) at the start."""
         largest = _gauss_newton_norm(self._steps.compression, self._steps.fit)
-        return float(2.0 * self.step_size / (self._steps.length * largest))
+        return float(2.0 / (self._steps.rate * largest))
 
     def _panels(self) -> tuple[Panel, ...]:
         """The residual over steps, and U V^T at the end with its singular values."""
@@ -224,27 +289,41 @@ def _gauss_newton_norm(compression: Compression, fit: LiftedFit) -> float:
     return float(eigsh(operator, k=1, which="LA", v0=first, return_eigenvectors=False)[0])
 
 
-def descend_lifted(model: Any, X: Any, y: Any, request: DescentRequest) -> LiftedDescent:
-    """Gradient descent of a product, in its compressed root."""
+def descend_lifted(model: Any, X: Any, y: Any, request: DescentRequest) -> list[LiftedDescent]:
+    """Gradient descent of a product, in its compressed root; one seed after the other."""
     problem = as_matrix_problem(X, y)
-    c = loss_constant(request.loss, samples(problem))
+    # Decay moves the rows, too, that the data does not see.
+    setting = reduced_problem(model, problem, all_rows=request.weight_decay > 0.0)
+    return [_descended(model, setting, request, seed) for seed in request.seeds]
+
+
+def _descended(
+    model: LiftedModel, setting: ReducedProblem, request: DescentRequest, seed: int
+) -> LiftedDescent:
     started = time.perf_counter()
-    setting: ReducedProblem = reduced_problem(model, problem)
-    compression = setting.compression
-    steps = _Steps(compression, setting.fit, request.step_size * c * model.rate)
-    kept = _Checkpoints(room=max(2, _KEPT_NUMBERS // compression.weights.size))
-    with threads_for(compression.weights):
-        start = steps.point(compression.weights)
-        taken = take_steps(start, steps.advance, steps.residual, kept.visit, request)
+    problem, n = setting.problem, samples(setting.problem)
+    c = loss_constant(request.loss, n)
+    draws = request.draws(n, problem.target.size // n)
+    lift = setting.lift
+    target = problem.target.reshape(n, -1) if setting.root is not None else problem.target
+    steps = _Steps(
+        setting.compression, setting.fit, request, c * model.rate, draws, seed, target, lift
+    )
+    process = _Products(steps)
+    with threads_for(setting.compression.weights):
+        ended = take_steps(process, request, request.record_every or 1)[0]
     return LiftedDescent(
-        status=taken.status,
-        steps=len(taken.residuals) - 1,
+        status=ended.status,
+        steps=ended.steps,
         seconds=time.perf_counter() - started,
-        residual=np.array(taken.residuals),
-        step_size=request.step_size,
+        residual=np.array(ended.residuals),
+        recorded=np.array(ended.recorded),
+        request=request,
+        seed=seed,
         model=model,
-        problem=setting.problem,
+        problem=problem,
         loss_constant=c,
         _steps=steps,
-        _checkpoints=kept,
+        _checkpoints=process.checkpoints,
+        _last=ended.state[0],
     )

@@ -36,8 +36,7 @@ from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.regression import MatrixRegression, as_matrix_problem
+from flowbias.problems.matrix import MatrixProblem, MatrixRegression, as_matrix_problem
 
 # States that a closed form returns where no times were asked for, from the first thousandth of the
 # time to the residual on.
@@ -68,12 +67,22 @@ class ReducedProblem:
         """Ratio of the fastest to the slowest rate as far as the data alone decides it."""
         return 1.0 if self.root is None else float((self.root[0] / self.root[-1]) ** 2)
 
+    @property
+    def lift(self) -> FloatArray | None:
+        """From what the fit compares to what each sample measures; None where they are the same."""
+        problem = self.problem
+        if not isinstance(problem, MatrixRegression):
+            return problem.range_basis
+        return None if self.root is None else problem.spectrum.W
 
-def reduced_problem(model: LiftedModel, problem: MatrixProblem) -> ReducedProblem:
-    """The rows that move: for a regression those in the row space of X."""
+
+def reduced_problem(
+    model: LiftedModel, problem: MatrixProblem, all_rows: bool = False
+) -> ReducedProblem:
+    """The rows that move: for a regression those in the row space of X, unless all do."""
     lifted = model.lifted_problem(problem)
     _check_sizes(model, lifted)
-    if isinstance(lifted, MatrixRegression):
+    if isinstance(lifted, MatrixRegression) and not all_rows:
         spectrum = lifted.spectrum
         basis = spectrum.P1
         fit = regression_fit(model, lifted)

@@ -21,7 +21,7 @@ import scipy.linalg
 
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix import MatrixProblem
 from flowbias.problems.regression import Regression
 
 # Share of a measurement that may be left off the diagonal: the rounding of a product of some

@@ -23,7 +23,7 @@ from flowbias.limits.lifted.common_basis import CommonBasis, require_common_basi
 from flowbias.limits.solve import limit
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import HyperbolicPotential
-from flowbias.problems.matrix._base import MatrixProblem
+from flowbias.problems.matrix import MatrixProblem
 from flowbias.results.matrix_solution import MatrixSolution
 from flowbias.results.solution import Stats, Status
 

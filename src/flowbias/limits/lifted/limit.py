@@ -36,8 +36,7 @@ from flowbias.limits.lifted.one_neuron import one_neuron_limit
 from flowbias.limits.lifted.stable_manifold import out_of_reach
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import LiftedModel
-from flowbias.problems.matrix._base import MatrixProblem
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixProblem, MatrixRegression
 from flowbias.results.lifted_solution import FitCertificate, LiftedSolution
 from flowbias.results.solution import Stats, Status
 

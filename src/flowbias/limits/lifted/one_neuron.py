@@ -22,7 +22,7 @@ from flowbias.flows.lifted.flow import ReducedProblem
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.neuron_sum import one_neuron
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from flowbias.results.solution import Solution
 
 # Roundings of W^T Y, a sum over the samples, that its part across b may be.

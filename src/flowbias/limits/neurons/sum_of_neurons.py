@@ -25,7 +25,7 @@ from flowbias.limits.lifted.limit import lifted_limit
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.parts import check_columns
 from flowbias.models.neuron_sum import NeuronSum
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 from flowbias.problems.regression import Regression, as_regression
 from flowbias.results.lifted_solution import LiftedSolution
 from flowbias.results.solution import Solution

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten
+from flowbias.apps.explorer.controls import Slider
 from flowbias.apps.explorer.drawing import TRUTH, Chart, Data, Mark, levels
 from flowbias.apps.explorer.view import Settings, View
 from flowbias.apps.explorer.views.one_equation import (
@@ -16,7 +16,7 @@ from flowbias.apps.explorer.views.one_equation import (
     Ends,
     follow,
 )
-from flowbias.apps.explorer.views.proof_words import distance_words
+from flowbias.apps.explorer.views.proof_words import distance_words, status_word
 from flowbias.apps.explorer.views.space import (
     AZIMUTH,
     FLOW_AND_EXTREMES,
@@ -31,6 +31,7 @@ from flowbias.apps.explorer.views.space import (
     projection,
     shown_reach,
 )
+from flowbias.ground.html import power_of_ten
 from flowbias.ground.typing import FloatArray
 
 # Levels in the plane, as shares of the rise from the limit to the farther of the two extremes.
@@ -98,7 +99,7 @@ class _Geometry(View[GeometryScene]):
         place = ", ".join(f"{entry:.4g}" for entry in solution.w)
         return (
             f"From scale {power_of_ten(np.log10(scene.start.scale))} the flow ends at "
-            f"**w = ({place})**, certified, {distance_words(solution)}. "
+            f"**w = ({place})**, {status_word(solution)}, {distance_words(solution)}. "
             f"{scene.ends.extremes.words(solution.w)} Coefficients above 1% of the largest: "
             f"{np.sum(size > 0.01 * size.max())} of {len(size)}."
         )
@@ -216,7 +217,7 @@ class GeometrySpaceView(_Geometry):
                     "all w that fit",
                 ),
                 *SPACE_AXES,
-                levels("levels", "level curves there"),
+                levels("levels", "level curves"),
                 *FLOW_AND_EXTREMES,
             ),
             framed=False,

@@ -30,6 +30,7 @@ from flowbias.apps.explorer.views.planted_data import (
 from flowbias.apps.explorer.views.proof_words import proof_of
 from flowbias.flows.integrate import flow
 from flowbias.ground.arguments import InputError
+from flowbias.ground.html import power_of_ten
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.solve import limit
 from flowbias.models.diagonal import DiagonalNet
@@ -118,9 +119,9 @@ def _passage(planted: PlantedData, depth: int, exponent: float) -> Passage:
     most_decades = 4.0
     if (depth - 2) * -exponent > most_decades:
         raise InputError(
-            f"log_scale: must be >= {-most_decades / (depth - 2):g} at depth {depth}, got "
-            f"{exponent:g}. Times grow as the power {2 - depth} of the scale, beyond what doubles "
-            "resolve. Take a larger scale or a smaller depth."
+            f"scale: must be >= {power_of_ten(-most_decades / (depth - 2))} at depth {depth}, got "
+            f"{power_of_ten(exponent)}. Times grow as the power {2 - depth} of the scale, beyond "
+            "what doubles resolve. Take a larger scale or a smaller depth."
         )
     data = planted.draw()
     problem = Regression(data.X, data.y)
@@ -179,7 +180,7 @@ class LearningInTimeView(View[TimeScene]):
         ),
         Chart(
             "Loss and population error over time",
-            "Training loss and population error along the flow; from small scales they fall "
+            "Training loss and population error along the flow; from small scales the loss falls "
             "in steps.",
             "time t",
             "loss, population error",
@@ -228,8 +229,8 @@ def _moment(passage: Passage, at: int) -> str:
     )
     if passage.error[best] < 0.9 * passage.error[-1]:
         words += (
-            f" The error is least, {passage.error[best]:.2g}, at time {passage.t[best]:.3g}; "
-            f"afterwards the flow fits noise and ends at {passage.error[-1]:.2g}."
+            f" The error is least, {passage.error[best]:.2g}, at time {passage.t[best]:.3g}, "
+            f"before the data are fitted, and ends at {passage.error[-1]:.2g}."
         )
     return words
 
@@ -240,9 +241,14 @@ def _stages(passage: Passage, at: int) -> str:
         f"**{risen} of {count}** coefficients that end above a tenth of the largest have reached "
         "half of their limit."
     )
+    if np.count_nonzero(passage.half_way < len(passage.t)) < 2:
+        return words
     separate = passage.follow_separately()
     if not separate.any():
-        return f"{words} They rise together: none waits for another."
+        return (
+            f"{words} They rise together: none is still below a tenth of its limit when the one "
+            "before is at half."
+        )
     return (
         f"{words} They come in stages: {np.count_nonzero(separate)} times along the way the next "
         "one is still below a tenth of its limit when the one before is at half."

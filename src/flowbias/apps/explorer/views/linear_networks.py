@@ -13,12 +13,12 @@ import numpy as np
 from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
-    FRAME,
     KERNEL,
     RICH,
     Chart,
     Data,
     Mark,
+    level,
     line,
     points,
 )
@@ -31,7 +31,7 @@ from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.linear_net import LinearNet
-from flowbias.problems.matrix.regression import MatrixRegression
+from flowbias.problems.matrix import MatrixRegression
 
 # Relative residual to which the flow is shown: its square is the share of the loss that is left.
 RESIDUAL = 1e-5
@@ -158,11 +158,7 @@ class LinearNetworksView(View[LinearNetworksScene]):
             "i (eigenvalue, from the largest)",
             "λᵢ of the imbalance D",
             (
-                Mark(
-                    *("zero", "hspan"),
-                    {"y": 0.0, "line_color": FRAME, "line_dash": "dotted"},
-                    columns=(),
-                ),
+                level(0.0),
                 points("plus", "triangle", RICH, 9, "positive: U is larger", 1.0, line_width=1),
                 points(
                     *("minus", "inverted_triangle", KERNEL, 9, "negative: V is larger", 1.0),
@@ -230,7 +226,9 @@ def _guarantee(scene: LinearNetworksScene, good: float = 0.5) -> str:
     # A bound is good where it accounts for half of what it bounds, as in the reproduced figures.
     share = scene.accounted
     least = float(np.min(scene.rate_bound / scene.rate))
-    rate = f"Proposition 1 accounts for at least {least:.0%} of the rate at every time."
+    rate = (
+        f"Proposition 1 of Min et al. accounts for at least {least:.0%} of the rate at every time."
+    )
     if not scene.loss_bound[-1] < 1.0:
         return (
             "There is no level and no margin to rest on, so Theorem 3 of Min et al. guarantees "
@@ -256,6 +254,7 @@ imbalance = net.imbalance(X)
 print("level", imbalance.level, "spreads", imbalance.spread_plus, imbalance.spread_minus)
 
 trajectory = fb.flow(net, X, Y, residual={residual!r}, rtol={rtol!r})
+# Min et al. 2021, Theorem 3
 claim = fb.theory.exponential_guarantee(net, X, Y, trajectory=trajectory)
 print(claim)
 
@@ -264,7 +263,7 @@ axes[0].plot(imbalance.eigenvalues, "o")
 axes[0].set(xlabel="eigenvalue, from the largest", ylabel="imbalance D")
 loss = trajectory.loss / trajectory.loss[0]
 axes[1].semilogy(trajectory.t, loss, label="loss")
-axes[1].semilogy(trajectory.t, np.exp(-claim.predicted * trajectory.t), "--", label="Theorem 3")
+axes[1].semilogy(trajectory.t, np.exp(-claim.predicted * trajectory.t), "--", label="guaranteed")
 axes[1].set(xlabel="time", ylabel="L / L(0)")
 axes[1].legend()
 """

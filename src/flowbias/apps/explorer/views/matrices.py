@@ -22,17 +22,19 @@ from flowbias.apps.explorer.drawing import (
     Chart,
     Data,
     Mark,
+    labels,
     points,
 )
 from flowbias.apps.explorer.view import Settings, View, chosen
 from flowbias.apps.explorer.views.planted_data import SEED
 from flowbias.datasets.low_rank import LowRankCompletion, low_rank_completion
 from flowbias.experiments.woodworth.completion import RESIDUAL, Ending, ending, nuclear
+from flowbias.ground.html import power_of_ten
 from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.nuclear_norm import nuclear_norm
 from flowbias.models.factorization import MatrixFactorization
-from flowbias.problems.matrix.completion import MatrixCompletion
+from flowbias.problems.matrix import MatrixCompletion
 
 # Rows and columns, and columns between two matrices of the picture.
 SIDE, GAP = 10, 2
@@ -173,14 +175,9 @@ class MatricesView(View[MatricesScene]):
                     columns=("x", "y", "value"),
                 ),
                 points("unseen", "x", FRAME, 7, line_width=1),
-                Mark(
-                    *("names", "text"),
-                    {"x": "x", "y": SIDE - 0.2, "text": "name", "text_align": "center"}
-                    | {"text_color": FRAME, "text_font_size": "14px"},
-                    columns=("x", "name"),
-                ),
+                labels("names", text_align="center"),
             ),
-            height=340,
+            wide=True,
             framed=False,
             colours="entry of the matrix",
             options={
@@ -201,7 +198,6 @@ class MatricesView(View[MatricesScene]):
                 points("nuclear", "triangle", RICH, 9, "least nuclear norm"),
                 points("recovered", "circle", FLOW, 8, "recovered", 1.0),
             ),
-            height=320,
         ),
     )
 
@@ -223,7 +219,7 @@ class MatricesView(View[MatricesScene]):
             "colours": (float(np.abs(truth).max()),),
             "cells": tuple(map(np.concatenate, zip(*cells, strict=True))),
             "unseen": _cells(truth, ~scene.mask, 1)[:2],
-            "names": (middle, ["truth", "observed", "recovered"]),
+            "names": (middle, np.full(3, SIDE - 0.2), ["truth", "observed", "recovered"]),
             "truth": _singular_values(truth),
             "zero": _singular_values(scene.seen.zero_filled),
             "nuclear": _singular_values(scene.least_nuclear),
@@ -233,13 +229,13 @@ class MatricesView(View[MatricesScene]):
     def text(self, scene: MatricesScene) -> str:
         return " ".join(
             [
-                f"**α²k = {scene.level:.2g}** (α = {scene.scale:.2g}, k = {scene.width}).",
+                f"**α²k = {scene.level:.2g}** (α = {power_of_ten(np.log10(scene.scale))}, "
+                f"k = {scene.width}).",
                 f"Entries that are not seen end {scene.off:.0%} of their size away from the truth, "
                 f"and moved by {scene.moved:.0%} of it.",
-                _regime(scene),
-                f"The flow was followed until the seen entries fit to {scene.end.residual:.0e}, "
-                f"with the imbalance kept to {scene.end.drift:.0e}: an integration, not a "
-                "certificate.",
+                f"{_regime(scene)}\n\nThe flow was followed until the seen entries fit to "
+                f"{scene.end.residual:.0e}, with the imbalance kept to {scene.end.drift:.0e}: an "
+                "integration, not a certificate.",
                 scene.missing,
             ]
         )
@@ -281,6 +277,8 @@ def _between(scene: MatricesScene) -> str:
     # Beside entries of the truth, of size 1.
     if size > 0.1:
         return f"The product starts at entries of size α²√k = {size:.2g}: that is not small."
+    if scene.excess is not None and scene.excess > 1.0:
+        return "That is in neither regime, nor between them."
     return "That is between the regimes."
 
 

@@ -119,7 +119,6 @@ class OwnDataView(View[OwnDataScene]):
             "feature i, counted from 0",
             "wᵢ (coefficient)",
             (stems("limit w"), *_marks("w")),
-            height=380,
         ),
         Chart(
             "Between the two least norms",
@@ -129,7 +128,6 @@ class OwnDataView(View[OwnDataScene]):
             "‖w‖₁ / least ‖w‖₁ (l1 norm)",
             "‖w‖₂ / least ‖w‖₂ (l2 norm)",
             _marks("norms"),
-            height=320,
         ),
     )
 
@@ -157,7 +155,7 @@ class OwnDataView(View[OwnDataScene]):
                 f"Coefficients of the limit above 1e-6 of the largest: "
                 f"{count_above_negligible(solution.w)}. {solution.status.name}: feasibility "
                 f"{certificate.feasibility:.0e}, gap {certificate.gap:.0e}, "
-                f"{distance_words(solution)}. {_MEANS[solution.status]}",
+                f"{distance_words(solution)}. {_MEANS.get(solution.status, solution.message)}",
                 scene.extremes.words(solution.w),
                 _hidden(scene),
             ]

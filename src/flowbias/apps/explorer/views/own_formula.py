@@ -195,15 +195,16 @@ def _window(path: FloatArray, end: FloatArray, extremes: Extremes) -> tuple[floa
 
 
 def _levels(
-    start: TypedStart, end: FloatArray, window: tuple[float, float], points: int = 81
+    start: TypedStart, end: FloatArray, window: tuple[float, float], points: int = 121
 ) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
-    """Level sets of Q(w) = q(w1) + q(w2).
+    """Level sets of Q(w) = q(w1) + q(w2); a wide page shows what lies beyond the window.
 
     None where coordinates share a parameter, or where q cannot be followed away from the start.
     """
     if not start.function(1).separates:
         return (), ()
-    section = section_of(start.function(1), start.theta(1), window)
+    room = 0.5 * (window[1] - window[0])
+    section = section_of(start.function(1), start.theta(1), (window[0] - room, window[1] + room))
     if section.w.size < 2:
         return (), ()
     grid = np.linspace(section.w[0], section.w[-1], points)

@@ -19,6 +19,11 @@ from flowbias.problems.regression import Regression
 from flowbias.results.solution import Solution, Status
 
 
+def status_word(solution: Solution) -> str:
+    """How the solve ended: certified, few digits, ..."""
+    return solution.status.name.lower().replace("_", " ")
+
+
 def distance_words(solution: Solution) -> str:
     """How far the exact limit can be: where coefficients are tiny, a gap need not bound it."""
     bound = solution.certificate.error_bound

@@ -21,6 +21,7 @@ from flowbias.apps.explorer.drawing import (
     TRUTH,
     Data,
     Mark,
+    labels,
     levels,
     line,
     points,
@@ -35,7 +36,6 @@ COEFFICIENTS = ["w₁", "w₂", "w₃"]
 
 #: A square with equal units on both axes, for bokeh and for `Chart`.
 SQUARE: dict[str, Any] = {
-    "height": 560,
     "legend": "below",
     "windowed": True,
     "options": {"match_aspect": True},
@@ -50,7 +50,7 @@ FLOW_AND_EXTREMES = (
 )
 #: All that is drawn in the plane.
 PLANE = (
-    levels("levels", "level sets of the potential"),
+    levels("levels", "level sets"),
     levels("own", width=3.0),
     line("fits", TRUTH, "all w that fit", dash="dashed"),
     *FLOW_AND_EXTREMES,
@@ -62,11 +62,7 @@ SPACE_AXES = (
         {"x0": "x", "y0": "y", "x1": "to_x", "y1": "to_y", "line_color": FRAME, "line_width": 1.5},
         columns=("x", "y", "to_x", "to_y"),
     ),
-    Mark(
-        *("names", "text"),
-        {"x": "x", "y": "y", "text": "name", "text_color": FRAME, "text_font_size": "16px"},
-        columns=("x", "y", "name"),
-    ),
+    labels("names"),
 )
 
 

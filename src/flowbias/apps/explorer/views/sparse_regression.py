@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten, scale_slider
+from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     KERNEL,
@@ -39,6 +39,7 @@ from flowbias.apps.explorer.views.planted_data import (
 )
 from flowbias.apps.explorer.views.proof_words import Extremes, proof_of
 from flowbias.certificates.certificate import certify
+from flowbias.ground.html import power_of_ten
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.basis_pursuit import basis_pursuit
 from flowbias.limits.scale_path import limit_path
@@ -172,7 +173,7 @@ def _against_scale(
 ) -> Chart:
     """A chart whose horizontal axis is the scale, from 1e-300 to 1e2, with a cursor."""
     ends = (float(place(EXPONENTS[0])) - 0.1, float(place(EXPONENTS[-1])) + 0.1)
-    places = (2, 0, -2, -4, -10, -30, -100, -300)
+    places = (2, 0, -2, -10, -30, -100, -300)
     return Chart(
         *(heading, description, "scale of the start α", y_label, (*marks, cursor())),
         ticks={round(float(place(exponent)), 4): power_of_ten(exponent) for exponent in places},
@@ -205,8 +206,8 @@ class SparseRegressionView(View[SparseScene]):
         ),
         _against_scale(
             "Population error",
-            "Error of the limit on new samples against the scale, between two level lines: "
-            "the errors of the solutions of least l1 and least l2 norm.",
+            "Error of the limit on new samples, less their noise, against the scale. Two level "
+            "lines are the errors of the solutions of least l1 and least l2 norm.",
             "population error ‖w − w*‖²",
             (
                 line("error", FLOW, "flow"),
@@ -220,7 +221,7 @@ class SparseRegressionView(View[SparseScene]):
         _against_scale(
             "Excess norms",
             "How far the l1 and the l2 norm of the limit exceed the least possible ones: "
-            "the first falls to the left, the second to the right.",
+            "the first vanishes to the left, the second to the right.",
             "norm / least norm − 1",
             (
                 line("l1", RICH, "l1 norm", dash="dashed"),
