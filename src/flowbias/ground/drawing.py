@@ -66,11 +66,10 @@ def _pyplot_figure(width: float, height: float) -> Figure:
 
 
 def _display_once(figure: Figure) -> None:
-    from IPython.display import display
     from matplotlib import pyplot
 
     del figure.__dict__["_ipython_display_"]
-    display(figure)
+    sys.modules["IPython"].display.display(figure)
     pyplot.close(figure)
 
 
