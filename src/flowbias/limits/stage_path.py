@@ -96,8 +96,9 @@ class StagePath:
     status: Status
     certificate: StageCertificate
     stats: Stats
-    #: whether the last stage is the limit; False where `max_stages` cut the path short
+    #: whether the last stage is the limit; False where `max_stages` cut the path short, or rounding
     is_whole: bool
+    max_stages: int | None = None
 
     @cached_property
     def times(self) -> FloatArray:
@@ -211,6 +212,8 @@ class StagePath:
         """The status in words."""
         c = self.certificate
         ends = "to the limit" if self.is_whole else "cut short"
+        if not self.is_whole and len(self) != self.max_stages:
+            ends += f" where what still pulls is rounding, {self.residual[-1]:.1e} of y is left"
         count = f"{len(self)} stage{'s' * (len(self) != 1)}"
         words = {
             Status.CERTIFIED: f"{count}, certified, {ends}",
