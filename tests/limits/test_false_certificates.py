@@ -97,10 +97,12 @@ def test_rows_that_rounding_tells_apart_are_said_to_be_dependent():
 
 
 @pytest.mark.parametrize("unit", [1e-30, 1e-3, 1.0, 1e20])
+@pytest.mark.parametrize("entry", [1.0, 1e-4])
 @pytest.mark.parametrize("depth", [2, 3])
-def test_what_rounding_makes_of_a_row_asks_nothing_of_rows_in_small_units(depth, unit):
+def test_what_rounding_makes_of_a_row_asks_nothing_of_rows_in_small_units(depth, entry, unit):
     rng = np.random.default_rng(depth)
     X, model = rng.standard_normal((2, 5)), fb.DiagonalNet(depth, 0.5)
+    X[0, -1] *= entry  # rounding is that of the row, not of its small entries
     y = X @ rng.standard_normal(5)
     alone = fb.limit(model, X, y).w
     units = np.array([1e13, unit, 1e13 / 3e7])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from flowbias.flows.destination import destination, relative_distance
-from flowbias.flows.effective import EffectiveStart, Explained
+from flowbias.flows.effective import EffectiveStart, Explained, LassoEnd, lasso_end
 from flowbias.flows.integrate import fit_model
 from flowbias.flows.lifted.descent import LiftedDescent, descend_lifted
 from flowbias.flows.loss import loss_constant
@@ -112,6 +112,24 @@ class Descent(BaseDescent[Solution]):
                 "Use distance_to_limit, the distance from the limit of the start as it was given.",
             )
         return start
+
+    @cached_property
+    def lasso(self) -> LassoEnd:
+        """What weight decay minimizes at depth 2, and how far the end is from it, certified.
+
+        ||X w - y||^2 / 2 + penalty ||w||_1 with penalty = weight_decay / (rate c), rate 2 for tied
+        weights and 1 for untied ones, whatever the step: at rest the decay of each weight balances
+        its gradient. scikit-learn's alpha is penalty / n.
+        """
+        if Provides.SQUARES not in self.model.provides or not self.request.weight_decay:
+            raise unfitting(
+                self.model,
+                "be a diagonal network of depth 2 with weight_decay > 0 to end at a lasso",
+                "Pass weight_decay=0.1 to gradient_descent.",
+            )
+        c = self._coordinates.time_rate
+        penalty = self.request.weight_decay / (self.model.step_rate * c)
+        return lasso_end(self.problem.X, self.problem.y, self.w, penalty)
 
     @cached_property
     def stable_step_size(self) -> float:

@@ -162,8 +162,8 @@ class DiagonalNet(MirrorModel):
 
     @property
     def provides(self) -> frozenset[Provides]:
-        steps = {Provides.SQUARES} if self.depth == 2 else {Provides.RESTART}
-        return super().provides | steps
+        squares = {Provides.SQUARES} if self.depth == 2 else set()
+        return super().provides | squares | {Provides.RESTART}
 
     @property
     def squares(self) -> tuple[ScaledStart, ScaledStart]:

@@ -134,7 +134,12 @@ class UntiedDiagonalNet(MirrorModel):
 
     @property
     def provides(self) -> frozenset[Provides]:
-        return super().provides | {Provides.SQUARES}
+        return super().provides | {Provides.SQUARES, Provides.RESTART}
+
+    def restarted(self, parameters: Parameters) -> UntiedDiagonalNet:
+        """The same parametrization from other weights."""
+        u_plus, u_minus, v_plus, v_minus = parameters
+        return UntiedDiagonalNet.from_weights(u_plus, u_minus, v_plus, v_minus)
 
     @property
     def squares(self) -> tuple[ScaledStart, ScaledStart]:

@@ -35,6 +35,7 @@ from flowbias.regime.diagnosis import Diagnosis, Gaps
 from flowbias.regime.layers import layer_movements
 from flowbias.regime.leanest import leanest
 from flowbias.regime.points import Points, model_points, module_points
+from flowbias.regime.steps import StepEffect, step_effect
 from flowbias.regime.thresholds import THRESHOLDS
 from flowbias.regime.twin import cross_entropy, cross_entropy_dual, squared_loss_dual
 
@@ -52,6 +53,8 @@ def diagnose(
     functions: bool | None = None,
     lean: bool | None = None,
     by_layer: bool = False,
+    step_size: float | None = None,
+    loss: Any = "half",
     budget: float | None = None,
     max_memory: int | str = "1GiB",
 ) -> Diagnosis:
@@ -76,6 +79,9 @@ def diagnose(
     lean : whether to search for the leanest network of a torch module too, which takes the time of
         some fifty kernels and does not decide
     by_layer : whether to tell which layers moved
+    step_size : of the training, with labels y: adds how far such steps are from gradient flow at
+        the start
+    loss : that the training lowered, as `nets.train` takes it; for step_size alone
     budget : bound of the seconds that it all takes: fewer inputs are used where needed, evenly
         spread, and the report says so
     max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
@@ -101,7 +107,8 @@ def diagnose(
     began = time.perf_counter()
     if budget is not None and not budget > 0.0:
         raise InputError(f"budget: must be > 0, in seconds, got {budget!r}. None is no bound.")
-    wanted = Wanted(functions, lean, by_layer)
+    effect = None if step_size is None else _step_effect(before, x, y, step_size, loss)
+    wanted = Wanted(functions, lean, by_layer, effect)
     if declared_by(before):
         if by_layer:
             raise InputError(
@@ -117,6 +124,15 @@ def diagnose(
         return _within(began + budget, points, _read(y, points), wanted)
 
 
+def _step_effect(before: Any, x: Any, y: Any, step_size: float, loss: Any) -> StepEffect:
+    if y is None or declared_by(before):
+        raise InputError(
+            f"step_size: must come with labels y and a torch module, got {step_size!r} without. "
+            "For a model of this library fb.gradient_descent tells the effect of its steps."
+        )
+    return step_effect(before, x, y, step_size=step_size, loss=loss)
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What of a diagnosis was asked for."""
@@ -124,6 +140,7 @@ class Wanted:
     functions: bool | None
     lean: bool | None
     by_layer: bool
+    step: StepEffect | None
 
     def compares(self, size: int) -> bool:
         """Whether functions are compared, where samples times outputs are so many."""
@@ -206,6 +223,7 @@ def _measured(points: Points, labels: Labels | None, wanted: Wanted, show: Show)
         given=len(start),
         hurried=False,
         thresholds=THRESHOLDS,
+        step=wanted.step,
     )
     if full is None:
         return found

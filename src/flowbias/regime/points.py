@@ -1,8 +1,9 @@
 """A network at one point of its parameters, as far as regimes are concerned.
 
 Outputs, tangent kernel, derivatives at parameters that can be set, and inputs that it was not
-trained on; a torch module and the models of the library offer the same. All in double precision:
-gaps between functions are differences.
+trained on; a torch module and the models of the library offer the same. In double precision, as
+gaps between functions are differences; only kernels and tangent features of a torch module, by far
+the most of the work, are in its own.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from flowbias.kernels.feature_distance import GradDistance, grad_distance, map_d
 from flowbias.kernels.network import (
     Network,
     check_finite,
+    copied,
     copied_in_double,
     first_call,
     gradients,
@@ -96,8 +98,9 @@ class ModulePoint(NetworkPoint):
     rich_is_lean = False
 
     def __init__(self, module: Any, x: Any, new: Any, max_memory: int | str) -> None:
+        given = Network.read(module)
         # Parameters that the caller goes on training must not move ours.
-        self.subject = copied_in_double(Network.read(module).module)
+        self.subject, self._dtype = copied_in_double(given.module), given.dtype
         self.network = Network.read(self.subject)
         self.x = self.network.cast_inputs("x", x)
         self._given = None if new is None else self.network.cast_inputs("x_new", new)
@@ -119,7 +122,7 @@ class ModulePoint(NetworkPoint):
         return np.asarray(as_array(found), dtype=np.float64)
 
     def tangent_kernel(self, reduce: Any) -> Any:
-        return self.tangent.kernel(reduce=reduce)
+        return self.features.kernel(reduce=reduce)
 
     @property
     def weighted(self) -> bool:
@@ -128,14 +131,23 @@ class ModulePoint(NetworkPoint):
     def on(self, rows: list[int]) -> ModulePoint:
         """The same module on some of its inputs."""
         some = copy.copy(self)
-        for name in ("tangent", "new", "_elsewhere"):
+        for name in ("tangent", "features", "new", "_elsewhere"):
             vars(some).pop(name, None)
         some.x = tuple(part[rows] for part in self.x)
         return some
 
     def kernels(self) -> tuple[Any, FloatArray]:
-        full = as_array(self.tangent.kernel())
+        full = as_array(self.features.kernel())
         return full.trace(axis1=2, axis2=3), kernel_matrix(full)
+
+    @cached_property
+    def features(self) -> TangentMap:
+        """J on x in the module's own precision, at where it was before it was adjusted."""
+        if self._dtype == self.network.dtype:
+            return self.tangent
+        own = copied(self.subject).to(self._dtype)
+        x = Network.read(own).cast_inputs("x", self.x)
+        return TangentMap(own, x, max_memory=self.max_memory)
 
     @cached_property
     def _elsewhere(self) -> TangentMap:
@@ -144,7 +156,7 @@ class ModulePoint(NetworkPoint):
     def moved(self, after: Any) -> tuple[GradDistance, ParameterMovement]:
         # First: it refuses two architectures.
         movement = parameter_movement(self.subject, after.subject)
-        return map_distance(self.tangent, after.tangent), movement
+        return map_distance(self.features, after.features), movement
 
     def linear_change(self, after: Any, name: str) -> FloatArray:
         tangent = self.tangent if name == "x" else self._elsewhere

@@ -8,14 +8,17 @@ J^T and one with J. The squared loss has nu in closed form, cross-entropy is int
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 from scipy.integrate import solve_ivp
 from scipy.special import logsumexp, softmax
 
 from flowbias.ground.typing import FloatArray
 
 
-def squared_loss_dual(kernel: FloatArray, targets: FloatArray, left: float = 1e-3) -> FloatArray:
+def squared_loss_dual(kernel: NDArray[Any], targets: FloatArray, left: float = 1e-3) -> FloatArray:
     """nu = K^+ (I - exp(-K t)) r, the dual of gradient flow from 0 to the targets r.
 
     Followed until only the share `left` of r is left: gaps of functions are judged at a few
@@ -25,13 +28,13 @@ def squared_loss_dual(kernel: FloatArray, targets: FloatArray, left: float = 1e-
     >>> bool(np.allclose(squared_loss_dual(np.eye(2), np.array([1.0, 2.0])), [1, 2], 1e-2))
     True
     """
-    values, vectors = np.linalg.eigh(kernel)
+    values, vectors = np.linalg.eigh(kernel.astype(np.float64))
     top = float(values[-1])
     if not top > 0.0:
         return np.zeros(len(targets))
     # Relative to the largest: kernels may be as small as 1e-30, or as large. What is rounding of
     # the matrix is no direction that can be learned.
-    rounding = len(values) * float(np.finfo(np.float64).eps)
+    rounding = len(values) * float(np.finfo(kernel.dtype).eps)
     rates = np.where(values > rounding * top, values / top, 0.0)
     parts = vectors.T @ targets
     time = _time_to_fit(rates, parts, rounding, left)
@@ -58,7 +61,7 @@ def cross_entropy(outputs: FloatArray, one_hot: FloatArray) -> float:
 
 
 def cross_entropy_dual(
-    kernel: FloatArray, start: FloatArray, one_hot: FloatArray, until: float
+    kernel: NDArray[Any], start: FloatArray, one_hot: FloatArray, until: float
 ) -> FloatArray:
     """nu of gradient flow on cross-entropy, from 0 to where that has fallen to `until`.
 
@@ -71,6 +74,7 @@ def cross_entropy_dual(
     >>> round(cross_entropy(nu.reshape(2, 2), labels), 3)
     0.5
     """
+    kernel = kernel.astype(np.float64)
     top = float(np.linalg.norm(kernel, 2))
     if not top > 0.0 or cross_entropy(start, one_hot) <= until:
         return np.zeros(start.size)

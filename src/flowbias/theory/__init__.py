@@ -29,6 +29,8 @@ metric : H(v), a function
 factor, share : of all weights; of a weight that counts as awake
 bounds : what `wide_start_bounds` returns
 samples, rng : how many random starts, and the generator that draws them
+step_size, batch_size, momentum, weight_decay, label_noise : as `fb.gradient_descent` takes them
+steps, seed, seeds : of a descent: how many, and what its batches are drawn from, or from how many
 
 Returns
 -------
@@ -47,6 +49,16 @@ from flowbias.theory.convergence_guarantees import (
     imbalance_guarantee,
     local_guarantee,
     margin_guarantee,
+)
+from flowbias.theory.descent import (
+    batches_shrink_the_start,
+    descent_is_a_flow,
+    imbalance_drifts,
+    label_noise_shrinks_the_start,
+    momentum_lengthens_the_step,
+    rest_is_flat,
+    steps_shrink_the_start,
+    weight_decay_is_a_lasso,
 )
 from flowbias.theory.diagonal_networks import (
     closed_form_flow,
@@ -223,6 +235,7 @@ __all__ = [
     "balance_is_conserved",
     "balanced_closed_form",
     "balanced_neurons_bias",
+    "batches_shrink_the_start",
     "closed_form_flow",
     "closest_interpolator",
     "commuting_is_not_enough",
@@ -234,6 +247,7 @@ __all__ = [
     "depth_needs_polynomial_scale",
     "depth_potential_large",
     "depth_potential_small",
+    "descent_is_a_flow",
     "diagonal_bias",
     "distance_by_minimization",
     "distance_is_depth_4",
@@ -258,6 +272,7 @@ __all__ = [
     "hypentropy_small",
     "hyperbolic_rows",
     "identity_plus_outer_is_no_hessian",
+    "imbalance_drifts",
     "imbalance_guarantee",
     "imbalance_shows_the_layers",
     "infinitely_wide",
@@ -271,6 +286,7 @@ __all__ = [
     "l1_approach_log_scale",
     "l1_log_scale",
     "l2_log_scale",
+    "label_noise_shrinks_the_start",
     "large_scale_is_kernel",
     "leaky_neuron_conserved",
     "leaky_neuron_converges",
@@ -285,6 +301,7 @@ __all__ = [
     "metric_from_predictor",
     "metric_is_no_hessian",
     "mismatch_log_scale",
+    "momentum_lengthens_the_step",
     "nearly_l1",
     "nearly_l2",
     "neuron_bias",
@@ -306,6 +323,7 @@ __all__ = [
     "reaches_min_norm",
     "resembles_schatten",
     "residual_decay",
+    "rest_is_flat",
     "resting_part",
     "rich_distance",
     "rich_excess",
@@ -328,6 +346,7 @@ __all__ = [
     "smallest_singular_value",
     "sparse_to_dense_cost",
     "start_kernel",
+    "steps_shrink_the_start",
     "symmetric_velocity",
     "tangent_kernel_moves",
     "taylor_remainder",
@@ -342,6 +361,7 @@ __all__ = [
     "warp_at_zero",
     "warp_is_positive_and_increasing",
     "warped_metric_is_hessian",
+    "weight_decay_is_a_lasso",
     "weights_converge",
     "wide_gram",
     "wide_kernel_regime",
