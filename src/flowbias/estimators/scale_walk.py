@@ -1,7 +1,7 @@
 """Limits at many scales for cross-validation: a few products each, and no error bounds.
 
 Neighbouring scales have neighbouring duals and nearly proportional Hessians. The next dual is
-extrapolated from the last six and corrected by quasi-Newton steps: one factorization serves as
+extrapolated from the last four and corrected by quasi-Newton steps: one factorization serves as
 their metric for as many scales as it does, and what it has become wrong by is told by the secants
 of the steps themselves (L-BFGS [Liu and Nocedal 1989]). Every limit passes a test of its
 feasibility and of its duality gap,
@@ -24,6 +24,7 @@ from flowbias.ground import extended
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.normal_equations import Effort, LinearSystem, nearby_system
+from flowbias.limits.routes import only_predictor
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit_with_state
 from flowbias.models import MirrorModel
@@ -36,8 +37,8 @@ NEAR = 1e-2
 # so many steps with one at one scale.
 SLOW, MANY = 0.3, 8
 MAX_FACTORIZATIONS, MAX_STEPS = 4, 30
-# Duals of an extrapolation: six make a quintic.
-MEMORY = 6
+# Duals of an extrapolation: four make a cubic. More are wild where columns come into use.
+MEMORY = 4
 
 
 class Step(NamedTuple):
@@ -57,10 +58,30 @@ def walk(
     problem = Regression(X, y)
     if problem.constraint.distance > 0.0:
         # The limit does not interpolate: the test would have to be told what it projects on.
-        return [step_of(_solved(network, problem, s, tol)) for s in log_scales]
+        alone = only_predictor(problem) is not None
+        return _steps(lambda s: step_of(_solved(network, problem, s, tol)), log_scales, alone)
     walker = _Walker(network, problem, tol)
     with threads_for(problem.X), np.errstate(all="ignore"):
-        return [walker.at(float(log_scale)) for log_scale in log_scales]
+        return _steps(walker.at, log_scales)
+
+
+def _steps(
+    step: Callable[[float], Step], log_scales: FloatArray, alone: bool = False, patience: int = 3
+) -> list[Step]:
+    """One by one; one limit, once it is certified, for all scales where `alone` it fits.
+
+    None after `patience` failures from the beginning: on such data every scale takes long, and the
+    first are the easiest.
+    """
+    found: list[Step] = []
+    for log_scale in log_scales:
+        if alone and found and found[-1].failure is None:
+            found.append(found[-1])
+        elif len(found) >= patience and all(before.failure for before in found):
+            found.append(found[patience - 1])
+        else:
+            found.append(step(float(log_scale)))
+    return found
 
 
 def step_of(solution: Solution) -> Step:

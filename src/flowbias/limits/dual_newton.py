@@ -13,9 +13,9 @@ separate has a matrix dw/dz, and each of its steps is searched.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -34,8 +34,7 @@ from flowbias.limits.normal_equations import (
 from flowbias.problems.constraint import Constraint
 
 
-@dataclass(frozen=True)
-class DualPoint:
+class DualPoint(NamedTuple):
     """A dual of the constraint's rows: z = shift + A^T nu, w(z), and what A w misses of b."""
 
     dual: FloatArray
@@ -60,11 +59,11 @@ class DualPoint:
     def ran_off(self) -> bool:
         """Whether b is beyond what longer duals reach.
 
-        Twice in a row a longer dual promised less than the one before, and in the end less than
+        Twice in a row a longer dual promised clearly less than the one before, in the end less than
         1e-3 of what is missing. (From a small start it promises little, but more.)
         """
         last = [ahead for _, ahead in self.passed[-3:]]
-        falls = all(later < earlier for earlier, later in pairwise(last))
+        falls = all(later < 0.9 * earlier for earlier, later in pairwise(last))
         return len(last) == 3 and falls and last[-1] < 1e-3 * self.passed[-1][0]
 
     @property
@@ -108,7 +107,7 @@ class _Newton(ABC):
         more = self.constraint.apply(self._moved(curvature, point.z - self.shift))
         ahead = point.residual, extended.length(more) / point.size
         passed = () if before is None else before.passed
-        return replace(point, curvature=curvature, passed=(*passed, ahead))
+        return point._replace(curvature=curvature, passed=(*passed, ahead))
 
     @abstractmethod
     def _size(self, w: FloatArray, gap: FloatArray) -> float:
@@ -135,8 +134,11 @@ class DualNewton(_Newton):
     trusted_growth: ClassVar[float] = float(np.exp(2.0))
     #: and below which the next residual can only be larger by rounding
     nearly_linear: ClassVar[float] = 1.1
-    #: share of the residual that a whole step may leave for its factor to serve again
+    #: share of the residual that a whole step may leave for its factor to serve again: of small
+    #: data a new one costs no more than a step does
     chord: ClassVar[float] = 0.1
+    small_chord: ClassVar[float] = 1e-3
+    small: ClassVar[float] = 1e6
     shortest: ClassVar[float] = 2.0**-200
 
     def solve(self, start: DualPoint | None = None, *, max_steps: int) -> DualPoint:
@@ -174,11 +176,16 @@ class DualNewton(_Newton):
             # Rounding reached, or too far off for Newton's method; or an older factor does not do.
             is_rounding = point.residual < self.tolerances.nearly_solved or is_linear
             if point.system is not None and not point.residual < self.tolerances.solved:
-                return replace(point, system=None)
-            return replace(point, is_rounding=True) if is_rounding else None
-        if reach == 1.0 and after.residual <= self.chord * point.residual:
-            after = replace(after, system=system)
+                return point._replace(system=None)
+            return point._replace(is_rounding=True) if is_rounding else None
+        if reach == 1.0 and after.residual <= self._chord * point.residual:
+            after = after._replace(system=system)
         return after if self.least_share > 0.0 else self._blurred(self._looked_ahead(after, point))
+
+    @property
+    def _chord(self) -> float:
+        n, d = self.constraint.rows.shape
+        return self.chord if n * n * d > self.small else self.small_chord
 
     def _is_worth_a_search(self, point: DualPoint, rise: FloatArray) -> bool:
         growth = self.potential.hess_growth(point.z, self.least_share * np.abs(rise))
@@ -207,16 +214,16 @@ class DualNewton(_Newton):
         """Marked where no more is left than the rounding of the dual is worth in A w."""
         moved = self._moved(np.asarray(point.curvature), np.spacing(np.abs(point.z)))
         is_rounding = extended.length(point.gap) <= len(point.dual) * extended.length(moved)
-        return replace(point, is_rounding=True) if is_rounding else point
+        return point._replace(is_rounding=True) if is_rounding else point
 
     def _trusted(self, point: DualPoint, rise: FloatArray) -> float:
-        """A first fraction of the step: the longest within the trusted growth, if that is known."""
+        """A first fraction of the step: about the longest that the growth allows, if known."""
         reach = 1.0
         while reach > self.shortest:
             growth = float(self.potential.hess_growth(point.z, reach * np.abs(rise)).max())
             if growth <= self.trusted_growth:
                 return reach
-            reach *= 0.5
+            reach *= 0.125  # the search finds what is between
         units = float((np.abs(rise) / self.potential.dual_unit(point.z)).max())
         trusted = float(np.log(self.trusted_growth))
         return trusted / units if units > trusted else 1.0
@@ -253,7 +260,7 @@ class DualNewton(_Newton):
         w, gap = (point.w, point.gap) if w is None else (w, target - constraint.apply(w))
         curvature = self.potential.hess_dual(point.z)
         if not np.isfinite(curvature).all():
-            return replace(point, w=w, gap=gap)
+            return point._replace(w=w, gap=gap)
         size = extended.length(target) or 1.0
         system = self.systems(constraint, curvature, self.effort, graded=True)
         while (left := extended.length(gap)) > self.tolerances.residual * size:
@@ -268,7 +275,7 @@ class DualNewton(_Newton):
             # recomputed from it.
             if float(np.abs(rise).max()) <= 1e-8 * float(np.abs(point.z).max()):
                 dual = dual + step
-        return replace(point, dual=dual, w=w, gap=gap, residual=extended.length(gap) / size)
+        return point._replace(dual=dual, w=w, gap=gap, residual=extended.length(gap) / size)
 
 
 @dataclass
@@ -314,7 +321,7 @@ class JointNewton(_Newton):
         trials = before.trials
         while reach > shortest and trials < self.max_trials:
             trials += 1
-            point = replace(self.at(before.dual + reach * step), trials=trials)
+            point = self.at(before.dual + reach * step)._replace(trials=trials)
             # NaN, outside the dual domain, compares false.
             if point.residual < 0.5 * before.residual:
                 return point

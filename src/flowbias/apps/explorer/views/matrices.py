@@ -22,6 +22,7 @@ from flowbias.apps.explorer.drawing import (
     Chart,
     Data,
     Mark,
+    labels,
     points,
 )
 from flowbias.apps.explorer.view import Settings, View, chosen
@@ -174,12 +175,7 @@ class MatricesView(View[MatricesScene]):
                     columns=("x", "y", "value"),
                 ),
                 points("unseen", "x", FRAME, 7, line_width=1),
-                Mark(
-                    *("names", "text"),
-                    {"x": "x", "y": SIDE - 0.2, "text": "name", "text_align": "center"}
-                    | {"text_color": FRAME, "text_font_size": "14px"},
-                    columns=("x", "name"),
-                ),
+                labels("names", text_align="center"),
             ),
             wide=True,
             framed=False,
@@ -223,7 +219,7 @@ class MatricesView(View[MatricesScene]):
             "colours": (float(np.abs(truth).max()),),
             "cells": tuple(map(np.concatenate, zip(*cells, strict=True))),
             "unseen": _cells(truth, ~scene.mask, 1)[:2],
-            "names": (middle, ["truth", "observed", "recovered"]),
+            "names": (middle, np.full(3, SIDE - 0.2), ["truth", "observed", "recovered"]),
             "truth": _singular_values(truth),
             "zero": _singular_values(scene.seen.zero_filled),
             "nuclear": _singular_values(scene.least_nuclear),
