@@ -10,7 +10,8 @@ Torch (extra `nets`) is loaded by the first call that needs it, not by importing
 
 from flowbias.regime.diagnose import diagnose
 from flowbias.regime.diagnosis import Diagnosis, Gaps
-from flowbias.regime.monitor import Every, Geometric, History, Monitor, Record, Schedule
+from flowbias.regime.history import Every, Geometric, History, Record, Schedule
+from flowbias.regime.monitor import Monitor
 from flowbias.regime.predict import Prediction, Rescaling, predict
 from flowbias.regime.sweep import Fit, Sweep, SweepPoint, fit, sweep
 from flowbias.regime.thresholds import THRESHOLDS, Thresholds, Verdict
