@@ -2,12 +2,13 @@
 
     diagnose(before, after, x, y)          after training: measures and a verdict, in words
     predict(module, x, y)                  before any: what to expect, and how to rescale
-    with Monitor(module, x) as monitor:    while it trains, at bounded cost
+    with Monitor(module, x) as monitor:    while it trains, at bounded cost; also as a callback
     sweep(make_model, (x, y), scales)      the whole transition, and the largest scale still rich
 
 Torch (extra `nets`) is loaded by the first call that needs it, not by importing this.
 """
 
+from flowbias.regime.callbacks import lightning_callback, trainer_callback, watch
 from flowbias.regime.diagnose import diagnose
 from flowbias.regime.diagnosis import Diagnosis, Gaps
 from flowbias.regime.history import Every, Geometric, History, Record, Schedule
@@ -35,6 +36,9 @@ __all__ = [
     "Verdict",
     "diagnose",
     "fit",
+    "lightning_callback",
     "predict",
     "sweep",
+    "trainer_callback",
+    "watch",
 ]

@@ -29,12 +29,13 @@ from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import kernel_alignment, label_alignment, relative_kernel_change
 from flowbias.kernels.network import gradients
+from flowbias.regime.batches import read_practice
 from flowbias.regime.beyond import Beyond, beyond_kernel
 from flowbias.regime.data import Labels, evenly_spread, read_targets, vary
 from flowbias.regime.diagnosis import Diagnosis, Gaps
 from flowbias.regime.layers import layer_movements
 from flowbias.regime.leanest import leanest
-from flowbias.regime.points import Points, model_points, module_points
+from flowbias.regime.points import Points, loaded, model_points, module_points
 from flowbias.regime.thresholds import THRESHOLDS
 from flowbias.regime.twin import cross_entropy, cross_entropy_dual, squared_loss_dual
 
@@ -60,10 +61,12 @@ def diagnose(
     `before` and `after` are a torch module at two points (copy.deepcopy ahead of training), or a
     module and a state dict; or two models of this library, or a model and the parameters where its
     flow ended. `x` are the training inputs, all of them: the comparison of functions takes what
-    they determine. Labels `y` (numbers, or integer classes) add how well the kernel is aligned with
-    them, and the gap to a twin trained on them, on classes by cross-entropy down to the network's
-    own. `x_new` are inputs to compare functions on; by default they are drawn feature by feature
-    from the values in x (for models with a linear predictor: its coordinates).
+    they determine; tensors, a dict of them for a module that takes them by name, or a DataLoader,
+    whose batches may bring the labels. A module may return an object with `logits`. Labels `y`
+    (numbers, or integer classes) add how well the kernel is aligned with them, and the gap to a
+    twin trained on them, on classes by cross-entropy down to the network's own. `x_new` are inputs
+    to compare functions on; by default they are drawn feature by feature from the values in x (for
+    models with a linear predictor: its coordinates).
     Running statistics (BatchNorm) are those of `after` at both points, with a warning where they
     differ: they settle while nothing is learned.
 
@@ -96,6 +99,7 @@ def diagnose(
         points = model_points(before, after, x, x_new)
         return _diagnosed(points, _read(y, points), wanted)
     with gradients():  # whatever the caller's mode
+        (before, after), x, y = read_practice([before, loaded(before, after)], x, y)
         points = module_points(before, after, x, x_new, max_memory)
         if budget is None:
             return _diagnosed(points, _read(y, points), wanted)

@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flowbias.ground.arguments import InputError
 from flowbias.ground.atomic import write_atomically
@@ -167,6 +167,16 @@ class History:
                 f"path: must be a history that Monitor.save wrote, got {str(file)!r}: "
                 f"{type(error).__name__}: {error}. Save it again, or pass another file."
             ) from error
+
+    def write_scalars(self, writer: Any, prefix: str = "regime") -> None:
+        """All numbers to a TensorBoard SummaryWriter, or whatever has its `add_scalar`."""
+        for step, loss in enumerate(self.losses, 1):
+            if loss is not None:
+                writer.add_scalar(f"{prefix}/loss", loss, step)
+        for record in self.records:
+            for name, value in asdict(record).items():
+                if value is not None and name not in ("step", "loss"):
+                    writer.add_scalar(f"{prefix}/{name}", value, record.step)
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """Kernel change, features, what was learned and movement over steps; the loss of each."""

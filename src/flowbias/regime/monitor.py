@@ -21,11 +21,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import FloatArray
+from flowbias.kernels.compare import as_array
 from flowbias.kernels.memory import read_bytes
 from flowbias.kernels.network import Network, copied, first_call, gradients, unwrapped
-from flowbias.regime.data import evenly_spread, read_label_rows
+from flowbias.regime.batches import read_practice
+from flowbias.regime.data import evenly_spread, read_label_rows, read_targets
 from flowbias.regime.history import Geometric, History, Record, Schedule
 from flowbias.regime.probe import Probe
 
@@ -37,8 +42,9 @@ if TYPE_CHECKING:
 class Monitor:
     """Follows a module that somebody else trains.
 
-    `x` are inputs, of which at most `most_inputs`, evenly spread, are the probe; `y` their labels
-    (classes one-hot), for the alignment of the kernel with them. `schedule` says at which steps to
+    `x` are inputs (as for `diagnose`: tensors, a dict of them, a DataLoader), of which at most
+    `most_inputs`, evenly spread, are the probe; `y` their labels, numbers or integer classes, for
+    the alignment of the kernel with them. `schedule` says at which steps to
     look (`Geometric(1.25)` by default, or `Every(100)`); `budget` bounds the time of all that the
     monitor does, its making and the last look too, as a share of the training's: a training of a
     few steps may have no record. None is no bound, with all outputs of all inputs at each look as
@@ -257,14 +263,14 @@ def _probe_within(
     module: Any, x: Any, y: Any, most: int, memory: int, *, in_full: bool
 ) -> tuple[Probe, int]:
     """The probe, of all outputs if wanted and held by memory, and the most inputs that is for."""
-    start = copied(module).eval()
+    (start,), x, y = read_practice([copied(module).eval()], x, y)
     network = Network.read(start)
-    inputs = network.read_inputs("x", x)
-    labels = None if y is None else read_label_rows(y, len(inputs[0]))
+    inputs = network.cast_inputs("x", x)
     # In an order in which any first few are spread as well.
     rows = [evenly_spread(len(inputs[0]), most)[i] for i in _spread_order(len(inputs[0]), most)]
     with gradients(on=False), network.undisturbed(gradients_on=False):
         outputs = first_call(network, "x", tuple(part[:1] for part in inputs)).shape[1]
+    labels = None if y is None else _read_labels(y, len(inputs[0]), outputs)
     # Of each input: at the start, at the start for a new one, now, and the change.
     held = 4 * network.size * network.like.element_size()
     all_outputs = in_full and outputs * len(rows) * held <= memory
@@ -276,6 +282,15 @@ def _probe_within(
         all_outputs=all_outputs or outputs == 1,
     )
     return probe, max(1, min(len(rows), memory // held))
+
+
+def _read_labels(y: Any, samples: int, outputs: int) -> FloatArray:
+    """One row per input: of numbers as they are, of classes one-hot."""
+    given = as_array(y)
+    classes = np.issubdtype(given.dtype, np.integer) and 0 < given.size < samples * outputs
+    if classes and given.ndim and len(given) == samples:
+        return read_targets(y, (samples, outputs)).numbers
+    return read_label_rows(y, samples)
 
 
 def _spread_order(count: int, most: int) -> list[int]:

@@ -42,6 +42,7 @@ from flowbias.kernels.network import (
     first_call,
     gradients,
 )
+from flowbias.regime.batches import read_practice
 from flowbias.regime.curvature import ModuleDerivatives
 from flowbias.regime.data import fresh_tensors, read_targets
 from flowbias.regime.diagnosis import finite
@@ -172,13 +173,14 @@ class Prediction:
 
 
 def predict(
-    module: Any, x: Any, y: Any, *, kappa: bool = True, max_memory: int | str = "1GiB"
+    module: Any, x: Any, y: Any = None, *, kappa: bool = True, max_memory: int | str = "1GiB"
 ) -> Prediction:
     """Which regime to expect of training `module` on (x, y), from first and second derivatives.
 
-    y has one number per sample and output, or integer classes (taken one-hot). Nothing is trained
-    and the module is left alone. kappa=False leaves out Chizat's criterion, which takes power
-    iterations of its own and does not decide.
+    y has one number per sample and output, or integer classes (taken one-hot), and may come with x
+    where that is a DataLoader (`diagnose`). Nothing is trained and the module is left alone.
+    kappa=False leaves out Chizat's criterion, which takes power iterations of its own and does not
+    decide.
 
     >>> import torch
     >>> from flowbias.nets import mlp, unbiased
@@ -188,6 +190,8 @@ def predict(
     ('KERNEL', 2.0)
     """
     with gradients():  # whatever the caller's mode
+        if not declared_by(module):
+            (module,), x, y = read_practice([module], x, y)
         return _predicted(read_derivatives(module, x), y, kappa, max_memory)
 
 
