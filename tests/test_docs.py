@@ -188,6 +188,17 @@ def test_every_formula_can_be_typeset():
         mathml(r"\no_such_command")
 
 
+def test_no_formula_is_left_as_indented_text():
+    """Outside of code: what a browser would show in letters of one width."""
+    left = {}
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+        lines = re.findall(r"(?<=\n\n)    (?! )(?![-*] ).*", text)
+        if lines:
+            left[page.name] = lines
+    assert left == {}
+
+
 @pytest.mark.usefixtures("extensions")
 def test_the_page_of_the_papers_has_all_their_statements():
     from papers import page

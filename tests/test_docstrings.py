@@ -101,3 +101,49 @@ def test_example_prints_what_it_says(name):
     runner = doctest.DocTestRunner()
     runner.run(EXAMPLES[name], out=report.append, clear_globs=False)
     assert report == [], "".join(report)
+
+
+def parameters_said(text: str) -> set[str]:
+    """Names in the section Parameters of a docstring."""
+    found = re.search(
+        r"^Parameters\n-+\n(.*?)(?:\n\n|\Z)", inspect.cleandoc(text or ""), re.DOTALL | re.MULTILINE
+    )
+    entries = [] if found is None else found[1].splitlines()
+    names = (entry.split(" : ")[0] for entry in entries if not entry.startswith(" "))
+    return {name for several in names for name in several.split(", ")}
+
+
+CALLS = [name for name, value in PUBLIC.items() if not inspect.isclass(value)]
+#: Classes that are made by hand; the others come out of calls.
+MADE = [
+    *(name for name in fb.__all__ if hasattr(fb.models, name) or hasattr(fb.potentials, name)),
+    *("Regression", "MatrixCompletion", "MatrixRegression", "MatrixSensing"),
+    *(name for name in PUBLIC if re.search(r"Regressor(CV)?$", name)),
+    *("derive.Parametrization", "kernels.TangentMap"),
+    *("regime.Monitor", "regime.Every", "regime.Geometric"),
+]
+
+
+@pytest.mark.parametrize("name", [*(c for c in CALLS if not c.startswith("theory.")), *MADE])
+def test_every_parameter_is_explained(name):
+    value = PUBLIC[name]
+    assert parameters_said(value.__doc__) == set(inspect.signature(value).parameters) - {"_"}
+    if name in CALLS:
+        for section in ("Returns", "Raises"):
+            assert re.search(rf"^ *{section}\n *-+\n *\S", value.__doc__, re.MULTILINE), section
+
+
+@pytest.mark.parametrize("name", [call for call in CALLS if call.startswith("theory.")])
+def test_every_symbol_of_a_theorem_is_explained(name):
+    """Once for all theorems, in the text of their module; pages say it at each of them."""
+    assert set(inspect.signature(PUBLIC[name]).parameters) <= parameters_said(fb.theory.__doc__)
+
+
+def test_no_symbol_is_explained_in_vain():
+    used = {
+        parameter
+        for name in CALLS
+        if name.startswith("theory.")
+        for parameter in inspect.signature(PUBLIC[name]).parameters
+    }
+    assert parameters_said(fb.theory.__doc__) == used

@@ -7,6 +7,7 @@ code is escaped first.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,11 +21,43 @@ RULE = re.compile(r"-{3,}")
 
 def setup(app: Any) -> dict[str, bool]:
     app.connect("autodoc-process-docstring", _process)
+    app.connect("builder-inited", _one_signature_each)
     return {"parallel_read_safe": True}
+
+
+def _one_signature_each(app: Any) -> None:
+    """Calls that are overloaded for type checkers open with what they take, once."""
+    from sphinx.pycode import ModuleAnalyzer
+
+    for name in ("flowbias.limits.solve", "flowbias.flows.integrate", "flowbias.flows.descent"):
+        analyzer = ModuleAnalyzer.for_module(name)
+        analyzer.analyze()
+        analyzer.overloads.clear()
 
 
 def _process(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     lines[:] = restructured(lines)
+    if what == "function" and name.startswith("flowbias.theory."):
+        example = next((i for i, line in enumerate(lines) if line.startswith(">>>")), len(lines))
+        lines[example:example] = restructured(theorem_sections(obj))
+
+
+def theorem_sections(function: Any) -> list[str]:
+    """Parameters of a theorem: those of its module's glossary that it takes."""
+    import flowbias.theory
+
+    meanings = glossary(inspect.getdoc(flowbias.theory) or "")
+    names = inspect.signature(function).parameters
+    entries = [f"{name} : {meanings[name]}" for name in names]
+    return ["Parameters", "----------", *entries]
+
+
+def glossary(text: str) -> dict[str, str]:
+    """What each name of a section Parameters means."""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?:\n\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    entries = re.sub(r"\n +", " ", section[1]).splitlines() if section else []
+    pairs = (entry.split(" : ", 1) for entry in entries)
+    return {name: meaning for names, meaning in pairs for name in names.split(", ")}
 
 
 def restructured(lines: Sequence[str]) -> list[str]:

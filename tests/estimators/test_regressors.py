@@ -57,7 +57,7 @@ def test_identical_to_the_limit(estimator, model, centred):
     fitted = clone(estimator).set_params(fit_intercept=centred).fit(X, Y)
     data = (X - X.mean(axis=0), Y - Y.mean()) if centred else (X, Y)
     solution = fb.limit(model, *data, tol=1e-8)
-    assert fitted.status_ is fb.Status.CERTIFIED
+    assert fitted.status_ == "CERTIFIED"
     assert solution.status.ok  # PROJECTED where centring has left rows that rounding tells apart
     if centred:  # by means that were summed in another order: the last digits of the data
         assert_allclose(fitted.coef_, solution.w, atol=SAME)
@@ -85,7 +85,7 @@ def test_centring_is_the_limit_on_data_less_their_means():
 
 def test_parameters_in_their_documented_order():
     one = ImplicitBiasRegressor(2, 1.0, None, 0.5, "trained", 1e-9)
-    other = ImplicitBiasRegressor(shape=0.5, fit_intercept="trained", tol=1e-9)
+    other = ImplicitBiasRegressor(scale=1.0, shape=0.5, fit_intercept="trained", tol=1e-9)
     assert one.get_params() == other.get_params()
 
 
@@ -190,7 +190,7 @@ def test_a_weight_is_a_number_of_copies(estimator, data):
 def test_over_determined_data_have_the_least_squares_limit(estimator, weight):
     expected = LinearRegression().fit(TALL, TALL_Y, weight)
     fitted = clone(estimator).fit(TALL, TALL_Y, weight)
-    assert fitted.status_ is fb.Status.PROJECTED
+    assert fitted.status_ == "PROJECTED"
     assert_allclose(fitted.coef_, expected.coef_, atol=1e-9)
     assert_allclose(fitted.intercept_, expected.intercept_, atol=1e-9)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LassoCV
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold
@@ -12,6 +13,7 @@ import flowbias as fb
 from flowbias.estimators import (
     EarlyStoppedRegressorCV,
     FlowRegressorCV,
+    ImplicitBiasRegressorCV,
     RichRegressor,
     StagesRegressor,
     StagesRegressorCV,
@@ -268,14 +270,30 @@ def test_a_start_that_cannot_be_followed_is_not_chosen(data, monkeypatch):
         FlowRegressorCV(**few, stages=False).fit(X, y)
 
 
+def test_the_largest_start_is_no_different_from_larger_ones():
+    """And the next one is: none is tried twice, for twice its weight in the mean."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((50, 80))
+    y = X @ rng.standard_normal(80) + 3.0 * rng.standard_normal(50)
+    few = {"n_times": 6, "eps": 0.1, "cv": 3}
+    logs = FlowRegressorCV(**few).fit(X, y).log_scales_
+    assert len(logs) == 4
+    larger = [logs[0] + np.log(3.0), *logs[:2]]
+    kernel, largest, next_one = (
+        FlowRegressorCV(**few, log_scales=larger, stages=False).fit(X, y).mse_
+    )
+    assert_allclose(largest, kernel, rtol=0.01)
+    assert abs(next_one / kernel - 1.0) > 0.05
+
+
 def test_starts_that_are_about_as_good_are_averaged():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((50, 80))
     y = X @ rng.standard_normal(80) + 3.0 * rng.standard_normal(50)
     few = {"scales": [30.0, 0.3], "stages": False, "n_times": 6, "eps": 0.1, "cv": 3}
     fitted, alone = (FlowRegressorCV(**few, average=a).fit(X, y) for a in (True, False))
-    expected = fitted.mse_ ** (-0.5 * len(y))
-    # Of sums of 50 squares, to a power of 25.
+    expected = fitted.mse_ ** (-0.25 * len(y))
+    # Of sums of 50 squares, to a power of 12.5.
     assert_allclose(fitted.weights_, expected / expected.sum(), rtol=1e-10)
     assert fitted.weights_.min() > 0.0
     starts = [EarlyStoppedRegressorCV(scale=s, n_times=6, eps=0.1, cv=3) for s in (30.0, 0.3)]
@@ -288,10 +306,34 @@ def test_starts_that_are_about_as_good_are_averaged():
 
 
 def test_likelihoods_leave_out_what_is_worse_or_unknown():
-    assert_allclose(likelihoods(np.array([1.0, 1.01, np.nan]), 100), [1.0, 1.01**-50.0, 0.0])
-    assert likelihoods(np.array([1.0, 1.2]), 100).tolist() == [1.0, 0.0]
+    assert_allclose(likelihoods(np.array([1.0, 1.01, np.nan]), 100), [1.0, 1.01**-25.0, 0.0])
+    assert likelihoods(np.array([1.0, 1.3]), 100).tolist() == [1.0, 0.0]
     assert likelihoods(np.array([0.0, 1.0, 0.0]), 100).tolist() == [1.0, 0.0, 1.0]
     assert likelihoods(np.array([np.nan]), 100).tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "rtol"),
+    [
+        (ImplicitBiasRegressorCV(n_scales=4, cv=3), 1e-9),
+        # The steps of the integrator differ, and with them the times.
+        (FlowRegressorCV(n_scales=2, n_times=4, eps=0.1, cv=3), 0.01),
+    ],
+)
+def test_squares_of_y_that_vanish_choose_the_same(estimator, rtol, data):
+    X, y, _ = data
+    usual, scaled = (clone(estimator).fit(X, k * y) for k in (1.0, 2.0**-990))
+    largest = np.abs(usual.coef_).max()
+    assert_allclose(scaled.coef_ * 2.0**990, usual.coef_, atol=rtol * largest)
+    assert scaled.log_scale_ == pytest.approx(usual.log_scale_ - 495.0 * np.log(2.0), rel=1e-9)
+
+
+def test_too_few_samples_for_the_folds_are_refused_in_our_words(data):
+    X, y, _ = data
+    few = X[:4], y[:4]
+    for estimator in (StagesRegressorCV(), EarlyStoppedRegressorCV(), FlowRegressorCV()):
+        with pytest.raises(fb.InputError, match="cv: must be able to split 4 samples"):
+            estimator.fit(*few)
 
 
 @pytest.mark.parametrize("rule", ["min", "1se"])

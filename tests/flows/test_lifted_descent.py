@@ -208,3 +208,79 @@ def test_models_are_told_apart_by_what_they_provide():
         )
     with pytest.raises(InputError, match="model: must provide PARAMETERS"):
         gradient_descent(DiagonalNet(2, 0.3).potential, np.ones((1, 2)), np.ones(1), step_size=0.1)
+
+
+# --- batches, momentum, decay and noise --------------------------------------------------------
+
+
+@pytest.mark.parametrize("make", [regression, completion, sensing], ids=lambda f: f.__name__)
+@given(seed=st.integers(0, 2**32 - 1), batch_size=st.integers(1, 4), noise=st.booleans())
+def test_batches_and_noise_are_those_on_the_weights(make, seed, batch_size, noise):
+    """Samples of the draws, their gradient n/b times, momentum and decay as torch takes them."""
+    rng = np.random.default_rng(seed)
+    problem = make(rng)
+    (d, m), width = problem.shape, 6
+    U, V = 0.3 * rng.standard_normal((d, width)), 0.3 * rng.standard_normal((m, width))
+    net = (LinearNet if make is regression else MatrixFactorization)(U, V)
+    how = {"momentum": 0.7, "weight_decay": 0.05, "label_noise": 0.2 if noise else 0.0}
+    run = gradient_descent(
+        net, problem, step_size=5e-3, batch_size=batch_size, rng=seed, max_steps=30, **how
+    )
+    draws = run._steps.draws
+    n, outputs = draws.n, draws.outputs
+    assert n * outputs == problem.target.size
+    samples, added = draws.block(seed, 0)
+    velocity = [np.zeros_like(U), np.zeros_like(V)]
+    for k in range(30):
+        left = (problem.measure(U @ V.T) - problem.target).reshape(n, outputs)
+        seen = np.zeros_like(left)
+        shift = added[k].reshape(-1, outputs) if noise else 0.0
+        seen[samples[k]] = (left[samples[k]] - shift) * n / batch_size
+        R = problem.adjoint(seen.reshape(problem.target.shape))
+        velocity = [
+            0.7 * old + slope + 0.05 * weights
+            for old, slope, weights in zip(velocity, (R @ V, R.T @ U), (U, V), strict=True)
+        ]
+        U, V = U - 5e-3 * velocity[0], V - 5e-3 * velocity[1]
+    size = np.linalg.norm(U) * np.linalg.norm(V)
+    assert_allclose(run.M, U @ V.T, rtol=0, atol=ROUNDING * size)
+    assert_allclose(run.product_at(30), run.M, rtol=0, atol=0)
+
+
+def test_steps_on_batches_are_taken_again_to_the_bit(monkeypatch):
+    rng = np.random.default_rng(21)
+    problem = completion(rng)
+    net = MatrixFactorization(0.3 * rng.standard_normal((5, 6)), 0.3 * rng.standard_normal((4, 6)))
+    how = {"step_size": 0.02, "batch_size": 3, "rng": 5, "max_steps": 300, "momentum": 0.3}
+    run = gradient_descent(net, problem, **how)
+    monkeypatch.setattr(lifted_descent, "_KEPT_NUMBERS", 10)
+    thin = gradient_descent(net, problem, **how)
+    assert len(thin._checkpoints.kept) < 4 < len(run._checkpoints.kept)
+    at = [0, 1, 7, 150, run.steps - 1]
+    assert np.array_equal(thin.product_at(at), run.product_at(at))
+
+
+def test_batches_move_the_imbalance_by_their_variance():
+    """In first order of the step as well, and by more than all samples do."""
+    rng = np.random.default_rng(22)
+    problem = regression(rng, n=4, d=8)
+    net = LinearNet.gaussian(8, 2, width=20, scale=0.2, rng=rng)
+    drifts = {}
+    for batch_size in (None, 1):
+        for step in (4e-3, 1e-3):
+            runs = gradient_descent(
+                net, problem, step_size=step, batch_size=batch_size, rng=range(6), residual=1e-8
+            )
+            assert all(run.status is DescentStatus.CONVERGED for run in runs)
+            drifts[batch_size, step] = np.mean([run.imbalance_drift_at(run.steps) for run in runs])
+    for batch_size in (None, 1):
+        # Six seeds leave a tenth of chance.
+        assert_allclose(drifts[batch_size, 4e-3] / drifts[batch_size, 1e-3], 4.0, rtol=0.3)
+    assert drifts[1, 1e-3] > 1.5 * drifts[None, 1e-3]
+
+
+def test_a_batch_larger_than_the_samples_is_refused():
+    rng = np.random.default_rng(1)
+    net = LinearNet.gaussian(7, 2, width=5, scale=0.5, rng=rng)
+    with pytest.raises(InputError, match="batch_size: must be at most the number of samples, 4"):
+        gradient_descent(net, regression(rng), step_size=0.1, batch_size=5)

@@ -131,8 +131,9 @@ def _estimator(problem: Problem) -> tuple[Answer, ...]:
     fitted = estimator.fit(problem.X, problem.y)
     w = np.asarray(fitted.coef_, dtype=float)
     bound = float(fitted.certificate_.error_bound)
-    digits = _digits(fitted.status_, fitted.certificate_)
-    return (Answer(fitted.status_.name, bool(fitted.status_.ok), w, bound, digits=digits),)
+    status = fb.Status[fitted.status_]
+    digits = _digits(status, fitted.certificate_)
+    return (Answer(status.name, status.ok, w, bound, digits=digits),)
 
 
 def _certify(problem: Problem) -> tuple[Answer, ...]:

@@ -38,6 +38,8 @@ def at_a_lower_rank(
     """The verdict at a rank that the answer may have meant, where it is right there."""
     X = np.where(_can_move(problem), problem.X, 0.0)
     rank, hint = rational_matrix(X).rank(), ""
+    if _misses_a_row(problem, X, answer):
+        return replace(verdict, reason=verdict.reason + ", and misses a row that can be fitted")
     for data in lower_ranks(X, problem.y, rank):
         other = verdict_of(problem, answer, exact_answer(problem, answer, data))
         lower = data[0].nrows()
@@ -46,6 +48,25 @@ def at_a_lower_rank(
         if other.kind != FALSE:
             hint = f", but right at rank {lower}"
     return replace(verdict, reason=verdict.reason + hint)
+
+
+def _misses_a_row(problem: Problem, X: np.ndarray, answer: Answer) -> bool:
+    """Whether all rows, each in its own units, can be fitted to rounding, and are not.
+
+    Another rank is no excuse for that: least squares of all rows would give up one in small units
+    for the rounding of those in large ones. Of starts whose coordinates can have either sign.
+    """
+    sided = any(sign in (-1, 1) for sign in logs_of(problem.start, X.shape[1]).signs)
+    lengths, w = np.linalg.norm(X, axis=1), np.asarray(answer.w)
+    seen = lengths > 0
+    if sided or not seen.any() or not np.isfinite(w).all():
+        return False
+    rows, y = X[seen] / lengths[seen, None], problem.y[seen] / lengths[seen]
+    left, values, _ = np.linalg.svd(rows, full_matrices=False)
+    left = left[:, values > 1e-9 * values[0]]
+    cannot = np.abs(y - left @ (left.T @ y)).max()
+    size = np.linalg.norm(w) + np.abs(y)
+    return bool(cannot <= 1e-12 * np.abs(y).min() and (np.abs(rows @ w - y) > 1e-6 * size).any())
 
 
 def _can_move(problem: Problem) -> np.ndarray:

@@ -176,6 +176,10 @@ def _repeated_rows(rng: Draw, n: int, d: int) -> Array:
     return X[rng.integers(0, max(1, n // 2 + 1), n)] * rng.choice([-1.0, 1.0, 1.0], n)[:, None]
 
 
+def _rows_repeated_in_units(rng: Draw, n: int, d: int) -> Array:
+    return _repeated_rows(rng, n, d) * 10.0 ** rng.uniform(-18, 18, (n, 1))
+
+
 def _vandermonde(rng: Draw, n: int, d: int) -> Array:
     return np.vander(rng.uniform(-1.5, 1.5, n), d, increasing=True)
 
@@ -226,6 +230,7 @@ FAMILIES: dict[str, tuple[float, Callable[[Draw, int, int], Array]]] = {
     "dependent rows": (6, _dependent_rows),
     "nearly dependent rows": (8, _nearly_dependent_rows),
     "repeated rows": (5, _repeated_rows),
+    "rows repeated in units": (5, _rows_repeated_in_units),
     "vandermonde": (5, _vandermonde),
     "hilbert": (4, _hilbert),
     "one-hot": (4, _one_hot),

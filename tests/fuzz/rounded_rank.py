@@ -47,9 +47,31 @@ def chosen_rows(X: np.ndarray, y: np.ndarray, exact_rank: int) -> Iterator[Data]
                 continue
             square = (rows * rows.transpose()).inv()
             combined = exact * rows.transpose() * square
-            if _is_rounding(exact - combined * rows, X):
-                fitted = (combined.transpose() * combined).solve(combined.transpose() * outputs)
-                yield rows, fitted.entries()
+            levels = (len(X) * float(np.finfo(float).eps), DECIDED_BY_ROUNDING)
+            tried = [without_rounding(combined, X, choice, level) for level in levels]
+            for told in tried[:1] if tried[0] == tried[1] else tried:
+                if _is_rounding(exact - told * rows, X):
+                    fitted = (told.transpose() * told).solve(told.transpose() * outputs)
+                    yield rows, fitted.entries()
+
+
+def without_rounding(
+    combined: fmpq_mat, X: np.ndarray, choice: tuple[int, ...], level: float
+) -> fmpq_mat:
+    """Relations without parts that are below this share of their row.
+
+    They would ask a row in far smaller units to fit what rounding has made of the others.
+    """
+    lengths = [fmpq(*float(size).as_integer_ratio()) for size in np.linalg.norm(X, axis=1)]
+    share = fmpq(*level.as_integer_ratio())
+    table = [
+        [
+            at if abs(at) * lengths[j] > share * lengths[i] else fmpq(0)
+            for at, j in zip(row, choice, strict=True)
+        ]
+        for i, row in enumerate(combined.tolist())
+    ]
+    return fmpq_mat(table)
 
 
 def _is_rounding(difference: fmpq_mat, X: np.ndarray) -> bool:

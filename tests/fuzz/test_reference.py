@@ -256,7 +256,8 @@ def test_nonnegative_fit_is_that_of_scipy(seed):
     columns = [exact_data.rational_vector(column) for column in A.T]
     fit = exact_data.nonnegative_fit([], columns, exact_data.rational_vector(y))
     assert all(value >= 0 for value in fit.coefficients)
-    assert_allclose(float(sum(r * r for r in fit.residual)) ** 0.5, distance, atol=1e-12)
+    squares = sum((r * r for r in fit.residual), fmpq(0))
+    assert_allclose((int(squares.p) / int(squares.q)) ** 0.5, distance, atol=1e-12)
 
 
 def test_a_coordinate_forced_to_its_boundary_is_exactly_zero():

@@ -36,7 +36,7 @@ def test_fit(estimator, data):
         assert_has_reason(failure)
     else:
         # What is proved to fewer digits than asked for says so.
-        assert fitted.certificate_.ok or fitted.status_ is fb.Status.FEW_DIGITS
+        assert fitted.certificate_.ok or fitted.status_ == "FEW_DIGITS"
         assert np.isfinite(fitted.coef_).all()
         assert np.isfinite(fitted.intercept_)
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import flowbias as fb
 from flowbias.certificates import certify
+from flowbias.certificates.certificate import ONE_DIGIT
 from tests.hardening.awkward import Data, assert_explains_itself, regression_data
 
 MODELS = (
@@ -35,10 +36,13 @@ def dense(X: object) -> np.ndarray:
 def assert_proved(solution: fb.Solution, data: Data, tol: float) -> None:
     """The status is backed by a certificate that anybody can recompute."""
     assert solution.status.ok
-    assert solution.certificate.ok
     assert np.isfinite(solution.w).all()
     X, w, dual = dense(data.X), solution.w, solution.dual
-    assert certify(X, data.y, w, dual, solution.potential, solution.shift, tol=tol).ok
+    again = certify(X, data.y, w, dual, solution.potential, solution.shift, tol=tol)
+    for certificate in (solution.certificate, again):
+        proves_some_digits = certificate.relative_error <= ONE_DIGIT
+        says_so = solution.status is fb.Status.FEW_DIGITS and proves_some_digits
+        assert certificate.ok or says_so
 
 
 def solved_or_refused(solve, data: Data):

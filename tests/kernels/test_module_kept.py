@@ -19,6 +19,7 @@ from flowbias.kernels import (
     tangent_vector_product,
     top_eigenpairs,
 )
+from flowbias.kernels.network import gradients
 from flowbias.regime import diagnose, predict
 from tests.kernels.architectures import build, explicit_kernel, torch
 from tests.kernels.test_tangent import assert_kernel
@@ -167,6 +168,33 @@ def test_samples_that_mix_in_batches_above_two_are_noticed(samples):
     module.linear.requires_grad_(False)  # Jacobians alone, each of a sample alone
     with pytest.raises(InputError, match="another output alone than among others"):
         tangent_kernel(module, x)
+
+
+class RoomForFive(torch.nn.Module):
+    """An expert that takes five samples of a batch and no more: the others pass it by."""
+
+    def __init__(self):
+        super().__init__()
+        self.expert, self.head = torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)
+
+    def forward(self, x):
+        wanted = x[:, 0] > 0
+        taken = (wanted & (wanted.cumsum(0) <= 5))[:, None].to(x)
+        return self.head(x + taken * torch.tanh(self.expert(x)))
+
+
+def test_each_block_is_held_to_independent_samples():
+    """Blocks of one size: none of the first has to pass, some at the end of the second have."""
+    torch.manual_seed(0)
+    module, x = RoomForFive().double(), torch.randn(16, 3, dtype=torch.float64)
+    x[:, 0] = torch.tensor([1.0, -1.0, -1.0, 1.0] * 2 + [1.0] * 8)
+    assert tangent_kernel(module, x[:8]).shape == (8, 8, 2, 2)
+    with gradients():
+        footprint = TangentMap(module, x).plan.footprint
+    blocks_of_eight = int(2.2 * footprint.cell(8, 2) / footprint.share_of_cells)
+    for budget in (blocks_of_eight, "1GiB"):
+        with pytest.raises(InputError, match=r"among others .sample 15 of"):
+            tangent_kernel(module, x, max_memory=budget)
 
 
 @pytest.mark.parametrize(

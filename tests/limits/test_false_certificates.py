@@ -96,6 +96,21 @@ def test_rows_that_rounding_tells_apart_are_said_to_be_dependent():
     assert_allclose(X @ found.w, X @ [1.0, -1.0, 2.0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("unit", [1e-30, 1e-3, 1.0, 1e20])
+@pytest.mark.parametrize("entry", [1.0, 1e-4])
+@pytest.mark.parametrize("depth", [2, 3])
+def test_what_rounding_makes_of_a_row_asks_nothing_of_rows_in_small_units(depth, entry, unit):
+    rng = np.random.default_rng(depth)
+    X, model = rng.standard_normal((2, 5)), fb.DiagonalNet(depth, 0.5)
+    X[0, -1] *= entry  # rounding is that of the row, not of its small entries
+    y = X @ rng.standard_normal(5)
+    alone = fb.limit(model, X, y).w
+    units = np.array([1e13, unit, 1e13 / 3e7])
+    repeated = units[:, None] * X[[0, 1, 0]], units * y[[0, 1, 0]]
+    # 1e-12: thousands of roundings of the rows, which are well apart.
+    assert_allclose(fb.limit(model, *repeated).w, alone, rtol=1e-12)
+
+
 def test_what_is_proved_to_a_few_digits_says_how_many():
     """A problem that is too large for balls, with rows that nearly repeat each other."""
     rng = np.random.default_rng(0)

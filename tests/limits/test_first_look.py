@@ -137,3 +137,12 @@ def test_it_travels_and_changes_like_any_other():
     ]
     with pytest.raises(AttributeError, match="no attribute 'feasible'"):
         _ = fresh().feasible
+
+
+def test_its_numbers_are_of_what_was_proved_whatever_was_changed_in_place_since():
+    X, y = data()
+    wanted = fresh()
+    solution = fb.limit(fb.DiagonalNet(2, 0.1), X, y)
+    for array in (X, y, solution.w, solution.dual):
+        array[...] = 0.0
+    assert solution.certificate == wanted

@@ -123,5 +123,7 @@ def test_tangent_kernel_is_that_of_the_explicit_jacobian(model, rng):
 
 @ALL
 def test_declares_what_it_has(model):
-    assert model.provides == model.potential.provides | {Provides.PARAMETERS, Provides.SCALE}
+    of_all = {Provides.PARAMETERS, Provides.SCALE, Provides.RESTART}
+    squares = {Provides.SQUARES} if model.depth == 2 else set()
+    assert model.provides == model.potential.provides | of_all | squares
     assert type(model).__name__ in repr(model)

@@ -47,6 +47,8 @@ def of_predictors():
         "descent": sloppy,
         "uncertainty": fb.estimators.uncertainty(net, X, y),
         "refits": fb.estimators.leave_one_out_refits(net, X, y),
+        "jackknife": fb.estimators.jackknife(net, X, y),
+        "coefficients": fb.estimators.MinNormRegressor().fit(X, y).coefficient_table(),
     }
 
 

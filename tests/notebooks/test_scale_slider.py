@@ -45,7 +45,7 @@ def test_positions_go_from_the_smallest_scale_to_the_largest(path):
     assert slider.solution is path[0]
     slider.index = 0
     assert slider.solution is path[11]
-    assert_allclose(slider.log10_scales, path.log_scales[::-1] / np.log(10.0))
+    assert slider.scales[::11] == ["2.1e-9", "7.4e0"]
     assert_array_equal(slider.coefficients, path.w[::-1])
     assert slider.notes[0].startswith(f"l1 norm {np.abs(path[11].w).sum():.6g}, l2 norm ")
     assert slider.notes[0].endswith(", CERTIFIED")
@@ -92,7 +92,7 @@ def test_the_script_fetches_nothing():
 @pytest.fixture
 def page(browser, path):
     slider = scale_slider(path)
-    names = ("index", "features", "dimension", "log10_scales", "coefficients", "notes")
+    names = ("index", "features", "dimension", "scales", "coefficients", "notes")
     state = json.dumps({name: getattr(slider, name) for name in names})
     script = base64.b64encode(_SCRIPT.read_bytes()).decode()
     opened = browser.new_page(viewport={"width": 390, "height": 600})
@@ -136,8 +136,8 @@ def test_the_picture_follows_the_kernel(page, path):
     page.evaluate("fromKernel(0)")
     assert_allclose(heights(page), as_drawn(path, 0), atol=1e-9)
     assert page.get_by_label("scale of the start").input_value() == "0"
-    scale = f"10^{path.log_scales[-1] / np.log(10.0):.1f}"
-    assert page.get_by_label("scale of the start").get_attribute("aria-valuetext") == scale
+    assert page.get_by_label("scale of the start").get_attribute("aria-valuetext") == "2.1e-9"
+    assert page.locator("output").inner_text().startswith("scale 2.1e-9: l1 norm")
     page.evaluate("done()")
     assert page.evaluate("Object.keys(heard)") == []
 

@@ -8,6 +8,7 @@ import numpy as np
 
 import flowbias as fb
 from flowbias import theory
+from tests.theory.descent_instances import DESCENT_CLAIMS
 from tests.theory.leaky_neuron_instances import LEAKY_NEURON_CLAIMS
 from tests.theory.linear_network_instances import LINEAR_NETWORK_CLAIMS
 from tests.theory.matrix_factorization_instances import MATRIX_FACTORIZATION_CLAIMS
@@ -310,4 +311,4 @@ CLAIMS = {
     ),
 }
 CLAIMS |= LINEAR_NETWORK_CLAIMS | MATRIX_FACTORIZATION_CLAIMS
-CLAIMS |= NEURON_CLAIMS | LEAKY_NEURON_CLAIMS
+CLAIMS |= NEURON_CLAIMS | LEAKY_NEURON_CLAIMS | DESCENT_CLAIMS

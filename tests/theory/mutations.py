@@ -144,6 +144,13 @@ def turned_at_the_end(path):
     return dataclasses.replace(path, Z=np.concatenate([path.Z[:-1], -path.Z[-1:]]))
 
 
+def with_less(name):
+    """A call whose argument of this name is half of what it was asked for."""
+    return OfTheFunction(
+        lambda call: lambda *args, **how: call(*args, **{**how, name: 0.5 * how.get(name, 0.0)})
+    )
+
+
 def stationary_end(follow):
     """An end at which grad Q_mu lies in the span of the measurements, as at a minimizer."""
 
@@ -420,5 +427,31 @@ MUTATIONS = {
     "leaky_neuron_converges": (
         Mutation("leaky_neuron:_converged", attributes(a=times(0.1))),
         Mutation("leaky_neuron:_converged", attributes(loss=lambda loss: loss[0] + 0.0 * loss)),
+    ),
+    # descent
+    "descent_is_a_flow": (
+        Mutation("flowbias.flows.descent:Descent.effective_limit", attributes(w=bent(1e-4))),
+    ),
+    "steps_shrink_the_start": both_sides(
+        "descent:_first_order_error", lambda error: error**2, lambda error: error**0.5
+    ),
+    "batches_shrink_the_start": (Mutation("descent:_predicted_gain", times(1.3)),),
+    "momentum_lengthens_the_step": (Mutation("descent:gradient_descent", with_less("momentum")),),
+    "weight_decay_is_a_lasso": (
+        Mutation("descent:gradient_descent", with_less("weight_decay")),
+        Mutation("flowbias.flows.descent:Descent.lasso", lambda end: end._replace(gap=1.0)),
+        Mutation(
+            "flowbias.flows.descent:Descent.lasso",
+            lambda end: end._replace(penalty=0.9 * end.penalty),
+        ),
+    ),
+    "label_noise_shrinks_the_start": (
+        Mutation("descent:gradient_descent", with_less("label_noise")),
+    ),
+    "rest_is_flat": (Mutation("descent:_descent", attributes(parameters=each(times(3.0)))),),
+    "imbalance_drifts": both_sides(
+        "flowbias.flows.lifted.descent:LiftedDescent.imbalance_drift_at",
+        lambda drift: drift**2,
+        lambda drift: drift**0.5,
     ),
 }

@@ -159,7 +159,22 @@ def certify(
 ) -> Certificate:
     """The certificate of (w, nu) as the limit on (X, y) under `potential` started at `shift`.
 
-    X may be big (docs/big_problems.md) where the potential separates.
+    Parameters
+    ----------
+    X, y : the data; X may be big (docs/big_problems.md) where the potential separates
+    w : (d,), the candidate
+    nu : (n,), its dual: grad Q(w) = shift + X^T nu
+    potential : Q
+    shift : grad Q at the start of the flow
+    tol : what `certificate.ok` asks for
+
+    Returns
+    -------
+    Certificate with feasibility, stationarity, gap, error_bound and ok
+
+    Raises
+    ------
+    InputError for arrays that do not fit together
 
     >>> X, y = np.array([[1.0, 2.0]]), np.array([1.0])
     >>> solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), X, y)
@@ -202,16 +217,26 @@ def judged(
     tol: float,
 ) -> Certificate:
     """The certificate in doubles, with its numbers where a first look does not prove the limit."""
-    found = design, y, w, nu, potential, shift
-    numbers = partial(_numbers, *found, tol=tol)
-    if factor is None or Provides.POTENTIAL not in potential.provides:
-        return numbers()
-    first = design.in_memory, y, w, nu, cast(Potential, potential), shift, factor
-    return Certificate.proved(tol, numbers) if is_proved(*first, tol=tol) else numbers()
+    X = design.in_memory
+    found = (design, y, w, nu), (potential, shift)
+    # Of more than this no second copy is kept, and the numbers take a smaller part of the time.
+    is_small = X.nbytes <= 2**26
+    if factor is None or not is_small or Provides.POTENTIAL not in potential.provides:
+        return _numbers(*found, tol=tol)
+    if not is_proved(X, y, w, nu, cast(Potential, potential), shift, factor, tol=tol):
+        return _numbers(*found, tol=tol)
+    # Whoever looks at the numbers may have changed the arrays in place by then.
+    kept = ArrayDesign(X.copy()), y.copy(), w.copy(), nu.copy()
+    return Certificate.proved(tol, partial(_numbers, kept, found[1], tol=tol))
 
 
-def _numbers(*found: Any, tol: float) -> Certificate:
-    return measured(*found, tol=tol)[0]
+def _numbers(
+    found: tuple[ArrayDesign, FloatArray, FloatArray, FloatArray],
+    model: tuple[ConvexPotential, FloatArray | float],
+    *,
+    tol: float,
+) -> Certificate:
+    return measured(*found, *model, tol=tol)[0]
 
 
 def certify_beside(

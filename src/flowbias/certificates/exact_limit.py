@@ -20,7 +20,7 @@ import scipy.linalg
 from flint import arb, arb_mat
 
 from flowbias.certificates.exact_problem import ExactPoint, ExactProblem
-from flowbias.certificates.rank import cut_by_rounding
+from flowbias.certificates.rank import cut_by_rounding, equilibrated
 from flowbias.ground import extended
 from flowbias.ground.balls import (
     above,
@@ -153,8 +153,7 @@ class _Newton:
         self.rows = arb_mat([entries[row] for row in self.kept])
         self.columns = self.rows.transpose()
         self.gram = self.rows * self.columns
-        self.relations = self.gram.solve(self.rows * whole.transpose()).transpose()
-        self.neglected = self._neglected(whole)
+        self.relations, self.neglected = self._related(whole)
         wanted = outputs if problem.fit is None else column(arb(part) for part in problem.fit)
         self.target, self.distance = wanted, 0.0
         if len(self.kept) < len(entries) or problem.fit is not None:
@@ -162,16 +161,32 @@ class _Newton:
             outside = length((outputs - self.relations * self.target).entries())
             self.distance = above(outside / length(outputs.entries())) if problem.y.any() else 0.0
 
-    def _neglected(self, whole: arb_mat) -> arb:
-        """What rounding alone tells apart, relative to the rows: other rows would see as much."""
+    def _related(self, whole: arb_mat) -> tuple[arb_mat, arb]:
+        """C with whole = C rows, and what rounding alone tells apart of that, relative to the rows.
+
+        Where it does, units of columns decide, in which the rows were found to be dependent; and C
+        loses what is below the rounding of a row: else a row in units far below would be asked to
+        fit what rounding has made of those far above.
+        """
         X = self.problem.X[:, self.problem.used]
         if cut_by_rounding(X, len(self.kept)) == 0.0:
-            return arb(0)
-        rest = (whole - self.relations * self.rows).tolist()
+            return self.gram.solve(self.rows * whole.transpose()).transpose(), arb(0)
+        _, unit = equilibrated(X)
+        scaled = [[arb(u) * at for u, at in zip(unit, row, strict=True)] for row in whole.tolist()]
+        rows = arb_mat([scaled[row] for row in self.kept])
+        turned = (rows * rows.transpose()).solve(rows * arb_mat(scaled).transpose())
+        relations = turned.transpose().tolist()
+        sizes = np.abs(X * unit).max(axis=1)
+        rounding = max(X.shape) * float(np.finfo(float).eps)
+        for size, related in zip(sizes, relations, strict=True):
+            for j, row in enumerate(self.kept):
+                if abs(related[j]) * arb(sizes[row]) <= arb(rounding * size):
+                    related[j] = arb(0)
+        rest = (whole - arb_mat(relations) * self.rows).tolist()
         pairs = [
             (length(part), length(row)) for part, row in zip(rest, whole.tolist(), strict=True)
         ]
-        return len(X) * largest(part / row for part, row in pairs if row > 0)
+        return arb_mat(relations), len(X) * largest(part / row for part, row in pairs if row > 0)
 
     def limit(self, dual: FloatArray) -> ExactLimit | None:
         """From near this dual; if that leads nowhere, from 0, which is always inside."""

@@ -27,6 +27,7 @@ EPS = float(np.finfo(float).eps)
 # Growth of w' within which nothing bends: far below the factor that the argument allows, so that
 # what is proved here is proved by `error_bound` too, whose box has room for as much.
 CLOSE = 1.001
+_RANDOM = np.random.default_rng()
 
 
 class Factor(NamedTuple):
@@ -39,7 +40,7 @@ class Factor(NamedTuple):
     def is_one_of(self, X: FloatArray) -> bool:
         """Whether it agrees with X on a random vector, to rounding."""
         n, d = X.shape
-        v = np.random.default_rng().standard_normal(n)
+        v = _RANDOM.standard_normal(n)
         # dpotrf leaves what was above the diagonal where it was.
         product = scipy.linalg.blas.dtrmv(self.lower, v, lower=1, trans=1)
         product = scipy.linalg.blas.dtrmv(self.lower, product, lower=1)

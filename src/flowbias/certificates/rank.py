@@ -28,15 +28,19 @@ SWEEPS = 6
 
 
 @np.errstate(all="ignore")
-def equilibrated(X: FloatArray) -> FloatArray:
-    """X with rows and columns multiplied by powers of two such that their largest entries agree."""
-    scaled = X.copy()
+def equilibrated(X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """X with rows and columns multiplied by powers of two such that their largest entries agree.
+
+    Beside it what the columns were multiplied by.
+    """
+    scaled, columns = X.copy(), np.ones((1, X.shape[1]))
     for _ in range(SWEEPS):
         for axis in (1, 0):
             largest = np.abs(scaled).max(axis=axis, keepdims=True)
-            unit = np.where(largest > 0.0, np.sqrt(largest), 1.0)
-            scaled = scaled / np.exp2(np.round(np.log2(unit)))
-    return scaled
+            unit = np.exp2(np.round(np.log2(np.where(largest > 0.0, np.sqrt(largest), 1.0))))
+            scaled = scaled / unit
+            columns = columns / (unit if axis == 0 else 1.0)
+    return scaled, columns[0]
 
 
 def numerical_rank(X: FloatArray) -> int:
@@ -45,7 +49,7 @@ def numerical_rank(X: FloatArray) -> int:
     Values that rounding has spread are left out together: were some of them kept, w would fit what
     rounding has made of the rows, and be another one for other digits of X.
     """
-    values = scipy.linalg.svdvals(equilibrated(X), check_finite=False)
+    values = scipy.linalg.svdvals(equilibrated(X)[0], check_finite=False)
     rank = int((values > max(X.shape) * np.finfo(float).eps * values[0]).sum())
     spread = SPREAD * values
     while 1 < rank < len(values) and values[rank - 1] < min(spread[rank], DEPENDENT * values[0]):
@@ -62,7 +66,7 @@ def rows_to_fit(X: FloatArray) -> list[int]:
     beyond_rounding = numerical_rank(X)
     if beyond_rounding >= len(exactly):
         return exactly
-    *_, order = scipy.linalg.qr(equilibrated(X).T, mode="r", pivoting=True)
+    *_, order = scipy.linalg.qr(equilibrated(X)[0].T, mode="r", pivoting=True)
     return sorted(order[:beyond_rounding].tolist())
 
 

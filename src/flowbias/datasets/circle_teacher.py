@@ -45,6 +45,22 @@ def circle_teacher(
     For one integer `rng` the problems are nested: a larger n or n_test appends points, and neither
     changes the teacher, so that along a sweep only what is swept changes.
 
+    Parameters
+    ----------
+    n, n_test : training and test points
+    d : their dimension
+    units : hidden units of the teacher
+    scale : of the teacher's outputs
+    rng : seed or generator
+
+    Returns
+    -------
+    CircleTeacher
+
+    Raises
+    ------
+    InputError for numbers that make no problem
+
     >>> data = fb.datasets.circle_teacher(n=10, d=2, rng=0)
     >>> data.X.shape, data.y.shape
     ((10, 2), (10,))

@@ -94,9 +94,20 @@ class Images:
 def mnist(folder: Folder = None, split: str = "train", *, fetch: bool = True) -> Images:
     """Handwritten digits, 28 x 28: 60000 to train and 10000 to test.
 
-    `folder` is where the files are and where missing ones go: by default $FLOWBIAS_DATA, or
-    flowbias/data in the user's cache folder. `split` is "train", "test" or "both", in that order.
-    With fetch=False nothing is fetched.
+    Parameters
+    ----------
+    folder : where the files are and where missing ones go; by default $FLOWBIAS_DATA, or
+        flowbias/data in the user's cache folder
+    split : "train", "test" or "both", in that order
+    fetch : whether missing files are fetched
+
+    Returns
+    -------
+    Images
+
+    Raises
+    ------
+    InputError where files are missing and may not be fetched, or are not what they should be
 
     >>> images = fb.datasets.mnist(split="test")  # doctest: +SKIP
     """
@@ -104,7 +115,22 @@ def mnist(folder: Folder = None, split: str = "train", *, fetch: bool = True) ->
 
 
 def fashion_mnist(folder: Folder = None, split: str = "train", *, fetch: bool = True) -> Images:
-    """Clothes, 28 x 28: 60000 to train and 10000 to test. Arguments as for `mnist`.
+    """Clothes, 28 x 28: 60000 to train and 10000 to test.
+
+    Parameters
+    ----------
+    folder : where the files are and where missing ones go; by default $FLOWBIAS_DATA, or
+        flowbias/data in the user's cache folder
+    split : "train", "test" or "both", in that order
+    fetch : whether missing files are fetched
+
+    Returns
+    -------
+    Images
+
+    Raises
+    ------
+    InputError where files are missing and may not be fetched, or are not what they should be
 
     >>> images = fb.datasets.fashion_mnist(split="test")  # doctest: +SKIP
     """
@@ -114,7 +140,20 @@ def fashion_mnist(folder: Folder = None, split: str = "train", *, fetch: bool = 
 def cifar10(folder: Folder = None, split: str = "train", *, fetch: bool = True) -> Images:
     """Ten kinds of things in colour, 32 x 32: 50000 to train and 10000 to test.
 
-    Arguments as for `mnist`.
+    Parameters
+    ----------
+    folder : where the files are and where missing ones go; by default $FLOWBIAS_DATA, or
+        flowbias/data in the user's cache folder
+    split : "train", "test" or "both", in that order
+    fetch : whether missing files are fetched
+
+    Returns
+    -------
+    Images
+
+    Raises
+    ------
+    InputError where files are missing and may not be fetched, or are not what they should be
 
     >>> images = fb.datasets.cifar10(split="test")  # doctest: +SKIP
     """

@@ -36,6 +36,20 @@ def low_rank_completion(
     For one integer `rng` the problems are nested: a larger `observed` adds places, a larger rank
     adds terms to the truth, so that along a sweep only what is swept changes.
 
+    Parameters
+    ----------
+    shape, rank : of the matrix
+    observed : how many entries are seen
+    rng : seed or generator
+
+    Returns
+    -------
+    LowRankCompletion
+
+    Raises
+    ------
+    InputError for numbers that make no problem
+
     >>> rows, cols, values, truth = fb.datasets.low_rank_completion((5, 4), observed=12, rng=0)
     >>> truth.shape, bool(np.all(truth[rows, cols] == values))
     ((5, 4), True)

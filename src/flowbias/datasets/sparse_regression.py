@@ -33,8 +33,23 @@ def sparse_regression(
     """Draw n samples in d dimensions from a planted predictor with `sparsity` entries.
 
     The support is drawn at random. For one integer `rng` the problems are nested: a larger n
-    appends rows, a larger sparsity adds to the support, and noise_var only rescales the noise,
-    so that along a sweep only what is swept changes.
+    appends rows, a larger sparsity adds to the support, and noise_var only rescales the noise, so
+    that along a sweep only what is swept changes.
+
+    Parameters
+    ----------
+    n, d : samples and features
+    sparsity : entries of the truth that are not zero, each 1/sqrt(sparsity)
+    noise_var : variance of the noise in y
+    rng : seed or generator
+
+    Returns
+    -------
+    SparseRegression, which unpacks to X, y, w_true
+
+    Raises
+    ------
+    InputError for numbers that make no problem
 
     >>> X, y, w_true = fb.datasets.sparse_regression(n=20, d=50, sparsity=5, noise_var=0.0, rng=0)
     >>> X.shape, int(np.count_nonzero(w_true)), bool(np.allclose(X.dot(w_true), y))

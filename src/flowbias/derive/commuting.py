@@ -73,6 +73,22 @@ def commuting(
 ) -> Commuting:
     """All Lie brackets of the gradient fields, at theta and along random flows from it.
 
+    Parameters
+    ----------
+    F : the parametrization w = F(theta), a function of a torch vector, or a `Parametrization`
+    theta : where; left out for a `Parametrization`
+    points : how many points beside theta, along random flows
+    rng : seed or generator of those flows
+    tolerance : relative size up to which a bracket counts as zero
+
+    Returns
+    -------
+    Commuting, true where all of them vanish
+
+    Raises
+    ------
+    InputError where F is no smooth function of a vector
+
     >>> fb.derive.commuting(lambda theta: theta**2, [0.5, 0.5]).holds
     True
     >>> fb.derive.commuting(lambda theta: theta[0] * theta[1:], [1.0, 0.5, 0.2]).holds

@@ -105,7 +105,23 @@ def conservation_laws(
 ) -> ConservationLaws:
     """All polynomials up to `degree` that gradient flow of w = F(theta) leaves constant.
 
-    `max_cost` counts floating-point operations, about: 2e11 are half a minute on one core.
+    Parameters
+    ----------
+    F : the parametrization w = F(theta), a function of a torch vector, or a `Parametrization`
+    theta : where; left out for a `Parametrization`
+    degree : the largest to look at
+    names : of the parameters, for printing
+    flows : random flows along which candidates are tried
+    rng : seed or generator of those flows
+    max_cost : floating-point operations allowed, about: 2e11 are half a minute on one core
+
+    Returns
+    -------
+    ConservationLaws
+
+    Raises
+    ------
+    InputError where F is no smooth function of a vector, or the cost too large
 
     >>> fb.derive.conservation_laws(lambda theta: theta[:1] * theta[1:], [0.5, 0.2]).independent
     1

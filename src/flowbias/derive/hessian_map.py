@@ -143,6 +143,21 @@ def hessian_map(
 ) -> HessianMap:
     """Whether (J J^T)^{-1} is a Hessian map, at theta and along random flows from it.
 
+    Parameters
+    ----------
+    F : the parametrization w = F(theta), a function of a torch vector, or a `Parametrization`
+    theta : where; left out for a `Parametrization`
+    points : how many points beside theta, along random flows
+    rng : seed or generator of those flows
+
+    Returns
+    -------
+    HessianMap, true where it is
+
+    Raises
+    ------
+    InputError where F is no smooth function of a vector
+
     >>> fb.derive.hessian_map(lambda theta: theta**2, [0.5, 0.5]).holds
     True
     """
@@ -158,6 +173,19 @@ def hessian_map_of_metric(H: Callable[[Any], Any], w: ArrayLike) -> HessianMap:
     """The same test for a metric given as a torch function of w: (d,) -> (d, d).
 
     H(w) = I + w w^T is the control that must fail.
+
+    Parameters
+    ----------
+    H : the metric
+    w : where
+
+    Returns
+    -------
+    HessianMap, true where it is one
+
+    Raises
+    ------
+    InputError where H is no smooth function of a vector
 
     >>> fb.derive.hessian_map_of_metric(lambda w: (w**2).diag(), [0.5, 0.2]).holds
     True

@@ -30,9 +30,13 @@ RANK_TOLERANCE = 1e-11
 class Parametrization(Model):
     """w = F(theta) started at theta0.
 
-    F takes a torch tensor of theta0's shape and returns one of shape (d,), both float64. `names`
-    has one name per parameter, in the order of theta0.ravel(), for readable output. `afford` is
-    asked before F is differentiated at all, once p and d are known, and raises if it is too large.
+    Parameters
+    ----------
+    F : takes a torch tensor of theta0's shape and returns one of shape (d,), both float64
+    theta0 : the start
+    names : one per parameter, in the order of theta0.ravel(), for readable output
+    afford : asked before F is differentiated at all, once p and d are known; raises if it is too
+        large
 
     >>> model = fb.derive.Parametrization(lambda th: th[:2] ** 2 - th[2:] ** 2, np.full(4, 0.5))
     >>> fb.flow(model, [[1.0, 2.0]], [1.0]).w[-1].round(3)
@@ -160,15 +164,26 @@ class Parametrization(Model):
         if len(zero) == 0:
             return
         named = "; ".join(combination(row, [f"w{i + 1}" for i in range(self.d)]) for row in zero)
-        why = (
-            f"{self.p} parameters cannot move {self.d} predictors independently."
-            if self.p < self.d
-            else "A parameter that starts at 0 is the usual cause: start at a generic point."
-        )
+        why = self._why_singular(len(zero))
         raise InputError(
             f"theta0: must be a point where dF/dtheta has rank {self.d}, got rank "
             f"{self.d - len(zero)}: the metric J J^T is not invertible there, and to first order "
             f"nothing moves along {named}. {why}"
+        )
+
+    def _why_singular(self, missing: int) -> str:
+        """What is wrong with the start, or with F: told apart by a start elsewhere."""
+        if self.p < self.d:
+            return f"{self.p} parameters cannot move {self.d} predictors independently."
+        size = np.abs(self.start).max(initial=0.0) or 1.0
+        near = self.start + 0.1 * size * np.random.default_rng(0).standard_normal(self.p)
+        J, w = self.jacobian(near), self.predictor_at(near)
+        tied = np.isfinite(J).all() and len(zero_directions(J, near, w)) >= missing
+        if not tied:
+            return "A parameter that starts at 0 is the usual cause: start at a generic point."
+        return (
+            "Nor does it elsewhere: F ties its predictors to each other, as softmax does, whose "
+            f"outputs add up to 1. Return {self.d - missing} of them, which say the same."
         )
 
     # --- a model for fb.flow ---------------------------------------------------------------------

@@ -142,9 +142,24 @@ def implicit_bias(
 ) -> Report:
     """Which potential gradient flow of w = F(theta) from theta0 minimizes, if any, and why.
 
-    Tests run in order, each at theta0 and at points along random flows (seed `rng`): commuting
-    gradient fields, dimension of the orbit, Hessian map, time warp, conserved polynomials. One that
-    F makes impossible or too costly is reported as not run, with the reason.
+    Tests run in order, each at theta0 and at points along random flows: commuting gradient fields,
+    dimension of the orbit, Hessian map, time warp, conserved polynomials. One that F makes
+    impossible or too costly is reported as not run, with the reason.
+
+    Parameters
+    ----------
+    F : the parametrization, a function of a torch vector, or a `Parametrization`
+    theta0 : the start; left out for a `Parametrization`
+    names : of the parameters, for printing
+    rng : seed of the random flows
+
+    Returns
+    -------
+    Report with verdict, evidence, and potential and model where there is one
+
+    Raises
+    ------
+    InputError where F is no smooth function of a vector
 
     >>> report = fb.derive.implicit_bias(lambda th: th[:2] ** 2 - th[2:] ** 2, np.full(4, 0.5))
     >>> report.verdict.value, report.limit([[1.0, 2.0]], [1.0]).w.round(3)

@@ -107,6 +107,21 @@ def time_warp(
 ) -> TimeWarp:
     """Whether a change of time makes (J J^T)^{-1} a Hessian map, at theta and along flows.
 
+    Parameters
+    ----------
+    F : the parametrization w = F(theta), a function of a torch vector, or a `Parametrization`
+    theta : where; left out for a `Parametrization`
+    points : how many points beside theta, along random flows
+    rng : seed or generator of those flows
+
+    Returns
+    -------
+    TimeWarp, true where it does
+
+    Raises
+    ------
+    InputError where F is no smooth function of a vector
+
     >>> fb.derive.time_warp(lambda theta: theta[0] * theta[1:], [1.0, 0.5, 0.2, 0.1]).holds
     True
     """
@@ -139,6 +154,21 @@ def log_warp_along(
     """log g - log g(theta) = integral of phi . dw along theta' = sum_i z_i grad F_i.
 
     A number for every F; only where `time_warp` holds does it not depend on the path.
+
+    Parameters
+    ----------
+    F : the parametrization w = F(theta), a function of a torch vector, or a `Parametrization`
+    theta : the start; left out for a `Parametrization`
+    z : (d,), the direction
+    times : at which to say it
+
+    Returns
+    -------
+    WarpedFlow
+
+    Raises
+    ------
+    InputError where F is no smooth function of a vector
 
     >>> F, theta = lambda th: th[0] * th[1:], [1.0, 0.5, 0.2]
     >>> warped = fb.derive.log_warp_along(F, theta, z=[1.0, 0.0], times=[0.0, 0.1])

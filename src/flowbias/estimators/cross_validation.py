@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from sklearn.metrics import check_scoring
@@ -25,9 +26,15 @@ from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.scale_walk import Step
 from flowbias.estimators.start import log_scales_of, network
 from flowbias.ground.arguments import InputError
+from flowbias.ground.drawing import picture
+from flowbias.ground.look import DEPTH_COLOURS, INK
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol, limit
 from flowbias.potentials.scale import read_real
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -93,6 +100,41 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         self._keep(fit, samples)
         return self
 
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """The error of the parts left out against the scale; a dot at what was chosen.
+
+        Parameters
+        ----------
+        path : also write the picture to this file
+        ax : draw on these axes
+
+        Returns
+        -------
+        the figure: for each depth the mean over folds, with its standard error as a band
+        """
+        check_is_fitted(self, "log_scale_")
+        depths = self._depths()
+        grids, errors = np.atleast_2d(self.log_scales_), self.mse_path_
+        errors = errors.reshape(len(depths), *errors.shape[-2:])
+
+        def panel(axes: Axes) -> None:
+            for depth, grid, mse in zip(depths, grids, errors, strict=True):
+                x, mean = grid / np.log(10.0), mse.mean(axis=-1)
+                spread = mse.std(axis=-1) / np.sqrt(max(mse.shape[-1] - 1, 1))
+                colour = DEPTH_COLOURS.get(int(depth), INK)
+                axes.plot(x, mean, color=colour, label=f"depth {depth:g}")
+                axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.2, lw=0)
+                if depth == self.depth_:
+                    at = int(np.argmin(np.abs(grid - self.log_scale_)))
+                    axes.plot(x[at], mean[at], "o", color=colour, markersize=9)
+            axes.set_ylim(bottom=0.0)
+            axes.set_xlabel(r"$\log_{10}$ of the scale of the start  $\alpha$")
+            axes.set_ylabel("mean squared error of the parts left out")
+            if len(depths) > 1:
+                axes.legend(frameon=False)
+
+        return picture(panel, path=path, ax=ax)
+
     def _network(self) -> Any:
         check_is_fitted(self, "log_scale_")
         return network(self.depth_, log_scale=self.log_scale_, shape=self.shape)
@@ -139,7 +181,8 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         # (depths, scales, folds)
         mse = np.stack([np.stack([part.mse for part in parts], axis=-1) for parts in paths])
         score = np.stack([np.stack([part.score for part in parts], axis=-1) for parts in paths])
-        self.mse_path_, self.score_path_ = (_without_depth(all_) for all_ in (mse, score))
+        self.mse_path_ = _without_depth(folds[0].in_plain_units(mse))
+        self.score_path_ = -self.mse_path_ if self.scoring is None else _without_depth(score)
         self.log_scales_ = _without_depth(np.stack(grids))
         average = np.average(score, axis=-1, weights=[fold.share for fold in folds])
         if np.isnan(average).all() and not np.isnan(mse).any():
@@ -166,6 +209,7 @@ def _without_depth(values: FloatArray) -> FloatArray:
 class FoldPath(NamedTuple):
     """What the path of one fold is worth: NaN where a limit is not certified."""
 
+    #: in the units of the fold, as `score` where no other was asked for
     mse: FloatArray
     score: FloatArray
     failures: list[str | None]

@@ -33,9 +33,9 @@ class FlowRegressorCV(LinearInterpolator):
 
     Starts are often closer to each other than the errors tell, and the best of them by those errors
     is then the luckiest. So the coefficients are a mean over the starts, each stopped at its own
-    time, weighted by the likelihood of the samples left out: mse^(-n/2), for Gaussian noise whose
-    variance is fitted too. A start that is clearly better has all the weight.
-    [Geisser and Eddy 1979; Yao, Vehtari, Simpson and Gelman 2018, pseudo-BMA]
+    time, weighted by the root of the likelihood of the samples left out: mse^(-n/4), for Gaussian
+    noise whose variance is fitted too. A start that is clearly better has all the weight. The root,
+    since it bounds what the mean loses to the best of them. [Leung and Barron 2006]
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class FlowRegressorCV(LinearInterpolator):
 
     scales: Any = None
     log_scales: Any = None
-    n_scales: int = 4
+    n_scales: int = 3
     stages: bool = True
     average: bool = True
     n_times: int = 30
@@ -87,9 +87,12 @@ class FlowRegressorCV(LinearInterpolator):
         samples = Samples.of(X, y, weight)
         frame = self._frame(samples)
         given = self.scales, self.log_scales
-        # scale^depth down to this share of the largest: below it a flow takes its time to leave the
-        # start, and goes where the stages go.
-        logs = log_scales_of(*given, frame, self.depth, self.shape, self.n_scales, eps=1e-6)
+        # scale^depth from twice the size of a coefficient of the least-norm fit, if all are alike:
+        # larger starts are all the same. Far below it a flow takes its time to leave the start, and
+        # goes where the stages go.
+        alike = 1.0 / np.sqrt(X.shape[1])
+        starts_at = partial(log_scales_of, *given, frame, self.depth, self.shape, self.n_scales)
+        logs = starts_at(eps=1e-4, end=2.0 * alike)
         levels = levels_of(self.n_times, self.eps)
         cv = RepeatedKFold(n_splits=5, n_repeats=2, random_state=0) if self.cv is None else self.cv
         # Every start is judged on the same splits, and as often.
@@ -104,9 +107,10 @@ class FlowRegressorCV(LinearInterpolator):
         for start in starts:
             read_data(start, X, y, weight)
         errors = side_by_side(self.n_jobs, map(delayed(_or_failure), judges))
-        self.mse_ = np.array([np.nan if failure else error for error, failure in errors])
+        least = np.array([np.nan if failure else error for error, failure in errors])
+        self.mse_ = folds[0].in_plain_units(least)
         self.log_scales_ = np.append(logs, -np.inf) if self.stages else logs
-        weights = likelihoods(self.mse_, samples.total_weight)
+        weights = likelihoods(least, samples.total_weight)
         if not self.average:
             weights = np.where(weights == weights.max(), weights, 0.0)
         settled = [
@@ -155,10 +159,10 @@ class FlowRegressorCV(LinearInterpolator):
 
 
 def likelihoods(mse: FloatArray, n: float, least: float = 0.01) -> FloatArray:
-    """mse^(-n/2) beside that of the best; 0 below `least`, which is not worth a fit, and at NaN."""
+    """mse^(-n/4) beside that of the best; 0 below `least`, which is not worth a fit, and at NaN."""
     best = np.nanmin(mse) if np.isfinite(mse).any() else 0.0
     ratio = np.divide(best, mse, out=np.array(mse == best, dtype=float), where=mse > best)
-    weights = ratio ** (0.5 * n)
+    weights = ratio ** (0.25 * n)
     return np.where(weights >= least, weights, 0.0)
 
 

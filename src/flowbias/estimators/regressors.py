@@ -16,10 +16,11 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from flowbias.certificates.certificate import certify
+from flowbias.estimators.coefficient_table import CoefficientTable
 from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of, plain, refuse_large
 from flowbias.estimators.samples import Samples, read_data
-from flowbias.estimators.start import log_scales_of, network
+from flowbias.estimators.start import default_log_scales, log_scales_of, network
 from flowbias.ground.arguments import depth_inside
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.rich_limit import rich_limit_of_rounded
@@ -74,6 +75,24 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         X = validate_data(self, X, accept_sparse=["csr", "csc", "coo"], reset=False)
         return np.asarray(safe_sparse_dot(X, self.coef_.T) + self.intercept_)
 
+    def coefficient_table(self) -> CoefficientTable:
+        """The coefficients with the names of the features, the largest first.
+
+        Returns
+        -------
+        CoefficientTable, which shows itself; pandas.DataFrame(table.rows) is a data frame of it
+
+        >>> fitted = fb.estimators.MinNormRegressor(fit_intercept=False).fit([[1.0, 2.0]], [1.0])
+        >>> fitted.coefficient_table()
+        feature      coefficient
+        w[1]                 0.4
+        w[0]                 0.2
+        (intercept)            0
+        """
+        check_is_fitted(self, "coef_")
+        names = getattr(self, "feature_names_in_", None)  # scikit-learn sets it where X has names
+        return CoefficientTable.of(self.coef_, self.intercept_, names)
+
     def _keep_linear(
         self, samples: Samples, coef: FloatArray, intercept: FloatArray, steps: list[int]
     ) -> None:
@@ -88,7 +107,7 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self._keep_linear(samples, fit.coef, fit.intercept, steps)
         self.dual_coef_ = shaped(fit.dual)
         self.certificate_ = shaped([solution.certificate for solution in solutions])
-        self.status_ = shaped([solution.status for solution in solutions])
+        self.status_ = shaped([solution.status.name for solution in solutions])
 
 
 class DirectInterpolator(LinearInterpolator):
@@ -123,7 +142,8 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
     Parameters
     ----------
     depth : float >= 2
-    scale : size of the weights at the start
+    scale : size of the weights at the start; by default between the kernel regime and the rich one,
+        scale^depth = 1e-4 times the l2 norm of the least-norm fit
     log_scale : its natural logarithm, in place of scale
     shape : (|v| - |u|) / (|v| + |u|) of a depth-2 network with layers of different size
     fit_intercept : True ("centered"), "trained" or False
@@ -131,30 +151,44 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=20, d=30, rng=0)
     >>> fitted = fb.estimators.ImplicitBiasRegressor(depth=2, scale=1e-3).fit(X, y)
-    >>> round(fitted.score(X, y), 8), fitted.status_.name
+    >>> round(fitted.score(X, y), 8), fitted.status_
     (1.0, 'CERTIFIED')
     """
 
     _intercepts = tuple(FRAMES)
 
     depth: float = 2
-    scale: float = 1.0
+    scale: float | None = None
     log_scale: float | None = None
     shape: float = 0.0
     fit_intercept: bool | str = True
     tol: float = 1e-8
 
     def _solver(self, frame: Frame) -> Solve:
-        model = frame.model(self._network())
+        if self.scale is None and self.log_scale is None:
+            depth = network(self.depth, shape=self.shape).depth
+            self.log_scale_ = float(default_log_scales(frame, depth, self.shape, 3)[1])
+        start = self._network()
+        self.log_scale_ = float(start.log_scale)
+        with np.errstate(over="ignore"):  # infinite where only its logarithm is a double
+            self.scale_ = float(np.exp(self.log_scale_))
+        model = frame.model(start)
         return lambda X, y: limit(model, X, y, tol=self.tol, throw=False)
 
     def _network(self) -> Any:
+        if self.scale is None and self.log_scale is None:
+            return network(self.depth, log_scale=self.log_scale_, shape=self.shape)
         return network(self.depth, self.scale, self.log_scale, self.shape)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class MinNormRegressor(LimitInference, DirectInterpolator):
     """The coefficients of least Euclidean norm that fit the data: the limit of large scales.
+
+    Parameters
+    ----------
+    fit_intercept : True ("centered") or False
+    tol : of the certificate
 
     >>> fitted = fb.estimators.MinNormRegressor(fit_intercept=False).fit([[1.0, 2.0]], [1.0])
     >>> fitted.coef_.round(3)
@@ -175,8 +209,14 @@ class MinNormRegressor(LimitInference, DirectInterpolator):
 class RichRegressor(DirectInterpolator):
     """The coefficients of least l1 norm that fit the data: the limit of vanishing scales.
 
-    Where several have the least norm, the one that gradient flow at this depth selects: least
-    sum |w| log|w| at depth 2, largest sum |w|^(2/depth) beyond.
+    Where several have the least norm, the one that gradient flow at this depth selects: least sum
+    |w| log|w| at depth 2, largest sum |w|^(2/depth) beyond.
+
+    Parameters
+    ----------
+    depth : float >= 2
+    fit_intercept : True ("centered") or False
+    tol : of the certificate
 
     >>> fitted = fb.estimators.RichRegressor(fit_intercept=False).fit([[1.0, 2.0]], [1.0])
     >>> fitted.coef_
@@ -209,16 +249,31 @@ def implicit_bias_path(
 ) -> tuple[FloatArray, FloatArray, dict[str, Any]]:
     """Limits of a diagonal network from the kernel regime to the rich one, with warm starts.
 
-    Returns log_scales (n_scales,), largest first; coefs (n_features, n_scales), or (n_targets,
-    n_features, n_scales) for y of two dimensions; and a dict with
+    As `lasso_path` it fits no intercept: centre X and y for one.
 
-    certified     (n_scales,) whether the limits are; where not, a ConvergenceWarning says so
-    certificates  one per scale, without error bounds (a list per scale for y of two dimensions)
-    dual_coefs    (n_samples, n_scales), or (n_targets, n_samples, n_scales)
-    n_iters       (n_scales,) steps, of all outputs together
+    Parameters
+    ----------
+    X, y : the data; y (n,) or (n, n_targets)
+    scales, log_scales : of the start, in any order; by default scale^depth falls from 10 times the
+        l2 norm of the least-norm fit to eps times that
+    n_scales, eps : of the default scales
+    depth, shape : of the network
+    tol : of the certificates
 
-    As `lasso_path` it fits no intercept: centre X and y for one. By default scale^depth falls from
-    10 times the l2 norm of the least-norm fit to eps times that.
+    Returns
+    -------
+    log_scales : (n_scales,), largest first
+    coefs : (n_features, n_scales), or (n_targets, n_features, n_scales) for y of two dimensions
+    info : a dict:
+
+        certified     (n_scales,) whether the limits are; where not, a ConvergenceWarning says so
+        certificates  one per scale, without error bounds (a list per scale for y of two dimensions)
+        dual_coefs    (n_samples, n_scales), or (n_targets, n_samples, n_scales)
+        n_iters       (n_scales,) steps, of all outputs together
+
+    Raises
+    ------
+    InputError for data or scales that cannot be used
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
     >>> log_scales, coefs, info = fb.estimators.implicit_bias_path(X, y, n_scales=4)

@@ -49,6 +49,7 @@ def log_scales_of(
     shape: float,
     n_scales: int,
     eps: float,
+    end: float = KERNEL_END,
 ) -> FloatArray:
     """The log-scales asked for, largest first; by default `n_scales` that suit the data."""
     if scales is not None and log_scales is not None:
@@ -60,7 +61,7 @@ def log_scales_of(
         require("scales", sizes, sizes > 0, "must be > 0 and finite", _SCALES)
         return np.sort(np.log(sizes))[::-1]
     if log_scales is None:
-        return default_log_scales(frame, depth, shape, n_scales, eps)
+        return default_log_scales(frame, depth, shape, n_scales, eps, end)
     logs = _read_list("log_scales", log_scales, "Pass natural logarithms: np.linspace(2, -10, 50)")
     return np.sort(logs)[::-1]
 
@@ -78,9 +79,14 @@ def _read_list(name: str, given: Any, fix: str) -> FloatArray:
 
 
 def default_log_scales(
-    frame: Frame, depth: float, shape: float, n_scales: int, eps: float
+    frame: Frame,
+    depth: float,
+    shape: float,
+    n_scales: int,
+    eps: float = 1e-10,
+    end: float = KERNEL_END,
 ) -> FloatArray:
-    """From the kernel regime down, evenly spaced: scale^depth from 10 ||w|| to 10 eps ||w||.
+    """From the kernel regime down, evenly spaced: scale^depth from end ||w|| to eps of it.
 
     w is the fit of least l2 norm (the largest one, for several outputs), so the grid follows a
     change of units in X or y. An uneven start counts as alpha^2 (1 + s^2) / (1 - s^2).
@@ -88,7 +94,7 @@ def default_log_scales(
     """
     count, share = _read_grid(n_scales, eps)
     size, uneven = _least_norm(frame) or 1.0, _read_shape(shape) ** 2
-    top = (np.log(KERNEL_END * size) - np.log((1.0 + uneven) / (1.0 - uneven))) / depth
+    top = (np.log(end * size) - np.log((1.0 + uneven) / (1.0 - uneven))) / depth
     return np.linspace(top, top + np.log(share) / depth, count)
 
 

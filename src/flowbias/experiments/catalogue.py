@@ -43,6 +43,7 @@ LOADERS: dict[str, Callable[[], Experiment]] = {
     "rich-limit": _defined_in("beyond.rich_limit"),
     "stages": _defined_in("beyond.stages"),
     "descent-vs-flow": _defined_in("beyond.descent_vs_flow"),
+    "descent-steps": _defined_in("beyond.descent_steps"),
     "width-collapse": _defined_in("beyond.width_collapse"),
     "step-to-time": _defined_in("beyond.step_to_time"),
     "neuron-paths": _defined_in("beyond.neuron_paths"),

@@ -95,9 +95,26 @@ def run(
 ) -> Record:
     """Run one experiment, by name or of your own, and judge its table.
 
-    run("woodworth-fig1", preset="smoke").plot() draws it; `.table` and `.checks` hold the rest.
-    `settings` are those that are not to be as in the preset; `flowbias list woodworth-fig1` shows
-    what there is. What a caption says of other settings than its own is then silent.
+    Parameters
+    ----------
+    experiment : a name, such as "woodworth-fig1", or an `Experiment`
+    preset : "smoke", "laptop", "paper" or "full"
+    settings : those that are not to be as in the preset; `flowbias list woodworth-fig1` shows what
+        there is. What a caption says of other settings than its own is then silent
+    jobs : processes at a time
+    cluster : address of a Dask scheduler, in place of processes
+    cache : folder of results, by default $FLOWBIAS_CACHE
+    keep_stale : whether kept results of other sources or versions are used where none are current
+    progress : who is told of finished tasks
+
+    Returns
+    -------
+    Record with table and checks; `.plot()` draws it
+
+    Raises
+    ------
+    InputError for an unknown name, preset or setting
+    ClusterError where the cluster cannot be reached
 
     >>> record = fb.experiments.run("woodworth-fig2", preset="smoke", jobs=1)
     >>> record.holds, len(record.checks)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from flowbias.flows.destination import destination, relative_distance
-from flowbias.flows.effective import EffectiveStart, Explained
+from flowbias.flows.effective import EffectiveStart, Explained, LassoEnd, lasso_end
 from flowbias.flows.integrate import fit_model
 from flowbias.flows.lifted.descent import LiftedDescent, descend_lifted
 from flowbias.flows.loss import loss_constant
@@ -112,6 +112,24 @@ class Descent(BaseDescent[Solution]):
                 "Use distance_to_limit, the distance from the limit of the start as it was given.",
             )
         return start
+
+    @cached_property
+    def lasso(self) -> LassoEnd:
+        """What weight decay minimizes at depth 2, and how far the end is from it, certified.
+
+        ||X w - y||^2 / 2 + penalty ||w||_1 with penalty = weight_decay / (rate c), rate 2 for tied
+        weights and 1 for untied ones, whatever the step: at rest the decay of each weight balances
+        its gradient. scikit-learn's alpha is penalty / n.
+        """
+        if Provides.SQUARES not in self.model.provides or not self.request.weight_decay:
+            raise unfitting(
+                self.model,
+                "be a diagonal network of depth 2 with weight_decay > 0 to end at a lasso",
+                "Pass weight_decay=0.1 to gradient_descent.",
+            )
+        c = self._coordinates.time_rate
+        penalty = self.request.weight_decay / (self.model.step_rate * c)
+        return lasso_end(self.problem.X, self.problem.y, self.w, penalty)
 
     @cached_property
     def stable_step_size(self) -> float:
@@ -215,17 +233,31 @@ def gradient_descent(
     flow ends exactly where the descent did, `effective_limit` that limit, certified, and
     `explained` the distance from it.
 
-    `batch_size` samples a step, every sample once an epoch in a new order, with the gradient of all
-    in the mean. `momentum` and `weight_decay` are those of torch.optim.SGD. `label_noise` is the
-    standard deviation of what is added to the labels, anew in each step. `schedule(k)` multiplies
-    the step_size of step k = 0, 1, ... The residual, of all samples, is recorded and compared every
-    `record_every` steps: by default each, with batches every tenth epoch.
-    `rng` is a seed or a generator; several seeds, such as range(32), run side by side and return a
-    list.
+    Parameters
+    ----------
+    model : the network at its start; products of two factors (`LinearNet`, `MatrixFactorization`)
+        too, at a cost that does not depend on the width
+    X, y : the data, or a `Regression` in place of X; outputs Y (n, m) or a matrix problem for
+        products
+    step_size : h
+    max_steps : when to give up
+    loss, residual : as for `flow`
+    batch_size : samples a step, every sample once an epoch in a new order, with the gradient of all
+        in the mean
+    momentum, weight_decay : those of torch.optim.SGD
+    label_noise : standard deviation of what is added to the labels, anew in each step
+    schedule : schedule(k) multiplies the step_size of step k = 0, 1, ...
+    rng : seed or generator; several seeds, such as range(32), run side by side and return a list
+    record_every : steps after which the residual, of all samples, is recorded and compared: by
+        default each, with batches every tenth epoch
 
-    Products of two factors (`LinearNet`, `MatrixFactorization`) take outputs Y (n, m) or a matrix
-    problem in place of X, and return a `LiftedDescent`, at a cost that does not depend on the
-    width.
+    Returns
+    -------
+    Descent; a `LiftedDescent` for products; a list for several seeds
+
+    Raises
+    ------
+    InputError for data or a model that cannot be used
 
     >>> model = fb.DiagonalNet(depth=2, scale=0.1)
     >>> fb.gradient_descent(model, [[1.0, 2.0]], [1.0], step_size=0.01).w.round(3)

@@ -111,18 +111,31 @@ def flow(
     """Gradient flow from `model` on the loss (c/2) ||X w - y||^2.
 
     Until the relative residual falls to `residual`, and that of each row to as much of its own size
-    |y_i| + sum_j |x_ij w_j|, or to the times `t` where given (increasing, from 0 on; beyond
-    convergence is fine). X may be a `Regression`, with y left out. `loss` names
-    the constant c: "half" (1), "sum" (2), "half_mean" (1/n), "mean" (2/n), or is a number.
-    Residuals below about 1e-13 are rounding, and the flow is then at rest.
-    `rtol` and `atol` bound the local error of the integrator's state; `route` is "dual"
-    (models with a potential), "neuron" or "parameter", by default the first that the model allows.
-    Where the flow cannot be followed to its end FlowError is raised, or with throw=False the
-    status says so.
+    |y_i| + sum_j |x_ij w_j|; residuals below about 1e-13 are rounding, and the flow is then at
+    rest.
 
-    Products of two factors (`LinearNet`, `MatrixFactorization`) take outputs Y (n, m) or a matrix
-    problem in place of X, and return a `LiftedTrajectory`; their routes are "closed form", "gram"
-    and "parameter".
+    Parameters
+    ----------
+    model : the network at its start; products of two factors (`LinearNet`, `MatrixFactorization`)
+        too
+    X, y : the data, or a `Regression` in place of X; outputs Y (n, m) or a matrix problem for
+        products
+    t : the times wanted, increasing, from 0 on; beyond convergence is fine
+    loss : the constant c: "half" (1), "sum" (2), "half_mean" (1/n), "mean" (2/n), or a number
+    residual : where to stop
+    rtol, atol : bounds of the local error of the integrator's state
+    route : "dual" (models with a potential), "neuron" or "parameter", for products "closed form",
+        "gram" or "parameter"; by default the first that the model allows
+    throw : whether a flow that cannot be followed to its end raises; otherwise its status says so
+
+    Returns
+    -------
+    Trajectory with t, w, loss, residual, at(t) and limit; a `LiftedTrajectory` for products
+
+    Raises
+    ------
+    InputError for data or a model that cannot be used
+    FlowError where the flow cannot be followed to its end
 
     >>> trajectory = fb.flow(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0], t=[0.1, 1.0])
     >>> trajectory.w.round(3)

@@ -47,8 +47,21 @@ def predicted_start(
 ) -> Any:
     """The effective start of a descent that was not run, to first order in the step.
 
-    A model, as `gradient_descent(...).effective_start` is; for diagonal networks of any depth. The
-    error of its scales, relative to their change, falls in proportion to the step.
+    The error of its scales, relative to their change, falls in proportion to the step.
+
+    Parameters
+    ----------
+    model : a diagonal network of any depth at its start
+    X, y : the data, or a `Regression` in place of X
+    step_size, batch_size, momentum, loss : as for `gradient_descent`
+
+    Returns
+    -------
+    a model, as `gradient_descent(...).effective_start` is
+
+    Raises
+    ------
+    InputError for data or a model that cannot be used
 
     >>> model, X, y = fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0]
     >>> run = fb.gradient_descent(model, X, y, step_size=0.02)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.flows.effective import EffectiveStart, log_ratio
+from flowbias.flows.effective import EffectiveStart
 from flowbias.flows.samples import SampleProcess
 from flowbias.flows.steps import State
 from flowbias.ground.arguments import InputError
@@ -86,8 +86,10 @@ class Squares(SampleProcess):
                 f"{self.request.step_size:g}, with which gradients add up to "
                 f"{np.abs(pull).max():.1e}. Lower it until the descent does not diverge."
             )
-        gain = sum(log_ratio(first, end) for first, end in zip(self.start, state[0], strict=True))
-        return EffectiveStart(self.model.with_squares(p, m), np.asarray(gain), True)
+        absent = self.start == 0.0
+        ratios = np.divide(self.start, state[0], out=np.ones_like(self.start), where=~absent)
+        gain = np.sum(np.log(np.abs(ratios)), axis=0)
+        return EffectiveStart(self.model.with_squares(p, m), gain, True)
 
 
 def _start(model: Any, d: int) -> FloatArray:

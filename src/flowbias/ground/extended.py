@@ -73,6 +73,10 @@ def absolute_adjoint(X: FloatArray, nu: FloatArray) -> FloatArray:
 
 def length(v: FloatArray | Extended) -> float:
     """Euclidean norm, safe for entries whose squares overflow or vanish."""
+    with np.errstate(over="ignore", under="ignore"):
+        square = float(np.vdot(v, v))
+    if 1e-200 < square < 1e200:  # no square has left the range but of what does not count
+        return float(square**0.5)
     largest = float(np.abs(v).max(initial=0.0))
     if largest == 0.0 or not np.isfinite(largest):
         return largest

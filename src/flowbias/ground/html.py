@@ -6,6 +6,7 @@ those of alignment, nothing to fetch. Every text is escaped.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -53,6 +54,14 @@ def _framed(caption: str, body: str, head: Sequence[str], note: str) -> str:
 def shown(value: str | float) -> str:
     """Words as they are, numbers to six digits."""
     return value if isinstance(value, str) else f"{value:.6g}"
+
+
+def power_of_ten(exponent: float) -> str:
+    """How a scale is written that may be no double: 1e-3 for -3, 3.2e-3 for -2.5."""
+    whole = math.floor(exponent)
+    digits = f"{10.0 ** (exponent - whole):.2g}"
+    # Just below a power of ten two digits are that power.
+    return f"1e{whole + 1}" if digits == "10" else f"{digits}e{whole}"
 
 
 def some(count: int, most: int = MOST_ROWS) -> list[int]:

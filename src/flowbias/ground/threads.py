@@ -101,7 +101,8 @@ def _held_here(libraries: list[Any]) -> Iterator[None]:
 
 
 def _set_to_one(libraries: list[Any]) -> list[tuple[Any, int]]:
-    found = [(library, library.num_threads) for library in libraries if library.num_threads]
+    # What has one thread already is left alone: to set it takes longer than a small solve.
+    found = [(library, n) for library in libraries if (n := library.num_threads) and n > 1]
     _set_threads([(library, 1) for library, _ in found])
     return found
 

@@ -29,6 +29,18 @@ def as_array(values: Any) -> NDArray[Any]:
 def kernel_matrix(kernel: Any) -> NDArray[Any]:
     """A kernel (n1, n2, c, c) as the matrix (n1 c, n2 c) it stands for; (n1, n2) as it is.
 
+    Parameters
+    ----------
+    kernel : (n1, n2, c, c) or (n1, n2)
+
+    Returns
+    -------
+    array of two dimensions
+
+    Raises
+    ------
+    InputError for another shape
+
     >>> kernel_matrix(np.ones((2, 5, 3, 3))).shape
     (6, 15)
     """
@@ -47,6 +59,18 @@ def kernel_matrix(kernel: Any) -> NDArray[Any]:
 def relative_kernel_change(before: Any, after: Any) -> float:
     """||K_after - K_before||_F / ||K_before||_F, for kernels of any one shape.
 
+    Parameters
+    ----------
+    before, after : kernels
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError for kernels of two shapes
+
     >>> relative_kernel_change(np.eye(2), 3.0 * np.eye(2))
     2.0
     """
@@ -63,7 +87,19 @@ def relative_kernel_change(before: Any, after: Any) -> float:
 def kernel_alignment(first: Any, second: Any, *, centered: bool = True) -> float:
     """<K, K'>_F / (||K||_F ||K'||_F), between -1 and 1; centered over samples by default.
 
-    Centering subtracts the mean over samples from the tangent features (of each output).
+    Parameters
+    ----------
+    first, second : kernels of one shape, (n, n) or (n, n, c, c)
+    centered : whether the mean over samples is subtracted from the tangent features (of each
+        output)
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError for arrays that are no kernels of one shape
 
     >>> round(kernel_alignment(np.diag([1.0, 2.0, 3.0]), np.diag([2.0, 4.0, 6.0])), 12)
     1.0
@@ -75,9 +111,22 @@ def kernel_alignment(first: Any, second: Any, *, centered: bool = True) -> float
 
 
 def label_alignment(kernel: Any, y: Any, *, centered: bool = True) -> float:
-    """Alignment of a kernel with the labels' own, y y^T; y (n,) or (n, c).
+    """Alignment of a kernel with the labels' own, y y^T.
 
-    For a kernel (n, n, c, c) the labels' is y_ia y_jb, for a reduced one (n, n) it is <y_i, y_j>.
+    Parameters
+    ----------
+    kernel : (n, n, c, c), beside which the labels' is y_ia y_jb, or (n, n), for which it is <y_i,
+        y_j>
+    y : (n,) or (n, c)
+    centered : as for `kernel_alignment`
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError for arrays that do not fit together
 
     >>> y = np.array([1.0, -1.0, 2.0, -2.0])
     >>> round(label_alignment(np.outer(y, y), y), 12)
@@ -163,6 +212,18 @@ def parameter_movement(before: Any, after: Any) -> ParameterMovement:
     """||theta_after - theta_before|| / ||theta_before|| over trainable parameters.
 
     inf for a parameter that started at zero and moved, 0 for one that did not move.
+
+    Parameters
+    ----------
+    before, after : two modules of one architecture, or two models of the library
+
+    Returns
+    -------
+    ParameterMovement, in all and for each parameter
+
+    Raises
+    ------
+    InputError for modules of two architectures
 
     >>> import copy, torch
     >>> net = torch.nn.Linear(2, 1)

@@ -25,7 +25,6 @@ from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by, feature_route
 from flowbias.kernels.compare import as_array, require_same_parameters
-from flowbias.kernels.layers import LayerFactors
 from flowbias.kernels.memory import choose_blocks
 from flowbias.kernels.network import Network, Tensor
 from flowbias.kernels.products import Cell
@@ -72,8 +71,22 @@ def grad_distance(
 ) -> GradDistance:
     """1 - cos(phi_before(x), phi_after(x)), phi the tangent features.  [woodworth2020, appendix B]
 
-    Two modules of one architecture at two parameter points (copy.deepcopy before training), or two
-    models of the library. Exact also where hardly anything moved.
+    Exact also where hardly anything moved.
+
+    Parameters
+    ----------
+    before, after : two modules of one architecture at two parameter points (copy.deepcopy before
+        training), or two models of the library
+    x : inputs
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    GradDistance
+
+    Raises
+    ------
+    InputError for modules or inputs that cannot be used
 
     >>> import copy, torch
     >>> net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
@@ -162,18 +175,31 @@ def _accumulated(before: TangentMap, after: TangentMap) -> _Products:
 
 def _cell_products(first: Cell, second: Cell, room: int) -> _Products:
     sums: list[Any] = [0.0, 0.0, 0.0]
-    for names, factors in first.factors.items():
-        for group in range(len(factors.g)):
-            ours = _positions(factors, group)
-            theirs = _positions(second.factors[names], group)
+    for names, factors in first.features.factors.items():
+        others = second.features.factors[names]
+        v = factors.v(), others.v()
+        if factors.lookup:
+            v = _unit_vectors(*v, factors.g)
+        for group in range(len(v[0])):
+            ours = _Layer(v[0][group], factors.g[group].flatten(2))
+            theirs = _Layer(v[1][group], others.g[group].flatten(2))
             change = _difference(ours, theirs)
             for index, (a, b) in enumerate(((ours, ours), (ours, change), (change, change))):
                 sums[index] = sums[index] + matched_products(a, b, room)
-    if first.jacobian is not None and second.jacobian is not None:
-        ours, change = first.jacobian, second.jacobian - first.jacobian
+    for ours, theirs in zip(first.gradients, second.gradients, strict=True):
+        change = theirs - ours
         for index, (a, b) in enumerate(((ours, ours), (ours, change), (change, change))):
             sums[index] = sums[index] + (a * b).sum((1, 2))
     return _Products(*sums)
+
+
+def _unit_vectors(ours: Tensor, theirs: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of a table that a sample looks up, as unit vectors: two are equal where indices are."""
+    torch = require_torch()
+    indices = torch.cat([ours, theirs], dim=2)
+    first = (indices[..., None] == indices[:, :, None]).to(torch.uint8).argmax(3)
+    found = torch.nn.functional.one_hot(first, indices.shape[2]).to(like)
+    return found[:, :, : ours.shape[2]], found[:, :, ours.shape[2] :]
 
 
 class _Layer(NamedTuple):
@@ -181,10 +207,6 @@ class _Layer(NamedTuple):
 
     v: Tensor
     g: Tensor
-
-
-def _positions(factors: LayerFactors, group: int) -> _Layer:
-    return _Layer(factors.v()[group], factors.g[group].flatten(2))
 
 
 def _difference(before: _Layer, after: _Layer) -> _Layer:

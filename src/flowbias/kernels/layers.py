@@ -1,418 +1,471 @@
-"""Linear and Conv2d layers: their share of the kernel from inputs and gradients alone.
+"""Operations that take a parameter, and its share of the kernel from what they leave in the graph.
 
-A layer h = A v + b that is used at positions p (a sequence, the patches of a convolution, several
-calls) has df_a/dA = sum_p g_{a,p} v_p^T, g_a = df_a/dh, and so the share
+A product h = v A at positions p (a sequence, the patches of a convolution, several calls) has
+df_a/dA = sum_p v_p g_{a,p}^T, g_a = df_a/dh, and so the share
 
     sum_{p,q} (<v_p, v'_q> + 1) <g_{a,p}, g'_{b,q}>
 
-of K_ab(x, x'), where the 1 belongs to the bias. It is kept as v with a column of ones, and g.
-A parameter used by several calls adds up its gradients, so their positions are simply joined.
+of K_ab(x, x'), where the 1 belongs to the bias. It is kept as v with a column of ones, and g; or,
+where there are more positions than inputs, as the gradient of each sample. Looking up rows of a
+table is such a product with v_p a unit vector, kept as its index. What multiplies or adds a
+parameter position by position (normalizations, biases, learned positions, class tokens) has the
+gradient sum_p g_p * factor_p, which is as small as the parameter.
 
-Hooks take down the input of each call and the place of its output in the graph of derivatives; that
-place, not the tensor, because an activation that works in place changes what the tensor stands for.
+A parameter may be transposed, viewed, sliced ahead of that. Such a map L leaves inner products of
+gradients alone if L L^T = I, which is tried.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowbias.ground.torch import require_torch
-from flowbias.kernels.network import Inputs, Network, Tensor, half_the_digits
+from flowbias.kernels.graph import Path, Recording, output_shape
+from flowbias.kernels.network import Tensor
 
 
 @dataclass(frozen=True)
-class LayerCall:
-    """One call of a layer: its input, and where its output sits in the graph."""
+class Product:
+    """h = v A, row by row: `seen` are the rows of v by groups, `made` those of a gradient by h.
 
-    layer: Any
-    input: Tensor
-    output_shape: tuple[int, ...]
-    edge: Any
-
-
-@dataclass(frozen=True)
-class Recording:
-    """The outputs (samples, outputs) of a module, and the calls of its layers on the way."""
-
-    outputs: Tensor
-    calls: tuple[LayerCall, ...]
-
-    def gradients(self, cotangent: Tensor) -> tuple[Tensor, ...]:
-        """d <cotangent, outputs> / d (output of the layer), for each call."""
-        torch = require_torch()
-        if not self.calls:
-            return ()
-        found = torch.autograd.grad(
-            self.outputs,
-            [call.edge for call in self.calls],
-            cotangent,
-            retain_graph=True,
-            allow_unused=True,
-        )
-        return tuple(
-            cotangent.new_zeros(call.output_shape) if gradient is None else gradient
-            for call, gradient in zip(self.calls, found, strict=True)
-        )
-
-    def uses(self) -> tuple[Counter[int], set[Any]]:
-        """How often each parameter (by id) enters the graph of the outputs, and its nodes."""
-        counts: Counter[int] = Counter()
-        waiting = [self.outputs.grad_fn]
-        seen = set(waiting)
-        while waiting:
-            for node, _ in waiting.pop().next_functions:
-                if node is None:
-                    continue
-                if node.name() == "torch::autograd::AccumulateGrad":
-                    counts[id(node.variable)] += 1
-                elif node not in seen:
-                    seen.add(node)
-                    waiting.append(node)
-        return counts, seen
-
-
-def record(network: Network, inputs: Inputs, layers: Iterable[Any]) -> Recording:
-    """Call the module with hooks on the given layers; gradients must be on."""
-    calls: list[LayerCall] = []
-    with _hooks(layers, calls):
-        outputs = network.outputs(inputs)
-    return Recording(outputs, tuple(calls))
-
-
-@contextmanager
-def _hooks(layers: Iterable[Any], calls: list[LayerCall]) -> Iterator[None]:
-    torch = require_torch()
-
-    def note(layer: Any, args: Any, kwargs: Any, output: Tensor) -> Tensor | None:
-        # An expert without a sample, or a layer under autocast: not for products of factors.
-        if not output.requires_grad or not output.numel() or output.dtype != layer.weight.dtype:
-            return None
-        # An in-place activation after a view would rewrite the history that the edge points into.
-        kept = output.clone() if output._is_view() else output
-        seen = args[0] if args else kwargs["input"]
-        edge = torch.autograd.graph.get_gradient_edge(kept)
-        calls.append(LayerCall(layer, seen.detach(), tuple(kept.shape), edge))
-        return kept
-
-    # First in line: a user's own hook may replace the output.
-    handles = [
-        layer.register_forward_hook(note, prepend=True, with_kwargs=True) for layer in layers
-    ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@dataclass(frozen=True)
-class Shared:
-    """A weight, a bias, or both where the same layers use the two."""
-
-    weight: str | None
-    bias: str | None
-    layers: frozenset[Any]
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.weight, self.bias) if name is not None)
-
-    @property
-    def is_uniform(self) -> bool:
-        """Whether all layers split their units in the same way; positions can be joined then."""
-        return len({KINDS[type(layer)].groups(layer) for layer in self.layers}) == 1
-
-    def calls(self, calls: Sequence[LayerCall]) -> list[int]:
-        """Which of the calls are of our layers."""
-        return [index for index, call in enumerate(calls) if call.layer in self.layers]
-
-    def rows(self, calls: Sequence[LayerCall]) -> tuple[int, ...]:
-        """The length of each of our calls along the first dimension."""
-        return tuple(calls[index].output_shape[0] for index in self.calls(calls))
-
-    def inputs(self, calls: Sequence[LayerCall], samples: int) -> Tensor:
-        """v: inputs at all positions, with a one where the bias belongs to us."""
-        torch = require_torch()
-        return torch.cat([self._inputs(call, samples) for call in calls], dim=2)
-
-    def _inputs(self, call: LayerCall, samples: int) -> Tensor:
-        torch = require_torch()
-        kind = KINDS[type(call.layer)]
-        groups, positions = kind.groups(call.layer), positions_of(call, samples)
-        parts = []
-        if self.weight is not None:
-            parts.append(
-                kind.patches(call.layer, call.input).reshape(samples, positions, groups, -1)
-            )
-        if self.bias is not None:
-            parts.append(call.input.new_ones(samples, positions, groups, 1))
-        return torch.cat(parts, dim=3).permute(2, 0, 1, 3)
-
-    def room_for(self, calls: Sequence[LayerCall], samples: int, outputs: int) -> Tensor:
-        """g, not filled in yet."""
-        first = calls[0].layer
-        kind = KINDS[type(first)]
-        groups = kind.groups(first)
-        positions = sum(positions_of(call, samples) for call in calls)
-        shape = (groups, samples, positions, outputs, kind.units(first) // groups)
-        return calls[0].input.new_empty(shape)
-
-    def fill(
-        self, g: Tensor, output: int, calls: Sequence[LayerCall], found: Sequence[Tensor]
-    ) -> None:
-        """Put the gradients of one output at each call into g."""
-        groups, samples, _, _, units = g.shape
-        start = 0
-        for call, gradient in zip(calls, found, strict=True):
-            last = KINDS[type(call.layer)].units_last(gradient)
-            end = start + positions_of(call, samples)
-            parts = last.reshape(samples, end - start, groups, units)
-            g[:, :, start:end, output] = parts.permute(2, 0, 1, 3)
-            start = end
-
-
-def positions_of(call: LayerCall, samples: int) -> int:
-    """At how many positions a sample's share of the call uses the layer."""
-    return prod(call.output_shape) // (int(KINDS[type(call.layer)].units(call.layer)) * samples)
-
-
-@dataclass(frozen=True)
-class _Linear:
-    """Positions are all dimensions between the first and the last."""
-
-    def groups(self, layer: Any) -> int:
-        return 1
-
-    def units(self, layer: Any) -> int:
-        return int(layer.out_features)
-
-    def patches(self, layer: Any, v: Tensor) -> Tensor:
-        return v
-
-    def units_last(self, gradient: Tensor) -> Tensor:
-        return gradient
-
-
-@dataclass(frozen=True)
-class _Conv2d:
-    """Positions are the pixels of the output; an input is the patch that a pixel sees."""
-
-    def groups(self, layer: Any) -> int:
-        return int(layer.groups)
-
-    def units(self, layer: Any) -> int:
-        return int(layer.out_channels)
-
-    def patches(self, layer: Any, v: Tensor) -> Tensor:
-        functional = require_torch().nn.functional
-        modes = {"zeros": "constant"}
-        padded = functional.pad(
-            v if v.ndim == 4 else v[None],
-            _padding(layer),
-            mode=modes.get(layer.padding_mode, layer.padding_mode),
-        )
-        columns = functional.unfold(
-            padded, layer.kernel_size, dilation=layer.dilation, stride=layer.stride
-        )
-        return columns.transpose(1, 2)
-
-    def units_last(self, gradient: Tensor) -> Tensor:
-        image = gradient if gradient.ndim == 4 else gradient[None]
-        return image.flatten(2).transpose(1, 2)
-
-
-def _padding(layer: Any) -> list[int]:
-    """Left, right, top, bottom, as torch.nn.functional.pad wants them."""
-    sides: list[int] = []
-    for axis in (1, 0):
-        if layer.padding == "same":
-            total = layer.dilation[axis] * (layer.kernel_size[axis] - 1)
-            sides += [total // 2, total - total // 2]
-        else:
-            amount = 0 if layer.padding == "valid" else int(layer.padding[axis])
-            sides += [amount, amount]
-    return sides
-
-
-class _KindTable(dict[Any, Any]):
-    """Kinds by the exact type of a layer: a subclass may compute something else."""
-
-    def __missing__(self, layer: Any) -> Any:
-        nn = require_torch().nn
-        self.update({nn.Linear: _Linear(), nn.Conv2d: _Conv2d()})
-        return self.get(layer)
-
-
-KINDS = _KindTable()
-
-
-def shared_parameters(network: Network, excluded: frozenset[str]) -> tuple[Shared, ...]:
-    """The trainable weights and biases of Linear and Conv2d layers, with the layers of each."""
-    names = {id(p): name for name, p in network.parameters.items() if name not in excluded}
-    users: dict[tuple[str, str], set[Any]] = {}
-    for layer in network.module.modules():
-        # A forward of its own, set on the object, may compute anything.
-        if KINDS[type(layer)] is None or "forward" in vars(layer):
-            continue
-        for role in ("weight", "bias"):
-            name = names.get(id(getattr(layer, role)))
-            if name is not None:
-                users.setdefault((role, name), set()).add(layer)
-    weights, biases = (
-        {name: frozenset(layers) for (role, name), layers in users.items() if role == wanted}
-        for wanted in ("weight", "bias")
-    )
-    joined = []
-    for weight, layers in weights.items():
-        bias = next((name for name, others in biases.items() if others == layers), None)
-        if bias is not None:
-            del biases[bias]
-        joined.append(Shared(weight, bias, layers))
-    found = (*joined, *(Shared(None, bias, layers) for bias, layers in biases.items()))
-    return tuple(shared for shared in found if shared.is_uniform)
-
-
-def rows_per_call(recording: Recording, shared: Sequence[Shared]) -> dict[Shared, tuple[int, ...]]:
-    """The length of each of their calls along the first dimension."""
-    return {part: part.rows(recording.calls) for part in shared}
-
-
-def misused(
-    recordings: Sequence[Recording],
-    shared: Sequence[Shared],
-    network: Network,
-    rows: dict[Shared, tuple[int, ...]],
-) -> frozenset[str]:
-    """Parameters that a graph uses more often than in calls of their layers, or in other calls.
-
-    `rows` is how many each call has per sample.
+    Both (rows, groups, size), v once it is called for.
     """
-    wrong: set[str] = set()
-    for recording in recordings:
-        (uses, nodes), count = recording.uses(), len(recording.outputs)
-        for part in shared:
-            calls = part.calls(recording.calls)
-            if part.rows(recording.calls) != tuple(count * each for each in rows[part]):
-                wrong.update(part.names)
-            expected = sum(recording.calls[j].edge.node in nodes for j in calls)
-            wrong |= {n for n in part.names if uses[id(network.parameters[n])] != expected}
-    return frozenset(wrong)
+
+    seen: Callable[[Any], Callable[[], Tensor]]
+    made: Callable[[Any, Tensor], Tensor]
+    #: whether the node takes A as (inputs, units)
+    transposed: bool = True
 
 
-def unlike(
-    part: Shared,
-    recording: Recording,
-    found: tuple[Tensor, ...],
-    sample: int,
-    expected: dict[str, Tensor],
-) -> frozenset[str]:
-    """Parameters whose gradient, put together from `found` for one sample, is not `expected`.
+@dataclass(frozen=True)
+class Term:
+    """A gradient of sum_p g_p * factor_p; `rows` adds up over all but rows.
 
-    Compared along a random direction of inputs, which spares products of full size.
+    That is, from g * factor and the shape that the parameter has there to (rows, size).
     """
-    torch = require_torch()
-    indices = part.calls(recording.calls)
-    if not indices:
-        return frozenset()
-    calls, count = [recording.calls[j] for j in indices], len(recording.outputs)
-    g = part.room_for(calls, count, 1)
-    part.fill(g, 0, calls, [found[j] for j in indices])
-    v = part.inputs(calls, count)[:, sample]
-    own = g[:, sample, :, 0].transpose(1, 2)
-    if not bool(own.any()) and any(call.output_shape[0] != count for call in calls):
-        # Nothing to compare, and rows of several positions may come in another order.
-        return frozenset(part.names)
-    generator = torch.Generator().manual_seed(0)
-    wrong = set()
-    for name in part.names:
-        weights = v.shape[2] - (part.bias is not None)
-        seen = v[:, :, -1:] if name == part.bias else v[:, :, :weights]
-        way = torch.randn(seen.shape[2], 1, generator=generator, dtype=torch.float64).to(v)
-        along = expected[name].reshape(*own.shape[:2], -1) @ way
-        size = own.abs() @ (seen.norm(dim=2, keepdim=True) * way.norm())
-        change = float((own @ (seen @ way) - along).abs().max())
-        if not change <= half_the_digits(v) * float(size.max()):
-            wrong.add(name)
-    return frozenset(wrong)
+
+    factor: Callable[[Any], Any] | None
+    rows: Callable[[Tensor, tuple[int, ...]], Tensor]
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Rows of a table, by the indices of all rows that were made."""
+
+    seen: Callable[[Any], Callable[[], Tensor]]
+    made: Callable[[Any, Tensor], Tensor]
+
+
+def _looked_up_rows(node: Any, gradient: Tensor) -> Tensor:
+    # The row that pads has no gradient.
+    padding = node._saved_indices == node._saved_padding_idx
+    return _matrix_rows(node, gradient.masked_fill(padding[..., None], 0.0))
+
+
+def _matrix_rows(node: Any, gradient: Tensor) -> Tensor:
+    return gradient.flatten(0, -2)[:, None]
+
+
+def _kept(v: Tensor) -> Callable[[], Tensor]:
+    """Without its place in the graph, which would keep alive all of it."""
+    detached = v.detach()
+    return lambda: detached
+
+
+def _patches(node: Any) -> Callable[[], Tensor]:
+    """(samples * pixels, groups, inputs): the patch that each pixel of the output sees."""
+    functional, groups = require_torch().nn.functional, int(node._saved_groups)
+    v, weight = node._saved_input.detach(), node._saved_weight
+    line = v.ndim == 3
+    sizes = (weight.shape[2:], node._saved_dilation, node._saved_padding, node._saved_stride)
+    # A line is an image of one row.
+    ahead = ((1,), (1,), (0,), (1,)) if line else ((),) * 4
+    shape = [(*more, *size) for more, size in zip(ahead, sizes, strict=True)]
+
+    def unfolded() -> Tensor:
+        columns = functional.unfold(v[:, :, None] if line else v, *shape)
+        rows: Tensor = columns.transpose(1, 2).flatten(0, 1).unflatten(1, (groups, -1))
+        return rows
+
+    return unfolded
+
+
+def _pixel_rows(node: Any, gradient: Tensor) -> Tensor:
+    pixels = gradient.flatten(2).transpose(1, 2).flatten(0, 1)
+    return pixels.unflatten(1, (int(node._saved_groups), -1))
+
+
+def _broadcast(terms: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """(rows, size of the parameter): added up where the operation repeats the parameter.
+
+    Rows are the dimensions ahead of the parameter's own.
+    """
+    aligned = (*(1,) * (terms.ndim - len(shape)), *shape)
+    ahead = _ahead(shape, terms.ndim)
+    repeated = [i for i in range(ahead, terms.ndim) if aligned[i] == 1 != terms.shape[i]]
+    if repeated:
+        terms = terms.sum(repeated, keepdim=True)
+    return terms.reshape(prod(terms.shape[:ahead]), -1)
+
+
+def _ahead(shape: tuple[int, ...], dimensions: int) -> int:
+    """How many dimensions an operation puts ahead of those of a parameter."""
+    own = next((i for i, size in enumerate(shape) if size != 1), len(shape))
+    return dimensions - len(shape) + own
+
+
+def _per_channel(terms: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return terms.flatten(2).sum(2) if terms.ndim > 2 else terms
+
+
+def _layer_normed(node: Any) -> Tensor:
+    return (node._saved_input - node._saved_result1) * node._saved_result2
+
+
+def _batch_normed(node: Any) -> Tensor:
+    v = node._saved_input
+    mean, scale = node._saved_running_mean, node._saved_running_var
+    shape = (-1, *(1,) * (v.ndim - 2))
+    return (v - mean.view(shape)) * (scale + node._saved_eps).rsqrt().view(shape)
+
+
+def _group_normed(node: Any) -> Tensor:
+    v = node._saved_input
+    grouped = v.reshape(len(v), node._saved_group, -1)
+    mean, scale = node._saved_result1[..., None], node._saved_result2[..., None]
+    return ((grouped - mean) * scale).view(v.shape)
 
 
 class Misfit(Exception):  # noqa: N818 - a signal to plan again, never seen by a caller
-    """Parameters that turned out to be used in ways that their structure does not cover."""
+    """Parameters that turned out to be used in ways that their rule does not cover.
 
-    def __init__(self, names: frozenset[str]) -> None:
+    `positions`: no more than where their gradients are other than zero.
+    """
+
+    def __init__(self, names: frozenset[str], positions: bool = False) -> None:
         super().__init__(", ".join(sorted(names)))
-        self.names = names
+        self.names, self.positions = names, positions
+
+
+Rule = Product | Term | Lookup
+_CHANNELS_SECOND = (
+    "ConvolutionBackward0",
+    "NativeBatchNormBackward0",
+    "NativeGroupNormBackward0",
+)
+#: by the name of the node, and which of its inputs the parameter is
+RULES: dict[tuple[str, int], Rule] = {
+    ("AddmmBackward0", 0): Term(lambda node: node._saved_beta, _broadcast),
+    ("AddmmBackward0", 2): Product(
+        lambda node: (
+            _kept(node._saved_mat1[:, None] * node._saved_alpha)
+            if node._saved_alpha != 1
+            else _kept(node._saved_mat1[:, None])
+        ),
+        _matrix_rows,
+    ),
+    ("MmBackward0", 1): Product(lambda node: _kept(node._saved_self[:, None]), _matrix_rows),
+    ("ConvolutionBackward0", 1): Product(_patches, _pixel_rows, transposed=False),
+    ("ConvolutionBackward0", 2): Term(None, _per_channel),
+    ("EmbeddingBackward0", 0): Lookup(
+        lambda node: _kept(node._saved_indices.flatten()), _looked_up_rows
+    ),
+    ("NativeLayerNormBackward0", 1): Term(_layer_normed, _broadcast),
+    ("NativeLayerNormBackward0", 2): Term(None, _broadcast),
+    ("NativeBatchNormBackward0", 1): Term(_batch_normed, _per_channel),
+    ("NativeBatchNormBackward0", 2): Term(None, _per_channel),
+    ("NativeGroupNormBackward0", 1): Term(_group_normed, _per_channel),
+    ("NativeGroupNormBackward0", 2): Term(None, _per_channel),
+    ("FusedRmsNormBackward0", 1): Term(
+        lambda node: node._saved_input * node._saved_result1, _broadcast
+    ),
+    ("MulBackward0", 0): Term(lambda node: node._saved_other, _broadcast),
+    ("MulBackward0", 1): Term(lambda node: node._saved_self, _broadcast),
+    ("AddBackward0", 0): Term(None, _broadcast),
+    ("AddBackward0", 1): Term(lambda node: node._saved_alpha, _broadcast),
+    ("SubBackward0", 0): Term(None, _broadcast),
+    ("SubBackward0", 1): Term(lambda node: -node._saved_alpha, _broadcast),
+    ("ExpandBackward0", 0): Term(None, _broadcast),
+    ("RepeatBackward0", 0): Term(None, _broadcast),
+}
+
+
+def _covered(node: Any) -> bool:
+    """Whether the operation is as its rule takes it to be."""
+    name, made = node.name(), output_shape(node)
+    if name == "ConvolutionBackward0":
+        return not node._saved_transposed and len(made) in (3, 4)
+    if name == "NativeBatchNormBackward0":
+        return not node._saved_training
+    if name == "EmbeddingBackward0":
+        return not node._saved_scale_grad_by_freq
+    if name in ("ExpandBackward0", "RepeatBackward0"):
+        taken = tuple(node._saved_self_sym_sizes)
+        aligned = (*(1,) * (len(made) - len(taken)), *taken)
+        return all(size in (1, out) for size, out in zip(aligned, made, strict=True))
+    return True
+
+
+def _row_dimensions(rule: Rule, use: Use) -> int:
+    """How many dimensions of what the node made are rows, one of them the samples."""
+    made = output_shape(use.node)
+    if use.node.name() in _CHANNELS_SECOND:
+        return 1
+    if isinstance(rule, Term):
+        return _ahead(output_shape(use.taken), len(made))
+    return len(made) - 1
+
+
+class Use(NamedTuple):
+    """The node that a rule is about, and the one whose output it takes."""
+
+    node: Any
+    taken: Any
 
 
 @dataclass(frozen=True)
-class LayerFactors:
-    """v (groups, samples, positions, inputs) and g (groups, samples, positions, outputs, units).
+class Part:
+    """Parameters with one rule: a weight, a weight and the bias of the same nodes, or any other."""
 
-    v is computed when asked for: patches of a convolution take many times the room of its input.
+    names: tuple[str, ...]
+    rule: Rule
+    #: ways of the first of them into the graph, up to the node that the rule is about
+    words: tuple[tuple[tuple[str, int], ...], ...]
+    #: what each node makes of one sample, and the dimension that grows with the samples
+    shapes: tuple[tuple[tuple[int, ...], int], ...]
+    #: whether rows come sample by sample, or position by position
+    samples_first: bool = True
+    #: whether the gradient of each sample is kept
+    dense: bool = True
+    #: positions at which a gradient may be other than zero, where they are few
+    active: tuple[int, ...] | None = None
+
+    @property
+    def positions(self) -> int:
+        """Rows per sample, whether or not gradients arrive there."""
+        if isinstance(self.rule, Term):
+            return 1
+        if self.words[0][-1][0] == "ConvolutionBackward0":
+            return sum(prod(shape[2:]) for shape, _ in self.shapes)
+        return sum(prod(shape[:-1]) for shape, _ in self.shapes)
+
+    def uses(self, recording: Recording) -> list[Use]:
+        """Where the recording takes the parameters; `Misfit` if not as in the trial."""
+        length, count = len(self.words[0]), len(recording.outputs)
+        nodes: dict[tuple[Any, int], Path] = {}
+        for path in recording.paths.get(self.names[0], ()):
+            if len(path.nodes) >= length:
+                nodes.setdefault((path.nodes[length - 1], path.places[length - 1]), path)
+            else:
+                nodes[path.nodes[-1], -1] = path
+        words = tuple(path.words[:length] for path in nodes.values())
+        shapes = tuple(
+            (*shape[:dim], count * shape[dim], *shape[dim + 1 :]) for shape, dim in self.shapes
+        )
+        beside = [
+            [path.nodes[0] for path in recording.paths.get(name, ())] for name in self.names[1:]
+        ]
+        if (
+            words != self.words
+            or tuple(output_shape(node) for node, _ in nodes) != shapes
+            or any(set(others) != {node for node, _ in nodes} for others in beside)
+        ):
+            raise Misfit(frozenset(self.names))
+        return [Use(node, path.taken(length - 1)) for (node, _), path in nodes.items()]
+
+    @property
+    def is_bias(self) -> bool:
+        """Whether it is added to each row of a product, by the node of the product."""
+        return all(
+            words in ((("AddmmBackward0", 0),), (("ConvolutionBackward0", 2),))
+            for words in self.words
+        )
+
+    def by_sample(self, rows: Sequence[Tensor], samples: int) -> Tensor:
+        """Rows of all nodes as (samples, positions, ...)."""
+        parts = [
+            part.unflatten(0, (samples, -1))
+            if self.samples_first
+            else part.unflatten(0, (-1, samples)).transpose(0, 1)
+            for part in rows
+        ]
+        joined: Tensor = parts[0] if len(parts) == 1 else require_torch().cat(parts, dim=1)
+        return joined
+
+    def seen(self, uses: Sequence[Use], samples: int) -> Callable[[], Tensor]:
+        """v: (groups, samples, positions, inputs), with a one where the bias belongs to us.
+
+        Of a table: indices (1, samples, positions).
+        """
+        rule: Any = self.rule
+        # Asked for now, so that no node is held on to.
+        return partial(self._seen, [rule.seen(use.node) for use in uses], samples)
+
+    def _seen(self, rows: Sequence[Callable[[], Tensor]], samples: int) -> Tensor:
+        v = self.by_sample([one() for one in rows], samples)
+        if self.active is not None:
+            v = v[:, list(self.active)]
+        if isinstance(self.rule, Lookup):
+            return v[None]
+        if len(self.names) > 1:
+            v = require_torch().nn.functional.pad(v, (0, 1), value=1.0)
+        return v.permute(2, 0, 1, 3)
+
+    def made(self, uses: Sequence[Use], found: Sequence[Tensor], samples: int) -> Tensor:
+        """g: (groups, samples, positions, units) of one output; a table has one group.
+
+        Raises `Misfit` where a gradient is not zero at a position that is taken to be idle.
+        """
+        rule: Any = self.rule
+        rows = [rule.made(use.node, g) for use, g in zip(uses, found, strict=True)]
+        g = self.by_sample(rows, samples).permute(2, 0, 1, 3)
+        if self.active is None:
+            return g
+        alive = g[:, :, list(self.active)]
+        if bool((g != 0).sum() != (alive != 0).sum()):
+            raise Misfit(frozenset(self.names), positions=True)
+        return alive
+
+    def shares(
+        self,
+        uses: Sequence[Use],
+        found: Sequence[Tensor],
+        samples: int,
+        seen: list[Any] | None = None,
+    ) -> Tensor:
+        """The gradient of each sample, (samples, size), in the layout of what the nodes take.
+
+        `seen`: what `held` gave, where it serves for many.
+        """
+        if isinstance(self.rule, Term):
+            return self._terms(uses, found, samples, seen).sum(1)
+        g = self.made(uses, found, samples)
+        v = self.seen(uses, samples)() if seen is None else seen[0]
+        if isinstance(self.rule, Lookup):
+            total = g.new_zeros(samples, *output_shape(uses[0].taken))
+            return total.scatter_add_(1, v[0, ..., None].expand_as(g[0]), g[0]).flatten(1)
+        product = g.transpose(2, 3) @ v
+        if self.rule.transposed:
+            product = product.transpose(2, 3)
+        return product.transpose(0, 1).flatten(1)
+
+    def held(self, uses: Sequence[Use], samples: int) -> list[Any]:
+        """v, or the factors at each use: what gradients of all outputs are multiplied by."""
+        if isinstance(self.rule, Term):
+            factor = self.rule.factor
+            return [None if factor is None else factor(use.node) for use in uses]
+        return [self.seen(uses, samples)()]
+
+    def _terms(
+        self,
+        uses: Sequence[Use],
+        found: Sequence[Tensor],
+        samples: int,
+        factors: list[Any] | None = None,
+    ) -> Tensor:
+        factors = self.held(uses, samples) if factors is None else factors
+        rule: Any = self.rule
+        rows = [
+            rule.rows(g if factor is None else g * factor, output_shape(use.taken))
+            for use, g, factor in zip(uses, found, factors, strict=True)
+        ]
+        return self.by_sample(rows, samples)
+
+    def largest_term(
+        self, uses: Sequence[Use], found: Sequence[Tensor], samples: int, sample: int
+    ) -> float:
+        """A bound on what adds up to the gradient of a sample, which rounding compares with."""
+        if isinstance(self.rule, Term):
+            return float(self._terms(uses, found, samples)[sample].abs().sum(0).max())
+        sizes = self.made(uses, found, samples)[:, sample].abs().amax(2)
+        if isinstance(self.rule, Product):
+            sizes = sizes * self.seen(uses, samples)()[:, sample].abs().amax(2)
+        return float(sizes.sum(1).max())
+
+
+def parts_of(
+    few: Recording,
+    more: Recording,
+    excluded: frozenset[str],
+    like: Mapping[str, Part] | None = None,
+) -> dict[str, Part]:
+    """What has a rule, by graphs of some samples and of more, or of one and itself; not proved.
+
+    One sample is not a batch: torch drops its dimension here and there, and takes other ways.
+    Where the way is the same, the rule of a part `like` it is taken.
     """
+    found = {}
+    for name, parameter in few.network.parameters.items():
+        paths = few.paths.get(name, ()), more.paths.get(name, ())
+        if name not in excluded and paths[0]:
+            counts = len(few.outputs), len(more.outputs)
+            part = _part_of(name, parameter, *paths, counts, (like or {}).get(name))
+            if part is not None:
+                found[name] = part
+    return found
 
-    g: Tensor
-    v: Callable[[], Tensor]
 
-
-def layer_factors(
-    recording: Recording, shared: Sequence[Shared], cotangents: Tensor
-) -> dict[tuple[str, ...], LayerFactors]:
-    """The features of all samples of a recording, by the names that they belong to."""
-    count = len(recording.outputs)
-    stores = {}
-    for part in shared:
-        indices = part.calls(recording.calls)
-        # Without its place in the graph, a call keeps nothing alive but the input of its layer.
-        calls = [replace(recording.calls[index], edge=None) for index in indices]
-        if calls:
-            stores[part] = (indices, calls, part.room_for(calls, count, len(cotangents)))
-    for output, cotangent in enumerate(cotangents):
-        found = recording.gradients(cotangent.expand(count, -1))
-        for part, (indices, calls, g) in stores.items():
-            part.fill(g, output, calls, [found[index] for index in indices])
-    if count > 1:
-        _require_own_rows(recording, stores, cotangents)
-    return {
-        part.names: LayerFactors(g, partial(part.inputs, calls, count))
-        for part, (_, calls, g) in stores.items()
+def _part_of(
+    name: str,
+    parameter: Any,
+    few: tuple[Path, ...],
+    more: tuple[Path, ...],
+    counts: tuple[int, int],
+    like: Part | None,
+) -> Part | None:
+    if [path.words for path in few] != [path.words for path in more]:
+        return None
+    lengths = {_own_length(*paths, counts, like) for paths in zip(few, more, strict=True)}
+    length = lengths.pop()
+    if lengths or not length:
+        return None
+    nodes = {
+        (path.nodes[length - 1], path.places[length - 1]): (path, other)
+        for path, other in zip(few, more, strict=True)
     }
+    words = tuple(path.words[:length] for path, _ in nodes.values())
+    rules = [RULES[one[-1]] for one in words]
+    if len({id(rule) for rule in rules}) > 1:
+        return None
+    shapes = []
+    for path, other in nodes.values():
+        use = Use(path.nodes[length - 1], path.taken(length - 1))
+        shape = path.shape(length - 1)
+        dim = _growing(shape, other.shape(length - 1), counts)
+        if (
+            dim is None
+            or dim >= max(1, _row_dimensions(rules[0], use))
+            or use.node._input_metadata[0].dtype != parameter.dtype
+        ):
+            return None
+        shapes.append(((*shape[:dim], shape[dim] // counts[0], *shape[dim + 1 :]), dim))
+    return Part((name,), rules[0], words, tuple(shapes))
 
 
-def _require_own_rows(
-    recording: Recording,
-    stores: dict[Shared, tuple[list[int], list[LayerCall], Tensor]],
-    cotangents: Tensor,
-) -> None:
-    """Raise `Misfit` unless the rows that a call has for a sample depend on that sample alone.
+def _own_length(few: Path, more: Path, counts: tuple[int, int], like: Part | None) -> int:
+    """Steps up to the first node that has a rule and makes something per sample; 0 for none."""
+    if like is not None and few.words[: len(like.words[0])] in like.words:
+        return len(like.words[0])
+    for step, word in enumerate(few.words):
+        dim = _growing(few.shape(step), more.shape(step), counts)
+        if word in RULES and dim is not None:
+            return step + 1 if _covered(few.nodes[step]) else 0
+        if few.shape(step) != more.shape(step):
+            return 0
+    return 0
 
-    With a weight of its own on each sample, each row of gradients must take that of its sample. A
-    batch that the module sorts, or whose samples it mixes, fails here whatever the trial saw.
-    """
-    torch = require_torch()
-    count, generator = len(recording.outputs), torch.Generator().manual_seed(0)
-    weights = (1.0 + torch.rand(count, generator=generator, dtype=torch.float64)).to(cotangents)
-    mixture = torch.randn(len(cotangents), generator=generator, dtype=torch.float64).to(cotangents)
-    found = recording.gradients(weights[:, None] * (mixture @ cotangents))
-    smallest = torch.finfo(cotangents.dtype).tiny
-    wrong: set[str] = set()
-    for shared, (indices, calls, g) in stores.items():
-        weighted = shared.room_for(calls, count, 1)
-        shared.fill(weighted, 0, calls, [found[index] for index in indices])
-        total = torch.zeros_like(weighted[:, :, :, 0])
-        for output, factor in enumerate(mixture.tolist()):
-            total.add_(g[:, :, :, output], alpha=factor)
-        size = total.abs().amax((0, 2, 3))
-        total.mul_(weights[None, :, None, None])
-        change = total.sub_(weighted[:, :, :, 0]).abs_().amax((0, 2, 3))
-        # Numbers too small for the dtype have lost digits for no fault of the order.
-        if not bool((change <= half_the_digits(g) * size + smallest).all()):
-            wrong.update(shared.names)
-    if wrong:
-        raise Misfit(frozenset(wrong))
+
+def _growing(few: tuple[int, ...], more: tuple[int, ...], counts: tuple[int, int]) -> int | None:
+    """The one dimension that grows with the samples; with one sample all is its own."""
+    if len(few) != len(more) or not few or 0 in few:
+        return None
+    if counts == (1, 1):
+        return 0
+    grown = [dim for dim, sizes in enumerate(zip(few, more, strict=True)) if sizes[0] != sizes[1]]
+    if len(grown) != 1 or few[grown[0]] * counts[1] != more[grown[0]] * counts[0]:
+        return None
+    return grown[0]

@@ -42,8 +42,20 @@ def linearize(module: Any) -> Any:
     """A trainable torch module that is `module` linearized at its present parameters.
 
     Its parameters start at the module's and have their names with dots as "__" (a dot cannot be in
-    the name of a parameter); `named_point()` gives them by the original names. The module itself is
-    copied and stays as it is. Frozen parameters stay frozen.
+    the name of a parameter); `named_point()` gives them by the original names. Frozen parameters
+    stay frozen.
+
+    Parameters
+    ----------
+    module : any torch.nn.Module in eval mode; it is copied and stays as it is
+
+    Returns
+    -------
+    torch.nn.Module
+
+    Raises
+    ------
+    InputError for what is no module, or cannot be differentiated
 
     >>> import torch
     >>> net = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
@@ -108,9 +120,24 @@ def linearized_flow(
 ) -> LinearizedFlow:
     """Gradient flow of the linearized module on (c/2) ||f_lin(x) - y||^2, at all times at once.
 
-    y has one entry per sample and output. `loss` as in `flow`: "half" (c = 1), "sum" (2),
-    "half_mean" (1/n), "mean" (2/n), or c. The n c x n c kernel is formed and diagonalized, in
-    double precision by a copy of the module unless double=False.
+    The n c x n c kernel is formed and diagonalized.
+
+    Parameters
+    ----------
+    module : any torch.nn.Module in eval mode
+    x : inputs
+    y : one entry per sample and output
+    loss : as for `flow`: "half" (c = 1), "sum" (2), "half_mean" (1/n), "mean" (2/n), or c
+    double : whether a copy of the module in double precision is taken
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    LinearizedFlow
+
+    Raises
+    ------
+    InputError for a module or data that cannot be used
 
     >>> import torch
     >>> net = torch.nn.Linear(2, 1)
@@ -265,6 +292,18 @@ def lazy_gap(network: Any, twin: Any, start: Any) -> float:
 
     The distance in function space between a trained network and its linearized twin, measured by
     how far the twin went.
+
+    Parameters
+    ----------
+    network, twin, start : outputs f, f_lin and f_0, of one shape
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError for outputs of different shapes
 
     >>> lazy_gap([[1.0]], [[2.0]], [[0.0]])
     0.5

@@ -32,9 +32,23 @@ class Eigenpairs(NamedTuple):
 def tangent_vector_product(
     module: Any, x1: Any, vector: Any, x2: Any = None, *, max_memory: int | str = "1GiB"
 ) -> Any:
-    """K(x1, x2) vector for a vector of shape (n2, c), as (n1, c); x2 defaults to x1.
+    """K(x1, x2) vector, at the cost of two passes over the inputs.
 
-    Costs two passes over the inputs, whatever the number of parameters or samples.
+    Whatever the number of parameters or samples.
+
+    Parameters
+    ----------
+    module, x1, x2 : as for `tangent_kernel`
+    vector : (n2, c)
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    (n1, c)
+
+    Raises
+    ------
+    InputError for a module or inputs that cannot be used
 
     >>> import torch
     >>> net, x = torch.nn.Linear(2, 1), torch.tensor([[1.0, 2.0]])
@@ -55,6 +69,19 @@ def tangent_operator(
     module: Any, x1: Any, x2: Any = None, *, max_memory: int | str = "1GiB"
 ) -> Any:
     """K(x1, x2) as a scipy LinearOperator of shape (n1 c, n2 c), for any iterative method.
+
+    Parameters
+    ----------
+    module, x1, x2 : as for `tangent_kernel`
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    scipy.sparse.linalg.LinearOperator
+
+    Raises
+    ------
+    InputError for a module or inputs that cannot be used
 
     >>> import torch
     >>> operator = fb.kernels.tangent_operator(torch.nn.Linear(2, 3), torch.eye(2))
@@ -86,7 +113,20 @@ def top_eigenpairs(
 ) -> Eigenpairs:
     """The largest eigenvalues of K(x, x) and their eigenvectors, by Lanczos' method (ARPACK).
 
-    `tol` is ARPACK's relative accuracy, 0 for that of the module's dtype.
+    Parameters
+    ----------
+    module, x : as for `tangent_kernel`
+    count : how many
+    tol : ARPACK's relative accuracy, 0 for that of the module's dtype
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    Eigenpairs, values and vectors
+
+    Raises
+    ------
+    InputError for a module or inputs that cannot be used
 
     >>> import torch
     >>> pairs = top_eigenpairs(torch.nn.Linear(3, 1), torch.eye(3), count=1)

@@ -5,15 +5,14 @@ outputs, size), and where the products go; `paired` ones need products of equal 
 
 A parameter used at several positions leaves a choice: Gram matrices of all positions, or the
 gradient of each sample first and its products after. Both are exact; counted multiplications
-decide, as the second wins for the early layers of a convolutional network (many positions, few
-weights) and the first for its late ones.
+decide, as the second wins for a transformer on long sequences and the first on short ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import isqrt
+from math import isqrt, prod
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from flowbias.ground import progress
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.layers import LayerFactors
+from flowbias.kernels.features import Features
 from flowbias.kernels.memory import Blocks
 from flowbias.kernels.network import Tensor
 
@@ -57,10 +56,51 @@ class Reduction:
     collapsed: bool = False
 
 
+def _product(first: Tensor, second: Tensor, worth_a_copy: int = 2**26) -> Tensor:
+    """first second^T, of matrices; half of it is enough where both are one.
+
+    On the CPU torch has no symmetric product, and its BLAS leaves the wide instructions of some
+    processors alone, which oneDNN does not. That one copies a side, and builds code for each
+    shape: for products of `worth_a_copy` multiplications and more.
+    """
+    torch = require_torch()
+    itself = first is second
+    if first.device.type != "cpu" or first.dtype not in (torch.float32, torch.float64):
+        return first @ second.T
+    large = len(first) * second.numel() >= worth_a_copy
+    if large and first.dtype == torch.float32 and torch.backends.mkldnn.is_available():
+        return _by_strips(first) if itself else _by_onednn(first, second)
+    if not itself:
+        return first @ second.T
+    array = first.numpy()
+    return torch.from_numpy(array @ array.T)  # BLAS's syrk
+
+
+def _by_onednn(first: Tensor, second: Tensor) -> Tensor:
+    product: Tensor = require_torch().nn.functional.linear(first.to_mkldnn(), second).to_dense()
+    return product
+
+
+def _by_strips(rows: Tensor, height: int = 80) -> Tensor:
+    """rows rows^T, without most of what lies below the diagonal."""
+    product = rows.new_empty(len(rows), len(rows))
+    for start in range(0, len(rows), height):
+        strip = _by_onednn(rows[start : start + height], rows[start:])
+        product[start : start + height, start:] = strip
+        product[start + height :, start : start + height] = strip[:, height:].T
+    return product
+
+
 def _all_pairs(first: Tensor, second: Tensor) -> Tensor:
     (s1, q1, size), (s2, q2, _) = first.shape, second.shape
-    product = first.reshape(s1 * q1, size) @ second.reshape(s2 * q2, size).T
-    return product.view(s1, q1, s2, q2).permute(0, 2, 1, 3)
+    one = first.reshape(s1 * q1, size)
+    other = one if first is second else second.reshape(s2 * q2, size)
+    return _product(one, other).view(s1, q1, s2, q2).permute(0, 2, 1, 3)
+
+
+def _one_long_feature(first: Tensor, second: Tensor) -> Tensor:
+    one = first.flatten(1)
+    return _product(one, one if first is second else second.flatten(1))
 
 
 _REDUCTIONS: dict[Any, Reduction] = {
@@ -79,7 +119,7 @@ _REDUCTIONS: dict[Any, Reduction] = {
     "trace": Reduction(
         shape=lambda rows, columns, outputs: (rows, columns),
         pairs=lambda first, second: 1,
-        dot=lambda first, second: first.flatten(1) @ second.flatten(1).T,
+        dot=_one_long_feature,
         spread=lambda weights: weights,
         block=lambda kernel, first, second: kernel,
         turned=lambda kernel: kernel.T,
@@ -115,12 +155,39 @@ def read_reduction(reduce: Any) -> Reduction:
     return _REDUCTIONS[names[0]]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """Features of some samples and outputs: factors by the names they belong to, and the rest."""
+class Cell(NamedTuple):
+    """Features of some samples and outputs: by the rules, and by Jacobians (or None)."""
 
-    factors: dict[tuple[str, ...], LayerFactors]
+    features: Features
     jacobian: Tensor | None
+    #: whose gradients the Jacobian has
+    columns: dict[tuple[str, ...], slice]
+
+    @property
+    def gradients(self) -> list[Tensor]:
+        """Those (samples, outputs, size) that are kept as such."""
+        return [part for part in (self.features.dense, self.jacobian) if part is not None]
+
+    def of(self, names: frozenset[str]) -> Cell:
+        """What belongs to some of the parameters, a joined bias to where its weight does."""
+        ours = self.features
+        return Cell(
+            Features(
+                {n: part for n, part in ours.factors.items() if n[0] in names},
+                _columns_of(ours.dense, ours.columns, names),
+            ),
+            _columns_of(self.jacobian, self.columns, names),
+            {},
+        )
+
+
+def _columns_of(
+    gradients: Tensor | None, columns: dict[tuple[str, ...], slice], names: frozenset[str]
+) -> Tensor | None:
+    if gradients is None:
+        return None
+    wanted = [gradients[:, :, place] for owners, place in columns.items() if owners[0] in names]
+    return require_torch().cat(wanted, dim=2) if wanted else None
 
 
 def add_products(
@@ -131,18 +198,19 @@ def add_products(
     With first = second only the part on and above the diagonal (of samples) is complete.
     """
     same = first is second
-    for names, one in first.factors.items():
+    for names, one in first.features.factors.items():
         # In the order of the layers: that of a set of names, and with it the last bits of the sum,
         # changes from one process to the next.
-        if (two := second.factors.get(names)) is None:
-            continue
+        two = second.features.factors[names]
         v1 = one.v()
         v2 = v1 if same else two.v()
+        add = _add_lookup if one.lookup else _add_layer
         for group in range(len(v1)):
-            pair = (one.g[group], two.g[group])
-            _add_layer(kernel, (v1[group], v2[group]), pair, reduction, room, same)
-    if first.jacobian is not None and second.jacobian is not None:
-        _add_dense(kernel, first.jacobian, second.jacobian, reduction, room, same)
+            g1 = one.g[group]
+            pair = (g1, g1 if same else two.g[group])
+            add(kernel, (v1[group], v2[group]), pair, reduction, room, same)
+    for ours, theirs in zip(first.gradients, second.gradients, strict=True):
+        _add_dense(kernel, ours, theirs, reduction, room, same)
 
 
 def _add_layer(
@@ -160,7 +228,7 @@ def _add_layer(
     # An addition that waits for memory costs about 16 multiplications inside a matrix product.
     by_position = s1 * s2 * t1 * t2 * (inputs + work * units + 16 * (pairs + 1))
     by_sample = (s1 * q1 * t1 + s2 * q2 * t2 + s1 * s2 * work) * inputs * units
-    needed = t1 * t2 * (1 + 2 * pairs) * g[0].element_size()
+    needed = t1 * t2 * (1 + 2 * pairs) * v[0].element_size()
     if by_position <= by_sample and needed <= room:
         _add_by_position(kernel, v, g, reduction, room // needed, same)
     else:
@@ -179,8 +247,10 @@ def _add_by_position(
     t1, t2 = v[0].shape[1], v[1].shape[1]
     rows = g[0].shape[1] * g[0].shape[2] * len(g[0])
     for i, j in _pieces(len(v[0]), len(v[1]), pairs_of_samples, same, rows):
-        weights = v[0][i].flatten(0, 1) @ v[1][j].flatten(0, 1).T
-        products = reduction.dot(g[0][i].flatten(0, 1), g[1][j].flatten(0, 1))
+        itself = same and i == j
+        rows_of_v, rows_of_g = v[0][i].flatten(0, 1), g[0][i].flatten(0, 1)
+        weights = _product(rows_of_v, rows_of_v if itself else v[1][j].flatten(0, 1))
+        products = reduction.dot(rows_of_g, rows_of_g if itself else g[1][j].flatten(0, 1))
         if t1 == t2 == 1:
             kernel[i, j].addcmul_(products, reduction.spread(weights))
         else:
@@ -195,24 +265,91 @@ def _add_by_sample(
     reduction: Reduction,
     room: int,
     same: bool,
+    piece: int = 2**24,
 ) -> None:
-    """<sum_p g_{a,p} v_p^T, sum_q g'_{b,q} v'_q^T>, some rows of the gradients at a time."""
+    """<sum_p g_{a,p} v_p^T, sum_q g'_{b,q} v'_q^T>, some rows of the gradients at a time.
+
+    Of `piece` bytes, which stay in the cache between the two products.
+    """
     count = len(v[0]) * g[0].shape[2] + (0 if same else len(v[1]) * g[1].shape[2])
     positions = max(v[0].shape[1], v[1].shape[1])
-    per_unit = count * (v[0].shape[2] + positions) * g[0].element_size()
-    step = max(1, (room // 2) // per_unit)
+    per_unit = count * (v[0].shape[2] + positions) * v[0].element_size()
+    step = max(1, min(room // 2, piece) // per_unit)
+    sides = [_Contraction(v[0], g[0], step)]
+    if not same:
+        sides.append(_Contraction(v[1], g[1], step))
     for start in range(0, g[0].shape[3], step):
-        units = slice(start, start + step)
-        one = _gradients(v[0], g[0][..., units])
-        two = one if same else _gradients(v[1], g[1][..., units])
-        _add_dense(kernel, one, two, reduction, room // 2, same)
+        found = [side(slice(start, start + step)) for side in sides]
+        _add_dense(kernel, found[0], found[-1], reduction, room // 2, same)
 
 
-def _gradients(v: Tensor, g: Tensor) -> Tensor:
-    """(samples, outputs, units * inputs)."""
-    samples, positions, outputs, units = g.shape
-    flat = g.reshape(samples, positions, outputs * units)
-    return (flat.transpose(1, 2) @ v).view(samples, outputs, units * v.shape[2])
+class _Contraction:
+    """sum_p g_p v_p^T for some units, (samples, outputs, units * inputs), in one and the same room.
+
+    To allocate it anew each time takes as long as the product.
+    """
+
+    def __init__(self, v: Tensor, g: Tensor, units: int) -> None:
+        self.v, self.g = v.contiguous(), g
+        samples, _, outputs, most = g.shape
+        self.room = v.new_empty(samples * outputs * min(units, most) * v.shape[2])
+
+    def __call__(self, units: slice) -> Tensor:
+        flat = self.g[..., units].flatten(2)
+        samples, _, rows = flat.shape
+        shape = (samples, rows, self.v.shape[2])
+        target = self.room[: prod(shape)].view(shape)
+        require_torch().bmm(flat.transpose(1, 2), self.v, out=target)
+        return target.view(samples, self.g.shape[2], -1)
+
+
+def _add_lookup(
+    kernel: Tensor,
+    indices: tuple[Tensor, Tensor],
+    g: tuple[Tensor, Tensor],
+    reduction: Reduction,
+    room: int,
+    same: bool,
+) -> None:
+    """sum_{p,q} <g_{a,p}, g'_{b,q}> over positions that look up one and the same row of a table."""
+    first = _Rows.of(indices[0], g[0])
+    second = first if same else _Rows.of(indices[1], g[1])
+    pairs = reduction.pairs(g[0].shape[2], g[1].shape[2]) * first.sums.element_size()
+    for index in first.of_index.keys() & second.of_index.keys():
+        ours, theirs = first.of_index[index], second.of_index[index]
+        a, b = first.samples[ours], second.samples[theirs]
+        for i, j in _pieces(len(a), len(b), max(1, room // pairs), False, 0):
+            kernel[a[i][:, None], b[j][None]] += reduction.dot(
+                first.sums[ours][i], second.sums[theirs][j]
+            )
+
+
+class _Rows(NamedTuple):
+    """Gradients of the rows of a table that samples look up, those of one sample added up."""
+
+    #: (rows, outputs, size) in the order of rows of the table
+    sums: Tensor
+    #: whose they are
+    samples: Tensor
+    #: where those of one row of the table lie
+    of_index: dict[int, slice]
+
+    @classmethod
+    def of(cls, indices: Tensor, g: Tensor) -> _Rows:
+        torch = require_torch()
+        samples, _, outputs, size = g.shape
+        keys = indices * samples + torch.arange(samples, device=indices.device)[:, None]
+        found, place = torch.unique(keys.flatten(), return_inverse=True)
+        sums = g.new_zeros(len(found), outputs, size).index_add_(0, place, g.flatten(0, 1))
+        index, counts = torch.unique_consecutive(
+            torch.div(found, samples, rounding_mode="floor"), return_counts=True
+        )
+        ends = counts.cumsum(0).tolist()
+        starts = [0, *ends[:-1]]
+        slices = {
+            row: slice(*ends) for row, *ends in zip(index.tolist(), starts, ends, strict=True)
+        }
+        return cls(sums, found % samples, slices)
 
 
 def _add_dense(
@@ -221,7 +358,8 @@ def _add_dense(
     pairs = reduction.pairs(first.shape[1], second.shape[1]) * first.element_size()
     rows = len(first) * first.shape[1]
     for i, j in _pieces(len(first), len(second), max(1, room // pairs), same, rows):
-        kernel[i, j] += reduction.dot(first[i], second[j])
+        one = first[i]
+        kernel[i, j] += reduction.dot(one, one if same and i == j else second[j])
 
 
 def _pieces(
@@ -229,9 +367,12 @@ def _pieces(
 ) -> list[tuple[slice, slice]]:
     """Blocks of at most `most` pairs of samples; on and above the diagonal where symmetric.
 
-    A symmetric block is cut into eight pieces, so that nearly half of it is never computed; not
-    where its product has so few rows (256) that cutting it would cost more than it saves.
+    A symmetric block that is too large for one symmetric product is cut into eight pieces, so that
+    nearly half of it is never computed; not where its product has so few rows (256) that cutting
+    it would cost more than it saves.
     """
+    if rows * columns <= most and same:
+        return [(slice(0, rows), slice(0, columns))]
     height = min(rows, max(1, isqrt(most)))
     width = min(columns, max(1, most // height))
     symmetric = same and height_of_product > 256
@@ -278,17 +419,23 @@ class Tiles:
     rows: Tensor
     blocks: Blocks
     symmetric: bool
+    #: parameters of each kernel that is wanted, None for one of all
+    layers: tuple[frozenset[str], ...] | None = None
 
     def kernel(self) -> Tensor:
+        """One kernel, or one for each of the layers along the first dimension."""
         torch = require_torch()
         shape = self.reduction.shape(self.first.samples, self.second.samples, len(self.rows))
-        kernel = self.rows.new_zeros(shape)
+        kernels = self.rows.new_zeros(len(self.layers or (None,)), *shape)
         with torch.no_grad():
-            self._fill(kernel)
-        _check_finite(kernel)
-        return kernel
+            self._fill(kernels)
+        _check_finite(kernels.sum(0))
+        return kernels[0] if self.layers is None else kernels
 
-    def _fill(self, kernel: Tensor) -> None:
+    def _split(self, cell: Cell) -> list[Cell]:
+        return [cell] if self.layers is None else [cell.of(names) for names in self.layers]
+
+    def _fill(self, kernels: Tensor) -> None:
         rows, blocks = self.rows, self.blocks
         ours = list(_parts(self.first.samples, len(rows), blocks))
         theirs = list(_parts(self.second.samples, len(rows), blocks))
@@ -299,20 +446,26 @@ class Tiles:
             if other >= index * self.symmetric
             and (part.outputs == opposite.outputs or not self.reduction.paired)
         ]
-        at, cell = -1, Cell({}, None)
+        at, cells = -1, [Cell(Features({}), None, {})]
         for index, other in shown(tiles, len(tiles), "tangent kernel"):
             part, opposite = ours[index], theirs[other]
             if index != at:
                 # Let go of the old one first: two cells is what memory is planned for.
-                del cell
-                at, cell = index, self.first.cell(part.samples, rows[part.outputs])
+                del cells
+                at, cells = index, self._split(self.first.cell(part.samples, rows[part.outputs]))
             itself = self.symmetric and index == other
-            against = cell if itself else self.second.cell(opposite.samples, rows[opposite.outputs])
-            block = _tile(kernel, self.reduction, part, opposite)
-            add_products(block, cell, against, self.reduction, blocks.room)
+            against = cells
+            if not itself:
+                opposed = self.second.cell(opposite.samples, rows[opposite.outputs])
+                against = self._split(opposed)
+                del opposed
+            for kernel, one, two in zip(kernels, cells, against, strict=True):
+                block = _tile(kernel, self.reduction, part, opposite)
+                add_products(block, one, two, self.reduction, blocks.room)
             del against
         if self.symmetric:
-            self._complete(kernel, ours, tiles)
+            for kernel in kernels:
+                self._complete(kernel, ours, tiles)
 
     def _complete(self, kernel: Tensor, parts: list[Part], tiles: list[tuple[int, int]]) -> None:
         """Fill in the tiles that symmetry gives."""

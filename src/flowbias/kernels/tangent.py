@@ -14,11 +14,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.closed_form import closed_kernel, declared_by
+from flowbias.kernels.features import features
+from flowbias.kernels.graph import record
 from flowbias.kernels.jacobian import (
     batched_jacobian,
     is_adjoint,
@@ -27,7 +30,7 @@ from flowbias.kernels.jacobian import (
     random_like,
     value_and_change,
 )
-from flowbias.kernels.layers import Misfit, layer_factors, record
+from flowbias.kernels.layers import Misfit
 from flowbias.kernels.memory import choose_blocks, read_bytes, shown_bytes
 from flowbias.kernels.network import (
     Inputs,
@@ -49,14 +52,15 @@ def tangent_kernel(
     x2: Any = None,
     *,
     reduce: Reduce = None,
+    by_layer: bool = False,
     max_memory: int | str = "1GiB",
 ) -> Any:
     """K(x, x')_ab = <df_a(x)/dtheta, df_b(x')/dtheta> between samples of x1 and x2 (default x1).
 
-    `module`: any torch.nn.Module in eval mode, called with a tensor of samples along the first
-    dimension (or a tuple of them for several arguments). Only parameters that require gradients
-    count. Outputs beyond the first dimension are flattened: c of them. The result is a tensor of
-    the module's dtype on its device:
+    Exact up to rounding. What the graph of derivatives shows to be a product, a convolution, a
+    table or a normalization goes without Jacobians, every other parameter by them, chosen and
+    verified per parameter. Where the parameters move and x1 stays, a `TangentMap` verifies once for
+    all kernels.
 
     | reduce | shape | what |
     |---|---|---|
@@ -65,13 +69,25 @@ def tangent_kernel(
     | "diagonal" | (n1, n2, c) | K_aa |
     | "sum" | (n1, n2) | sum_ab K_ab, the kernel of the sum of outputs |
 
-    Exact up to rounding. Linear and Conv2d layers go by products of Gram matrices, every other
-    parameter by Jacobians, chosen and verified per parameter. `max_memory` (bytes, "1GiB",
-    "500MB") bounds what is held beyond the module, one gradient of it, and the result. Where the
-    parameters move and x1 stays, a `TangentMap` verifies once for all kernels.
+    Parameters
+    ----------
+    module : any torch.nn.Module in eval mode; only parameters that require gradients count. Or a
+        model of this library (`DiagonalNet`, `LinearNet`, ...), which has its closed form
+    x1, x2 : tensors of samples along the first dimension, or tuples of them for several arguments;
+        for a model of the library NumPy arrays of samples x features
+    reduce : what of the c outputs is wanted; those beyond the first dimension are flattened
+    by_layer : whether one kernel is wanted for each part of the module that holds parameters
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module, one gradient of it,
+        and the result
 
-    A model of this library (`DiagonalNet`, `LinearNet`, ...) has its closed form: x1 and x2 are
-    NumPy arrays of samples x features, and the result is one, of the same shapes.
+    Returns
+    -------
+    a tensor of the module's dtype on its device; an array for a model of the library. By layer a
+    dictionary of them, by the layer's name, which add up to the kernel
+
+    Raises
+    ------
+    InputError for a module or inputs that cannot be used
 
     >>> import torch
     >>> net = torch.nn.Linear(2, 3)
@@ -81,18 +97,31 @@ def tangent_kernel(
     """
     reduction = read_reduction(reduce)
     if declared_by(module):
+        if by_layer:
+            raise InputError(
+                "by_layer: must be False for a model of this library, got True. Its closed form "
+                "knows no layers."
+            )
         return reduction.of_full(closed_kernel(module, x1, x2))
     first = TangentMap(module, x1, name="x1", max_memory=max_memory)
     second = None if x2 is None else TangentMap(module, x2, name="x2", max_memory=max_memory)
-    return first.kernel(second, reduce=reduce)
+    of = first.layer_kernels if by_layer else first.kernel
+    return of(second, reduce=reduce)
 
 
 class TangentMap:
     """J of a torch module on given inputs: its kernels, and products with J and J^T.
 
-    How the module treats samples is proved by the first question and kept: hold on to the map
-    where parameters move and inputs stay, as in training. Each answer is for the parameters of
-    its moment. `name` is what errors call x, `max_memory` as in `tangent_kernel`.
+    How the module treats samples is proved by the first question and kept: hold on to the map where
+    parameters move and inputs stay, as in training. Each answer is for the parameters of its
+    moment.
+
+    Parameters
+    ----------
+    module : any torch.nn.Module in eval mode
+    x : inputs
+    name : what errors call x
+    max_memory : as for `tangent_kernel`
 
     >>> import torch
     >>> net, x = torch.nn.Linear(2, 1), torch.tensor([[1.0, 2.0]])
@@ -112,9 +141,8 @@ class TangentMap:
         self.name, self.inputs = name, self.network.read_inputs(name, x)
         self.samples = len(self.inputs[0])
         self._excluded: frozenset[str] = frozenset()
+        self._everywhere: frozenset[str] = frozenset()
         self._plan: Plan | None = None
-        #: sizes of batches in which a sample has the outputs that it has alone
-        self._batches = {1, 2}
         self._by_vmap: bool | None = None
         self._adjoint = False
 
@@ -132,6 +160,24 @@ class TangentMap:
 
     def kernel(self, other: TangentMap | None = None, *, reduce: Reduce = None) -> Tensor:
         """K between our samples and those of another map (default: our own)."""
+        return self._kernels(other, reduce, None)
+
+    def layer_kernels(
+        self, other: TangentMap | None = None, *, reduce: Reduce = None
+    ) -> dict[str, Tensor]:
+        """Shares of K by the part of the module that holds the parameters; they add up to it."""
+        layers: dict[str, list[str]] = {}
+        for name in self.network.parameters:
+            layers.setdefault(name.rpartition(".")[0] or name, []).append(name)
+        found = self._kernels(other, reduce, tuple(map(frozenset, layers.values())))
+        return dict(zip(layers, found, strict=True))
+
+    def _kernels(
+        self,
+        other: TangentMap | None,
+        reduce: Reduce,
+        layers: tuple[frozenset[str], ...] | None,
+    ) -> Tensor:
         second = self if other is None else other
         reduction = read_reduction(reduce)
 
@@ -146,7 +192,7 @@ class TangentMap:
                 symmetric=symmetric,
                 budget=self.budget,
             )
-            return Tiles(self, second, reduction, rows, blocks, symmetric).kernel()
+            return Tiles(self, second, reduction, rows, blocks, symmetric, layers).kernel()
 
         return planned_alike(self, second, compute)
 
@@ -201,12 +247,17 @@ class TangentMap:
     def plan(self) -> Plan:
         """How to compute: found by a trial, once; gradients must be on."""
         if self._plan is None:
-            self._plan = Trial.of(self.network, self.name, self.inputs).plan(self._excluded)
+            self._plan = Trial.of(self.network, self.name, self.inputs).plan(
+                self._excluded, self._everywhere
+            )
         return self._plan
 
-    def exclude(self, names: frozenset[str]) -> None:
-        """Plan anew, with Jacobians for these parameters."""
-        self._excluded |= names
+    def exclude(self, misfit: Misfit) -> None:
+        """Plan anew, with Jacobians for these parameters (or with all of their positions)."""
+        if misfit.positions:
+            self._everywhere |= misfit.names
+        else:
+            self._excluded |= misfit.names
         self._plan = self._by_vmap = None
 
     def unit_outputs(self) -> Tensor:
@@ -240,10 +291,8 @@ class TangentMap:
             yield rows, outputs
 
     def _require_own_outputs(self, part: Inputs, first: int, outputs: Tensor) -> None:
-        """Once for each size of a batch: the trial has seen two samples."""
-        if len(outputs) not in self._batches:
+        if len(outputs) > 1:
             self.plan.trial.require_own_outputs(part, first, outputs)
-            self._batches.add(len(outputs))
 
     def cell(self, samples: slice, cotangents: Tensor) -> Cell:
         """Features of d <cotangent, f(x)> / d parameters for the given samples."""
@@ -253,13 +302,18 @@ class TangentMap:
     def _cell(self, samples: slice, cotangents: Tensor) -> Cell:
         plan, part = self.plan, tuple(tensor[samples] for tensor in self.inputs)
         jacobian = self._jacobian(plan.rest, part, cotangents) if plan.rest else None
-        recording = record(self.network, part, plan.layers)
+        recording = record(self.network, part)
         check_finite(recording.outputs.detach(), self.name, samples.start)
         self._require_own_outputs(part, samples.start, recording.outputs)
-        if not plan.shared:
-            return Cell({}, jacobian)
-        plan.require_use(recording)
-        return Cell(layer_factors(recording, plan.shared, cotangents), jacobian)
+        plan.require_known(recording)
+        parts = plan.alone if len(recording.outputs) == 1 else plan.parts
+        found = features(recording, parts, cotangents)
+        sizes = [self.network.parameters[name].numel() for name in plan.rest]
+        ends = list(accumulate(sizes, initial=0))
+        columns: dict[tuple[str, ...], slice] = {
+            (name,): slice(*ends[i : i + 2]) for i, name in enumerate(plan.rest)
+        }
+        return Cell(found, jacobian, columns)
 
     def _jacobian(self, names: Sequence[str], inputs: Inputs, cotangents: Tensor) -> Tensor:
         """Batched where that gives the gradient of a sample alone, one by one elsewhere."""
@@ -318,13 +372,27 @@ def planned_alike(first: TangentMap, second: TangentMap, compute: Callable[[], A
                     "over positions."
                 )
             try:
-                missed = frozenset(ours.rest) ^ frozenset(theirs.rest)
-                if missed:
-                    raise Misfit(missed)
+                _require_one_plan(ours, theirs)
                 return compute()
             except Misfit as misfit:
-                first.exclude(misfit.names)
-                second.exclude(misfit.names)
+                first.exclude(misfit)
+                second.exclude(misfit)
+
+
+def _require_one_plan(ours: Plan, theirs: Plan) -> None:
+    """Raise `Misfit` where a parameter has a share of another form on the other side."""
+    forms = [
+        {name: part.dense for part in plan.parts for name in part.names}
+        | dict.fromkeys(plan.rest, None)
+        for plan in (ours, theirs)
+    ]
+    missed = {n for n in forms[0] | forms[1] if forms[0].get(n, 2) != forms[1].get(n, 2)}
+    if missed:
+        raise Misfit(frozenset(missed))
+    places = [{part.names: part.active for part in plan.parts} for plan in (ours, theirs)]
+    moved = [names for names, active in places[0].items() if places[1][names] != active]
+    if moved:
+        raise Misfit(frozenset(name for names in moved for name in names), positions=True)
 
 
 def _warned(names: Sequence[str], reason: str) -> bool:

@@ -1,11 +1,10 @@
 """The first samples of the inputs, tried together and each alone: how a kernel is to be computed.
 
-They show whether the module treats samples independently at all, for which parameters the share
-of `layers.py` is right, and how much memory a sample takes. A parameter gets that share only where
-this is proved on the module: the graph of derivatives must use it in calls of Linear or Conv2d
-layers and nowhere else, and the gradient put together from a batch must be that of each sample
-alone. Everything else (a weight that an embedding shares, a layer applied to something that is no
-batch, a parameter used directly) goes by Jacobians.
+They show whether the module treats samples independently at all, which rule of `layers.py` each
+parameter has, and how much memory a sample takes. A parameter gets its rule only where that is
+proved on the module: all operations that take it must have the rule, and the gradient put together
+from a batch must be that of each sample alone. Everything else (a weight that an embedding shares,
+a layer applied to something that is no batch, a weight that is normalized first) goes by Jacobians.
 
 Trained ReLU networks have units whose kink lies on a sample. Rounding picks one of two derivatives
 there, and not the same for a sample alone as among others. Code that is right agrees at parameters
@@ -15,22 +14,14 @@ nearby, where no sample sits on a kink.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
-from flowbias.kernels.layers import (
-    Misfit,
-    Recording,
-    Shared,
-    misused,
-    positions_of,
-    record,
-    rows_per_call,
-    shared_parameters,
-    unlike,
-)
+from flowbias.kernels.graph import Recording, at_output, backward_to, output_shape, record
+from flowbias.kernels.layers import Lookup, Misfit, Part, Product, Term, parts_of
 from flowbias.kernels.memory import Footprint
 from flowbias.kernels.network import (
     Inputs,
@@ -40,27 +31,28 @@ from flowbias.kernels.network import (
     derivatives,
     first_call,
     gradient_at,
+    gradients,
     half_the_digits,
 )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Parameters with structure, the rest by Jacobians, and what one sample takes."""
+    """Parameters with a rule, the rest by Jacobians, and what one sample takes."""
 
     trial: Trial
-    shared: tuple[Shared, ...]
+    #: in a batch
+    parts: tuple[Part, ...]
+    #: the same for a sample alone
+    alone: tuple[Part, ...]
     rest: tuple[str, ...]
     footprint: Footprint
-    #: for each of `shared`, how many rows per sample its calls had where the structure was proved
-    rows: dict[Shared, tuple[int, ...]]
-    layers: frozenset[Any]
 
-    def require_use(self, recording: Recording) -> None:
-        """Raise `Misfit` where a parameter is used otherwise than in the calls that were tried."""
-        wrong = misused([recording], self.shared, self.trial.network, self.rows)
-        if wrong:
-            raise Misfit(wrong)
+    def require_known(self, recording: Recording) -> None:
+        """Raise `Misfit` where a parameter is used that no output depended on in the trial."""
+        known = {name for part in self.parts for name in part.names} | set(self.rest)
+        if not known.issuperset(recording.paths):
+            raise Misfit(frozenset(recording.paths) - known)
 
 
 @dataclass(frozen=True)
@@ -119,53 +111,125 @@ class Trial:
     def _on_a_kink(self, sample: int, cotangent: Tensor) -> bool:
         """Whether nearby the gradient of that sample is the same alone and among others."""
         nearby = self.nearby
-        alone = gradient_at(nearby, self.alone[sample], self.combination[None])
-        return agree(gradient_at(nearby, self.inputs, cotangent), alone, self.tolerance)
+        with gradients():
+            alone = gradient_at(nearby, self.alone[sample], self.combination[None])
+            return agree(gradient_at(nearby, self.inputs, cotangent), alone, self.tolerance)
 
-    def plan(self, excluded: frozenset[str]) -> Plan:
-        """What has a structure; refuses a module whose outputs depend on chance or other samples.
+    def plan(self, excluded: frozenset[str], everywhere: frozenset[str]) -> Plan:
+        """What has a rule; refuses a module whose outputs depend on chance or other samples.
 
-        A parameter has none if its structured gradient is not that of each sample alone.
+        A parameter has none if its gradient by the rule is not that of each sample alone, or if it
+        is `excluded`; `everywhere` has those with gradients at all positions.
         """
-        tried = shared_parameters(self.network, excluded)
-        layers = frozenset().union(*(part.layers for part in tried))
-        together = record(self.network, self.inputs, layers)
-        recordings = [record(self.network, sample, layers) for sample in self.alone]
-        rows = rows_per_call(recordings[0], tried)
-        wrong = excluded | misused([together, *recordings], tried, self.network, rows)
+        together = record(self.network, self.inputs)
+        recordings = [record(self.network, sample) for sample in self.alone]
+        expected = []
         for i, (place, alone) in enumerate(zip(self.places, recordings, strict=True)):
-            value, expected = self.network.gradient(
+            value, gradient = self.network.gradient(
                 self.alone[i], self.combination, self.name, place
             )
-            size = self._sensitivity(value, expected, place)
+            size = self._sensitivity(value, gradient, place)
             for other, reason in (
                 (alone.outputs[0], "gives another output for the same input at each call"),
                 (together.outputs[i], "gives a sample another output alone than among others"),
             ):
                 self._require_equal(value, other.detach(), size, place, reason)
-            wrong |= self._wrong_gradients(tried, wrong, together, i, expected)
-        shared = shared_parameters(self.network, wrong)
-        covered = {name for part in shared for name in part.names}
-        rest = tuple(name for name in self.network.parameters if name not in covered)
-        used = frozenset().union(*(part.layers for part in shared))
-        footprint = self._footprint(recordings[0], shared, used, rest)
-        rows = rows_per_call(recordings[0], shared)
-        return Plan(self, shared, rest, footprint, rows, used)
+            expected.append(Expected(gradient))
+        with require_torch().no_grad():
+            parts, singles = self._proved(together, recordings, expected, excluded)
+            made = self._made(singles, recordings)
+            forms = {
+                name: _form(part, made.get(name), recordings[0], name in everywhere)
+                for name, part in singles.items()
+            }
+            batched, alone_parts = _joined(
+                {n: replace(parts[n], **forms[n]) for n in forms},
+                {n: replace(singles[n], **forms[n]) for n in forms},
+                together,
+                recordings[0],
+            )
+            # One that no output depends on has no share.
+            used = excluded.union(*(recording.paths for recording in (together, *recordings)))
+            rest = tuple(n for n in self.network.parameters if n in used and n not in forms)
+            footprint = self._footprint(recordings[0], alone_parts, rest)
+        return Plan(self, batched, alone_parts, rest, footprint)
+
+    def _made(
+        self, parts: dict[str, Part], recordings: list[Recording]
+    ) -> dict[str, tuple[Tensor, ...]]:
+        """g of the combination of outputs, of each sample alone, for what is a product."""
+        found = [
+            backward_to(alone, _nodes(parts, alone), self.combination[None]) for alone in recordings
+        ]
+        made = {}
+        for name, part in parts.items():
+            if not isinstance(part.rule, Term):
+                uses = [part.uses(alone) for alone in recordings]
+                made[name] = tuple(
+                    part.made(used, [gradients[use.node] for use in used], 1)
+                    for used, gradients in zip(uses, found, strict=True)
+                )
+        return made
+
+    def _proved(
+        self,
+        together: Recording,
+        recordings: list[Recording],
+        expected: list[Expected],
+        excluded: frozenset[str],
+    ) -> tuple[dict[str, Part], dict[str, Part]]:
+        """By name, what has one and the same rule in a batch and alone, and the right gradient."""
+        first, batched = recordings[0], len(self.alone) > 1
+        parts: dict[str, Part] = {}
+        if batched:
+            parts = parts_of(together, self._twice(), excluded)
+        singles = {
+            name: part
+            for name, part in parts_of(first, first, excluded, parts).items()
+            if _is_used_alike(part, recordings)
+            and _keeps_products(part, first)
+            and (not batched or name in parts)
+        }
+        for alone, gradient in zip(recordings, expected, strict=True):
+            found = backward_to(alone, _nodes(singles, alone), self.combination[None])
+            singles = {
+                name: part
+                for name, part in singles.items()
+                if _is_like(part, alone, found, 0, gradient)
+            }
+        if not batched:
+            return singles, singles
+        alike = {
+            name: part
+            for name, part in parts.items()
+            if name in singles
+            and _takes_the_same(part, together, singles[name], first)
+            and _keeps_products(part, together)
+        }
+        proved = self._in_order(alike, together, expected)
+        return proved, {name: singles[name] for name in proved}
+
+    def _twice(self) -> Recording:
+        """All samples once more: what grows with their number is seen by comparison."""
+        repeated = tuple(part.repeat(2, *(1,) * (part.ndim - 1)) for part in self.inputs)
+        with gradients():
+            return record(self.network, repeated)
 
     def require_own_outputs(self, inputs: Inputs, first: int, among: Tensor) -> None:
-        """Refuse a module whose samples have other outputs in a batch of this size than alone.
+        """Refuse a module whose samples have other outputs in this batch than alone.
 
-        By one in the middle: where samples see those before them, or those after, it sees some.
+        By one in the middle, which sees some before it and some after it, and by the last, for
+        which there is no room left where a batch has room for so many.
         """
-        middle = len(among) // 2
-        place = first + middle
-        alone = tuple(part[middle : middle + 1] for part in inputs)
-        if self._agree(self.network.outputs(alone).detach()[0], among[middle].detach()):
-            return
-        value, gradient = self.network.gradient(alone, self.combination, self.name, place)
-        size = self._sensitivity(value, gradient, place)
-        reason = "gives a sample another output alone than among others"
-        self._require_equal(value, among[middle].detach(), size, place, reason)
+        for sample in {len(among) // 2, len(among) - 1}:
+            place = first + sample
+            alone = tuple(part[sample : sample + 1] for part in inputs)
+            if self._agree(self.network.outputs(alone).detach()[0], among[sample].detach()):
+                continue
+            value, gradient = self.network.gradient(alone, self.combination, self.name, place)
+            size = self._sensitivity(value, gradient, place)
+            reason = "gives a sample another output alone than among others"
+            self._require_equal(value, among[sample].detach(), size, place, reason)
 
     def _agree(self, value: Tensor, other: Tensor) -> bool:
         """Outputs that are equal beside their own size need no derivative to be told so."""
@@ -201,57 +265,188 @@ class Trial:
                 "dropout or statistics of the batch, and call module.eval()."
             )
 
-    def _wrong_gradients(
-        self,
-        shared: tuple[Shared, ...],
-        known: frozenset[str],
-        together: Recording,
-        sample: int,
-        expected: dict[str, Tensor],
-    ) -> frozenset[str]:
-        """Those whose gradient is not `expected`, of parameters not yet `known` to be wrong."""
-        cotangent = self.combination.new_zeros(len(self.places), self.outputs)
-        cotangent[sample] = self.combination
-        found = together.gradients(cotangent)
-        wrong: set[str] = set()
-        for part in shared:
-            if not known.isdisjoint(part.names):
-                continue
-            found_wrong = unlike(part, together, found, sample, expected)
-            if found_wrong and self._on_a_kink(sample, cotangent):
-                among = derivatives(together.outputs, self.network.parameters, cotangent)
-                found_wrong = unlike(part, together, found, sample, among)
-            wrong |= found_wrong
-        return frozenset(wrong)
+    def _in_order(
+        self, parts: dict[str, Part], together: Recording, expected: list[Expected]
+    ) -> dict[str, Part]:
+        """Those whose gradients are the expected ones, rows by sample or by position."""
+        for i, alone in enumerate(expected):
+            cotangent = self.combination.new_zeros(len(self.places), self.outputs)
+            cotangent[i] = self.combination
+            found = backward_to(together, _nodes(parts, together), cotangent)
+
+            def way(part: Part, gradient: Expected, i: int = i, found: Any = found) -> Part | None:
+                ways = (part, replace(part, samples_first=not part.samples_first))
+                return next((w for w in ways if _is_like(w, together, found, i, gradient)), None)
+
+            right = {name: way(part, alone) for name, part in parts.items()}
+            if None in right.values() and self._on_a_kink(i, cotangent):
+                among = Expected(derivatives(together.outputs, self.network.parameters, cotangent))
+                right = {n: part or way(parts[n], among) for n, part in right.items()}
+            parts = {name: part for name, part in right.items() if part is not None}
+        return parts
 
     def _footprint(
-        self,
-        recording: Recording,
-        shared: tuple[Shared, ...],
-        layers: frozenset[Any],
-        rest: tuple[str, ...],
+        self, recording: Recording, parts: tuple[Part, ...], rest: tuple[str, ...]
     ) -> Footprint:
         """Bytes per sample, measured on one."""
         number = self.combination.element_size()
-        gradients = widest = patches = probed = 0
-        for part in shared:
-            calls = [recording.calls[j] for j in part.calls(recording.calls)]
-            if calls:
-                v = part.inputs(calls, 1)
-                own = sum(math.prod(call.output_shape) for call in calls)
-                gradients, probed = gradients + own, max(probed, own)
+        kept = held = widest = patches = 0
+        made = {}
+        for part in parts:
+            uses = part.uses(recording)
+            made.update({use.node: math.prod(output_shape(use.node)) for use in uses})
+            if part.dense:
+                kept += math.prod(output_shape(uses[0].taken))
+            else:
+                # Of each row of what its nodes made, where gradients arrive.
+                own = sum(made[use.node] for use in uses)
+                kept += own * len(part.active or (0,)) // (part.positions if part.active else 1)
+            if isinstance(part.rule, Product):
+                v = part.seen(uses, 1)()
                 patches = max(patches, v.numel())
+                held += v.numel()
                 # Positions make it worth while to contract a sample first: see products.py.
-                widest = max(widest, v.shape[3] * (sum(positions_of(c, 1) for c in calls) > 1))
-        inputs = sum(call.input.numel() for call in recording.calls if call.layer in layers)
+                widest = max(widest, v.shape[3] * (v.shape[2] > 1))
+        passing, most = sum(made.values()), max(made.values(), default=0)
         jacobian = sum(self.network.parameters[name].numel() for name in rest)
-        graph = self.graph_bytes
         return Footprint(
-            # Gradients once more, and three of a layer, for the proof that rows are in order.
-            per_sample=2 * graph
-            + number * (inputs + max(3 * patches, gradients + 3 * probed) + self.outputs),
-            per_output=number * (gradients + 2 * widest + 2 * jacobian) + graph * bool(rest),
+            # Gradients at all nodes, and three at one for the proof that rows are in order.
+            per_sample=2 * self.graph_bytes
+            + number * (held + max(2 * patches, passing + 3 * most) + self.outputs),
+            per_output=number * (kept + 2 * widest + 2 * jacobian) + self.graph_bytes * bool(rest),
         )
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Gradients of a sample as torch gives them, by name."""
+
+    gradients: dict[str, Tensor]
+
+    @cached_property
+    def rounding(self) -> float:
+        """All that some gradients are, those of parameters that move nothing."""
+        torch = require_torch()
+        sizes = torch.stack([gradient.abs().max() for gradient in self.gradients.values()])
+        return len(sizes) * float(sizes.max()) * float(torch.finfo(sizes.dtype).eps)
+
+
+def _nodes(parts: dict[str, Part], recording: Recording) -> list[Any]:
+    return [use.node for part in parts.values() for use in part.uses(recording)]
+
+
+def _form(
+    part: Part, made: tuple[Tensor, ...] | None, recording: Recording, everywhere: bool
+) -> dict[str, Any]:
+    """The positions at which gradients arrive, and which of two forms is smaller."""
+    if made is None:
+        return {}
+    used = require_torch().stack([g.ne(0).any(3).any(0)[0] for g in made]).any(0)
+    alive, positions = used.nonzero().flatten().tolist(), len(used)
+    active = None
+    if 0 < 2 * len(alive) <= positions and not everywhere:
+        active, positions = tuple(alive), len(alive)
+    uses = part.uses(recording)
+    table = isinstance(part.rule, Lookup)
+    inputs = output_shape(uses[0].taken)[0] if table else part.seen(uses, 1)().shape[3]
+    return {"active": active, "dense": inputs <= positions}
+
+
+def _is_used_alike(part: Part, recordings: list[Recording]) -> bool:
+    try:
+        return all(part.uses(recording) for recording in recordings)
+    except Misfit:
+        return False
+
+
+def _takes_the_same(part: Part, together: Recording, single: Part, alone: Recording) -> bool:
+    """Whether features of the two have one layout."""
+    shapes = (output_shape(p.uses(r)[0].taken) for p, r in ((part, together), (single, alone)))
+    return type(part.rule) is type(single.rule) and len(set(shapes)) == 1
+
+
+#: operations that leave every entry as it is
+REARRANGED = frozenset(f"{name}Backward0" for name in ("T", "Transpose", "Permute", "View"))
+
+
+def _keeps_products(part: Part, recording: Recording) -> bool:
+    """Whether inner products of gradients are those of what the operation takes: L L^T = I."""
+    torch = require_torch()
+    if all(name in REARRANGED for words in part.words for name, _ in words[:-1]):
+        return True
+    parameter = recording.network.parameters[part.names[0]]
+    generator = torch.Generator().manual_seed(0)
+    for use in part.uses(recording):
+        shape = output_shape(use.taken)
+        one, other = (
+            torch.randn(shape, generator=generator, dtype=torch.float64).to(parameter.detach())
+            for _ in range(2)
+        )
+        pulled = _pulled(use.taken, parameter, one), _pulled(use.taken, parameter, other)
+        change = abs(float((pulled[0] * pulled[1]).sum() - (one * other).sum()))
+        if change > half_the_digits(one) * float(one.norm() * other.norm()):
+            return False
+    return True
+
+
+def _pulled(taken: Any, parameter: Any, gradient: Tensor) -> Tensor:
+    """The gradient by a parameter from that by what became of it."""
+    if taken.name() == "torch::autograd::AccumulateGrad":
+        return gradient.reshape(parameter.shape)
+    (found,) = require_torch().autograd.grad(
+        [at_output(taken)], [parameter], [gradient], retain_graph=True
+    )
+    dense: Tensor = found.to_dense()
+    return dense
+
+
+def _is_like(
+    part: Part,
+    recording: Recording,
+    found: dict[Any, Tensor],
+    sample: int,
+    expected: Expected,
+) -> bool:
+    """Whether the gradient of a sample, by the rule and `found`, is the expected one."""
+    uses, count = part.uses(recording), len(recording.outputs)
+    mine = [found[use.node] for use in uses]
+    parameter = recording.network.parameters[part.names[0]]
+    own = part.largest_term(uses, mine, count, sample)
+    if own == 0.0:
+        # Nothing to compare, and rows of several positions may come in another order.
+        return all(output_shape(use.node)[0] == count for use in uses)
+    share = part.shares(uses, mine, count)[sample].reshape(output_shape(uses[0].taken))
+    change = _pulled(uses[0].taken, parameter, share) - expected.gradients[part.names[0]]
+    return float(change.abs().max()) <= half_the_digits(share) * own + expected.rounding
+
+
+def _joined(
+    parts: dict[str, Part], singles: dict[str, Part], together: Recording, alone: Recording
+) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+    """A bias with the weight of the same nodes, where that is kept as factors."""
+
+    def nodes(part: Part, recording: Recording) -> frozenset[Any]:
+        return frozenset(use.node for use in part.uses(recording))
+
+    def at(name: str) -> tuple[frozenset[Any], ...]:
+        return nodes(parts[name], together), nodes(singles[name], alone)
+
+    biases = {at(n): n for n in parts if parts[n].is_bias and singles[n].is_bias}
+    pairs = {
+        name: (name, biases[at(name)])
+        for name, part in parts.items()
+        if isinstance(part.rule, Product) and not part.dense and at(name) in biases
+    }
+    taken = {bias for _, bias in pairs.values()}
+    batched, single = (
+        tuple(
+            replace(part, names=pairs.get(name, (name,)))
+            for name, part in kind.items()
+            if name not in taken
+        )
+        for kind in (parts, singles)
+    )
+    return batched, single
 
 
 def _two_that_differ(inputs: Inputs) -> tuple[int, ...]:

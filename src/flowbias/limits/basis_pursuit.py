@@ -45,7 +45,19 @@ def basis_pursuit(
 ) -> Solution:
     """argmin sum weights |w|  s.t.  X w = P y, certified; NOT_UNIQUE where there are others.
 
-    `details["dual_margin"]` says how far the inactive |X^T nu| / weights stay below 1.
+    Parameters
+    ----------
+    X, y : the data, or a `Regression` in place of X
+    weights : one number, or one per feature
+    tol, throw : as for `limit`
+
+    Returns
+    -------
+    Solution; `details["dual_margin"]` says how far the inactive |X^T nu| / weights stay below 1
+
+    Raises
+    ------
+    SolveError where it cannot be certified
 
     >>> fb.basis_pursuit([[1.0, 2.0]], [1.0]).w
     array([0. , 0.5])

@@ -4,17 +4,18 @@
 
 The first step from nu = 0 is the tangent-kernel solution, exact in the kernel limit; the others
 bend it. Where the potential bounds how fast its Hessian changes (`hess_growth`) and the bound says
-that a step stays inside the region of quadratic convergence, it is taken whole; elsewhere phi is
-searched along it. A potential that does not separate has a matrix dw/dz, and each of its steps is
-searched.
+that a step stays inside the region of quadratic convergence, it is taken whole, and while whole
+steps cut the residual tenfold their factor serves again (a chord method). Elsewhere phi is
+searched along the step for its minimum, which takes no product with A. A potential that does not
+separate has a matrix dw/dz, and each of its steps is searched.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -23,12 +24,17 @@ from flowbias.ground import extended
 from flowbias.ground.tolerances import DEFAULT, Tolerances
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.driver import Progress, iterate
-from flowbias.limits.normal_equations import Effort, MakeSystem, NormalEquations
+from flowbias.limits.normal_equations import (
+    Effort,
+    GramSystem,
+    LinearSystem,
+    MakeSystem,
+    NormalEquations,
+)
 from flowbias.problems.constraint import Constraint
 
 
-@dataclass(frozen=True)
-class DualPoint:
+class DualPoint(NamedTuple):
     """A dual of the constraint's rows: z = shift + A^T nu, w(z), and what A w misses of b."""
 
     dual: FloatArray
@@ -46,6 +52,8 @@ class DualPoint:
     is_rounding: bool = False
     #: points that line searches have looked at
     trials: int = 1
+    #: the factor that has led here, where it serves once more
+    system: LinearSystem | None = None
 
     @property
     def ran_off(self) -> bool:
@@ -99,7 +107,7 @@ class _Newton(ABC):
         more = self.constraint.apply(self._moved(curvature, point.z - self.shift))
         ahead = point.residual, extended.length(more) / point.size
         passed = () if before is None else before.passed
-        return replace(point, curvature=curvature, passed=(*passed, ahead))
+        return point._replace(curvature=curvature, passed=(*passed, ahead))
 
     @abstractmethod
     def _size(self, w: FloatArray, gap: FloatArray) -> float:
@@ -119,48 +127,78 @@ class DualNewton(_Newton):
     """For a potential that separates."""
 
     systems: MakeSystem = NormalEquations
-    #: give up at the first step that needs a line search
-    only_if_easy: bool = False
+    #: the least share of a step that is worth taking: where w' grows too fast even along that, the
+    #: limit is nearer to the rich than to the kernel one, and the iteration gives up
+    least_share: float = 0.0
     #: growth of w' along a step up to which it is taken whole: e^2 is a step of 2 in z at depth 2
     trusted_growth: ClassVar[float] = float(np.exp(2.0))
     #: and below which the next residual can only be larger by rounding
     nearly_linear: ClassVar[float] = 1.1
+    #: share of the residual that a whole step may leave for its factor to serve again: of small
+    #: data a new one costs no more than a step does
+    chord: ClassVar[float] = 0.1
+    small_chord: ClassVar[float] = 1e-3
+    small: ClassVar[float] = 1e6
     shortest: ClassVar[float] = 2.0**-200
 
     def solve(self, start: DualPoint | None = None, *, max_steps: int) -> DualPoint:
         """Where the iteration ends, with its last digits repaired in w if they are rounding."""
         start = self.at() if start is None else start
-        start = start if self.only_if_easy else self._blurred(self._looked_ahead(start))
+        start = start if self.least_share > 0.0 else self._blurred(self._looked_ahead(start))
         end = iterate(self, start, self.effort, max_steps=max_steps).here
         is_solved = end.residual <= self.tolerances.residual
         return self.refined(end) if end.is_rounding and not (is_solved or end.ran_off) else end
 
     def terminate(self, progress: Progress[DualPoint]) -> bool:
-        point = progress.here
-        return point.residual <= self.tolerances.residual or point.ran_off or point.is_rounding
+        point, goal = progress.here, self.tolerances.residual
+        if point.system is not None:
+            # Steps that cost next to nothing go on to the last digit, which Newton's own overshoot.
+            goal *= self.chord**2
+        return point.residual <= goal or point.ran_off or point.is_rounding
 
     def step(self, progress: Progress[DualPoint]) -> DualPoint | None:
         point = progress.here
-        curvature = point.curvature
-        if curvature is None:
-            curvature = self.potential.hess_dual(point.z)
-        step = self.systems(self.constraint, curvature, self.effort).solve(point.gap)
+        system = self._system(point) if point.system is None else point.system
+        step = system.solve(point.gap)
         rise = self.constraint.adjoint(step)
         growth = float(self.potential.hess_growth(point.z, np.abs(rise)).max())
         reach = 1.0
-        if growth > self.trusted_growth:
-            if self.only_if_easy:
+        if not growth <= self.trusted_growth:
+            if not self._is_worth_a_search(point, rise):
                 return None
             reach = self._line_search(point, step, rise)
         after = self.at(point.dual + reach * step)
         is_linear = growth < self.nearly_linear
         # Without a step that lowers phi there is nothing more to find.
         is_end = point.residual < self.tolerances.solved or is_linear or reach <= self.shortest
-        if not after.residual < point.residual and (self.only_if_easy or is_end):
-            # Rounding reached, or too far off for Newton's method.
+        is_lost = self.least_share > 0.0 and reach == 1.0
+        if not after.residual < point.residual and (is_end or is_lost):
+            # Rounding reached, or too far off for Newton's method; or an older factor does not do.
             is_rounding = point.residual < self.tolerances.nearly_solved or is_linear
-            return replace(point, is_rounding=True) if is_rounding else None
-        return after if self.only_if_easy else self._blurred(self._looked_ahead(after, point))
+            if point.system is not None and not point.residual < self.tolerances.solved:
+                return point._replace(system=None)
+            return point._replace(is_rounding=True) if is_rounding else None
+        if reach == 1.0 and after.residual <= self._chord * point.residual:
+            after = after._replace(system=system)
+        return after if self.least_share > 0.0 else self._blurred(self._looked_ahead(after, point))
+
+    @property
+    def _chord(self) -> float:
+        n, d = self.constraint.rows.shape
+        return self.chord if n * n * d > self.small else self.small_chord
+
+    def _is_worth_a_search(self, point: DualPoint, rise: FloatArray) -> bool:
+        growth = self.potential.hess_growth(point.z, self.least_share * np.abs(rise))
+        return self.least_share == 0.0 or bool(growth.max() <= self.trusted_growth)
+
+    def _system(self, point: DualPoint) -> LinearSystem:
+        curvature = point.curvature
+        if curvature is None:
+            curvature = self.potential.hess_dual(point.z)
+        slope = float(curvature.flat[0])
+        if self.least_share > 0.0 and 0.0 < slope < np.inf and (curvature == slope).all():
+            return GramSystem(self.constraint, slope, self.effort)
+        return self.systems(self.constraint, curvature, self.effort)
 
     def _size(self, w: FloatArray, gap: FloatArray) -> float:
         target = self.constraint.target
@@ -176,30 +214,43 @@ class DualNewton(_Newton):
         """Marked where no more is left than the rounding of the dual is worth in A w."""
         moved = self._moved(np.asarray(point.curvature), np.spacing(np.abs(point.z)))
         is_rounding = extended.length(point.gap) <= len(point.dual) * extended.length(moved)
-        return replace(point, is_rounding=True) if is_rounding else point
+        return point._replace(is_rounding=True) if is_rounding else point
 
     def _trusted(self, point: DualPoint, rise: FloatArray) -> float:
-        """A first fraction of the step: the longest within the trusted growth, if that is known."""
+        """A first fraction of the step: about the longest that the growth allows, if known."""
         reach = 1.0
         while reach > self.shortest:
             growth = float(self.potential.hess_growth(point.z, reach * np.abs(rise)).max())
             if growth <= self.trusted_growth:
                 return reach
-            reach *= 0.5
+            reach *= 0.125  # the search finds what is between
         units = float((np.abs(rise) / self.potential.dual_unit(point.z)).max())
         trusted = float(np.log(self.trusted_growth))
         return trusted / units if units > trusted else 1.0
 
     def _line_search(self, point: DualPoint, step: FloatArray, rise: FloatArray) -> float:
-        """The fraction of `step` that lowers phi enough."""
-        start, slope = self._phi(point.z, point.dual), -float(point.gap @ step)
+        """The fraction of `step`, at most 1, at which phi is least, up to an eighth of it.
+
+        phi is convex: its slope <rise, w> - <step, b> says on which side of the minimum a point is,
+        without the rounding of a difference of values.
+        """
+        asked = float(step @ self.constraint.target)
+
+        def is_short(reach: float) -> bool:
+            # Beyond the domain it is NaN, which compares false.
+            return float(rise @ self.potential.grad_dual(point.z + reach * rise)) <= asked
+
         reach = self._trusted(point, rise)
-        while reach > self.shortest:
-            value = self._phi(point.z + reach * rise, point.dual + reach * step)
-            # An infinite or NaN value compares false and shortens the step.
-            if value <= start + self.decrease * reach * slope + 1e-14 * abs(start):
-                return reach
+        while reach > self.shortest and not is_short(reach):
             reach *= 0.5
+        beyond = 2.0 * reach
+        while beyond < 1.0 and is_short(beyond):
+            reach, beyond = beyond, 2.0 * beyond
+        if beyond >= 1.0 and is_short(1.0):
+            return 1.0
+        for _ in range(3):
+            middle = 0.5 * (reach + beyond)
+            reach, beyond = (middle, beyond) if is_short(middle) else (reach, middle)
         return reach
 
     def refined(self, point: DualPoint, w: FloatArray | None = None) -> DualPoint:
@@ -209,7 +260,7 @@ class DualNewton(_Newton):
         w, gap = (point.w, point.gap) if w is None else (w, target - constraint.apply(w))
         curvature = self.potential.hess_dual(point.z)
         if not np.isfinite(curvature).all():
-            return replace(point, w=w, gap=gap)
+            return point._replace(w=w, gap=gap)
         size = extended.length(target) or 1.0
         system = self.systems(constraint, curvature, self.effort, graded=True)
         while (left := extended.length(gap)) > self.tolerances.residual * size:
@@ -224,7 +275,7 @@ class DualNewton(_Newton):
             # recomputed from it.
             if float(np.abs(rise).max()) <= 1e-8 * float(np.abs(point.z).max()):
                 dual = dual + step
-        return replace(point, dual=dual, w=w, gap=gap, residual=extended.length(gap) / size)
+        return point._replace(dual=dual, w=w, gap=gap, residual=extended.length(gap) / size)
 
 
 @dataclass
@@ -270,7 +321,7 @@ class JointNewton(_Newton):
         trials = before.trials
         while reach > shortest and trials < self.max_trials:
             trials += 1
-            point = replace(self.at(before.dual + reach * step), trials=trials)
+            point = self.at(before.dual + reach * step)._replace(trials=trials)
             # NaN, outside the dual domain, compares false.
             if point.residual < 0.5 * before.residual:
                 return point

@@ -28,8 +28,21 @@ def frobenius_norm(
     """argmin ||M - start||_F  s.t.  <X_n, M> = y_n, certified: M - start = sum dual_n X_n.
 
     What wide and large starts tend to: the kernel extreme, beside `nuclear_norm`, the rich one.
-    `start` is U V^T at the start, 0 by default; where entries are observed, the others stay as
-    they are there. Where the target cannot be reached, its projection is fitted (PROJECTED).
+
+    Parameters
+    ----------
+    problem : MatrixCompletion, MatrixSensing or MatrixRegression
+    start : U V^T at the start, 0 by default; where entries are observed, the others stay as they
+        are there
+    tol, throw : as for `limit`
+
+    Returns
+    -------
+    MatrixSolution; where the target cannot be reached, its projection is fitted (PROJECTED)
+
+    Raises
+    ------
+    SolveError where it cannot be certified
 
     >>> problem = fb.MatrixCompletion(rows=[0, 1], cols=[0, 1], values=[1.0, 2.0], shape=(2, 2))
     >>> fb.frobenius_norm(problem, start=[[5.0, 6.0], [7.0, 8.0]]).M

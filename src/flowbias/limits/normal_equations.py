@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.certificates.first_look import Factor
+from flowbias.designs.dense import gram
 from flowbias.ground.graded_qr import graded_triangle
 from flowbias.ground.typing import FloatArray
 from flowbias.problems.constraint import Constraint
@@ -71,11 +72,48 @@ class NormalEquations:
         return x + self.factor.solve(b - product)
 
 
+class GramSystem:
+    """slope A A^T, whose factor the constraint has: what H is where w' is the same everywhere."""
+
+    def __init__(self, constraint: Constraint, slope: float, effort: Effort) -> None:
+        self.constraint, self.slope = constraint, slope
+        factor, d = constraint.gram_factor, constraint.rows.shape[1]
+        effort.factor = None
+        if factor is not None and constraint.to_data is None:
+            effort.factor = Factor(factor, constraint.row_scale, np.ones(d))
+
+    def solve(self, b: FloatArray) -> FloatArray:
+        return self.constraint.inverse_gram(b) / self.slope
+
+
+def nearby_system(constraint: Constraint, weights: FloatArray, effort: Effort) -> LinearSystem:
+    """A system near that of the weights, where a few columns carry most of it.
+
+    The heaviest 2 n columns count as they are, all others as their mean c: what these add is
+    c A A^T less what the heavy ones have of it, and A A^T is known. Near the kernel regime all
+    weights are alike, near the rich one the light ones are nothing: eigenvalues are 0.75 to 1.4
+    times the true ones in between, for a fraction of the products.
+    """
+    n, d = constraint.rows.shape
+    count = 2 * n
+    if 3 * count > d:
+        return NormalEquations(constraint, weights, effort)
+    effort.factorizations += 1
+    heavy = np.argpartition(weights, d - count)[d - count :]
+    mean = max(float((weights.sum() - weights[heavy].sum()) / (d - count)), 0.0)
+    excess = np.maximum(weights[heavy] - mean, 0.0)
+    matrix = gram(constraint.rows[:, heavy], excess, constraint.row_scale)
+    matrix += mean * constraint.row_products
+    return _CholeskyFactor(constraint, weights, matrix)
+
+
 class _CholeskyFactor:
     """Cholesky factor with equilibrated diagonal, which keeps it meaningful for graded weights."""
 
-    def __init__(self, constraint: Constraint, weights: FloatArray) -> None:
-        matrix = constraint.gram(weights)
+    def __init__(
+        self, constraint: Constraint, weights: FloatArray, matrix: FloatArray | None = None
+    ) -> None:
+        matrix = constraint.gram(weights) if matrix is None else matrix
         diagonal = np.diagonal(matrix)
         # A row on which no weight rests would divide by zero; it then stays where it is.
         self.equilibrate = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))

@@ -54,9 +54,21 @@ def _check_size(problem: MatrixProblem) -> None:
 def nuclear_norm(
     problem: MatrixProblem, *, tol: float = 1e-6, throw: bool = True
 ) -> MatrixSolution:
-    """argmin ||M||_*  s.t.  <X_n, M> = y_n, certified; `details["nuclear_norm"]` is the value.
+    """argmin ||M||_*  s.t.  <X_n, M> = y_n, certified. Needs the extra `sdp`.
 
-    `unique` says whether M is shown to be the only minimizer. Needs the extra `sdp`.
+    Parameters
+    ----------
+    problem : MatrixCompletion, MatrixSensing or MatrixRegression
+    tol, throw : as for `limit`
+
+    Returns
+    -------
+    MatrixSolution; `details["nuclear_norm"]` is the value, and `unique` says whether M is shown to
+    be the only minimizer
+
+    Raises
+    ------
+    SolveError where it cannot be certified
 
     >>> problem = fb.MatrixCompletion([0, 0, 1], [0, 1, 0], [1.0, 2.0, 3.0], (2, 2))
     >>> abs(fb.nuclear_norm(problem).M).round(1)

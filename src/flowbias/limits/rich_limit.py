@@ -83,9 +83,22 @@ def rich_limit(
 ) -> Solution:
     """The limit of the limits as the scale of `model`'s start goes to zero, its shape kept.
 
-    `details["dual_margin"]` and `details["visible_log_scale"]`: below that log-scale the inactive
-    coordinates hold less than 1e-3 of the l1 norm. For linear neurons it is the fit of least l2
-    norm, with `details["visible_log_factor"]`; STALLED where their flow may never leave a saddle.
+    Parameters
+    ----------
+    model : the network, or a neuron; only the shape of its start matters
+    X, y : the data, or a `Regression` in place of X
+    tol, throw : as for `limit`
+
+    Returns
+    -------
+    Solution with `details["dual_margin"]` and `details["visible_log_scale"]`: below that log-scale
+    the inactive coordinates hold less than 1e-3 of the l1 norm. For linear neurons it is the fit of
+    least l2 norm, with `details["visible_log_factor"]`; STALLED where their flow may never leave a
+    saddle
+
+    Raises
+    ------
+    SolveError where it cannot be certified
 
     >>> fb.rich_limit(fb.DiagonalNet(depth=2, scale=1.0), [[1.0, 2.0]], [1.0]).w
     array([0. , 0.5])

@@ -55,10 +55,13 @@ def without_choice(model: HasPotential, problem: Regression) -> Point | None:
     return Point(w, dual, "the only predictor", reach)
 
 
-def _easily(model: HasPotential, reach: Reachable, effort: Effort) -> DualPoint | None:
+def _easily(
+    model: HasPotential, reach: Reachable, effort: Effort, least_share: float
+) -> DualPoint | None:
     """Newton's method from the kernel solution, if the limit is that near."""
-    newton = DualNewton(reach.constraint, model.potential, model.shift, effort, only_if_easy=True)
-    end = newton.solve(max_steps=12)
+    found = reach.constraint, model.potential, model.shift, effort
+    newton = DualNewton(*found, least_share=least_share)
+    end = newton.solve(max_steps=30)
     return end if end.residual <= DEFAULT.solved else None
 
 
@@ -92,7 +95,10 @@ def _by_branches(
         dual = run_off(reach, problem, model.potential, model.shift, w, np.zeros_like(problem.y))
         return Point(w, dual, "all coordinates driven to zero", reach)
     if reach.kept is None and warm is None:
-        near = _easily(model, reach, effort)
+        # Beyond, an interior point takes fewer steps; and where a side is closed w may have to
+        # vanish at the end of a dual that runs off.
+        is_open = np.isfinite(sides[0]).all() and np.isfinite(sides[1]).all()
+        near = _easily(model, reach, effort, 2.0**-18 if is_open else 1.0)
         if near is not None:
             return Point(near.w, constraint.dual_of_data(near.dual), "dual Newton", reach)
     if not constraint.target.any() and reach.kept is None:

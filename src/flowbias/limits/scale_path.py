@@ -112,7 +112,21 @@ def limit_path(
 ) -> LimitPath:
     """`limit` at each log-scale (natural logarithm) of the model's start, with warm starts.
 
-    Scales in decreasing order make the best use of them; any order gives the same limits.
+    Parameters
+    ----------
+    model : the network; only the shape of its start matters
+    X, y : the data, or a `Regression` in place of X
+    log_scales : natural logarithms of the scales, best in decreasing order; any gives the same
+        limits
+    tol, throw : as for `limit`
+
+    Returns
+    -------
+    LimitPath, a sequence of Solutions; `path.w` is (len(log_scales), d)
+
+    Raises
+    ------
+    SolveError where a limit cannot be certified
 
     >>> model = fb.DiagonalNet(depth=2, scale=1.0)
     >>> fb.limit_path(model, [[1.0, 2.0]], [1.0], log_scales=[2.0, -2.0, -20.0]).w.round(3)

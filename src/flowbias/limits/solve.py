@@ -81,16 +81,28 @@ def limit(
 ) -> Solution | LiftedSolution:
     """The predictor that gradient flow from `model` converges to on (X, y), with its certificate.
 
-    X may be a `Regression` instead, with y left out. A model is anything with `provides`,
-    `potential` and `shift`; a potential is one too (started at its own zero). Where the result
-    cannot be certified to `tol`, SolveError is raised, or with throw=False returned in the status.
+    Parameters
+    ----------
+    model : the network at its start, anything with `provides`, `potential` and `shift`; or a
+        potential, started at its own zero
+    X : (n, d), or a `Regression` with y left out; may be big: a scipy.sparse matrix, a
+        LinearOperator, a memory map, a float32 array or a dask array (docs/big_problems.md). For
+        products of two factors (`LinearNet`, `MatrixFactorization`) also a matrix problem
+    y : (n,) outputs; (n, m) for products of two factors
+    tol : of the certificate, relative
+    throw : whether a limit that cannot be certified to `tol` raises; otherwise its status says so
+    progress : for big X, a bar with the gap on a terminal
 
-    Products of two factors (`LinearNet`, `MatrixFactorization`) take outputs Y (n, m) or a matrix
-    problem in place of X, and return a `LiftedSolution`: certified where the limit has a closed
-    form, otherwise integrated, with an estimate of the error.
+    Returns
+    -------
+    Solution with w, dual, status, route, certificate; a `LiftedSolution` for products of two
+    factors, certified where the limit has a closed form, otherwise integrated, with an estimate of
+    the error
 
-    X may also be big: a scipy.sparse matrix, a LinearOperator, a memory map, a float32 array or a
-    dask array (docs/big_problems.md). Then `progress` shows a bar with the gap on a terminal.
+    Raises
+    ------
+    InputError for data or a model that cannot be used
+    SolveError where the limit cannot be certified, with the solution as far as it came
 
     >>> solution = fb.limit(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0])
     >>> solution.w.round(3), solution.certificate.ok
@@ -111,7 +123,20 @@ def min_norm(
 ) -> Solution:
     """argmin sum weights w^2 / 2  s.t.  X w = P y: the limit as the scale goes to infinity.
 
-    The kernel limit of a depth-D network started at w0 has weights |w0|^(2 - 2 D).
+    Parameters
+    ----------
+    X, y : the data, or a `Regression` in place of X; X may be big, as for `limit`
+    weights : one number, or one per feature; the kernel limit of a depth-D network started at w0
+        has |w0|^(2 - 2 D)
+    tol, throw, progress : as for `limit`
+
+    Returns
+    -------
+    Solution
+
+    Raises
+    ------
+    SolveError where it cannot be certified
 
     >>> fb.min_norm([[1.0, 2.0]], [1.0]).w.round(3)
     array([0.2, 0.4])

@@ -47,9 +47,23 @@ def stages(
 ) -> StagePath:
     """The path of gradient flow from a vanishing start of `model`'s shape, stage by stage.
 
-    Diagonal networks of any depth, from any start; `model.scale` plays no role. At most
-    `max_stages` of them, where the path would be long. Where a stage leaves a choice between
-    dependent columns, w is the one that gradient flow selects (`rich_limit`).
+    Where a stage leaves a choice between dependent columns, w is the one that gradient flow selects
+    (`rich_limit`).
+
+    Parameters
+    ----------
+    model : a diagonal network of any depth, from any start; its scale plays no role
+    X, y : the data, or a `Regression` in place of X
+    max_stages : stop after so many, where the path would be long
+    tol, throw : as for `limit`
+
+    Returns
+    -------
+    StagePath with times, w, events, at(tau) and limit
+
+    Raises
+    ------
+    SolveError where a stage cannot be certified
 
     >>> path = fb.stages(fb.DiagonalNet(depth=2, scale=1.0), [[1.0, 2.0]], [1.0])
     >>> path.times, path.w[-1]

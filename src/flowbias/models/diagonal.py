@@ -49,8 +49,12 @@ class TiedWeights(NamedTuple):
 class DiagonalNet(MirrorModel):
     """Diagonal network of any depth >= 2 from w+(0) = w-(0) = scale * w0.
 
-    Give scale, or log_scale = log(scale) where the scale itself leaves the double range.
-    w0 (one entry per feature, none zero; default ones) is the shape of the start.
+    Parameters
+    ----------
+    depth : D >= 2, not only integers
+    scale : size of the weights at the start (alpha of the papers)
+    log_scale : its natural logarithm instead, where the scale itself leaves the double range
+    w0 : shape of the start, one entry per feature, none zero; by default ones
 
     >>> fb.limit(fb.DiagonalNet(depth=2, scale=1e-3), [[1.0, 2.0]], [1.0]).w.round(4)
     array([0.0007, 0.4996])
@@ -158,8 +162,8 @@ class DiagonalNet(MirrorModel):
 
     @property
     def provides(self) -> frozenset[Provides]:
-        steps = {Provides.SQUARES} if self.depth == 2 else {Provides.RESTART}
-        return super().provides | steps
+        squares = {Provides.SQUARES} if self.depth == 2 else set()
+        return super().provides | squares | {Provides.RESTART}
 
     @property
     def squares(self) -> tuple[ScaledStart, ScaledStart]:

@@ -29,8 +29,13 @@ Rng = int | np.random.Generator
 class MatrixFactorization(LiftedModel):
     """A product of two factors at its start: `MatrixFactorization(U, V)`, or one of those below.
 
-    Rectangular shapes are allowed. Weights of a wide start are not kept, only their Gram matrix,
-    unless keep_weights=True asks for them.
+    Weights of a wide start are not kept, only their Gram matrix, unless keep_weights=True asks for
+    them.
+
+    Parameters
+    ----------
+    U : (d1, width)
+    V : (d2, width); rectangular shapes are allowed
 
     >>> model = fb.MatrixFactorization.gaussian((2, 2), width=100, scale=0.1, rng=0)
     >>> problem = fb.MatrixCompletion([0, 0, 1], [0, 1, 0], [1.0, 2.0, 3.0], (2, 2))

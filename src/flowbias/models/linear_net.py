@@ -33,8 +33,13 @@ Rng = int | np.random.Generator
 class LinearNet(LiftedModel):
     """A linear network at its start: `LinearNet(U, V)`, or one of the starts below.
 
-    d features and m outputs. Weights of a wide start are not kept, only their Gram matrix, unless
-    keep_weights=True asks for them.
+    Weights of a wide start are not kept, only their Gram matrix, unless keep_weights=True asks for
+    them.
+
+    Parameters
+    ----------
+    U : (d, width), weights of the features
+    V : (m, width), weights of the outputs
 
     >>> net = fb.LinearNet.gaussian(4, 2, width=10**6, scale=1e-3, rng=0)
     >>> net.shape, net.width

@@ -39,7 +39,13 @@ class NeuronWeights(NamedTuple):
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Neuron(Model):
-    """A neuron at its start: outer weight a, inner weights w, slope of the activation below 0.
+    """A neuron at its start.
+
+    Parameters
+    ----------
+    a : outer weight
+    w : (d,), inner weights
+    slope : of the activation below 0: 1 is linear, less is a leaky ReLU
 
     >>> neuron = fb.Neuron(a=0.5, w=[0.1, 0.0])
     >>> fb.limit(neuron, [[1.0, 2.0]], [1.0]).w.round(3)

@@ -51,7 +51,12 @@ class BalancedNeuron(Neuron):
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class NeuronSum(Model):
-    """Linear neurons at their start: outer weights a (neurons,), inner weights W (neurons, d).
+    """Linear neurons at their start.
+
+    Parameters
+    ----------
+    a : (neurons,), outer weights
+    W : (neurons, d), inner weights
 
     >>> model = fb.NeuronSum(a=[0.3, 0.3], W=[[0.3, 0.0], [0.0, 0.3]])
     >>> fb.limit(model, [[1.0, 2.0]], [1.0]).M.round(3)

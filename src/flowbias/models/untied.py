@@ -47,8 +47,11 @@ class UntiedWeights(NamedTuple):
 class UntiedDiagonalNet(MirrorModel):
     """Depth-2 network with separate layers from an unbiased start, u+ = u- = u and v+ = v- = v.
 
-    scale = sqrt(|u||v|) (azulay2021's alpha is its square), shape = (|v|-|u|)/(|v|+|u|) in (-1, 1);
-    either may be given per feature. Give log_scale instead where the scale leaves double range.
+    Parameters
+    ----------
+    scale : sqrt(|u||v|), one number or one per feature (azulay2021's alpha is its square)
+    log_scale : its natural logarithm instead, where the scale itself leaves the double range
+    shape : (|v| - |u|) / (|v| + |u|) in (-1, 1), one number or one per feature
 
     >>> fb.limit(fb.UntiedDiagonalNet(scale=0.1, shape=0.9), [[1.0, 2.0]], [1.0]).w.round(3)
     array([0.161, 0.42 ])
@@ -131,7 +134,12 @@ class UntiedDiagonalNet(MirrorModel):
 
     @property
     def provides(self) -> frozenset[Provides]:
-        return super().provides | {Provides.SQUARES}
+        return super().provides | {Provides.SQUARES, Provides.RESTART}
+
+    def restarted(self, parameters: Parameters) -> UntiedDiagonalNet:
+        """The same parametrization from other weights."""
+        u_plus, u_minus, v_plus, v_minus = parameters
+        return UntiedDiagonalNet.from_weights(u_plus, u_minus, v_plus, v_minus)
 
     @property
     def squares(self) -> tuple[ScaledStart, ScaledStart]:

@@ -8,6 +8,7 @@
     flow_copies(modules, x, y)                          their gradient flow, without small steps
     train_last_layer(module, x, y, step_size=...)       a linear model over random features
     stable_step_size(module, x)                         from the tangent kernel
+    record_descent(model, optimizer, weights)           the effective start of your own training
     limit_layer(model, X, y)                            a limit that backpropagates into its data
     linear_spline, natural_cubic_spline, tangent_kernel_interpolant, wide_interpolant
                                                         limits in one variable
@@ -19,6 +20,7 @@ from flowbias.nets.architectures import Start, Version, mlp, univariate, vgg11_l
 from flowbias.nets.copies import TrainedCopies, train_copies
 from flowbias.nets.copies_flow import flow_copies
 from flowbias.nets.limit_layer import limit_layer
+from flowbias.nets.record import DescentRecorder, record_descent
 from flowbias.nets.splines import (
     Spline,
     linear_spline,
@@ -31,6 +33,7 @@ from flowbias.nets.training import Training, TrainingStatus
 from flowbias.nets.unbiased import relative_layer_scales, scaled, unbiased
 
 __all__ = [
+    "DescentRecorder",
     "Moment",
     "Spline",
     "Start",
@@ -43,6 +46,7 @@ __all__ = [
     "linear_spline",
     "mlp",
     "natural_cubic_spline",
+    "record_descent",
     "relative_layer_scales",
     "scaled",
     "stable_step_size",

@@ -108,10 +108,26 @@ def mlp(
 ) -> Any:
     """A ReLU network as a torch `Sequential`: widths = (inputs, hidden, ..., outputs).
 
-    All layers, the last one too, start at `scale` (alpha of the papers) times He's rule, "uniform"
-    or "normal"; biases, if wanted, at zero. `slope` makes it leaky (1: a linear network). The same
-    `rng` gives the same network at every scale and in both dtypes, and the first layers of a deeper
-    network of the same widths.
+    The same `rng` gives the same network at every scale and in both dtypes, and the first layers of
+    a deeper network of the same widths.
+
+    Parameters
+    ----------
+    widths : of all layers, inputs and outputs included
+    scale : alpha of the papers, times which all layers, the last one too, start at He's rule
+    start : He's rule, "uniform" or "normal"
+    bias : whether layers have biases, started at zero
+    slope : of the activation below zero; 1 is a linear network
+    rng : seed or generator
+    dtype : of the parameters
+
+    Returns
+    -------
+    torch.nn.Sequential
+
+    Raises
+    ------
+    InputError for widths that make no network
 
     >>> net = mlp((2, 30, 30, 1), scale=0.5, rng=0)
     >>> [type(part).__name__ for part in net]
@@ -158,8 +174,24 @@ def univariate(
 ) -> Any:
     """A network of one variable as a torch `Sequential`, one input and one output.
 
-    `scale` multiplies all parameters; then w_1 and b_1 are multiplied, and w_2 is divided, by
-    `relative_scale`, which leaves the function as it is. For one `rng` a wider network adds units.
+    For one `rng` a wider network adds units.
+
+    Parameters
+    ----------
+    width : hidden units
+    scale : times which all parameters start
+    relative_scale : times which w_1 and b_1 are multiplied then, and w_2 divided, which leaves the
+        function as it is
+    rng : seed or generator
+    dtype : of the parameters
+
+    Returns
+    -------
+    torch.nn.Sequential
+
+    Raises
+    ------
+    InputError for numbers that make no network
 
     >>> net = univariate(50, rng=0)
     >>> [tuple(p.shape) for p in net.parameters()]
@@ -210,9 +242,25 @@ def vgg11_like(
 ) -> Any:
     """A convolutional network for pictures (channels, side, side), as a torch `Sequential`.
 
-    `width` is the number of channels of the first convolution, 64 in the paper; the others follow
-    in proportion, so that width=8 is an eighth of it throughout. Weights start at `scale` times
-    He's rule.
+    Parameters
+    ----------
+    channels, side : of the pictures
+    classes : outputs
+    version : of the paper, "2020" or "2019"
+    width : channels of the first convolution, 64 in the paper; the others follow in proportion, so
+        that width=8 is an eighth of it throughout
+    scale : times which weights start at He's rule
+    start : He's rule, "uniform" or "normal"
+    rng : seed or generator
+    dtype : of the parameters
+
+    Returns
+    -------
+    torch.nn.Sequential
+
+    Raises
+    ------
+    InputError for numbers that make no network
 
     >>> net = vgg11_like(width=4)
     >>> sum(type(part).__name__ == "Conv2d" for part in net), net[-1].in_features

@@ -105,10 +105,24 @@ def train_copies(
 ) -> TrainedCopies:
     """Train copies of networks from `mlp` or `univariate`, plain or `unbiased`, together.
 
-    x is (n, features) for all, or (copies, n, features) for data of their own; y follows:
-    (n,) or (n, outputs), or (copies, n, outputs). `step_size` is one number, or one per copy. The
-    modules given stay as they are: the trained ones are new. Losses are recorded every
-    `record_every` steps, and at the end of each copy.
+    Parameters
+    ----------
+    modules : the networks, which stay as they are: the trained ones are new
+    x : (n, features) for all, or (copies, n, features) for data of their own
+    y : (n,) or (n, outputs), or (copies, n, outputs)
+    step_size : one number, or one per copy
+    loss, max_epochs, stop_at_loss : as for `train`
+    record_every : steps between records of the loss, which is also recorded at the end of each copy
+    x_test : inputs whose outputs are wanted at the end
+    progress : a bar on a terminal
+
+    Returns
+    -------
+    TrainedCopies
+
+    Raises
+    ------
+    InputError for networks or data that cannot be used
 
     >>> from flowbias.nets import mlp
     >>> nets = [mlp((1, 20, 1), scale=s, rng=seed) for s in (0.5, 2.0) for seed in (0, 1)]

@@ -75,11 +75,24 @@ def flow_copies(
 ) -> TrainedCopies:
     """Gradient flow (step size to zero) of networks with one output until the loss is reached.
 
-    Networks and data as for `train_copies`; computed in double precision, and the networks in the
-    result, before and after, are too. `epochs` counts the steps taken. `loss` says what
-    `stop_at_loss` means and nothing else: its constant only sets the clock. Not a certified limit:
-    the text of this module says where the path is approximate, and a copy that did not reach its
-    loss has the status STOPPED.
+    Computed in double precision. Not a certified limit: the text of this module says where the path
+    is approximate, and a copy that did not reach its loss has the status STOPPED.
+
+    Parameters
+    ----------
+    modules, x, y, x_test, progress : as for `train_copies`
+    loss : what `stop_at_loss` means and nothing else: its constant only sets the clock
+    stop_at_loss : where to stop
+    tol : how far a step may change the kernel, relatively
+    max_steps : when to give up
+
+    Returns
+    -------
+    TrainedCopies, networks in double precision before and after; `epochs` counts the steps taken
+
+    Raises
+    ------
+    InputError for networks or data that cannot be used
 
     >>> from flowbias.nets import mlp
     >>> nets = [mlp((1, 20, 1), scale=scale) for scale in (0.01, 1.0, 100.0)]

@@ -30,10 +30,24 @@ from flowbias.results.solution import Sensitivity, Solution
 def limit_layer(model: Any, X: Any, y: Any, log_scale: Any = None, *, tol: float = 1e-10) -> Any:
     """`fb.limit(model, X, y).w` as a tensor that backpropagates into X, y and log_scale.
 
-    X (n, d) and y (n) are tensors; the rows of X must be independent, so that the limit
-    interpolates (the limit on more samples than features is least squares: torch.linalg.lstsq).
-    With `log_scale`, a tensor of one number, the start is `model.at_log_scale(log_scale)`.
     First derivatives by torch.autograd; torch.func transforms do not go through it.
+
+    Parameters
+    ----------
+    model : a network with a potential
+    X, y : tensors (n, d) and (n); the rows of X must be independent, so that the limit interpolates
+        (the limit on more samples than features is least squares: torch.linalg.lstsq)
+    log_scale : a tensor of one number; the start is then `model.at_log_scale(log_scale)`
+    tol : of the certificate
+
+    Returns
+    -------
+    tensor (d,)
+
+    Raises
+    ------
+    InputError for rows that depend on each other
+    SolveError where the limit cannot be certified
 
     >>> import torch, flowbias as fb
     >>> X, y = torch.tensor([[1.0, 2.0]]), torch.tensor([1.0], requires_grad=True)

@@ -20,6 +20,7 @@ from scipy.interpolate import CubicSpline
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.kernels.infinite_width import relu_moments
 from flowbias.kernels.linearize import linearized_flow
 from flowbias.nets.settings import read_module, read_positive
 from flowbias.problems.regression import checked_array
@@ -51,6 +52,18 @@ class Spline:
 def linear_spline(x: ArrayLike, y: ArrayLike) -> Spline:
     """The broken line through the points.
 
+    Parameters
+    ----------
+    x, y : (n,), places and values
+
+    Returns
+    -------
+    Spline
+
+    Raises
+    ------
+    InputError for places that repeat
+
     >>> linear_spline([0, 1, 3], [0, 1, 0])([0.5, 2.0, 5.0])
     array([ 0.5,  0.5, -1. ])
     """
@@ -67,6 +80,18 @@ def linear_spline(x: ArrayLike, y: ArrayLike) -> Spline:
 
 def natural_cubic_spline(x: ArrayLike, y: ArrayLike) -> Spline:
     """The cubic spline through the points with no curvature at its ends.
+
+    Parameters
+    ----------
+    x, y : (n,), places and values
+
+    Returns
+    -------
+    Spline
+
+    Raises
+    ------
+    InputError for places that repeat
 
     >>> natural_cubic_spline([0, 1, 2], [0, 1, 2])([0.5, 4.0]).round(12)
     array([0.5, 4. ])
@@ -88,6 +113,19 @@ def tangent_kernel_interpolant(module: Any, x: ArrayLike, y: ArrayLike) -> Curve
         f_0(x) + K(x, X) K(X, X)^+ (y - f_0(X))
 
     Computed in double precision from the module at its present parameters.
+
+    Parameters
+    ----------
+    module : of one input and one output
+    x, y : (n,), the data
+
+    Returns
+    -------
+    a function of places
+
+    Raises
+    ------
+    InputError for a module or data that cannot be used
 
     >>> net, x, y = fb.nets.univariate(50, rng=0), [-1.0, 0.0, 1.0], [0.0, 1.0, 0.0]
     >>> np.abs(fb.nets.tangent_kernel_interpolant(net, x, y)(np.array(x))).round(4)
@@ -121,10 +159,23 @@ def wide_interpolant(
         K(x, x') = scale^2 (width r^2 E[s(z) s(z')] + (2 / r^2) (x x' + 1) E[s'(z) s'(z')]) + 1
 
     with r = relative_scale, s = ReLU and (z, z') Gaussian with the moments of w x + b, whose
-    expectations are the arc-cosine kernels [Cho and Saul 2009]: what the tangent kernel of
-    networks tends to as they are made wide. The second layer's part, the first, has the
-    singularity |x - x'|^3 of cubic splines; the first layer's |x - x'|, of linear ones. Their
-    relative size is r^4 width / 2. Doubled networks, with twice the kernel, have the same limit.
+    expectations are the arc-cosine kernels [Cho and Saul 2009]: what the tangent kernel of networks
+    tends to as they are made wide. The second layer's part, the first, has the singularity |x -
+    x'|^3 of cubic splines; the first layer's |x - x'|, of linear ones. Their relative size is r^4
+    width / 2. Doubled networks, with twice the kernel, have the same limit.
+
+    Parameters
+    ----------
+    x, y : (n,), the data
+    width, scale, relative_scale : as for `univariate`
+
+    Returns
+    -------
+    a function of places
+
+    Raises
+    ------
+    InputError for places that repeat, or numbers that make no network
 
     >>> curve = fb.nets.wide_interpolant([-1.0, 0.0, 1.0], [0.0, 1.0, 0.0], relative_scale=0.01)
     >>> curve(np.array([0.0, 0.5])).round(3)  # the first layer alone: nearly a broken line
@@ -136,14 +187,10 @@ def wide_interpolant(
     ratio = read_positive("relative_scale", relative_scale, "It shifts scale to the first layer.")
 
     def kernel(points: FloatArray) -> FloatArray:
-        features, own = _with_one(points), _with_one(knots)
-        products = features @ own.T
-        # The angle by both of its sides: arccos loses half of the digits where points are close.
-        area = np.abs(features[:, :1] * own[:, 1] - features[:, 1:] * own[:, 0])
-        angle = np.arctan2(area, products)
-        both_on = (np.pi - angle) / (2.0 * np.pi)
-        second = area / (2.0 * np.pi) + both_on * products
-        first = both_on * products
+        apart = (points[:, None] - knots) ** 2
+        moments = relu_moments(points**2 + 1.0, knots**2 + 1.0, apart)
+        second = moments.products
+        first = moments.slopes * (points[:, None] * knots + 1.0)
         return np.asarray(alpha**2 * (units * ratio**2 * second + 2.0 / ratio**2 * first) + 1.0)
 
     weights = np.linalg.solve(kernel(knots), values)
@@ -153,10 +200,6 @@ def wide_interpolant(
         return np.asarray(kernel(flat.ravel()) @ weights).reshape(flat.shape)
 
     return curve
-
-
-def _with_one(points: FloatArray) -> FloatArray:
-    return np.stack([points, np.ones_like(points)], axis=1)
 
 
 def _read_points(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:

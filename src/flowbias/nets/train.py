@@ -84,13 +84,32 @@ def train(
 ) -> Training:
     """Train `module` in place on its own device, by full-batch descent unless `batch_size` is set.
 
-    Ends when all targets that are given (`stop_at_loss`, `stop_at_accuracy` from 0 to 1) hold for
-    all of the data, after `max_epochs`, or when the loss diverges; `status` says which. The loss is
-    evaluated every `evaluate_every` epochs, which costs a forward pass in batches and nothing else
-    otherwise. `callback` is told each of them, and a float that it returns is kept in the result's
-    `notes`. `checkpoint` names a file that is written every `checkpoint_every` seconds and at the
-    end; with resume=True training continues from it if it is there, to the same numbers as
-    without the stop. A module in training mode with dropout or batch statistics is refused.
+    Ends when all targets that are given (`stop_at_loss`, `stop_at_accuracy`) hold for all of the
+    data, after `max_epochs`, or when the loss diverges; `status` says which.
+
+    Parameters
+    ----------
+    module : any torch.nn.Module; in training mode with dropout or batch statistics it is refused
+    x, y : inputs and targets
+    step_size, momentum, batch_size : of the descent
+    loss : "squared", "cross_entropy", a constant c in (c/2) ||.||^2, or a function of outputs and
+        targets
+    max_epochs, stop_at_loss, stop_at_accuracy : when to end; the last from 0 to 1
+    rng : seed or generator of the batches
+    evaluate_every : epochs between evaluations, which cost a forward pass in batches
+    callback : is told each evaluation; a float that it returns is kept in the result's `notes`
+    checkpoint, checkpoint_every : a file that is written every so many seconds and at the end
+    resume : whether training continues from that file if it is there, to the same numbers as
+        without the stop
+    progress : a bar on a terminal
+
+    Returns
+    -------
+    Training with status, losses and notes
+
+    Raises
+    ------
+    InputError for a module or data that cannot be used
 
     >>> from flowbias.nets import mlp
     >>> net = mlp((1, 20, 1), rng=0)
@@ -296,6 +315,20 @@ def stable_step_size(
     The kernel of a rich start grows while it learns: take the smaller of this and a step that is
     stable at the end. The n c x n c kernel is formed.
 
+    Parameters
+    ----------
+    module, x : as for `train`
+    loss : as for `train`; c is its constant
+    fraction : of the largest stable step
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    InputError for a module or inputs that cannot be used
+
     >>> import torch
     >>> line = torch.nn.Linear(1, 1, bias=False)
     >>> stable_step_size(line, [[2.0]], fraction=1.0)  # 2 / 2^2
@@ -327,10 +360,22 @@ def train_last_layer(
     loss: str | float | OwnLoss = "squared",
     **options: Any,
 ) -> Training:
-    """Train the last Linear layer of `module` in place, the rest fixed; options as in `train`.
+    """Train the last Linear layer of `module` in place, the rest fixed.
 
-    The features below it are computed once, so that a step costs no more than that layer. The
-    module's output must be that of its last Linear layer itself.
+    The features below it are computed once, so that a step costs no more than that layer.
+
+    Parameters
+    ----------
+    module : whose output is that of its last Linear layer itself
+    x, y, step_size, loss, options : as for `train`
+
+    Returns
+    -------
+    Training
+
+    Raises
+    ------
+    InputError for a module or data that cannot be used
 
     >>> from flowbias.nets import mlp
     >>> net = mlp((1, 20, 1), rng=0)

@@ -29,8 +29,20 @@ from flowbias.nets.settings import read_module, read_positive
 def unbiased(module: Any) -> Any:
     """A torch module that is the difference of two copies of `module`, equal at the start.
 
-    Both copies are trained; the module itself is left alone. Frozen parameters stay frozen. Its
-    output must be one tensor; dropout in training mode draws for each copy anew.
+    Both copies are trained. Frozen parameters stay frozen; dropout in training mode draws for each
+    copy anew.
+
+    Parameters
+    ----------
+    module : whose output is one tensor; it is left alone
+
+    Returns
+    -------
+    torch.nn.Module
+
+    Raises
+    ------
+    InputError for what is no module
 
     >>> from flowbias.nets import mlp
     >>> import torch
@@ -73,6 +85,19 @@ def __getattr__(name: str) -> Any:
 def scaled(module: Any, scale: float) -> Any:
     """A copy of `module` with all parameters, biases too, times `scale`.
 
+    Parameters
+    ----------
+    module : any torch.nn.Module
+    scale : the factor
+
+    Returns
+    -------
+    torch.nn.Module
+
+    Raises
+    ------
+    InputError for what is no module, or a factor that is no positive number
+
     >>> from flowbias.nets import mlp
     >>> import torch
     >>> x, net = torch.ones(1, 2), mlp((2, 5, 5, 1))
@@ -91,10 +116,22 @@ def scaled(module: Any, scale: float) -> Any:
 def relative_layer_scales(module: Any, factors: Sequence[float]) -> Any:
     """A copy of `module` with the weights of layer l times factors[l], the same function as before.
 
-    `module` is a `Sequential` of Linear and Conv2d layers with positively homogeneous ones between
-    them (ReLU, LeakyReLU, pooling, Flatten); the bias of layer l takes factors[0] ... factors[l],
-    since what it is added to was multiplied by that. Double it afterwards, if at all:
-    unbiased(relative_layer_scales(net, factors)).
+    Double it afterwards, if at all: unbiased(relative_layer_scales(net, factors)).
+
+    Parameters
+    ----------
+    module : a `Sequential` of Linear and Conv2d layers with positively homogeneous ones between
+        them (ReLU, LeakyReLU, pooling, Flatten)
+    factors : one per layer, their product 1; the bias of layer l takes factors[0] ... factors[l],
+        since what it is added to was multiplied by that
+
+    Returns
+    -------
+    torch.nn.Module
+
+    Raises
+    ------
+    InputError for another module, or factors that change the function
 
     >>> import torch
     >>> net, x = fb.nets.mlp((1, 4, 1), rng=0), torch.ones(1, 1)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from flowbias.ground.arguments import InputError
+from flowbias.ground.html import power_of_ten
 from flowbias.limits.scale_path import LimitPath
 
 __all__ = ["scale_slider"]
@@ -50,7 +51,7 @@ def scale_slider(path: LimitPath) -> Any:
         index=len(path) - 1,
         features=shown.tolist(),
         dimension=w.shape[1],
-        log10_scales=(path.log_scales[order] / np.log(10.0)).tolist(),
+        scales=[power_of_ten(one) for one in path.log_scales[order] / np.log(10.0)],
         coefficients=w[:, shown].tolist(),
         notes=[_note(solution.w, solution.status.name) for solution in solutions],
     )
@@ -79,7 +80,7 @@ def _widget_class() -> Any:
         index = traitlets.Int().tag(sync=True)
         features = traitlets.List().tag(sync=True)
         dimension = traitlets.Int().tag(sync=True)
-        log10_scales = traitlets.List().tag(sync=True)
+        scales = traitlets.List().tag(sync=True)
         coefficients = traitlets.List().tag(sync=True)
         notes = traitlets.List().tag(sync=True)
 

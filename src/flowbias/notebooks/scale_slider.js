@@ -28,7 +28,7 @@ function axes(svg, low, high, y, dimension) {
 
 function render({ model, el }) {
   const rows = model.get("coefficients"), features = model.get("features");
-  const dimension = model.get("dimension"), scales = model.get("log10_scales");
+  const dimension = model.get("dimension"), scales = model.get("scales");
   const all = rows.flat(), low = Math.min(0, ...all), high = Math.max(0, ...all);
   const span = high - low || 1;
   const y = (value) => TOP + ((high - value) / span) * (HEIGHT - TOP - BOTTOM);
@@ -38,6 +38,8 @@ function render({ model, el }) {
   label.append("scale of the start ");
   const slider = document.createElement("input");
   Object.assign(slider, { type: "range", min: 0, max: rows.length - 1, step: 1 });
+  // JupyterLab takes arrow keys to move between cells, unless it is told not to.
+  slider.setAttribute("data-lm-suppress-shortcuts", "true");
   slider.style.cssText = "width: min(24em, 60%); vertical-align: middle";
   label.append(slider);
   const said = document.createElement("output");
@@ -55,7 +57,7 @@ function render({ model, el }) {
   el.append(label, said, svg);
 
   const show = () => {
-    const at = model.get("index"), scale = `10^${scales[at].toFixed(1)}`;
+    const at = model.get("index"), scale = scales[at];
     slider.value = at;
     slider.setAttribute("aria-valuetext", scale);
     said.textContent = `scale ${scale}: ${model.get("notes")[at]}`;

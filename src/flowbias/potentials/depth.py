@@ -37,7 +37,13 @@ def power_log_unit(depth: float, log_start: FloatArray) -> float:
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class DepthPotential(PowerPotential):
-    """Potential of w = w+^D - w-^D from w+(0) = w-(0) = scale; give scale or log_scale.
+    """Potential of w = w+^D - w-^D from w+(0) = w-(0) = scale.
+
+    Parameters
+    ----------
+    depth : D > 2, not only integers
+    scale : size of the weights at the start, one number or one per feature
+    log_scale : its natural logarithm instead, where the scale itself leaves the double range
 
     >>> potential = fb.DepthPotential(depth=3, scale=0.1)
     >>> potential.grad_dual(potential.grad(np.array([0.5, -2.0]))).round(12)

@@ -21,7 +21,12 @@ from flowbias.potentials.scale import Scale
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class DistancePotential(PowerPotential):
-    """Least squared parameter distance from (scale, ..., scale); give scale or log_scale.
+    """Least squared parameter distance from (scale, ..., scale).
+
+    Parameters
+    ----------
+    scale : size of the weights at the start, one number or one per feature
+    log_scale : its natural logarithm instead, where the scale itself leaves the double range
 
     >>> round(fb.DistancePotential(scale=1.0).value(np.array([0.5])), 4)
     0.0308

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class Hypentropy(HyperbolicPotential):
-    """Potential of w = w+^2 - w-^2 from w+(0) = w-(0) = scale; give scale or log_scale.
+    """Potential of w = w+^2 - w-^2 from w+(0) = w-(0) = scale.
+
+    Parameters
+    ----------
+    scale : size of the weights at the start, one number or one per feature
+    log_scale : its natural logarithm instead, where the scale itself leaves the double range
 
     >>> potential = fb.Hypentropy(scale=0.1)
     >>> potential.grad_dual(potential.grad(np.array([0.5, -2.0]))).round(12)

@@ -183,6 +183,8 @@ class HyperbolicPotential(Potential):
     def hess_growth(self, z: FloatArray, radius: FloatArray | float) -> FloatArray:
         """exp(rate radius): each exponential grows by exactly that factor at most."""
         growth = np.exp(self.rate * self._in_own_units(np.asarray(radius, dtype=np.float64)))
+        if growth.shape == np.shape(z) and self.log_plus.size in (1, growth.size):
+            return growth
         shape = np.broadcast_shapes(np.shape(z), growth.shape, self.log_plus.shape)
         return np.broadcast_to(growth, shape).copy()
 

@@ -40,6 +40,10 @@ def _read_costs(name: str, weights: ArrayLike) -> FloatArray:
 class L2(Potential):
     """sum weights w^2 / 2: the kernel limit.
 
+    Parameters
+    ----------
+    weights : one number, or one per feature
+
     >>> fb.L2().value(np.array([3.0, -4.0]))
     12.5
     """
@@ -82,8 +86,12 @@ class L2(Potential):
 class L1(Potential):
     """sum weights |w|: the rich limit. Not smooth, so it provides no potential to solve with.
 
-    Negative w may cost something else (`negative_weights`, the same by default), as they do for a
-    biased start; a side that costs infinitely much is closed.
+    Parameters
+    ----------
+    weights : one number, or one per feature
+    negative_weights : what negative w cost, the same by default; other numbers for a biased start,
+        where a side that costs infinitely much is closed
+    source, rounding : of whose rich limit it is, and how far its weights may be off
 
     >>> fb.L1().value(np.array([3.0, -4.0])), fb.L1(weights=2.0).value(np.array([3.0, -4.0]))
     (7.0, 14.0)

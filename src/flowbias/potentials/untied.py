@@ -26,7 +26,13 @@ _SHAPE_FIX = "shape = (|v|-|u|)/(|v|+|u|); for u = 0 or v = 0 pass from_sqrt_k(2
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
 class UntiedPotential(HyperbolicPotential):
-    """Potential of an unbiased untied start; give scale or log_scale, and the shape.
+    """Potential of an unbiased untied start.
+
+    Parameters
+    ----------
+    scale : size of the weights at the start, one number or one per feature
+    log_scale : its natural logarithm instead, where the scale itself leaves the double range
+    shape : (|v| - |u|) / (|v| + |u|) in (-1, 1), one number or one per feature
 
     >>> potential = fb.UntiedPotential(scale=0.1, shape=0.5)
     >>> potential.grad_dual(potential.grad(np.array([0.5, -2.0]))).round(12)

@@ -13,6 +13,7 @@ without the difference another w would fit y to rounding, and no certificate wou
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -82,6 +83,14 @@ class RowBasis:
             return b
         return np.asarray(scipy.linalg.lapack.dpotrs(self.gram_factor, b, lower=1)[0])
 
+    @cached_property
+    def row_products(self) -> FloatArray:
+        """Lower triangle of A A^T."""
+        if self.gram_factor is None:
+            return np.eye(len(self.target))
+        lower = np.tril(self.gram_factor)
+        return np.tril(lower @ lower.T)
+
     def with_target(self, target: FloatArray) -> Self:
         """The same rows with another right-hand side."""
         return replace(self, target=target)
@@ -136,6 +145,9 @@ def _check_predictor(y: FloatArray, lengths: FloatArray) -> None:
 
 def largest_decades(y: FloatArray, lengths: FloatArray, power: int) -> float:
     """log10 of the largest |y| / length^power; 0 where none is seen, which is of ordinary size."""
+    # Data of ordinary size are: any power up to two of that is far from the end of the doubles.
+    if 1e-50 < lengths.min() <= lengths.max() < 1e50 and 1e-50 < np.abs(y).max() < 1e50:
+        return 0.0
     seen = (lengths > 0) & (y != 0)
     ratios = np.log10(np.abs(y[seen])) - power * np.log10(lengths[seen])
     return float(ratios.max()) if ratios.size else 0.0

@@ -125,9 +125,12 @@ def no_measurement(name: str, got: str) -> InputError:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MatrixRegression(MatrixProblem):
-    """Y ~ X M: n samples in the rows of X (n, d), m outputs in those of Y (n, m).
+    """Y ~ X M. Measurements are the entries of X M, row by row.
 
-    A vector Y stands for one output. Measurements are the entries of X M, row by row.
+    Parameters
+    ----------
+    X : (n, d), samples in the rows
+    Y : (n, m) outputs; a vector stands for one output
 
     >>> problem = fb.MatrixRegression([[1.0, 2.0]], [[1.0, 3.0]])
     >>> problem.min_norm.round(2)
@@ -204,7 +207,12 @@ def as_matrix_problem(X: Any, Y: Any = None) -> MatrixProblem:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MatrixSensing(MatrixProblem):
-    """<X_n, M> = values_n for any matrices X_n, stacked to (N, d1, d2).
+    """<X_n, M> = values_n for any matrices X_n.
+
+    Parameters
+    ----------
+    matrices : stacked to (N, d1, d2)
+    values : (N,)
 
     >>> problem = fb.MatrixSensing([np.eye(2)], [1.0])
     >>> problem.measure(np.array([[0.25, 5.0], [7.0, 0.75]]))
@@ -251,8 +259,14 @@ class MatrixSensing(MatrixProblem):
 class MatrixCompletion(MatrixProblem):
     """M[rows, cols] = values: some entries of a matrix of `shape`.
 
-    Each entry counts once: repeated observations must agree and are merged. Entries are kept in
-    the order of the matrix, row by row.
+    Each entry counts once: repeated observations must agree and are merged. Entries are kept in the
+    order of the matrix, row by row.
+
+    Parameters
+    ----------
+    rows, cols : places, counted from 0
+    values : the entries there
+    shape : of the matrix
 
     >>> problem = fb.MatrixCompletion(rows=[0, 1], cols=[0, 1], values=[1.0, 2.0], shape=(2, 2))
     >>> fb.frobenius_norm(problem).M

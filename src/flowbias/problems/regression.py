@@ -73,7 +73,12 @@ def checked_outputs(y: Any, n: int) -> FloatArray:
 
 @dataclass(frozen=True)
 class Regression:
-    """Linear regression data: n samples in the rows of X, and n real outputs y.
+    """Linear regression data, checked.
+
+    Parameters
+    ----------
+    X : (n, d), samples in the rows
+    y : (n,), real outputs
 
     >>> problem = fb.Regression([[1.0, 2.0]], [1.0])
     >>> fb.limit(fb.DiagonalNet(depth=2, scale=0.1), problem).status.name

@@ -3,6 +3,7 @@
     diagnose(before, after, x, y)          after training: measures and a verdict, in words
     predict(module, x, y)                  before any: what to expect, and how to rescale
     with Monitor(module, x) as monitor:    while it trains, at bounded cost; also as a callback
+    step_effect(module, x, y, step_size=h) how far steps of that length are from the flow
     sweep(make_model, (x, y), scales)      the whole transition, and the largest scale still rich
 
 Torch (extra `nets`) is loaded by the first call that needs it, not by importing this.
@@ -14,6 +15,7 @@ from flowbias.regime.diagnosis import Diagnosis, Gaps
 from flowbias.regime.history import Every, Geometric, History, Record, Schedule
 from flowbias.regime.monitor import Monitor
 from flowbias.regime.predict import Prediction, Rescaling, predict
+from flowbias.regime.steps import StepEffect, step_effect
 from flowbias.regime.sweep import Fit, Sweep, SweepPoint, fit, sweep
 from flowbias.regime.thresholds import THRESHOLDS, Thresholds, Verdict
 
@@ -30,6 +32,7 @@ __all__ = [
     "Record",
     "Rescaling",
     "Schedule",
+    "StepEffect",
     "Sweep",
     "SweepPoint",
     "Thresholds",
@@ -38,6 +41,7 @@ __all__ = [
     "fit",
     "lightning_callback",
     "predict",
+    "step_effect",
     "sweep",
     "trainer_callback",
     "watch",

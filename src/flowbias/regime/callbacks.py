@@ -24,6 +24,19 @@ def watch(monitor: Monitor, optimizer: Any) -> Any:
 
     Without a loss, which an optimizer does not know: call `monitor.step(loss)` yourself to keep it.
 
+    Parameters
+    ----------
+    monitor : of the module that the optimizer moves
+    optimizer : a torch.optim.Optimizer
+
+    Returns
+    -------
+    the handle, torch's own
+
+    Raises
+    ------
+    InputError for what is no optimizer of torch
+
     >>> import torch
     >>> net = torch.nn.Linear(2, 1)
     >>> monitor = fb.regime.Monitor(net, torch.eye(2), budget=None)
@@ -43,7 +56,19 @@ def watch(monitor: Monitor, optimizer: Any) -> Any:
 
 
 def lightning_callback(x: Any, y: Any = None, **options: Any) -> Any:
-    """A callback for Lightning's Trainer; `options` are those of a Monitor.
+    """A callback for Lightning's Trainer.
+
+    Parameters
+    ----------
+    x, y, options : those of a Monitor
+
+    Returns
+    -------
+    a lightning.pytorch.Callback with `monitor`, once training has started
+
+    Raises
+    ------
+    InputError where Lightning is not installed
 
     >>> fb.regime.lightning_callback.__name__
     'lightning_callback'
@@ -71,9 +96,21 @@ def lightning_callback(x: Any, y: Any = None, **options: Any) -> Any:
 
 
 def trainer_callback(x: Any, y: Any = None, **options: Any) -> Any:
-    """A callback for the Trainer of transformers; `options` are those of a Monitor.
+    """A callback for the Trainer of transformers.
 
     The loss is the one that the Trainer logged last: its `logging_steps` say how often.
+
+    Parameters
+    ----------
+    x, y, options : those of a Monitor
+
+    Returns
+    -------
+    a transformers.TrainerCallback with `monitor`, once training has started
+
+    Raises
+    ------
+    InputError where transformers is not installed
 
     >>> fb.regime.trainer_callback.__name__
     'trainer_callback'

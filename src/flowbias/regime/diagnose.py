@@ -36,6 +36,7 @@ from flowbias.regime.diagnosis import Diagnosis, Gaps
 from flowbias.regime.layers import layer_movements
 from flowbias.regime.leanest import leanest
 from flowbias.regime.points import Points, loaded, model_points, module_points
+from flowbias.regime.steps import StepEffect, step_effect
 from flowbias.regime.thresholds import THRESHOLDS
 from flowbias.regime.twin import cross_entropy, cross_entropy_dual, squared_loss_dual
 
@@ -53,28 +54,48 @@ def diagnose(
     functions: bool | None = None,
     lean: bool | None = None,
     by_layer: bool = False,
+    step_size: float | None = None,
+    loss: Any = "half",
     budget: float | None = None,
     max_memory: int | str = "1GiB",
 ) -> Diagnosis:
     """How far training took a network from its tangent kernel, and the verdict.
 
-    `before` and `after` are a torch module at two points (copy.deepcopy ahead of training), or a
-    module and a state dict; or two models of this library, or a model and the parameters where its
-    flow ended. `x` are the training inputs, all of them: the comparison of functions takes what
-    they determine; tensors, a dict of them for a module that takes them by name, or a DataLoader,
-    whose batches may bring the labels. A module may return an object with `logits`. Labels `y`
-    (numbers, or integer classes) add how well the kernel is aligned with them, and the gap to a
-    twin trained on them, on classes by cross-entropy down to the network's own. `x_new` are inputs
-    to compare functions on; by default they are drawn feature by feature from the values in x (for
-    models with a linear predictor: its coordinates).
     Running statistics (BatchNorm) are those of `after` at both points, with a warning where they
-    differ: they settle while nothing is learned.
+    differ: they settle while nothing is learned. Kernel change and alignments are of the trace over
+    outputs.
 
-    functions=False leaves these comparisons out, which otherwise needs a kernel of samples times
-    outputs squared. lean=True searches for the leanest network of a torch module too, which takes
-    the time of some fifty kernels and does not decide. by_layer=True tells which layers moved.
-    `budget` bounds the seconds that it all takes: fewer inputs are used where needed, evenly
-    spread, and the report says so. Kernel change and alignments are of the trace over outputs.
+    Parameters
+    ----------
+    before, after : a torch module at two points (copy.deepcopy ahead of training), or a module and
+        a state dict; or two models of this library, or a model and the parameters where its flow
+        ended
+    x : the training inputs, all of them: the comparison of functions takes what they determine;
+        tensors, a dict of them for a module that takes them by name, or a DataLoader, whose batches
+        may bring the labels. The module may return an object with `logits`
+    y : labels, numbers or integer classes, which add how well the kernel is aligned with them, and
+        the gap to a twin trained on them, on classes by cross-entropy down to the network's own
+    x_new : inputs to compare functions on; by default drawn feature by feature from the values in x
+        (for models with a linear predictor: its coordinates)
+    functions : False leaves these comparisons out, which otherwise need a kernel of samples times
+        outputs squared
+    lean : whether to search for the leanest network of a torch module too, which takes the time of
+        some fifty kernels and does not decide
+    by_layer : whether to tell which layers moved
+    step_size : of the training, with labels y: adds how far such steps are from gradient flow at
+        the start
+    loss : that the training lowered, as `nets.train` takes it; for step_size alone
+    budget : bound of the seconds that it all takes: fewer inputs are used where needed, evenly
+        spread, and the report says so
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    Diagnosis with verdict
+
+    Raises
+    ------
+    InputError for modules or data that cannot be used
 
     >>> import copy, torch
     >>> from flowbias.nets import mlp, train, unbiased
@@ -89,8 +110,8 @@ def diagnose(
     began = time.perf_counter()
     if budget is not None and not budget > 0.0:
         raise InputError(f"budget: must be > 0, in seconds, got {budget!r}. None is no bound.")
-    wanted = Wanted(functions, lean, by_layer)
     if declared_by(before):
+        wanted = Wanted(functions, lean, by_layer, _step_effect(before, x, y, step_size, loss))
         if by_layer:
             raise InputError(
                 f"by_layer: must be False for a model of this library, got True for "
@@ -100,10 +121,24 @@ def diagnose(
         return _diagnosed(points, _read(y, points), wanted)
     with gradients():  # whatever the caller's mode
         (before, after), x, y = read_practice([before, loaded(before, after)], x, y)
+        wanted = Wanted(functions, lean, by_layer, _step_effect(before, x, y, step_size, loss))
         points = module_points(before, after, x, x_new, max_memory)
         if budget is None:
             return _diagnosed(points, _read(y, points), wanted)
         return _within(began + budget, points, _read(y, points), wanted)
+
+
+def _step_effect(
+    before: Any, x: Any, y: Any, step_size: float | None, loss: Any
+) -> StepEffect | None:
+    if step_size is None:
+        return None
+    if y is None or declared_by(before):
+        raise InputError(
+            f"step_size: must come with labels y and a torch module, got {step_size!r} without. "
+            "For a model of this library fb.gradient_descent tells the effect of its steps."
+        )
+    return step_effect(before, x, y, step_size=step_size, loss=loss)
 
 
 @dataclass(frozen=True)
@@ -113,6 +148,7 @@ class Wanted:
     functions: bool | None
     lean: bool | None
     by_layer: bool
+    step: StepEffect | None
 
     def compares(self, size: int) -> bool:
         """Whether functions are compared, where samples times outputs are so many."""
@@ -195,6 +231,7 @@ def _measured(points: Points, labels: Labels | None, wanted: Wanted, show: Show)
         given=len(start),
         hurried=False,
         thresholds=THRESHOLDS,
+        step=wanted.step,
     )
     if full is None:
         return found

@@ -45,6 +45,10 @@ class Geometric:
 
     Training moves by factors, not by steps: a million steps are 60 looks.
 
+    Parameters
+    ----------
+    ratio : > 1
+
     >>> step, steps = 0, []
     >>> for _ in range(7):
     ...     step = Geometric(1.5).following(step)
@@ -68,6 +72,10 @@ class Geometric:
 @dataclass(frozen=True)
 class Every:
     """Every so many steps.
+
+    Parameters
+    ----------
+    steps : between two looks
 
     >>> fb.regime.Every(10).following(3)
     10

@@ -42,15 +42,21 @@ if TYPE_CHECKING:
 class Monitor:
     """Follows a module that somebody else trains.
 
-    `x` are inputs (as for `diagnose`: tensors, a dict of them, a DataLoader), of which at most
-    `most_inputs`, evenly spread, are the probe; `y` their labels, numbers or integer classes, for
-    the alignment of the kernel with them. `schedule` says at which steps to
-    look (`Geometric(1.25)` by default, or `Every(100)`); `budget` bounds the time of all that the
-    monitor does, its making and the last look too, as a share of the training's: a training of a
-    few steps may have no record. None is no bound, with all outputs of all inputs at each look as
-    far as max_memory holds their gradients. The loss of every step is kept. The module is measured
-    in eval mode by a copy: dropout and normalization may stay in training mode, and neither it nor
-    torch's random state is touched.
+    The module is measured in eval mode by a copy: dropout and normalization may stay in training
+    mode, and neither it nor torch's random state is touched. The loss of every step is kept.
+
+    Parameters
+    ----------
+    module : the module in training
+    x : inputs, as for `diagnose`, of which at most `most_inputs`, evenly spread, are the probe
+    y : their labels, numbers or integer classes, for the alignment of the kernel with them
+    schedule : at which steps to look, `Geometric(1.25)` by default, or `Every(100)`
+    budget : bound of the time of all that the monitor does, its making and the last look too, as a
+        share of the training's: one of a few steps may have no record. None for no bound, with all
+        outputs of all inputs at each look as far as max_memory holds their gradients
+    most_inputs : of the probe
+    max_memory : bytes, "1GiB" or "500MB", of the gradients that are held
+    clock : what seconds are read from
 
     >>> import torch
     >>> net, x = torch.nn.Linear(2, 1), torch.eye(2)

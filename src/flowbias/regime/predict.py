@@ -177,10 +177,25 @@ def predict(
 ) -> Prediction:
     """Which regime to expect of training `module` on (x, y), from first and second derivatives.
 
-    y has one number per sample and output, or integer classes (taken one-hot), and may come with x
-    where that is a DataLoader (`diagnose`). Nothing is trained and the module is left alone.
-    kappa=False leaves out Chizat's criterion, which takes power iterations of its own and does not
-    decide.
+    Nothing is trained and the module is left alone.
+
+    Parameters
+    ----------
+    module : any torch.nn.Module in eval mode, before training
+    x : inputs, as for `diagnose`
+    y : one number per sample and output, or integer classes (taken one-hot); may come with x where
+        that is a DataLoader
+    kappa : whether Chizat's criterion is computed, which takes power iterations of its own and does
+        not decide
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    Prediction
+
+    Raises
+    ------
+    InputError for a module or data that cannot be used
 
     >>> import torch
     >>> from flowbias.nets import mlp, unbiased

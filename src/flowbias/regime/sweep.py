@@ -55,7 +55,20 @@ class Fit:
 def fit(model: Any, x: Any, y: Any, *, loss_left: float = 1e-4, max_epochs: int = 20_000) -> Fit:
     """Train a copy of a module, or follow the flow of a model of the library, until it fits.
 
-    `loss_left` is the share of the loss at the start to reach.
+    Parameters
+    ----------
+    model : a torch module, or a model of the library
+    x, y : the data
+    loss_left : the share of the loss at the start to reach
+    max_epochs : when to give up
+
+    Returns
+    -------
+    Fit
+
+    Raises
+    ------
+    InputError for a model or data that cannot be used
 
     >>> fb.regime.fit(fb.DiagonalNet(depth=2, scale=0.5), [[1.0, 2.0]], [1.0]).fitted
     True
@@ -263,9 +276,23 @@ def sweep(
 ) -> Sweep:
     """Train make_model(scale) on data = (x, y) at each scale and diagnose it.
 
-    `make_model` returns a torch module, or a model of the library (whose flow is followed). Modules
-    are trained by full-batch descent on the squared loss until 1e-4 of it is left; pass another
-    `train(model, x, y) -> Fit` for anything else.
+    Parameters
+    ----------
+    make_model : from a scale to a torch module, or a model of the library (whose flow is followed)
+    data : x and y
+    scales : of the start
+    train : train(model, x, y) -> Fit; by default full-batch descent on the squared loss until 1e-4
+        of it is left
+    x_new : inputs to compare functions on, as for `diagnose`
+    max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
+
+    Returns
+    -------
+    Sweep, one diagnosis per scale
+
+    Raises
+    ------
+    InputError for models or data that cannot be used
 
     >>> import numpy as np, flowbias as fb
     >>> X, y, _ = fb.datasets.sparse_regression(n=8, d=20, sparsity=2, noise_var=0.0, rng=0)

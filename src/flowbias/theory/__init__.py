@@ -1,4 +1,46 @@
-"""Theorems as code: each function returns one or more claims, measured against predicted."""
+"""Theorems as code: each function returns one or more claims, measured against predicted.
+
+A theorem says what it is about in the symbols of its paper; its arguments mean the same in all:
+
+Parameters
+----------
+model : a network at its start: DiagonalNet, UntiedDiagonalNet, Neuron, NeuronSum, or a product of
+    two factors, whichever the theorem is about
+net : a LinearNet at its start
+X, y, Y : data: samples in the rows of X, one output y or several Y per sample
+problem : a matrix problem: MatrixCompletion, MatrixSensing or MatrixRegression
+loss, loss_constant : c in (c/2) ||.||^2, by the names that `fb.flow` knows, or as a number
+t : time or times of the flow; in bounds of random matrices their t
+trajectory, path, measured : a flow that is at hand already; by default it is followed anew
+w, w0, v, u, z, x : where a formula is evaluated: predictors, weights, dual points
+weights, U, V, E, A, B, D, W, matrix : matrices by the names that the formula gives them
+scale, log_scale : alpha, the size of the weights at the start, or its natural logarithm
+depth : D, the number of layers
+shape : (|v| - |u|) / (|v| + |u|) of untied weights; of a matrix, its rows and columns
+d, m, n, rank : features, outputs, samples, rank
+width, exponent : h hidden units, and a in the factor h^-a of their weights
+eps : how near a regime or a norm, relatively
+delta : |a|^2 - ||w||^2 of a neuron; of random starts, the chance that is left
+l1_norm, l2_norm, least : the least norms among the interpolators
+sqrt_k : the square root of k, by which untied starts differ
+mu : least eigenvalue of the factors' Gram matrix at the start
+potential, family : a potential, or that of each log-scale
+metric : H(v), a function
+factor, share : of all weights; of a weight that counts as awake
+bounds : what `wide_start_bounds` returns
+samples, rng : how many random starts, and the generator that draws them
+step_size, batch_size, momentum, weight_decay, label_noise : as `fb.gradient_descent` takes them
+steps, seed, seeds : of a descent: how many, and what its batches are drawn from, or from how many
+
+Returns
+-------
+Claim, or a tuple of them, with measured, predicted, verdict and reference; a number where the name
+is that of a number, such as `kernel_scale`
+
+Raises
+------
+InputError for arguments that mean nothing. Outside its hypotheses a claim is silent instead
+"""
 
 from flowbias.theory.claim import Claim, Kind, Reference, Verdict
 from flowbias.theory.convergence_guarantees import (
@@ -7,6 +49,16 @@ from flowbias.theory.convergence_guarantees import (
     imbalance_guarantee,
     local_guarantee,
     margin_guarantee,
+)
+from flowbias.theory.descent import (
+    batches_shrink_the_start,
+    descent_is_a_flow,
+    imbalance_drifts,
+    label_noise_shrinks_the_start,
+    momentum_lengthens_the_step,
+    rest_is_flat,
+    steps_shrink_the_start,
+    weight_decay_is_a_lasso,
 )
 from flowbias.theory.diagonal_networks import (
     closed_form_flow,
@@ -183,6 +235,7 @@ __all__ = [
     "balance_is_conserved",
     "balanced_closed_form",
     "balanced_neurons_bias",
+    "batches_shrink_the_start",
     "closed_form_flow",
     "closest_interpolator",
     "commuting_is_not_enough",
@@ -194,6 +247,7 @@ __all__ = [
     "depth_needs_polynomial_scale",
     "depth_potential_large",
     "depth_potential_small",
+    "descent_is_a_flow",
     "diagonal_bias",
     "distance_by_minimization",
     "distance_is_depth_4",
@@ -218,6 +272,7 @@ __all__ = [
     "hypentropy_small",
     "hyperbolic_rows",
     "identity_plus_outer_is_no_hessian",
+    "imbalance_drifts",
     "imbalance_guarantee",
     "imbalance_shows_the_layers",
     "infinitely_wide",
@@ -231,6 +286,7 @@ __all__ = [
     "l1_approach_log_scale",
     "l1_log_scale",
     "l2_log_scale",
+    "label_noise_shrinks_the_start",
     "large_scale_is_kernel",
     "leaky_neuron_conserved",
     "leaky_neuron_converges",
@@ -245,6 +301,7 @@ __all__ = [
     "metric_from_predictor",
     "metric_is_no_hessian",
     "mismatch_log_scale",
+    "momentum_lengthens_the_step",
     "nearly_l1",
     "nearly_l2",
     "neuron_bias",
@@ -266,6 +323,7 @@ __all__ = [
     "reaches_min_norm",
     "resembles_schatten",
     "residual_decay",
+    "rest_is_flat",
     "resting_part",
     "rich_distance",
     "rich_excess",
@@ -288,6 +346,7 @@ __all__ = [
     "smallest_singular_value",
     "sparse_to_dense_cost",
     "start_kernel",
+    "steps_shrink_the_start",
     "symmetric_velocity",
     "tangent_kernel_moves",
     "taylor_remainder",
@@ -302,6 +361,7 @@ __all__ = [
     "warp_at_zero",
     "warp_is_positive_and_increasing",
     "warped_metric_is_hessian",
+    "weight_decay_is_a_lasso",
     "weights_converge",
     "wide_gram",
     "wide_kernel_regime",

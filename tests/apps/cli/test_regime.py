@@ -5,6 +5,7 @@ import pytest
 
 from flowbias.apps.cli import ExitCode
 from tests.apps.cli.program import document, invoke, only_line
+from tests.conftest import NO_TORCH, WITHOUT_TORCH
 
 FACTORIES = """
 import torch
@@ -24,6 +25,7 @@ def leaves():
 
 constant = 3
 """
+trains = pytest.mark.skipif(WITHOUT_TORCH, reason=NO_TORCH)
 
 
 @pytest.fixture
@@ -45,6 +47,7 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
+@trains
 def test_predicts(place):
     run = invoke("regime", "somebodys_networks:make", "--data", "data.npz", "--json")
     told = document(run.stdout)
@@ -66,6 +69,7 @@ def test_predicts(place):
     }
 
 
+@trains
 def test_trains_and_diagnoses(place):
     run = invoke("regime", "somebodys_networks:make", "--data", "data.npz", "--train")
     assert run.exit_code == ExitCode.ALL_WELL
@@ -73,6 +77,7 @@ def test_trains_and_diagnoses(place):
     assert "is beyond the kernel of the start: KERNEL" in run.stdout
 
 
+@trains
 def test_sweeps(place):
     words = ("regime", "somebodys_networks:make", "--data", "data.npz", "--scales", "0.1,2")
     told = document(invoke(*words, "--json").stdout)
@@ -80,6 +85,7 @@ def test_sweeps(place):
     assert told["fitted"] is True
 
 
+@trains
 def test_a_training_that_does_not_fit_ends_with_1(place):
     words = ("somebodys_networks:make", "--data", "data.npz", "--train", "--max-epochs", 1)
     run = invoke("regime", *words)

@@ -14,12 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-
-def power_of_ten(exponent: float) -> str:
-    """1e-3 for -3 and 3.2e-3 for -2.5: how every scale is written."""
-    # Of a logarithm that rounding may have left just below an integer.
-    whole = math.floor(exponent + 1e-9)
-    return f"{10.0 ** (exponent - whole):.2g}e{whole}"
+from flowbias.ground.html import power_of_ten
 
 
 @dataclass(frozen=True)

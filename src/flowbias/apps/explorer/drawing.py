@@ -75,9 +75,21 @@ def stems(name: str) -> Mark:
 
 
 def cursor(name: str = "cursor") -> Mark:
-    """A line across the chart."""
+    """A line from the bottom to the top of the chart."""
     look = {"x": "x", "line_color": FLOW, "line_width": 1.5}
     return Mark(name, "vspan", look, columns=("x",))
+
+
+def level(y: float) -> Mark:
+    """A line from its left to its right, that never moves."""
+    look = {"y": y, "line_color": FRAME, "line_dash": "dotted"}
+    return Mark(f"level {y:g}", "hspan", look, columns=())
+
+
+def labels(name: str, **look: Any) -> Mark:
+    """Words at points."""
+    drawn = {"x": "x", "y": "y", "text": "name", "text_color": FRAME, "text_font_size": "14px"}
+    return Mark(name, "text", {**drawn, **look}, columns=("x", "y", "name"))
 
 
 @lru_cache(maxsize=64)

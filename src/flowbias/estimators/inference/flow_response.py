@@ -51,8 +51,22 @@ def flow_response(
 ) -> FlowResponse:
     """First-order answer of the flow at time t to changes of y.
 
-    With `fit_intercept` the flow is that of the centred data, and the intercept's own degree of
-    freedom counts.
+    Parameters
+    ----------
+    model : a diagonal network at its start
+    X, y : the data, or a `Regression` in place of X
+    t : the time
+    loss : as for `flow`
+    fit_intercept : whether the flow is that of the centred data; the intercept's own degree of
+        freedom counts then
+
+    Returns
+    -------
+    FlowResponse with dw_dy and degrees_of_freedom
+
+    Raises
+    ------
+    InputError for data or a model that cannot be used
 
     >>> model = fb.DiagonalNet(depth=2, scale=1.0)
     >>> response = fb.estimators.flow_response(model, [[1.0, 2.0]], [1.0], t=0.01)

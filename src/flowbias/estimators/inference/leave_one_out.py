@@ -25,7 +25,7 @@ certified like any other limit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +64,23 @@ def leave_one_out(
 ) -> FloatArray:
     """Residual y_i minus the prediction for sample i by the limit on the others, first order.
 
-    One factorization beyond the fit. With `fit_intercept` the limit is that of the centred data.
+    One factorization beyond the fit.
+
+    Parameters
+    ----------
+    model : with a potential, such as DiagonalNet
+    X, y : the data, or a `Regression` in place of X
+    fit_intercept : whether the limit is that of the centred data
+    sample_weight : (n,), of each sample in the loss
+    tol : of the certificates
+
+    Returns
+    -------
+    (n,) residuals
+
+    Raises
+    ------
+    SolveError where the limit cannot be certified, or doubles do not show how it answers
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
     >>> fb.estimators.leave_one_out(fb.DiagonalNet(depth=2, scale=1.0), X, y).shape
@@ -115,6 +131,8 @@ class Refits:
     factorizations: Any
     iterations: Any
     from_scratch: Mask
+    #: the limit without each sample, of the rows as solved; NaN where least squares was enough
+    _w: FloatArray = field(repr=False)
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """The residual of each sample left out; on `ax` if given, written to `path` if given."""
@@ -150,8 +168,24 @@ def leave_one_out_refits(
 ) -> Refits:
     """Residual y_i minus the prediction for sample i by the limit on the others, exactly.
 
-    SolveError where one of the limits cannot be certified to `tol`. Samples whose row depends on
-    the others are fitted by least squares, whose leave-one-out residual needs no refit.
+    Samples whose row depends on the others are fitted by least squares, whose leave-one-out
+    residual needs no refit.
+
+    Parameters
+    ----------
+    model : with a potential, such as DiagonalNet
+    X, y : the data, or a `Regression` in place of X
+    fit_intercept : whether the limit is that of the centred data
+    sample_weight : (n,), of each sample in the loss
+    tol : of the certificates
+
+    Returns
+    -------
+    Refits with residuals and what each cost
+
+    Raises
+    ------
+    SolveError where one of the limits cannot be certified to `tol`
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
     >>> refits = fb.estimators.leave_one_out_refits(fb.DiagonalNet(depth=2, scale=1.0), X, y)
@@ -174,18 +208,19 @@ def refits_of(response: LinearResponse, tol: float, *, most_in_vain: int = 3) ->
     finish = finish_of(response) if response.is_resolved else None
     n = len(residuals)
     costs, from_scratch = [Effort() for _ in range(n)], np.zeros(n, dtype=bool)
-    in_vain = 0
+    w, in_vain = np.full(response.rows.X.shape, np.nan), 0
     with threads_for(response.rows.X):
         for i in np.flatnonzero(response.unseen.interpolated):
             refit = _Refit(response, int(i), tol, costs[i])
-            w, from_scratch[i] = refit.limit(finish if in_vain < most_in_vain else None)
+            w[i], from_scratch[i] = refit.limit(finish if in_vain < most_in_vain else None)
             in_vain = in_vain + 1 if from_scratch[i] else 0
-            residuals[i] = refit.residual(w)
+            residuals[i] = refit.residual(w[i])
     return Refits(
         residuals,
         np.array([cost.factorizations for cost in costs]),
         np.array([cost.iterations for cost in costs]),
         from_scratch,
+        w,
     )
 
 

@@ -1,4 +1,4 @@
-"""Leave-one-out errors and standard errors of a fitted limit, for the estimators.
+"""Leave-one-out errors, intervals and uncertainty of a fitted limit, for the estimators.
 
 Estimators do not keep their training data, so these methods ask for them again and solve the limit
 once more; all samples are then left out with one factorization (or a few each, where exact).
@@ -15,6 +15,7 @@ import numpy as np
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
+from flowbias.estimators.inference.jackknife import Jackknife, jackknife_of
 from flowbias.estimators.inference.leave_one_out import (
     check_one_can_be_left_out,
     refits_of,
@@ -85,10 +86,32 @@ class LimitInference:
         left[kept] = np.stack([_residuals(r, exact, self.tol) for r in responses], axis=1)
         return np.asarray(left[:, 0] if samples.single else left)
 
+    def jackknife(self, X: Any, y: Any) -> Jackknife | list[Jackknife]:
+        """The exact limits without each training sample, for intervals that cover new outputs.
+
+        Parameters
+        ----------
+        X, y : the training data
+
+        Returns
+        -------
+        Jackknife, whose `predict_interval(X_new, coverage=0.9)` covers; a list for several outputs
+
+        Raises
+        ------
+        SolveError where one of the limits cannot be certified
+        """
+        check_is_fitted(self, "coef_")
+        samples = Samples.of(*read_data(self, X, y, None, reset=False))
+        check_one_can_be_left_out(len(samples.y))
+        frame = frame_of(samples, self.fit_intercept, self._intercepts)
+        found = [jackknife_of(response, self.tol) for response in self._responses(frame)]
+        return samples.shaped(found)  # type: ignore[no-any-return]
+
     def uncertainty(
         self, X: Any, y: Any, sample_weight: Any = None, *, sigma: float | None = None
     ) -> Uncertainty | list[Uncertainty]:
-        """Standard errors and degrees of freedom; a list of them for several outputs.
+        """What noise in y does to the limit, degrees of freedom; a list for several outputs.
 
         sigma is the standard deviation of the noise in y, by default estimated from the
         leave-one-out residuals.
@@ -105,9 +128,15 @@ class LimitInference:
         model = mirror.model
         if mirror.has_bias_column:
             model = BiasColumn(network, model.potential)
-        for y in frame.y.T:
+        for y, y_mean in zip(frame.y.T, frame.y_mean, strict=True):
             rows = WeightedRows(
-                mirror.X, y, mirror.free, frame.X_mean, frame.samples.root, mirror.has_bias_column
+                mirror.X,
+                y,
+                mirror.free,
+                frame.X_mean,
+                frame.samples.root,
+                mirror.has_bias_column,
+                float(y_mean),
             )
             yield linear_response(model, rows, self.tol)
 

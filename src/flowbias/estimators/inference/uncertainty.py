@@ -1,4 +1,4 @@
-"""What noise in y does to a limit: degrees of freedom, noise level, standard errors.
+"""What noise in y does to a limit: degrees of freedom, noise level, spread.
 
     degrees of freedom   trace d(fitted)/dy = rank of X (with the column of ones, if there is an
                          intercept). For an interpolator that is n whatever the scale: its fit to
@@ -8,8 +8,10 @@
     carriers             (sum p)^2 / sum p^2: how many coordinates carry the fit. d where all take
                          the same part, rank where as many as there are samples do (rich end)
     gain                 ||dw/dy||_F: noise of variance sigma^2 in y moves w by gain * sigma
-    standard errors      sigma times the lengths of the rows of dw/dy: the spread of the limit
-                         around its value at the noiseless y, to first order. Not its bias.
+    spread               sigma times the lengths of the rows of dw/dy: the standard deviation of
+                         the limit around its value at the noiseless y, to first order. That value
+                         is not the truth: +-1.96 of these need not cover true coefficients, and
+                         mostly do not. What covers new outputs is in `jackknife`.
 
 The noise level comes from leave-one-out residuals nu_i / (H^-1)_ii. If y were noise alone their
 variance would be sigma^2 sum_j (H^-1)_ij^2 / (H^-1)_ii^2, and the squared misfit of samples fitted
@@ -46,11 +48,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Uncertainty:
     """First-order effect of independent noise of standard deviation `sigma` in y.
 
-    w_error, intercept_error  standard errors of the coefficients and of the intercept
+    w_error, intercept_error  how far such noise moves coefficients and intercept, as standard
+                              deviations; not how far these are from the truth
     sigma                     as given, or estimated from the leave-one-out residuals
     degrees_of_freedom        trace of d(fitted)/dy
     carriers, gain            see the module
@@ -66,7 +69,23 @@ class Uncertainty:
     _db_dy: FloatArray
 
     def prediction_error(self, X: Any) -> FloatArray:
-        """Standard error of X w + b, one per row of X; the noise of a new y is not part of it."""
+        """Standard deviation of X w + b under new noise in the training outputs, for each row of X.
+
+        Neither the noise of a new y nor the distance to the truth is part of it: for an interval
+        that covers new outputs take `jackknife`.
+
+        Parameters
+        ----------
+        X : (m, d), samples
+
+        Returns
+        -------
+        (m,)
+
+        Raises
+        ------
+        InputError for another number of features
+        """
         rows, d = checked_array("X", X, 2), len(self.w_error)
         if rows.shape[1] != d:
             raise InputError(
@@ -76,25 +95,31 @@ class Uncertainty:
         return np.asarray(self.sigma * row_lengths(rows @ self._dw_dy + self._db_dy))
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
-        """The standard error of each coefficient; on `ax` if given, written to `path` if given."""
+        """How far noise moves each coefficient; on `ax` if given, written to `path` if given."""
 
         def panel(axes: Axes) -> None:
-            stems(axes, self.w_error, label="standard error of  w")
+            stems(axes, self.w_error, label="standard deviation of  w  under noise in y")
 
         return picture(panel, path=path, ax=ax)
 
-    def _repr_html_(self) -> str:
-        return facts(
-            "Uncertainty",
-            {
-                "noise in y (sigma)": self.sigma,
-                "degrees of freedom": self.degrees_of_freedom,
-                "coefficients that carry the fit": self.carriers,
-                "gain": self.gain,
-                "largest standard error of w": float(self.w_error.max()),
-                "standard error of the intercept": self.intercept_error,
-            },
+    def __repr__(self) -> str:
+        return "\n".join(
+            ["Uncertainty", *(f"  {value:<12.6g} {name}" for name, value in self._facts.items())]
         )
+
+    def _repr_html_(self) -> str:
+        return facts("Uncertainty", self._facts)
+
+    @property
+    def _facts(self) -> dict[str, float]:
+        return {
+            "noise in y (sigma)": self.sigma,
+            "degrees of freedom": self.degrees_of_freedom,
+            "coefficients that carry the fit": self.carriers,
+            "gain": self.gain,
+            "largest deviation of w under that noise (w_error)": float(self.w_error.max()),
+            "deviation of the intercept (intercept_error)": self.intercept_error,
+        }
 
 
 def uncertainty(
@@ -107,11 +132,27 @@ def uncertainty(
     sample_weight: Any = None,
     tol: float = 1e-10,
 ) -> Uncertainty:
-    """Standard errors and degrees of freedom of the limit of `model` on (X, y).
+    """What noise in y does to the limit of `model` on (X, y), and its degrees of freedom.
 
-    One factorization beyond the fit. `sigma` is estimated where it is not given; with
-    `sample_weight` it is the noise of a sample of weight 1, and the variance of the others goes
-    with 1 / weight. With `fit_intercept` the limit is that of the centred data.
+    One factorization beyond the fit.
+
+    Parameters
+    ----------
+    model : with a potential, such as DiagonalNet
+    X, y : the data, or a `Regression` in place of X
+    fit_intercept : whether the limit is that of the centred data
+    sample_weight : (n,), of each sample in the loss
+    tol : of the certificates
+    sigma : standard deviation of the noise, of a sample of weight 1 (variances go with 1 / weight);
+        by default from the leave-one-out residuals
+
+    Returns
+    -------
+    Uncertainty with w_error, sigma, degrees_of_freedom, carriers and gain
+
+    Raises
+    ------
+    SolveError where the limit cannot be certified, or doubles do not show how it answers
 
     >>> X, y, _ = fb.datasets.sparse_regression(n=10, d=30, rng=0)
     >>> errors = fb.estimators.uncertainty(fb.DiagonalNet(depth=2, scale=1.0), X, y)

@@ -62,7 +62,7 @@ def _network(response: LinearResponse) -> HasPotential:
 
 
 def _on_the_dual(
-    response: LinearResponse, only_if_easy: bool, most_steps: int = 20
+    response: LinearResponse, least_share: float, most_steps: int = 20
 ) -> Callable[[PredictedDual, Effort], Finished]:
     """Newton steps on the dual; beyond so many a solve from scratch is cheaper."""
     model = response.model
@@ -75,7 +75,7 @@ def _on_the_dual(
             model.shift,
             effort,
             systems=systems,
-            only_if_easy=only_if_easy,
+            least_share=least_share,
         )
         end = newton.solve(newton.at(ahead.dual), max_steps=most_steps)
         return end.w, end.dual
@@ -101,7 +101,7 @@ def _in_branches(response: LinearResponse, rich: RichProblem, nearly_linear: flo
     slack = branches.cost - branches.signed(rise / unit)
     # A trial point may ask for more than a double holds.
     weight = np.exp(np.minimum(law.log_weight(slack), 700.0))
-    on_the_dual = _on_the_dual(response, only_if_easy=True)
+    on_the_dual = _on_the_dual(response, least_share=1.0)
 
     def finish(ahead: PredictedDual, effort: Effort) -> Finished | None:
         constraint = ahead.constraint
@@ -158,7 +158,7 @@ def _power(response: LinearResponse) -> Finish:
 
 
 def _general(response: LinearResponse) -> Finish:
-    return _on_the_dual(response, only_if_easy=False)
+    return _on_the_dual(response, least_share=0.0)
 
 
 #: The most special first.

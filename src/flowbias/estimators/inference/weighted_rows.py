@@ -30,7 +30,7 @@ class WeightedRows:
     """Weighted rows X and their targets y with the free column projected out.
 
     free             e, or None where no column is free
-    x_mean           (weighted) means of the columns of X, 0 without a free column
+    x_mean, y_mean   (weighted) means of the columns of X and of y, 0 without a free column
     root             roots of the weights
     has_bias_column  whether the last column of X is that of a trained bias
     """
@@ -41,6 +41,7 @@ class WeightedRows:
     x_mean: FloatArray
     root: FloatArray
     has_bias_column: bool = False
+    y_mean: float = 0.0
 
     @property
     def moves(self) -> bool:
@@ -84,8 +85,8 @@ def weighted_rows(X: Any, y: Any, fit_intercept: bool, sample_weight: Any = None
             column * given.X, root * given.y, None, np.zeros(given.X.shape[1]), root
         )
     X, x_mean = centred(given.X, root**2)
-    y, _ = centred(given.y[:, None], root**2)
-    return WeightedRows(column * X, root * y[:, 0], root, x_mean, root)
+    y, y_mean = centred(given.y[:, None], root**2)
+    return WeightedRows(column * X, root * y[:, 0], root, x_mean, root, y_mean=float(y_mean[0]))
 
 
 def _check_is_flag(fit_intercept: Any) -> None:

@@ -210,7 +210,7 @@ LAPTOP: Settings = {
     "test_images": 2000,
     "width": 8,
     "scales": "0.8 0.9 1 1.2 1.5 2 3",
-    "curve_scales": "0.75 1 1.5 2",
+    "curve_scales": "0.6 0.7 1 1.5 2",
     "batch_size": 32,
     "loss_target": 0.02,
     "epochs": 300,

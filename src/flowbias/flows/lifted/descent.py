@@ -292,7 +292,8 @@ def _gauss_newton_norm(compression: Compression, fit: LiftedFit) -> float:
 def descend_lifted(model: Any, X: Any, y: Any, request: DescentRequest) -> list[LiftedDescent]:
     """Gradient descent of a product, in its compressed root; one seed after the other."""
     problem = as_matrix_problem(X, y)
-    setting = reduced_problem(model, problem)
+    # Decay moves the rows, too, that the data does not see.
+    setting = reduced_problem(model, problem, all_rows=request.weight_decay > 0.0)
     return [_descended(model, setting, request, seed) for seed in request.seeds]
 
 

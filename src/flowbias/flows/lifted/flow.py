@@ -71,14 +71,18 @@ class ReducedProblem:
     def lift(self) -> FloatArray | None:
         """From what the fit compares to what each sample measures; None where they are the same."""
         problem = self.problem
-        return problem.spectrum.W if isinstance(problem, MatrixRegression) else problem.range_basis
+        if not isinstance(problem, MatrixRegression):
+            return problem.range_basis
+        return None if self.root is None else problem.spectrum.W
 
 
-def reduced_problem(model: LiftedModel, problem: MatrixProblem) -> ReducedProblem:
-    """The rows that move: for a regression those in the row space of X."""
+def reduced_problem(
+    model: LiftedModel, problem: MatrixProblem, all_rows: bool = False
+) -> ReducedProblem:
+    """The rows that move: for a regression those in the row space of X, unless all do."""
     lifted = model.lifted_problem(problem)
     _check_sizes(model, lifted)
-    if isinstance(lifted, MatrixRegression):
+    if isinstance(lifted, MatrixRegression) and not all_rows:
         spectrum = lifted.spectrum
         basis = spectrum.P1
         fit = regression_fit(model, lifted)

@@ -141,6 +141,7 @@
   };
 
   // --- colours of the figures: the page's own ------------------------------------------------------
+  const canvases = [...document.querySelectorAll(".canvas")];
   const dress = () => {
     if (model === null) return;
     const style = getComputedStyle(document.documentElement);
@@ -157,7 +158,7 @@
       label_text_color: ink, title_text_color: ink, background_fill_color: paper,
       label_text_font_size: large,
       // Two entries to a row, more where there is room.
-      ncols: Math.max(2, Math.floor(byId("pictures").clientWidth / 215)),
+      ncols: Math.max(2, ...canvases.map(one => Math.floor(one.clientWidth / 215))),
     };
     const looks = {
       LinearAxis: axis, LogAxis: axis, CategoricalAxis: axis, Legend: legend, ColorBar: bar,

@@ -15,6 +15,7 @@ _PLACES = {
     "sparse-regression": ("Sparse regression", "sparse_regression:SparseRegressionView"),
     "time": ("Time", "learning_in_time:LearningInTimeView"),
     "stages": ("Stages", "stages:StagesView"),
+    "steps": ("Steps", "steps:StepsView"),
     "matrices": ("Width and matrices", "matrices:MatricesView"),
     "linear-networks": ("Linear networks", "linear_networks:LinearNetworksView"),
     "your-data": ("Your data", "own_data:OwnDataView"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten
+from flowbias.apps.explorer.controls import Slider
 from flowbias.apps.explorer.drawing import TRUTH, Chart, Data, Mark, levels
 from flowbias.apps.explorer.view import Settings, View
 from flowbias.apps.explorer.views.one_equation import (
@@ -31,6 +31,7 @@ from flowbias.apps.explorer.views.space import (
     projection,
     shown_reach,
 )
+from flowbias.ground.html import power_of_ten
 from flowbias.ground.typing import FloatArray
 
 # Levels in the plane, as shares of the rise from the limit to the farther of the two extremes.

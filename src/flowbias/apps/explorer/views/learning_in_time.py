@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten, scale_slider
+from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import FLOW, TRUTH, Chart, Data, cursor, line, points
 from flowbias.apps.explorer.view import Settings, View, chosen
 from flowbias.apps.explorer.views.planted_data import (
@@ -30,6 +30,7 @@ from flowbias.apps.explorer.views.planted_data import (
 from flowbias.apps.explorer.views.proof_words import proof_of
 from flowbias.flows.integrate import flow
 from flowbias.ground.arguments import InputError
+from flowbias.ground.html import power_of_ten
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.solve import limit
 from flowbias.models.diagonal import DiagonalNet

@@ -13,12 +13,12 @@ import numpy as np
 from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
-    FRAME,
     KERNEL,
     RICH,
     Chart,
     Data,
     Mark,
+    level,
     line,
     points,
 )
@@ -158,11 +158,7 @@ class LinearNetworksView(View[LinearNetworksScene]):
             "i (eigenvalue, from the largest)",
             "λᵢ of the imbalance D",
             (
-                Mark(
-                    *("zero", "hspan"),
-                    {"y": 0.0, "line_color": FRAME, "line_dash": "dotted"},
-                    columns=(),
-                ),
+                level(0.0),
                 points("plus", "triangle", RICH, 9, "positive: U is larger", 1.0, line_width=1),
                 points(
                     *("minus", "inverted_triangle", KERNEL, 9, "negative: V is larger", 1.0),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten, scale_slider
+from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     FRAME,
@@ -22,12 +22,14 @@ from flowbias.apps.explorer.drawing import (
     Chart,
     Data,
     Mark,
+    labels,
     points,
 )
 from flowbias.apps.explorer.view import Settings, View, chosen
 from flowbias.apps.explorer.views.planted_data import SEED
 from flowbias.datasets.low_rank import LowRankCompletion, low_rank_completion
 from flowbias.experiments.woodworth.completion import RESIDUAL, Ending, ending, nuclear
+from flowbias.ground.html import power_of_ten
 from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.nuclear_norm import nuclear_norm
@@ -173,12 +175,7 @@ class MatricesView(View[MatricesScene]):
                     columns=("x", "y", "value"),
                 ),
                 points("unseen", "x", FRAME, 7, line_width=1),
-                Mark(
-                    *("names", "text"),
-                    {"x": "x", "y": SIDE - 0.2, "text": "name", "text_align": "center"}
-                    | {"text_color": FRAME, "text_font_size": "14px"},
-                    columns=("x", "name"),
-                ),
+                labels("names", text_align="center"),
             ),
             wide=True,
             framed=False,
@@ -222,7 +219,7 @@ class MatricesView(View[MatricesScene]):
             "colours": (float(np.abs(truth).max()),),
             "cells": tuple(map(np.concatenate, zip(*cells, strict=True))),
             "unseen": _cells(truth, ~scene.mask, 1)[:2],
-            "names": (middle, ["truth", "observed", "recovered"]),
+            "names": (middle, np.full(3, SIDE - 0.2), ["truth", "observed", "recovered"]),
             "truth": _singular_values(truth),
             "zero": _singular_values(scene.seen.zero_filled),
             "nuclear": _singular_values(scene.least_nuclear),

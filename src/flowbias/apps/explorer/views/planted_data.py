@@ -79,16 +79,13 @@ AGAINST_TRUTH = Chart(
 def curves(x: FloatArray, w: FloatArray, w_true: FloatArray) -> Data:
     """All coefficients against x, those of the truth apart; w has one row per x."""
     on_support = w_true != 0.0
-    parts = {"support": w[:, on_support].T, "others": w[:, ~on_support].T}
-    return {
-        name: (joined(np.tile(x, (len(rows), 1))), joined(rows)) for name, rows in parts.items()
-    }
+    return {"support": bundled(x, w[:, on_support]), "others": bundled(x, w[:, ~on_support])}
 
 
-def joined(rows: FloatArray) -> FloatArray:
-    """Curves, one per row, as one sequence with gaps: far quicker to draw than many lines."""
-    gaps = np.full((len(rows), 1), np.nan)
-    return np.hstack([rows, gaps]).ravel()
+def bundled(x: FloatArray, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Curves over x, one per column of w, as one with gaps: far quicker to draw than many."""
+    gaps = np.full((1, w.shape[1]), np.nan)
+    return np.tile(np.append(x, np.nan), w.shape[1]), np.vstack([w, gaps]).T.ravel()
 
 
 def against_truth(w: FloatArray, w_true: FloatArray) -> Data:

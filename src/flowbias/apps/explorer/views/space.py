@@ -21,6 +21,7 @@ from flowbias.apps.explorer.drawing import (
     TRUTH,
     Data,
     Mark,
+    labels,
     levels,
     line,
     points,
@@ -61,11 +62,7 @@ SPACE_AXES = (
         {"x0": "x", "y0": "y", "x1": "to_x", "y1": "to_y", "line_color": FRAME, "line_width": 1.5},
         columns=("x", "y", "to_x", "to_y"),
     ),
-    Mark(
-        *("names", "text"),
-        {"x": "x", "y": "y", "text": "name", "text_color": FRAME, "text_font_size": "16px"},
-        columns=("x", "y", "name"),
-    ),
+    labels("names"),
 )
 
 

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten, scale_slider
+from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     KERNEL,
@@ -39,6 +39,7 @@ from flowbias.apps.explorer.views.planted_data import (
 )
 from flowbias.apps.explorer.views.proof_words import Extremes, proof_of
 from flowbias.certificates.certificate import certify
+from flowbias.ground.html import power_of_ten
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.basis_pursuit import basis_pursuit
 from flowbias.limits.scale_path import limit_path

@@ -12,21 +12,20 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, power_of_ten, scale_slider
+from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
-    FRAME,
     RICH,
     TRUTH,
     Chart,
     Data,
-    Mark,
     cursor,
+    labels,
     line,
     points,
 )
 from flowbias.apps.explorer.view import Settings, View
-from flowbias.apps.explorer.views.planted_data import joined
+from flowbias.apps.explorer.views.planted_data import bundled
 from flowbias.apps.explorer.views.space import (
     AZIMUTH,
     COEFFICIENTS,
@@ -40,6 +39,7 @@ from flowbias.apps.explorer.views.space import (
 )
 from flowbias.flows.integrate import flow
 from flowbias.ground.drawing import apart
+from flowbias.ground.html import power_of_ten
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.stage_path import StagePath
 from flowbias.limits.stages import stages
@@ -80,8 +80,8 @@ class Followed:
         (steps, at_steps), rests = self.steps, self.path.w
         heights = apart(rests[-1], 0.1 * float(np.ptp(rests)))
         return {
-            "steps": (joined(np.tile(steps, (3, 1))), joined(at_steps.T)),
-            "curves": (joined(np.tile(self.tau, (3, 1))), joined(self.w.T)),
+            "steps": bundled(steps, at_steps),
+            "curves": bundled(self.tau, self.w),
             # Beyond the end of the curves.
             "ends": (np.full(3, 1.3 * self.cursors[-1]), heights, COEFFICIENTS),
         }
@@ -172,12 +172,7 @@ class StagesView(View[StagesScene]):
             (
                 line("steps", RICH, "stages", 5, alpha=0.5),
                 line("curves", FLOW, "flow"),
-                Mark(
-                    *("ends", "text"),
-                    {"x": "x", "y": "y", "text": "name", "text_color": FRAME}
-                    | {"text_align": "right", "text_baseline": "middle"},
-                    columns=("x", "y", "name"),
-                ),
+                labels("ends", text_align="right", text_baseline="middle"),
                 cursor(),
             ),
             options={"x_axis_type": "log"},

@@ -1,0 +1,375 @@
+"""What steps, batches, momentum, noise and decay make of a start: the main figures on descent.
+
+[Even et al. 2023] test error against the step for all samples and for batches of one, and the gain
+of each coordinate; [Pillaud-Vivien et al. 2022] sparse recovery by noise on the labels; [Papazov et
+al. 2024] momentum as a longer step; and where weight decay ends. All from `gradient_descent`, with
+the effective start of docs/theory/descent.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sklearn.linear_model import LassoLars
+
+from flowbias.datasets import SparseRegression, sparse_regression
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments.check import at_least, at_most, less_than, more_than
+from flowbias.experiments.drawing import draw_band, name_line, reference_line
+from flowbias.experiments.table import Columns, Table
+from flowbias.flows import gradient_descent, stable_step
+from flowbias.ground.look import BLUE, COLOURS, GREY, INK
+from flowbias.ground.typing import FloatArray
+from flowbias.models import DiagonalNet
+from flowbias.theory import Reference
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MODEL = DiagonalNet(depth=2, scale=0.1)
+#: Shares of the step that is stable at the limit.
+SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 0.95)
+MOMENTA = (0.0, 0.3, 0.5, 0.7, 0.8)
+#: Shares of the least penalty at which the lasso is zero.
+PENALTIES = (0.1, 0.2, 0.4, 0.7, 0.95)
+NOISE = 0.3
+ALL, ONE = 0, 1  # samples a step: all, or one
+COLOUR = {ALL: COLOURS[1], ONE: BLUE}
+NAME = {ALL: "all samples", ONE: "batches of 1"}
+
+
+def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
+    """Every problem for every panel; gains of one problem, coordinate by coordinate."""
+    shared = {name: settings[name] for name in ("n", "d", "sparsity")}
+    for replicate in range(int(settings["replicates"])):
+        task = {**shared, "replicate": replicate}
+        yield "steps", task
+        yield "noise", {**task, "epochs": settings["epochs"]}
+        yield "momentum", task
+        yield "decay", task
+    yield "gain", {**shared, "replicate": 0}
+
+
+def compute(task: Task) -> Columns:
+    """One part of the figure."""
+    n, d, sparsity = (task.integer(name) for name in ("n", "d", "sparsity"))
+    # The same problem for all parts.
+    rng = np.random.default_rng([task.integer("replicate"), n, d, sparsity])
+    data = sparse_regression(n, d, sparsity, 0.0, rng)
+    parts = {"steps": _steps, "gain": _gain, "momentum": _momentum, "decay": _decay}
+    return _noise(task, data) if task.part == "noise" else parts[task.part](data)
+
+
+def _error(w: FloatArray, data: SparseRegression) -> float:
+    """Squared, relative to that of w = 0: what test samples of unit covariance would measure."""
+    return float(np.sum((w - data.w_true) ** 2) / np.sum(data.w_true**2))
+
+
+def _steps(data: SparseRegression) -> Columns:
+    rows = []
+    for samples in (ALL, ONE):
+        batch_size = samples or None
+        stable = stable_step(MODEL, data.X, data.y, batch_size=batch_size)
+        for share in SHARES:
+            run = gradient_descent(
+                MODEL,
+                data.X,
+                data.y,
+                step_size=share * stable,
+                batch_size=batch_size,
+                rng=0,
+                residual=1e-10,
+                max_steps=10**6,
+            )
+            distance, nominal, _ = run.explained
+            certified = float(run.effective_limit.certificate.ok)
+            rows.append((samples, share, _error(run.w, data), distance, nominal, certified))
+    names = ("samples", "share", "error", "distance", "nominal", "certified")
+    return dict(zip(names, np.array(rows).T, strict=True))
+
+
+def _gain(data: SparseRegression) -> Columns:
+    """In the order of the largest gains of all samples."""
+    gains = {}
+    for samples in (ALL, ONE):
+        batch_size = samples or None
+        step = SHARES[-1] * stable_step(MODEL, data.X, data.y, batch_size=batch_size)
+        run = gradient_descent(
+            MODEL, data.X, data.y, step_size=step, batch_size=batch_size, rng=0, residual=1e-10
+        )
+        gains[samples] = run.gain
+    order = np.argsort(-gains[ALL])
+    return {
+        "place": np.arange(1.0, len(order) + 1.0),
+        "gain_all": gains[ALL][order],
+        "gain_one": gains[ONE][order],
+        "on_support": (data.w_true[order] != 0.0).astype(float),
+    }
+
+
+def _noise(task: Task, data: SparseRegression) -> Columns:
+    """One run, looked at after more and more epochs."""
+    n, last = len(data.y), task.integer("epochs")
+    epochs = np.unique(np.geomspace(4.0, last, 8).astype(int))
+    step = 0.5 * stable_step(MODEL, data.X, data.y, batch_size=1)
+    runs = [
+        gradient_descent(
+            MODEL,
+            data.X,
+            data.y,
+            step_size=step,
+            batch_size=1,
+            label_noise=NOISE,
+            rng=0,
+            max_steps=int(k) * n,
+            record_every=int(k) * n,
+        )
+        for k in epochs
+    ]
+    return {
+        "epoch": epochs.astype(float),
+        "error": np.array([_error(run.w, data) for run in runs]),
+        "effective_error": np.array([_error(run.effective_limit.w, data) for run in runs]),
+        "nominal_error": _error(runs[0].limit.w, data),
+    }
+
+
+def _momentum(data: SparseRegression) -> Columns:
+    """One short step for all, so that the longest that momentum makes of it is short as well."""
+    step = 0.1 * stable_step(MODEL, data.X, data.y) * (1.0 - MOMENTA[-1]) ** 2
+    gains = [
+        gradient_descent(MODEL, data.X, data.y, step_size=step, momentum=m, residual=1e-6).gain
+        for m in MOMENTA
+    ]
+    ratios = [float(gain.sum() / gains[0].sum()) for gain in gains]
+    return {"momentum": np.array(MOMENTA), "ratio": np.array(ratios)}
+
+
+def _decay(data: SparseRegression) -> Columns:
+    largest = float(np.abs(data.X.T @ data.y).max())
+    step = 0.5 * stable_step(MODEL, data.X, data.y)
+    rows = []
+    for share in PENALTIES:
+        run = gradient_descent(
+            MODEL,
+            data.X,
+            data.y,
+            step_size=step,
+            weight_decay=MODEL.step_rate * share * largest,
+            residual=1e-9,
+        )
+        alpha = run.lasso.penalty / len(data.y)
+        exact = LassoLars(alpha=alpha, fit_intercept=False).fit(data.X, data.y).coef_
+        apart = float(np.linalg.norm(run.w - exact) / np.linalg.norm(exact))
+        rows.append((share, apart, run.lasso.gap))
+    return dict(zip(("penalty", "apart", "gap"), np.array(rows).T, strict=True))
+
+
+# --- panels ------------------------------------------------------------------------------------
+
+
+def draw_steps(axes: Axes, table: Table) -> None:
+    rows = table.part("steps")
+    for samples in (ALL, ONE):
+        line = rows.where(samples=samples).summary("error", by="share")
+        draw_band(axes, line.x, line, color=COLOUR[samples], marker="o", markersize=4)
+        side = "above" if samples == ALL else "below"
+        name_line(axes, NAME[samples], line.x[3], line.median[3], side=side, colour=COLOUR[samples])
+    axes.set(xscale="log", yscale="log")
+    axes.set_xlabel("step size h, in units of the stable step")
+    axes.set_ylabel("error of  w, squared and relative")
+
+
+def draw_gain(axes: Axes, table: Table) -> None:
+    rows = table.part("gain")
+    for samples, column in ((ALL, "gain_all"), (ONE, "gain_one")):
+        axes.plot(rows["place"], rows[column], ".", color=COLOUR[samples], markersize=6)
+    true = rows.rows(rows["on_support"] == 1.0)
+    for column in ("gain_all", "gain_one"):
+        axes.plot(true["place"], true[column], "o", mfc="none", color=INK, markersize=10)
+    place = 0.35 * len(rows)
+    for samples, column in ((ALL, "gain_all"), (ONE, "gain_one")):
+        height = float(np.interp(place, rows["place"], rows[column]))
+        side = "below" if samples == ALL else "above"
+        name_line(axes, NAME[samples], place, height, side=side, colour=COLOUR[samples])
+    axes.set(yscale="log")
+    axes.set_xlabel("coordinate, by gain; rings: the support")
+    axes.set_ylabel(r"gain  $2\,\log(\alpha/\alpha_\mathrm{eff})$")
+
+
+def draw_noise(axes: Axes, table: Table) -> None:
+    rows = table.part("noise")
+    floor = 1e-12
+    for column, name, colour in (
+        ("error", "the run", GREY),
+        ("effective_error", "its effective limit", BLUE),
+    ):
+        clipped = rows.replaced(**{column: np.maximum(rows[column], floor)})
+        line = clipped.summary(column, by="epoch")
+        draw_band(axes, line.x, line, color=colour, marker="o", markersize=4)
+        name_line(axes, name, line.x[-2], line.median[-2], side="left", colour=colour)
+    reference_line(axes, y=float(np.median(rows["nominal_error"])), text="flow, without noise")
+    axes.set(xscale="log", yscale="log", ylim=(0.3 * floor, 3.0))
+    axes.set_xlabel(f"epochs of batches of 1, label noise {NOISE}")
+    axes.set_ylabel("error of  w, squared and relative")
+
+
+def draw_momentum(axes: Axes, table: Table) -> None:
+    line = table.part("momentum").summary("ratio", by="momentum")
+    beta = np.linspace(0.0, 0.85, 60)
+    axes.plot(beta, (1.0 + beta) / (1.0 - beta) ** 2, color=INK, linewidth=0.9)
+    draw_band(axes, line.x, line, color=BLUE, marker="o", linestyle="none")
+    axes.set(yscale="log")
+    name_line(axes, r"$(1+\beta)/(1-\beta)^2$", 0.5, 6.0, side="right")
+    axes.set_xlabel(r"momentum  $\beta$")
+    axes.set_ylabel("gain, momentum 0 = 1")
+
+
+def draw_decay(axes: Axes, table: Table) -> None:
+    rows = table.part("decay")
+    floor = 1e-12
+    for column, name, colour in (("apart", "distance of w", BLUE), ("gap", "duality gap", GREY)):
+        clipped = rows.replaced(**{column: np.maximum(rows[column], floor)})
+        line = clipped.summary(column, by="penalty")
+        draw_band(axes, line.x, line, color=colour, marker="o", markersize=4)
+        name_line(axes, name, line.x[2], line.median[2], side="above", colour=colour)
+    axes.set(yscale="log", ylim=(0.3 * floor, 1e-3))
+    axes.set_xlabel("penalty, in units of the least that leaves nothing")
+    axes.set_ylabel("from the lasso, relative")
+
+
+# --- checks ------------------------------------------------------------------------------------
+
+
+def check(table: Table) -> list[Check]:
+    """The theorem, the two papers' figures, momentum and decay."""
+    steps = table.part("steps")
+    return [
+        _explained(steps),
+        _hinder(steps),
+        _help(steps),
+        _support(table.part("gain")),
+        _drifts(table.part("noise")),
+        _longer(table.part("momentum")),
+        _lasso(table.part("decay")),
+    ]
+
+
+def _explained(steps: Table) -> Check:
+    worst, least = float(np.max(steps["distance"])), float(np.min(steps["nominal"]))
+    return Check(
+        "explained",
+        "every descent ends at the limit of the flow from its effective start, certified",
+        f"at most {worst:.1e} away, and {least:.1e} or more from that of the nominal one",
+        at_most(worst, 1e-7),
+        at_least(float(np.min(steps["certified"])), 1.0),
+        more_than(least, 1e-5),
+    )
+
+
+def _ends(steps: Table, samples: int) -> tuple[float, float]:
+    rows = steps.where(samples=samples)
+    errors = [np.median(rows.where(share=share)["error"]) for share in (SHARES[0], SHARES[-1])]
+    return float(errors[0]), float(errors[1])
+
+
+def _hinder(steps: Table) -> Check:
+    short, long = _ends(steps, ALL)
+    return Check(
+        "full-batches-hinder",
+        "longer steps on all samples recover less",
+        f"median error {short:.3f} with the shortest, {long:.3f} with the longest",
+        more_than(long, 1.1 * short),
+    )
+
+
+def _help(steps: Table) -> Check:
+    short, long = _ends(steps, ONE)
+    return Check(
+        "small-batches-help",
+        "longer steps on single samples recover more",
+        f"median error {short:.3f} with the shortest, {long:.3f} with the longest",
+        less_than(long, 0.9 * short),
+    )
+
+
+def _support(gain: Table) -> Check:
+    true = gain["on_support"] == 1.0
+    ratios = [
+        float(np.mean(gain[column][true]) / np.mean(gain[column][~true]))
+        for column in ("gain_all", "gain_one")
+    ]
+    return Check(
+        "gain-on-support",
+        "all samples shrink the support, single ones all coordinates",
+        f"gain on the support {ratios[0]:.1f} and {ratios[1]:.1f} times that off it",
+        more_than(ratios[0], 3.0 * ratios[1]),
+    )
+
+
+def _drifts(noise: Table) -> Check:
+    last = noise.where(epoch=float(np.nanmax(noise["epoch"])))
+    share = float(np.median(last["effective_error"] / last["nominal_error"]))
+    return Check(
+        "noise-drifts",
+        "noise on the labels drifts to the sparse fit, which the effective limit shows",
+        f"median error at the end {share:.1e} of that of the flow without noise",
+        at_most(share, 0.05),
+    )
+
+
+def _longer(rows: Table) -> Check:
+    beta = rows["momentum"]
+    off = float(np.max(np.abs(rows["ratio"] * (1.0 - beta) ** 2 / (1.0 + beta) - 1.0)))
+    return Check(
+        "momentum-lengthens",
+        "momentum multiplies the gain by (1+β)/(1-β)², to first order",
+        f"at most {100.0 * off:.1f} percent off",
+        at_most(off, 0.1),
+    )
+
+
+def _lasso(rows: Table) -> Check:
+    apart, gap = float(np.max(rows["apart"])), float(np.max(rows["gap"]))
+    return Check(
+        "decay-is-lasso",
+        "weight decay ends at the lasso of its penalty",
+        f"at most {apart:.1e} away, duality gap {gap:.1e}",
+        at_most(apart, 1e-6),
+        at_most(gap, 1e-6),
+    )
+
+
+EXPERIMENT = Experiment(
+    name="descent-steps",
+    title="Steps, batches, noise, momentum and decay",
+    reference=Reference("flowbias", "docs/theory/descent.md"),
+    summary=(
+        "Sparse regression (n = 40, d = 100) from a start of 0.1. (a) Error against the step, on "
+        "all samples and on one at a time. (b) By how much each coordinate's start has shrunk. (c) "
+        "Label noise: the run trembles, the limit of its effective start goes to the truth. (d) "
+        "Momentum acts as a longer step. (e) Weight decay ends at a lasso."
+    ),
+    paper_says=(
+        "Beyond the papers of this library: Even et al. (2023) show (a) and (b), Pillaud-Vivien et "
+        "al. (2022) sparse recovery by label noise, Papazov et al. (2024) momentum as a longer "
+        "step. The effective start explains every run exactly."
+    ),
+    settings={
+        Preset.SMOKE: {"n": 40, "d": 100, "sparsity": 3, "epochs": 200, "replicates": 2},
+        Preset.LAPTOP: {"epochs": 400, "replicates": 15},
+        Preset.PAPER: {"replicates": 51},
+    },
+    tasks=tasks,
+    compute=compute,
+    panels=(
+        Panel("a", "Error against the step", draw_steps),
+        Panel("b", "Gain per coordinate", draw_gain),
+        Panel("c", "Label noise", draw_noise),
+        Panel("d", "Momentum", draw_momentum),
+        Panel("e", "Weight decay", draw_decay),
+    ),
+    check=check,
+)

@@ -1,0 +1,134 @@
+"""Tangent features of a block of samples: what the rules of `layers.py` make of one recording.
+
+Either factors v and g, whose products need no gradient of full size, or the gradients themselves.
+Every block is held to what the trial proved, whatever its samples.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from flowbias.ground.torch import require_torch
+from flowbias.kernels.graph import Recording, backward_to, output_shape
+from flowbias.kernels.layers import Lookup, Misfit, Part, Use
+from flowbias.kernels.network import Tensor, half_the_digits
+
+
+@dataclass(frozen=True)
+class LayerFactors:
+    """v (groups, samples, positions, inputs) and g (groups, samples, positions, outputs, units).
+
+    v is computed when asked for: patches of a convolution take many times the room of its input.
+    That of a table are indices, (1, samples, positions).
+    """
+
+    g: Tensor
+    v: Callable[[], Tensor]
+    lookup: bool = False
+
+
+@dataclass(frozen=True)
+class Features:
+    """Factors by the names that they belong to, and gradients (samples, outputs, size) of others.
+
+    `columns` says whose gradients those are.
+    """
+
+    factors: dict[tuple[str, ...], LayerFactors]
+    dense: Tensor | None = None
+    columns: dict[tuple[str, ...], slice] = field(default_factory=dict)
+
+
+def features(recording: Recording, parts: Sequence[Part], cotangents: Tensor) -> Features:
+    """Of all samples of a recording, for each row of cotangents; `Misfit` where rules fail."""
+    with require_torch().no_grad():
+        return _features(recording, parts, cotangents)
+
+
+def _features(recording: Recording, parts: Sequence[Part], cotangents: Tensor) -> Features:
+    count, outputs = len(recording.outputs), len(cotangents)
+    uses = {part: part.uses(recording) for part in parts}
+    nodes = [use.node for used in uses.values() for use in used]
+    # Patches once for all outputs; those of factors only where they are multiplied.
+    held = {part: part.held(used, count) for part, used in uses.items() if part.dense}
+    columns, end = {}, 0
+    for part in parts:
+        if part.dense:
+            start, end = end, end + prod(output_shape(uses[part][0].taken))
+            columns[part.names] = slice(start, end)
+    dense = cotangents.new_empty(count, outputs, end)
+    stores: dict[Part, Tensor] = {}
+    for output, cotangent in enumerate(cotangents):
+        found = backward_to(recording, nodes, cotangent.expand(count, -1))
+        left = Counter(nodes)
+        for part, used in uses.items():
+            mine = [found[use.node] for use in used]
+            # Let go of what nobody else needs: gradients at all nodes are many.
+            left.subtract(use.node for use in used)
+            for use in used:
+                if not left[use.node]:
+                    found.pop(use.node, None)
+            if part.dense:
+                dense[:, output, columns[part.names]] = part.shares(
+                    used, mine, count, held.get(part)
+                )
+                continue
+            g = part.made(used, mine, count)
+            if part not in stores:
+                stores[part] = g.new_empty(*g.shape[:3], outputs, g.shape[3])
+            stores[part][:, :, :, output] = g
+    if count > 1:
+        _require_own_rows(recording, uses, held, stores, (dense, columns), cotangents)
+    return Features(
+        {
+            part.names: LayerFactors(g, part.seen(uses[part], count), isinstance(part.rule, Lookup))
+            for part, g in stores.items()
+        },
+        dense if end else None,
+        columns,
+    )
+
+
+def _require_own_rows(
+    recording: Recording,
+    uses: dict[Part, list[Use]],
+    held: dict[Part, list[Any]],
+    stores: dict[Part, Tensor],
+    dense: tuple[Tensor, dict[tuple[str, ...], slice]],
+    cotangents: Tensor,
+) -> None:
+    """Raise `Misfit` unless the rows that are a sample's depend on that sample alone.
+
+    With a weight of its own on each sample, what belongs to it must take that weight. A batch that
+    the module sorts, or whose samples it mixes, fails here whatever the trial saw.
+    """
+    torch = require_torch()
+    count, generator = len(recording.outputs), torch.Generator().manual_seed(0)
+    weights = (1.0 + torch.rand(count, generator=generator, dtype=torch.float64)).to(cotangents)
+    mixture = torch.randn(len(cotangents), generator=generator, dtype=torch.float64).to(cotangents)
+    nodes = [use.node for used in uses.values() for use in used]
+    found = backward_to(recording, nodes, weights[:, None] * (mixture @ cotangents))
+    smallest = torch.finfo(cotangents.dtype).tiny
+    wrong: set[str] = set()
+    for part, used in uses.items():
+        mine = [found[use.node] for use in used]
+        if part.dense:
+            weighted = part.shares(used, mine, count, held.get(part))
+            total = mixture @ dense[0][:, :, dense[1][part.names]]
+        else:
+            weighted = part.made(used, mine, count).transpose(0, 1).flatten(1)
+            total = torch.zeros_like(stores[part][:, :, :, 0])
+            for output, factor in enumerate(mixture.tolist()):
+                total.add_(stores[part][:, :, :, output], alpha=factor)
+            total = total.transpose(0, 1).flatten(1)
+        size = total.abs().amax(1)
+        change = (total * weights[:, None]).sub_(weighted).abs_().amax(1)
+        # Numbers too small for the dtype have lost digits for no fault of the order.
+        if not bool((change <= half_the_digits(total) * size + smallest).all()):
+            wrong.update(part.names)
+    if wrong:
+        raise Misfit(frozenset(wrong))
