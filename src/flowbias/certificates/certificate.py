@@ -220,7 +220,7 @@ def judged(
     X = design.in_memory
     found = (design, y, w, nu), (potential, shift)
     # Of more than this no second copy is kept, and the numbers take a smaller part of the time.
-    is_small = X.nbytes <= 2**26
+    is_small = X.nbytes <= 2**23
     if factor is None or not is_small or Provides.POTENTIAL not in potential.provides:
         return _numbers(*found, tol=tol)
     if not is_proved(X, y, w, nu, cast(Potential, potential), shift, factor, tol=tol):
