@@ -76,7 +76,7 @@ def length(v: FloatArray | Extended) -> float:
     with np.errstate(over="ignore", under="ignore"):
         square = float(np.vdot(v, v))
     if 1e-200 < square < 1e200:  # no square has left the range but of what does not count
-        return square**0.5
+        return float(np.sqrt(square))
     largest = float(np.abs(v).max(initial=0.0))
     if largest == 0.0 or not np.isfinite(largest):
         return largest
