@@ -43,7 +43,7 @@ DOCS_READY := $(VENV)/.ready-docs
 .DEFAULT_GOAL := help
 # Two sets of packages go into one environment: never at once.
 .NOTPARALLEL:
-.PHONY: help run test suite kernel lint fuzz bench docs dist minima pythons clean
+.PHONY: help run test suite kernel lint fuzz bench docs dist minima first-steps pythons clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -85,6 +85,9 @@ minima: .venv-minima.txt  ## Check behaviour with the least version of every dec
 
 .venv-minima.txt: tests/release/minima.py pyproject.toml constraints.txt
 	$(PYTHON) $< > $@
+
+first-steps:  ## Go the first steps of newcomers in empty environments, and count them
+	$(PYTHON) tests/release/first_steps.py
 
 pythons:  ## Check behaviour on every declared Python
 	@$(MAKE) --keep-going $(PYTHONS:%=suite-on-%)

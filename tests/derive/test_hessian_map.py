@@ -122,7 +122,12 @@ def test_one_predictor():
             [0.5, 0.0, 0.3, 0.2, 0.0, 0.6],
             "rank 3, got rank 2: the metric J J.T is not invertible there, .* along w2",
         ),
-        (lambda th: th.softmax(0), [0.1, 0.2, 0.3], r"along w1 \+ w2 \+ w3"),
+        (
+            lambda th: th.softmax(0),
+            [0.1, 0.2, 0.3],
+            r"along w1 \+ w2 \+ w3. Nor does it elsewhere: .* softmax .* Return 2 of them",
+        ),
+        (lambda th: th[:2] ** 2, [0.5, 0.0, 0.3], "along w2. A parameter that starts at 0 is"),
         (lambda th: th[0] * th[1:], [0.0, 0.0, 0.0], "got rank 0"),
     ],
 )

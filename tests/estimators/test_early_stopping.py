@@ -169,7 +169,7 @@ def test_folds_count_by_their_weight():
 def test_a_limit_not_certified_is_warned_of_and_never_chosen():
     X, y = data(8, 12)
     options = {"tol": 1e-30, "cv": 2}
-    with pytest.warns(ConvergenceWarning, match="2 of 2 limits are not certified, at time inf"):
+    with pytest.warns(ConvergenceWarning, match="1 of 1 limits are not certified, at time inf"):
         fitted = EarlyStoppedRegressorCV(n_times=3, **options).fit(X, y)
     assert np.isnan(fitted.mse_path_[-1]).all()
     assert np.isfinite(fitted.mse_path_[:-1]).all()

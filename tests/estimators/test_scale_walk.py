@@ -103,3 +103,38 @@ def test_the_walk_tests_what_it_returns(monkeypatch):
     monkeypatch.setattr(scale_walk._Walker, "_is_proved", lambda *_: False)
     steps = scale_walk.walk(model, X, Y, np.log([0.1]), 1e-8)
     assert_array_equal(steps[0].w, fb.limit(model.at_log_scale(np.log(0.1)), X, Y, tol=1e-8).w)
+
+
+def test_one_limit_is_enough_where_only_one_predictor_fits(monkeypatch):
+    asked, solved = [], scale_walk._solved
+
+    def counting(*arguments):
+        asked.append(arguments)
+        return solved(*arguments)
+
+    monkeypatch.setattr(scale_walk, "_solved", counting)
+    steps = scale_walk.walk(DiagonalNet(2, 1.0), X.T, RNG.standard_normal(30), np.arange(5.0), 1e-8)
+    assert len(asked) == 1
+    assert len(steps) == 5
+    # Fewer samples than features leave a choice, whatever rounding says of their rank.
+    scale_walk.walk(
+        DiagonalNet(2, 1.0), np.vstack([X, X[:1]]), np.append(Y, 9.0), [0.0, -1.0], 1e-8
+    )
+    assert len(asked) == 3
+
+
+def test_data_on_which_no_scale_is_certified_are_given_up(monkeypatch):
+    asked = []
+
+    def failing(log_scale):
+        asked.append(log_scale)
+        return scale_walk.Step(np.zeros(1), f"failed at {log_scale:g}")
+
+    steps = scale_walk._steps(failing, np.arange(9.0))
+    assert asked == [0.0, 1.0, 2.0]
+    assert [step.failure for step in steps[2:]] == ["failed at 2"] * 7
+    # Not where one of the first was.
+    good = scale_walk.Step(np.zeros(1), None)
+    asked.clear()
+    scale_walk._steps(lambda s: failing(s) if s else good, np.arange(9.0))
+    assert len(asked) == 8

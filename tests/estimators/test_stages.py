@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from numpy.testing import assert_allclose
+from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LassoCV
 from sklearn.model_selection import GroupKFold, KFold, RepeatedKFold
@@ -12,6 +13,7 @@ import flowbias as fb
 from flowbias.estimators import (
     EarlyStoppedRegressorCV,
     FlowRegressorCV,
+    ImplicitBiasRegressorCV,
     RichRegressor,
     StagesRegressor,
     StagesRegressorCV,
@@ -308,6 +310,30 @@ def test_likelihoods_leave_out_what_is_worse_or_unknown():
     assert likelihoods(np.array([1.0, 1.3]), 100).tolist() == [1.0, 0.0]
     assert likelihoods(np.array([0.0, 1.0, 0.0]), 100).tolist() == [1.0, 0.0, 1.0]
     assert likelihoods(np.array([np.nan]), 100).tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "rtol"),
+    [
+        (ImplicitBiasRegressorCV(n_scales=4, cv=3), 1e-9),
+        # The steps of the integrator differ, and with them the times.
+        (FlowRegressorCV(n_scales=2, n_times=4, eps=0.1, cv=3), 0.01),
+    ],
+)
+def test_squares_of_y_that_vanish_choose_the_same(estimator, rtol, data):
+    X, y, _ = data
+    usual, scaled = (clone(estimator).fit(X, k * y) for k in (1.0, 2.0**-990))
+    largest = np.abs(usual.coef_).max()
+    assert_allclose(scaled.coef_ * 2.0**990, usual.coef_, atol=rtol * largest)
+    assert scaled.log_scale_ == pytest.approx(usual.log_scale_ - 495.0 * np.log(2.0), rel=1e-9)
+
+
+def test_too_few_samples_for_the_folds_are_refused_in_our_words(data):
+    X, y, _ = data
+    few = X[:4], y[:4]
+    for estimator in (StagesRegressorCV(), EarlyStoppedRegressorCV(), FlowRegressorCV()):
+        with pytest.raises(fb.InputError, match="cv: must be able to split 4 samples"):
+            estimator.fit(*few)
 
 
 @pytest.mark.parametrize("rule", ["min", "1se"])

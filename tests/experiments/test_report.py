@@ -107,6 +107,25 @@ def test_the_contents_link_to_every_section_with_its_verdict():
         assert verdict in reader.words()
 
 
+def test_the_contents_show_each_figure_small_under_the_name_of_its_paper():
+    made = [
+        complete(experiment("first", reference=Reference("woodworth2020", "Figure 1"))),
+        complete(experiment("earlier", reference=Reference("woodworth2019", "Figure 3"))),
+        complete(experiment("ours", reference=Reference("flowbias", "docs"))),
+    ]
+    reader = parsed(*made)
+    names = [" ".join(text.split()) for text in re.findall(r"<h2>(.*?)</h2>", page_of(*made))]
+    title = PAPERS["woodworth2020"].title
+    assert names[:3] == [
+        f"Woodworth et al. (2020): {title}",
+        f"Woodworth et al. (2019, an earlier version): {title}",
+        "Beyond the papers",
+    ]
+    small = {a["href"] for a in reader.tags("use") if a["href"].startswith("#panel-")}
+    drawn = {f"#{a['id']}" for a in reader.tags("g") if a.get("id", "").endswith("-figure_1")}
+    assert {f"#panel-{number}-1-figure_1" for number in (1, 2, 3)} <= small & drawn
+
+
 def test_nothing_checked_is_not_called_a_success():
     words = parsed(complete(experiment())).words()
     assert "nothing checked" in words

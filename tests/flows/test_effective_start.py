@@ -325,6 +325,35 @@ def test_bad_input(arguments, message):
         gradient_descent(DiagonalNet(2, 0.3), X, y, **{"step_size": 0.01, **arguments})
 
 
+@pytest.mark.parametrize("batch_size", [None, 1])
+@pytest.mark.parametrize("start", ["even", "biased", "one-sided"])
+def test_the_stable_step_of_a_deep_network_from_a_tiny_start(start, batch_size):
+    """Its dual is all but at its pole: the weights at the limit are the roots of |w|."""
+    X, y, rng = data(9)
+    scale, weights = 1e-6, rng.uniform(0.5, 2.0, (2, D))
+    weights[0, ::2] = 0.0 if start == "one-sided" else weights[0, ::2]
+    model = (
+        DiagonalNet(5, scale)
+        if start == "even"
+        else DiagonalNet.from_weights(*(scale * weights), depth=5)
+    )
+    ended = limit(model, X, y, throw=False).w
+    metric = 25.0 * np.abs(ended) ** (8.0 / 5.0)
+    K = (X * metric) @ X.T
+    sharpness = np.linalg.eigvalsh(K)[-1] if batch_size is None else N * np.diag(K).max()
+    assert_allclose(stable_step(model, X, y, batch_size=batch_size), 2.0 / sharpness, rtol=1e-6)
+
+
+def test_weight_decay_that_adds_up_gradients_for_ever_says_so():
+    X, y = np.array([[1.0, 2.0]]), np.array([1.0])
+    # A little noise, so that it does not come to rest before.
+    how = {"step_size": 0.05, "weight_decay": 0.5, "label_noise": 1e-9, "rng": 0}
+    run = gradient_descent(DiagonalNet(2, 0.1), X, y, max_steps=40_000, **how)
+    with pytest.raises(InputError, match="weight decay balances gradients that never vanish"):
+        _ = run.effective_start
+    assert run.lasso.gap < 1e-10
+
+
 def test_scales_that_no_double_steps_from_are_refused():
     X, y, _ = data(0)
     with pytest.raises(InputError, match="model: must start at weights between 1e-150 and 1e"):

@@ -66,6 +66,24 @@ def test_structure_is_used_where_there_is_some_and_only_there(name):
     assert set(plan.rest) == ARCHITECTURES[name][2]
 
 
+@pytest.mark.filterwarnings("ignore:torch.vmap cannot run")
+@pytest.mark.parametrize("name", ["transformer", "embedding", "patched layers", "convolutions"])
+def test_layers_have_kernels_of_their_own(name):
+    """Each that of the module with all other layers frozen, and together the whole."""
+    module, x = build(name, 5)
+    first, second = split(x, 3)
+    names = [n for n, _ in module.named_parameters()]
+    for reduce, of_full in REDUCED.items():
+        found = tangent_kernel(module, x, reduce=reduce, by_layer=True)
+        assert_kernel(sum(found.values()), of_full(explicit_kernel(module, x)))
+    cross = tangent_kernel(module, first, second, by_layer=True)
+    assert set(cross) == {n.rpartition(".")[0] for n in names}
+    for layer, kernel in cross.items():
+        for n, parameter in module.named_parameters():
+            parameter.requires_grad_(n.rpartition(".")[0] == layer)
+        assert_kernel(kernel, explicit_kernel(module, first, second))
+
+
 @pytest.mark.parametrize("name", ["mlp", "convolutions", "layer norm", "shared bias"])
 @pytest.mark.parametrize("reduce", REDUCED)
 def test_blocks_change_nothing(name, reduce):

@@ -532,3 +532,30 @@ def test_blocks_of_nothing_are_refused_as_an_array_is(entry, said):
 
 def test_one_stage_is_counted_as_one():
     assert fb.stages(NET, FOUR_X, np.zeros(2)).message.startswith("1 stage, certified")
+
+
+def test_a_path_that_rounding_ends_before_its_limit_says_so():
+    """Columns that nearly agree: what pulls to the last of y is less than rounding."""
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((3, 1)) + 1e-10 * rng.standard_normal((3, 8))
+    path = fb.stages(NET, X, X[:, 0] + 1e-11 * rng.standard_normal(3))
+    assert path.status is fb.Status.CERTIFIED
+    assert not path.is_whole
+    assert "what still pulls is rounding" in path.message
+    assert path.limit.status is fb.Status.CERTIFIED
+    assert np.abs(path.limit.w - path.w[-1]).max() > 0.01
+    # Neither where y is fitted, nor where none fits the rest.
+    X = rng.standard_normal((9, 4))
+    assert fb.stages(NET, X, rng.standard_normal(9)).is_whole
+    assert fb.stages(NET, X.T, rng.standard_normal(4)).is_whole
+    assert fb.stages(NET, X.T, rng.standard_normal(4), max_stages=2).message.endswith("cut short")
+
+
+@pytest.mark.parametrize("depth", [2, 4])
+@pytest.mark.filterwarnings("error")
+def test_a_start_that_cannot_move_has_one_stage(depth):
+    stuck = fb.DiagonalNet.from_weights([0.0, 0.0], [0.0, 0.0], depth=depth)
+    path = fb.stages(stuck, np.eye(2), np.ones(2))
+    assert len(path) == 1
+    with pytest.raises(fb.InputError, match="must have a coordinate that can move"):
+        _ = path.limit

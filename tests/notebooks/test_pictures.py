@@ -1,5 +1,6 @@
 """Pictures: labelled, drawn from the object's own numbers, on new axes or on given ones."""
 
+import os
 import subprocess
 import sys
 
@@ -69,6 +70,69 @@ def test_notebooks_show_a_picture_without_pyplot():
     assert shown["image/png"].startswith(b"\x89PNG")
     told, _ = formatters.DisplayFormatter().format(result("solution"))
     assert told["text/html"] == result("solution")._repr_html_()
+
+
+CELLS = """
+import numpy as np, flowbias as fb
+from IPython.core.displayhook import CapturingDisplayHook
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+
+class Shell(InteractiveShell):
+    def enable_gui(self, gui=None):
+        pass
+
+shell = Shell.instance()
+shell.run_cell("%matplotlib inline")
+shell.user_ns["sol"] = fb.min_norm(np.eye(2), [1.0, 2.0])
+ends = shell.display_trap.hook = CapturingDisplayHook(shell=shell, outputs=[])
+for cell in ("figure = sol.plot()", "sol.plot()", "_ = sol.plot(ax=figure.axes[0])", "figure"):
+    with capture_output() as shown:
+        assert shell.run_cell(cell).error_in_exec is None
+    kinds = [*(output.data for output in shown.outputs), *(end["data"] for end in ends.outputs)]
+    ends.outputs.clear()
+    print(cell, sum("image/png" in kind for kind in kinds), sep=": ")
+shell.run_cell("import matplotlib.pyplot as plt; print(len(plt.get_fignums()))")
+"""
+
+
+def test_a_notebook_shows_each_picture_once(tmp_path):
+    """At the end of a cell that made it, whether its last line is the figure or not."""
+    pytest.importorskip("matplotlib_inline")
+    run = subprocess.run(
+        [sys.executable, "-c", CELLS],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "IPYTHONDIR": str(tmp_path)},
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [
+        "figure = sol.plot(): 1",
+        "sol.plot(): 1",
+        "_ = sol.plot(ax=figure.axes[0]): 0",
+        "figure: 1",
+        "0",
+    ]
+
+
+@pytest.mark.parametrize(("backend", "joins"), [("template", True), ("agg", False)])
+def test_figures_join_pyplot_where_a_user_has_one_that_shows(backend, joins, tmp_path):
+    program = (
+        "import matplotlib.pyplot as plt, numpy as np, flowbias as fb\n"
+        "sol = fb.min_norm(np.eye(2), [1.0, 2.0])\n"
+        f"sol.plot({str(tmp_path / 'a.png')!r})\n"
+        "kept = len(plt.get_fignums())\n"
+        "sol.plot()\n"
+        "print(kept, len(plt.get_fignums()))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MPLBACKEND": backend},
+    )
+    # What goes to a file is not for the screen.
+    assert run.stdout.split() == ["0", "1" if joins else "0"], run.stderr
 
 
 def test_drawing_opens_no_window_and_keeps_no_state():
@@ -312,7 +376,7 @@ def test_a_history_is_drawn_over_steps():
     records = result("history").records
     changes = [(r.step, r.kernel_change) for r in records if r.kernel_change > 0.0]
     assert_array_equal(line(panel("history"), 0), changes)
-    losses = [(r.step, r.loss) for r in records if r.loss is not None]
+    losses = [(step, loss) for step, loss in enumerate(result("history").losses, 1)]
     assert_array_equal(line(panel("history", 1), 0), losses)
 
 

@@ -164,15 +164,26 @@ class Parametrization(Model):
         if len(zero) == 0:
             return
         named = "; ".join(combination(row, [f"w{i + 1}" for i in range(self.d)]) for row in zero)
-        why = (
-            f"{self.p} parameters cannot move {self.d} predictors independently."
-            if self.p < self.d
-            else "A parameter that starts at 0 is the usual cause: start at a generic point."
-        )
+        why = self._why_singular(len(zero))
         raise InputError(
             f"theta0: must be a point where dF/dtheta has rank {self.d}, got rank "
             f"{self.d - len(zero)}: the metric J J^T is not invertible there, and to first order "
             f"nothing moves along {named}. {why}"
+        )
+
+    def _why_singular(self, missing: int) -> str:
+        """What is wrong with the start, or with F: told apart by a start elsewhere."""
+        if self.p < self.d:
+            return f"{self.p} parameters cannot move {self.d} predictors independently."
+        size = np.abs(self.start).max(initial=0.0) or 1.0
+        near = self.start + 0.1 * size * np.random.default_rng(0).standard_normal(self.p)
+        J, w = self.jacobian(near), self.predictor_at(near)
+        tied = np.isfinite(J).all() and len(zero_directions(J, near, w)) >= missing
+        if not tied:
+            return "A parameter that starts at 0 is the usual cause: start at a generic point."
+        return (
+            "Nor does it elsewhere: F ties its predictors to each other, as softmax does, whose "
+            f"outputs add up to 1. Return {self.d - missing} of them, which say the same."
         )
 
     # --- a model for fb.flow ---------------------------------------------------------------------

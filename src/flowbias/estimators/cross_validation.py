@@ -181,7 +181,8 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         # (depths, scales, folds)
         mse = np.stack([np.stack([part.mse for part in parts], axis=-1) for parts in paths])
         score = np.stack([np.stack([part.score for part in parts], axis=-1) for parts in paths])
-        self.mse_path_, self.score_path_ = (_without_depth(all_) for all_ in (mse, score))
+        self.mse_path_ = _without_depth(folds[0].in_plain_units(mse))
+        self.score_path_ = -self.mse_path_ if self.scoring is None else _without_depth(score)
         self.log_scales_ = _without_depth(np.stack(grids))
         average = np.average(score, axis=-1, weights=[fold.share for fold in folds])
         if np.isnan(average).all() and not np.isnan(mse).any():
@@ -208,6 +209,7 @@ def _without_depth(values: FloatArray) -> FloatArray:
 class FoldPath(NamedTuple):
     """What the path of one fold is worth: NaN where a limit is not certified."""
 
+    #: in the units of the fold, as `score` where no other was asked for
     mse: FloatArray
     score: FloatArray
     failures: list[str | None]

@@ -314,9 +314,10 @@ class EarlyStoppedRegressorCV(StoppedFlow):
         self._stop_at(samples, self.time_)
 
     def _judge(self, samples: Samples, folds: list[Fold]) -> float:
-        """Choose the time, and return the average error at it."""
-        self.times_, self.mse_path_ = errors_in_time(self, samples, folds)
-        average = np.average(self.mse_path_, axis=-1, weights=[fold.share for fold in folds])
+        """Choose the time, and return the average error at it, in the units of the folds."""
+        self.times_, errors = errors_in_time(self, samples, folds)
+        self.mse_path_ = folds[0].in_plain_units(errors)
+        average = np.average(errors, axis=-1, weights=[fold.share for fold in folds])
         if np.isnan(average).all():
             raise InputError(
                 "times: must include a finite one, or limits that are certified in every fold, got "
@@ -330,11 +331,21 @@ class EarlyStoppedRegressorCV(StoppedFlow):
 def errors_in_time(
     estimator: EarlyStoppedRegressorCV, samples: Samples, folds: list[Fold]
 ) -> tuple[FloatArray, FloatArray]:
-    """The times that an estimator tries, and the mean squared error (n_times, n_folds) at each."""
+    """The times that an estimator tries, and the errors (n_times, n_folds) at each, in units."""
     times = times_of(estimator.times, estimator._flows(samples), estimator.n_times, estimator.eps)
     if estimator.times is None:
         times = np.append(times, np.inf)
-    errors, failures = zip(*(_errors(estimator, fold, times) for fold in folds), strict=True)
+    errors: list[FloatArray] = []
+    failures: list[str | None] = []
+    tried = times
+    for fold in folds:
+        error, failure = _errors(estimator, fold, tried)
+        errors.append(np.pad(error, (0, len(times) - len(tried)), constant_values=np.nan))
+        if len(tried) == len(times):
+            failures.append(failure)
+        if failure is not None and len(times) > 1:
+            # It cannot be chosen any more, and may take long to fail in the other folds.
+            tried = times[np.isfinite(times)]
     where = f"{type(estimator).__name__} (never chosen where so)"
     warn_of([(np.inf, failure) for failure in failures], where, "time")
     return times, np.stack(errors, axis=-1)
@@ -343,7 +354,7 @@ def errors_in_time(
 def _errors(
     estimator: EarlyStoppedRegressorCV, fold: Fold, times: FloatArray
 ) -> tuple[FloatArray, str | None]:
-    """Mean squared error on the part left out, at each time; NaN for a limit that failed."""
+    """On the part left out, at each time; NaN for a limit that failed."""
     coefs, intercepts, failure = estimator._flows(fold.samples()).coefficients(
         times, throw=False, rtol=RTOL_TO_CHOOSE
     )

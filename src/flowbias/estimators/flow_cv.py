@@ -107,9 +107,10 @@ class FlowRegressorCV(LinearInterpolator):
         for start in starts:
             read_data(start, X, y, weight)
         errors = side_by_side(self.n_jobs, map(delayed(_or_failure), judges))
-        self.mse_ = np.array([np.nan if failure else error for error, failure in errors])
+        least = np.array([np.nan if failure else error for error, failure in errors])
+        self.mse_ = folds[0].in_plain_units(least)
         self.log_scales_ = np.append(logs, -np.inf) if self.stages else logs
-        weights = likelihoods(self.mse_, samples.total_weight)
+        weights = likelihoods(least, samples.total_weight)
         if not self.average:
             weights = np.where(weights == weights.max(), weights, 0.0)
         settled = [

@@ -14,7 +14,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel
 
 from flowbias.estimators.samples import Samples
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, shown
 from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray
 
@@ -63,10 +63,19 @@ class Fold:
         return 1.0 if self.weight is None else float(self.weight[self.test].sum())
 
     def errors(self, fits: Iterable[tuple[FloatArray, FloatArray]]) -> FloatArray:
-        """Of each coef (k, d), intercept (k,): mean squared error of the test part and outputs."""
+        """Of each coef (k, d), intercept (k,): mean squared error of the test part and outputs.
+
+        In units: errors are compared in them, and `in_plain_units` says what they are.
+        """
         X, y = self.X[self.test], self.y[self.test].reshape(len(self.test), -1)
-        squares = (np.square(X @ coef.T + intercept - y).mean(axis=1) for coef, intercept in fits)
+        misfits = ((X @ coef.T + intercept - y) / self.unit for coef, intercept in fits)
+        squares = (np.square(misfit).mean(axis=1) for misfit in misfits)
         return np.array([np.average(square, weights=self.test_weight) for square in squares])
+
+    @np.errstate(over="ignore", under="ignore")
+    def in_plain_units(self, errors: Any) -> FloatArray:
+        """Mean squared errors; 0 or infinite beyond the doubles."""
+        return np.asarray(np.square(self.unit) * errors)
 
     def score(self, scorer: Scorer, predictor: Any) -> float:
         given = {} if self.weight is None else {"sample_weight": self.test_weight}
@@ -75,7 +84,14 @@ class Fold:
 
 def folds_of(cv: Any, X: Any, y: FloatArray, weight: FloatArray | None, groups: Any) -> list[Fold]:
     """The splits that `cv` asks for, by scikit-learn's rules."""
-    splits = list(check_cv(cv).split(X, y, groups))
+    try:
+        splits = list(check_cv(cv).split(X, y, groups))
+    except ValueError as error:  # scikit-learn's, which names none of our arguments
+        what = "the default, 5 folds" if cv is None else shown(cv)
+        raise InputError(
+            f"cv: must be able to split {X.shape[0]} samples, got {what}, of which scikit-learn "
+            f"says: {str(error).rstrip('.')}. Pass fewer folds, such as cv=2, or another splitter."
+        ) from None
     if not splits:
         raise InputError(f"cv: must have at least one split, got {cv!r}. Pass cv=5.")
     return [Fold(X, y, weight, train, test) for train, test in splits]

@@ -24,6 +24,7 @@ from flowbias.ground import extended
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.normal_equations import Effort, LinearSystem, nearby_system
+from flowbias.limits.routes import only_predictor
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit_with_state
 from flowbias.models import MirrorModel
@@ -57,10 +58,30 @@ def walk(
     problem = Regression(X, y)
     if problem.constraint.distance > 0.0:
         # The limit does not interpolate: the test would have to be told what it projects on.
-        return [step_of(_solved(network, problem, s, tol)) for s in log_scales]
+        alone = only_predictor(problem) is not None
+        return _steps(lambda s: step_of(_solved(network, problem, s, tol)), log_scales, alone)
     walker = _Walker(network, problem, tol)
     with threads_for(problem.X), np.errstate(all="ignore"):
-        return [walker.at(float(log_scale)) for log_scale in log_scales]
+        return _steps(walker.at, log_scales)
+
+
+def _steps(
+    step: Callable[[float], Step], log_scales: FloatArray, alone: bool = False, patience: int = 3
+) -> list[Step]:
+    """One by one; one limit, once it is certified, for all scales where `alone` it fits.
+
+    None after `patience` failures from the beginning: on such data every scale takes long, and the
+    first are the easiest.
+    """
+    found: list[Step] = []
+    for log_scale in log_scales:
+        if alone and found and found[-1].failure is None:
+            found.append(found[-1])
+        elif len(found) >= patience and all(before.failure for before in found):
+            found.append(found[patience - 1])
+        else:
+            found.append(step(float(log_scale)))
+    return found
 
 
 def step_of(solution: Solution) -> Step:

@@ -23,6 +23,7 @@ from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.samples import Samples, read_data
 from flowbias.estimators.start import network
 from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.extended import length
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.inverse_scale_space import Stage
 from flowbias.limits.solve import check_tol
@@ -201,7 +202,7 @@ class StagesRegressorCV(StagesBase):
     def _judge(
         self, samples: Samples, folds: list[Fold], levels: FloatArray | None = None
     ) -> float:
-        """Choose the time of each output, and return the average error there.
+        """Choose the time of each output, and return the average error there, in units of y.
 
         With `levels` only among the stages at which the residual on all data passes them.
         """
@@ -217,11 +218,9 @@ class StagesRegressorCV(StagesBase):
             for parts, at in zip(zip(*errors, strict=True), taus, strict=True)
         ]
         self.taus_ = samples.shaped([output.taus for output in judged])
-        with np.errstate(over="ignore", under="ignore"):
-            unit = np.square(folds[0].unit)
-            self.mse_path_ = samples.shaped([unit * output.mse for output in judged])
+        self.mse_path_ = samples.shaped([folds[0].in_plain_units(j.mse) for j in judged])
         self.tau_ = judged[0].tau if samples.single else np.array([j.tau for j in judged])
-        return float(unit * np.mean([output.error for output in judged]))
+        return float(np.mean([output.error for output in judged]))
 
     def _settle(self, samples: Samples) -> None:
         """Stop the path of all data at the times chosen."""
@@ -259,7 +258,7 @@ class StagesRegressorCV(StagesBase):
 
 def passing_times(path: Sequence[Stage], levels: FloatArray) -> FloatArray:
     """Times amid the stages at which the relative residual first passes each level, and the end."""
-    left = np.array([np.linalg.norm(stage.residual) for stage in path])
+    left = np.array([length(stage.residual) for stage in path])
     passed = np.searchsorted(-left, -levels * left[0])
     kept = np.unique([0, *np.minimum(passed, len(path) - 1), len(path) - 1])
     times = np.append([stage.time for stage in path], np.inf)

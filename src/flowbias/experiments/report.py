@@ -84,6 +84,8 @@ PAPERS = {
     ),
 }
 OURSELVES = "flowbias"  # the paper of a Reference that no paper prints
+#: Versions of a paper that print other figures, by the year in their key.
+EARLIER = {"woodworth2019": "woodworth2020"}
 
 
 class InlinePanel(NamedTuple):
@@ -91,6 +93,17 @@ class InlinePanel(NamedTuple):
 
     title: str
     svg: str
+    #: what its ids begin with
+    prefix: str
+
+    @property
+    def thumbnail(self) -> str:
+        """The panel once more, small: a reference to what is on the page already."""
+        view = re.search(r'viewBox="([-\d. ]+)"', self.svg)
+        drawn = re.search(rf'id="({re.escape(self.prefix)}figure_\d+)"', self.svg)
+        if view is None or drawn is None:
+            return ""
+        return f'<svg viewBox="{view[1]}" aria-hidden="true"><use href="#{drawn[1]}"/></svg>'
 
 
 class Cause(NamedTuple):
@@ -187,6 +200,17 @@ class Overview:
         return sum(section.record.compute_seconds for section in self.sections)
 
     @property
+    def by_paper(self) -> list[tuple[Reference, list[Section]]]:
+        """What follows each other from one paper, with a reference to it."""
+        groups: list[tuple[Reference, list[Section]]] = []
+        for section in self.sections:
+            reference = section.record.experiment.reference
+            if not groups or groups[-1][0].paper != reference.paper:
+                groups.append((reference, []))
+            groups[-1][1].append(section)
+        return groups
+
+    @property
     def papers(self) -> list[Paper]:
         """What to cite beside the software, each once, in the order of the page."""
         keys = dict.fromkeys(s.record.experiment.reference.paper for s in self.sections)
@@ -237,11 +261,26 @@ def paragraphs(text: str) -> list[str]:
 
 def source_of(reference: Reference) -> str:
     """Where the figure is printed: `Woodworth et al. (2020), Figure 1`."""
-    paper = PAPERS.get(reference.paper)
-    authors = f"{paper.authors} ({paper.year})" if paper else reference.paper
-    if reference.paper == OURSELVES:
-        authors = "Beyond the papers"
-    return ", ".join(part for part in (authors, reference.place, reference.equation) if part)
+    parts = _authors(reference.paper), reference.place, reference.equation
+    return ", ".join(part for part in parts if part)
+
+
+def paper_of(reference: Reference) -> str:
+    """The paper by its name, for a heading."""
+    paper, authors = _printed(reference.paper), _authors(reference.paper)
+    return authors if paper is None else f"{authors}: {paper.title}"
+
+
+def _authors(key: str) -> str:
+    paper = _printed(key)
+    if paper is None:
+        return "Beyond the papers" if key == OURSELVES else key
+    year = f"{key[-4:]}, an earlier version" if key in EARLIER else paper.year
+    return f"{paper.authors} ({year})"
+
+
+def _printed(key: str) -> Paper | None:
+    return PAPERS.get(EARLIER.get(key, key))
 
 
 def _numbered_panels(
@@ -258,8 +297,9 @@ def _numbered_panels(
             )
         drawn = drawings[name].panels if name in drawings else ()
         panels[name] = tuple(
-            InlinePanel(heading, inlined(panel.svg, f"panel-{number}-{index}-", heading))
+            InlinePanel(heading, inlined(panel.svg, prefix, heading), prefix)
             for index, panel in enumerate(drawn, start=1)
+            for prefix in [f"panel-{number}-{index}-"]
             for heading in [panel.title if len(drawn) == 1 else f"({panel.name}) {panel.title}"]
         )
     return panels
@@ -286,6 +326,7 @@ def _template() -> Template:
         "duration": duration,
         "paragraphs": paragraphs,
         "source": source_of,
+        "paper": paper_of,
         "verdict": mark_of,
         "command": command_for,
     }

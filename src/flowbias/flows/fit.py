@@ -74,8 +74,9 @@ class ReachableFit:
 
     def residual(self, w: FloatArray) -> FloatArray:
         """||X w - P y|| / ||P y|| of one predictor, or of each row."""
-        misfit = np.linalg.norm(w @ self.rows.T - self.reachable, axis=-1)
-        return np.asarray(misfit / self.size)
+        misfit = w @ self.rows.T - self.reachable
+        lengths = extended.row_lengths(np.atleast_2d(misfit))
+        return np.reshape(lengths / self.size, misfit.shape[:-1])
 
     def quality(self, w: FloatArray) -> Quality:
         """All there is to know about one predictor, for the price of two products with A."""

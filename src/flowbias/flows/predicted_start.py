@@ -30,7 +30,7 @@ from flowbias.flows.trajectory import Trajectory
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import provided_by, unfitting
 from flowbias.ground.typing import FloatArray
-from flowbias.models._base import MirrorModel
+from flowbias.models._base import MirrorModel, Parameters
 from flowbias.potentials import Provides
 from flowbias.problems.regression import Regression, as_regression
 
@@ -109,7 +109,7 @@ def _integral(trajectory: Trajectory, request: DescentRequest) -> FloatArray:
     model = trajectory.model
     if Provides.SQUARES in model.provides:
         return np.stack([shares @ squares] * 2)
-    sides = model.parameters(model.potential.grad(w) - model.shift)
+    sides = _weights_at(model, w)
     return np.stack([shares @ (squares * np.abs(side) ** (model.depth - 2.0)) for side in sides])
 
 
@@ -160,10 +160,26 @@ def stable_step(
     problem = as_regression(X, y)
     c = loss_constant(loss, len(problem.y))
     fit = fit_model(model, problem)
-    at_limit = model.potential.grad(destination(model, problem).w) - model.shift
-    ends = model.initial_parameters(), model.parameters(at_limit)
+    ends = model.initial_parameters(), _weights_at(model, destination(model, problem).w)
     sharpest = max(_sharpness(model, problem, fit, ends[k], request) for k in range(2))
     return float(2.0 * (1.0 + momentum) / (c * sharpest))
+
+
+@np.errstate(all="ignore")
+def _weights_at(model: Any, w: FloatArray) -> Parameters:
+    """The weights when the flow is at w.
+
+    Beyond depth 2 the dual of a tiny start is all but at its pole, and says nothing of the weight
+    that has grown, which is then the root of |w|; the other is what it was.
+    """
+    weights: Parameters = model.parameters(model.potential.grad(w) - model.shift)
+    if model.depth == 2:
+        return weights
+    off = ~(np.abs(model.predictor(weights) - w) <= 1e-6 * np.abs(w).max(initial=0.0))
+    roots = np.maximum(w, 0.0) ** (1.0 / model.depth), np.maximum(-w, 0.0) ** (1.0 / model.depth)
+    starts = model.initial_parameters()
+    sides = zip(weights, roots, starts, strict=True)
+    return tuple(np.where(off, np.maximum(root, np.abs(first)), u) for u, root, first in sides)
 
 
 def _sharpness(

@@ -82,9 +82,10 @@ class Squares(SampleProcess):
         p, m = state[0] * np.exp([-pull, pull])
         if not np.isfinite([p, m]).all():
             raise InputError(
-                "step_size: must let the descent end for it to have an effective start, got "
-                f"{self.request.step_size:g}, with which gradients add up to "
-                f"{np.abs(pull).max():.1e}. Lower it until the descent does not diverge."
+                "step_size: must let gradients add up to less than 700 for the effective start to "
+                f"be a double, got {np.abs(pull).max():.1e} with steps of "
+                f"{self.request.step_size:g}. Lower it where the descent diverges; weight decay "
+                "balances gradients that never vanish, and ends at run.lasso instead."
             )
         absent = self.start == 0.0
         ratios = np.divide(self.start, state[0], out=np.ones_like(self.start), where=~absent)

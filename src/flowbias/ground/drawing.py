@@ -6,6 +6,7 @@ A result's `plot(path=None, *, ax=None)` hands its panels to `picture`. Drawing 
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,37 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def _pyplot_shows() -> bool:
+    """Whether somebody has pyplot, or sits at a prompt, with a backend that shows figures."""
+    import matplotlib as mpl
+
+    wanted = "matplotlib.pyplot" in sys.modules or hasattr(sys, "ps1") or _in_ipython()
+    return wanted and mpl.get_backend().lower() not in {"agg", "cairo", "pdf", "pgf", "ps", "svg"}
+
+
+def _in_ipython() -> bool:
+    shell = sys.modules.get("IPython")
+    return shell is not None and shell.get_ipython() is not None
+
+
+def _pyplot_figure(width: float, height: float) -> Figure:
+    """One of pyplot's: `show()` works, and a notebook shows it at the end of its cell."""
+    from matplotlib import pyplot
+
+    figure: Figure = pyplot.figure(figsize=(width, height), layout="constrained")
+    # A cell that ends with the figure shows it by itself: without this, a second time.
+    figure.__dict__["_ipython_display_"] = partial(_display_once, figure)
+    return figure
+
+
+def _display_once(figure: Figure) -> None:
+    from matplotlib import pyplot
+
+    del figure.__dict__["_ipython_display_"]
+    sys.modules["IPython"].display.display(figure)
+    pyplot.close(figure)
+
+
 def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=100)
@@ -58,7 +90,8 @@ def picture(*panels: Panel, path: str | Path | None = None, ax: Axes | None = No
     else:
         with mpl.rc_context(STYLE):
             width, height = PANEL_SIZE
-            figure = new_figure(width * len(panels), height)
+            make = new_figure if path is not None or not _pyplot_shows() else _pyplot_figure
+            figure = make(width * len(panels), height)
             axes = figure.subplots(1, len(panels), squeeze=False)[0]
             for panel, place in zip(panels, axes, strict=True):
                 panel(place)

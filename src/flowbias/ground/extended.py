@@ -76,7 +76,7 @@ def length(v: FloatArray | Extended) -> float:
     with np.errstate(over="ignore", under="ignore"):
         square = float(np.vdot(v, v))
     if 1e-200 < square < 1e200:  # no square has left the range but of what does not count
-        return float(np.sqrt(square))
+        return float(square**0.5)
     largest = float(np.abs(v).max(initial=0.0))
     if largest == 0.0 or not np.isfinite(largest):
         return largest
@@ -95,6 +95,7 @@ def row_lengths(X: FloatArray) -> FloatArray:
     ordinary = (largest > 1e-120) & (largest < 1e120)
     if ordinary.all():
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))
-    for i in np.flatnonzero(largest > 0):
+    # A row of NaN has no length, rather than none.
+    for i in np.flatnonzero(largest != 0.0):
         lengths[i] = largest[i] * np.linalg.norm(X[i] / largest[i])
     return lengths

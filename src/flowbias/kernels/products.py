@@ -160,11 +160,34 @@ class Cell(NamedTuple):
 
     features: Features
     jacobian: Tensor | None
+    #: whose gradients the Jacobian has
+    columns: dict[tuple[str, ...], slice]
 
     @property
     def gradients(self) -> list[Tensor]:
         """Those (samples, outputs, size) that are kept as such."""
         return [part for part in (self.features.dense, self.jacobian) if part is not None]
+
+    def of(self, names: frozenset[str]) -> Cell:
+        """What belongs to some of the parameters, a joined bias to where its weight does."""
+        ours = self.features
+        return Cell(
+            Features(
+                {n: part for n, part in ours.factors.items() if n[0] in names},
+                _columns_of(ours.dense, ours.columns, names),
+            ),
+            _columns_of(self.jacobian, self.columns, names),
+            {},
+        )
+
+
+def _columns_of(
+    gradients: Tensor | None, columns: dict[tuple[str, ...], slice], names: frozenset[str]
+) -> Tensor | None:
+    if gradients is None:
+        return None
+    wanted = [gradients[:, :, place] for owners, place in columns.items() if owners[0] in names]
+    return require_torch().cat(wanted, dim=2) if wanted else None
 
 
 def add_products(
@@ -197,7 +220,9 @@ def _add_layer(
     reduction: Reduction,
     room: int,
     same: bool,
+    enough: int = 2**25,
 ) -> None:
+    """The cheaper of two ways; products of positions `enough` bytes at a time, not all there is."""
     (s1, t1, inputs), (s2, t2, _) = v[0].shape, v[1].shape
     q1, q2, units = g[0].shape[2], g[1].shape[2], g[0].shape[3]
     pairs = reduction.pairs(q1, q2)
@@ -207,7 +232,7 @@ def _add_layer(
     by_sample = (s1 * q1 * t1 + s2 * q2 * t2 + s1 * s2 * work) * inputs * units
     needed = t1 * t2 * (1 + 2 * pairs) * v[0].element_size()
     if by_position <= by_sample and needed <= room:
-        _add_by_position(kernel, v, g, reduction, room // needed, same)
+        _add_by_position(kernel, v, g, reduction, max(1, min(room, enough) // needed), same)
     else:
         _add_by_sample(kernel, v, g, reduction, room, same)
 
@@ -396,17 +421,23 @@ class Tiles:
     rows: Tensor
     blocks: Blocks
     symmetric: bool
+    #: parameters of each kernel that is wanted, None for one of all
+    layers: tuple[frozenset[str], ...] | None = None
 
     def kernel(self) -> Tensor:
+        """One kernel, or one for each of the layers along the first dimension."""
         torch = require_torch()
         shape = self.reduction.shape(self.first.samples, self.second.samples, len(self.rows))
-        kernel = self.rows.new_zeros(shape)
+        kernels = self.rows.new_zeros(len(self.layers or (None,)), *shape)
         with torch.no_grad():
-            self._fill(kernel)
-        _check_finite(kernel)
-        return kernel
+            self._fill(kernels)
+        _check_finite(kernels.sum(0))
+        return kernels[0] if self.layers is None else kernels
 
-    def _fill(self, kernel: Tensor) -> None:
+    def _split(self, cell: Cell) -> list[Cell]:
+        return [cell] if self.layers is None else [cell.of(names) for names in self.layers]
+
+    def _fill(self, kernels: Tensor) -> None:
         rows, blocks = self.rows, self.blocks
         ours = list(_parts(self.first.samples, len(rows), blocks))
         theirs = list(_parts(self.second.samples, len(rows), blocks))
@@ -417,20 +448,26 @@ class Tiles:
             if other >= index * self.symmetric
             and (part.outputs == opposite.outputs or not self.reduction.paired)
         ]
-        at, cell = -1, Cell(Features({}), None)
+        at, cells = -1, [Cell(Features({}), None, {})]
         for index, other in shown(tiles, len(tiles), "tangent kernel"):
             part, opposite = ours[index], theirs[other]
             if index != at:
                 # Let go of the old one first: two cells is what memory is planned for.
-                del cell
-                at, cell = index, self.first.cell(part.samples, rows[part.outputs])
+                del cells
+                at, cells = index, self._split(self.first.cell(part.samples, rows[part.outputs]))
             itself = self.symmetric and index == other
-            against = cell if itself else self.second.cell(opposite.samples, rows[opposite.outputs])
-            block = _tile(kernel, self.reduction, part, opposite)
-            add_products(block, cell, against, self.reduction, blocks.room)
+            against = cells
+            if not itself:
+                opposed = self.second.cell(opposite.samples, rows[opposite.outputs])
+                against = self._split(opposed)
+                del opposed
+            for kernel, one, two in zip(kernels, cells, against, strict=True):
+                block = _tile(kernel, self.reduction, part, opposite)
+                add_products(block, one, two, self.reduction, blocks.room)
             del against
         if self.symmetric:
-            self._complete(kernel, ours, tiles)
+            for kernel in kernels:
+                self._complete(kernel, ours, tiles)
 
     def _complete(self, kernel: Tensor, parts: list[Part], tiles: list[tuple[int, int]]) -> None:
         """Fill in the tiles that symmetry gives."""

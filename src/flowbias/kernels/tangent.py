@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, TypeVar
 
 from flowbias.ground.arguments import InputError
@@ -51,13 +52,15 @@ def tangent_kernel(
     x2: Any = None,
     *,
     reduce: Reduce = None,
+    by_layer: bool = False,
     max_memory: int | str = "1GiB",
 ) -> Any:
     """K(x, x')_ab = <df_a(x)/dtheta, df_b(x')/dtheta> between samples of x1 and x2 (default x1).
 
-    Exact up to rounding. Linear and Conv2d layers go by products of Gram matrices, every other
-    parameter by Jacobians, chosen and verified per parameter. Where the parameters move and x1
-    stays, a `TangentMap` verifies once for all kernels.
+    Exact up to rounding. What the graph of derivatives shows to be a product, a convolution, a
+    table or a normalization goes without Jacobians, every other parameter by them, chosen and
+    verified per parameter. Where the parameters move and x1 stays, a `TangentMap` verifies once for
+    all kernels.
 
     | reduce | shape | what |
     |---|---|---|
@@ -73,12 +76,14 @@ def tangent_kernel(
     x1, x2 : tensors of samples along the first dimension, or tuples of them for several arguments;
         for a model of the library NumPy arrays of samples x features
     reduce : what of the c outputs is wanted; those beyond the first dimension are flattened
+    by_layer : whether one kernel is wanted for each part of the module that holds parameters
     max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module, one gradient of it,
         and the result
 
     Returns
     -------
-    a tensor of the module's dtype on its device; an array for a model of the library
+    a tensor of the module's dtype on its device; an array for a model of the library. By layer a
+    dictionary of them, by the layer's name, which add up to the kernel
 
     Raises
     ------
@@ -92,10 +97,16 @@ def tangent_kernel(
     """
     reduction = read_reduction(reduce)
     if declared_by(module):
+        if by_layer:
+            raise InputError(
+                "by_layer: must be False for a model of this library, got True. Its closed form "
+                "knows no layers."
+            )
         return reduction.of_full(closed_kernel(module, x1, x2))
     first = TangentMap(module, x1, name="x1", max_memory=max_memory)
     second = None if x2 is None else TangentMap(module, x2, name="x2", max_memory=max_memory)
-    return first.kernel(second, reduce=reduce)
+    of = first.layer_kernels if by_layer else first.kernel
+    return of(second, reduce=reduce)
 
 
 class TangentMap:
@@ -149,6 +160,24 @@ class TangentMap:
 
     def kernel(self, other: TangentMap | None = None, *, reduce: Reduce = None) -> Tensor:
         """K between our samples and those of another map (default: our own)."""
+        return self._kernels(other, reduce, None)
+
+    def layer_kernels(
+        self, other: TangentMap | None = None, *, reduce: Reduce = None
+    ) -> dict[str, Tensor]:
+        """Shares of K by the part of the module that holds the parameters; they add up to it."""
+        layers: dict[str, list[str]] = {}
+        for name in self.network.parameters:
+            layers.setdefault(name.rpartition(".")[0] or name, []).append(name)
+        found = self._kernels(other, reduce, tuple(map(frozenset, layers.values())))
+        return dict(zip(layers, found, strict=True))
+
+    def _kernels(
+        self,
+        other: TangentMap | None,
+        reduce: Reduce,
+        layers: tuple[frozenset[str], ...] | None,
+    ) -> Tensor:
         second = self if other is None else other
         reduction = read_reduction(reduce)
 
@@ -163,7 +192,7 @@ class TangentMap:
                 symmetric=symmetric,
                 budget=self.budget,
             )
-            return Tiles(self, second, reduction, rows, blocks, symmetric).kernel()
+            return Tiles(self, second, reduction, rows, blocks, symmetric, layers).kernel()
 
         return planned_alike(self, second, compute)
 
@@ -278,7 +307,13 @@ class TangentMap:
         self._require_own_outputs(part, samples.start, recording.outputs)
         plan.require_known(recording)
         parts = plan.alone if len(recording.outputs) == 1 else plan.parts
-        return Cell(features(recording, parts, cotangents), jacobian)
+        found = features(recording, parts, cotangents)
+        sizes = [self.network.parameters[name].numel() for name in plan.rest]
+        ends = list(accumulate(sizes, initial=0))
+        columns: dict[tuple[str, ...], slice] = {
+            (name,): slice(*ends[i : i + 2]) for i, name in enumerate(plan.rest)
+        }
+        return Cell(found, jacobian, columns)
 
     def _jacobian(self, names: Sequence[str], inputs: Inputs, cotangents: Tensor) -> Tensor:
         """Batched where that gives the gradient of a sample alone, one by one elsewhere."""

@@ -59,11 +59,11 @@ class DualPoint(NamedTuple):
     def ran_off(self) -> bool:
         """Whether b is beyond what longer duals reach.
 
-        Twice in a row a longer dual promised less than the one before, and in the end less than
+        Twice in a row a longer dual promised clearly less than the one before, in the end less than
         1e-3 of what is missing. (From a small start it promises little, but more.)
         """
         last = [ahead for _, ahead in self.passed[-3:]]
-        falls = all(later < earlier for earlier, later in pairwise(last))
+        falls = all(later < 0.9 * earlier for earlier, later in pairwise(last))
         return len(last) == 3 and falls and last[-1] < 1e-3 * self.passed[-1][0]
 
     @property

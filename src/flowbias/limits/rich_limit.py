@@ -196,14 +196,20 @@ def _extreme_of(model: HasPotential) -> _Builder:
     )
 
 
+def _typical(costs: FloatArray) -> float:
+    """The median of those that can be paid; 0 where nothing can move."""
+    finite = costs[np.isfinite(costs)]
+    return float(np.median(finite)) if finite.size else 0.0
+
+
 def _exponential_extreme(model: HasPotential, d: int, rounding: float) -> _Extreme:
     potential: Any = model.potential
     plus, minus = exponential_sides(model, d)
-    finite = np.concatenate([plus[np.isfinite(plus)], minus[np.isfinite(minus)]])
-    down = float(np.median(finite)) + FAR
+    typical = _typical(np.concatenate([plus, minus]))
+    down = typical + FAR
 
     def paying(up: Mask, down: Mask, w: FloatArray) -> Potential:
-        ordinary = float(np.median(finite)) - float(np.log(np.abs(w).max()))
+        ordinary = typical - float(np.log(np.abs(w).max()))
         upward, downward = (
             np.where(up, plus - ordinary, -np.inf),
             np.where(down, minus - ordinary, -np.inf),
@@ -233,7 +239,7 @@ def _power_extreme(model: HasPotential, d: int, rounding: float) -> _Extreme:
     potential: Any = model.potential
     plus, minus = power_sides(model, d)
     costs = np.minimum(plus, minus)
-    typical = float(np.median(costs[np.isfinite(costs)]))
+    typical = _typical(costs)
 
     def paying(up: Mask, down: Mask, w: FloatArray) -> Potential:
         # log c = (2 - D) log of the start.

@@ -16,6 +16,7 @@ from flowbias.designs import Design
 from flowbias.flows.loss import loss_constant
 from flowbias.ground.arguments import InputError, as_float
 from flowbias.ground.drawing import course, curves, picture
+from flowbias.ground.extended import length
 from flowbias.ground.html import some, table
 from flowbias.ground.routing import provided_by, unfitting
 from flowbias.ground.typing import ArrayLike, FloatArray
@@ -95,8 +96,9 @@ class StagePath:
     status: Status
     certificate: StageCertificate
     stats: Stats
-    #: whether the last stage is the limit; False where `max_stages` cut the path short
+    #: whether the last stage is the limit; False where `max_stages` cut the path short, or rounding
     is_whole: bool
+    max_stages: int | None = None
 
     @cached_property
     def times(self) -> FloatArray:
@@ -125,10 +127,8 @@ class StagePath:
     @cached_property
     def residual(self) -> FloatArray:
         """||X w - y|| / ||y|| on each stage; no less than the rounding of y."""
-        unit = np.abs(self.data.y).max() or 1.0  # squares of y may leave the double range
-        size = np.linalg.norm(self.data.y / unit) or 1.0
-        left = np.array([np.linalg.norm(stage.residual / unit) for stage in self.stages])
-        return np.maximum(left / size, EPS)
+        left = np.array([length(stage.residual) for stage in self.stages])
+        return np.maximum(left / (length(self.data.y) or 1.0), EPS)
 
     def at(self, tau: ArrayLike) -> FloatArray:
         """w at these times: (d,) for one of them, one row for each of several."""
@@ -212,6 +212,8 @@ class StagePath:
         """The status in words."""
         c = self.certificate
         ends = "to the limit" if self.is_whole else "cut short"
+        if not self.is_whole and len(self) != self.max_stages:
+            ends += f" where what still pulls is rounding, {self.residual[-1]:.1e} of y is left"
         count = f"{len(self)} stage{'s' * (len(self) != 1)}"
         words = {
             Status.CERTIFIED: f"{count}, certified, {ends}",

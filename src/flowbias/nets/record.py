@@ -99,12 +99,25 @@ class DescentRecorder:
 def record_descent(
     model: Any, optimizer: torch.optim.Optimizer, weights: Sequence[torch.Tensor | None]
 ) -> DescentRecorder:
-    """Watch `optimizer`, a torch.optim.SGD, train the weights of one diagonal layer.
+    """Watch an optimizer train the weights of one diagonal layer.
 
-    `model` is the layer at its start and `weights` its tensors in the order of
-    `model.initial_parameters()`, None for those that are zero for good: [w_plus, w_minus] of a
-    `DiagonalNet`, [u, None, v, None] of w = u v. Batches, momentum, weight decay and any loss are
-    fine: once the layer fits the data, `fb.limit(recorder.effective_start(), X, y)` is where it is.
+    Batches, momentum, weight decay and any loss are fine: once the layer fits the data,
+    `fb.limit(recorder.effective_start(), X, y)` is where it is.
+
+    Parameters
+    ----------
+    model : the layer at its start
+    optimizer : a torch.optim.SGD of its weights
+    weights : its tensors in the order of `model.initial_parameters()`, None for those that are zero
+        for good: [w_plus, w_minus] of a `DiagonalNet`, [u, None, v, None] of w = u v
+
+    Returns
+    -------
+    DescentRecorder with steps, pull and effective_start()
+
+    Raises
+    ------
+    InputError for other optimizers, and for weights that are not where the model starts
 
     >>> import torch
     >>> w = [torch.full((2,), 0.1, dtype=torch.float64, requires_grad=True) for _ in range(2)]

@@ -20,6 +20,7 @@ from scipy.interpolate import CubicSpline
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.kernels.infinite_width import relu_moments
 from flowbias.kernels.linearize import linearized_flow
 from flowbias.nets.settings import read_module, read_positive
 from flowbias.problems.regression import checked_array
@@ -186,14 +187,10 @@ def wide_interpolant(
     ratio = read_positive("relative_scale", relative_scale, "It shifts scale to the first layer.")
 
     def kernel(points: FloatArray) -> FloatArray:
-        features, own = _with_one(points), _with_one(knots)
-        products = features @ own.T
-        # The angle by both of its sides: arccos loses half of the digits where points are close.
-        area = np.abs(features[:, :1] * own[:, 1] - features[:, 1:] * own[:, 0])
-        angle = np.arctan2(area, products)
-        both_on = (np.pi - angle) / (2.0 * np.pi)
-        second = area / (2.0 * np.pi) + both_on * products
-        first = both_on * products
+        apart = (points[:, None] - knots) ** 2
+        moments = relu_moments(points**2 + 1.0, knots**2 + 1.0, apart)
+        second = moments.products
+        first = moments.slopes * (points[:, None] * knots + 1.0)
         return np.asarray(alpha**2 * (units * ratio**2 * second + 2.0 / ratio**2 * first) + 1.0)
 
     weights = np.linalg.solve(kernel(knots), values)
@@ -203,10 +200,6 @@ def wide_interpolant(
         return np.asarray(kernel(flat.ravel()) @ weights).reshape(flat.shape)
 
     return curve
-
-
-def _with_one(points: FloatArray) -> FloatArray:
-    return np.stack([points, np.ones_like(points)], axis=1)
 
 
 def _read_points(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:

@@ -14,6 +14,7 @@ from flowbias.kernels.feature_distance import GradDistance
 from flowbias.regime.beyond import Beyond
 from flowbias.regime.drawing import diagnosis_panels
 from flowbias.regime.layers import LayerMovement
+from flowbias.regime.steps import StepEffect
 from flowbias.regime.thresholds import Evidence, Thresholds, Verdict
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Diagnosis:
     label_alignment      centered alignment of the kernel with the labels, before and after
     gaps                 distances in function space; None where they were left out
     layers               which layers moved, by name, where that was asked for
+    step                 how far steps of the size given are from the flow, at the start
     beyond, grad_distance and parameter_movement are None where weights were never drawn. `samples`
     were measured of the `given` ones; `hurried` is whether a budget of time left something out.
     """
@@ -89,6 +91,7 @@ class Diagnosis:
     given: int
     hurried: bool
     thresholds: Thresholds
+    step: StepEffect | None = None
 
     @property
     def evidence(self) -> Evidence:
@@ -133,6 +136,8 @@ class Diagnosis:
             yield f"Measured on {self.samples} of the {self.given} inputs, to keep the budget."
         elif self.hurried:
             yield "Functions were not compared, to keep the budget."
+        if self.step is not None:
+            yield f"{self.step}"
 
     def measures(self) -> dict[str, float | None]:
         """All numbers by name."""

@@ -29,6 +29,8 @@ metric : H(v), a function
 factor, share : of all weights; of a weight that counts as awake
 bounds : what `wide_start_bounds` returns
 samples, rng : how many random starts, and the generator that draws them
+step_size, batch_size, momentum, weight_decay, label_noise : as `fb.gradient_descent` takes them
+steps, seed, seeds : of a descent: how many, and what its batches are drawn from, or from how many
 
 Returns
 -------

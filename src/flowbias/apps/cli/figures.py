@@ -126,18 +126,20 @@ def _show_all(experiments: Sequence[Experiment]) -> None:
     from flowbias.experiments.costs import known_costs, total
 
     known = known_costs()
-    presets = tuple(preset.value for preset in Preset)
-    table = columns("name", *presets, "reference", "title", right=presets)
+    # What a laptop takes on; `list NAME` has the others, and a line has its title on it.
+    presets = (Preset.SMOKE, Preset.LAPTOP)
+    table = columns("name", *presets, "title", right=presets)
     for each in experiments:
-        costs = [_cost(each, preset) for preset in Preset]
-        table.add_row(each.name, *costs, str(each.reference), each.title)
-    sums = [total(known, [each.name for each in experiments], preset) for preset in presets]
-    table.add_row("all", *map(_shown, sums), "", "")
+        table.add_row(each.name, *(_seconds(_cost(each, preset)) for preset in presets), each.title)
+    names = [each.name for each in experiments]
+    sums = (_seconds(total(known, names, preset)) for preset in presets)
+    table.add_row("all", *sums, "")
     show(table)
     machines = dict.fromkeys(cost.machine for costs in known.values() for cost in costs.values())
     results().print(
-        f"\nTime of one core ({'; '.join(machines)}), -: not measured. Settings of one: "
-        "flowbias list NAME. Run it: flowbias run NAME --preset smoke"
+        f"\nTime of one core ({'; '.join(machines)}), -: not measured.\n"
+        "Other presets, settings, source: flowbias list NAME. "
+        "Run it: flowbias run NAME --preset smoke"
     )
 
 
@@ -154,16 +156,24 @@ def _show_one(experiment: Experiment) -> None:
             name, allowed.words, *(str(experiment.settings[preset][name]) for preset in Preset)
         )
     table.add_row("(tasks)", "", *(str(len(experiment.task_list(preset))) for preset in Preset))
-    table.add_row("(time of one core)", "", *(_cost(experiment, preset) for preset in Preset))
+    costs = (_cost(experiment, preset) for preset in Preset)
+    table.add_row("(time of one core)", "", *map(_shown, costs))
     show(table)
     for setting, value in list(experiment.settings[Preset.LAPTOP].items())[:1]:
         console.print(f"\nChange one: flowbias run {experiment.name} --set {setting}={value!r}\n")
 
 
-def _cost(experiment: Experiment, preset: str) -> str:
+def _cost(experiment: Experiment, preset: str) -> float | None:
     from flowbias.experiments.costs import known_costs, total
 
-    return _shown(total(known_costs(), [experiment.name], preset))
+    return total(known_costs(), [experiment.name], preset)
+
+
+def _seconds(cost: float | None) -> str:
+    """Short, for a column: minutes too are counted in seconds."""
+    if cost is None:
+        return "-"
+    return f"{cost:.1f} s" if cost < 9.95 else f"{cost:.0f} s"
 
 
 def _shown(seconds: float | None) -> str:

@@ -262,7 +262,7 @@ _COMMON: Settings = {"seed": 0, "scales": "0.01 0.1 0.3 1 3 30"}
 
 EXPERIMENT = Experiment(
     name="woodworth-fig7",
-    title="Linear splines from small starts, smooth curves from large ones",
+    title="Linear splines from small starts, smooth curves from large",
     reference=Reference("woodworth2020", "Figure 7"),
     summary=(
         "Two-layer ReLU networks of one variable, doubled so that they start at zero, learn five "
