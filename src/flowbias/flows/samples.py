@@ -77,7 +77,8 @@ class Samples:
             stop = min(place + last - step, length)
             block = self._loaded(number, seeds)
             targets = block.targets[place:stop]
-            multipliers = np.empty_like(targets)
+            # Zeros: a BLAS may multiply what it writes over by 0, and NaN times 0 is NaN.
+            multipliers = np.zeros(targets.shape)
             shares = [self._share(number * length + j) for j in range(place, stop)]
             if block.chosen is None:
                 yield from self._on_all(w, targets, multipliers, shares)
@@ -94,7 +95,7 @@ class Samples:
     def _on_all(
         self, w: FloatArray, targets: FloatArray, multipliers: FloatArray, shares: list[float]
     ) -> Iterator[FloatArray]:
-        rows, gradient = self.rows, np.empty_like(w)
+        rows, gradient = self.rows, np.zeros_like(w)
         carried = self.request.momentum > 0.0
         for target, e, share in zip(targets, multipliers, shares, strict=True):
             np.matmul(w, rows.T, e)
@@ -114,7 +115,7 @@ class Samples:
         (runs, d), rows = w.shape, self.rows
         gathered = np.empty((chosen.shape[1], d))
         batches = gathered.reshape(runs, -1, d)
-        column, gradient = w[:, :, None], np.empty((runs, 1, d))
+        column, gradient = w[:, :, None], np.zeros((runs, 1, d))
         flat = gradient[:, 0]
         carried = self.request.momentum > 0.0
         each = zip(
@@ -235,7 +236,10 @@ class SampleProcess(Process):
         """The start from which the flow passes at this state, where there is one."""
 
     def residuals(self) -> FloatArray:
-        return self.fit.residual(self.predictors())
+        w = self.predictors()
+        # A BLAS may make 0 of products with NaN.
+        finite = np.isfinite(w).all(axis=-1)
+        return np.where(finite, self.fit.residual(np.where(finite[:, None], w, 0.0)), np.nan)
 
     def predictors(self) -> FloatArray:
         return self.predictor(self.state[0])

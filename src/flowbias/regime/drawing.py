@@ -146,7 +146,8 @@ def _draw_movement(history: History, axes: Axes) -> None:
     if axes.lines:
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.legend(frameon=False)
+        # Above the picture: four lines leave no corner free.
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     axes.set_xlabel("steps")
     axes.set_ylabel("distance from the start")
 

@@ -141,6 +141,9 @@ class _Products(Process):
 
     def residuals(self) -> FloatArray:
         fit = self.steps.fit
+        # A BLAS may make 0 of products with NaN.
+        if not np.isfinite(self.state[0]).all():
+            return np.array([np.nan])
         return np.array([np.linalg.norm(self._fitted - fit.reachable) / fit.size])
 
     def predictors(self) -> FloatArray:
