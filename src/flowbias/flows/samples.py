@@ -238,7 +238,7 @@ class SampleProcess(Process):
     def residuals(self) -> FloatArray:
         w = self.predictors()
         # A BLAS may make 0 of products with NaN.
-        finite = np.isfinite(w).all(axis=-1)
+        finite = np.asarray(np.isfinite(w).all(axis=-1))
         return np.where(finite, self.fit.residual(np.where(finite[:, None], w, 0.0)), np.nan)
 
     def predictors(self) -> FloatArray:
