@@ -1,6 +1,7 @@
 """Where does the time of one certified limit go?
 
-Shares by what is done (validation, constraint, solver, certificate, error bound), and the functions
+Shares by what is done (validation, constraint, solver, certificate, with its numbers and the error
+bound where a first look does not prove the limit), and the functions
 with most time of their own, as cProfile sees them: it slows calls down, so that what consists of
 many small ones looks larger than it is. n = 100, d = 1000 and depth 2 unless asked otherwise.
 """
@@ -27,7 +28,8 @@ PARTS = {
     ),
     "constraint": ("problems/constraint.py:constraint_of",),
     "solver": ("limits/routes.py:_by_branches",),
-    "certificate": ("certificates/certificate.py:measured",),
+    "certificate": ("certificates/certificate.py:judged",),
+    "  of which numbers": ("certificates/certificate.py:measured",),
     "  of which error bound": ("certificates/candidate.py:bound",),
 }
 Key = tuple[str, int, str]

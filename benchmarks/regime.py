@@ -3,13 +3,15 @@
 calibrate  on diagonal networks, whose regime is known exactly: the lines that tell the fewest wrong
 judge      on factorizations, neurons and deep linear networks, which had no part in the lines
 predict    MLPs: what `predict` says before training against what `diagnose` finds after it
-monitor    what `Monitor` adds to training a network on images, at its default schedule
+monitor    what `Monitor` adds to five kinds of training, one a character GPT
+diagnose   the time of a diagnosis of a small ViT, in kernels
 
-    python benchmarks/regime.py [calibrate] [judge] [predict] [monitor] [--cases N]
+    python benchmarks/regime.py [calibrate] [judge] [predict] [monitor] [diagnose] [--cases N]
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 import time
 from collections import Counter
@@ -129,48 +131,83 @@ def zoo(count: int) -> None:
     print(f"  verdicts: {agreed} of {count} as expected; (expected, found): {dict(verdicts)}")
 
 
-def monitor(epochs: int) -> None:
-    """Training with and without it, on MNIST where it is at hand, else on inputs of its shape."""
+def monitor(steps: int) -> None:
+    """What a Monitor adds to five kinds of training at its default budget, by processor time."""
     import torch
 
-    from flowbias.nets import mlp
+    torch.set_num_threads(1)
+    print(f"monitor: {steps} steps each; ms of a step, records, share of the training")
+    for name, (net, x, y, batch, optimizer) in trainings().items():
+        generator = torch.Generator().manual_seed(0)
+        with Monitor(net, x, clock=time.process_time) as watch:
+            for _ in range(steps):
+                rows = torch.randint(len(x), (batch,), generator=generator)
+                outputs = net(x[rows])
+                loss = torch.nn.functional.cross_entropy(outputs.flatten(0, -2), y[rows].flatten())
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                watch.step(loss)
+        history = watch.history
+        print(
+            f"  {name:<12}{1e3 * history.elapsed / steps:7.1f} ms  {len(history.records)} records "
+            f"(from step {history.records[0].step if history.records else None} on, "
+            f"{history.inputs} inputs), {len(history.losses)} losses, {history.overhead:.1%}, "
+            f"{history.verdict.name if history.verdict else None}"
+        )
 
-    x, y, name = images()
+
+def trainings() -> dict[str, tuple[Any, Any, Any, int, Any]]:
+    """Modules with inputs, classes, batch and optimizer: random data of the shapes people have."""
+    import torch
+    from tests.regime.transformers_zoo import CharacterGPT, LastOfLSTM, VisionTransformer
+
     torch.manual_seed(0)
-    for most in (None, 0.1):
-        net = mlp((784, 500, 10), rng=0)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        started = time.perf_counter()
-        with Monitor(net, x, torch.nn.functional.one_hot(y, 10)) as watch:
-            for _ in range(epochs):
-                for rows in torch.randperm(len(x)).split(256):
-                    loss = torch.nn.functional.cross_entropy(net(x[rows]), y[rows])
-                    optimizer.zero_grad()
-                    loss.backward()
-                    optimizer.step()
-                    if most is not None:
-                        watch.step(loss.detach())
-        seconds = time.perf_counter() - started
-        print(f"monitor: 784-500-10 on {len(x)} inputs ({name}), {seconds:.1f} s, ", end="")
-        print("without" if most is None else f"with {len(watch.history.records)} looks, ", end="")
-        print("" if most is None else f"{watch.history.overhead:.1%} of the training time")
+    nn, classes = torch.nn, torch.randint(10, (512,))
+    perceptron = nn.Sequential(nn.Linear(784, 500), nn.ReLU(), nn.Linear(500, 10))
+    convolution = nn.Sequential(
+        *(nn.Conv2d(3, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten()),
+        *(nn.Dropout(0.1), nn.Linear(1024, 10)),
+    )
+    text = torch.randint(41, (512, 33))
+    images = torch.randn(512, 3, 32, 32)
+    made = {
+        "perceptron": (perceptron, torch.randn(512, 784), classes, 256, torch.optim.SGD, 0.1),
+        "convolution": (convolution, images, classes, 64, torch.optim.Adam, 1e-3),
+        "LSTM": (LastOfLSTM(), torch.randn(512, 30, 16), classes, 256, torch.optim.RMSprop, 1e-3),
+        "ViT": (VisionTransformer(32), images, classes, 64, torch.optim.AdamW, 1e-3),
+        "GPT": (CharacterGPT(), text[:, :-1], text[:, 1:], 64, torch.optim.AdamW, 1e-3),
+    }
+    return {
+        name: (net, x, y, batch, kind(net.parameters(), lr=lr))
+        for name, (net, x, y, batch, kind, lr) in made.items()
+    }
 
 
-def images() -> tuple[Any, Any, str]:
-    """Inputs (n, 784) and classes."""
+def diagnosis(images: int) -> None:
+    """The time of a diagnosis of a small ViT in kernels of it on the same images, by processor."""
     import torch
+    from tests.regime.transformers_zoo import VisionTransformer
 
-    try:
-        from flowbias.datasets import mnist
+    from flowbias.kernels import tangent_kernel
 
-        found = mnist(split="train")
-        pixels = np.asarray(found.images, dtype=np.float32).reshape(len(found.images), -1) / 255.0
-        return torch.as_tensor(pixels), torch.as_tensor(np.asarray(found.labels)).long(), "MNIST"
-    except (ImportError, ValueError, OSError) as error:
-        print(f"monitor: no MNIST ({type(error).__name__}), random inputs of its shape")
-        rng = np.random.default_rng(0)
-        labels = torch.as_tensor(rng.integers(10, size=20_000))
-        return torch.as_tensor(rng.random((20_000, 784), dtype=np.float32)), labels, "random"
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    net, x, y = VisionTransformer(), torch.randn(images, 3, 16, 16), torch.randint(10, (images,))
+    start, optimizer = copy.deepcopy(net), torch.optim.AdamW(net.parameters(), lr=1e-3)
+    for _ in range(30):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+    seconds = []
+    for act in (lambda: tangent_kernel(start, x), lambda: diagnose(start, net, x, y)):
+        act()  # loads what is loaded once
+        began = time.process_time()
+        found = act()
+        seconds.append(time.process_time() - began)
+    print(f"diagnose: {images} images, kernel {seconds[0]:.2f} s, diagnosis {seconds[1]:.2f} s: ")
+    print(f"  {seconds[1] / seconds[0]:.1f} kernels\n{found}")
 
 
 def main() -> None:
@@ -187,7 +224,8 @@ PARTS = {
     "calibrate": (calibrate, 300),
     "judge": (judge, 60),
     "predict": (zoo, 40),
-    "monitor": (monitor, 3),
+    "monitor": (monitor, 120),
+    "diagnose": (diagnosis, 100),
 }
 
 if __name__ == "__main__":

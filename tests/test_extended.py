@@ -16,3 +16,9 @@ def test_columns_without_weight_add_nothing(used, monkeypatch):
     X, w = np.round(64.0 * X), np.round(64.0 * w)
     assert (extended.apply(X, w) == X @ w).all()
     assert (extended.absolute_apply(X, w) == np.abs(X) @ np.abs(w)).all()
+
+
+def test_a_row_of_nan_has_no_length():
+    """A descent that has lost its way has no residual: 0 would be a fit."""
+    lengths = extended.row_lengths(np.array([[np.nan, 1.0], [3.0, 4.0], [0.0, 0.0]]))
+    np.testing.assert_array_equal(lengths, [np.nan, 5.0, 0.0])

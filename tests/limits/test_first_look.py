@@ -146,3 +146,16 @@ def test_its_numbers_are_of_what_was_proved_whatever_was_changed_in_place_since(
     for array in (X, y, solution.w, solution.dual):
         array[...] = 0.0
     assert solution.certificate == wanted
+
+
+def test_limits_on_one_problem_share_what_their_numbers_are_computed_from():
+    X, y = data()
+    given = fb.Regression(X, y)
+    path = fb.limit_path(fb.DiagonalNet(2, 1.0), given, log_scales=[0.0, -1.0])
+    first, second = (vars(each.certificate)["numbers"].args[0][0] for each in path)
+    assert first is second
+    assert first.in_memory is not X
+    expected = fb.certify(X, y, path[0].w, path[0].dual, path[0].potential)
+    X *= 2.0  # and what comes after has its own
+    assert given.design.as_it_is() is not first
+    assert path[0].certificate == expected

@@ -223,25 +223,25 @@ def trained(run: Run, most_steps: int = 1500, again: int = 25) -> tuple[Any, flo
     # Cross-entropy has no end: a tenth of it is left where all is classified with some margin.
     goal = 1e-2 if run.loss == "squared" else 0.1
     value = loss()
-    first, step = float(value), 0.0
+    first, step = value.item(), 0.0
     for count in range(most_steps):
         if count % again == 0:
             top = np.linalg.eigvalsh(kernel_matrix(tangent.kernel()))[-1]
             step = run.step * 2.0 / max(float(top), 1e-30)
         found = torch.autograd.grad(value, parameters)
-        last = float(value)
+        last = value.item()
         while True:
             with torch.no_grad():
                 for p, g in zip(parameters, found, strict=True):
                     p -= step * g
             value = loss()
-            if float(value) <= last or step < 1e-30:
+            if value.item() <= last or step < 1e-30:
                 break
             # The kernel grew since it was measured: back, and half as far.
             with torch.no_grad():
                 for p, g in zip(parameters, found, strict=True):
                     p += step * g
             step /= 2.0
-        if float(value) <= goal * first:
+        if value.item() <= goal * first:
             break
-    return module, float(value) / first
+    return module, value.item() / first

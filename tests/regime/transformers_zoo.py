@@ -1,4 +1,4 @@
-"""A vision transformer and a character GPT in plain torch, small."""
+"""A vision transformer, a character GPT and an LSTM in plain torch, small."""
 
 from __future__ import annotations
 
@@ -74,3 +74,15 @@ class CharacterGPT(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         x = self.words(x) + self.places(torch.arange(x.shape[1], device=x.device))
         return self.head(self.norm(self.blocks(x)))
+
+
+class LastOfLSTM(torch.nn.Module):
+    """Classes from the last state of an LSTM."""
+
+    def __init__(self, inputs: int = 16, width: int = 64, classes: int = 10) -> None:
+        super().__init__()
+        self.states = torch.nn.LSTM(inputs, width, batch_first=True)
+        self.head = torch.nn.Linear(width, classes)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(self.states(x)[0][:, -1])

@@ -29,7 +29,7 @@ from flowbias.certificates.first_look import Factor, is_proved
 from flowbias.certificates.measures import Measure, Measured
 from flowbias.certificates.range import RowRange, within_range
 from flowbias.designs import Design, Totals, design_of, refuse_dense
-from flowbias.designs.dense import ArrayDesign
+from flowbias.designs.dense import PIECE_NUMBERS, ArrayDesign
 from flowbias.designs.sparse import as_dense
 from flowbias.designs.tasks import Coordinates, PerCoordinate, Uniform
 from flowbias.ground import extended
@@ -219,14 +219,16 @@ def judged(
     """The certificate in doubles, with its numbers where a first look does not prove the limit."""
     X = design.in_memory
     found = (design, y, w, nu), (potential, shift)
-    # Of more than this no second copy is kept, and the numbers take a smaller part of the time.
-    is_small = X.nbytes <= 2**23
+    # No copy of X is kept beyond the pieces in which X is copied anyway: memory is what a big solve
+    # has least of.
+    is_small = X.size <= PIECE_NUMBERS
     if factor is None or not is_small or Provides.POTENTIAL not in potential.provides:
         return _numbers(*found, tol=tol)
     if not is_proved(X, y, w, nu, cast(Potential, potential), shift, factor, tol=tol):
         return _numbers(*found, tol=tol)
-    # Whoever looks at the numbers may have changed the arrays in place by then.
-    kept = ArrayDesign(X.copy()), y.copy(), w.copy(), nu.copy()
+    # Whoever looks at the numbers may have changed the arrays in place by then. All limits on one
+    # problem share the copy of X.
+    kept = design.as_it_is(), y.copy(), w.copy(), nu.copy()
     return Certificate.proved(tol, partial(_numbers, kept, found[1], tol=tol))
 
 

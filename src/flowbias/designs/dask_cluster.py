@@ -144,18 +144,16 @@ def _there(client: Any, graph: dict[Any, Any], keys: Sequence[Any]) -> Sequence[
             "the last). Most often it does not fit their memory: use narrower chunks, for "
             "example X.rechunk((-1, 1000)), or workers with more memory."
         ) from error
-    except (
-        distributed.CancelledError,
-        distributed.comm.CommClosedError,
-        distributed.client.ClosedClientError,
-    ) as error:
-        raise ClusterError(
-            f"cluster: the scheduler of {client} went away, or its client was closed. Connect to "
-            "a running one with distributed.Client(address) and solve again."
-        ) from error
     except ClusterError:
         raise
     except Exception as error:
+        lost = distributed.CancelledError, distributed.comm.CommClosedError
+        # A client that is closed meanwhile may be missed by any of these calls, in its own way.
+        if isinstance(error, lost) or _is_gone(client):
+            raise ClusterError(
+                f"cluster: the scheduler of {client} went away, or its client was closed. Connect "
+                "to a running one with distributed.Client(address) and solve again."
+            ) from error
         raise _told(error) from error
     return values
 

@@ -114,6 +114,13 @@ class ArrayDesign(Design):
         self.in_memory = X
         self.n, self.d = X.shape
         self.block = ArrayBlock(X, slice(0, self.d))
+        self._copy: ArrayDesign | None = None
+
+    def as_it_is(self) -> ArrayDesign:
+        """A copy that stays as X is now: the last one, where X has not changed since."""
+        if self._copy is None or not np.array_equal(self._copy.in_memory, self.in_memory):
+            self._copy = ArrayDesign(self.in_memory.copy())
+        return self._copy
 
     def blocks(self) -> Iterator[ArrayBlock]:
         yield self.block

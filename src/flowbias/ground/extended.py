@@ -95,6 +95,7 @@ def row_lengths(X: FloatArray) -> FloatArray:
     ordinary = (largest > 1e-120) & (largest < 1e120)
     if ordinary.all():
         return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))
-    for i in np.flatnonzero(largest > 0):
+    # A row of NaN has no length, rather than none.
+    for i in np.flatnonzero(largest != 0.0):
         lengths[i] = largest[i] * np.linalg.norm(X[i] / largest[i])
     return lengths

@@ -95,7 +95,7 @@ def grad_distance(
     """
     if declared_by(before):
         features = [feature_route(model).features(model, "x", x) for model in (before, after)]
-        return _distance(*_numpy_products(*features))
+        return distance_from_products(*_numpy_products(*features))
     require_same_parameters(Network.read(before), Network.read(after))
     return map_distance(
         TangentMap(before, x, max_memory=max_memory), TangentMap(after, x, max_memory=max_memory)
@@ -105,7 +105,7 @@ def grad_distance(
 def map_distance(before: TangentMap, after: TangentMap) -> GradDistance:
     """Of one architecture at two points, on the same inputs."""
     found = planned_alike(before, after, lambda: _accumulated(before, after))
-    return _distance(*(as_array(part).astype(np.float64) for part in found))
+    return distance_from_products(*(as_array(part).astype(np.float64) for part in found))
 
 
 class _Products(NamedTuple):
@@ -131,7 +131,7 @@ def _numpy_products(first: FloatArray, second: FloatArray) -> _Products:
     )
 
 
-def _distance(own: FloatArray, cross: FloatArray, change: FloatArray) -> GradDistance:
+def distance_from_products(own: FloatArray, cross: FloatArray, change: FloatArray) -> GradDistance:
     per_sample = _from_products(own, cross, change)
     overall = _from_products(*(np.array([part.sum()]) for part in (own, cross, change)))
     return GradDistance(per_sample, float(overall[0]))

@@ -29,12 +29,13 @@ from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import kernel_alignment, label_alignment, relative_kernel_change
 from flowbias.kernels.network import gradients
+from flowbias.regime.batches import read_practice
 from flowbias.regime.beyond import Beyond, beyond_kernel
 from flowbias.regime.data import Labels, evenly_spread, read_targets, vary
 from flowbias.regime.diagnosis import Diagnosis, Gaps
 from flowbias.regime.layers import layer_movements
 from flowbias.regime.leanest import leanest
-from flowbias.regime.points import Points, model_points, module_points
+from flowbias.regime.points import Points, loaded, model_points, module_points
 from flowbias.regime.steps import StepEffect, step_effect
 from flowbias.regime.thresholds import THRESHOLDS
 from flowbias.regime.twin import cross_entropy, cross_entropy_dual, squared_loss_dual
@@ -69,7 +70,9 @@ def diagnose(
     before, after : a torch module at two points (copy.deepcopy ahead of training), or a module and
         a state dict; or two models of this library, or a model and the parameters where its flow
         ended
-    x : the training inputs, all of them: the comparison of functions takes what they determine
+    x : the training inputs, all of them: the comparison of functions takes what they determine;
+        tensors, a dict of them for a module that takes them by name, or a DataLoader, whose batches
+        may bring the labels. The module may return an object with `logits`
     y : labels, numbers or integer classes, which add how well the kernel is aligned with them, and
         the gap to a twin trained on them, on classes by cross-entropy down to the network's own
     x_new : inputs to compare functions on; by default drawn feature by feature from the values in x
@@ -107,9 +110,8 @@ def diagnose(
     began = time.perf_counter()
     if budget is not None and not budget > 0.0:
         raise InputError(f"budget: must be > 0, in seconds, got {budget!r}. None is no bound.")
-    effect = None if step_size is None else _step_effect(before, x, y, step_size, loss)
-    wanted = Wanted(functions, lean, by_layer, effect)
     if declared_by(before):
+        wanted = Wanted(functions, lean, by_layer, _step_effect(before, x, y, step_size, loss))
         if by_layer:
             raise InputError(
                 f"by_layer: must be False for a model of this library, got True for "
@@ -118,13 +120,19 @@ def diagnose(
         points = model_points(before, after, x, x_new)
         return _diagnosed(points, _read(y, points), wanted)
     with gradients():  # whatever the caller's mode
+        (before, after), x, y = read_practice([before, loaded(before, after)], x, y)
+        wanted = Wanted(functions, lean, by_layer, _step_effect(before, x, y, step_size, loss))
         points = module_points(before, after, x, x_new, max_memory)
         if budget is None:
             return _diagnosed(points, _read(y, points), wanted)
         return _within(began + budget, points, _read(y, points), wanted)
 
 
-def _step_effect(before: Any, x: Any, y: Any, step_size: float, loss: Any) -> StepEffect:
+def _step_effect(
+    before: Any, x: Any, y: Any, step_size: float | None, loss: Any
+) -> StepEffect | None:
+    if step_size is None:
+        return None
     if y is None or declared_by(before):
         raise InputError(
             f"step_size: must come with labels y and a torch module, got {step_size!r} without. "

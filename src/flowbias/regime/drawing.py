@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
     from flowbias.regime.diagnosis import Diagnosis
-    from flowbias.regime.monitor import History
+    from flowbias.regime.history import History
     from flowbias.regime.predict import Prediction
     from flowbias.regime.sweep import Sweep
     from flowbias.regime.thresholds import Verdict
@@ -43,8 +43,8 @@ def prediction_panels(prediction: Prediction) -> tuple[Panel, Panel]:
 
 
 def history_panels(history: History) -> tuple[Panel, ...]:
-    """Kernel change and grad distance over steps, the loss beside them where it was given."""
-    with_loss = any(record.loss is not None for record in history.records)
+    """How far it is from its start over steps, the loss beside it where it was given."""
+    with_loss = any(loss is not None for loss in history.losses)
     movement, loss = partial(_draw_movement, history), partial(_draw_loss, history)
     return (movement, loss) if with_loss else (movement,)
 
@@ -137,20 +137,23 @@ def _draw_movement(history: History, axes: Axes) -> None:
     for name, values, colour in (
         ("kernel change", [record.kernel_change for record in records], BLUE),
         ("grad distance", [record.grad_distance for record in records], RED),
+        ("learned beyond the kernel", [record.beyond or 0.0 for record in records], INK),
+        ("movement of parameters", [record.parameter_movement or 0.0 for record in records], GREY),
     ):
-        positive = [(s, v) for s, v in zip(steps, values, strict=True) if v > 0.0]
+        positive = [(s, v) for s, v in zip(steps, values, strict=True) if 0.0 < v < np.inf]
         if positive:
             axes.plot(*zip(*positive, strict=True), color=colour, marker=".", label=name)
     if axes.lines:
         axes.set_xscale("log")
         axes.set_yscale("log")
-        axes.legend(frameon=False)
+        # Above the picture: four lines leave no corner free.
+        axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
     axes.set_xlabel("steps")
     axes.set_ylabel("distance from the start")
 
 
 def _draw_loss(history: History, axes: Axes) -> None:
-    seen = [(record.step, record.loss) for record in history.records if record.loss is not None]
+    seen = [(step, loss) for step, loss in enumerate(history.losses, 1) if loss is not None]
     steps, losses = np.array(seen, dtype=float).T
     course(axes, steps, losses, label="loss")
     axes.set_xscale("log")

@@ -6,267 +6,61 @@
             monitor.step(loss)
     monitor.history.plot("regime.png")
 
-It looks at steps of a schedule, on a fixed probe of a few inputs, and only when the time it has
-used stays within a share of the time that training took: a look that is due waits until it does.
-The first look and, at the end of the block, the last are taken whatever they cost, so that the
-shortest training has both.
+It looks at steps of a schedule, and only when all that it has used, the look to come and one more
+for the end stay within a share of the time that training took. What a look costs is known before
+the first one from a single gradient; it starts with two inputs, and takes more as time allows. A
+look that is due and cannot be paid for is made up for later.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
 
 from flowbias.ground.arguments import InputError
-from flowbias.ground.atomic import write_atomically
-from flowbias.ground.drawing import picture
-from flowbias.ground.html import some, table
 from flowbias.ground.torch import require_torch
-from flowbias.kernels.compare import (
-    as_array,
-    label_alignment,
-    parameter_movement,
-    relative_kernel_change,
-)
-from flowbias.kernels.feature_distance import map_distance
-from flowbias.kernels.network import Network, copied, gradients, share_statistics
-from flowbias.kernels.tangent import TangentMap
-from flowbias.regime.beyond import Beyond, beyond_kernel
-from flowbias.regime.data import evenly_spread, fresh_tensors, read_label_rows, vary
-from flowbias.regime.diagnosis import finite
-from flowbias.regime.drawing import history_panels
-from flowbias.regime.thresholds import THRESHOLDS, Evidence, Verdict
+from flowbias.ground.typing import FloatArray
+from flowbias.kernels.compare import as_array
+from flowbias.kernels.memory import read_bytes
+from flowbias.kernels.network import Network, copied, first_call, gradients, unwrapped
+from flowbias.regime.batches import read_practice
+from flowbias.regime.data import evenly_spread, read_label_rows, read_targets
+from flowbias.regime.history import Geometric, History, Record, Schedule
+from flowbias.regime.probe import Probe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_FORMAT = "flowbias regime history 1"
-
-
-class Schedule(Protocol):
-    """Any object that says which step comes after a given one.
-
-    >>> class OnlyOnce:
-    ...     def following(self, step):
-    ...         return 1 if step < 1 else 10**9
-    >>> schedule: fb.regime.Schedule = OnlyOnce()
-    >>> schedule.following(0)
-    1
-    """
-
-    def following(self, step: int) -> int:
-        """The first step after `step` at which to look."""
-        ...
-
-
-@dataclass(frozen=True)
-class Geometric:
-    """Each step `ratio` times the last, at least one later: 1, 2, 3, 4, 5, 7, 9, ... at 1.25.
-
-    Training moves by factors, not by steps: a million steps are 60 looks.
-
-    Parameters
-    ----------
-    ratio : > 1
-
-    >>> step, steps = 0, []
-    >>> for _ in range(7):
-    ...     step = Geometric(1.5).following(step)
-    ...     steps.append(step)
-    >>> steps
-    [1, 2, 3, 5, 8, 12, 18]
-    """
-
-    ratio: float = 1.25
-
-    def __post_init__(self) -> None:
-        if not 1.0 < self.ratio < math.inf:
-            raise InputError(
-                f"ratio: must be > 1, got {self.ratio!r}. It is the factor between two looks."
-            )
-
-    def following(self, step: int) -> int:
-        return max(step + 1, math.ceil(self.ratio * step))
-
-
-@dataclass(frozen=True)
-class Every:
-    """Every so many steps.
-
-    Parameters
-    ----------
-    steps : between two looks
-
-    >>> fb.regime.Every(10).following(3)
-    10
-    """
-
-    steps: int
-
-    def __post_init__(self) -> None:
-        if not self.steps >= 1:
-            raise InputError(
-                f"steps: must be >= 1, got {self.steps!r}. It is the number between two looks."
-            )
-
-    def following(self, step: int) -> int:
-        return (step // self.steps + 1) * self.steps
-
-
-@dataclass(frozen=True)
-class Record:
-    """The network after `step` steps, against its start, on the probe.
-
-    seconds is time since the start, the monitor's own left out.
-    """
-
-    step: int
-    seconds: float
-    loss: float | None
-    kernel_change: float
-    grad_distance: float
-    parameter_movement: float | None
-    label_alignment: float | None
-    #: share of what was learned that is beyond the kernel of the start, and its error
-    beyond: float | None = None
-    beyond_error: float | None = None
-
-
-@dataclass
-class History:
-    """Records in the order of steps, and what they cost.
-
-    spent and elapsed: seconds of the monitor, and of training without it. `failure` says why
-    recording ended early, if it did.
-
-    >>> import torch
-    >>> monitor = fb.regime.Monitor(torch.nn.Linear(2, 1), torch.eye(2))
-    >>> type(monitor.history).__name__, len(monitor.history.records)
-    ('History', 0)
-    """
-
-    records: list[Record] = field(default_factory=list)
-    inputs: int = 0
-    steps: int = 0
-    spent: float = 0.0
-    elapsed: float = 0.0
-    failure: str | None = None
-
-    @property
-    def overhead(self) -> float:
-        """The monitor's time as a share of training's."""
-        return self.spent / self.elapsed if self.elapsed > 0.0 else 0.0
-
-    @property
-    def verdict(self) -> Verdict | None:
-        """By the last record, as `diagnose` decides where functions are not compared."""
-        if not self.records:
-            return None
-        last = self.records[-1]
-        return THRESHOLDS.decide(Evidence(beyond=last.beyond, turned=last.grad_distance))
-
-    def to_json(self) -> str:
-        """All of it; infinities (of a parameter that started at 0) become null."""
-        entries = {**asdict(self), "format": _FORMAT}
-        return json.dumps(finite(entries), indent=1, allow_nan=False)
-
-    def save(self, path: str | Path) -> None:
-        """Write it as JSON, at once or not at all."""
-        text = self.to_json()
-        write_atomically(Path(path), text.encode())
-
-    @classmethod
-    def load(cls, path: str | Path) -> History:
-        """What `save` wrote."""
-        file = Path(path)
-        try:
-            entries = json.loads(file.read_text(encoding="utf-8"))
-            if entries.pop("format") != _FORMAT:
-                raise KeyError("format")
-            records = [Record(**entry) for entry in entries.pop("records")]
-            found = cls(records=records, **entries)
-            # Texts in the place of numbers would only show when it is drawn or printed.
-            repr(found)
-            return found
-        except (OSError, KeyError, TypeError, AttributeError, ValueError) as error:
-            raise InputError(
-                f"path: must be a history that Monitor.save wrote, got {str(file)!r}: "
-                f"{type(error).__name__}: {error}. Save it again, or pass another file."
-            ) from error
-
-    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
-        """Kernel change and grad distance over steps, and the loss where it was given."""
-        return picture(*history_panels(self), path=path, ax=ax)
-
-    def _repr_html_(self) -> str:
-        rows = [
-            (
-                f"{r.step}",
-                "" if r.loss is None else f"{r.loss:.3e}",
-                f"{r.kernel_change:.4g}",
-                f"{r.grad_distance:.4g}",
-            )
-            for r in _some(self.records)
-        ]
-        return table(
-            self._title,
-            rows,
-            head=("step", "loss", "kernel change", "grad distance"),
-            note=f"ended early: {self.failure}" if self.failure else "",
-        )
-
-    @property
-    def _title(self) -> str:
-        return (
-            f"History: {len(self.records)} records over {self.steps} steps, {self.inputs} inputs, "
-            f"{self.overhead:.1%} of the training time"
-        )
-
-    def __repr__(self) -> str:
-        lines = [self._title, *([f"  ended early: {self.failure}"] if self.failure else [])]
-        title = f"  {'step':>9} {'loss':>10} {'kernel change':>14} {'grad distance':>14}"
-        rows = [
-            f"  {r.step:>9} {'' if r.loss is None else f'{r.loss:.3e}':>10} "
-            f"{r.kernel_change:>14.4g} {r.grad_distance:>14.4g}"
-            for r in _some(self.records)
-        ]
-        return "\n".join([*lines, title, *rows])
-
-
-def _some(records: list[Record]) -> list[Record]:
-    return [records[i] for i in some(len(records))]
 
 
 class Monitor:
     """Follows a module that somebody else trains.
 
     The module is measured in eval mode by a copy: dropout and normalization may stay in training
-    mode, and neither it nor torch's random state is touched.
+    mode, and neither it nor torch's random state is touched. The loss of every step is kept.
 
     Parameters
     ----------
     module : the module in training
-    x : inputs, of which at most `most_inputs`, evenly spread, are the probe
-    y : their labels (classes one-hot), for the alignment of the kernel with them
+    x : inputs, as for `diagnose`, of which at most `most_inputs`, evenly spread, are the probe
+    y : their labels, numbers or integer classes, for the alignment of the kernel with them
     schedule : at which steps to look, `Geometric(1.25)` by default, or `Every(100)`
-    budget : bound of the time of all looks but the first and the last, as a share of the
-        training's; None for none
+    budget : bound of the time of all that the monitor does, its making and the last look too, as a
+        share of the training's: one of a few steps may have no record. None for no bound, with all
+        outputs of all inputs at each look as far as max_memory holds their gradients
     most_inputs : of the probe
-    max_memory : as for `tangent_kernel`
+    max_memory : bytes, "1GiB" or "500MB", of the gradients that are held
     clock : what seconds are read from
 
     >>> import torch
     >>> net, x = torch.nn.Linear(2, 1), torch.eye(2)
-    >>> with fb.regime.Monitor(net, x, schedule=fb.regime.Every(1)) as monitor:
+    >>> with fb.regime.Monitor(net, x, schedule=fb.regime.Every(1), budget=None) as monitor:
     ...     monitor.step(torch.tensor(1.0))
     >>> [record.step for record in monitor.history.records]
     [1]
@@ -293,24 +87,19 @@ class Monitor:
             raise InputError(
                 f"most_inputs: must be >= 1, got {most_inputs!r}. It is the size of the probe."
             )
-        self.module = module
-        self.schedule: Schedule = Geometric() if schedule is None else schedule
         self.budget, self._clock = budget, clock
-        self._start = copied(module).eval()
-        self._now = copied(self._start)
-        inputs = Network.read(self._start).read_inputs("x", x)
-        rows = evenly_spread(len(inputs[0]), most_inputs)
-        self._probe = tuple(part[rows] for part in inputs)
-        self._labels = None if y is None else read_label_rows(y, len(inputs[0]))[rows]
-        self._maps, self._elsewhere = (
-            [TangentMap(net, x, max_memory=max_memory) for net in (self._start, self._now)]
-            for x in (self._probe, fresh_tensors(self._probe, len(rows)))
+        began = clock()
+        self.module = unwrapped(module)
+        self.schedule: Schedule = Geometric() if schedule is None else schedule
+        self._due, self._owed = self._following(0), 0
+        self._probe, self._most = _probe_within(
+            self.module, x, y, most_inputs, read_bytes(max_memory), in_full=budget is None
         )
-        self._kernel: Any = None
-        self._last_cost = 0.0
-        self._loss: Any = None
-        self.history = History(inputs=len(rows))
-        self._due = self._following(0)
+        self.history = History(spent=clock() - began)
+        #: seconds that the gradients of one input take, once known
+        self._row: float | None = None
+        # Losses on a device, which to read at each step would make training wait.
+        self._unread: list[int] = []
         # When training went on, and what its clock and the monitor's own showed then.
         self._entered: float | None = None
         self._before = 0.0
@@ -339,32 +128,34 @@ class Monitor:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """A last look, where training came to its end."""
+        """A last look, where training came to its end, if there is time for it."""
         seen = self.history.records[-1].step if self.history.records else 0
         if kind is None and self.history.failure is None and self.history.steps > seen:
-            self._look()
+            self._look_if_affordable(last=True)
         self._elapse()
+        self._read_losses()
         self._entered = None
 
     def step(self, loss: Any = None) -> None:
-        """To be called after each step of the optimizer; `loss` is kept with the record."""
+        """To be called after each step of the optimizer; its `loss` is kept."""
         if self._entered is None:
             self._start_clock()
         self.history.steps += 1
-        self._loss = _detached(loss)
-        if self.history.steps < self._due or self.history.failure is not None:
-            return
-        if self._affordable():
-            self._look()
-            self._due = self._following(self.history.steps)
+        self._keep(loss)
+        while self._due <= self.history.steps:
+            self._owed, self._due = self._owed + 1, self._following(self._due)
+        if self._owed and self.history.failure is None:
+            self._look_if_affordable()
 
     def save(self, path: str | Path) -> None:
         """The history as JSON; `History.load` reads it."""
         self._elapse()
+        self._read_losses()
         self.history.save(path)
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """The history so far: see `History.plot`."""
+        self._read_losses()
         return self.history.plot(path, ax=ax)
 
     def _repr_html_(self) -> str:
@@ -377,93 +168,150 @@ class Monitor:
             self.history.elapsed = self._before + passed - self.history.spent
         return self.history.elapsed
 
-    def _affordable(self) -> bool:
-        if self.budget is None or not self.history.records:
-            return True
-        # A look is taken to cost a fifth more than the last one.
-        return self.history.spent + 1.2 * self._last_cost <= self.budget * self._elapse()
+    def _keep(self, loss: Any) -> None:
+        torch = require_torch()
+        if isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.device.type != "cpu":
+            self._unread.append(len(self.history.losses))
+            self.history.losses.append(loss.detach())
+        else:
+            self.history.losses.append(_as_loss(loss))
 
-    def _look(self) -> None:
-        """Record where the module is now; what cannot be measured ends the recording, aloud."""
-        seconds, loss = self._elapse(), _as_loss(self._loss)
-        began = ready = self._clock()
+    def _read_losses(self) -> None:
+        for place in self._unread:
+            self.history.losses[place] = _as_loss(self.history.losses[place])
+        self._unread.clear()
+
+    def _look_if_affordable(self, *, last: bool = False) -> None:
+        if self.budget is None:
+            self._look(self._most)
+            return
+        elapsed = self._elapse()
+        # What inputs cost is tried where half a step can be spent, which it will hardly take; by
+        # the second one, as the first loads what is loaded once.
+        room = self.budget * elapsed - self.history.spent
+        if self._row is None and room >= 0.5 * elapsed / self.history.steps:
+            self._grow(1)
+            self._grow(min(2, self._most))
+        if self._row is not None:
+            inputs = self._affordable(self.budget * elapsed - self.history.spent, last)
+            if inputs:
+                self._look(inputs)
+
+    def _affordable(self, room: float, last: bool) -> int:
+        """How many inputs to look at in so many seconds, or 0.
+
+        As many as before, or two; more where time for ten such looks is left, or no look is owed.
+        Another look must fit in, for the end, unless this is that.
+        """
+        have, row, found = self._probe.inputs, self._row or 0.0, 0
+        # Running statistics that move make the start be taken anew, on inputs and new ones.
+        each = 3 if self._probe.unsettled else 1
+        inputs = max(min(2, self._most), have)
+        while inputs <= self._most:
+            many = 10 if found and self._owed > 1 else 1
+            look = many * 1.1 * row * (each * inputs + 2 * (inputs - have))
+            if look + (0.0 if last else row * each * inputs) > room:
+                break
+            found = inputs
+            if last or inputs == self._most:
+                break
+            inputs = min(2 * inputs, self._most)
+        return found
+
+    def _grow(self, inputs: int) -> None:
+        """Take gradients of the start on more inputs, and note what they cost."""
+        more = inputs - self._probe.inputs
+        if more and self.history.failure is None:
+            self._measured(lambda: self._probe.grow(inputs), 2 * more)
+
+    def _look(self, inputs: int) -> None:
+        """Record where the module is now."""
+        if inputs > self._probe.inputs:
+            self._grow(inputs)
+        if self.history.failure is None:
+            self._measured(self._record, inputs)
+            self._owed = max(self._owed - 1, 0)
+
+    def _record(self) -> None:
+        found, losses = self._probe.look(), self.history.losses
+        self._read_losses()
+        self.history.records.append(
+            Record(
+                step=self.history.steps,
+                seconds=self.history.elapsed,
+                loss=losses[-1] if losses else None,
+                kernel_change=found.kernel_change,
+                grad_distance=found.grad_distance,
+                parameter_movement=found.parameter_movement,
+                label_alignment=found.label_alignment,
+                beyond=found.beyond.share,
+                beyond_error=found.beyond.error,
+                inputs=self._probe.inputs,
+            )
+        )
+        self.history.inputs = self._probe.inputs
+
+    def _measured(self, act: Callable[[], None], rows: int) -> None:
+        """Do it and count its seconds; what cannot be measured ends the recording, aloud."""
+        self._elapse()
+        began = self._clock()
         try:
-            self._catch_up()
-            if self._kernel is None:
-                self._kernel = self._maps[0].kernel(reduce="trace")
-                # No later look makes this kernel, nor loads what the first one had to load; one
-                # under other statistics does make it.
-                ready = began if self.history.records else self._clock()
-            record = self._measure(loss, seconds)
+            act()
         except InputError as error:
             self.history.failure = f"step {self.history.steps}: {error}"
-            warnings.warn(f"the monitor stopped at {self.history.failure}", stacklevel=3)
-        else:
-            self.history.records.append(record)
-        done = self._clock()
-        self._last_cost = done - ready
-        self.history.spent += done - began
-
-    def _measure(self, loss: float | None, seconds: float) -> Record:
-        kernel = self._maps[1].kernel(reduce="trace")
-        turned = map_distance(*self._maps)
-        learned = self._learned()
-        return Record(
-            step=self.history.steps,
-            seconds=seconds,
-            loss=loss,
-            kernel_change=relative_kernel_change(self._kernel, kernel),
-            grad_distance=turned.overall,
-            parameter_movement=parameter_movement(self._start, self._now).overall,
-            label_alignment=self._aligned(kernel),
-            beyond=learned.share,
-            beyond_error=learned.error,
-        )
-
-    def _learned(self) -> Beyond:
-        """As in a diagnosis: on the probe, or on new inputs where it is more."""
-        start, now = (tangent.network.parameters for tangent in self._maps)
-        moved = {name: now[name].detach() - part.detach() for name, part in start.items()}
-        shares = (
-            beyond_kernel(*(as_array(part) for part in (*(at.values() for at in maps), linear)))
-            for maps in (self._maps, self._elsewhere)
-            for linear in [maps[0].jvp(moved)]
-        )
-        return max(shares, key=lambda beyond: beyond.share)
-
-    def _catch_up(self) -> None:
-        """Our copy takes the values of the module that is trained."""
-        with gradients(on=False):
-            for ours, theirs in (
-                (self._now.parameters(), self.module.parameters()),
-                (self._now.buffers(), self.module.buffers()),
-            ):
-                pairs = list(zip_longest(ours, theirs))
-                if any(a is None or b is None or a.shape != b.shape for a, b in pairs):
-                    raise InputError(
-                        "module: must keep the parameters and buffers that it had at the start, "
-                        "got others. Make a new Monitor where the module changes."
-                    )
-                for target, source in pairs:
-                    target.copy_(source)
-        if share_statistics(self._start, self._now):
-            self._kernel = None
-
-    def _aligned(self, kernel: Any) -> float | None:
-        """None without labels, or where those of the probe are all the same."""
-        if self._labels is None or not vary(self._labels):
-            return None
-        return label_alignment(kernel, self._labels)
+            warnings.warn(f"the monitor stopped at {self.history.failure}", stacklevel=4)
+        cost = self._clock() - began
+        self.history.spent += cost
+        self._row = cost / (rows * (3 if self._probe.unsettled else 1))
 
 
-def _detached(loss: Any) -> Any:
-    """A loss without its graph, which would be kept alive, and which `float` warns about."""
-    return loss.detach() if isinstance(loss, require_torch().Tensor) else loss
+def _probe_within(
+    module: Any, x: Any, y: Any, most: int, memory: int, *, in_full: bool
+) -> tuple[Probe, int]:
+    """The probe, of all outputs if wanted and held by memory, and the most inputs that is for."""
+    (start,), x, y = read_practice([copied(module).eval()], x, y)
+    network = Network.read(start)
+    inputs = network.cast_inputs("x", x)
+    # In an order in which any first few are spread as well.
+    rows = [evenly_spread(len(inputs[0]), most)[i] for i in _spread_order(len(inputs[0]), most)]
+    with gradients(on=False), network.undisturbed(gradients_on=False):
+        outputs = first_call(network, "x", tuple(part[:1] for part in inputs)).shape[1]
+    labels = None if y is None else _read_labels(y, len(inputs[0]), outputs)
+    # Of each input: at the start, at the start for a new one, now, and the change.
+    held = 4 * network.size * network.like.element_size()
+    all_outputs = in_full and outputs * len(rows) * held <= memory
+    probe = Probe(
+        module,
+        start,
+        tuple(part[rows] for part in inputs),
+        None if labels is None else labels[rows],
+        all_outputs=all_outputs or outputs == 1,
+    )
+    return probe, max(1, min(len(rows), memory // held))
+
+
+def _read_labels(y: Any, samples: int, outputs: int) -> FloatArray:
+    """One row per input: of numbers as they are, of classes one-hot."""
+    given = as_array(y)
+    classes = np.issubdtype(given.dtype, np.integer) and 0 < given.size < samples * outputs
+    if classes and given.ndim and len(given) == samples:
+        return read_targets(y, (samples, outputs)).numbers
+    return read_label_rows(y, samples)
+
+
+def _spread_order(count: int, most: int) -> list[int]:
+    """Places of an evenly spread selection, halves before quarters before eighths."""
+    size = len(evenly_spread(count, most))
+    binary = max(1, (size - 1).bit_length())
+    reversed_bits = [int(f"{i:0{binary}b}"[::-1], 2) for i in range(2**binary)]
+    return [i for i in reversed_bits if i < size]
 
 
 def _as_loss(loss: Any) -> float | None:
     """A number from what a training loop has at hand: a float, or a tensor of one entry."""
     try:
+        if isinstance(loss, require_torch().Tensor):
+            loss = loss.detach()  # its graph would be kept alive, and `float` warn of it
         return None if loss is None else float(loss)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(

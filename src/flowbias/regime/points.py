@@ -425,7 +425,26 @@ def model_points(before: Any, after: Any, x: Any, new: Any) -> Points:
 
 
 def module_points(before: Any, after: Any, x: Any, new: Any, max_memory: int | str) -> Points:
-    """The two points of a torch module; `after` may be a state dict of it."""
+    """The two points of a torch module."""
+    first = ModulePoint(before, x, new, max_memory)
+    devices = first.network.device, Network.read(after).device
+    if devices[0] != devices[1]:
+        raise InputError(
+            f"after: must be on the device of before, {devices[0]}, got {devices[1]}. "
+            f"Pass after.to({str(devices[0])!r})."
+        )
+    second = ModulePoint(after, first.x, first._given, max_memory)
+    if share_statistics(first.subject, second.subject):
+        warnings.warn(
+            "running statistics (BatchNorm) differ between before and after: those of after are "
+            "used for both, so that only parameters count as learned",
+            stacklevel=3,
+        )
+    return first, second
+
+
+def loaded(before: Any, after: Any) -> Any:
+    """The module after training, which may be given as a state dict of it."""
     torch = require_torch()
     for name, given, kinds, words in (
         ("before", before, torch.nn.Module, "a torch.nn.Module or a model of this library"),
@@ -436,22 +455,7 @@ def module_points(before: Any, after: Any, x: Any, new: Any, max_memory: int | s
                 f"{name}: must be {words}, got {type(given).__name__}. "
                 "Copy the module ahead of training (copy.deepcopy)."
             )
-    first = ModulePoint(before, x, new, max_memory)
-    trained = _loaded(copied_in_double(before), after) if isinstance(after, dict) else after
-    devices = first.network.device, Network.read(trained).device
-    if devices[0] != devices[1]:
-        raise InputError(
-            f"after: must be on the device of before, {devices[0]}, got {devices[1]}. "
-            f"Pass after.to({str(devices[0])!r})."
-        )
-    second = ModulePoint(trained, first.x, first._given, max_memory)
-    if share_statistics(first.subject, second.subject):
-        warnings.warn(
-            "running statistics (BatchNorm) differ between before and after: those of after are "
-            "used for both, so that only parameters count as learned",
-            stacklevel=3,
-        )
-    return first, second
+    return _loaded(copied(before), after) if isinstance(after, dict) else after
 
 
 def _loaded(module: Any, state: Any) -> Any:

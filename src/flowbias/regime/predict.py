@@ -42,6 +42,7 @@ from flowbias.kernels.network import (
     first_call,
     gradients,
 )
+from flowbias.regime.batches import read_practice
 from flowbias.regime.curvature import ModuleDerivatives
 from flowbias.regime.data import fresh_tensors, read_targets
 from flowbias.regime.diagnosis import finite
@@ -172,7 +173,7 @@ class Prediction:
 
 
 def predict(
-    module: Any, x: Any, y: Any, *, kappa: bool = True, max_memory: int | str = "1GiB"
+    module: Any, x: Any, y: Any = None, *, kappa: bool = True, max_memory: int | str = "1GiB"
 ) -> Prediction:
     """Which regime to expect of training `module` on (x, y), from first and second derivatives.
 
@@ -181,8 +182,9 @@ def predict(
     Parameters
     ----------
     module : any torch.nn.Module in eval mode, before training
-    x : inputs
-    y : one number per sample and output, or integer classes (taken one-hot)
+    x : inputs, as for `diagnose`
+    y : one number per sample and output, or integer classes (taken one-hot); may come with x where
+        that is a DataLoader
     kappa : whether Chizat's criterion is computed, which takes power iterations of its own and does
         not decide
     max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
@@ -203,6 +205,8 @@ def predict(
     ('KERNEL', 2.0)
     """
     with gradients():  # whatever the caller's mode
+        if not declared_by(module):
+            (module,), x, y = read_practice([module], x, y)
         return _predicted(read_derivatives(module, x), y, kappa, max_memory)
 
 

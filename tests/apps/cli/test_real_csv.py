@@ -1,5 +1,6 @@
 """Files as people have them: ids, dates, words, gaps, units, decimal commas; and saved models."""
 
+import contextlib
 import io
 import json
 
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 import flowbias as fb
 from flowbias.apps.cli import ExitCode, app
 from flowbias.apps.cli.files import read_data
+from flowbias.apps.data_files.csv_table import read_table
 from flowbias.apps.data_files.regression_data import Reading, from_csv
 from flowbias.ground.arguments import InputError
 from tests.apps.cli.program import document, invoke, only_line
@@ -297,3 +299,11 @@ def test_units_are_only_compared_where_samples_can_tell(tmp_path):
     np.testing.assert_allclose(many.units.scaled.std(axis=0), 1.0)
     without = read("a,b,y\n" + rows, standardize=None, intercept=False)
     np.testing.assert_allclose(np.square(without.problem.X).mean(axis=0), 1.0)
+
+
+def test_a_file_that_was_read_is_left_to_who_opened_it():
+    for text in (b"x,y\n1,2\n3,4\n", b"\xff\xfe"):
+        content = io.BytesIO(text)
+        with contextlib.suppress(InputError):
+            read_table(content)
+        assert not content.closed

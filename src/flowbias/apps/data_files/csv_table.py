@@ -93,14 +93,17 @@ def read_table(
 
 def _lines(content: BinaryIO) -> tuple[list[Line], str]:
     """The lines that are not blank, with decimal points; and a number that had a comma."""
+    # utf-8-sig: spreadsheets put a mark at the start of what they export. Any kind of line end.
+    reading = io.TextIOWrapper(content, encoding="utf-8-sig")
     try:
-        # utf-8-sig: spreadsheets put a mark at the start of what they export. Any kind of line end.
-        text = io.TextIOWrapper(content, encoding="utf-8-sig").read()
+        text = reading.read()
     except UnicodeDecodeError as error:
         raise InputError(
             f"must be text, got the byte 0x{error.object[error.start]:02x} at position "
             f"{error.start}. Save it as CSV in UTF-8."
         ) from error
+    finally:
+        reading.detach()  # the file is closed by who opened it
     # What spreadsheets write to be told by.
     told, skipped = re.match(r"\s*sep=(.)\r?\n", text), 0
     if told:

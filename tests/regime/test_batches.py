@@ -1,0 +1,131 @@
+"""Inputs, labels and modules as people have them."""
+
+import copy
+import warnings
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from flowbias.ground.arguments import InputError
+from flowbias.nets import mlp
+from flowbias.regime import Every, Monitor, diagnose, predict
+
+
+@pytest.fixture(scope="module")
+def trained():
+    net = mlp((3, 10, 4), rng=0)
+    moved = copy.deepcopy(net)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for p in moved.parameters():
+            p += 0.1 * torch.randn(p.shape, generator=generator)
+    x = torch.randn(6, 3, generator=generator)
+    return net, moved, x, torch.tensor([0, 1, 2, 3, 0, 1])
+
+
+class Named(torch.nn.Module):
+    """Takes arguments by name and returns an object with logits, as language models do."""
+
+    def __init__(self, body, returned):
+        super().__init__()
+        self.body, self.returned = body, returned
+
+    def forward(self, *, features, mask):
+        return self.returned(self.body(features * mask))
+
+
+RETURNS = {
+    "object": lambda logits: SimpleNamespace(loss=None, logits=logits),
+    "dict": lambda logits: {"hidden": 2.0 * logits, "logits": logits},
+    "tuple": lambda logits: (logits, 2.0 * logits),
+}
+
+
+def _known(diagnosis):
+    return {name: value for name, value in diagnosis.measures().items() if value is not None}
+
+
+def loader(*parts):
+    return DataLoader(TensorDataset(*parts), batch_size=4)
+
+
+def test_a_loader_is_its_batches(trained):
+    net, moved, x, y = trained
+    known = diagnose(net, moved, x, y).measures()
+    assert diagnose(net, moved, loader(x, y)).measures() == known
+    assert diagnose(net, moved, loader(x), y).measures() == known
+    assert predict(net, loader(x, y)).document() == predict(net, x, y).document()
+    with pytest.raises(InputError, match="x: must have a batch or more"):
+        diagnose(net, moved, iter(()))
+
+
+def test_a_long_loader_is_cut_aloud(trained):
+    net, moved, x, y = trained
+    many = DataLoader(TensorDataset(x.repeat(100, 1), y.repeat(100)), batch_size=64)
+    with pytest.warns(UserWarning, match="the first 256 samples"):
+        found = diagnose(net, moved, many, functions=False)
+    assert found.samples == 256
+
+
+@pytest.mark.parametrize("returned", list(RETURNS))
+def test_names_and_objects_are_looked_through(trained, returned):
+    net, moved, x, y = trained
+    before, after = (Named(body, RETURNS[returned]) for body in (net, moved))
+    batch = {"features": x, "mask": torch.ones(6, 1), "labels": y}
+    known, found = diagnose(net, moved, x, y), diagnose(before, after, batch)
+    assert _known(found) == pytest.approx(_known(known), rel=1e-5)
+    assert diagnose(before, after.state_dict(), batch).measures() == found.measures()
+    batches = [{name: part[:4] for name, part in batch.items()}]
+    batches += [{name: part[4:] for name, part in batch.items()}]
+    assert diagnose(before, after, iter(batches)).measures() == found.measures()
+    live = copy.deepcopy(before).train()
+    monitor = Monitor(live, batch, budget=None, schedule=Every(1))
+    live.load_state_dict(after.state_dict())
+    monitor.step()
+    record = monitor.history.records[0]
+    assert record.grad_distance == pytest.approx(found.grad_distance.overall, rel=1e-3)
+    assert record.label_alignment == pytest.approx(found.label_alignment[1], rel=1e-3)
+
+
+def test_half_precision_is_measured_in_single(trained):
+    net, moved, x, y = trained
+    halves = [copy.deepcopy(module).bfloat16() for module in (net, moved)]
+    with pytest.warns(UserWarning, match=r"a module in torch.bfloat16 is measured in float32"):
+        found = diagnose(*halves, x.bfloat16(), y)
+    singles = [module.float() for module in copy.deepcopy(halves)]
+    assert found.measures() == diagnose(*singles, x.bfloat16().float(), y).measures()
+    live = copy.deepcopy(halves[0])
+    with pytest.warns(UserWarning, match="measured in float32"):
+        monitor = Monitor(live, x.bfloat16(), budget=None, schedule=Every(1))
+    live.load_state_dict(halves[1].state_dict())
+    monitor.step()
+    change = monitor.history.records[0].kernel_change
+    assert change == pytest.approx(found.kernel_change, rel=1e-3)
+
+
+def test_a_plain_tensor_is_no_reason_to_warn(trained):
+    net, moved, x, y = trained
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        diagnose(net, moved, x, y, functions=False)
+
+
+def test_what_cannot_be_measured_is_named(trained):
+    net, moved, x, _ = trained
+    with pytest.raises(InputError, match=r"module: must have parameters with values"):
+        diagnose(copy.deepcopy(net).to("meta"), moved, x)
+    dropping = torch.nn.Sequential(copy.deepcopy(net), torch.nn.Dropout(0.5))
+    with pytest.raises(InputError, match=r"Call module.eval\(\) first"):
+        diagnose(dropping, copy.deepcopy(dropping), x)
+    complex_module = torch.nn.Linear(3, 2, dtype=torch.complex64)
+    with pytest.raises(InputError, match="view_as_complex"):
+        diagnose(complex_module, copy.deepcopy(complex_module), x)
+
+
+def test_wrappers_are_looked_through(trained):
+    net, moved, x, y = trained
+    known = diagnose(net, moved, x, y, functions=False).measures()
+    parallel = [torch.nn.DataParallel(module) for module in (net, moved)]
+    assert diagnose(*parallel, x, y, functions=False).measures() == known
