@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from itertools import chain, combinations
 
 import numpy as np
+import scipy.linalg
 from flint import arb, fmpq, fmpq_mat
 from mpmath import mp
 
@@ -38,10 +39,13 @@ def chosen_rows(X: np.ndarray, y: np.ndarray, exact_rank: int) -> Iterator[Data]
     """(S, b): some rows S of X, and the least-squares fit of y by C b, where X is nearly C S."""
     exact, outputs = rational_matrix(X), column(rational_vector(y))
     seen = [i for i in range(len(X)) if X[i].any()]
-    if len(seen) > MANY_ROWS:
-        return
+    unit = X[seen] / np.linalg.norm(X[seen], axis=1, keepdims=True)
+    *_, order = scipy.linalg.qr(unit.T, mode="r", pivoting=True)
     for rank in range(exact_rank - 1, 0, -1):
-        for choice in combinations(seen, rank):
+        # Of many rows those that a factorization picks.
+        picked = tuple(sorted(seen[i] for i in order[:rank]))
+        few = len(seen) <= MANY_ROWS
+        for choice in combinations(seen, rank) if few else (picked,):
             rows = rows_of(exact, choice)
             if rows.rank() < rank:
                 continue

@@ -109,6 +109,8 @@ def test_what_rounding_makes_of_a_row_asks_nothing_of_rows_in_small_units(depth,
     repeated = units[:, None] * X[[0, 1, 0]], units * y[[0, 1, 0]]
     # 1e-12: thousands of roundings of the rows, which are well apart.
     assert_allclose(fb.limit(model, *repeated).w, alone, rtol=1e-12)
+    rich = fb.rich_limit(model, X, y).w
+    assert_allclose(fb.rich_limit(model, *repeated).w, rich, rtol=1e-12, atol=1e-12)
 
 
 def test_what_is_proved_to_a_few_digits_says_how_many():

@@ -20,7 +20,7 @@ import scipy.linalg
 from flint import arb, arb_mat
 
 from flowbias.certificates.exact_problem import ExactPoint, ExactProblem
-from flowbias.certificates.rank import cut_by_rounding, equilibrated
+from flowbias.certificates.rank import cut_by_rounding, rounding_of_relations
 from flowbias.ground import extended
 from flowbias.ground.balls import (
     above,
@@ -162,26 +162,18 @@ class _Newton:
             self.distance = above(outside / length(outputs.entries())) if problem.y.any() else 0.0
 
     def _related(self, whole: arb_mat) -> tuple[arb_mat, arb]:
-        """C with whole = C rows, and what rounding alone tells apart of that, relative to the rows.
-
-        Where it does, units of columns decide, in which the rows were found to be dependent; and C
-        loses what is below the rounding of a row: else a row in units far below would be asked to
-        fit what rounding has made of those far above.
-        """
+        """C with whole = C rows, and what rounding tells apart of that, relative to the rows."""
         X = self.problem.X[:, self.problem.used]
         if cut_by_rounding(X, len(self.kept)) == 0.0:
             return self.gram.solve(self.rows * whole.transpose()).transpose(), arb(0)
-        _, unit = equilibrated(X)
+        unit, below = rounding_of_relations(X, self.kept)
         scaled = [[arb(u) * at for u, at in zip(unit, row, strict=True)] for row in whole.tolist()]
         rows = arb_mat([scaled[row] for row in self.kept])
         turned = (rows * rows.transpose()).solve(rows * arb_mat(scaled).transpose())
-        relations = turned.transpose().tolist()
-        sizes = np.abs(X * unit).max(axis=1)
-        rounding = max(X.shape) * float(np.finfo(float).eps)
-        for size, related in zip(sizes, relations, strict=True):
-            for j, row in enumerate(self.kept):
-                if abs(related[j]) * arb(sizes[row]) <= arb(rounding * size):
-                    related[j] = arb(0)
+        relations = [
+            [arb(0) if abs(part) <= arb(least) else part for part, least in zip(*pair, strict=True)]
+            for pair in zip(turned.transpose().tolist(), below.tolist(), strict=True)
+        ]
         rest = (whole - arb_mat(relations) * self.rows).tolist()
         pairs = [
             (length(part), length(row)) for part, row in zip(rest, whole.tolist(), strict=True)

@@ -27,7 +27,13 @@ from flowbias.certificates.exact_simplex import (
     rational_column,
     rational_matrix,
 )
-from flowbias.certificates.rank import SMALL, cut_by_rounding, independent_rows, rows_to_fit
+from flowbias.certificates.rank import (
+    SMALL,
+    cut_by_rounding,
+    independent_rows,
+    rounding_of_relations,
+    rows_to_fit,
+)
 from flowbias.ground import extended
 from flowbias.ground.balls import above, length, precision, to_doubles
 from flowbias.ground.tolerances import IN_RANGE
@@ -258,9 +264,7 @@ def _target(columns: FloatArray, y: FloatArray, kept: list[int]) -> tuple[fmpq_m
     target = rational_matrix(y[kept, None])
     if len(kept) == len(y):
         return target, 0.0
-    matrix = rational_matrix(columns)
-    rows = rational_matrix(columns[kept])
-    combined = (rows * rows.transpose()).solve(rows * matrix.transpose()).transpose()
+    combined = _related(columns, kept)
     if combined * target == outputs:
         return target, 0.0
     turned = combined.transpose()
@@ -269,3 +273,22 @@ def _target(columns: FloatArray, y: FloatArray, kept: list[int]) -> tuple[fmpq_m
     with precision(COST_BITS):
         apart = length(arb(part) for part in outside) / length(map(arb, outputs.entries()))
         return target, above(apart)
+
+
+def _related(columns: FloatArray, kept: list[int]) -> fmpq_mat:
+    """C with columns = C columns[kept], up to what rounding alone tells apart."""
+    is_cut = cut_by_rounding(columns, len(kept)) > 0.0
+    unit, below = rounding_of_relations(columns, kept)
+    scaled = columns * unit if is_cut else columns
+    matrix, rows = rational_matrix(scaled), rational_matrix(scaled[kept])
+    combined = (rows * rows.transpose()).solve(rows * matrix.transpose()).transpose()
+    if not is_cut:
+        return combined
+    table = [
+        [
+            fmpq(0) if abs(part) <= rational(least) else part
+            for part, least in zip(*pair, strict=True)
+        ]
+        for pair in zip(combined.tolist(), below.tolist(), strict=True)
+    ]
+    return fmpq_mat(table)

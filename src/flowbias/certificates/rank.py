@@ -70,6 +70,21 @@ def rows_to_fit(X: FloatArray) -> list[int]:
     return sorted(order[:beyond_rounding].tolist())
 
 
+def rounding_of_relations(X: FloatArray, kept: list[int]) -> tuple[FloatArray, FloatArray]:
+    """Units of columns, and what of the kept rows is below the rounding of each row in them.
+
+    Rows that rounding alone tells apart are related in these units, in which they were found to be
+    dependent, without such parts: else a row in units far below the others would be asked to fit
+    what rounding has made of those.
+    """
+    scaled, unit = equilibrated(X)
+    values = scipy.linalg.svdvals(scaled, check_finite=False)
+    # Of rows that are nearly dependent themselves it takes more to make up what rounding has made.
+    rounding = max(X.shape) * float(np.finfo(float).eps) * values[0] / values[len(kept) - 1]
+    sizes = np.abs(X * unit).max(axis=1)
+    return unit, min(rounding, DEPENDENT) * sizes[:, None] / sizes[kept]
+
+
 def cut_by_rounding(X: FloatArray, rank: int) -> float:
     """A distance of rounding where X has a higher rank than this, of which rounding hides the rest.
 
