@@ -71,7 +71,7 @@ def rows_to_fit(X: FloatArray) -> list[int]:
 
 
 def rounding_of_relations(X: FloatArray, kept: list[int]) -> tuple[FloatArray, FloatArray]:
-    """Units of columns, and what of the kept rows is below the rounding of each row in them.
+    """Units of columns, and what of the kept rows is below the rounding of each row.
 
     Rows that rounding alone tells apart are related in these units, in which they were found to be
     dependent, without such parts: else a row in units far below the others would be asked to fit
@@ -81,8 +81,10 @@ def rounding_of_relations(X: FloatArray, kept: list[int]) -> tuple[FloatArray, F
     values = scipy.linalg.svdvals(scaled, check_finite=False)
     # Of rows that are nearly dependent themselves it takes more to make up what rounding has made.
     rounding = max(X.shape) * float(np.finfo(float).eps) * values[0] / values[len(kept) - 1]
-    sizes = np.abs(X * unit).max(axis=1)
-    return unit, min(rounding, DEPENDENT) * sizes[:, None] / sizes[kept]
+    # In these units, or as the entries stand: a column that hardly any row has is not theirs.
+    sizes = [np.abs(rows).max(axis=1) for rows in (X * unit, X)]
+    ratio = np.maximum(*(size[:, None] / size[kept] for size in sizes))
+    return unit, min(rounding, DEPENDENT) * ratio
 
 
 def cut_by_rounding(X: FloatArray, rank: int) -> float:
