@@ -277,18 +277,15 @@ def _target(columns: FloatArray, y: FloatArray, kept: list[int]) -> tuple[fmpq_m
 
 def _related(columns: FloatArray, kept: list[int]) -> fmpq_mat:
     """C with columns = C columns[kept], up to what rounding alone tells apart."""
-    is_cut = cut_by_rounding(columns, len(kept)) > 0.0
+    if cut_by_rounding(columns, len(kept)) == 0.0:
+        return _combined(columns, kept)
     unit, below = rounding_of_relations(columns, kept)
-    scaled = columns * unit if is_cut else columns
-    matrix, rows = rational_matrix(scaled), rational_matrix(scaled[kept])
-    combined = (rows * rows.transpose()).solve(rows * matrix.transpose()).transpose()
-    if not is_cut:
-        return combined
-    table = [
-        [
-            fmpq(0) if abs(part) <= rational(least) else part
-            for part, least in zip(*pair, strict=True)
-        ]
-        for pair in zip(combined.tolist(), below.tolist(), strict=True)
-    ]
-    return fmpq_mat(table)
+    pairs = zip(_combined(columns * unit, kept).entries(), below.ravel().tolist(), strict=True)
+    told = [part if abs(part) > rational(least) else fmpq(0) for part, least in pairs]
+    return fmpq_mat(len(columns), len(kept), told)
+
+
+def _combined(columns: FloatArray, kept: list[int]) -> fmpq_mat:
+    """C with C columns[kept] closest to columns, row by row."""
+    matrix, rows = rational_matrix(columns), rational_matrix(columns[kept])
+    return (rows * rows.transpose()).solve(rows * matrix.transpose()).transpose()
