@@ -46,7 +46,7 @@ DOCS_READY := $(VENV)/.ready-docs
 .PHONY: help run test suite kernel lint fuzz bench docs dist minima first-steps pythons clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(RUN_READY) $(if $(NETS),$(NETS_READY))  ## Reproduce every figure and write the page out/index.html
 	$(BIN)/flowbias reproduce --preset $(PRESET) --out out

@@ -28,8 +28,7 @@ import psutil
 from _common import Report, parser, progress, relative_error
 
 import flowbias as fb
-from flowbias.designs.dask_array import DaskDesign
-from flowbias.designs.dask_source import mapped_columns
+from flowbias.designs.dask_array import DaskDesign, mapped_columns
 
 TOL = 1e-8
 MEGABYTE = 1e6

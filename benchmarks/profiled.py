@@ -26,7 +26,7 @@ PARTS = {
         "problems/regression.py:as_regression",
         "limits/solve.py:check_model",
     ),
-    "constraint": ("problems/constraint.py:constraint_of",),
+    "constraint": ("problems/regression.py:constraint_of",),
     "solver": ("limits/routes.py:_by_branches",),
     "certificate": ("certificates/certificate.py:judged",),
     "  of which numbers": ("certificates/certificate.py:measured",),

@@ -27,7 +27,7 @@ import numpy as np
 from _common import Report, parser, progress
 
 import flowbias as fb
-from flowbias.datasets.image_store import AbsentFileError
+from flowbias.datasets.image_files import AbsentFileError
 
 GIB = 2.0**30
 # Outputs of both networks, and samples whose gradients the recipe takes at once.

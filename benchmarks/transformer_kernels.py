@@ -2,21 +2,15 @@
 
 Small modules of today's shapes, written in plain torch: a ViT, GPT-2 (its `Conv1D` is a transposed
 `Linear` of its own class), BERT, Llama (RMSNorm, rotary positions, SwiGLU, grouped heads), an LSTM,
-a ResNet, a CNN, an MLP; ten outputs each, float32. Modules of transformers, timm and vit-pytorch
-join where these are installed. Each measurement runs in a process of its own on one thread: seconds
-of the processor, and the peak of memory beyond the module. The recipe is `vmap` of `jacrev` and
-`einsum`.
+a ResNet, a CNN, an MLP; ten outputs each, float32. Each measurement runs in a process of its own on
+one thread: seconds of the processor, and the peak of memory beyond the module. The recipe is `vmap`
+of `jacrev` and `einsum`. That the numbers are right, `outside_modules.py` tells.
 
-    python benchmarks/transformer_kernels.py [--json] [--row ViT --row GPT-2] [--check]
-
-`--check` compares in double precision instead: K, K v and the trace with J J^T, the module's state
-before and after, and twenty calls in one process.
+    python benchmarks/transformer_kernels.py [--json] [--row ViT --row GPT-2]
 """
 
 from __future__ import annotations
 
-import copy
-import importlib.util
 import json
 import math
 import subprocess
@@ -273,58 +267,6 @@ def mlp() -> Any:
     return nn.Sequential(*layers, nn.Linear(1024, OUTPUTS))
 
 
-class Logits(nn.Module):
-    """A module of transformers, of which the logits are wanted."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, x: Any) -> Any:
-        return self.module(x).logits
-
-
-def of_transformers(name: str) -> Callable[[], Any]:
-    def build() -> Any:
-        import transformers
-
-        sizes: dict[str, dict[str, int]] = {
-            "GPT2": {"n_embd": 128, "n_layer": 4, "n_head": 4, "n_positions": 64},
-            "Bert": {"max_position_embeddings": 64},
-            "Llama": {"num_key_value_heads": 2},
-        }
-        shared = {
-            "hidden_size": 128,
-            "num_hidden_layers": 4,
-            "num_attention_heads": 4,
-            "intermediate_size": 512,
-        }
-        config = getattr(transformers, f"{name}Config")(
-            vocab_size=500,
-            num_labels=OUTPUTS,
-            pad_token_id=0,
-            **({} if name == "GPT2" else shared),
-            **sizes[name],
-        )
-        return Logits(getattr(transformers, f"{name}ForSequenceClassification")(config))
-
-    return build
-
-
-def of_timm() -> Any:
-    import timm
-
-    return timm.create_model("test_resnet", num_classes=OUTPUTS)
-
-
-def of_vit_pytorch() -> Any:
-    from vit_pytorch import ViT as Theirs
-
-    return Theirs(
-        image_size=32, patch_size=4, num_classes=OUTPUTS, dim=128, depth=4, heads=4, mlp_dim=512
-    )
-
-
 def images(count: int) -> Any:
     return torch.randn(count, 3, 32, 32)
 
@@ -344,16 +286,6 @@ ROWS: dict[str, tuple[Callable[[], Any], Callable[[int], Any], int]] = {
     "ViT": (ViT, images, 32),
     "GPT-2": (gpt2, sentences, 32),
 }
-for package, more in {
-    "transformers": {
-        f"transformers {name}": (of_transformers(name), sentences, 32)
-        for name in ("GPT2", "Bert", "Llama")
-    },
-    "timm": {"timm test_resnet": (of_timm, lambda n: torch.randn(n, 3, 64, 64), 32)},
-    "vit_pytorch": {"vit-pytorch ViT": (of_vit_pytorch, images, 32)},
-}.items():
-    if importlib.util.find_spec(package):
-        ROWS.update(more)
 
 
 def ours(module: Any, x: Any) -> Any:
@@ -386,42 +318,6 @@ def measure(row: str, method: str) -> None:
     print(json.dumps({"seconds": min(spent), "MB": peak}))
 
 
-def check(row: str) -> None:
-    """The child: largest relative differences from J J^T in double precision, over 20 calls."""
-    from flowbias.kernels import tangent_kernel, tangent_vector_product
-
-    module, x = built(row, 5)
-    module = module.double()
-    x = x.double() if x.is_floating_point() else x
-    before = {name: value.clone() for name, value in module.state_dict().items()}
-    weights = list(module.parameters())
-    J = torch.stack(
-        [
-            torch.cat([g.flatten() for g in torch.autograd.grad(f, weights, retain_graph=True)])
-            for sample in x
-            for f in module(sample[None])[0]
-        ]
-    )
-    K, v = J @ J.T, torch.randn(len(J), dtype=torch.float64)
-    worst = {"K": 0.0, "K v": 0.0, "trace": 0.0}
-    for _ in range(20):
-        found = tangent_kernel(module, x).permute(0, 2, 1, 3).reshape(K.shape)
-        moved = tangent_vector_product(module, x, v).reshape(-1)
-        trace = tangent_kernel(module, x, reduce="trace")
-        expected = K.view(len(x), OUTPUTS, len(x), OUTPUTS).diagonal(dim1=1, dim2=3).sum(-1)
-        for name, one, other in (
-            ("K", found, K),
-            ("K v", moved, K @ v),
-            ("trace", trace, expected),
-        ):
-            change = float((one - other).abs().max() / other.abs().max())
-            worst[name] = max(worst[name], change)
-    after = module.state_dict()
-    kept = all(torch.equal(after[name], value) for name, value in before.items())
-    copy.deepcopy(module)
-    print(json.dumps({**worst, "untouched": "yes" if kept else "NO"}))
-
-
 def in_a_child(*task: str) -> dict[str, Any]:
     progress(" ".join(task))
     run = subprocess.run(
@@ -448,22 +344,15 @@ def side_by_side(row: str) -> dict[str, Any]:
 def main() -> None:
     if "--child" in sys.argv:
         row, method = sys.argv[sys.argv.index("--child") + 1 :]
-        check(row) if method == "check" else measure(row, method)
+        measure(row, method)
         return
     arguments = parser(__doc__)
     arguments.add_argument("--row", action="append", choices=tuple(ROWS))
-    arguments.add_argument("--check", action="store_true", help="against J J^T instead of timing")
     options = arguments.parse_args()
     report, rows = Report(options.json), options.row or list(ROWS)
-    if options.check:
-        report.table(
-            "Against J J^T in double precision, 20 calls, 5 inputs",
-            [{"network": row, **in_a_child(row, "check")} for row in rows],
-        )
-    else:
-        report.table(
-            "Whole kernels, 10 outputs, float32, one thread", [side_by_side(row) for row in rows]
-        )
+    report.table(
+        "Whole kernels, 10 outputs, float32, one thread", [side_by_side(row) for row in rows]
+    )
     report.finish()
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowbias.datasets.circle_teacher import circle_teacher
+from flowbias.datasets.planted import circle_teacher
 
 
 @given(n=st.integers(1, 30), d=st.integers(2, 5), units=st.integers(1, 6), seed=st.integers(0, 99))

@@ -12,7 +12,8 @@ import pytest
 
 import flowbias as fb
 from flowbias.experiments import EXPERIMENTS, Check, Preset, Record
-from flowbias.experiments.record import Counts, Failure
+from flowbias.experiments.record import Counts, Failure, known_costs
+from flowbias.experiments.report import duration
 from flowbias.ground.look import RED
 from tests.test_guides import PAGES as RUN_WORD_FOR_WORD
 
@@ -26,6 +27,9 @@ BLOCKS = [
     if page not in RUN_WORD_FOR_WORD
     and (blocks := re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
 ]
+
+
+GALLERY = (DOCS / "gallery.md").read_text()
 
 
 @pytest.mark.parametrize(("page", "code"), BLOCKS)
@@ -70,10 +74,25 @@ def test_every_page_is_in_a_table_of_contents():
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.name)
 def test_every_figure_is_in_the_gallery(experiment):
-    page = " ".join((DOCS / "gallery.md").read_text().split())
+    page = " ".join(GALLERY.split())
     assert re.search(rf"flowbias run {experiment.name}\b(?!-)", page)
     assert f"](images/{experiment.name}.png)" in page
     assert (DOCS / "images" / f"{experiment.name}.png").is_file()
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.name)
+def test_the_gallery_says_what_each_figure_took_and_showed(experiment):
+    """Its table is what runs have noted; a check that fails is an erratum."""
+    noted = known_costs().get(experiment.name, {})
+    (row,) = re.findall(rf"^\| `{experiment.name}` \|.*$", GALLERY, re.MULTILINE)
+    _, laptop, laptop_time, paper, paper_time, remark = (
+        cell.strip() for cell in row.strip("|").split("|")
+    )
+    for cells, preset in (((laptop, laptop_time), "laptop"), ((paper, paper_time), "paper")):
+        if preset in noted and noted[preset].checks:
+            assert cells == (noted[preset].verdict, duration(noted[preset].seconds))
+        held, _, checks = cells[0].partition(" of ")
+        assert cells[0] in ("not run", "not noted") or held == checks or "errata.md#" in remark
 
 
 @pytest.mark.parametrize("name", ["azulay-fig7-2", "neuron-paths"])

@@ -8,7 +8,7 @@ from flowbias.ground import extended
 
 @pytest.mark.parametrize("used", [0.0, 0.01, 0.5, 1.0])
 def test_columns_without_weight_add_nothing(used, monkeypatch):
-    monkeypatch.setattr(extended, "BLOCK_NUMBERS", 60)  # several blocks of ten columns
+    monkeypatch.setattr(extended, "PART_NUMBERS", 60)  # several blocks of ten columns
     rng = np.random.default_rng(0)
     X, w = rng.standard_normal((6, 45)), rng.standard_normal(45)
     w[rng.random(45) >= used] = 0.0

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from flowbias.datasets.image_formats import (
+from flowbias.datasets.image_sets import (
     decode_idx,
     read_idx,
     read_labels,

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flowbias.datasets.image_fetch import FetchError, fetch_images
-from flowbias.datasets.image_formats import records_of_png_package
-from flowbias.datasets.image_sources import (
+from flowbias.datasets.image_files import (
     DebianPackage,
     DownloadBar,
     InstalledFolder,
@@ -24,7 +22,8 @@ from flowbias.datasets.image_sources import (
     gunzip,
     tar_members,
 )
-from flowbias.datasets.images import load_images
+from flowbias.datasets.image_sets import records_of_png_package
+from flowbias.datasets.images import FetchError, fetch_images, load_images
 from tests import tiny_images as tiny
 from tests.tiny_images import CONTENT, Shelved, tiny_from
 

@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from flowbias import datasets
-from flowbias.datasets.image_fetch import FetchError, fetch_images, shelf_of
+from flowbias.datasets.image_files import AbsentFileError, ImageFileError, NpmPackage, data_folder
 from flowbias.datasets.image_sets import CIFAR10, FASHION_MNIST, IMAGE_SETS, MNIST, ImageSet
-from flowbias.datasets.image_sources import NpmPackage
-from flowbias.datasets.image_store import AbsentFileError, ImageFileError, data_folder
-from flowbias.datasets.images import Images, load_images
+from flowbias.datasets.images import FetchError, Images, fetch_images, load_images, shelf_of
 from tests import tiny_images as tiny
 
 # --- genuine images -------------------------------------------------------------------------------

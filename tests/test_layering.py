@@ -202,7 +202,7 @@ def test_a_cycle_is_seen_through_functions_and_other_rooms():
 SHARED_ROOMS = ("ground", "potentials", "designs")
 # Of these, on which solvers build, no more than these names, each for its reason.
 SHARED_NAMES = {
-    "flowbias.ground.graded_qr.graded_qr": "LAPACK's QR of sorted rows: a copy is the same call",
+    "flowbias.ground.linear_algebra.graded_qr": "LAPACK's QR of sorted rows: a copy is that call",
     "flowbias.ground.tolerances.IN_RANGE": "a misfit has to be one thing, or a status lies",
 }
 LENDERS = {name.rpartition(".")[0] for name in SHARED_NAMES}

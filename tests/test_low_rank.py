@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
-from flowbias.datasets.low_rank import low_rank_completion
+from flowbias.datasets.planted import low_rank_completion
 
 SEEDS = st.integers(0, 2**32 - 1)
 # How often a correct generator would fail a test of its distribution, were the seed not fixed.

@@ -109,7 +109,7 @@ def test_a_process_without_standard_error_computes_all_the_same(monkeypatch, clo
 
 @USERS
 def test_a_short_wait_needs_no_bar(terminal, clock, use, words, monkeypatch):
-    monkeypatch.setattr(progress, "PATIENCE", 2.5)
+    monkeypatch.setattr(progress, "BAR_AFTER", 2.5)
     use(clock)
     assert terminal.getvalue() == ""
 

@@ -101,7 +101,7 @@ def _named(name):
 
 def test_torch_has_its_threads_again_after_tasks_that_overlap():
     torch = pytest.importorskip("torch")
-    from flowbias.experiments.torch_task import torch_device
+    from flowbias.experiments._base import torch_device
 
     before = torch.get_num_threads()
     begun, ended = threading.Event(), threading.Event()

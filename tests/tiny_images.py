@@ -13,10 +13,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from flowbias.datasets.image_formats import decode_idx, decode_records
-from flowbias.datasets.image_sets import ImageSet
-from flowbias.datasets.image_sources import NamedContent, SourceError
-from flowbias.datasets.image_store import PinnedFile
+from flowbias.datasets.image_files import NamedContent, PinnedFile, SourceError
+from flowbias.datasets.image_sets import ImageSet, decode_idx, decode_records
 
 TYPES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
 

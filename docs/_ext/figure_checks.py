@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flowbias.experiments import EXPERIMENTS, Preset, Record
-from flowbias.experiments.costs import known_costs
+from flowbias.experiments.record import known_costs
 from flowbias.experiments.report import duration
 from flowbias.experiments.runner import Options, run_many
 from flowbias.theory import Verdict

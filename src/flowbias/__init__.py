@@ -37,8 +37,7 @@ from flowbias.potentials import (
 )
 from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 from flowbias.problems.regression import Regression
-from flowbias.results.result import SolveError
-from flowbias.results.solution import Solution, Status
+from flowbias.results.solution import Solution, SolveError, Status
 
 if TYPE_CHECKING:
     from flowbias import derive, estimators, experiments, kernels, nets, regime, theory

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flowbias.derive import EXAMPLES, Parametrization, commuting
 from flowbias.derive.commuting import moved_gradients
-from flowbias.derive.reachable import random_field, reachable_points
+from flowbias.derive.parametrization import random_field, reachable_points
 from flowbias.ground.arguments import InputError
 from tests.derive.zoo import ALL, KNOWN, disguised, example, neuron
 from tests.test_layering import SOURCE, read

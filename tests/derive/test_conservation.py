@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowbias.derive import Polynomial, conservation_laws, orbit_dimension
-from flowbias.derive.polynomials import Monomials, count_monomials, echelon_form, rounded
+from flowbias.derive.conservation import Monomials, count_monomials, echelon_form, rounded
 from flowbias.ground.arguments import InputError
 from tests.derive.zoo import ALL, KNOWN, disguised, example, neuron
 

@@ -15,7 +15,7 @@ from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time import Evaluations
 from flowbias.ground.arguments import InputError
 from flowbias.potentials import check_potential
-from flowbias.results.result import SolveError
+from flowbias.results.solution import SolveError
 
 # Asked for: 1e-8 of the closed forms. What integration at 1e-12 per step gives: about 1e-12.
 CLOSED_FORM = 1e-11

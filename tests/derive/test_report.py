@@ -109,7 +109,7 @@ def test_plot(reports, key):
 
 
 def test_drawn_sections_are_the_potential(reports):
-    from flowbias.derive.report_plot import sections
+    from flowbias.derive.report import sections
 
     potential = reports["cubes"].potential
     offset, value = sections(potential, reach=0.5)[1]

@@ -17,8 +17,7 @@ from flowbias.derive.separable_potential import SeparablePotential
 from flowbias.designs.tasks import Coordinates
 from flowbias.potentials import check_potential
 from flowbias.problems.regression import InputError
-from flowbias.results.result import SolveError
-from flowbias.results.solution import Status
+from flowbias.results.solution import SolveError, Status
 
 N, D = 8, 20
 # 1e-12 a step, a few hundred steps of one sign.

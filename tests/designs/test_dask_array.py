@@ -18,8 +18,7 @@ dask = pytest.importorskip("dask", reason="needs the extra `cluster`")
 da = pytest.importorskip("dask.array")
 
 from flowbias.designs import dask_array  # noqa: E402
-from flowbias.designs.dask_array import DaskDesign  # noqa: E402
-from flowbias.designs.dask_source import mapped_columns  # noqa: E402
+from flowbias.designs.dask_array import DaskDesign, mapped_columns  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -92,7 +91,7 @@ def test_a_mapped_file_goes_to_the_workers_as_its_path(tmp_path):
 
 def test_chunks_of_a_mapped_file_are_of_a_stated_size(tmp_path, monkeypatch):
     np.save(tmp_path / "X.npy", np.ones((N, D)))
-    monkeypatch.setattr("flowbias.designs.dask_source.BLOCK_BYTES", N * 8 * 15)
+    monkeypatch.setattr("flowbias.designs.dask_array.BLOCK_BYTES", N * 8 * 15)
     array = mapped_columns(np.load(tmp_path / "X.npy", mmap_mode="r"))
     assert array.chunks == ((N,), (15, 15, 10))
 

@@ -22,7 +22,7 @@ distributed = pytest.importorskip("distributed", reason="needs the extra `cluste
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 
-from flowbias.designs import dask_cluster, dask_source  # noqa: E402
+from flowbias.designs import dask_array, dask_cluster  # noqa: E402
 from flowbias.designs.dask_array import DaskDesign  # noqa: E402
 from flowbias.designs.dask_cluster import ClusterError, active_client  # noqa: E402
 
@@ -83,7 +83,7 @@ def test_a_lazy_vector_keeps_what_it_is_computed_from(client, monkeypatch):
 
 
 def test_entries_that_the_workers_cannot_hold_are_refused(client, monkeypatch):
-    monkeypatch.setattr(dask_source, "HELD_SHARE", 0.9 * X.nbytes / (2 * LIMIT))
+    monkeypatch.setattr(dask_array, "HELD_SHARE", 0.9 * X.nbytes / (2 * LIMIT))
     with pytest.raises(InputError, match=r"its 0\.0012 GB are inside the graph.*have 2 GB in all"):
         DaskDesign(da.from_array(X, chunks=(N, 1000)))
 
@@ -97,7 +97,7 @@ def test_what_was_rechunked_is_held_if_it_fits(client, monkeypatch):
     made = da.ones((N, D), chunks=(10, 1000))
     with pytest.warns(UserWarning, match="chunked over rows"):
         assert distributed.futures_of(DaskDesign(made).array) != []
-    monkeypatch.setattr(dask_source, "HELD_SHARE", 0.9 * X.nbytes / (2 * LIMIT))
+    monkeypatch.setattr(dask_array, "HELD_SHARE", 0.9 * X.nbytes / (2 * LIMIT))
     with pytest.warns(UserWarning, match="chunked over rows"):
         assert distributed.futures_of(DaskDesign(made).array) == []
 
@@ -119,7 +119,7 @@ def test_bad_entries_and_broken_graphs_are_told_as_elsewhere(client):
 
 
 def test_a_cluster_without_workers_is_said(client, monkeypatch):
-    monkeypatch.setattr("flowbias.designs.dask_cluster.PATIENCE", 0.5)
+    monkeypatch.setattr("flowbias.designs.dask_cluster.WORKER_PATIENCE", 0.5)
     design = DaskDesign(da.ones((N, D), chunks=(N, 1000)))
     client.cluster.scale(0)
     with pytest.raises(ClusterError, match=r"no worker of .* is running.*`dask worker`"):

@@ -146,13 +146,13 @@ def test_extended_precision_is_rounded_whatever_the_size(monkeypatch):
     check_design(SparseDesign(scipy.sparse.csc_array(X)), X)
     model, y = fb.DiagonalNet(2, 0.1), np.ones(5)
     small = fb.limit(model, X, y)
-    monkeypatch.setattr(designs, "SMALL", 99)
+    monkeypatch.setattr(designs, "DENSE_UP_TO", 99)
     np.testing.assert_allclose(fb.limit(model, X, y).w, small.w, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_what_is_masked_is_not_used(monkeypatch, size):
-    monkeypatch.setattr(designs, "SMALL", {"small": 1000, "large": 99}[size])
+    monkeypatch.setattr(designs, "DENSE_UP_TO", {"small": 1000, "large": 99}[size])
     X, y, model = some_matrix(7, 5, 20, 1.0, "float32"), np.ones(5), fb.DiagonalNet(2, 0.1)
     hidden = np.ma.masked_greater(X, 20.0)
     count = int(hidden.mask.sum())
@@ -171,7 +171,7 @@ def test_what_is_masked_is_not_used(monkeypatch, size):
 @pytest.mark.parametrize("layout", ["csc", "csr", "bsr"])
 @pytest.mark.parametrize("size", ["small", "large"])
 def test_a_sparse_matrix_with_indices_outside_of_it(monkeypatch, layout, size):
-    monkeypatch.setattr(designs, "SMALL", {"small": 1000, "large": 99}[size])
+    monkeypatch.setattr(designs, "DENSE_UP_TO", {"small": 1000, "large": 99}[size])
     X = scipy.sparse.coo_array(some_matrix(1, 6, 30, 0.3)).asformat(layout)
     X.indices[3] = 99
     with pytest.raises(InputError, match=r"^X: must be a sound sparse matrix, got indices"):
@@ -187,7 +187,7 @@ def test_small_input_is_for_the_dense_solver(monkeypatch, tmp_path):
     }
     for value in inputs.values():
         assert design_of(value) is None
-    monkeypatch.setattr(designs, "SMALL", 99)
+    monkeypatch.setattr(designs, "DENSE_UP_TO", 99)
     for kind, value in inputs.items():
         assert type(design_of(value)) is kind
     assert design_of(X) is None, "doubles in memory are what the dense solver is for"

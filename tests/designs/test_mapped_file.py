@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowbias.designs.dense import MemoryMappedDesign
-from flowbias.designs.mapped_file import MappedFile
+from flowbias.designs.dense import MappedFile, MemoryMappedDesign
 from flowbias.problems.regression import InputError
 
 N, D, OFFSET = 5, 12, 24

@@ -37,7 +37,7 @@ def test_large_is_small(estimator, weight, monkeypatch):
     expected = estimator.fit(X.toarray(), Y, weight)
     coef, constant = expected.coef_, expected.intercept_
     for module in ("flowbias.designs", "flowbias.estimators.intercepts.frames"):
-        monkeypatch.setattr(f"{module}.SMALL", 1)
+        monkeypatch.setattr(f"{module}.DENSE_UP_TO", 1)
     assert frames.is_large(X)
     fitted = estimator.fit(X, Y, weight)
     assert fitted.certificate_.ok

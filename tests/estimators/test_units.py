@@ -98,7 +98,7 @@ def test_columns_of_different_units(estimator):
 @pytest.fixture
 def _everything_is_large(monkeypatch):
     for module in ("flowbias.designs", "flowbias.estimators.intercepts.frames"):
-        monkeypatch.setattr(f"{module}.SMALL", 1)
+        monkeypatch.setattr(f"{module}.DENSE_UP_TO", 1)
 
 
 def sparse(constant):

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flowbias as fb
-from flowbias.estimators.inference import homotopy
 from flowbias.estimators.inference import leave_one_out as leaving_out
-from flowbias.estimators.inference.homotopy import DualHomotopy, PreconditionedSystems
+from flowbias.estimators.inference import warm_newton
 from flowbias.estimators.inference.leave_one_out import leave_one_out_refits, residuals_of
 from flowbias.estimators.inference.linear_response import linear_response
 from flowbias.estimators.inference.uncertainty import noise_level
+from flowbias.estimators.inference.warm_newton import DualHomotopy, PreconditionedSystems
 from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.limits.normal_equations import Effort, NormalEquations
 
@@ -99,13 +99,13 @@ def test_a_factor_that_is_not_positive_is_replaced():
 def recorded_parts(monkeypatch, model, X, y):
     """The refits, with the parts of the way that were tried."""
     parts = []
-    polish = homotopy.polish
+    polish = warm_newton.polish
 
     def watched(*args, **options):
         parts.append(options["tol"])
         return polish(*args, **options)
 
-    monkeypatch.setattr(homotopy, "polish", watched)
+    monkeypatch.setattr(warm_newton, "polish", watched)
     return leave_one_out_refits(model, X, y), parts
 
 

@@ -1,6 +1,8 @@
 """Smoke tables, ways to spoil them, and which checks notice."""
 
+import csv
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 
@@ -28,6 +30,19 @@ def _rows(experiment: Experiment, task: Task) -> Table:
     # The runner refuses what would overwrite a setting.
     assert not set(columns) & {"part", *settings}
     return Table.of({"part": task.part, **settings, **columns})
+
+
+def recorded(name: str) -> Table:
+    """A table of docs/tables: what a run took long to compute."""
+    file = Path(__file__).parents[2] / "docs" / "tables" / name
+    with file.open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    words = {"part", "data", "device", "scales"}
+
+    def read(name: str, text: str) -> str | float:
+        return text if name in words else float(text or "nan")
+
+    return Table.of({name: [read(name, row[name]) for row in rows] for name in rows[0]})
 
 
 def failing(experiment: Experiment, table: Table) -> set[str]:

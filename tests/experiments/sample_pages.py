@@ -16,8 +16,7 @@ from flowbias.experiments.drawing import (
     name_line,
     reference_line,
 )
-from flowbias.experiments.provenance import Provenance
-from flowbias.experiments.record import Counts, Failure, Record
+from flowbias.experiments.record import Counts, Failure, Provenance, Record
 from flowbias.experiments.report import page
 from flowbias.experiments.table import Summary, Table
 from flowbias.ground.look import DEPTH_COLOURS, INK

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from flowbias.experiments import EXPERIMENTS, Preset, run
-from flowbias.experiments.costs import Cost, known_costs, note_costs, same_presets, total
+from flowbias.experiments.record import Cost, known_costs, note_costs, same_presets, total
 from flowbias.ground.arguments import InputError
 from tests.experiments.toy import toy
 
@@ -18,6 +18,7 @@ def test_the_costs_of_the_package_are_of_its_figures():
         for preset, cost in costs.items():
             assert cost.seconds >= 0.0
             assert "cores" in cost.machine
+            assert 0 <= cost.held <= cost.checks
             # Presets that do the same cost the same.
             same = same_presets(figures[name], Preset(preset))
             assert {known[name][each].seconds for each in same} == {cost.seconds}
@@ -27,11 +28,12 @@ def test_presets_that_do_the_same_are_known_from_one_run(tmp_path):
     figure = toy(settings={Preset.SMOKE: {"count": 1}, Preset.LAPTOP: {"count": 2}})
     record = run(figure, preset="paper", jobs=1, cache=tmp_path / "cache")
     note_costs(tmp_path / "costs.json", [record])
-    assert list(json.loads((tmp_path / "costs.json").read_text())["toy"]) == [
-        "laptop",
-        "paper",
-        "full",
-    ]
+    noted = json.loads((tmp_path / "costs.json").read_text())["toy"]
+    assert list(noted) == ["laptop", "paper", "full"]
+    held = sum(check.holds for check in record.checks)
+    assert {(cost["held"], cost["checks"]) for cost in noted.values()} == {
+        (held, len(record.checks))
+    }
 
 
 def test_cached_results_count_with_what_they_took(tmp_path):

@@ -7,8 +7,8 @@ import pytest
 
 from flowbias.experiments import Preset, run
 from flowbias.experiments.progress import Lines, Silence
-from flowbias.experiments.provenance import RunStart
 from flowbias.experiments.publish import PublishError, publish
+from flowbias.experiments.record import RunStart
 from flowbias.experiments.runner import Options, run_many
 from tests.experiments.toy import COUNT, toy
 

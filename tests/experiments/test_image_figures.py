@@ -7,19 +7,19 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra `nets`")
 
-from flowbias.datasets.image_store import AbsentFileError  # noqa: E402
+from flowbias.datasets.image_files import AbsentFileError  # noqa: E402
 from flowbias.experiments._base import Preset, Task  # noqa: E402
 from flowbias.experiments.catalogue import EXPERIMENTS  # noqa: E402
-from flowbias.experiments.local import rows_of  # noqa: E402
 from flowbias.experiments.table import Table  # noqa: E402
-from flowbias.experiments.woodworth import fig06c, fig06d, fig08  # noqa: E402
-from flowbias.experiments.woodworth.image_training import (  # noqa: E402  # noqa: E402
+from flowbias.experiments.woodworth import cifar10, fig06c  # noqa: E402
+from flowbias.experiments.woodworth.image_training import (  # noqa: E402
     SOURCES,
     STAND_INS,
     made_up_digits,
     made_up_objects,
     split_of,
 )
+from flowbias.experiments.workers import rows_of  # noqa: E402
 from flowbias.ground.arguments import InputError  # noqa: E402
 from flowbias.kernels import linearized_flow  # noqa: E402
 from flowbias.nets import mlp  # noqa: E402
@@ -30,9 +30,10 @@ from tests.experiments.judging import (  # noqa: E402
     named,
     names_of,
     passes_without,
+    recorded,
 )
 
-FIGURES = {"6c": fig06c.EXPERIMENT, "6d": fig06d.EXPERIMENT, "8": fig08.EXPERIMENT}
+FIGURES = {"6c": fig06c.EXPERIMENT, "6d": cifar10.EXPERIMENT, "8": cifar10.TRAINING_CURVES}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def tables():
     found = {key: _smoke(FIGURES[key]) for key in ("6c", "8")}
     # Figure 6(d) is the ends of the curves of Figure 8: trained once here.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fig06d, "vgg_curve", _curve_in(found["8"]))
+        patch.setattr(cifar10, "vgg_curve", _curve_in(found["8"]))
         found["6d"] = _smoke(FIGURES["6d"])
     return found
 
@@ -210,6 +211,25 @@ VALUES = {
 def test_nothing_passes_without(tables, key, column):
     assert not passes_without(FIGURES[key], tables[key], column)
     assert failing(FIGURES[key], mostly_nan(tables[key], column))
+
+
+@pytest.mark.parametrize("key", ["6d", "8"])
+def test_the_recorded_runs_show_what_the_gallery_says(key):
+    """Of CIFAR-10 at preset paper, a quarter of an hour of one core each."""
+    figure = FIGURES[key]
+    table = recorded(f"{figure.name}-paper.csv")
+    assert not failing(figure, table)
+    settings = figure.settings[Preset.PAPER]
+    assert set(table["data"]) == {settings["data"]}
+    assert set(table["images"]) == {settings["images"]}
+    assert table.levels("replicate").size == settings["replicates"]
+
+
+def test_a_seed_that_ends_early_is_not_covered_up_by_one_that_goes_on(tables):
+    whole = tables["8"]
+    short = whole.rows(whole["epoch"] <= 4.0).replaced(replicate=1.0)
+    assert not failing(FIGURES["8"], Table.stack([whole, whole.replaced(replicate=1.0)]))
+    assert "all-fit" in failing(FIGURES["8"], Table.stack([whole, short]))
 
 
 @pytest.mark.parametrize("key", FIGURES)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from flowbias.experiments.inlining import dark_colours, inlined
+from flowbias.experiments.report import dark_colours, inlined
 from flowbias.ground.look import DEPTH_COLOURS, INK
 from tests.experiments.sample_pages import (
     BARS,

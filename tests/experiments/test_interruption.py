@@ -24,7 +24,7 @@ sys.stdout.write(record.table.digest)
 # In an interpreter of its own, where nothing has started a process before.
 BLOCKED_SIGNALS = """
 import signal
-from flowbias.experiments.local import spread
+from flowbias.experiments.workers import spread
 from tests.experiments.toy import blocked_signals
 workers = list(spread(blocked_signals, range(4), 2))
 assert all(signal.SIGINT in blocked for blocked in workers), workers

@@ -3,7 +3,7 @@
 import pytest
 
 from flowbias.experiments import EXPERIMENTS, Preset
-from flowbias.experiments.preflight import NEEDS, Package, command_for, missing
+from flowbias.experiments.record import NEEDS, Package, command_for, missing
 
 
 def test_every_need_of_every_figure_is_known():

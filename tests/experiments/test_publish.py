@@ -9,8 +9,8 @@ import pytest
 from flowbias.experiments import Panel, Preset
 from flowbias.experiments.drawing import draw
 from flowbias.experiments.progress import Silence
-from flowbias.experiments.provenance import RunStart
 from flowbias.experiments.publish import drawings_of, publish
+from flowbias.experiments.record import RunStart
 from flowbias.experiments.runner import Options, check_folder, run_many
 from flowbias.ground.arguments import InputError
 from tests.experiments.toy import compute_or_fail, toy

@@ -9,10 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from flowbias.experiments.torch_task import torch_device
+from flowbias.experiments._base import torch_device
 from flowbias.experiments.woodworth import fig06ab, fig07, iclr_fig04cd
 from flowbias.experiments.woodworth.circle_networks import (
-    TEST_POINTS,
     by_descent,
     by_flow_and_descent,
     draw_circles,
@@ -20,7 +19,7 @@ from flowbias.experiments.woodworth.circle_networks import (
     network,
 )
 from flowbias.experiments.woodworth.fig06ab import default_level
-from flowbias.experiments.woodworth.relu_univariate import GRID, POINTS, RANGE, VALUES
+from flowbias.experiments.woodworth.fig07 import GRID, POINTS, RANGE, VALUES
 from tests.experiments.conformance import Conformance
 
 
@@ -110,7 +109,7 @@ def test_labels_have_size_one_and_starts_are_zero():
     circles = draw_circles(np.random.default_rng(3), 2)
     for circle in circles:
         assert np.mean(circle.y_test**2) == pytest.approx(1.0)
-        assert circle.X_test.shape == (TEST_POINTS, 2)
+        assert circle.X_test.shape == (400, 2)
         with torch_device() as device:
             net = network(3, 1.0, circle.seed, device)
         assert not net(torch.as_tensor(circle.X, device=device)).detach().cpu().any()
@@ -186,7 +185,7 @@ class TestSteps(Conformance):
 SMALL_TASK = """
 import sys
 from flowbias.experiments import Task
-from flowbias.experiments.local import rows_of
+from flowbias.experiments.workers import rows_of
 from flowbias.experiments.woodworth.iclr_fig04cd import compute
 settings = (("fractions", "1.5"), ("replicates", 1), ("steps", 5), ("group", 0))
 task = Task("woodworth-iclr-fig4cd", "sweep", settings)

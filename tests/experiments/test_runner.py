@@ -10,13 +10,13 @@ import pytest
 from numpy.testing import assert_array_equal
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from flowbias.experiments import Check, Preset, provenance, run
+from flowbias.experiments import Check, Preset, cache, run
 from flowbias.experiments.cache import Cache
-from flowbias.experiments.local import rows_of
 from flowbias.experiments.progress import Lines
 from flowbias.experiments.record import tally
 from flowbias.experiments.report import mark_of
 from flowbias.experiments.runner import Options, run_many
+from flowbias.experiments.workers import rows_of
 from flowbias.ground import sources
 from flowbias.ground.arguments import InputError
 from flowbias.theory import Reference, Verdict
@@ -199,9 +199,9 @@ def test_an_unwritable_cache_loses_no_result(cached, tmp_path):
 
 def test_changed_sources_are_computed_again_unless_told_otherwise(cached, log, monkeypatch):
     first = cached()
-    for module in ("provenance", "local", "runner"):
+    for module in ("cache", "workers", "runner"):
         monkeypatch.setattr(f"flowbias.experiments.{module}.fingerprint", lambda **_: "f" * 16)
-    provenance.fingerprint_of.cache_clear()
+    cache.fingerprint_of.cache_clear()
     stale = cached(keep_stale=True)
     assert stale.counts.stale == TOTAL
     assert stale.table.digest == first.table.digest
@@ -214,11 +214,11 @@ def test_changed_sources_are_computed_again_unless_told_otherwise(cached, log, m
 def forgetful():
     """Fingerprints that a test has made up are not remembered."""
     yield
-    provenance.fingerprint_of.cache_clear()
+    cache.fingerprint_of.cache_clear()
 
 
 def test_a_worker_with_other_sources_refuses(cached, monkeypatch):
-    monkeypatch.setattr("flowbias.experiments.local.fingerprint_of", lambda _: "0" * 16)
+    monkeypatch.setattr("flowbias.experiments.workers.fingerprint_of", lambda _: "0" * 16)
     record = cached()
     assert record.counts.failed == TOTAL
     assert "Install the same ones" in record.failures[0].cause
@@ -309,7 +309,7 @@ def test_entries_of_a_users_experiment_follow_its_file(tmp_path):
         file.write_text(source)
         names = {}
         exec(compile(source, str(file), "exec"), names)
-        marks.add(provenance.fingerprint_of(np.errstate(all="ignore")(names["compute"])))
+        marks.add(cache.fingerprint_of(np.errstate(all="ignore")(names["compute"])))
     assert len(marks) == 2
     assert sources.fingerprint() not in marks
 

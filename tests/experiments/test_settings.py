@@ -180,7 +180,7 @@ def test_what_other_settings_cannot_measure_says_nothing(tmp_path):
 
 
 def test_a_figure_that_is_skipped_says_what_it_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr("flowbias.experiments.preflight.Package.there", lambda self: False)
+    monkeypatch.setattr("flowbias.experiments.record.Package.there", lambda self: False)
     figure = toy(needs=lambda task: ("cvxpy",))
     record = run(figure, preset="smoke", jobs=1, cache=tmp_path)
     assert (record.holds, record.complete, record.lacks) == (False, False, ("cvxpy",))

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from flowbias.experiments import Check, Experiment, Panel, Preset
-from flowbias.experiments.torch_task import checkpoint_file
+from flowbias.experiments._base import checkpoint_file
 from flowbias.ground.progress import shown
 from flowbias.theory import Reference
 

@@ -223,6 +223,65 @@ def test_predicted_start_asks_for_labels_that_batches_can_fit():
     assert predicted_start(DiagonalNet(2, 0.3), X, y, step_size=1e-3).is_biased is False
 
 
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_predicted_start_where_there_is_nothing_to_fit(batch_size):
+    """No step moves a start that fits; one that does not is far from 0, not out of range."""
+    X, _, rng = data(10)
+    fitting, apart = DiagonalNet(2, 0.3), DiagonalNet.from_weights(*rng.normal(0.0, 0.5, (2, D)))
+    how = {"step_size": 1e-3, "batch_size": batch_size}
+    assert_allclose(sides(predicted_start(fitting, X, np.zeros(N), **how)), sides(fitting))
+    predicted = predicted_start(apart, X, np.zeros(N), **how)
+    assert np.all(sides(predicted) < sides(apart))
+
+
+def test_predicted_start_follows_the_units_of_the_data():
+    """X and y times u: the same flow on another clock, with steps 1/u^2 as long; at any u."""
+    X, y, _ = data(13)
+    expected = predicted_start(DiagonalNet(3, 0.3), X, y, step_size=1e-3)
+    for power in (-260, 260):
+        u = 2.0**power
+        predicted = predicted_start(DiagonalNet(3, 0.3), u * X, u * y, step_size=1e-3 / u / u)
+        # The flow is followed to 1e-8 by steps of its own.
+        assert_allclose(sides(predicted), sides(expected), rtol=1e-6)
+
+
+def test_sides_further_apart_than_digits_are_kept():
+    """Momentum leaves of a side that shrinks far more than the flow would: 37 decades here."""
+    X, y, model = np.array([[-0.2, 1.0]]), np.array([66.0]), UntiedDiagonalNet(1e-9, shape=-0.2)
+    step = 0.05 * stable_step(model, X, y, momentum=0.9)
+    run = gradient_descent(model, X, y, step_size=step, momentum=0.9, residual=1e-12)
+    assert run.status is DescentStatus.CONVERGED
+    p, m = (side.value for side in run.effective_start.squares)
+    assert np.max(np.abs(np.log10(np.abs(p / m)))) > 20.0
+    assert run.explained.distance <= IDENTITY
+    rescaled = run.effective_start.at_log_scale(0.5).squares
+    assert_allclose(rescaled[0].value / rescaled[1].value, p / m)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_start_that_no_step_moves():
+    """All weights zero: nothing moves, any step is stable, and there is no limit to compare to."""
+    X, y = np.arange(1.0, 8.0)[:, None], np.arange(7.0)
+    run = gradient_descent(DiagonalNet.from_weights([0.0], [0.0]), X, y, step_size=1.0, max_steps=3)
+    assert run.stable_step_size == np.inf
+    assert not run.w.any()
+    with pytest.raises(InputError, match="model: must have a coordinate that can move"):
+        _ = run.explained
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("step_size", [3.0, 1e9])
+def test_decay_that_overshoots_does_not_rest(momentum, step_size):
+    """Steps with step_size * weight_decay > 2 (1 + momentum) multiply weights by more than 1."""
+    X, y = np.array([[1e-6, -3e-7]]), np.array([1e-5])
+    how = {"momentum": momentum, "weight_decay": 3.0, "step_size": step_size}
+    run = gradient_descent(DiagonalNet(2, 0.004), X, y, **how)
+    assert run.status is DescentStatus.DIVERGED
+    assert np.isfinite(run.w).all()
+    assert np.isfinite(run.distance_to_limit)
+
+
 def test_a_model_without_an_effective_start_says_so():
     X, y, rng = data(1)
     run = gradient_descent(Neuron(1.0, rng.standard_normal(D)), X, y, step_size=1e-3, max_steps=5)

@@ -257,7 +257,7 @@ def test_rates_far_apart_are_followed_by_implicit_steps():
 
 def test_residuals_far_below_the_tolerance_of_a_step(monkeypatch):
     # Explicit steps at the limit of stability would keep the residual at their error times G.
-    monkeypatch.setattr(lifted_coordinates, "_IMPLICIT_UP_TO", 0)
+    monkeypatch.setattr(lifted_coordinates, "FEW_UNKNOWNS", 0)
     model = gaussian(LinearNet, (6, 2), 300, 1.0)
     trajectory = flow(model, REGRESSION, residual=1e-12, route="gram")
     assert trajectory.status is FlowStatus.CONVERGED
@@ -336,7 +336,7 @@ def test_explicit_steps_held_back_by_stability_give_way(monkeypatch):
     assert trajectory.imbalance_drift < 1e-8
     # The same flow with explicit steps all the way, as far as they get in a moment.
     later = trajectory.t[400]
-    monkeypatch.setattr(lifted_coordinates, "_IMPLICIT_UP_TO", 0)
+    monkeypatch.setattr(lifted_coordinates, "FEW_UNKNOWNS", 0)
     explicit = flow(model, problem, t=[later / 2, later], rtol=1e-11)
     assert explicit.stats.jacobians == 0
     assert_allclose(trajectory.at([later / 2, later]), explicit.M, rtol=0, atol=1e-8)

@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 
 from flowbias.flows.leaky_neuron.field import LeakyStart, PatternField
 from flowbias.flows.leaky_neuron.follow import follow_leaky
-from flowbias.flows.leaky_neuron.switch import _root
+from flowbias.flows.leaky_neuron.patterns import _root
 from flowbias.flows.request import FlowRequest
 from flowbias.flows.trajectory import FlowError, FlowStatus
 from flowbias.ground.arguments import InputError

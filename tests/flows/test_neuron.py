@@ -5,13 +5,12 @@ import pytest
 from numpy.testing import assert_allclose
 
 import flowbias as fb
+from flowbias.flows.coordinates import NeuronCoordinates
 from flowbias.flows.fit import fit_of
 from flowbias.flows.integrate import flow
-from flowbias.flows.neuron import NeuronCoordinates
 from flowbias.ground.arguments import InputError
 from flowbias.limits.neurons.linear import neuron_limit
-from flowbias.models.neuron import Neuron
-from flowbias.models.neuron_sum import NeuronSum
+from flowbias.models.neuron import Neuron, NeuronSum
 from flowbias.problems.regression import Regression
 
 RNG = np.random.default_rng(11)

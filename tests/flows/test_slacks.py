@@ -9,7 +9,7 @@ from scipy.integrate import quad
 
 import flowbias as fb
 from flowbias.flows import integrate
-from flowbias.flows.dual import DualCoordinates
+from flowbias.flows.coordinates import DualCoordinates
 from flowbias.flows.slacks import SlackCoordinates
 from flowbias.flows.step_clock import StepClock
 from flowbias.flows.trajectory import FlowStatus

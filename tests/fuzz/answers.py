@@ -27,6 +27,8 @@ class Answer:
     message: str = ""
     #: that the status states, where it states any
     digits: int | None = None
+    #: of y from what is fitted of it, as far as it is said
+    distance: float = 0.0
     #: of a path: the log-scale that it belongs to
     log_scale: float | None = None
     #: of a certificate alone: it is about a w that is known to be wrong
@@ -73,7 +75,7 @@ def model_of(start: Start) -> Any:
     return fb.UntiedDiagonalNet.from_weights(*start.weights)
 
 
-def _answer(solution: Any, log_scale: float | None = None) -> Answer:
+def answer_of(solution: Any, log_scale: float | None = None) -> Answer:
     return Answer(
         solution.status.name,
         bool(solution.status.ok),
@@ -81,6 +83,7 @@ def _answer(solution: Any, log_scale: float | None = None) -> Answer:
         float(solution.certificate.error_bound),
         str(solution.message),
         _digits(solution.status, solution.certificate),
+        float(solution.distance),
         log_scale,
     )
 
@@ -90,12 +93,12 @@ def _digits(status: Any, certificate: Any) -> int | None:
 
 
 def _limit(problem: Problem) -> tuple[Answer, ...]:
-    return (_answer(fb.limit(model_of(problem.start), problem.X, problem.y, throw=False)),)
+    return (answer_of(fb.limit(model_of(problem.start), problem.X, problem.y, throw=False)),)
 
 
 def _sparse_limit(problem: Problem) -> tuple[Answer, ...]:
     X = scipy.sparse.csr_array(problem.X)
-    return (_answer(fb.limit(model_of(problem.start), X, problem.y, throw=False)),)
+    return (answer_of(fb.limit(model_of(problem.start), X, problem.y, throw=False)),)
 
 
 def _limit_path(problem: Problem) -> tuple[Answer, ...]:
@@ -103,17 +106,17 @@ def _limit_path(problem: Problem) -> tuple[Answer, ...]:
     path = fb.limit_path(
         model_of(problem.start), problem.X, problem.y, log_scales=log_scales, throw=False
     )
-    return tuple(_answer(one, scale) for one, scale in zip(path, log_scales, strict=True))
+    return tuple(answer_of(one, scale) for one, scale in zip(path, log_scales, strict=True))
 
 
 def _rich_limit(problem: Problem) -> tuple[Answer, ...]:
-    return (_answer(fb.rich_limit(model_of(problem.start), problem.X, problem.y, throw=False)),)
+    return (answer_of(fb.rich_limit(model_of(problem.start), problem.X, problem.y, throw=False)),)
 
 
 def _norm(solve: Callable[..., Any]) -> Callable[[Problem], tuple[Answer, ...]]:
     def door(problem: Problem) -> tuple[Answer, ...]:
         weights = problem.options["weights"]
-        return (_answer(solve(problem.X, problem.y, weights=weights, throw=False)),)
+        return (answer_of(solve(problem.X, problem.y, weights=weights, throw=False)),)
 
     return door
 
@@ -133,7 +136,8 @@ def _estimator(problem: Problem) -> tuple[Answer, ...]:
     bound = float(fitted.certificate_.error_bound)
     status = fb.Status[fitted.status_]
     digits = _digits(status, fitted.certificate_)
-    return (Answer(status.name, status.ok, w, bound, digits=digits),)
+    distance = float(fitted.certificate_.distance)
+    return (Answer(status.name, status.ok, w, bound, digits=digits, distance=distance),)
 
 
 def _certify(problem: Problem) -> tuple[Answer, ...]:
@@ -146,9 +150,8 @@ def _certify(problem: Problem) -> tuple[Answer, ...]:
             began = time.process_time()
             proof = fb.certify(problem.X, problem.y, w, dual, model.potential, model.shift)
             seconds, bound = time.process_time() - began, float(proof.error_bound)
-            answers.append(
-                Answer("CERTIFICATE", bool(proof.ok), w, bound, deliberate=True, seconds=seconds)
-            )
+            said = {"distance": float(proof.distance), "seconds": seconds}
+            answers.append(Answer("CERTIFICATE", bool(proof.ok), w, bound, deliberate=True, **said))
     return tuple(answers)
 
 

@@ -14,15 +14,14 @@ from flint import arb, fmpq_mat
 
 from tests.fuzz.answers import Answer
 from tests.fuzz.exact_data import rational_matrix
+from tests.fuzz.minimizers import ONLY_ONE
 from tests.fuzz.problems import Problem
 from tests.fuzz.questions import Data, data_of, exact_answer
 from tests.fuzz.reference import Reference
 from tests.fuzz.rounded_rank import lower_ranks
 from tests.fuzz.starts import logs_of
-from tests.fuzz.verdict import FALSE, GOOD, Verdict
+from tests.fuzz.verdict import FALSE, GOOD, REFUSED, Verdict
 
-# Statuses that say that y was projected, so that a lower rank may be meant.
-PROJECTIONS = ("PROJECTED", "FEW_DIGITS")
 # Copies of centred data that were rounded otherwise, and how many times as far as these an answer
 # may be from the limit.
 ROUNDED_TWINS, ROUNDINGS = 2, 100.0
@@ -35,15 +34,19 @@ VerdictOf = Callable[[Problem, Answer, Reference], Verdict]
 def at_a_lower_rank(
     problem: Problem, answer: Answer, verdict: Verdict, verdict_of: VerdictOf
 ) -> Verdict:
-    """The verdict at a rank that the answer may have meant, where it is right there."""
+    """The verdict at a rank that the answer may have meant, where it is right there.
+
+    Only an answer that says that y was projected, if only by a rounding, may have meant one.
+    """
     X = np.where(_can_move(problem), problem.X, 0.0)
     rank, hint = rational_matrix(X).rank(), ""
+    says_so = answer.distance > 0.0 and answer.status != ONLY_ONE
     if _misses_a_row(problem, X, answer):
         return replace(verdict, reason=verdict.reason + ", and misses a row that can be fitted")
     for data in lower_ranks(X, problem.y, rank):
         other = verdict_of(problem, answer, exact_answer(problem, answer, data))
         lower = data[0].nrows()
-        if other.kind == GOOD and answer.status in PROJECTIONS:
+        if other.kind in (GOOD, REFUSED) and says_so:
             return replace(other, reason=f"right at rank {lower}")
         if other.kind != FALSE:
             hint = f", but right at rank {lower}"

@@ -20,7 +20,7 @@ from tests.fuzz.reference import DIGITS, Reference
 from tests.fuzz.starts import rich_costs
 from tests.fuzz.verdict import FALSE, GOOD, REFUSED, RELATIVE_ERROR, Verdict
 
-# The one good status that promises that there is no other minimizer.
+# The one good status that promises that there is no other minimizer, and that all of y is fitted.
 ONLY_ONE = "CERTIFIED"
 
 

@@ -164,7 +164,7 @@ def test_a_rank_that_rounding_decides_may_be_either_if_the_status_says_so():
     # Both rows taken for one, that fits the mean of y.
     alone = replace(given, X=X[:1], y=np.array([2.0]))
     w = ask(alone).answers[0].w
-    projected = Answer("PROJECTED", True, w, np.inf)
+    projected = Answer("PROJECTED", True, w, np.inf, distance=1e-16)
     assert kind_of(Outcome((projected,), 0.0), given) == verdict.GOOD
     assert kind_of(Outcome((replace(projected, status="CERTIFIED"),), 0.0), given) == verdict.FALSE
     assert kind_of(Outcome((replace(projected, w=1.1 * w),), 0.0), given) == verdict.FALSE

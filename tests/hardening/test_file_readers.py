@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowbias.apps.cli.files import read_data
-from flowbias.apps.cli.regime_input import read_arrays
+from flowbias.apps.cli.files import read_arrays, read_data
 from flowbias.apps.data_files.regression_data import RegressionData
 from flowbias.apps.explorer.uploads import read_upload
 from flowbias.ground.arguments import InputError

@@ -88,6 +88,18 @@ class CustomParameter(nn.Module):
         return torch.exp(self.scale * torch.tanh(self.linear(x)))
 
 
+class OneAndNone(nn.Module):
+    """A temperature of no dimension behind an exponential, and a parameter without an entry."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.temperature = nn.Linear(4, 2), nn.Parameter(torch.tensor(0.3))
+        self.tokens = nn.Parameter(torch.zeros(0, 2))
+
+    def forward(self, x):
+        return self.linear(x) * self.temperature.exp()
+
+
 class FunctionalUse(nn.Module):
     """A layer's weight that is also used outside of the layer."""
 
@@ -256,6 +268,7 @@ def _convolutions():
         nn.GELU(),
         nn.Conv2d(6, 6, 2, groups=6, padding_mode="circular", padding=1, bias=False),
         nn.AvgPool2d(2),
+        nn.Conv2d(6, 4, (1, 2), padding="valid"),
         nn.Flatten(),
         nn.LazyLinear(3),
     )
@@ -308,6 +321,7 @@ ARCHITECTURES = {
     ),
     "embedding shared with the last layer": (TiedEmbedding, _tokens(3), {"embedding.weight"}),
     "custom parameter": (CustomParameter, _real(4), set()),
+    "a scalar and nothing": (OneAndNone, _real(4), {"temperature"}),
     "weight used outside of its layer": (FunctionalUse, _real(4), {"linear.weight", "linear.bias"}),
     "attention": (Attention, _real(3, 4), set()),
     "transformer": (

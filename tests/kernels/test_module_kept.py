@@ -138,6 +138,51 @@ def test_a_twin_without_a_derivative_is_refused():
         twin(x)
 
 
+class CalledAgain(torch.autograd.Function):
+    """tanh(A x), calling the layer A once more on the way back, as the adjoint of an ODE does.
+
+    What torch.func had put in the place of its parameters is gone by then.
+    """
+
+    @staticmethod
+    def forward(ctx, layer, x, *parameters):
+        ctx.layer = layer
+        ctx.save_for_backward(x, *parameters)
+        return torch.tanh(layer(x))
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, *parameters = ctx.saved_tensors
+        with torch.enable_grad():
+            value = torch.tanh(ctx.layer(x.detach()))
+        found = torch.autograd.grad(value, parameters, gradient, allow_unused=True)
+        return None, None, *found
+
+
+class Adjoint(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.second(CalledAgain.apply(self.first, x, *self.first.parameters()))
+
+
+@pytest.mark.filterwarnings("ignore:torch.vmap cannot run")
+def test_a_backward_pass_that_calls_the_module_again_is_refused_and_its_kernel_right():
+    torch.manual_seed(0)
+    module, x = Adjoint().double(), torch.randn(5, 3, dtype=torch.float64)
+    y = torch.ones(5, 2, dtype=torch.float64)
+    assert_kernel(tangent_kernel(module, x), explicit_kernel(module, x))
+    for use in (
+        lambda: tangent_vector_product(module, x, y),
+        lambda: linearized_flow(module, x, y).predict(x),
+        lambda: linearize(module)(x),
+    ):
+        with pytest.raises(InputError, match="twice backward"):
+            use()
+
+
 class MixingInLargeBatches(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -270,9 +315,13 @@ def test_tensors_among_the_attributes_are_as_before():
         def __init__(self):
             super().__init__()
             self.linear, self.calls = torch.nn.Linear(3, 2), torch.zeros(())
+            self.cached = None
+            self.register_buffer("mask", None)
 
         def forward(self, x):
             self.calls += 1
+            if self.mask is None:
+                self.cached = self.mask = torch.ones(2)
             self.hidden = self.linear(x)
             return torch.tanh(self.hidden)
 
@@ -281,6 +330,9 @@ def test_tensors_among_the_attributes_are_as_before():
     tangent_vector_product(module, x, torch.ones(4, 2))
     assert float(module.calls) == 0.0
     assert not hasattr(module, "hidden")
+    # Places that are filled by the first call are empty again, not gone.
+    assert module.cached is None
+    assert module.mask is None
     module(x)
     assert float(module.calls) == 1.0
 

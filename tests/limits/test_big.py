@@ -225,7 +225,7 @@ def test_progress_is_silent_without_a_terminal(capfd):
 def test_progress_shows_the_gap_on_a_terminal(monkeypatch, capfd):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr("flowbias.ground.progress.PATIENCE", 0.0)
+    monkeypatch.setattr("flowbias.ground.progress.BAR_AFTER", 0.0)
     with watching(True, 1e-8) as report:
         for step, gap in enumerate((0.0, 1e-2, 1e-5, 0.0)):
             report(step, gap)

@@ -143,7 +143,7 @@ def test_certify_takes_what_limit_takes(monkeypatch):
     args = (y, solution.w, solution.dual, model.potential)
     wanted = fb.certify(X, *args)
     assert fb.certify(scipy.sparse.csr_matrix(X), *args) == wanted
-    monkeypatch.setattr(designs, "SMALL", 99)
+    monkeypatch.setattr(designs, "DENSE_UP_TO", 99)
     for big in (scipy.sparse.csr_matrix(X), X.astype(np.float32), aslinearoperator(X)):
         found = fb.certify(big, *args)
         assert found.ok
@@ -191,3 +191,37 @@ def test_zero_is_no_limit_where_rounding_is_large():
     potential = fb.DepthPotential(depth=3, scale=0.3)
     for design in (X, SparseDesign(scipy.sparse.csc_array(X)), OperatorDesign(aslinearoperator(X))):
         assert not fb.certify(design, y, np.zeros(1), np.zeros(3), potential).ok
+
+
+@pytest.mark.parametrize("kind", WITH_ENTRIES)
+def test_an_error_that_is_known_is_judged(kind):
+    """(1, 0) passes every other measure, and the limit is (1/2, 1/2)."""
+    model, X, y = fb.DiagonalNet(5, 1e-4), np.array([[1.0, 1.0]]), np.array([1.0])
+    dual = fb.limit(model, X, y).dual
+    wrong = fb.certify(KINDS[kind](X), y, np.array([1.0, 0.0]), dual, model.potential)
+    assert max(wrong.feasibility, *wrong.relative) < 1e-10
+    assert np.hypot(0.5, 0.5) - 1e-9 < wrong.error_bound < np.inf
+    assert not wrong.ok
+
+
+# Rounded to float32 the rows would not depend on each other any more.
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "float32"])
+def test_rows_that_rounding_tells_apart_are_told_of(kind):
+    """The sum of two rows of other sizes, rounded: to the last digit it is none of theirs."""
+    rng = np.random.default_rng(5)
+    X = rng.standard_normal((3, 6)) * np.array([[1.0], [1e-3], [1.0]])
+    X[2] = X[0] + X[1]
+    model, y = fb.DiagonalNet(2, 0.1), X @ rng.standard_normal(6)
+    for rows, is_told in ((X, True), (np.vstack([X[:2], X[:1]]), False), (X[:2], False)):
+        found = fb.limit(model, KINDS[kind](rows), y[: len(rows)] if is_told else rows @ np.ones(6))
+        assert (found.distance > 0.0) == (found.certificate.distance > 0.0) == is_told
+        assert found.distance < 1e-15
+        assert found.status is (fb.Status.PROJECTED if is_told else fb.Status.CERTIFIED)
+
+
+def test_that_an_error_is_not_bounded_is_said():
+    X, y = data(10)
+    unknown = "how far w is from the limit is not proved"
+    for kind in KINDS:
+        found = fb.limit(fb.DiagonalNet(2, 0.1), KINDS[kind](X), y)
+        assert (unknown in found.message) == (kind not in WITH_ENTRIES)

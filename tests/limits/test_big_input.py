@@ -15,7 +15,7 @@ __all__ = ["small_blocks"]
 
 def test_big_input_reaches_the_solver_by_itself(monkeypatch):
     X, y = data(15)
-    monkeypatch.setattr(designs, "SMALL", 99)
+    monkeypatch.setattr(designs, "DENSE_UP_TO", 99)
     wanted = fb.limit(fb.DiagonalNet(2, 0.1), X, y)
     assert wanted.route == "dual Newton" or "interior" in wanted.route
     for big in (scipy.sparse.csr_matrix(X), scipy.sparse.coo_array(X), X.astype(np.float32)):
@@ -24,7 +24,7 @@ def test_big_input_reaches_the_solver_by_itself(monkeypatch):
 
 def test_calls_that_need_an_array_say_what_to_do(monkeypatch):
     X, y = data(16)
-    monkeypatch.setattr(designs, "SMALL", 99)
+    monkeypatch.setattr(designs, "DENSE_UP_TO", 99)
     model = fb.DiagonalNet(2, 0.1)
     calls = (
         fb.basis_pursuit,

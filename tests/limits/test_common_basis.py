@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from flowbias.ground.arguments import InputError
-from flowbias.limits.lifted.common_basis import (
+from flowbias.limits.lifted.diagonal_measurements import (
     common_basis,
     lifted_commutator,
     plain_commutator,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flint import fmpq
 
-from flowbias.certificates.cone import SMALL, not_driven, reach
+from flowbias.certificates.exact_problem import CONE_ENTRIES, not_driven, reach
 from flowbias.certificates.exact_simplex import OutOfPivotsError
 
 
@@ -74,13 +74,13 @@ def test_which_coordinates_vanish(X, y, used):
 
 
 def test_large_data_are_not_decided():
-    X = np.ones((1, SMALL + 1))
-    up = np.ones(SMALL + 1, dtype=bool)
+    X = np.ones((1, CONE_ENTRIES + 1))
+    up = np.ones(CONE_ENTRIES + 1, dtype=bool)
     assert reach(X, np.ones(1), up, ~up, [0]) is None
 
 
 def test_a_projection_that_takes_too_long_is_given_up(monkeypatch):
-    monkeypatch.setattr("flowbias.certificates.cone._in_use", lambda *data: [])  # no guess
+    monkeypatch.setattr("flowbias.certificates.exact_problem._in_use", lambda *data: [])  # no guess
     up, data = np.ones(2, dtype=bool), (np.eye(2), np.ones(2))
     assert not_driven(*data, up, ~up, pivots=2) == [0, 1]
     with pytest.raises(OutOfPivotsError):

@@ -6,9 +6,8 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias.ground.arguments import InputError
-from flowbias.limits.lifted.common_basis import common_basis
-from flowbias.limits.lifted.diagonal_measurements import _grown, diagonal_limit
-from flowbias.limits.schatten import schatten_limit
+from flowbias.limits.lifted.diagonal_measurements import _grown, common_basis, diagonal_limit
+from flowbias.limits.spectral import schatten_limit
 from flowbias.models.factorization import MatrixFactorization, SymmetricFactorization
 from flowbias.problems.matrix import MatrixCompletion, MatrixSensing
 from tests.limits.factor_flow import diagonal_together, flow_limit, orthogonal

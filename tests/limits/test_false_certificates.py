@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import scipy.sparse.linalg
 from mpmath import mp
 from numpy.testing import assert_allclose
 
 import flowbias as fb
+from flowbias.certificates.candidate import Factor, is_proved
 from flowbias.certificates.exact_limit import exact_limit
 from tests.exact import distance
 from tests.exact import exact_limit as many_digits
@@ -234,3 +236,127 @@ def test_what_rows_of_zeros_ask_for_is_no_size_of_the_others(columns):
 def test_a_refusal_says_which_measure_is_too_large():
     with pytest.raises(fb.SolveError, match=r"feasibility \S+ where 1e-30 is allowed"):
         fb.limit(fb.DiagonalNet(2, 0.1), [[1.0, 2.0]], [1.0], tol=1e-30)
+
+
+def test_rows_that_rounding_tells_apart_are_told_of():
+    """The second row repeats the first in units 1e5 times smaller, but for its last digits."""
+    X = np.array([[0.6, 1.0, 0.2, 0.4]])
+    X, y = np.vstack([X, X * 9.7e-6]), np.array([-0.7, -0.7 * 9.7e-6])
+    model = fb.DiagonalNet(2, 1e-20)
+    found = fb.limit(model, X, y)
+    alone = fb.limit(model, X[:1], y[:1])
+    assert_allclose(found.w, alone.w, atol=1e-12)
+    proof = fb.certify(X, y, found.w, found.dual, model.potential)
+    for told in (found, proof, found.certificate):
+        assert 0.0 < told.distance < 1e-15
+    assert found.status is fb.Status.PROJECTED
+    assert "distance" in repr(proof)
+    # Of rows that are apart, or the same, there is nothing to tell.
+    for rows in ([[1.0, 2.0, 0.0], [0.0, 1.0, 3.0]], [[1.0, 2.0], [2.0, 4.0]]):
+        rows = np.array(rows)
+        found = fb.limit(model, rows, rows.sum(axis=1))
+        proof = fb.certify(rows, rows.sum(axis=1), found.w, found.dual, model.potential)
+        assert (found.status, found.distance, proof.distance) == (fb.Status.CERTIFIED, 0.0, 0.0)
+        assert "distance" not in repr(proof)
+
+
+def test_a_certificate_says_how_much_of_y_is_fitted():
+    X, y = np.array([[1.0, 2.0], [1.0, 2.0]]), np.array([1.0, 3.0])
+    found = fb.limit(fb.DiagonalNet(2, 0.1), X, y)
+    wanted = np.sqrt(2.0 / 10.0)
+    assert_allclose([found.distance, found.certificate.distance], wanted, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "solve", [fb.basis_pursuit, lambda X, y: fb.rich_limit(fb.DiagonalNet(2, 0.1), X, y)]
+)
+def test_that_y_was_projected_is_said_where_minimizers_are_several(solve):
+    """Whatever else there is to say, and in the same words."""
+    X, y = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]), np.array([1.0, 3.0])
+    found = solve(X, y)
+    assert found.distance > 0.4
+    assert "y is not in the range" in found.message
+
+
+@pytest.mark.parametrize("by", [[3e-3, 5e-3, 3e-4], [1e-5, 0.0, 0.0], [-0.5, 0.5, 0.1]])
+@pytest.mark.parametrize(("scale", "size"), [(5e53, 1e-119), (1e20, 1e-160), (1e3, 1e-170)])
+def test_a_bound_counts_what_underflows(scale, size, by):
+    """w is far below one and its dual further: Q, and with it every gap, is no double."""
+    X = np.array([[2.0, 1.0, 3.0], [1.0, 2.0, -1.0], [0.0, -1.0, -3.0], [-3.0, -3.0, -3.0]])
+    w = size * np.array([-7.0, 9.0, -3.0])
+    model = fb.DiagonalNet(2, scale)
+    wrong = w * (1.0 - np.array(by))
+    dual = np.linalg.lstsq(X.T, model.potential.grad(wrong), rcond=None)[0]
+    proof = fb.certify(X, X @ w, wrong, dual, model.potential)
+    assert not proof.ok
+    # Of numbers whose squares are no doubles either.
+    assert proof.error_bound / size >= np.linalg.norm((wrong - w) / size) * (1.0 - 1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-100, 1e-140, 1e-165, 1e-200])
+def test_a_first_look_counts_what_underflows(size):
+    """Residuals of outputs that are next to nothing are nothing, squared."""
+    rng = np.random.default_rng(3)
+    X, w = rng.standard_normal((4, 9)), size * rng.standard_normal(9)
+    model, y = fb.DiagonalNet(2, 1e-3), X @ w
+    found = fb.limit(model, X, y)
+    lower = np.linalg.cholesky(X @ X.T / 9.0)
+    unit = 1.0 / np.linalg.norm(lower, axis=1)
+    weights = np.full(9, 1.0 / 9.0)
+    factor = Factor(unit[:, None] * lower, unit, weights)
+    for away, is_right in ((0.5, False), (1e-3, False), (0.0, True)):
+        dual = (1.0 + away) * found.dual
+        w = model.potential.grad_dual(X.T @ dual)
+        proved = is_proved(X, y, w, dual, model.potential, 0.0, factor, tol=1e-10)
+        # What is right may be left to a closer look.
+        assert is_right or not proved
+
+
+def test_a_start_far_beyond_the_data_closes_no_side():
+    """w(0) = -1e250, from where Q is no number at ordinary w: that is no end of its domain."""
+    model = fb.DiagonalNet.from_weights([12667.7], [1e5], depth=50)
+    found = fb.limit(model, [[2.0]], [6.0])
+    assert found.status is fb.Status.CERTIFIED
+    assert_allclose(found.w, [3.0], rtol=1e-12)
+    for one_sided in (([1e5], [0.0]), ([0.0], [1e5])):
+        potential = fb.DiagonalNet.from_weights(*one_sided, depth=50).potential
+        assert potential.open_sides(1, 1.0) == tuple(np.array([w[0] > 0.0]) for w in one_sided)
+
+
+def test_what_is_no_data_is_refused_by_certify():
+    model, good = fb.DiagonalNet(2, 0.1), ([[1.0, 2.0]], [1.0], [0.2, 0.4], [1.0])
+    for place, bad in (
+        (0, [[1.0, np.nan]]),
+        (0, [[1.0, np.inf]]),
+        (0, [[1.0], [2.0, 3.0]]),
+        (1, [np.nan]),
+    ):
+        given = [*good[:place], bad, *good[place + 1 :]]
+        with pytest.raises(fb.InputError, match=f"^{'Xy'[place]}: must be"):
+            fb.certify(*given, model.potential)
+    for place in (2, 3):
+        for bad in (np.nan, np.inf, 1e308, 5e-324):
+            given = [*good[:place], np.full(len(good[place]), bad), *good[place + 1 :]]
+            assert not fb.certify(*given, model.potential).ok
+
+
+@pytest.mark.parametrize("entry", [np.inf, 1e308, 5e-324])
+def test_operators_whose_products_are_no_numbers_are_refused_by_certify(entry):
+    X = scipy.sparse.linalg.aslinearoperator(np.full((2, 3), entry))
+    with pytest.raises(fb.InputError, match=r"^X: must be finite"):
+        fb.certify(X, np.ones(2), np.ones(3), np.ones(2), fb.Hypentropy(scale=0.1))
+
+
+def test_an_operator_of_zeros_fits_nothing():
+    X = scipy.sparse.linalg.aslinearoperator(np.zeros((2, 3)))
+    assert not fb.certify(X, np.ones(2), np.ones(3), np.ones(2), fb.Hypentropy(scale=0.1)).ok
+
+
+def test_where_nothing_can_move_all_of_y_is_out_of_reach():
+    model = fb.DiagonalNet.from_weights([0.0, 1e-3], [0.0, 1e-2])
+    found = fb.limit(model, [[-1.0, 0.0], [3.0, 0.0]], [1.0, -2.0])
+    assert found.status is fb.Status.PROJECTED
+    assert_allclose([found.distance, found.certificate.distance], 1.0, rtol=1e-12)
+    assert_allclose(found.w, [0.0, 1e-6 - 1e-4], rtol=1e-12)
+    # Nothing is asked of what cannot move.
+    assert fb.limit(model, [[-1.0, 0.0], [3.0, 0.0]], [0.0, 0.0]).status is fb.Status.CERTIFIED

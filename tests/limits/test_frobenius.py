@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias.ground.arguments import InputError
-from flowbias.limits.frobenius import frobenius_norm
+from flowbias.limits.spectral import frobenius_norm
 from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 
 RNG = np.random.default_rng(0)

@@ -15,14 +15,12 @@ from flowbias.flows.leaky_neuron.convergence import is_trapped, settled_sign
 from flowbias.flows.leaky_neuron.follow import follow_leaky, start_of
 from flowbias.flows.request import FlowRequest
 from flowbias.flows.trajectory import FlowStatus
-from flowbias.limits.neurons.leaky import AT_ONCE, FOLLOWED, TOO_CLOSE, leaky_limit
-from flowbias.limits.neurons.leaky_kkt import clarke_kkt
+from flowbias.limits.neurons.leaky import AT_ONCE, FOLLOWED, TOO_CLOSE, clarke_kkt, leaky_limit
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problems.regression import Regression
-from flowbias.results.result import SolveError
-from flowbias.results.solution import Status
-from flowbias.theory.leaky_neuron import AGREEMENT
+from flowbias.results.solution import SolveError, Status
+from flowbias.theory.neurons import AGREEMENT
 from tests.flows.test_leaky_neuron import WIDTH, held, smoothed
 from tests.theory.leaky_neuron_instances import leaky
 

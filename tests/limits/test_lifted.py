@@ -12,8 +12,7 @@ from flowbias.limits.lifted.limit import guaranteed_rate
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
-from flowbias.results.result import SolveError
-from flowbias.results.solution import Status
+from flowbias.results.solution import SolveError, Status
 from tests.oracles import ORACLES
 
 RNG = np.random.default_rng(8)

@@ -15,8 +15,7 @@ from flowbias.limits.lifted.diagonal_measurements import diagonal_limit
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
-from flowbias.results.result import SolveError
-from flowbias.results.solution import Status
+from flowbias.results.solution import SolveError, Status
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")
 

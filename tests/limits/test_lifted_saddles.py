@@ -9,8 +9,7 @@ from flowbias.limits.lifted import stable_manifold
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
-from flowbias.results.result import SolveError
-from flowbias.results.solution import Status
+from flowbias.results.solution import SolveError, Status
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")
 RNG = np.random.default_rng(0)

@@ -12,8 +12,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.parts import NeuronParts
 from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
-from flowbias.models.neuron import Neuron
-from flowbias.models.neuron_sum import NeuronSum
+from flowbias.models.neuron import Neuron, NeuronSum
 from flowbias.potentials import Provides
 from flowbias.results.solution import Status
 from tests.limits.neuron_flows import TOL, flow_limit, limit, random_problem

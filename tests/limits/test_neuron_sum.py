@@ -9,8 +9,7 @@ import flowbias as fb
 from flowbias.ground.arguments import InputError
 from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
 from flowbias.limits.neurons.vanishing import neuron_rich_limit
-from flowbias.models.neuron import Neuron
-from flowbias.models.neuron_sum import NeuronSum
+from flowbias.models.neuron import Neuron, NeuronSum
 from flowbias.results.solution import Status
 from tests.limits.neuron_flows import TOL, limit, random_problem
 from tests.oracles import ORACLES

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias.ground.arguments import InputError
-from flowbias.limits.nuclear_norm import nuclear_norm
+from flowbias.limits.spectral import nuclear_norm
 from flowbias.problems.matrix import MatrixCompletion, MatrixSensing
 from tests.limits.factor_flow import diagonal_together, orthogonal
 

@@ -9,7 +9,7 @@ import flowbias as fb
 from flowbias.flows.lifted.flow import reduced_problem
 from flowbias.limits.lifted.one_neuron import one_neuron_limit
 from flowbias.problems.matrix import MatrixRegression
-from flowbias.results.lifted_solution import LiftedSolution
+from flowbias.results.matrix_solution import LiftedSolution
 from flowbias.results.solution import Status
 
 pytestmark = pytest.mark.filterwarnings("ignore::flowbias.models.lifted.NarrowWarning")

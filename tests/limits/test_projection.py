@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flowbias as fb
-from flowbias.certificates.range import RangeProjection
+from flowbias.certificates.rows import RangeProjection
 from flowbias.designs import DenseDesign
 
 EPS = float(np.finfo(float).eps)

@@ -8,10 +8,8 @@ from scipy.optimize import minimize
 import flowbias as fb
 from flowbias.certificates.spectral_certificate import certify_spectral
 from flowbias.ground.arguments import InputError
-from flowbias.limits.frobenius import frobenius_norm
-from flowbias.limits.lifted.common_basis import common_basis
-from flowbias.limits.nuclear_norm import nuclear_norm
-from flowbias.limits.schatten import schatten_limit
+from flowbias.limits.lifted.diagonal_measurements import common_basis
+from flowbias.limits.spectral import frobenius_norm, nuclear_norm, schatten_limit
 from flowbias.problems.matrix import MatrixSensing
 from tests.limits.factor_flow import diagonal_together, flow_limit, lifted_identity, orthogonal
 

@@ -126,7 +126,7 @@ def test_rates_far_apart(smallest):
 
 
 def test_more_unknowns_than_implicit_steps_of_the_first_are_for(monkeypatch):
-    monkeypatch.setattr(lifted_coordinates, "_IMPLICIT_UP_TO", 0)
+    monkeypatch.setattr(lifted_coordinates, "FEW_UNKNOWNS", 0)
     solution = limit(*completion(2e-2))
     assert solution.status is Status.INTEGRATED
     assert "DOP853 and extrapolated implicit Euler steps" in solution.route

@@ -16,7 +16,7 @@ from flowbias.limits.basis_pursuit import HIGHS, pursue
 from flowbias.limits.inverse_scale_space import Columns, Walk
 from flowbias.limits.stage_path import Change
 from flowbias.potentials import L1
-from flowbias.theory.waking import first_times
+from flowbias.theory.extremes import first_times
 
 NET = fb.DiagonalNet(depth=2, scale=1.0)
 # Features 1, 3 and 4 wake, 1 falls asleep again. [Zhao et al. 2026]
@@ -559,3 +559,35 @@ def test_a_start_that_cannot_move_has_one_stage(depth):
     assert len(path) == 1
     with pytest.raises(fb.InputError, match="must have a coordinate that can move"):
         _ = path.limit
+
+
+CIRCLES = {
+    # Rows that nearly repeat each other, in units 10 and 1e13 apart.
+    "weights": (
+        [[-1.0, 0.0, 1.0, -3.0, -1.0, -1.0], [-0.1, 0.0, 0.1, -0.3, -0.1, -0.1]],
+        [[0.0] * 6, [-2e-9, -5.9e-10, -1e-9, -1e-9, 0.0, 1.7e-9]],
+        2,
+    ),
+    "stages": (
+        [
+            [0.0, -1.0, -2.0, 0.0, -3.0, 3.0, -2.0],
+            [0.0, 0.0, 2.0, 1.0, -2.0, -1.0, -2.0],
+            [1.0, -2.0, -2.0, 2.0, -3.0, -3.0, 2.0],
+            [0.0, -1e13, -2e13, 0.0, -3e13, 3e13, -2e13],
+        ],
+        [[0.0] * 7] * 3 + [[-6.1e-10, 0.0, 0.0, -6.3e-10, 0.0, 0.0, 0.0]],
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CIRCLES)
+@pytest.mark.parametrize("seed", range(20))
+def test_rounding_does_not_lead_in_circles(case, seed):
+    """What is taken for rounding is taken no second time: there is an end, whatever it is worth."""
+    rows, noise, depth = CIRCLES[case]
+    rng = np.random.default_rng(seed)
+    X = np.array(rows) + np.array(noise) * rng.standard_normal(np.shape(rows))
+    model = fb.DiagonalNet(depth, 0.1, w0=10.0 ** rng.uniform(-0.5, 0.5, X.shape[1]))
+    path = fb.stages(model, X, X @ rng.standard_normal(X.shape[1]), throw=False)
+    assert len(path) <= 10 * X.shape[1]

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from flowbias.models.neuron import Neuron
-from flowbias.models.neuron_sum import NeuronSum
+from flowbias.models.neuron import Neuron, NeuronSum
 from flowbias.potentials import Provides
 
 NAN = float("nan")

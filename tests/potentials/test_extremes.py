@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from flowbias.potentials import (
     DepthPotential,
@@ -210,3 +211,15 @@ def test_zero_is_zero_at_any_scale():
     ):
         assert potential.value(np.zeros(3)) == 0.0
         assert not potential.grad(np.zeros(3)).any()
+
+
+@pytest.mark.parametrize(
+    ("depth", "log_scale"), [(2.00131, 208.0), (3.0, 100.0), (7.0, 39.4), (100.0, 2.857)]
+)
+def test_conjugates_of_duals_whose_squares_are_no_doubles(depth, log_scale):
+    potential = DepthPotential(depth=depth, log_scale=log_scale)
+    w = np.array([0.3, -1.4])
+    z = potential.grad(w)
+    assert not np.square(z).any()
+    # So far below the scale Q is quadratic to rounding, and Q*(z) = z w / 2.
+    assert_allclose(potential.conjugate_terms(z), 0.5 * z * w, rtol=RELATIVE)

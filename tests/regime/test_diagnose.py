@@ -22,10 +22,9 @@ from flowbias.kernels import (
 )
 from flowbias.nets import mlp, unbiased
 from flowbias.regime import THRESHOLDS, Diagnosis, Gaps, Verdict, diagnose, fit, predict
-from flowbias.regime.beyond import Beyond, beyond_kernel
 from flowbias.regime.data import fresh_inputs, read_targets
+from flowbias.regime.measures import Beyond, beyond_kernel, squared_loss_dual
 from flowbias.regime.thresholds import true_verdict
-from flowbias.regime.twin import squared_loss_dual
 from tests.regime import knob_zoo
 from tests.regime.known_regimes import cases, deep_linear, diagonal, factorization, neuron
 

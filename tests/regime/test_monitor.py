@@ -9,7 +9,12 @@ import pytest
 import torch
 
 from flowbias.ground.arguments import InputError
-from flowbias.kernels import parameter_movement
+from flowbias.kernels import (
+    chosen_outputs,
+    parameter_movement,
+    relative_kernel_change,
+    tangent_kernel,
+)
 from flowbias.nets import mlp
 from flowbias.regime import Every, Geometric, History, Monitor, Record, Verdict, diagnose
 
@@ -47,6 +52,26 @@ def test_records_are_what_diagnose_finds():
     assert last.parameter_movement == pytest.approx(parameter_movement(start, net).overall)
     assert last.label_alignment == pytest.approx(known.label_alignment[1], rel=1e-9)
     assert records[0].loss > records[-1].loss
+
+
+def test_some_of_many_outputs_are_watched():
+    """What is read off a module is a module again, and it follows the one that is trained."""
+    x, _ = data()
+    y = torch.ones(10, 6, dtype=torch.float64)
+    net = mlp((3, 8, 6), rng=0, dtype=torch.float64)
+    kernels = [tangent_kernel(chosen_outputs(net, [1, 4]), x, reduce="trace")]
+    with Monitor(chosen_outputs(net, [1, 4]), x, budget=None, schedule=Every(5)) as monitor:
+        descend(net, x, y, monitor, 5)
+    kernels.append(tangent_kernel(chosen_outputs(net, [1, 4]), x, reduce="trace"))
+    found = monitor.history.records[-1].kernel_change
+    assert found == pytest.approx(relative_kernel_change(*kernels), rel=1e-9)
+    # Those of all outputs change by another share.
+    assert found != pytest.approx(diagnosed_change(net, x, y), rel=1e-3)
+
+
+def diagnosed_change(net, x, y):
+    start = mlp((3, 8, 6), rng=0, dtype=torch.float64)
+    return diagnose(start, net, x, y, functions=False).kernel_change
 
 
 def test_training_is_not_disturbed():

@@ -3,8 +3,10 @@
     python tests/release/first_steps.py [student] [statistician] [teacher] [practitioner]
 
 A student runs the README's lines and a figure with one thing changed, a statistician fits a file as
-she has it and predicts, a teacher opens the explorer, and a practitioner, only if asked for since
-PyTorch is installed then, wonders whether a network is lazy. Whatever fails ends it with an error.
+she has it and predicts, a teacher opens the explorer, and a practitioner, whose training loop is
+there already, asks whether her network is lazy: watched by three more lines, then before and after.
+PyTorch is installed for her in its build for processors, where pip has one. Whatever fails ends it
+with an error.
 """
 
 import os
@@ -16,6 +18,7 @@ import time
 import urllib.request
 import venv
 from pathlib import Path
+from textwrap import indent
 
 ROOT = Path(__file__).resolve().parents[2]
 MESSY = "\n".join(
@@ -29,18 +32,36 @@ MESSY = "\n".join(
         ),
     ]
 )
-NETWORK = """
-import copy, torch, flowbias as fb
+# Hers, before she has heard of the library: a classifier with dropout, batches and Adam.
+NETWORK = """\
+import torch
+from torch import nn
 torch.manual_seed(0)
-x, y = torch.randn(20, 5), torch.randn(20, 1)
-net = torch.nn.Sequential(torch.nn.Linear(5, 50), torch.nn.ReLU(), torch.nn.Linear(50, 1))
+x = torch.randn(256, 8)
+y = (x[:, 0] * x[:, 1] > 0).long()
+net = nn.Sequential(nn.Linear(8, 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, 2))
+optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+"""
+LOOP = """\
+for epoch in range(60):
+    for rows in torch.randperm(256).split(32):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(net(x[rows]), y[rows])
+        loss.backward()
+        optimizer.step()
+"""
+# What she adds: a copy and a question, or three lines in the loop and a word.
+DIAGNOSED = f"""{NETWORK}
+import copy, flowbias as fb
 before = copy.deepcopy(net)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
-for _ in range(200):
-    optimizer.zero_grad()
-    torch.nn.functional.mse_loss(net(x), y).backward()
-    optimizer.step()
-print(fb.regime.diagnose(before, net, x, y).verdict.name)
+{LOOP}
+print(fb.regime.diagnose(before.eval(), net.eval(), x, y))
+"""
+WATCHED = f"""{NETWORK}
+from flowbias.regime import Monitor
+with Monitor(net, x, y) as monitor:
+{indent(LOOP, "    ")}            monitor.step(loss)
+print(monitor.history)
 """
 
 
@@ -78,12 +99,15 @@ class Newcomer:
             raise SystemExit(f"{words} ended with {done.returncode}:\n{told}")
         return told
 
-    def install(self, extras: str = "") -> None:
+    def install(self, extras: str = "", first: str = "") -> None:
         started = time.monotonic()
         venv.create(self.home / "env", with_pip=True)
         self._tell("python3 -m venv .venv", started, "")
         what = f"{ROOT}{extras}"
         pinned = ("-c", ROOT / "constraints.txt")
+        if first:
+            # 1: pip knows of no such build here, and what follows takes the other one.
+            self.run("pip", "install", "-q", first, codes=(0, 1), shown=f"pip install {first}")
         self.run("pip", "install", "-q", *pinned, what, shown=f'pip install ".{extras}"')
 
     def explore(self) -> None:
@@ -129,15 +153,19 @@ def teacher(newcomer: Newcomer) -> None:
 
 
 def practitioner(newcomer: Newcomer) -> None:
-    newcomer.install("[nets]")
-    newcomer.run("python", "-c", NETWORK, shown="regime.diagnose(before, after, x, y)")
+    pinned = re.search(r"^torch==[\d.]+", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[0]
+    newcomer.install("[nets]", first=f"{pinned}+cpu")
+    for name, lines in (("diagnosed.py", DIAGNOSED), ("watched.py", WATCHED)):
+        (newcomer.home / name).write_text(lines, encoding="utf-8")
+    newcomer.run("python", "diagnosed.py", expect="beyond the kernel of the start")
+    newcomer.run("python", "watched.py", expect="History:")
 
 
 PEOPLE = {steps.__name__: steps for steps in (student, statistician, teacher, practitioner)}
 
 
 def main(*names: str) -> None:
-    for name in names or ("student", "statistician", "teacher"):
+    for name in names or PEOPLE:
         sys.stdout.write(f"{name}\n")
         with tempfile.TemporaryDirectory() as folder:
             newcomer = Newcomer(Path(folder))

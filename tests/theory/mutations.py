@@ -411,22 +411,22 @@ MUTATIONS = {
     "scale_shape_identities": (Mutation("flowbias.models:Neuron.shape", times(0.99)),),
     "kernel_norm": (Mutation("numpy.linalg:lstsq", replaced(0, times(1.001))),),
     # leaky neurons
-    "leaky_neuron_limit": (Mutation("leaky_neuron:leaky_limit", attributes(w=UP)),),
+    "leaky_neuron_limit": (Mutation("neurons:leaky_limit", attributes(w=UP)),),
     "leaky_neuron_kkt": (
-        Mutation("leaky_neuron:_converged", attributes(a=UP, inner=lambda x: x + bent(0.1)(x))),
+        Mutation("neurons:_converged", attributes(a=UP, inner=lambda x: x + bent(0.1)(x))),
     ),
     "leaky_neuron_signs": (
-        Mutation("leaky_neuron:_converged", attributes(pattern=lambda f: lambda t: -f(t))),
+        Mutation("neurons:_converged", attributes(pattern=lambda f: lambda t: -f(t))),
     ),
     "leaky_neuron_conserved": (
         Mutation(
-            "leaky_neuron:_converged",
+            "neurons:_converged",
             attributes(inner=doubled_after_start, conserved_drift=plus(1.0)),
         ),
     ),
     "leaky_neuron_converges": (
-        Mutation("leaky_neuron:_converged", attributes(a=times(0.1))),
-        Mutation("leaky_neuron:_converged", attributes(loss=lambda loss: loss[0] + 0.0 * loss)),
+        Mutation("neurons:_converged", attributes(a=times(0.1))),
+        Mutation("neurons:_converged", attributes(loss=lambda loss: loss[0] + 0.0 * loss)),
     ),
     # descent
     "descent_is_a_flow": (

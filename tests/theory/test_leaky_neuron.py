@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose
 
 from flowbias.limits.neurons.leaky import leaky_limit
 from flowbias.models.neuron import Neuron
-from flowbias.theory.leaky_neuron import (
+from flowbias.theory.neurons import (
     leaky_neuron_converges,
     leaky_neuron_kkt,
     leaky_neuron_limit,

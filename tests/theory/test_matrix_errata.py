@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.datasets.low_rank import low_rank_completion
-from flowbias.limits.lifted.common_basis import common_basis, plain_commutator
-from flowbias.limits.nuclear_norm import nuclear_norm
+from flowbias.datasets.planted import low_rank_completion
+from flowbias.limits.lifted.diagonal_measurements import common_basis, plain_commutator
+from flowbias.limits.spectral import nuclear_norm
 from flowbias.models import LinearNet
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.potentials import Hypentropy

@@ -19,9 +19,13 @@ from flowbias.theory.factorization_kernel_regime import (
     wide_gram,
     wide_regime,
 )
-from flowbias.theory.matrix_factorization import commuting_is_not_enough, infinitely_wide
+from flowbias.theory.matrix_factorization import (
+    Reach,
+    commuting_is_not_enough,
+    infinitely_wide,
+    path_length,
+)
 from flowbias.theory.measured_flow import MeasuredFactors, follow_factors
-from flowbias.theory.path_length import Reach, path_length
 from flowbias.theory.tangent_factorization import (
     LinearizedFactorization,
     gaussian_rows_give_delta,

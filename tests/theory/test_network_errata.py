@@ -1,14 +1,10 @@
 """What the papers' experiments with networks say, measured on instances of their set-up."""
 
-import csv
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra `nets`")
 
-from flowbias.experiments.table import Table  # noqa: E402
 from flowbias.experiments.woodworth.circle_networks import (  # noqa: E402
     by_descent,
     draw_circles,
@@ -17,7 +13,7 @@ from flowbias.experiments.woodworth.circle_networks import (  # noqa: E402
     single_network,
 )
 from flowbias.experiments.woodworth.fig06c import chosen  # noqa: E402
-from flowbias.experiments.woodworth.relu_univariate import (  # noqa: E402
+from flowbias.experiments.woodworth.fig07 import (  # noqa: E402
     GRID,
     POINTS,
     RANGE,
@@ -25,6 +21,7 @@ from flowbias.experiments.woodworth.relu_univariate import (  # noqa: E402
 )
 from flowbias.kernels import linearized_flow  # noqa: E402
 from flowbias.nets import linear_spline, natural_cubic_spline, wide_interpolant  # noqa: E402
+from tests.experiments.judging import recorded  # noqa: E402
 
 
 @pytest.mark.parametrize("depth", [2, 3, 5])
@@ -67,16 +64,7 @@ def test_w18_steps_that_leave_the_kernel_regime_do_not_lower_the_error():
 
 def test_w19_large_starts_are_random_features_at_full_size_and_hardly_worse_than_small_ones():
     """By the record of the full-size run, which takes an hour and a half of one core."""
-    file = Path(__file__).parents[2] / "docs" / "tables" / "woodworth-fig6c-paper.csv"
-    with file.open(encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
-    names = [name for name in rows[0] if name not in ("part", "data", "device", "scales")]
-    table = Table.of(
-        {
-            "part": [row["part"] for row in rows],
-            **{name: [float(row[name] or "nan") for row in rows] for name in names},
-        }
-    )
+    table = recorded("woodworth-fig6c-paper.csv")
     network = chosen(table.part("network"))
     assert set(network["images"]) == {55_000.0}
     assert set(network["width"]) == {5000.0}

@@ -9,8 +9,7 @@ from numpy.testing import assert_allclose
 from scipy.integrate import quad
 
 from flowbias.limits.neurons.linear import neuron_limit
-from flowbias.models.neuron import Neuron
-from flowbias.models.neuron_sum import NeuronSum
+from flowbias.models.neuron import Neuron, NeuronSum
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.problems.regression import Regression
 from flowbias.theory.neuron_extremes import kernel_matrix, kernel_solution

@@ -5,8 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from flowbias.models.neuron import Neuron
-from flowbias.models.neuron_sum import NeuronSum
+from flowbias.models.neuron import Neuron, NeuronSum
 from flowbias.theory.neuron_extremes import (
     large_scale_is_kernel,
     shape_to_one,

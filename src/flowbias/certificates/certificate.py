@@ -21,28 +21,26 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from flowbias.certificates.candidate import Candidate, declares_growth
+from flowbias.certificates.candidate import Candidate, Factor, declares_growth, is_proved
 from flowbias.certificates.error_bound import PROVED, error_bound
 from flowbias.certificates.exact_limit import ExactLimit, exact_limit
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
-from flowbias.certificates.first_look import Factor, is_proved
 from flowbias.certificates.measures import Measure, Measured
-from flowbias.certificates.range import RowRange, within_range
-from flowbias.designs import Design, Totals, design_of, refuse_dense
+from flowbias.certificates.rows import RowRange, hidden_by_rounding, within_range
+from flowbias.designs import Design, Totals, checked_array, design_of
 from flowbias.designs.dense import PIECE_NUMBERS, ArrayDesign
-from flowbias.designs.sparse import as_dense
 from flowbias.designs.tasks import Coordinates, PerCoordinate, Uniform
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
+from flowbias.ground.extended import row_lengths
 from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.potentials import L1, SEEN, ConvexPotential, Potential, Provides
 
+# Where w is next to nothing, half of the digits of what is not.
+HALF = float(np.sqrt(np.finfo(float).eps))
 # What is proved to one digit is still an answer, though not one without a word about it.
 ONE_DIGIT = 0.1
-# Units in the last place by which a big X may be perturbed in the certificate's own evaluation: for
-# nearly dependent rows nu is so huge that no double nu does better, and there are no balls there.
-ULPS = 8.0
 # Multiplications up to which the bound of an error that is not judged is worth its time: a minute
 # or two.
 BOUND_WORK = 2e11
@@ -61,6 +59,9 @@ class Certificate(Measured):
     size          ||w||_2, the unit of the error, or where that is next to nothing the rounding of
                   w(0) or of the fit to y; None where Q may have several minimizers, and what is
                   certified is that w is one of them
+    distance      ||y - P y|| / ||y||; of the size of a rounding, 2e-16, where all of y can be
+                  fitted, but by rows of X that rounding alone tells apart: these count as
+                  dependent, and the limit is that of the others
 
     `ok` where feasibility and the relative measures are within tol and the error bound within
     1e-6 of the size. Where rows of X are nearly dependent no dual in doubles may do better; then w
@@ -79,6 +80,7 @@ class Certificate(Measured):
     tol: float
     relative: tuple[float, float] = (0.0, 0.0)
     size: float | None = None
+    distance: float = 0.0
     #: of the potential, where it is known to no more; on big X what its last digits are worth
     accuracy: float = 0.0
     #: the limit itself, where it took balls to tell how far it is
@@ -94,6 +96,7 @@ class Certificate(Measured):
         certificate = object.__new__(cls)
         certificate.__dict__["numbers"] = numbers
         object.__setattr__(certificate, "tol", tol)
+        object.__setattr__(certificate, "distance", 0.0)  # a factor of all rows has proved it
         return certificate
 
     if not TYPE_CHECKING:  # for which the fields are there
@@ -113,11 +116,17 @@ class Certificate(Measured):
         return "numbers" in self.__dict__ or all(measure.ok for measure in self.measures)
 
     @property
+    def is_in_doubles(self) -> bool:
+        """Whether it took no balls to tell how far the limit is."""
+        return "numbers" in self.__dict__ or self.exact is None
+
+    @property
     def measures(self) -> tuple[Measure, ...]:
         """What is judged, against what it may be at most; then what is only known."""
         away, gap = self.relative
         judged = None if self.is_exact else max(self.tol, self.accuracy)
         allowed = None if self.size is None else max(PROVED, self.tol)
+        outside = (Measure("distance of y from the range", self.distance),)
         return (
             Measure("feasibility", self.feasibility, self.tol),
             Measure("stationarity, relative", away, judged),
@@ -126,6 +135,7 @@ class Certificate(Measured):
             Measure("stationarity", self.stationarity),
             Measure("gap", self.gap),
             Measure("error bound", self.error_bound),
+            *(outside if self.distance > 0.0 else ()),
         )
 
     @property
@@ -134,19 +144,27 @@ class Certificate(Measured):
         return np.inf if self.size is None else ratio(self.error_bound, self.size)
 
     @property
+    def by_measures_alone(self) -> bool:
+        """Whether nothing bounds the error: of operators, of what is too big, or not known."""
+        proved = self.size is not None or self.vertex is not None or self.exact is not None
+        return not proved and not np.isfinite(self.error_bound)
+
+    @property
     def digits(self) -> int:
         """How many digits of w are proved, that is of its largest entries."""
         error = self.relative_error
         return 0 if not error < 1.0 else int(min(-np.log10(max(error, 1e-300)), 15.0))
 
     def __repr__(self) -> str:
+        outside = f", distance={self.distance:.1e}" if self.distance > 0.0 else ""
         return (
             f"Certificate(ok={self.ok}, feasibility={self.feasibility:.1e}, "
             f"stationarity={self.stationarity:.1e}, gap={self.gap:.1e}, "
-            f"error_bound={self.error_bound:.1e}, tol={self.tol:.0e})"
+            f"error_bound={self.error_bound:.1e}, tol={self.tol:.0e}{outside})"
         )
 
 
+@np.errstate(all="ignore")  # a candidate may be anything, and what is no number fails
 def certify(
     X: Any,
     y: ArrayLike,
@@ -186,11 +204,9 @@ def certify(
     separates = Provides.POTENTIAL in potential.provides
     design = design_of(X) if separates else None
     if design is None:
-        if not separates:
-            refuse_dense("X", X)
-        design = ArrayDesign(_reals("X", as_dense(X)))
+        design = ArrayDesign(checked_array("X", X, 2))
     check_shapes(design.shape, {"y": np.shape(y), "w": np.shape(w), "nu": np.shape(nu)})
-    y, nu = _reals("y", y), _reals("nu", nu)
+    y, nu = checked_array("y", y, 1), _reals("nu", nu)
     _check_shift(shift, design.d)
     if design.in_memory is None:
         return measured(design, y, design.column(w), nu, potential, shift, tol=tol)[0]
@@ -273,6 +289,7 @@ def _beside_vertex(
         certificate,
         feasibility=min(certificate.feasibility, apart + float(np.finfo(float).eps)),
         error_bound=min(certificate.error_bound, vertex.error_of(w)),
+        distance=vertex.distance,
         vertex=vertex,
         is_exact=vertex.agrees(X, w, nu, certificate.tol),
     )
@@ -288,6 +305,7 @@ def beside(exact: ExactLimit, certificate: Certificate, candidate: Candidate) ->
         certificate,
         feasibility=ratio(extended.length(misfit), extended.length(exact.fit) + spread),
         error_bound=min(certificate.error_bound, exact.error_of(w)),
+        distance=exact.distance,
         exact=exact,
         is_exact=exact.agrees(X, w, nu, certificate.tol),
     )
@@ -298,6 +316,16 @@ class _Largest(Uniform):
     """Largest |w|."""
 
     def __call__(self, block: Any, w: FloatArray) -> Totals:
+        return Totals(largest=(float(np.abs(w).max(initial=0.0)),))
+
+
+@dataclass(frozen=True)
+class _Start(PerCoordinate):
+    """Largest |w(0)|."""
+
+    def __call__(self, block: Any) -> Totals:
+        at = np.broadcast_to(self.coordinates.shift, (block.width,))
+        w = self.coordinates.potential.grad_dual(at)
         return Totals(largest=(float(np.abs(w).max(initial=0.0)),))
 
 
@@ -332,8 +360,9 @@ class _Measure(PerCoordinate):
         # Without entries ||P y|| alone is the unit of feasibility: a stricter one.
         spread = block.absolute_apply(w) if self.has_entries else np.zeros(block.n)
         terms = float(np.sum(values + conjugates - products))
+        squares = float(np.sum(np.square(w * SEEN / self.seen))) if self.seen else 0.0
         return Totals(
-            (applied, spread, float(values.sum()), terms, float(sizes.sum())),
+            (applied, spread, float(values.sum()), terms, float(sizes.sum()), squares),
             tuple(float(np.abs(v).max(initial=0.0)) for v in (away, rise, z, w)),
         )
 
@@ -351,15 +380,19 @@ def measured(
 ) -> tuple[Certificate, Candidate | None]:
     """The certificate in doubles, and what balls may have to look at if that is not enough.
 
-    On an array w is judged by its error bound. Elsewhere the bound is told where it is worth its
-    time, and ULPS of X are forgiven: there are no balls for a big X.
+    On an array w is judged by its error bound. Elsewhere it is where the bound is worth its time
+    and finite, and a few units in the last place of X are forgiven: there are no balls for a big X.
     """
     X, separable = design.in_memory, cast(Potential, potential)
     coordinates = Coordinates(separable, shift, design.d)
     # Which coordinates of w are seen is a matter of the largest, in whatever block it is.
-    seen = None if X is not None else SEEN * design.reduce(_Largest(), w).largest[0]
+    # (Of an array that takes no pass over X.)
+    seen = None
+    if X is None:
+        is_array = type(w) is np.ndarray
+        seen = SEEN * (np.abs(w).max() if is_array else design.reduce(_Largest(), w).largest[0])
     found = design.reduce(_Measure(coordinates, nu, seen, design.has_entries), w)
-    applied, spread, total, terms, sizes = found.sums
+    applied, spread, total, terms, sizes, squares = found.sums
     away, dual_size, point_size, largest_w = found.largest
     away = away if np.isfinite(largest_w) else np.nan
     misfit = np.asarray(applied - y, dtype=np.float64)
@@ -386,11 +419,18 @@ def measured(
             accuracy = _accuracy(rows, nu, spread + np.abs(fit), units)
         if design.has_entries and float(design.n) * design.entries <= BOUND_WORK:
             bound = error_bound(design, fit, w, nu, potential, shift, noise)
+            if largest_w > 0.0 and np.isfinite(bound):
+                size = largest_w * float(np.sqrt(squares))
+                if bound > PROVED * size:
+                    size = max(size, HALF * design.reduce(_Start(coordinates)).largest[0])
     elif Provides.POTENTIAL in potential.provides and declares_growth(separable):
         candidate = Candidate(X, y, fit, w, nu, separable, shift, noise)
         bound, size, blur = candidate.bound(driven), candidate.size, candidate.blur
     else:
         bound = error_bound(design, fit, w, nu, potential, shift, noise)
+    distance = ratio(extended.length(y - fit), asked)
+    if not distance > IN_RANGE:
+        distance = rows.hidden() if X is None else _hidden(X, potential, driven)
     certificate = Certificate(
         feasibility=ratio(extended.length(misfit), extended.length(fit) + spread_size + blur),
         stationarity=away / max(1.0, dual_size),
@@ -399,6 +439,7 @@ def measured(
         tol=tol,
         relative=relative,
         size=size,
+        distance=distance,
         accuracy=accuracy,
     )
     return certificate, candidate
@@ -415,11 +456,14 @@ class _AbsoluteAdjoint(Uniform):
 def _accuracy(
     rows: RowRange, nu: FloatArray, spread: FloatArray, units: tuple[float, float]
 ) -> float:
-    """What ULPS of X are worth, through the shortest dual with the same X^T nu."""
+    """What last digits of X are worth, through the shortest dual with the same X^T nu."""
     shortest, _ = rows.fitted(nu)
     largest = float(rows.design.reduce(_AbsoluteAdjoint(shortest)).largest[0])
     of_value = ratio(float(np.abs(shortest) @ spread), units[1])
-    ulps = ULPS * float(np.finfo(float).eps)
+    # Units in the last place by which a big X may be perturbed in the certificate's own
+    # evaluation: for nearly dependent rows nu is so huge that no double nu does better, and there
+    # are no balls there.
+    ulps = 8.0 * float(np.finfo(float).eps)
     # No amount of rounding excuses more than four digits.
     return min(1e-4, ulps * max(ratio(largest, units[0]), of_value))
 
@@ -461,6 +505,15 @@ def ratio(measure: float, unit: float) -> float:
         return 0.0 if measure == 0.0 and unit == 0.0 else float(np.divide(measure, unit))
 
 
+def _hidden(X: FloatArray, potential: ConvexPotential, driven: Mask) -> float:
+    """What rounding hides of the rows, of the coordinates that can move and do not vanish."""
+    upward, downward = potential.open_sides(X.shape[1], 1.0)
+    moving = upward | downward
+    if driven.any():
+        moving = moving & ~driven
+    return hidden_by_rounding(X if moving.all() else X[:, moving])
+
+
 def _asked(design: Design, y: FloatArray) -> float:
     """||y|| without what is asked of rows of zeros, where those are known."""
     X = design.in_memory
@@ -486,7 +539,7 @@ def _within_reach(
     pull = -(X / unit).T @ (misfit / size)
     at_end = np.abs(w) <= SEEN * probe
     # A pull that is larger, relative to the column and to what is left of y, is none by rounding.
-    sizes = np.linalg.norm(X / unit, axis=0) * np.linalg.norm(misfit / size)
+    sizes = row_lengths((X / unit).T) * np.linalg.norm(misfit / size)
     clear = np.abs(pull) > 1e-8 * sizes
     stuck = at_end & clear & ((~upward & (pull > 0)) | (~downward & (pull < 0)))
     fitted, rounding = within_range(X[:, ~stuck], misfit)

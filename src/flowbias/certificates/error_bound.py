@@ -26,7 +26,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.certificates.gap_bound import gap_bound
-from flowbias.certificates.rank import numerical_rank
+from flowbias.certificates.rows import numerical_rank
 from flowbias.designs import Design, Totals
 from flowbias.designs.tasks import Coordinates, PerCoordinate, RowGram, RowProducts, RowSizes
 from flowbias.ground import extended
@@ -280,7 +280,7 @@ class _Factor:
 
     def lifted(self, v: FloatArray) -> float:
         """||H^{-1/2} v||."""
-        return float(np.linalg.norm(self.inverse_root @ v))
+        return extended.length(self.inverse_root @ v)
 
     def bounded(self, bound: FloatArray) -> float:
         """Bound of ||H^{-1/2} v|| over all |v| <= bound."""

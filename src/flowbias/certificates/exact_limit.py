@@ -6,9 +6,9 @@ the most of each. Where it ends, the argument of `gap_bound.py` is carried out i
 nothing rounds unnoticed, and no formula is shared with the solvers. It costs milliseconds where X
 is small, and is too slow where X is not.
 
-Rows of X that depend on others are left out (`rank.py`). Where y is not in the range of X, its
+Rows of X that depend on others are left out (`rows.py`). Where y is not in the range of X, its
 projection is taken in balls too; where coordinates keep one sign, in rational numbers, as is the
-question which of them vanish (`cone.py`).
+question which of them vanish (`exact_problem.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import scipy.linalg
 from flint import arb, arb_mat
 
 from flowbias.certificates.exact_problem import ExactPoint, ExactProblem
-from flowbias.certificates.rank import cut_by_rounding, rounding_of_relations
+from flowbias.certificates.rows import cut_by_rounding, rounding_of_relations
 from flowbias.ground import extended
 from flowbias.ground.balls import (
     above,
@@ -32,26 +32,17 @@ from flowbias.ground.balls import (
     precision,
     to_doubles,
 )
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
 from flowbias.potentials.dual_map import Balls, DualMap
 
-# Bits beyond those that the distance to the end of a domain takes: more than twice a double's.
-GUARD_BITS = 160
-# Each further attempt has twice as many bits.
-ATTEMPTS = 4
-# From a dual that is said to be near, and from 0.
-STEPS_FROM_NEAR, MAX_STEPS, FEWEST_STEPS = 60, 300, 10
 # Products of 64-bit words that all steps together may take: of the order of a second.
 LARGEST_WORK = 3e8
-# A Newton step of which so much is safe is nearly the last, and needs no line search.
-CLOSE = 0.99
 # Doublings of the distance at which a tangent touches.
 MAX_TRIALS = 60
 # Tangents touch no further away than this share of the dual's units.
-NEAR = 2.0**-20
-# A limit is found where it is known to this, in units of its largest entry: all digits of a double.
-FOUND = 2.0**-50
+TANGENT_REACH = 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -95,16 +86,19 @@ def exact_limit(
         if dual_map is None:
             return None
         extra = dual_map.bits_lost(as_balls(size, d))
+    if not np.isfinite(extra):
+        return None
     problem = ExactProblem.of(X, y, potential, shift, given)
     if problem is None:
         return None
     if not problem.rows:
         return _at_rest(problem)
     work = LARGEST_WORK
-    for attempt in range(ATTEMPTS):
-        bits = int((GUARD_BITS + 2.0 * extra) * 2**attempt)
+    for attempt in range(4):  # each further one has twice as many bits
+        # Beyond those that the distance to the end of a domain takes more than twice a double's.
+        bits = int((160.0 + 2.0 * extra) * 2**attempt)
         steps = int(work / (problem.products * (bits / 64.0) ** 2))
-        if steps < FEWEST_STEPS:
+        if steps < 10:  # which lead nowhere
             return None
         with precision(bits):
             try:
@@ -146,7 +140,9 @@ class _Newton:
         self.unit = arb(problem.potential.log_unit).exp()
         start = as_balls(problem.shift, d)
         self.start = [self.unit * start[i] for i in self.moving]
-        self.least_size = NEAR**3 * largest(abs(at) for at in self.map.predictor(self.start)[0])
+        self.least_size = TANGENT_REACH**3 * largest(
+            abs(at) for at in self.map.predictor(self.start)[0]
+        )
         self.kept = problem.rows
         whole, outputs = problem.data()
         entries = whole.tolist()
@@ -160,6 +156,10 @@ class _Newton:
             self.target = _fitted(self.relations, wanted)
             outside = length((outputs - self.relations * self.target).entries())
             self.distance = above(outside / length(outputs.entries())) if problem.y.any() else 0.0
+        if not self.distance > IN_RANGE:
+            # Rows less their means depend on each other, whatever rounding has made of them.
+            X, is_meant = problem.X[:, problem.used], problem.given is None
+            self.distance = cut_by_rounding(X, len(self.kept)) if is_meant else 0.0
 
     def _related(self, whole: arb_mat) -> tuple[arb_mat, arb]:
         """C with whole = C rows, and what rounding tells apart of that, relative to the rows."""
@@ -182,7 +182,7 @@ class _Newton:
 
     def limit(self, dual: FloatArray) -> ExactLimit | None:
         """From near this dual; if that leads nowhere, from 0, which is always inside."""
-        for start, most in ((self._near(dual), STEPS_FROM_NEAR), (self._zero(), MAX_STEPS)):
+        for start, most in ((self._near(dual), 60), (self._zero(), 300)):
             try:
                 nu = self._converged(start, most)
                 if nu is not None:
@@ -248,7 +248,8 @@ class _Newton:
             fraction = self.map.damping(z, rise).mid()
             if not fraction.is_finite():
                 return None
-            if fraction < CLOSE:
+            # A step of which nearly all is safe is about the last, and needs no line search.
+            if fraction < 0.99:
                 fraction = self._stretched(z, rise, step, fraction)
             nu = (nu + fraction * step).mid()
             moved = largest(abs(s * r) for s, r in zip(slope, rise, strict=True))
@@ -285,7 +286,8 @@ class _Newton:
         radii = self._radii(z, w, slope, gap)
         nearest = to_doubles(w)
         rounded = length(at - arb(float(v)) for at, v in zip(w, nearest, strict=True))
-        if not length(radii) <= FOUND * self._size(w):
+        # Found is a limit that is known, in units of its largest entry, to all digits of a double.
+        if not length(radii) <= 2.0**-50 * self._size(w):
             return None
         radius = above(length(radii) + rounded + self._moved(nu, z, w, slope))
         dual, full = self._in_doubles(nu), np.zeros(self.problem.X.shape[1])
@@ -350,7 +352,7 @@ class _Newton:
     def _radii(self, z: Balls, w: Balls, slope: Balls, gap: arb) -> list[arb]:
         """A pair of tangents for each coordinate, where w' delta and G / delta balance."""
         sizes = zip(self.map.units(z), slope, strict=True)
-        deltas = [min(unit * NEAR, (gap / s).sqrt()).lower() for unit, s in sizes]
+        deltas = [min(unit * TANGENT_REACH, (gap / s).sqrt()).lower() for unit, s in sizes]
         ends = self._ends(z, deltas)
         if ends is None or gap.is_zero():
             return [arb(0) if gap.is_zero() else arb.pos_inf() for _ in w]

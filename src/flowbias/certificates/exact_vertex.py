@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from flint import arb, fmpq, fmpq_mat
 
-from flowbias.certificates.cone import not_driven
-from flowbias.certificates.exact_problem import ExactPoint
+from flowbias.certificates.exact_problem import ExactPoint, not_driven
 from flowbias.certificates.exact_simplex import (
     FREE,
     LinearProgram,
@@ -27,8 +26,8 @@ from flowbias.certificates.exact_simplex import (
     rational_column,
     rational_matrix,
 )
-from flowbias.certificates.rank import (
-    SMALL,
+from flowbias.certificates.rows import (
+    RANK_ENTRIES,
     cut_by_rounding,
     independent_rows,
     rounding_of_relations,
@@ -42,14 +41,11 @@ from flowbias.potentials import L1
 
 # Bits of a cost that is no rational number. Costs that agree to a third of them agree.
 COST_BITS = 600
-# Products of 64-bit words, per row of X, that all pivots together may take: about a second.
-LARGEST_WORK = 5e6
-MAX_PIVOTS, FEWEST_PIVOTS = 1000, 3
 
 
 @dataclass(frozen=True)
 class ExactVertex(ExactPoint):
-    """A minimizer that is a vertex; `distance` also says that y was rounded where X was."""
+    """A minimizer that is a vertex."""
 
     #: of the coordinates that some minimizer uses; 0 where all of them are zero
     signs: FloatArray
@@ -78,11 +74,14 @@ def exact_vertex(
     potential: L1,
     w: FloatArray,
     dual: FloatArray,
-    most: float = LARGEST_WORK,
+    most: float = 5e6,
 ) -> ExactVertex | None:
-    """A minimizer on (X, y), from a point in doubles; None where that takes too long."""
+    """A minimizer on (X, y), from a point in doubles; None where that takes too long.
+
+    All pivots together may take `most` products of 64-bit words per row of X: about a second.
+    """
     n, d = X.shape
-    if X.size > SMALL or FEWEST_PIVOTS * min(n, d) ** 2 * d > most:
+    if X.size > RANK_ENTRIES or 3.0 * min(n, d) ** 2 * d > most:  # not three pivots
         return None
     program, rounding = _program(potential, d), rational(potential.rounding)
     up, down = (np.array([program.is_open(Side(j, sign)) for j in range(d)]) for sign in (1, -1))
@@ -150,7 +149,7 @@ class _Face:
         basis = _suggested(rows, w[kept], columns.T @ dual)
         # A pivot is a product with X, and a solve for the target, however long its numbers are.
         words = max(part.height_bits() for part in target.entries()) / 64.0
-        pivots = int(min(MAX_PIVOTS, most / (len(rows) ** 2 * (len(kept) + words))))
+        pivots = int(min(1000, most / (len(rows) ** 2 * (len(kept) + words))))
         self.simplex = Simplex(rational_matrix(rows), target, basis, pivots)
         self.simplex.minimize(self.program)
 

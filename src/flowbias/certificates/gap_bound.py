@@ -29,7 +29,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import scipy.linalg
 
-from flowbias.certificates.rank import DEPENDENT, numerical_rank
+from flowbias.certificates.rows import DEPENDENT, numerical_rank
 from flowbias.designs.dense import gram
 from flowbias.ground import extended
 from flowbias.ground.extended import row_lengths
@@ -40,17 +40,13 @@ from flowbias.potentials import L1, Potential, Provides
 EPS = float(np.finfo(float).eps)
 # Rounding of one value of Q, Q* or their product, in units in the last place.
 EVALUATIONS = 8.0
+# Terms of this size keep all digits of what they are made of; what underflows beside them is less
+# than a rounding of a rounding.
+UNDERFLOW = float(np.finfo(float).tiny) / EPS**2
 # Entries of X up to which singular values are worth their time.
-LARGEST = 1_000_000
+SVD_ENTRIES = 1_000_000
 # Where tangents touch: this far beyond w, in units of its size.
 TOUCHES = 10.0 ** -np.arange(6.0, 17.0, 2.0)
-# Near the end of its domain Q* has a pole, and the dual's rounding may be more than what is left:
-# a dual that is a little shorter costs as much of the gap, and no more.
-SHRINKS = (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 3e-12, 1e-11, 3e-11, 1e-10)
-# Coordinates that the gap alone bounds to this, in units of w, need no column: the best of these.
-SETTLED = 10.0 ** -np.arange(7.0, 14.0)
-# In units of w: what is proved to this needs no second way to prove it.
-WANTED = 1e-10
 
 
 @np.errstate(all="ignore")
@@ -82,7 +78,7 @@ def gap_bound(
         repair = _repaired(X, y, w, weights, noise / unit) if enough else None
         if repair is not None:
             best, rank = min(best, _from_gap(X, y, w, potential, duals, repair)), repair.rank
-        if best <= WANTED * size:
+        if best <= 1e-10 * size:  # so well proved that no second way has to
             return best
     # No gap, but where columns are independent one fit only.
     nothing = np.zeros(len(w), dtype=bool)
@@ -98,12 +94,16 @@ def _from_gap(
     duals: _Duals,
     repair: _Repair,
 ) -> float:
-    gaps = [_gap(potential, *duals.shortened(by), repair) for by in SHRINKS]
+    # Near the end of its domain Q* has a pole, and the dual's rounding may be more than what is
+    # left: a dual that is a little shorter costs as much of the gap, and no more.
+    shrinks = (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 3e-12, 1e-11, 3e-11, 1e-10)
+    gaps = [_gap(potential, *duals.shortened(by), repair) for by in shrinks]
     best = int(np.argmin(np.where(np.isnan(gaps), np.inf, gaps)))
-    least = _radii(potential, w, *duals.shortened(SHRINKS[best]), gaps[best])
-    # Fewer and fewer of them; some are the same.
-    size = extended.length(w)
-    settled = {int(part.sum()): part for part in (least.each <= share * size for share in SETTLED)}
+    least = _radii(potential, w, *duals.shortened(shrinks[best]), gaps[best])
+    # Coordinates that the gap alone bounds to a share of w need no column: of these shares the
+    # best. Fewer and fewer of them; some are the same.
+    shares = 10.0 ** -np.arange(7.0, 14.0) * extended.length(w)
+    settled = {int(part.sum()): part for part in (least.each <= share for share in shares)}
     misfit = _misfit(X, y, w) + repair.noise
     return min(_through_columns(X, misfit, least, part) for part in settled.values())
 
@@ -140,7 +140,7 @@ def _repaired(
     whole = len(values) == len(X)
     if not len(values):
         return None
-    if not whole and (X.size > LARGEST or len(values) != numerical_rank(X)):
+    if not whole and (X.size > SVD_ENTRIES or len(values) != numerical_rank(X)):
         return None
     fit = w + weights * (X.T @ inverse(residual))
     rest = np.asarray(y - extended.apply(X, fit), dtype=np.float64)
@@ -164,7 +164,7 @@ def _row_space(
     if squares[0] > DEPENDENT * squares[-1]:
         factor = scipy.linalg.cho_factor(matrix, lower=True)
         return partial(scipy.linalg.cho_solve, factor), np.sqrt(squares)
-    if X.size <= LARGEST:
+    if X.size <= SVD_ENTRIES:
         vectors, values, _ = scipy.linalg.svd(X * np.sqrt(weights), full_matrices=False)
         kept = values > DEPENDENT * values[0]
     else:
@@ -236,6 +236,10 @@ def _gap(potential: Potential, z: FloatArray, blur: FloatArray, repair: _Repair)
     )
     products = z * fit
     sizes = np.abs(values) + np.abs(conjugates) + np.abs(products)
+    if not sizes.max() > UNDERFLOW:
+        # Next to nothing, in whose last digits what underflows would show: w and z are far smaller
+        # than one, and F vanishes before either does.
+        return np.inf
     rounding = EVALUATIONS * EPS * sizes + blur * np.abs(fit)
     steepest = np.maximum(
         np.abs(potential.grad(fit + missing) - z), np.abs(potential.grad(fit - missing) - z)
@@ -285,7 +289,7 @@ def _through_columns(X: FloatArray, misfit: FloatArray, radii: _Radii, settled: 
     if not smallest > DEPENDENT:
         return np.inf
     terms = misfit + extended.absolute_apply(X, off)
-    rest = extended.length(terms) + float((np.linalg.norm(X, axis=0) * share).max())
+    rest = extended.length(terms) + float((row_lengths(X.T) * share).max())
     return extended.length(np.append(rest / smallest / lengths, apart))
 
 
@@ -299,7 +303,7 @@ def _vertex_bound(
     """
     used, lengths = w != 0.0, np.linalg.norm(X, axis=0)
     count, units = int(used.sum()), np.where(lengths > 0.0, lengths, 1.0)
-    if count > len(X) or X.size > LARGEST:
+    if count > len(X) or X.size > SVD_ENTRIES:
         return np.inf
     basis = X[:, used] / units[used]
     Q, triangle = scipy.linalg.qr(basis, mode="economic", check_finite=False)

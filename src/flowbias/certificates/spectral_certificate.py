@@ -18,11 +18,9 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.certificates.measures import Measure, Measured
+from flowbias.ground.extended import length
 from flowbias.ground.typing import FloatArray
-from flowbias.potentials import Potential, Provides
-
-# Singular values below this share of the largest do not count for stationarity: see certificates.
-SEEN = 1e-12
+from flowbias.potentials import SEEN, Potential, Provides
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,8 @@ def certify_spectral(
     dual_values = np.asarray(np.linalg.svd(Z, compute_uv=False))
     operator_norm = float(dual_values.max(initial=0.0))
     misfit = problem.measure(M) - problem.reachable
-    size = float(np.linalg.norm(problem.reachable))
-    reach = float(np.linalg.norm(problem.matrices)) * float(np.linalg.norm(values))
+    size = length(problem.reachable)
+    reach = length(problem.matrices) * length(values)
     if Provides.POTENTIAL not in potential.provides:
         # The nuclear norm: its conjugate is 0 inside the unit ball, and leaving the ball is what
         # stationarity measures.
@@ -87,13 +85,13 @@ def certify_spectral(
         # Z on the singular vectors of M: the pairs that count must see grad F and nothing else.
         rotated = left.T @ Z @ right.T
         difference = (rotated - np.diag(gradient))[seen][:, seen]
-        away = float(np.linalg.norm(difference)) / max(1.0, float(np.linalg.norm(Z)))
+        away = length(difference) / max(1.0, length(Z))
         conjugate = potential.conjugate(dual_values)
     value = potential.value(values)
     total = abs(value) + abs(conjugate)
     gap = abs(value + conjugate - float(nu @ problem.reachable))
     return SpectralCertificate(
-        feasibility=_ratio(float(np.linalg.norm(misfit)), size + reach),
+        feasibility=_ratio(length(misfit), size + reach),
         stationarity=away,
         gap=_ratio(gap, total),
         operator_norm=operator_norm,

@@ -28,7 +28,7 @@ from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import L1
 
 
-class Weights(Protocol):
+class StageWeights(Protocol):
     """w on one stage, by its support."""
 
     @property
@@ -68,10 +68,11 @@ class StageCertificate(Measured):
         )
 
 
+@np.errstate(all="ignore")  # what is no number fails
 def certify_stages(
     design: Design,
     y: FloatArray,
-    stages: Sequence[Weights],
+    stages: Sequence[StageWeights],
     bounds: L1,
     *,
     tol: float,
@@ -102,7 +103,7 @@ def certify_stages(
     )
 
 
-def weights_of(stages: Sequence[Weights], d: int) -> Any:
+def weights_of(stages: Sequence[StageWeights], d: int) -> Any:
     """w on each stage, one per row of a sparse matrix of doubles."""
     counts = [len(stage.support) for stage in stages]
     entries = np.concatenate([stage.coefficients for stage in stages])
@@ -136,9 +137,10 @@ def _on_block(
         for k, held in ((0, weighed), (1, weighed[:-1])):
             off.append(float(np.max(share[k:], where=held, initial=0.0)))
     pull = block.adjoint(residual)
-    lengths = block.absolute_adjoint(np.ones_like(residual))
+    # Means: a sum of entries that are doubles may be none.
+    lengths = block.absolute_adjoint(np.full_like(residual, 1.0 / len(residual)))
     answers = (np.where(pull > 0.0, upper, lower) < np.inf) & (lengths > 0.0)
-    rest = np.max(np.abs(pull[answers]) / lengths[answers], initial=0.0)
+    rest = np.max(np.abs(pull[answers]) / lengths[answers], initial=0.0) / len(residual)
     return float(np.max(excess)), float(np.max(off)), float(rest)
 
 

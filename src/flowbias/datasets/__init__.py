@@ -1,9 +1,14 @@
 """Problems to try things on. Stands alone: nothing here knows about models or solvers."""
 
-from flowbias.datasets.circle_teacher import CircleTeacher, circle_teacher
 from flowbias.datasets.images import Images, cifar10, fashion_mnist, mnist
-from flowbias.datasets.low_rank import LowRankCompletion, low_rank_completion
-from flowbias.datasets.sparse_regression import SparseRegression, sparse_regression
+from flowbias.datasets.planted import (
+    CircleTeacher,
+    LowRankCompletion,
+    SparseRegression,
+    circle_teacher,
+    low_rank_completion,
+    sparse_regression,
+)
 
 __all__ = [
     "CircleTeacher",

@@ -9,16 +9,29 @@ Files that are not in the data folder are fetched first; see `flowbias data --he
 from __future__ import annotations
 
 import os
+import shlex
+import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from flowbias.datasets.image_fetch import fetch_images, shelf_of
+from flowbias.datasets.image_files import (
+    AbsentFileError,
+    FileState,
+    ImageFileError,
+    PinnedFile,
+    Shelf,
+    Source,
+    SourceError,
+    data_folder,
+    files_of,
+)
 from flowbias.datasets.image_sets import CIFAR10, FASHION_MNIST, MNIST, ImageSet
-from flowbias.datasets.image_store import AbsentFileError, PinnedFile
-from flowbias.datasets.sparse_regression import _require_integer
+from flowbias.datasets.planted import require_integer
 from flowbias.ground.typing import FloatArray
 
 Folder = str | os.PathLike[str] | None
@@ -39,7 +52,7 @@ class Images:
 
     def first(self, count: int) -> Images:
         """The first `count` images."""
-        _require_integer("count", count, at_least=1, fix="Pass how many images to keep.")
+        require_integer("count", count, at_least=1, fix="Pass how many images to keep.")
         if count > len(self):
             raise ValueError(
                 f"count: must be <= {len(self)}, the images of {self.name} here, got {count}. "
@@ -184,3 +197,82 @@ def _content(image_set: ImageSet, file: PinnedFile, folder: Folder, fetch: bool)
             raise
     fetch_images(image_set, folder)
     return shelf_of(image_set, folder).read(file)
+
+
+# --- from the sources to the data folder: what is missing or damaged is fetched and checked -------
+
+
+class FetchError(OSError):
+    """No source could serve: names each with its reason, and what to do by hand."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Where the files are now, and which sources they came from; none where all were there."""
+
+    folder: Path
+    sources: tuple[str, ...]
+
+
+def shelf_of(image_set: ImageSet, folder: Folder = None) -> Shelf:
+    """Where a data set is looked for: its folders below the data folder, then that itself."""
+    root = data_folder(folder)
+    command = f"flowbias data fetch {image_set.name}"
+    if folder is not None:
+        command += f" --folder {shlex.quote(str(folder))}"
+    folders = (*(root / name for name in image_set.folders), root)
+    return Shelf(folders, f"To get it: {command}")
+
+
+def fetch_images(
+    image_set: ImageSet,
+    folder: Folder = None,
+    tell: Callable[[str], None] | None = None,
+) -> Fetched:
+    """Get the files that are missing or damaged, from the first source that has them.
+
+    `tell` hears which source is tried and why one was given up. Raises FetchError.
+    """
+    shelf = shelf_of(image_set, folder)
+    reports = [shelf.inspect(file) for file in image_set.files]
+    wanted = {r.file.name: r.file for r in reports if r.state is not FileState.GENUINE}
+    served, reasons = [], []
+    for source in image_set.sources:
+        if not wanted:
+            break
+        _tell(tell, f"{image_set.name}: {source.title}")
+        before = len(wanted)
+        try:
+            _take(source, wanted, shelf)
+        except SourceError as error:
+            reasons.append(f"{source.title}: {error}")
+            _tell(tell, f"{image_set.name}: not from there: {error}")
+        if len(wanted) < before:
+            served.append(source.title)
+    if wanted:
+        raise FetchError(
+            f"{image_set.name}: could not be fetched ({'; '.join(reasons)}). "
+            f"Put {', '.join(wanted)} into {shelf.home} yourself, compressed (.gz) or not."
+        )
+    return Fetched(shelf.home, tuple(served))
+
+
+def _take(source: Source, wanted: dict[str, PinnedFile], shelf: Shelf) -> None:
+    """Keep what a source has of the wanted files, and cross it off."""
+    with tempfile.TemporaryDirectory(prefix="flowbias-") as scratch:
+        for name, content in files_of(source, Path(scratch)):
+            if (file := wanted.get(name)) is None:
+                continue
+            try:
+                file.require(content, name, "It is not used.")
+            except ImageFileError as error:
+                raise SourceError(str(error)) from None
+            shelf.put(file, content)
+            del wanted[name]
+    if wanted:
+        raise SourceError(f"it lacks {', '.join(wanted)}")
+
+
+def _tell(tell: Callable[[str], None] | None, text: str) -> None:
+    if tell is not None:
+        tell(text)

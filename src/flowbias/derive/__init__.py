@@ -1,12 +1,11 @@
 """The implicit bias of a new parametrization w = F(theta), handed in as a torch function."""
 
 from flowbias.derive.commuting import Commuting, commuting
-from flowbias.derive.conservation import ConservationLaws, conservation_laws
+from flowbias.derive.conservation import ConservationLaws, Polynomial, conservation_laws
 from flowbias.derive.derived_potential import DerivedPotential, WarpedPotential
 from flowbias.derive.hessian_map import HessianMap, hessian_map, hessian_map_of_metric
 from flowbias.derive.orbit import OrbitDimension, orbit_dimension
 from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.polynomials import Polynomial
 from flowbias.derive.report import Evidence, Report, implicit_bias
 from flowbias.derive.separable_potential import SeparablePotential
 from flowbias.derive.time_warp import TimeWarp, WarpedFlow, log_warp_along, time_warp

@@ -14,13 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.derive.parametrization import LARGEST_HESSIANS, Parametrization
-from flowbias.derive.reachable import as_parametrization, reachable_points
+from flowbias.derive.parametrization import (
+    LARGEST_HESSIANS,
+    Parametrization,
+    as_parametrization,
+    reachable_points,
+)
+from flowbias.derive.unit_time import CLEARLY, RTOL
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 
-TOLERANCE = 1e-9
+TOLERANCE = CLEARLY * RTOL
 TOLERANCE_ORIGIN = "flows followed to 1e-12, derivatives exact up to rounding; factor 1000"
 
 

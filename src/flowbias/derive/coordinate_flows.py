@@ -23,10 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import DOP853
 
-from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.reachable import reachable_points
-from flowbias.derive.unit_time import MOST_STEPS
-from flowbias.derive.unit_time_flow import RTOL, remember
+from flowbias.derive.parametrization import Parametrization, reachable_points
+from flowbias.derive.unit_time import MOST_STEPS, RTOL
+from flowbias.derive.unit_time_flow import remember
 from flowbias.ground.typing import FloatArray, Mask
 
 #: for each parameter the predictor that it moves

@@ -29,9 +29,8 @@ from functools import partial
 import numpy as np
 
 from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.unit_time import Evaluations
+from flowbias.derive.unit_time import RTOL, Evaluations
 from flowbias.derive.unit_time_flow import (
-    RTOL,
     FlowState,
     HessianWarp,
     NoWarp,

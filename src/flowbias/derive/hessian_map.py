@@ -26,8 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flowbias.derive.commuting import TOLERANCE
-from flowbias.derive.parametrization import RANK_TOLERANCE, Parametrization
-from flowbias.derive.reachable import as_parametrization, reachable_points
+from flowbias.derive.parametrization import (
+    RANK_TOLERANCE,
+    Parametrization,
+    as_parametrization,
+    reachable_points,
+)
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import ArrayLike, FloatArray

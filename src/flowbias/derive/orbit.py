@@ -33,17 +33,20 @@ from typing import Any
 import numpy as np
 
 from flowbias.derive.hessian_map import FrameError, metric_derivatives_along
-from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.reachable import as_parametrization, generic_point, reachable_points
+from flowbias.derive.parametrization import (
+    Parametrization,
+    as_parametrization,
+    generic_point,
+    reachable_points,
+)
+from flowbias.derive.unit_time import CLEARLY
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 
 #: Distance of a unit field from the span of the others below which it counts as inside.
-INSIDE_SPAN = 1.5e-8
+INSIDE_SPAN = float(np.sqrt(np.finfo(float).eps))
 TOLERANCE_ORIGIN = "square root of eps: halfway, in digits, between rounding and an honest field"
-# A rank is called decided when what was kept exceeds what was dropped by this factor.
-CLEAR_GAP = 1e3
 #: Gradients of F that one more bracket costs, as a factor: value, derivative along, derivative of.
 COST_PER_LEVEL = 3
 
@@ -80,7 +83,7 @@ class OrbitDimension:
     @property
     def decided(self) -> bool:
         # Flows followed to 1e-12 and rounding leave 1e-11 of a zero.
-        return self.complete and self.gap >= CLEAR_GAP and self.largest_dropped <= 1e-11
+        return self.complete and self.gap >= CLEARLY and self.largest_dropped <= 1e-11
 
     @property
     def conservation_laws(self) -> int:

@@ -3,6 +3,8 @@
 report = implicit_bias(lambda th: th[:3] ** 2 - th[3:] ** 2, theta0)
 report.verdict, report.reason, report.evidence
 report.potential.grad_dual(z), report.limit(X, y), report.plot()
+
+A picture of it shows the potential where there is one, otherwise why there is none.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
 
 from flowbias.derive.commuting import commuting, require_room
 from flowbias.derive.conservation import ConservationLaws, conservation_laws
@@ -25,19 +29,21 @@ from flowbias.derive.derived_model import (
 from flowbias.derive.derived_potential import DerivedPotential
 from flowbias.derive.hessian_map import hessian_map
 from flowbias.derive.orbit import orbit_dimension
-from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.reachable import as_parametrization
+from flowbias.derive.parametrization import Parametrization, as_parametrization
 from flowbias.derive.separable_potential import SeparablePotential
 from flowbias.derive.time_warp import time_warp
 from flowbias.derive.verdict import Decision, Findings, Verdict, decide, shape_change
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import table
+from flowbias.ground.look import COLOURS
+from flowbias.ground.typing import FloatArray
 from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 Result = TypeVar("Result")
 Found: TypeAlias = SeparableModel | DerivedModel | WarpedModel | UnderivedModel
@@ -97,8 +103,6 @@ class Report:
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
         """The potential along each axis, for two predictors its contours; else the brackets."""
-        from flowbias.derive.report_plot import draw_report
-
         return picture(partial(draw_report, self), path=path, ax=ax)
 
     def _repr_html_(self) -> str:
@@ -194,3 +198,93 @@ def implicit_bias(
     findings = Findings(bracket, orbit, hessian, warp, changed)
     decision: Decision = decide(findings)
     return Report(model, decision.verdict, decision.reason, tuple(evidence), findings, laws)
+
+
+AnyDerived: TypeAlias = DerivedPotential | SeparablePotential
+
+
+# Beyond this many axes a picture of lines says nothing.
+_MOST_AXES = len(COLOURS)
+
+
+def draw_report(report: Report, ax: Any) -> None:
+    """The report on `ax`."""
+    ax.set_title(report.verdict.value, loc="left")
+    potential = report.potential
+    if potential is None:
+        _draw_brackets(report, ax)
+    elif potential.dimension == 2:
+        _draw_contours(potential, ax)
+    else:
+        _draw_axes(potential, ax)
+
+
+def sections(
+    potential: AnyDerived, reach: float | None = None, axes: Sequence[int] | None = None
+) -> dict[int, FloatArray]:
+    """For each axis i rows (offset, Q(w(0) + offset e_i)), NaN outside the domain."""
+    model = potential.model
+    far = _reach(potential) if reach is None else reach
+    chosen = range(min(model.d, _MOST_AXES)) if axes is None else axes
+    shares = _shares()
+    found = {}
+    for i in chosen:
+        axis = far * np.eye(model.d)[i]
+        below, above = (potential.along(sign * axis, shares) for sign in (-1.0, 1.0))
+        offsets = far * np.concatenate([-shares[::-1], [0.0], shares])
+        found[i] = np.stack([offsets, np.concatenate([below[::-1], [0.0], above])])
+    return found
+
+
+def _draw_axes(potential: AnyDerived, ax: Any) -> None:
+    for (i, (offset, value)), colour in zip(sections(potential).items(), COLOURS, strict=False):
+        ax.plot(offset, value, color=colour, label=f"w{i + 1}")
+    ax.axvline(0.0, lw=0.8, color="grey", zorder=0)
+    ax.set_xlabel("distance from w(0) along one axis")
+    ax.set_ylabel("potential Q")
+    ax.legend(frameon=False)
+
+
+def _shares(points: int = 40) -> FloatArray:
+    """Of the way along a ray."""
+    return np.linspace(0.0, 1.0, points + 1)[1:]
+
+
+def _draw_contours(potential: AnyDerived, ax: Any, rays: int = 24) -> None:
+    model, far = potential.model, _reach(potential)
+    shares = _shares()
+    points, values = [model.initial[None, :]], [np.zeros(1)]
+    for angle in np.linspace(0.0, 2.0 * np.pi, rays, endpoint=False):
+        ray = far * np.array([np.cos(angle), np.sin(angle)])
+        along = potential.along(ray, shares)
+        inside = np.isfinite(along)
+        points.append(model.initial + shares[inside, None] * ray)
+        values.append(along[inside])
+    at, height = np.concatenate(points), np.concatenate(values)
+    # Levels at equal steps of the square root: a quadratic potential gives even rings.
+    levels = height.max() * np.linspace(0.0, 1.0, 11)[1:] ** 2
+    drawn = ax.tricontour(at[:, 0], at[:, 1], height, levels=levels)
+    ax.figure.colorbar(drawn, ax=ax, label="potential Q")
+    ax.plot(*model.initial, "k+", ms=9)
+    ax.annotate("w(0)", model.initial, xytext=(5, 5), textcoords="offset points")
+    ax.set_xlabel("w1")
+    ax.set_ylabel("w2")
+    ax.set_aspect("equal")
+
+
+def _draw_brackets(report: Report, ax: Any) -> None:
+    relative = report.findings.commuting.relative
+    image = ax.imshow(relative, vmin=0.0, vmax=1.0, cmap="Greys")
+    ax.figure.colorbar(image, ax=ax, label="size of [grad F_i, grad F_j] relative to its terms")
+    ticks = np.arange(len(relative))
+    ax.set_xticks(ticks, [str(i + 1) for i in ticks])
+    ax.set_yticks(ticks, [str(i + 1) for i in ticks])
+    ax.set_xlabel("i")
+    ax.set_ylabel("j")
+
+
+def _reach(potential: AnyDerived) -> float:
+    """How far from w(0) to draw: the size of w(0), and of what one unit of theta moves."""
+    model = potential.model
+    moved = np.sqrt(np.trace(model.metric(model.start)) / model.d) * np.abs(model.start).max()
+    return float(max(np.abs(model.initial).max(), moved)) or 1.0

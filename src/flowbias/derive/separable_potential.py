@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias.derive.coordinate_flows import CoordinateFlows
-from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.reachable import generic_point
+from flowbias.derive.parametrization import Parametrization, generic_point
 from flowbias.derive.unit_time_flow import NoWarp, potential_along_predictor
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray

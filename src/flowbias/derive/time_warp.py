@@ -30,8 +30,12 @@ from flowbias.derive.hessian_map import (
     metric_tolerance,
     relative,
 )
-from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.reachable import as_parametrization, random_field, reachable_points
+from flowbias.derive.parametrization import (
+    Parametrization,
+    as_parametrization,
+    random_field,
+    reachable_points,
+)
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import ArrayLike, FloatArray

@@ -17,6 +17,10 @@ from flowbias.ground.typing import FloatArray
 
 Field: TypeAlias = Callable[[float, FloatArray], FloatArray]
 
+# Local error of a step, relative; a hundred steps add up to less than 1e-10.
+RTOL = 1e-12
+# By how much a number exceeds its tolerance, or one singular value the next, to decide anything.
+CLEARLY = 1e3
 # Growth by a factor 1e300 takes about 300 steps.
 MOST_STEPS = 600
 

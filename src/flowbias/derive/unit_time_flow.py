@@ -21,14 +21,12 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.unit_time import Evaluations, integrate, steps
+from flowbias.derive.unit_time import RTOL, Evaluations, integrate, steps
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 
 T = TypeVar("T")
 
-# Local error of a step, relative; a hundred steps add up to less than 1e-10.
-RTOL = 1e-12
 # The way back only has to land where Newton's method converges at once.
 RTOL_BACK = 1e-4
 

@@ -22,12 +22,9 @@ import numpy as np
 from flowbias.derive.commuting import Commuting
 from flowbias.derive.hessian_map import HessianMap, metric_derivatives_along
 from flowbias.derive.orbit import OrbitDimension
-from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.reachable import reachable_points
+from flowbias.derive.parametrization import Parametrization, reachable_points
 from flowbias.derive.time_warp import TimeWarp
-
-# A defect above its tolerance by less than this factor decides nothing.
-CLEARLY = 1e3
+from flowbias.derive.unit_time import CLEARLY
 
 
 class Verdict(Enum):

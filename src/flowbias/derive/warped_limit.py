@@ -27,7 +27,8 @@ from scipy.optimize import minimize_scalar
 from flowbias.certificates.certificate import Certificate
 from flowbias.derive.derived_potential import WarpedPotential
 from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.unit_time_flow import RTOL, FlowState, along_predictor, start_of
+from flowbias.derive.unit_time import RTOL
+from flowbias.derive.unit_time_flow import FlowState, along_predictor, start_of
 from flowbias.flows.integrate import flow
 from flowbias.flows.trajectory import Trajectory
 from flowbias.ground import extended
@@ -37,8 +38,7 @@ from flowbias.limits.dual_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import check_tol
 from flowbias.problems.regression import Regression, as_regression
-from flowbias.results.result import SolveError
-from flowbias.results.solution import Solution, Stats, Status
+from flowbias.results.solution import Solution, SolveError, Stats, Status
 
 ROUTE = "time warp: flow, then Newton"
 # Distance of the flow's end from the lifted line (theta) and from the limit (w), relative, that

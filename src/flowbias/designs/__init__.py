@@ -10,25 +10,27 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from flowbias.designs._base import Block, Design, Task, Totals
+from flowbias.designs._base import Block, BlockTask, Design, Totals
 from flowbias.designs.dense import DenseDesign, MemoryMappedDesign
 from flowbias.designs.linear_operator import OperatorDesign
-from flowbias.designs.sparse import SparseDesign
-from flowbias.ground.arguments import InputError
+from flowbias.designs.sparse import SparseDesign, as_dense
+from flowbias.ground.arguments import InputError, refuse_masked
+from flowbias.ground.typing import FloatArray
 
 __all__ = [
     "KINDS",
     "Block",
+    "BlockTask",
     "Design",
-    "Task",
     "Totals",
+    "checked_array",
     "design_of",
     "refuse_dense",
 ]
 
 # Numbers (80 MB as doubles) up to which a sparse, mapped or single-precision X is simply made
 # dense: the dense solver takes fewer steps.
-SMALL = 10_000_000
+DENSE_UP_TO = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class DesignKind:
 
 
 def _is_large(X: Any) -> bool:
-    return len(X.shape) == 2 and int(X.shape[0]) * int(X.shape[1]) > SMALL
+    return len(X.shape) == 2 and int(X.shape[0]) * int(X.shape[1]) > DENSE_UP_TO
 
 
 def _is_large_sparse(X: Any) -> bool:
@@ -92,6 +94,8 @@ def design_of(X: Any) -> Design | None:
     """X as a design; None where it is for the dense solver. A design is its own."""
     if isinstance(X, Design):
         return X
+    if type(X) is np.ndarray and X.dtype == np.float64:
+        return None
     kind = _kind_of(X)
     return None if kind is None else kind.make(X)
 
@@ -110,3 +114,46 @@ def refuse_dense(name: str, value: Any) -> None:
             f"shape {tuple(value.shape)}. Pass {kind.as_array.format(name)}, if that fits into "
             "memory. fb.limit, fb.limit_path and fb.min_norm take it as X, with y beside it."
         )
+
+
+def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
+    """`value` as a finite float64 array of `ndim` dimensions, without a copy where possible."""
+    if value is None:
+        raise InputError(
+            f"{name}: must be given, got None. Pass X and y, or a Regression(X, y) in place of X."
+        )
+    if type(value) is not np.ndarray:
+        refuse_dense(name, value)
+        refuse_masked(name, value)
+        if scipy.sparse.issparse(value):
+            value = as_dense(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InputError(
+            f"{name}: must be a rectangular array, got rows of different lengths. "
+            "Check that every sample has the same features."
+        ) from None
+    if array.dtype.kind not in "buif":
+        raise InputError(
+            f"{name}: must hold real numbers, got dtype {array.dtype}. "
+            f"Convert it first, for example {name}.astype(float)."
+        )
+    if array.ndim != ndim:
+        fix = (
+            f"Use {name}.reshape(1, -1) for one sample, {name}.reshape(-1, 1) for one feature."
+            if ndim == 2
+            else "Solve one output at a time: pass a single column, for example y[:, 0]."
+        )
+        raise InputError(f"{name}: must have {ndim} dimension(s), got shape {array.shape}. {fix}")
+    if array.size == 0:
+        raise InputError(f"{name}: must not be empty, got shape {array.shape}. Pass some data.")
+    array = array.astype(np.float64, copy=False)
+    # max and min propagate NaN and infinity, and unlike isfinite need no temporary of X's size.
+    if not (np.isfinite(array.max()) and np.isfinite(array.min())):
+        bad = np.argwhere(~np.isfinite(array))[0]
+        raise InputError(
+            f"{name}: must be finite, got {array[tuple(bad)]} at index {tuple(map(int, bad))}. "
+            "Drop or impute such entries."
+        )
+    return array

@@ -1,9 +1,9 @@
 """What a solver may ask of a big X: sums over blocks of columns, and nothing else.
 
 A limit of a separable potential is known by its dual nu, n numbers; everything of length d is a
-function of one column of X and of nu. So X stays where it is, in blocks of columns. A `Task` (a
-small picklable object that carries nu) visits each block and comes back with `Totals` of size n or
-n x n, which are added up. A task is a pure function of its block: run twice, or again after a
+function of one column of X and of nu. So X stays where it is, in blocks of columns. A `BlockTask`
+(a small picklable object that carries nu) visits each block and comes back with `Totals` of size n
+or n x n, which are added up. A task is a pure function of its block: run twice, or again after a
 worker has died, it gives the same.
 """
 
@@ -120,10 +120,10 @@ class Totals:
         )
 
 
-class Task(Protocol):
+class BlockTask(Protocol):
     """Something to do on every block."""
 
-    def on(self, columns: slice) -> Task:
+    def on(self, columns: slice) -> BlockTask:
         """The same task with what it knows per coordinate cut down to these columns."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -163,7 +163,7 @@ class Design(ABC):
     def blocks(self) -> Iterator[Block]:
         """The blocks in the order of their columns, one at a time in memory."""
 
-    def reduce(self, task: Task, *columns: Any) -> Totals:
+    def reduce(self, task: BlockTask, *columns: Any) -> Totals:
         """The sum over blocks of task(block, ...), in the order of the columns.
 
         `columns` are arrays of length d as `gather` returns them: each block sees its own part.
@@ -183,7 +183,7 @@ class Design(ABC):
         check_dtype(array.dtype, "w")
         return array.astype(np.float64, copy=False)
 
-    def gather(self, task: Task, *columns: Any) -> FloatArray:
+    def gather(self, task: BlockTask, *columns: Any) -> FloatArray:
         """One number per column, from task(block, ...) on every block."""
         out = np.empty(self.d)
         for block in self.blocks():

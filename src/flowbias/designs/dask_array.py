@@ -2,7 +2,8 @@
 
 One pass over X is one task per block, which reads the block, reduces it to sums of size n or n x n,
 and drops it; the sums are added in a fixed tree. Tasks are pure functions, so what a lost worker
-was doing is done again elsewhere, and the order of the sums does not depend on who did what.
+was doing is done again elsewhere, and the order of the sums does not depend on who did what. Where
+the blocks come from is settled first, so that X does not travel at every pass.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
+from numpy.typing import NDArray
 
 from flowbias.designs._base import (
+    BlockTask,
     Design,
     EntriesBlock,
-    Task,
     Totals,
     check_dtype,
 )
 from flowbias.designs.dask_cluster import Processes, active_client, client_of, computed
-from flowbias.designs.dask_source import block_width, settled
-from flowbias.designs.dense import DenseBlock
+from flowbias.designs.dense import DenseBlock, MappedFile
 from flowbias.designs.sparse import SparseBlock, sound
 from flowbias.ground.arguments import InputError, depth_inside, refuse_masked
 from flowbias.ground.sources import SameSources
@@ -62,7 +63,7 @@ class DaskDesign(Design):
         for key in keys:
             yield self._computed(graph, [key])[0]
 
-    def reduce(self, task: Task, *columns: Any) -> Totals:
+    def reduce(self, task: BlockTask, *columns: Any) -> Totals:
         from dask.task_spec import Task as Node
         from dask.task_spec import TaskRef
 
@@ -76,7 +77,7 @@ class DaskDesign(Design):
         (total,) = self._computed(graph, level)
         return total  # type: ignore[no-any-return]
 
-    def gather(self, task: Task, *columns: Any) -> FloatArray:
+    def gather(self, task: BlockTask, *columns: Any) -> FloatArray:
         """One number per column: a NumPy array up to 1 GiB, above that a lazy dask.array."""
         import dask.array as da
         from dask.task_spec import Alias
@@ -106,7 +107,9 @@ class DaskDesign(Design):
     def _computed(self, graph: dict[Any, Any], keys: list[Any]) -> tuple[Any, ...]:
         return computed(graph, keys, self._client or active_client(), self._processes)
 
-    def _visits(self, task: Task, columns: tuple[Any, ...]) -> tuple[dict[Any, Any], list[Any]]:
+    def _visits(
+        self, task: BlockTask, columns: tuple[Any, ...]
+    ) -> tuple[dict[Any, Any], list[Any]]:
         """A graph with the task's visit to every block, and their keys."""
         from dask.task_spec import Task as Node
         from dask.task_spec import TaskRef
@@ -135,7 +138,7 @@ class DaskDesign(Design):
 class _Visit:
     """A task on its way to one block."""
 
-    task: Task
+    task: BlockTask
     n: int
     columns: slice
     number: int
@@ -152,7 +155,7 @@ class _Visit:
 class _Fetch:
     """The task that brings the block itself."""
 
-    def on(self, columns: slice) -> Task:
+    def on(self, columns: slice) -> BlockTask:
         return self
 
     def __call__(self, block: EntriesBlock, *parts: FloatArray) -> EntriesBlock:
@@ -226,3 +229,65 @@ def _with_whole_columns(X: Any, client: Any) -> Any:
         stacklevel=depth_inside(),
     )
     return settled(X.rechunk((X.shape[0], width)), client, travels=True)
+
+
+# Bytes of a block where its width is ours to choose: a small part of any worker's memory, and
+# enough work to be worth a task.
+BLOCK_BYTES = 2**25
+# Share of the workers' memory that X may take: Dask begins to spill at 60 percent.
+HELD_SHARE = 0.4
+
+
+def mapped_columns(mapped: NDArray[Any], width: int | None = None) -> Any:
+    """A dask.array over a memory-mapped file, `width` columns a chunk, of which no copy is made.
+
+    `mapped` is what np.memmap or np.load(file, mmap_mode="r") gives. Only the path of the file goes
+    to the workers, which read their own blocks; `dask.array.from_array` would read all of it here.
+    """
+    import dask.array as da
+
+    file = MappedFile.of(mapped)
+    if file is None:
+        raise InputError(
+            f"mapped: must be a whole memory-mapped matrix, got {type(mapped).__name__} of shape "
+            f"{np.shape(mapped)}. Pass np.load(file, mmap_mode='r') or np.memmap(file, ...) as it "
+            "is, not a part of it nor of mode 'c', and take parts of the dask.array."
+        )
+    chunks = (file.shape[0], block_width(file.shape, file.dtype) if width is None else width)
+    # A name of its own, because the entries of a file change and its path does not.
+    return da.from_array(file, chunks=chunks, name=False, fancy=False)
+
+
+def block_width(shape: tuple[int, int], dtype: np.dtype[Any]) -> int:
+    """Columns of a block."""
+    n, d = shape
+    return min(d, max(1, BLOCK_BYTES // (n * dtype.itemsize)))
+
+
+def settled(X: Any, client: Any, *, travels: bool = False) -> Any:
+    """X ready for many passes: held by the workers where its entries would travel at each of them.
+
+    A graph is sent to the workers at every pass, and a NumPy array inside it with it. So such an X
+    is sent once and held there, as is one that `travels` for another reason, if it fits.
+    """
+    import dask
+    from dask.sizeof import sizeof
+
+    (X,) = dask.optimize(X)
+    if client is None:
+        return X
+    # Without entries of X a node of the graph has a few kilobytes.
+    carried = any(sizeof(node) > 100_000 for node in dict(X.dask).values())
+    if not (carried or travels):
+        return X
+    limits = [worker["memory_limit"] for worker in client.scheduler_info()["workers"].values()]
+    # A limit of 0 or None is none.
+    if not all(limits) or X.nbytes <= HELD_SHARE * sum(limits):
+        return client.persist(X)
+    if carried:
+        raise InputError(
+            f"X: its {X.nbytes / 1e9:.3g} GB are inside the graph, which is sent to the workers, "
+            f"and these have {sum(limits) / 1e9:.3g} GB in all. Keep X where every worker can read "
+            "it: in a .npy file, by flowbias.designs.dask_array.mapped_columns, or in zarr."
+        )
+    return X

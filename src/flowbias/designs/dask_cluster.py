@@ -13,7 +13,7 @@ from flowbias.ground.threads import one_thread
 
 # Seconds without a finished computation after which it is asked whether any worker is left, and
 # for which a new one is then waited for: a nanny takes a few to restart what it has lost.
-PATIENCE = 15.0
+WORKER_PATIENCE = 15.0
 
 
 class ClusterError(RuntimeError):
@@ -168,7 +168,7 @@ def _wait_for(client: Any, futures: Sequence[Any]) -> None:
 
     while True:
         try:
-            distributed.wait(futures, timeout=PATIENCE)
+            distributed.wait(futures, timeout=WORKER_PATIENCE)
             return
         except TimeoutError:
             _require_workers(client)
@@ -176,7 +176,7 @@ def _wait_for(client: Any, futures: Sequence[Any]) -> None:
 
 def _require_workers(client: Any) -> None:
     try:
-        client.wait_for_workers(1, timeout=PATIENCE)
+        client.wait_for_workers(1, timeout=WORKER_PATIENCE)
     except TimeoutError as error:
         raise ClusterError(
             f"cluster: no worker of {client} is running: all are gone, or paused with their memory "

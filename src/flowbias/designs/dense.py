@@ -1,24 +1,33 @@
-"""An array of any real type, in memory or mapped from a file: as a whole, or in column blocks."""
+"""An array of any real type, in memory or mapped from a file: as a whole, or in column blocks.
+
+A mapped file is charged to the process page by page, and the kernel maps far more pages than are
+asked for where a few columns of every row are wanted. Plain reads cost the block and nothing else.
+A `MappedFile` is also what may be sent to another process: a memmap would be sent with all of its
+entries, a `MappedFile` is a path.
+"""
 
 from __future__ import annotations
 
+import io
+import mmap
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
+from numpy.typing import NDArray
 
 from flowbias.designs._base import (
+    BlockTask,
     Design,
     EntriesBlock,
-    Task,
     Totals,
     check_dtype,
     not_finite,
 )
-from flowbias.designs.mapped_file import MappedFile
 from flowbias.ground import extended
-from flowbias.ground.arguments import refuse_masked
+from flowbias.ground.arguments import InputError, refuse_masked
 from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray
 
@@ -27,8 +36,6 @@ BLOCK_NUMBERS = 2**22
 # Numbers of a piece, the most that is copied at a time: a few megabytes, so that it stays in the
 # caches of a processor.
 PIECE_NUMBERS = 2**19
-# Lengths of rows whose squares are safely inside the double range, weights included.
-ORDINARY_SCALE = 1e50
 
 
 class DenseBlock(EntriesBlock):
@@ -125,11 +132,11 @@ class ArrayDesign(Design):
     def blocks(self) -> Iterator[ArrayBlock]:
         yield self.block
 
-    def reduce(self, task: Task, *columns: Any) -> Totals:
+    def reduce(self, task: BlockTask, *columns: Any) -> Totals:
         totals: Totals = task(self.block, *columns)
         return totals
 
-    def gather(self, task: Task, *columns: Any) -> FloatArray:
+    def gather(self, task: BlockTask, *columns: Any) -> FloatArray:
         return np.asarray(task(self.block, *columns))
 
 
@@ -147,13 +154,20 @@ class MemoryMappedDesign(DenseDesign):
             yield DenseBlock(np.array(self.values[:, part]), part)
 
 
-def gram(rows: Any, weights: FloatArray, row_scale: FloatArray) -> FloatArray:
-    """Lower triangle of diag(r) rows diag(weights) rows^T diag(r), in column blocks."""
-    root = np.sqrt(weights)
-    # Rows of ordinary size are scaled at the end, on n^2 entries instead of n d.
-    late = bool(row_scale.max() < ORDINARY_SCALE and row_scale.min() > 1.0 / ORDINARY_SCALE)
+def gram(
+    rows: Any, weights: FloatArray | None, row_scale: FloatArray, *, late: bool | None = None
+) -> FloatArray:
+    """Lower triangle of diag(r) rows diag(weights) rows^T diag(r), in column blocks.
+
+    No weights are weights of one; `late` is whether `row_scale` can wait, where that is known.
+    """
+    late = can_wait(row_scale) if late is None else late
+    root = None if weights is None else np.sqrt(weights)
 
     def scaled(part: slice) -> FloatArray:
+        if root is None:
+            entries = np.asarray(rows[:, part], dtype=np.float64)
+            return entries if late else entries * row_scale[:, None]
         piece: FloatArray = np.multiply(rows[:, part], root[part], order="C", dtype=np.float64)
         if not late:
             piece *= row_scale[:, None]
@@ -166,6 +180,14 @@ def gram(rows: Any, weights: FloatArray, row_scale: FloatArray) -> FloatArray:
     return total
 
 
+def can_wait(row_scale: FloatArray, ordinary: float = 1e50) -> bool:
+    """Whether rows can be scaled at the end, on n^2 entries instead of n d.
+
+    As far as their squares are safely inside the double range, weights included.
+    """
+    return bool(row_scale.max() < ordinary and row_scale.min() > 1.0 / ordinary)
+
+
 def summed_squares(shape: tuple[int, int], piece: Callable[[slice], FloatArray]) -> FloatArray:
     """Lower triangle of the sum of P P^T over pieces P of some columns.
 
@@ -174,7 +196,8 @@ def summed_squares(shape: tuple[int, int], piece: Callable[[slice], FloatArray])
     """
     n, d = shape
     total: FloatArray = np.zeros((n, n), order="F")
-    for part in column_parts(d, max(1, min(d, PIECE_NUMBERS // n + 1))):
+    width = max(1, PIECE_NUMBERS // n + 1)
+    for part in column_parts(d, width) if d > width else (slice(0, d),):
         total = scipy.linalg.blas.dsyrk(
             1.0, piece(part).T, beta=1.0, c=total, trans=1, lower=1, overwrite_c=1
         )
@@ -186,3 +209,85 @@ def both_triangles(lower: FloatArray) -> FloatArray:
     whole = lower + lower.T
     whole.flat[:: len(lower) + 1] *= 0.5
     return whole
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """A matrix in a file, at `offset`; indexed like the array that it holds."""
+
+    path: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, int]
+    offset: int = 0
+    order: Literal["C", "F"] = "C"
+    ndim: int = 2
+
+    @classmethod
+    def of(cls, mapped: NDArray[Any]) -> MappedFile | None:
+        """The file behind `mapped`; None where it does not say what `mapped` holds.
+
+        A view does not say its place, and what was written to a map of mode "c" is not in the file.
+        InputError where the file under that path is another one by now.
+        """
+        base: Any = mapped.base
+        if not (isinstance(mapped, np.memmap) and isinstance(base, mmap.mmap)):
+            return None
+        if not mapped.filename or mapped.ndim != 2 or mapped.mode == "c":
+            return None
+        order: Literal["C", "F"] = "C" if mapped.flags.c_contiguous else "F"
+        rows, columns = mapped.shape
+        file = cls(str(mapped.filename), mapped.dtype, (rows, columns), mapped.offset, order)
+        file._require_same(mapped)
+        return file
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        """A part of the matrix, as an array of its own."""
+        wanted = index if isinstance(index, tuple) else (index,)
+        plain = [part for part in wanted if isinstance(part, slice) and part.step in (None, 1)]
+        if not len(plain) == len(wanted) <= 2:
+            # Every other index means what it means for the mapped array.
+            mapped = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, self.order)
+            return np.array(mapped[index])
+        rows, columns = (*plain, slice(None), slice(None))[:2]
+        first = range(*rows.indices(self.shape[0]))
+        second = range(*columns.indices(self.shape[1]))
+        if self.order == "F":
+            return self._read(second, first, self.shape[0]).T
+        return self._read(first, second, self.shape[1])
+
+    def _require_same(self, mapped: NDArray[Any], rows: int = 8, columns: int = 256) -> None:
+        """InputError unless the first entries of some rows are those of the file, to the bit."""
+        with self._opened() as file:
+            # Not beyond the end of the file: to touch a map there ends the process.
+            whole = file.seek(0, io.SEEK_END) >= self.offset + mapped.nbytes
+        for i in np.linspace(0, self.shape[0] - 1, rows, dtype=int) if whole else ():
+            some = slice(i, i + 1), slice(0, columns)
+            if self[some].tobytes() != mapped[some].tobytes():
+                whole = False
+        if not whole:
+            raise InputError(
+                f"X: {self.path} must be the file that was mapped, got other entries or fewer. It "
+                "was written anew since: map it again, np.load(file, mmap_mode='r')."
+            )
+
+    def _read(self, lines: range, inside: range, length: int) -> NDArray[Any]:
+        """Some entries of some lines; entries of a line, `length` in all, follow each other."""
+        out = np.empty((len(lines), len(inside)), dtype=self.dtype)
+        with self._opened() as file:
+            for line, values in zip(lines, out, strict=True):
+                file.seek(self.offset + (line * length + inside.start) * self.dtype.itemsize)
+                if file.readinto(values.data) != values.nbytes:
+                    raise InputError(
+                        f"X: {self.path} must hold {self.shape[0]} x {self.shape[1]} entries of "
+                        f"{self.dtype}, but it ends before. It was cut short after it was mapped."
+                    )
+        return out
+
+    def _opened(self) -> io.FileIO:
+        try:
+            return io.FileIO(self.path)
+        except OSError as error:
+            raise InputError(
+                f"X: {self.path} must be readable for as long as it is in use, got "
+                f"{type(error).__name__}: {error.strerror}. Keep the file where it was mapped."
+            ) from error

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from flowbias.designs._base import Design, Totals
+from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import column_parts
 from flowbias.ground.typing import FloatArray, Indices, Mask
 from flowbias.potentials import Potential, Provides
@@ -120,6 +121,18 @@ def _combined(block: Any, duals: FloatArray) -> Iterator[FloatArray]:
     """X^T u for a few columns u at a time, a million numbers."""
     for some in column_parts(duals.shape[1], max(1, 2**20 // block.width)):
         yield block.adjoint(duals[:, some])
+
+
+def products_of_rows(design: Design, row_scale: FloatArray) -> FloatArray:
+    """A A^T for the rescaled rows A; InputError where it is not finite."""
+    products = np.asarray(design.reduce(RowGram(row_scale)).sums[0])
+    if not np.isfinite(products).all():
+        row = int(np.flatnonzero(~np.isfinite(products).all(axis=1))[0])
+        raise InputError(
+            f"X: must be finite, got products with row {row} that are not. "
+            "Check what the operator returns, and the size of its entries."
+        )
+    return products
 
 
 def dependence(

@@ -16,25 +16,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_X_y
 
-from flowbias.estimators.folds import Fold, folds_of
 from flowbias.estimators.intercepts.frames import FRAMES, Frame, MirrorFrame, plain
-from flowbias.estimators.regressors import LinearInterpolator, OutputFits, fit_outputs, warn_of
-from flowbias.estimators.samples import Samples, read_data
+from flowbias.estimators.regressors import LinearInterpolator, OutputFits, fit_limit, warn_of
+from flowbias.estimators.samples import TO_CHOOSE, Fold, Samples, folds_of, read_data
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
 from flowbias.flows.loss import loss_constant
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.solve import check_tol, limit
+from flowbias.limits.solve import check_tol
 from flowbias.potentials.scale import read_real
-from flowbias.results.solution import Solution
 
 # The relative residual at the first of the default times.
 FIRST_RESIDUAL = 0.98
-# Local error per step: coefficients to about as many digits, and rough ones to choose a time by.
-RTOL, RTOL_TO_CHOOSE = 1e-9, 1e-6
-# Where nothing moves any time will do.
-AT_REST = 1.0
+# Local error per step: coefficients to about as many digits.
+RTOL = 1e-9
 
 
 class AtTimes(NamedTuple):
@@ -72,13 +68,7 @@ class FlowTimes:
 
     def limit(self, *, throw: bool) -> OutputFits:
         """At infinity; without `throw` a limit that is not certified says so in `failure`."""
-        model = self.frame.model(self.net)
-
-        def solve(X: Any, y: FloatArray) -> Solution:
-            solution: Solution = limit(model, X, y, tol=self.tol, throw=False)
-            return solution
-
-        return fit_outputs(self.frame, solve, self.tol, throw=throw)
+        return fit_limit(self.frame, self.frame.model(self.net), self.tol, throw=throw)
 
     def coefficients(self, times: FloatArray, *, throw: bool = True, rtol: float = RTOL) -> AtTimes:
         """At increasing times, the last of which may be infinite."""
@@ -103,14 +93,15 @@ class FlowTimes:
                 y,
                 loss=self.loss,
                 residual=float(residuals[-1]),
-                rtol=RTOL_TO_CHOOSE,
+                rtol=TO_CHOOSE,
                 # A row that is rounding, as centring leaves one, need not be fitted for a grid.
                 throw=False,
             )
             with np.errstate(divide="ignore"):
                 passed = np.maximum.accumulate(-np.log(trajectory.residual))
             times = np.maximum(times, np.interp(levels, passed, trajectory.t))
-        return np.unique(times[times > 0.0]) if times.any() else np.array([AT_REST])
+        # Where nothing moves any time will do.
+        return np.unique(times[times > 0.0]) if times.any() else np.ones(1)
 
 
 def flow_time_path(
@@ -356,7 +347,7 @@ def _errors(
 ) -> tuple[FloatArray, str | None]:
     """On the part left out, at each time; NaN for a limit that failed."""
     coefs, intercepts, failure = estimator._flows(fold.samples()).coefficients(
-        times, throw=False, rtol=RTOL_TO_CHOOSE
+        times, throw=False, rtol=TO_CHOOSE
     )
     mse = fold.errors(zip(coefs, intercepts, strict=True))
     if failure is not None:

@@ -24,7 +24,7 @@ from flowbias.estimators.start import default_log_scales, log_scales_of, network
 from flowbias.ground.arguments import depth_inside
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.rich_limit import rich_limit_of_rounded
-from flowbias.limits.solve import check_tol, limit, min_norm
+from flowbias.limits.solve import check_tol, min_norm
 from flowbias.potentials import L2
 from flowbias.results.solution import Solution, Stats, status_of
 
@@ -173,7 +173,7 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
         with np.errstate(over="ignore"):  # infinite where only its logarithm is a double
             self.scale_ = float(np.exp(self.log_scale_))
         model = frame.model(start)
-        return lambda X, y: limit(model, X, y, tol=self.tol, throw=False)
+        return lambda X, y: frame.limit(model, y, self.tol)
 
     def _network(self) -> Any:
         if self.scale is None and self.log_scale is None:
@@ -332,6 +332,11 @@ def fit_outputs(frame: Frame, solve: Solve, tol: float, *, throw: bool = True) -
     for solution in fit.solutions:
         solution.checked(throw)
     return fit
+
+
+def fit_limit(frame: Frame, model: Any, tol: float, *, throw: bool = True) -> OutputFits:
+    """The limit of a model for each column of y, as `fit_outputs`."""
+    return fit_outputs(frame, lambda X, y: frame.limit(model, y, tol), tol, throw=throw)
 
 
 def fit_scales(frame: Frame, network: Any, log_scales: FloatArray, tol: float) -> list[OutputFits]:

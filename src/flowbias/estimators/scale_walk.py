@@ -1,229 +1,478 @@
-"""Limits at many scales for cross-validation: a few products each, and no error bounds.
+"""Limits at many scales on the training parts of all folds at once, for cross-validation.
 
-Neighbouring scales have neighbouring duals and nearly proportional Hessians. The next dual is
-extrapolated from the last four and corrected by quasi-Newton steps: one factorization serves as
-their metric for as many scales as it does, and what it has become wrong by is told by the secants
-of the steps themselves (L-BFGS [Liu and Nocedal 1989]). Every limit passes a test of its
-feasibility and of its duality gap,
+Folds are rows of one X. With a dual nu that is 0 outside a training part, and orthogonal to e where
+data are centred, X^T nu is that of the fold, X w holds what the part left out is predicted, and
+X X^T the Gram matrix of every fold: X is neither copied nor centred again, and one product serves
+all folds, and many scales where these do not wait for each other.
 
-    Q(w) + Q*(X^T nu) - <nu, y>  <=  tol (|Q| + |Q*| + 2 |<X^T nu, w>|),   summed by coordinates,
+Neighbouring scales have neighbouring duals: in units of Q'(c), c the size of the least-norm fit,
+they are nearly constant in the kernel regime and nearly linear in log(scale) in the rich one. The
+walk goes down the scales in strides that extrapolation can take; scales in between are interpolated
+and corrected in blocks. Corrections are quasi-Newton steps: a factor of X diag(w'(z)) X^T is their
+metric for as many scales as it serves, and the secants of the steps tell what it has become wrong
+by (L-BFGS [Liu and Nocedal 1989]).
 
-recomputed from the data; one that does not is solved for from scratch, with the full certificate.
+As w = grad Q*(X^T nu) by construction, a limit is missed by its residual alone. It passes at
+
+    ||y - X w|| / ||y||  <=  TO_CHOOSE min(1, e),   |<nu, y - X w>|  <=  2 TO_CHOOSE <nu, X w>,
+
+e being the root mean square error of the part left out over that of y: about six digits of what
+scales are compared by, and a duality gap of as many. One that does not is solved for alone, with
+its certificate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
 
-from flowbias.designs import design_of
+from flowbias.estimators.samples import TO_CHOOSE
 from flowbias.ground import extended
-from flowbias.ground.threads import threads_for
-from flowbias.ground.typing import FloatArray
-from flowbias.limits.normal_equations import Effort, LinearSystem, nearby_system
-from flowbias.limits.routes import only_predictor
-from flowbias.limits.scale_path import limit_path
-from flowbias.limits.solve import limit_with_state
-from flowbias.models import MirrorModel
-from flowbias.problems.regression import Regression
-from flowbias.results.solution import Solution
+from flowbias.ground.tolerances import IN_RANGE
+from flowbias.ground.typing import FloatArray, Mask
+from flowbias.limits.driver import Iteration, iterate
+from flowbias.limits.normal_equations import Effort, cholesky_with_ridge
+from flowbias.problems.regression import SAFE_GRAM_RCOND, cholesky_with_condition
 
-# Residual at which a limit is near enough to be tested, as a share of the tolerance of the test.
-NEAR = 1e-2
-# A step that leaves more than this share of the residual calls for a new factorization, and so do
-# so many steps with one at one scale.
-SLOW, MANY = 0.3, 8
-MAX_FACTORIZATIONS, MAX_STEPS = 4, 30
-# Duals of an extrapolation: four make a cubic. More are wild where columns come into use.
-MEMORY = 4
+Index = NDArray[np.intp]
 
 
-class Step(NamedTuple):
-    """The limit at one scale, and what it says where it is not certified."""
+class TrainingPart(NamedTuple):
+    """A training part, as rows of X, and one output of all rows."""
 
-    w: FloatArray
-    failure: str | None
-
-
-def walk(
-    network: MirrorModel, X: Any, y: FloatArray, log_scales: FloatArray, tol: float
-) -> list[Step]:
-    """The limits on (X, y) at each log-scale, in the order given."""
-    if design_of(X) is not None:
-        path = limit_path(network, X, y, log_scales=log_scales, tol=tol, throw=False)
-        return [step_of(solution) for solution in path]
-    problem = Regression(X, y)
-    if problem.constraint.distance > 0.0:
-        # The limit does not interpolate: the test would have to be told what it projects on.
-        alone = only_predictor(problem) is not None
-        return _steps(lambda s: step_of(_solved(network, problem, s, tol)), log_scales, alone)
-    walker = _Walker(network, problem, tol)
-    with threads_for(problem.X), np.errstate(all="ignore"):
-        return _steps(walker.at, log_scales)
+    train: Index
+    y: FloatArray
 
 
-def _steps(
-    step: Callable[[float], Step], log_scales: FloatArray, alone: bool = False, patience: int = 3
-) -> list[Step]:
-    """One by one; one limit, once it is certified, for all scales where `alone` it fits.
+class Metric(NamedTuple):
+    """Cholesky factor near A diag(w') A^T of a part's rows A, equilibrated, and the sum of w'."""
 
-    None after `patience` failures from the beginning: on such data every scale takes long, and the
-    first are the easiest.
-    """
-    found: list[Step] = []
-    for log_scale in log_scales:
-        if alone and found and found[-1].failure is None:
-            found.append(found[-1])
-        elif len(found) >= patience and all(before.failure for before in found):
-            found.append(found[patience - 1])
-        else:
-            found.append(step(float(log_scale)))
-    return found
+    lower: FloatArray
+    scale: FloatArray
+    mass: float
+
+    @classmethod
+    def of(cls, matrix: FloatArray, mass: float) -> Metric:
+        matrix, scale = equilibrated(matrix)
+        return cls(cholesky_with_ridge(np.tril(matrix)), scale, mass)
 
 
-def step_of(solution: Solution) -> Step:
-    return Step(solution.w, None if solution.status.ok else solution.message)
+def equilibrated(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The matrix with a diagonal of ones, and what rows and columns were multiplied by."""
+    diagonal = np.diagonal(matrix)
+    scale = 1.0 / np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    return matrix * scale * scale[:, None], scale
 
 
-def _solved(network: MirrorModel, problem: Regression, log_scale: float, tol: float) -> Solution:
-    model: Any = network.at_log_scale(log_scale)
-    return limit_with_state(model, problem, tol=tol, warm=None)[0]
+class SharedRows:
+    """Rows X (n, d), parts of them, and the e whose multiples an intercept takes out, or None."""
+
+    def __init__(self, X: FloatArray, e: FloatArray | None, parts: Sequence[TrainingPart]) -> None:
+        n, self.d = X.shape
+        self.X, self.parts, everyone = X, parts, np.arange(len(parts))
+        self.mask = np.zeros((len(parts), n))
+        for mask, part in zip(self.mask, parts, strict=True):
+            mask[part.train] = 1.0
+        self.e = None if e is None else e / np.linalg.norm(e * self.mask, axis=1)[:, None]
+        self.y = np.stack([part.y for part in parts])
+        self.target = self.mask * self.centred(everyone, self.y)
+        self.size = np.array([extended.length(target) or 1.0 for target in self.target])
+        products = X @ X.T
+        self.grams = [
+            self._completed(of, products[np.ix_(part.train, part.train)])
+            for of, part in enumerate(parts)
+        ]
+
+    def centred(self, of: Index, values: FloatArray) -> FloatArray:
+        """Values (k, n) less the multiples of e that centre them on the training parts `of`."""
+        if self.e is None:
+            return values
+        e = self.e[of]
+        return np.asarray(values - (e * values * self.mask[of]).sum(axis=1)[:, None] * e)
+
+    def _completed(self, of: int, gram: FloatArray) -> FloatArray:
+        """The Gram matrix of centred rows, with e, which they do not see, as one of their size."""
+        if self.e is None:
+            return gram
+        e = self.e[of, self.parts[of].train]
+        seen, size = gram @ e, float(np.trace(gram)) / len(e)
+        across = np.multiply.outer(e, seen - 0.5 * (float(e @ seen) + size) * e)
+        return np.asarray(gram - across - across.T)
+
+    def is_fit(self, of: int) -> bool:
+        """Whether the rows of a part are independent, and known well enough from these."""
+        train, gram = self.parts[of].train, self.grams[of]
+        if len(train) > self.d:
+            return False
+        if self.e is not None:
+            # nu is orthogonal to e to rounding: so much it sees of the mean of the part.
+            mean = extended.length(self.e[of, train] @ self.X[train]) / np.sqrt(len(train))
+            least = np.sqrt(np.diagonal(gram).min())
+            if not np.finfo(float).eps * mean < IN_RANGE * least:
+                return False
+        return bool(cholesky_with_condition(equilibrated(gram)[0])[1] > SAFE_GRAM_RCOND)
+
+    def metric(self, of: int, slope: FloatArray) -> Metric | None:
+        """For w' = slope; None where that leaves the doubles.
+
+        The heaviest columns count as they are, all others as their mean c: what these add is
+        c A A^T less what the heavy ones have of it. Near the kernel regime all
+        weights are alike, near the rich one the light ones are nothing: eigenvalues are 0.75 to 1.4
+        times the true ones in between, for a fraction of the products.
+        """
+        train, mass = self.parts[of].train, float(slope.sum())
+        if not 0.0 < mass < np.inf:
+            return None
+        count, mean = 2 * len(train), 0.0
+        heavy = np.arange(self.d)
+        if 3 * count <= self.d:
+            heavy = np.argpartition(slope, self.d - count)[self.d - count :]
+            mean = max((mass - float(slope[heavy].sum())) / (self.d - count), 0.0)
+        excess = np.maximum(slope[heavy] - mean, 0.0)
+        columns = self.X[np.ix_(train, heavy)]
+        columns *= np.sqrt(excess)
+        matrix = self._completed(of, columns @ columns.T)
+        matrix += mean * self.grams[of]
+        return Metric.of(matrix, mass)
+
+    def solve(self, of: int, metric: Metric, gaps: FloatArray) -> FloatArray:
+        """The steps for gaps (k, n) of one part."""
+        train, scale = self.parts[of].train, metric.scale
+        found, _ = scipy.linalg.lapack.dpotrs(metric.lower, (scale * gaps[:, train]).T, lower=1)
+        steps = np.zeros_like(gaps)
+        steps[:, train] = scale * found.T
+        return steps
+
+    def least_norm(self) -> FloatArray:
+        """Duals of the least-norm fits."""
+        metrics = [Metric.of(gram, 1.0) for gram in self.grams]
+        targets = enumerate(zip(metrics, self.target, strict=True))
+        return np.concatenate([self.solve(of, metric, y[None]) for of, (metric, y) in targets])
+
+    def dual_of(self, of: int, dual: FloatArray) -> FloatArray:
+        """A dual of a part's own rows as one of all rows."""
+        full = np.zeros((1, len(self.mask[of])))
+        full[0, self.parts[of].train] = dual
+        return np.asarray(self.mask[of] * self.centred(np.array([of]), full)[0])
+
+    def errors(self, of: Index, left: FloatArray) -> FloatArray:
+        """Root mean square of what is left of y in the rows left out, over that of y."""
+        trained = self.mask[of]
+        tested = 1.0 - trained
+        squares = np.square(tested * left / self.size[of, None]).sum(axis=1)
+        return np.asarray(
+            np.sqrt(squares * trained.sum(axis=1) / np.maximum(tested.sum(axis=1), 1.0))
+        )
 
 
-class _Point(NamedTuple):
-    """A dual of the constraint's rows, with z, w(z), what w misses of the target, and its size."""
+class Points(NamedTuple):
+    """Duals (k, n) of parts at scales, the scales in runs, and what belongs to them."""
 
+    of: Index
+    at: Index
     dual: FloatArray
     z: FloatArray
     w: FloatArray
+    #: y - X w of all rows, less what an intercept takes
+    left: FloatArray
+    #: of the training part
     gap: FloatArray
-    residual: float
+    residual: FloatArray
+
+    @property
+    def worst(self) -> float:
+        return float(self.residual.max())
+
+    def chosen(self, rows: Mask) -> Points:
+        return Points._make(values[rows] for values in self)
+
+    def where_better(self, others: Points) -> tuple[Points, Mask]:
+        """The others where their residual is less, and where that is."""
+        better = others.residual < self.residual
+        if better.all():
+            return others, better
+        merged = self.chosen(np.ones(len(better), dtype=bool))
+        for mine, theirs in zip(merged, others, strict=True):
+            mine[better] = theirs[better]
+        return merged, better
 
 
-@dataclass
-class _Secants:
-    """How the gap has answered to steps, which mends an inverse Hessian."""
+@dataclass(frozen=True)
+class Correction:
+    """Points on their way to limits, with what is known of the Hessian at each."""
 
-    pairs: list[tuple[FloatArray, FloatArray, float]] = field(default_factory=list)
+    points: Points
+    metrics: list[Metric | None]
+    #: the sum of w' that a metric is made of over that of the point
+    share: FloatArray
+    #: steps (k, n), the falls of the gap that they made, and 1 / <step, fall>; 0 where of no use
+    secants: list[tuple[FloatArray, FloatArray, FloatArray]]
+    #: whether a new metric is due, steps with this one, and how much of a step to take
+    is_slow: Mask
+    used: FloatArray
+    reach: FloatArray
 
-    def add(self, step: FloatArray, fall: FloatArray) -> None:
-        curvature = float(step @ fall)
-        if curvature > 0.0:
-            self.pairs.append((step, fall, 1.0 / curvature))
+    @property
+    def residual(self) -> float:
+        """Of the worst point."""
+        return float(self.points.residual.max(initial=0.0))
 
-    def solve(self, gap: FloatArray, metric: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """The step for this gap: the two loops of L-BFGS."""
-        shares = []
-        for step, fall, inverse in reversed(self.pairs):
-            shares.append(inverse * float(step @ gap))
+    def chosen(self, rows: Mask) -> Correction:
+        return Correction(
+            self.points.chosen(rows),
+            [metric for metric, is_chosen in zip(self.metrics, rows, strict=True) if is_chosen],
+            self.share[rows],
+            [(step[rows], fall[rows], inverse[rows]) for step, fall, inverse in self.secants],
+            self.is_slow[rows],
+            self.used[rows],
+            self.reach[rows],
+        )
+
+
+#: What is done with a limit: its part and scale, w, and what w leaves of y in all rows.
+Keep = Callable[[int, int, FloatArray, FloatArray], None]
+#: The dual of the limit on a part at a scale, solved for alone; None where it is not certified.
+Alone = Callable[[int, int], FloatArray | None]
+
+
+class ScaleWalk:
+    """Limits of a network at log-scales, the largest first, on the parts of shared rows.
+
+    A part whose limit at some scale is not certified leaves the walk there.
+    """
+
+    #: a step that leaves more than this share of the residual calls for a new metric
+    slow: ClassVar[float] = 0.4
+    #: and so do so many steps with one
+    many: ClassVar[int] = 8
+    #: limits that take more steps are solved for alone
+    max_steps: ClassVar[int] = 30
+    #: a prediction this far off is made for a nearer scale
+    far: ClassVar[float] = 0.3
+    #: after one this close the stride is doubled, which multiplies the error of a cubic by 16
+    close: ClassVar[float] = 1e-2
+    #: duals that extrapolate, and that interpolate; more are wild where columns come into use
+    outside: ClassVar[int] = 4
+    inside: ClassVar[int] = 6
+
+    def __init__(
+        self,
+        rows: SharedRows,
+        network: Any,
+        log_scales: FloatArray,
+        tol: float,
+        keep: Keep,
+        alone: Alone,
+    ) -> None:
+        self.rows, self.log_scales, self.keep, self.alone = rows, log_scales, keep, alone
+        self.potentials = [network.at_log_scale(float(s)).potential for s in log_scales]
+        # None has to be better than what would be certified with two digits to spare.
+        self.least = min(1e-2 * tol, TO_CHOOSE)
+        self.going = np.flatnonzero([rows.is_fit(of) for of in range(len(rows.parts))])
+        first = rows.least_norm()
+        self.size = np.array([extended.length(w) or 1.0 for w in first @ rows.X])
+        self.first: FloatArray = first / self.size[:, None]
+        self.units = [potential.grad(self.size)[:, None] for potential in self.potentials]
+        #: duals of all parts in units of Q'(c), and their metrics, by scale
+        self.duals: dict[int, FloatArray] = {}
+        self.metrics: list[dict[int, Metric]] = [{} for _ in rows.parts]
+        self.effort = Effort()
+
+    def run(self) -> None:
+        """Every limit, handed to `keep` as soon as it is there."""
+        self._go_down()
+        # A block takes no more room than X.
+        count = max(1, len(self.rows.mask[0]) // (2 * len(self.rows.parts)))
+        while self.going.size and (between := self._between()):
+            for begin in range(0, len(between), count):
+                self._correct(self._predicted(between[begin : begin + count]))
+
+    def _between(self) -> list[int]:
+        """Scales in the middle between two that are done."""
+        return [(a + b) // 2 for a, b in pairwise(sorted(self.duals)) if b - a > 1]
+
+    def _go_down(self) -> None:
+        """From the first scale to the last, in strides that extrapolation can take."""
+        here, stride, last = -1, 1, len(self.log_scales) - 1
+        while here < last and self.going.size:
+            there = min(here + stride, last)
+            points = self._predicted([there])
+            while points.worst > self.far and there > here + 1:
+                there = here + (there - here) // 2
+                points = self._predicted([there])
+            order = self.outside
+            while points.worst > self.far and (order := order - 1):
+                points, _ = points.where_better(self._predicted([there], order))
+            stride = (there - here) * (2 if points.worst < self.close else 1)
+            self._correct(points)
+            here = there
+
+    # --- predictions ---------------------------------------------------------------------------
+
+    def _predicted(self, scales: Sequence[int], order: int = outside) -> Points:
+        """The parts that are going at these scales, by polynomials in the log-scale."""
+        duals = [(self.units[at] * self._interpolated(at, order))[self.going] for at in scales]
+        of = np.tile(self.going, len(scales))
+        return self._at(of, np.repeat(scales, len(self.going)), np.concatenate(duals))
+
+    def _interpolated(self, at: int, order: int) -> FloatArray:
+        if not self.duals:
+            return self.first
+        done, here = np.array(list(self.duals)), self.log_scales[at]
+        done = done[np.unique(self.log_scales[done], return_index=True)[1]]
+        count = self.inside if at < done.max() else order
+        near = done[np.argsort(np.abs(self.log_scales[done] - here), kind="stable")[:count]]
+        nodes = self.log_scales[near]
+        # Lagrange's polynomials: 1 at a node, 0 at the others.
+        shares = [np.prod((here - nodes[nodes != x]) / (x - nodes[nodes != x])) for x in nodes]
+        parts = (share * self.duals[i] for share, i in zip(shares, near.tolist(), strict=True))
+        return np.asarray(sum(parts))
+
+    def _at(self, of: Index, at: Index, dual: FloatArray) -> Points:
+        rows = self.rows
+        z = dual @ rows.X
+        w = np.empty_like(z)
+        for scale, same in _runs(at):
+            w[same] = self.potentials[scale].grad_dual(z[same])
+        left = rows.centred(of, rows.y[of] - w @ rows.X.T)
+        gap = rows.mask[of] * left
+        residual = np.sqrt(np.square(gap / rows.size[of, None]).sum(axis=1))
+        residual[np.isnan(residual)] = np.inf
+        return Points(of, at, dual, z, w, left, gap, residual)
+
+    # --- corrections ---------------------------------------------------------------------------
+
+    def _correct(self, points: Points) -> None:
+        """From points to limits; one that they are too far from is solved for alone."""
+        for at in np.unique(points.at):
+            self.duals[int(at)] = np.full_like(self.first, np.nan)
+        metrics = [self._nearest(of, at) for of, at in zip(points.of, points.at, strict=True)]
+        made = np.array([np.nan if metric is None else metric.mass for metric in metrics])
+        for scale, same in _runs(points.at):
+            made[same] /= self.potentials[scale].hess_dual(points.z[same]).sum(axis=-1)
+        ones = np.ones(len(made))
+        start = Correction(points, metrics, made, [], np.isnan(made), 0 * ones, ones)
+        rest = iterate(
+            self, self._settled(start), self.effort, max_steps=self.max_steps
+        ).here.points
+        for of, at in zip(rest.of, rest.at, strict=True):
+            dual = self.alone(of, at)
+            if dual is None:
+                self.going = self.going[self.going != of]
+            else:
+                self.duals[int(at)][of] = self.rows.dual_of(of, dual) / self.units[at][of]
+
+    def _nearest(self, of: int, at: int) -> Metric | None:
+        known, scales = self.metrics[of], self.log_scales
+        if not known:
+            return None
+        return known[min(known, key=lambda other: abs(scales[other] - scales[at]))]
+
+    def _settled(self, correction: Correction) -> Correction:
+        """Those that are no limits yet; what are limits is kept."""
+        points = correction.points
+        done = self._are_limits(points)
+        for i in np.flatnonzero(done):
+            of, at = int(points.of[i]), int(points.at[i])
+            self.keep(of, at, points.w[i], points.left[i])
+            self.duals[at][of] = points.dual[i] / self.units[at][of]
+        return correction.chosen(~done) if done.any() else correction
+
+    def _are_limits(self, points: Points) -> Mask:
+        """Whether they pass the test of this module's head."""
+        of, dual = points.of, points.dual
+        near = np.clip(TO_CHOOSE * self.rows.errors(of, points.left), self.least, TO_CHOOSE)
+        missing = (dual * points.gap).sum(axis=1)
+        paired = (dual * self.rows.target[of]).sum(axis=1) - missing
+        gap_is_small = np.abs(missing) <= 2.0 * TO_CHOOSE * np.abs(paired)
+        return np.asarray((points.residual <= near) & gap_is_small)
+
+    def terminate(self, progress: Iteration[Correction]) -> bool:
+        return not progress.here.metrics
+
+    def step(self, progress: Iteration[Correction]) -> Correction:
+        """A quasi-Newton step at every point; one that does harm is not taken, and then shorter."""
+        here = self._renewed(progress.here)
+        points = here.points
+        step = here.reach[:, None] * self._direction(here)
+        ahead = self._at(points.of, points.at, points.dual + step)
+        after, better = points.where_better(ahead)
+        fall = points.gap - ahead.gap
+        # A step that did harm may have led nowhere, where the gap is NaN.
+        step[~better] = fall[~better] = 0.0
+        curvature = (step * fall).sum(axis=1)
+        inverse = np.divide(1.0, curvature, out=np.zeros_like(curvature), where=curvature > 0.0)
+        used = here.used + 1
+        return self._settled(
+            Correction(
+                after,
+                here.metrics,
+                here.share,
+                [*here.secants, (step, fall, inverse)],
+                ~(ahead.residual <= self.slow * points.residual) | (used >= self.many),
+                used,
+                np.where(better, 1.0, 0.25 * here.reach),
+            )
+        )
+
+    def _renewed(self, here: Correction) -> Correction:
+        """With new metrics where they are due: not at once again after a step that did harm."""
+        due = np.flatnonzero(here.is_slow & ((here.reach == 1.0) | (here.used != 1)))
+        if not due.size:
+            return here
+        points, metrics = here.points, list(here.metrics)
+        share, used = here.share.copy(), here.used.copy()
+        for i in due:
+            of, at = int(points.of[i]), int(points.at[i])
+            slope = self.potentials[at].hess_dual(points.z[i])
+            metrics[i] = self._remembered(of, at, self.rows.metric(of, slope))
+            share[i], used[i] = 1.0, 0
+            for _, _, inverse in here.secants:
+                inverse[i] = 0.0
+        self.effort.factorizations += due.size
+        return replace(here, metrics=metrics, share=share, used=used)
+
+    def _remembered(self, of: int, at: int, metric: Metric | None) -> Metric | None:
+        if metric is None:
+            return None
+        known = self.metrics[of]
+        known[at] = metric
+        # All of them take no more room than X, or than is nothing.
+        room = max(self.rows.X.size, 2**23) // (len(self.metrics) * metric.lower.size)
+        while len(known) > max(room, 2):
+            del known[next(iter(known))]
+        return metric
+
+    def _direction(self, here: Correction) -> FloatArray:
+        """The two loops of L-BFGS about the metrics."""
+        gap, shares = here.points.gap, []
+        for step, fall, inverse in reversed(here.secants):
+            shares.append((inverse * (step * gap).sum(axis=1))[:, None])
             gap = gap - shares[-1] * fall
-        out = metric(gap)
-        for (step, fall, inverse), share in zip(self.pairs, reversed(shares), strict=True):
-            out = out + (share - inverse * float(fall @ out)) * step
+        out = np.zeros_like(gap)
+        for metric, same in _by_identity(here.metrics):
+            of = int(here.points.of[same[0]])
+            out[same] = here.share[same, None] * self.rows.solve(of, metric, gap[same])
+        for (step, fall, inverse), share in zip(here.secants, reversed(shares), strict=True):
+            out += (share - (inverse * (fall * out).sum(axis=1))[:, None]) * step
         return out
 
 
-@dataclass
-class _Walker:
-    network: MirrorModel
-    problem: Regression
-    tol: float
-    #: log-scale and normalized dual of the constraint's rows, the last MEMORY of them
-    past: list[tuple[float, FloatArray]] = field(default_factory=list)
-    #: the last factorization, and the sum of the w' it was made with
-    system: LinearSystem | None = None
-    mass: float = 1.0
-
-    def __post_init__(self) -> None:
-        self.size = extended.length(self.problem.constraint.target) or 1.0
-
-    def at(self, log_scale: float) -> Step:
-        model = self.network.at_log_scale(log_scale)
-        unit = _dual_unit(model, log_scale)
-        point = self._corrected(model, self._at(model, unit * self._predicted(log_scale)))
-        if point is not None:
-            nu = self.problem.constraint.dual_of_data(point.dual)
-            if self._is_proved(model, point.w, nu):
-                self._remember(log_scale, point.dual / unit)
-                return Step(point.w, None)
-        solution = _solved(self.network, self.problem, log_scale, self.tol)
-        self.past, self.system = [], None
-        if solution.status.ok:
-            self._remember(log_scale, self._dual_of_rows(solution.dual) / unit)
-        return step_of(solution)
-
-    def _remember(self, log_scale: float, dual: FloatArray) -> None:
-        before = [entry for entry in self.past if entry[0] != log_scale]
-        self.past = [*before[1 - MEMORY :], (log_scale, dual)]
-
-    def _predicted(self, log_scale: float) -> FloatArray:
-        """The polynomial through the last duals, at the new log-scale; 0 where there are none."""
-        if not self.past:
-            return np.zeros(len(self.problem.constraint.target))
-        scales = [s for s, _ in self.past]
-        shares = np.array([_lagrange(scales, s, log_scale) for s in scales])
-        return np.asarray(shares @ np.array([dual for _, dual in self.past]))
-
-    def _at(self, model: MirrorModel, dual: FloatArray) -> _Point:
-        constraint = self.problem.constraint
-        z = constraint.adjoint(dual)
-        w = model.potential.grad_dual(z)
-        gap = constraint.target - constraint.apply(w)
-        share = gap / self.size
-        return _Point(dual, z, w, gap, float(np.sqrt(share @ share)))
-
-    def _corrected(self, model: MirrorModel, point: _Point) -> _Point | None:
-        """The dual of a limit that is near, from one that is not far; None where it is."""
-        effort, secants, is_slow = Effort(), _Secants(), False
-        mass = float(model.potential.hess_dual(point.z).sum())
-        for _ in range(MAX_STEPS):
-            if point.residual <= NEAR * self.tol:
-                return point
-            if self.system is None or is_slow:
-                if effort.factorizations == MAX_FACTORIZATIONS:
-                    return None
-                slope = model.potential.hess_dual(point.z)
-                mass = self.mass = float(slope.sum())
-                if not 0.0 < mass < np.inf:
-                    return None
-                self.system = nearby_system(self.problem.constraint, slope, effort)
-                secants = _Secants()
-            system, share = self.system, self.mass / mass
-            step = secants.solve(point.gap, lambda v: share * system.solve(v))  # noqa: B023
-            after = self._at(model, point.dual + step)
-            # A step that does harm is not taken. NaN is one.
-            is_slow = not after.residual <= SLOW * point.residual or len(secants.pairs) == MANY
-            if after.residual < point.residual:
-                secants.add(step, point.gap - after.gap)
-                point = after
-        return None
-
-    def _is_proved(self, model: MirrorModel, w: FloatArray, nu: FloatArray) -> bool:
-        """The test of this module's head, on the data as they were given."""
-        X, y, potential = self.problem.X, self.problem.y, model.potential
-        z, misfit = X.T @ nu, X @ w - y
-        value, conjugate, product = potential.value_terms(w), potential.conjugate_terms(z), z * w
-        gap = abs(float(np.sum(value + conjugate - product)) + float(nu @ misfit))
-        unit = float(np.sum(np.abs(value) + np.abs(conjugate) + 2.0 * np.abs(product)))
-        # Against ||y|| alone, which is less than what a certificate compares with.
-        return extended.length(misfit) <= self.tol * extended.length(y) and gap <= self.tol * unit
-
-    def _dual_of_rows(self, nu: FloatArray) -> FloatArray:
-        """The dual of the constraint's rows that belongs to one of X's rows."""
-        constraint = self.problem.constraint
-        if constraint.to_data is None:
-            return nu / constraint.row_scale
-        return constraint.rows @ (self.problem.X.T @ nu)  # orthonormal rows
+def _runs(at: Index) -> Iterator[tuple[int, slice]]:
+    """The scales, and where each of them is."""
+    ends = [0, *(np.flatnonzero(np.diff(at)) + 1), len(at)]
+    return ((int(at[a]), slice(a, b)) for a, b in pairwise(ends) if a < b)
 
 
-def _dual_unit(model: Any, log_scale: float) -> float:
-    """scale^(2 - depth), the reach of the dual at depth D >= 3: 1 at depth 2."""
-    return float(np.exp((2.0 - model.depth) * log_scale - model.potential.log_unit))
-
-
-def _lagrange(nodes: list[float], node: float, at: float) -> float:
-    """The polynomial that is 1 at `node` and 0 at the other nodes."""
-    return float(np.prod([(at - other) / (node - other) for other in nodes if other != node]))
+def _by_identity(metrics: list[Metric | None]) -> Iterator[tuple[Metric, list[int]]]:
+    """Each metric once, and where it is."""
+    places: dict[int, list[int]] = {}
+    for i, metric in enumerate(metrics):
+        places.setdefault(id(metric), []).append(i)
+    return ((metric, same) for same in places.values() if (metric := metrics[same[0]]) is not None)

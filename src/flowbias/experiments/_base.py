@@ -11,14 +11,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flowbias.experiments.cache import fingerprint_of
 from flowbias.experiments.check import Check
-from flowbias.experiments.provenance import fingerprint_of
 from flowbias.experiments.settings import (
     AllowedValues,
     Preset,
@@ -26,10 +29,14 @@ from flowbias.experiments.settings import (
     Settings,
     all_presets,
     allowed_in,
+    numbers,
+    picked,
     read_changes,
 )
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.arguments import InputError
+from flowbias.ground.threads import SharedHold
+from flowbias.ground.torch import require_torch
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:
@@ -45,7 +52,12 @@ __all__ = [
     "Setting",
     "Settings",
     "Task",
+    "checkpoint_at",
+    "checkpoint_file",
     "needs_torch",
+    "numbers",
+    "picked",
+    "torch_device",
 ]
 
 
@@ -79,6 +91,10 @@ class Task:
     def text(self, key: str) -> str:
         """The setting `key`, where it is a word."""
         return str(dict(self.settings)[key])
+
+    def numbers(self, key: str) -> list[float]:
+        """The setting `key`, where it is a list of numbers."""
+        return numbers(dict(self.settings), key)
 
     def rng(self, *, apart_from: Collection[str] = ()) -> np.random.Generator:
         """Random numbers that depend on the task's name alone: not on order, host or process.
@@ -143,7 +159,7 @@ class Experiment:
     check: Callable[[Table], Sequence[Check]]
     #: what a task has in the place of the paper's data ("made-up pictures"), or nothing
     stand_in: Callable[[Task], str] = no_stand_in
-    #: what a task needs beyond the package, by its name in `preflight.NEEDS`
+    #: what a task needs beyond the package, by its name in `record.NEEDS`
     needs: Callable[[Task], Sequence[str]] = needs_nothing
     #: by setting: the words that it is made of
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -230,3 +246,49 @@ def _frozen(settings: Settings) -> tuple[tuple[str, Setting], ...]:
                 f"got {key}={value!r}. Write a list as words: '1 2 3'."
             )
     return tuple(plain.items())
+
+
+# --- where a task computes, and where it keeps what it has so far ---------------------------------
+
+# How many threads torch had before any task: one that begins while another runs would find 1.
+_BEFORE_TASKS: SharedHold[int] = SharedHold(
+    take=lambda: int(require_torch().get_num_threads()), give_back=lambda threads: None
+)
+
+
+@contextmanager
+def torch_device() -> Iterator[str]:
+    """The GPU where there is one; otherwise one thread, since tasks run side by side already.
+
+    `one_thread_in_every_pool` does not reach a torch that a task is the first to load.
+    """
+    torch = require_torch()
+    with _BEFORE_TASKS.held() as before:
+        # A number for each thread that calls torch, so each of them sets and restores its own.
+        torch.set_num_threads(1)
+        try:
+            yield "cuda" if torch.cuda.is_available() else "cpu"
+        finally:
+            torch.set_num_threads(before)
+
+
+# Where the task that is being computed may keep its checkpoint; None outside of a run.
+_CHECKPOINT: ContextVar[Path | None] = ContextVar("checkpoint", default=None)
+
+
+def checkpoint_file() -> Path | None:
+    """A file beside the task's place in the cache, which a run that was interrupted finds again.
+
+    It is gone once the task is done.
+    """
+    return _CHECKPOINT.get()
+
+
+@contextmanager
+def checkpoint_at(file: Path | None) -> Iterator[None]:
+    """Let what is computed here keep its checkpoint in `file`."""
+    token = _CHECKPOINT.set(file)
+    try:
+        yield
+    finally:
+        _CHECKPOINT.reset(token)

@@ -7,12 +7,14 @@ all its bytes. Anything that does not match, to the last bit, is not used.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,9 @@ import numpy as np
 
 from flowbias.ground.arguments import InputError
 from flowbias.ground.atomic import write_atomically
+from flowbias.ground.sources import PACKAGE, fingerprint
 
 _SEAL = b"\nsha256 "
-_SEAL_LENGTH = len(_SEAL) + 64
 
 
 class DamagedEntryError(Exception):
@@ -35,8 +37,34 @@ class Key:
 
     experiment: str
     task: str
-    #: sources and versions, from `provenance.fingerprint_of`
+    #: sources and versions, from `fingerprint_of`
     fingerprint: str
+
+
+def source_file(compute: Callable[..., Any]) -> Path | None:
+    """The file that defines a function, under its decorators; None where there is none."""
+    code = getattr(inspect.unwrap(compute), "__code__", None)
+    file = Path(code.co_filename) if code is not None else None
+    return file if file is not None and file.is_file() else None
+
+
+@cache
+def fingerprint_of(compute: Callable[..., Any]) -> str:
+    """Changes with any line that `compute` may run: a mended solver leaves no stale figure.
+
+    Of this package those are the modules behind its own, and a comment in the explorer is none of
+    them; where its file is not of this package, that file and all of the package.
+    """
+    file = source_file(compute)
+    if file is None:
+        raise InputError(
+            f"compute: must be a function defined in a file, got {compute!r}. Put it into a "
+            "module: the cache has to see whether it changed."
+        )
+    if PACKAGE in file.resolve().parents:
+        return fingerprint(module=inspect.unwrap(compute).__module__)
+    own = hashlib.sha256(file.read_bytes()).hexdigest()
+    return hashlib.sha256(f"{fingerprint()} {own}".encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +159,7 @@ def _read(file: Path, key: Key) -> Entry | None:
         return None
     except OSError as error:
         raise DamagedEntryError(f"{file} cannot be read: {error.strerror}") from error
-    archive = content[:-_SEAL_LENGTH]
+    archive = content[: -len(_sealed(b""))]
     # Before anything is parsed: what passes is what was written.
     if content != _sealed(archive):
         raise DamagedEntryError(f"{file} is damaged: its bytes do not match their digest")

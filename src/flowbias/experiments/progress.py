@@ -12,11 +12,8 @@ from typing import IO, Protocol
 from flowbias.experiments.record import Counts, Failure
 from flowbias.ground import progress
 
-# Seconds between two plain lines, on tasks and within one: a log wants to know, not to be filled.
-_INTERVAL, _INTERVAL_WITHIN = 2.0, 60.0
 
-
-class Progress(Protocol):
+class RunProgress(Protocol):
     """What a run tells while it goes on."""
 
     def start(self, counts: Counts, waiting: int) -> None:
@@ -47,10 +44,14 @@ class Silence:
 
 
 class Lines:
-    """Plain lines, for logs and pipes."""
+    """Plain lines, for logs and pipes, with seconds between two of them.
 
-    def __init__(self, stream: IO[str]) -> None:
+    A log wants to know, not to be filled.
+    """
+
+    def __init__(self, stream: IO[str], between: float = 2.0, within: float = 60.0) -> None:
         self._stream = stream
+        self._between, self._within = between, within
         self._waiting = self._done = 0
         self._spoke = 0.0
 
@@ -64,7 +65,7 @@ class Lines:
         self._done += 1
         if failure is not None:
             self._say(f"failed: {failure}")
-        elif self._done == self._waiting or time.monotonic() - self._spoke >= _INTERVAL:
+        elif self._done == self._waiting or time.monotonic() - self._spoke >= self._between:
             self._say(f"{self._done} of {self._waiting} done, last {task} ({seconds:.1f} s)")
 
     def note(self, message: str) -> None:
@@ -84,7 +85,7 @@ class Lines:
             nonlocal spoke, first
             now, whole = time.monotonic(), planned if total is None else total
             first = done if first is None else first
-            if now - spoke >= _INTERVAL_WITHIN and done > first:
+            if now - spoke >= self._within and done > first:
                 spoke = now
                 left = round((whole - done) * (now - began) / (done - first))
                 text = f"{label}: {done:g} of {whole:g}, remaining {timedelta(seconds=left)}"
@@ -127,7 +128,7 @@ class TaskBar:
         return self._bar.row(label, total)
 
 
-def progress_for(stream: IO[str] | None = None) -> Progress:
+def progress_for(stream: IO[str] | None = None) -> RunProgress:
     """A bar where `stream` (standard error) is a terminal, plain lines where it is not."""
     chosen = sys.stderr if stream is None else stream
     if chosen is None:  # the process was started without it

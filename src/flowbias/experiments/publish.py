@@ -13,15 +13,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias.experiments import provenance
-from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key
+from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key, fingerprint_of
 from flowbias.experiments.drawing import Drawing, PanelDrawing, draw
-from flowbias.experiments.local import failure_of, spread
-from flowbias.experiments.provenance import Provenance, RunStart, fingerprint_of
-from flowbias.experiments.record import Failure, Record
+from flowbias.experiments.record import (
+    Failure,
+    Provenance,
+    Record,
+    RunStart,
+    cores,
+    machine,
+    versions,
+)
 from flowbias.experiments.report import page
 from flowbias.experiments.runner import Options, check_folder
 from flowbias.experiments.table import Table
+from flowbias.experiments.workers import failure_of, spread
 from flowbias.ground.atomic import write_atomically
 from flowbias.ground.sources import SOURCES, version_of
 
@@ -61,10 +67,10 @@ def publish(
     about = Provenance(
         command=command,
         preset=options.preset,
-        versions=provenance.versions(),
+        versions=versions(),
         sources=SOURCES.digest(),
-        machine=provenance.machine(),
-        cores=provenance.cores(),
+        machine=machine(),
+        cores=cores(),
         jobs=None if options.cluster else options.workers,
         cluster=options.cluster,
         started=start.date,

@@ -15,15 +15,14 @@ from enum import Enum
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
+from xml.etree import ElementTree
 
 from flowbias import theory
 from flowbias.experiments._base import Check
 from flowbias.experiments.drawing import Drawing
-from flowbias.experiments.inlining import dark_colours, inlined
-from flowbias.experiments.preflight import command_for
-from flowbias.experiments.provenance import Provenance
-from flowbias.experiments.record import Counts, Failure, Record, tally
+from flowbias.experiments.record import Counts, Failure, Provenance, Record, command_for, tally
 from flowbias.ground.arguments import InputError
+from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 TEMPLATE = "page.html.jinja"
 
 
-class Mark(Enum):
+class Standing(Enum):
     """What a reader learns first; the worst one comes last."""
 
     HOLDS = "holds"
@@ -48,9 +47,9 @@ class Mark(Enum):
 
 
 _MARKS = {
-    theory.Verdict.HOLDS: Mark.HOLDS,
-    theory.Verdict.FAILS: Mark.FAILS,
-    theory.Verdict.SILENT: Mark.UNCHECKED,
+    theory.Verdict.HOLDS: Standing.HOLDS,
+    theory.Verdict.FAILS: Standing.FAILS,
+    theory.Verdict.SILENT: Standing.UNCHECKED,
 }
 
 
@@ -130,11 +129,11 @@ class Section:
         return bool(self.record.lacks) or (self.record.complete and not self.record.failures)
 
     @property
-    def verdict(self) -> Mark:
+    def verdict(self) -> Standing:
         if self.record.lacks:
-            return Mark.SKIPPED
+            return Standing.SKIPPED
         checks = [mark_of(check) for check in self.record.checks]
-        return worst(checks if self.complete else [*checks, Mark.INCOMPLETE])
+        return worst(checks if self.complete else [*checks, Standing.INCOMPLETE])
 
     @property
     def tally(self) -> str:
@@ -164,7 +163,7 @@ class Overview:
     sections: tuple[Section, ...]
 
     @property
-    def verdict(self) -> Mark:
+    def verdict(self) -> Standing:
         """Of what was not skipped."""
         return worst([section.verdict for section in self.sections if not section.record.lacks])
 
@@ -179,7 +178,7 @@ class Overview:
     @property
     def failing(self) -> list[tuple[Section, Check]]:
         checks = [(s, check) for s in self.sections for check in s.record.checks]
-        return [(s, check) for s, check in checks if mark_of(check) is Mark.FAILS]
+        return [(s, check) for s, check in checks if mark_of(check) is Standing.FAILS]
 
     @property
     def skipped(self) -> list[Section]:
@@ -233,14 +232,14 @@ def page(records: Sequence[Record], drawings: Mapping[str, Drawing], provenance:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def mark_of(check: Check) -> Mark:
+def mark_of(check: Check) -> Standing:
     """A check holds, fails, or says nothing, which is none."""
     return _MARKS[check.verdict]
 
 
-def worst(verdicts: Sequence[Mark]) -> Mark:
+def worst(verdicts: Sequence[Standing]) -> Standing:
     """The verdict over many things; over nothing, nothing was checked."""
-    return max(verdicts, key=list(Mark).index, default=Mark.UNCHECKED)
+    return max(verdicts, key=list(Standing).index, default=Standing.UNCHECKED)
 
 
 def duration(seconds: float) -> str:
@@ -332,3 +331,89 @@ def _template() -> Template:
     }
     text = resources.files("flowbias.experiments").joinpath(TEMPLATE).read_text(encoding="utf-8")
     return environment.from_string(text)
+
+
+# --- a drawing inside the page: its own ids, the page's colours, a title, no size of its own ------
+
+
+# Matplotlib gives the same ids to every figure (`axes_1`, `DejaVuSans-41`, clip paths): on one page
+# the second figure would be drawn with the glyphs and clip paths of the first.
+
+#: Colours of lines and of their names, which near-black paper needs lighter.
+LINE_COLOURS = tuple(dict.fromkeys((*DEPTH_COLOURS.values(), BLUE, RED)))
+
+
+def inlined(svg: str, prefix: str, title: str) -> str:
+    """The SVG, parsed and written anew, for a page where `prefix` begins no other id."""
+    root = ElementTree.fromstring(svg)
+    _remove_what_concerns_the_page(root)
+    for element in root.iter():
+        element.tag = _local(element.tag)
+        attributes = {_local(name): value for name, value in element.attrib.items()}
+        element.attrib = {
+            name: _own_references(name, value, prefix) for name, value in attributes.items()
+        }
+    _remove_size(root)
+    _set_title(root, title, f"{prefix}title")
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def dark_colours() -> dict[str, str]:
+    """The custom property of each line colour, and its value on dark paper."""
+    return {_property(colour): _lighter(colour) for colour in LINE_COLOURS}
+
+
+def _remove_what_concerns_the_page(root: ElementTree.Element) -> None:
+    """A style sheet inside the drawing would style all of the page, which has the same rule."""
+    for parent in list(root.iter()):
+        for child in list(parent):
+            if _local(child.tag) in {"metadata", "style"}:
+                parent.remove(child)
+
+
+def _remove_size(root: ElementTree.Element) -> None:
+    if "viewBox" not in root.attrib:
+        raise ValueError("svg: must have a viewBox, or it cannot be scaled; got none. Add one.")
+    for name in ("width", "height"):
+        root.attrib.pop(name, None)
+
+
+def _set_title(root: ElementTree.Element, title: str, key: str) -> None:
+    heading = ElementTree.Element("title", id=key)
+    heading.text = title
+    root.insert(0, heading)
+    root.attrib |= {"role": "img", "aria-labelledby": key}
+
+
+def _local(name: str) -> str:
+    """Without the namespace: an HTML parser knows that `svg` and `href` are SVG's."""
+    return name.rpartition("}")[2]
+
+
+def _own_references(name: str, value: str, prefix: str) -> str:
+    if name == "id":
+        return prefix + value
+    if name == "href":
+        return f"#{prefix}{value[1:]}" if value.startswith("#") else value
+    value = re.sub(r"url\(\s*([\"']?)#", rf"url(\1#{prefix}", value)
+    return re.sub(r"#[0-9a-fA-F]{6}\b", lambda match: _page_colour(match.group()), value)
+
+
+def _page_colour(colour: str) -> str:
+    return PAGE_COLOURS.get(colour.lower(), colour)
+
+
+def _property(colour: str) -> str:
+    return f"--line-{colour[1:]}"
+
+
+def _lighter(colour: str) -> str:
+    # A fifth of the way to white: the names of lines then have the contrast of text, 4.5 and more.
+    channels = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return "#" + "".join(f"{round(c + 0.2 * (255 - c)):02x}" for c in channels)
+
+
+PAGE_COLOURS: Mapping[str, str] = {
+    INK: "currentColor",
+    **{colour: f"var({_property(colour)}, {colour})" for colour in LINE_COLOURS},
+}

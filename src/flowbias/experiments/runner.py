@@ -14,15 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from flowbias.experiments._base import Check, Experiment, Preset, Task
-from flowbias.experiments.cache import Cache, DamagedEntryError, Entry, Key, default_folder
+from flowbias.experiments.cache import (
+    Cache,
+    DamagedEntryError,
+    Entry,
+    Key,
+    default_folder,
+    fingerprint_of,
+)
 from flowbias.experiments.catalogue import find_experiment, find_preset
-from flowbias.experiments.cluster import check_address, run_on_cluster
-from flowbias.experiments.local import Job, Outcome, failure_of, run_locally
-from flowbias.experiments.preflight import command_for, missing
-from flowbias.experiments.progress import Progress, progress_for
-from flowbias.experiments.provenance import cores, fingerprint_of
-from flowbias.experiments.record import Counts, Failure, Record
+from flowbias.experiments.progress import RunProgress, progress_for
+from flowbias.experiments.record import Counts, Failure, Record, command_for, cores, missing
 from flowbias.experiments.table import Table
+from flowbias.experiments.workers import (
+    Job,
+    Outcome,
+    check_address,
+    failure_of,
+    run_locally,
+    run_on_cluster,
+)
 from flowbias.ground.arguments import InputError
 from flowbias.ground.progress import SCREEN
 from flowbias.ground.sources import fingerprint
@@ -91,7 +102,7 @@ def run(
     cluster: str | None = None,
     cache: str | Path | None = None,
     keep_stale: bool = False,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
 ) -> Record:
     """Run one experiment, by name or of your own, and judge its table.
 
@@ -131,7 +142,7 @@ def run(
 
 
 def run_many(
-    experiments: Sequence[Experiment], options: Options, progress: Progress | None = None
+    experiments: Sequence[Experiment], options: Options, progress: RunProgress | None = None
 ) -> list[Record]:
     """Run experiments with their tasks in one queue, so that no core waits for a figure to end."""
     this = _Run(options, progress_for() if progress is None else progress)
@@ -170,7 +181,7 @@ def _at_other_settings(experiment: Experiment, table: Table) -> tuple[Check, ...
 class _Run:
     """The state of one run: results and failures by the name of their task."""
 
-    def __init__(self, options: Options, progress: Progress) -> None:
+    def __init__(self, options: Options, progress: RunProgress) -> None:
         self._options = options
         self._progress = progress
         self._cache = Cache(options.cache_folder)

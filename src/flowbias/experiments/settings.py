@@ -150,6 +150,16 @@ def read_changes(
     return {name: allowed[name].read(name, value) for name, value in changes.items()}
 
 
+def picked(settings: Settings, *names: str) -> Settings:
+    """Some of the settings."""
+    return {name: settings[name] for name in names}
+
+
+def numbers(settings: Settings, name: str) -> list[float]:
+    """A list of numbers that is written as words."""
+    return [float(word) for word in str(settings[name]).split()]
+
+
 def read_assignments(words: Sequence[str]) -> dict[str, str]:
     """`NAME=VALUE` words of a command line."""
     changes: dict[str, str] = {}

@@ -5,7 +5,7 @@
 with momentum, weight decay, noise on the labels and a schedule of the step, where asked for. Finite
 steps are kept beside the flow: `effective_start` says from which start the flow ends where the
 descent did, and `explained` how far that is from it (docs/theory/descent.md). Products of two
-factors step in `lifted/descent.py`, depth-2 diagonal networks in `squares.py`.
+factors step in `lifted/descent.py`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from flowbias.flows.coordinates import ParameterCoordinates
 from flowbias.flows.destination import destination, relative_distance
 from flowbias.flows.effective import EffectiveStart, Explained, LassoEnd, lasso_end
 from flowbias.flows.integrate import fit_model
 from flowbias.flows.lifted.descent import LiftedDescent, descend_lifted
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.parameter import ParameterCoordinates
-from flowbias.flows.samples import SampleProcess
-from flowbias.flows.squares import Squares
+from flowbias.flows.samples import SampleProcess, SquareSteps, WeightSteps
 from flowbias.flows.steps import (
     BaseDescent,
     DescentRequest,
@@ -33,7 +32,6 @@ from flowbias.flows.steps import (
     State,
     take_steps,
 )
-from flowbias.flows.weights import Weights
 from flowbias.ground.drawing import Panel, stems
 from flowbias.ground.html import coefficients
 from flowbias.ground.routing import first_fitting, unfitting
@@ -132,10 +130,14 @@ class Descent(BaseDescent[Solution]):
         return lasso_end(self.problem.X, self.problem.y, self.w, penalty)
 
     @cached_property
+    # A start that no step moves is stable with all of them.
+    @np.errstate(divide="ignore", over="ignore", under="ignore")
     def stable_step_size(self) -> float:
         """2 / (largest eigenvalue of the loss's Gauss-Newton matrix) at the start."""
         jacobian = self._coordinates.feature_jacobian(self._coordinates.start)
-        return float(2.0 / (self._coordinates.time_rate * np.linalg.norm(jacobian, 2) ** 2))
+        root = np.sqrt(self._coordinates.time_rate) * np.linalg.norm(jacobian, 2)
+        # One after the other: the square may leave the range where the step does not.
+        return float(2.0 / root / root)
 
     def _panels(self) -> tuple[Panel, ...]:
         """The residual over steps, and the coefficients at the end."""
@@ -333,6 +335,6 @@ class DescentFamily:
 
 FAMILIES = (
     DescentFamily(frozenset({Provides.GRAM}), descend_lifted),
-    DescentFamily(frozenset({Provides.SQUARES}), _descend(Squares)),
-    DescentFamily(frozenset({Provides.PARAMETERS}), _descend(Weights)),
+    DescentFamily(frozenset({Provides.SQUARES}), _descend(SquareSteps)),
+    DescentFamily(frozenset({Provides.PARAMETERS}), _descend(WeightSteps)),
 )

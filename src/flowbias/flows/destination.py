@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
-
+from flowbias.ground import extended
 from flowbias.ground.typing import FloatArray
-from flowbias.results.result import Result
+from flowbias.results.solution import Result
 
 
 class AnyLimit(Protocol):
@@ -70,4 +69,4 @@ class TowardsLimit(Result, Generic[LimitT]):
 
 def relative_distance(end: FloatArray, limit: FloatArray) -> float:
     """||end - limit|| / ||limit||."""
-    return float(np.linalg.norm(end - limit)) / (float(np.linalg.norm(limit)) or 1.0)
+    return extended.length(end - limit) / (extended.length(limit) or 1.0)

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from scipy.integrate import LSODA, DenseOutput, OdeSolution, OdeSolver
+from scipy.linalg import LinAlgWarning
 
 from flowbias.flows.coordinates import FlowCoordinates
 from flowbias.flows.fit import SETTLED, Quality
@@ -31,7 +32,7 @@ RISE, NOISE = 1.1, 100.0
 # Residual in units of rtol below which a flow that no longer falls may count as being at rest.
 _REST = 1e3
 # By how much rtol is lowered where it stands in the way.
-_TIGHTER = 1e-2
+TIGHTER = 1e-2
 # Roundings of the state that may add up in the misfit, and the residual up to which a flow that
 # they have stopped may still be called one that has ended.
 _FEW, _STILL_A_FIT = 10.0, 1e-4
@@ -196,9 +197,10 @@ class _Driver:
 
 def take_step(solver: OdeSolver) -> str | None:
     """One step; why it failed, where it did."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         # What went wrong comes back as a status; trial points are allowed to go wrong.
         warnings.filterwarnings("ignore", message="lsoda:")
+        warnings.simplefilter("ignore", LinAlgWarning)
         before, message = solver.t, solver.step()
     if solver.status == "failed":
         # LSODA's own words are those of its return codes.
@@ -249,7 +251,7 @@ class FlowIntegration:
     def tighten(self) -> bool:
         if self.rtol <= TIGHTEST:
             return False
-        self.rtol = max(_TIGHTER * self.rtol, TIGHTEST)
+        self.rtol = max(TIGHTER * self.rtol, TIGHTEST)
         return True
 
     def is_rounding(self, state: FloatArray) -> bool:

@@ -18,7 +18,7 @@ import scipy.linalg
 
 from flowbias.ground import extended
 from flowbias.ground.extended import row_lengths
-from flowbias.ground.graded_qr import graded_qr
+from flowbias.ground.linear_algebra import graded_qr
 from flowbias.ground.typing import FloatArray, Indices
 from flowbias.models._base import HasPotential
 from flowbias.models.reachable import reachable

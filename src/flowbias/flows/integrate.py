@@ -9,17 +9,19 @@ from typing import Any, TypeAlias, overload
 
 import numpy as np
 
-from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.coordinates import (
+    DualCoordinates,
+    FlowCoordinates,
+    NeuronCoordinates,
+    ParameterCoordinates,
+    ParameterLayout,
+)
 from flowbias.flows.driver import FlowIntegration, integrate, sampled
-from flowbias.flows.dual import DualCoordinates
 from flowbias.flows.fit import ReachableFit, fit_of, reached_by
-from flowbias.flows.leaky_neuron.follow import follow_leaky
-from flowbias.flows.leaky_neuron.trajectory import LeakyTrajectory
+from flowbias.flows.leaky_neuron.follow import LeakyTrajectory, follow_leaky
 from flowbias.flows.lifted.flow import follow_lifted
 from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.neuron import NeuronCoordinates
-from flowbias.flows.parameter import ParameterCoordinates, ParameterLayout
 from flowbias.flows.request import FlowRequest
 from flowbias.flows.slacks import SlackCoordinates, needs_slacks
 from flowbias.flows.trajectory import FlowStats, Trajectory

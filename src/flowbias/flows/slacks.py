@@ -25,15 +25,14 @@ import numpy as np
 from scipy.integrate import LSODA, DenseOutput, OdeSolver, Radau
 from scipy.optimize import brentq, nnls
 
-from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.coordinates import BEYOND, FlowCoordinates, HasClock, mirror_time_rate
 from flowbias.flows.driver import FOREVER
-from flowbias.flows.dual import HasClock, mirror_time_rate
 from flowbias.flows.fit import ReachableFit, equal_columns
 from flowbias.flows.step_clock import StepClock
+from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.models._base import Parameters
 
-EPS = float(np.finfo(float).eps)
 # Share of what the data ask for below which a coordinate sleeps: X w does not see it.
 _ASLEEP = 1e-15
 # Digits of the dual that must be left where slacks are what the data ask for: with fewer, slacks
@@ -47,12 +46,9 @@ _STEPS_TOLD_APART = 1e5
 _AT_REST = 1e-12
 # Share of a slack, as long as its velocity is no rounding, that the first step of an epoch takes.
 _FIRST = 0.1
-_RETRIES, _SHORTER = 12, 0.1
 # Steps of one epoch after which the next begins with implicit ones: where coordinates fall asleep
 # again, like a power of time, LSODA may go on in steps as short as what is at rest by then allows.
 _PATIENCE = 400
-# Predictor, relative to the start's and to the shortest that fits, that no flow visits.
-_BEYOND = 1e3
 # Share of the largest below which a coordinate that shrinks fades, and rounding of its velocity, in
 # units of rtol, from which on it is not waited for: tied with others it shrinks like a power of
 # time, over as many decades as the start has, and steps that follow rounding do not grow with time.
@@ -101,7 +97,7 @@ class SlackCoordinates(FlowCoordinates):
         self.threshold = self._slack_of(_ASLEEP)
         #: slack of a predictor far above all that the flow visits
         shortest = float(np.linalg.norm(np.linalg.lstsq(fit.rows, fit.target)[0]))
-        largest = _BEYOND * (shortest + float(np.abs(self.predictor(self.start)).max()))
+        largest = BEYOND * (shortest + float(np.abs(self.predictor(self.start)).max()))
         self.least = float(np.exp(-np.log(largest or 1.0) / self.exponent - self.unit))
         self.clock = StepClock()
         #: columns that are equal up to sign, from equal starts, have equal slacks
@@ -245,7 +241,7 @@ class SlackSolver:
         self._piece: DenseOutput | None = None
 
     def step(self) -> str | None:
-        for _ in range(_RETRIES):
+        for _ in range(12):
             if self._epoch is None:
                 if self.length == 0.0:  # tenths of tenths, at the end of the double range
                     break
@@ -256,7 +252,7 @@ class SlackSolver:
             found = epoch.advance()
             self.nfev, self.njev = self.nfev + epoch.evaluations, self.njev + epoch.jacobians
             if found is None:  # no step is short enough for the digits of this epoch's time
-                self._epoch, self.length = None, _SHORTER * epoch.length
+                self._epoch, self.length = None, 0.1 * epoch.length
                 continue
             begin, last = found
             self._piece = _Piece(epoch, begin, last, self.t)

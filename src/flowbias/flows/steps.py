@@ -1,9 +1,13 @@
-"""Steps of gradient descent: what is asked for, how they end, and the loop that takes them.
+"""Steps of gradient descent: what is asked for, what chance decides, how they end, and their loop.
 
     v <- momentum v + gradient of (the loss of the step's samples + weight_decay ||theta||^2 / 2)
     theta <- theta - step_size schedule(k) v
 
-as torch.optim.SGD takes them.
+as torch.optim.SGD takes them. The samples of a step and the noise on their labels are functions of
+the seed and of the number of the step alone, block by block. So a run is the same alone and beside
+others, and any part of it can be taken again. Every sample is seen once in an epoch, in a new order
+each time; where the batches do not divide the samples, those left over at the end of an epoch wait
+for the next. A batch is then a uniform subset.
 """
 
 from __future__ import annotations
@@ -16,9 +20,9 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowbias.flows.destination import LimitT, TowardsLimit
-from flowbias.flows.draws import Draws
 from flowbias.flows.request import check_tolerance
 from flowbias.ground.arguments import InputError, as_float, read_rng, shown
 from flowbias.ground.drawing import course
@@ -26,6 +30,59 @@ from flowbias.ground.typing import FloatArray, Indices
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Batches of n samples and the noise on their labels, for the steps of one seed."""
+
+    n: int
+    batch_size: int | None  # None: all samples
+    label_noise: float  # standard deviation
+    outputs: int = 1  # labels of a sample
+    least: int = 256  # steps to a block, or the rest of an epoch more
+
+    def __post_init__(self) -> None:
+        if self.batch_size is not None and self.batch_size > self.n:
+            raise InputError(
+                f"batch_size: must be at most the number of samples, {self.n}, "
+                f"got {shown(self.batch_size)}. Leave it out for full batches."
+            )
+
+    @property
+    def is_random(self) -> bool:
+        return self.batch_size is not None or self.label_noise > 0.0
+
+    @property
+    def per_step(self) -> int:
+        """How many samples a step sees."""
+        return self.n if self.batch_size is None else self.batch_size
+
+    @property
+    def epoch(self) -> int:
+        """Steps in which every sample is seen, but for a rest that makes no batch."""
+        return self.n // self.per_step
+
+    @property
+    def steps(self) -> int:
+        """Steps to a block: whole epochs."""
+        return -(-self.least // self.epoch) * self.epoch
+
+    def block(self, seed: int, number: int) -> tuple[NDArray[np.intp] | None, FloatArray | None]:
+        """Samples and noise of the steps of a block: (steps, per_step), of noise times outputs."""
+        rng = np.random.default_rng([seed, number])
+        samples = None
+        if self.batch_size is not None:
+            orders = np.tile(np.arange(self.n), (self.steps // self.epoch, 1))
+            seen = rng.permuted(orders, axis=1)[:, : self.epoch * self.batch_size]
+            samples = seen.reshape(self.steps, self.batch_size)
+        noise = None
+        if self.label_noise > 0.0:
+            noise = self.label_noise * rng.standard_normal(
+                (self.steps, self.per_step * self.outputs)
+            )
+        return samples, noise
+
 
 # Growth of the residual from which gradient descent does not come back.
 _HOPELESS = 1e6
@@ -93,11 +150,6 @@ class DescentRequest:
                 "Pass for instance lambda k: 1 / (1 + k / 1000); it multiplies step_size."
             )
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether a step is the gradient times a number, and nothing else."""
-        return self.momentum == 0.0 and self.weight_decay == 0.0
-
     def size(self, step: int) -> float:
         """The length of a step."""
         if self.schedule is None:
@@ -109,6 +161,12 @@ class DescentRequest:
                 "It multiplies step_size."
             )
         return self.step_size * factor
+
+    def shares(self, first: int, last: int) -> FloatArray:
+        """The lengths of the steps from `first` up to `last`, relative to step_size."""
+        if self.schedule is None:
+            return np.ones(last - first)
+        return np.array([self.size(step) for step in range(first, last)]) / self.step_size
 
     @property
     def is_several(self) -> bool:
@@ -313,7 +371,11 @@ class _Loop:
 
     def _moved(self, before: FloatArray, after: FloatArray, step: int, last: int) -> FloatArray:
         """How far each predictor goes, relative to its size, in the time of the weight decay."""
-        time = self.request.weight_decay * sum(self.request.size(k) for k in range(step, last))
+        request = self.request
+        time = request.weight_decay * request.step_size * request.shares(step, last).sum()
+        # In more than that time what is at rest has not moved at all; nor does a decay that
+        # multiplies weights by -1e3 come to rest.
+        time = min(time, 1.0)
         # Decay may end at 0, which nothing is relative to.
         self.largest = max(self.largest, float(np.max(np.linalg.norm(after, axis=-1))))
         return np.asarray(np.linalg.norm(after - before, axis=-1) / (time * self.largest))

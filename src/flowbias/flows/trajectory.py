@@ -22,8 +22,7 @@ from flowbias.models._base import Parameters
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problems.regression import Regression
-from flowbias.results.result import SolveError
-from flowbias.results.solution import Solution
+from flowbias.results.solution import Solution, SolveError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

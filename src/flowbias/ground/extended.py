@@ -6,6 +6,7 @@ double everything still holds, with the rounding bounds that `EPS` then states.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,8 @@ from flowbias.ground.typing import FloatArray
 
 Extended = NDArray[np.longdouble]
 
-BLOCK_NUMBERS = 2**18
+# Entries that are converted at a time.
+PART_NUMBERS = 2**18
 EPS = float(np.finfo(np.longdouble).eps)
 
 
@@ -28,7 +30,7 @@ def column_parts(d: int, width: int) -> Iterator[slice]:
 
 def column_blocks(n: int, d: int) -> Iterator[slice]:
     """Slices that cover d columns of n rows, a bounded number of entries each."""
-    return column_parts(d, max(1, BLOCK_NUMBERS // n))
+    return column_parts(d, max(1, PART_NUMBERS // n))
 
 
 def _columns_in_use(X: FloatArray, w: FloatArray | Extended) -> Iterator[Any]:
@@ -73,10 +75,9 @@ def absolute_adjoint(X: FloatArray, nu: FloatArray) -> FloatArray:
 
 def length(v: FloatArray | Extended) -> float:
     """Euclidean norm, safe for entries whose squares overflow or vanish."""
-    with np.errstate(over="ignore", under="ignore"):
-        square = float(np.vdot(v, v))
+    square = float(np.vdot(v, v))  # which warns of nothing, unlike v @ v
     if 1e-200 < square < 1e200:  # no square has left the range but of what does not count
-        return float(square**0.5)
+        return math.sqrt(square)
     largest = float(np.abs(v).max(initial=0.0))
     if largest == 0.0 or not np.isfinite(largest):
         return largest
@@ -90,11 +91,11 @@ def row_units(lengths: FloatArray) -> FloatArray:
 
 def row_lengths(X: FloatArray) -> FloatArray:
     """Euclidean length of each row, safe for entries whose squares overflow or vanish."""
+    squares = np.einsum("ij,ij->i", X, X)
+    if squares.min(initial=1.0) > 1e-240 and squares.max(initial=1.0) < 1e240:
+        return np.asarray(np.sqrt(squares))
     largest = np.maximum(X.max(axis=1, initial=0.0), -X.min(axis=1, initial=0.0))
     lengths = np.zeros(len(X))
-    ordinary = (largest > 1e-120) & (largest < 1e120)
-    if ordinary.all():
-        return np.asarray(np.sqrt(np.einsum("ij,ij->i", X, X)))
     # A row of NaN has no length, rather than none.
     for i in np.flatnonzero(largest != 0.0):
         lengths[i] = largest[i] * np.linalg.norm(X[i] / largest[i])

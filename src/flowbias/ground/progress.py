@@ -11,8 +11,7 @@ from contextvars import ContextVar
 from typing import IO, Any, Protocol
 
 # Seconds before a bar appears, and between two changes of it: shorter waits need none.
-PATIENCE = 1.0
-INTERVAL = 0.1
+BAR_AFTER = 1.0
 
 
 class Show(Protocol):
@@ -53,7 +52,7 @@ class Bar:
             progress.TimeRemainingColumn(),
             progress.TextColumn("{task.fields[words]}", style="dim", markup=False),
         )
-        self._patience = PATIENCE if patience is None else patience
+        self._patience = BAR_AFTER if patience is None else patience
         self._rich = progress.Progress(*columns, console=Console(file=stream), transient=True)
         self._row: Any = None
         self._began = self._moved = 0.0
@@ -74,7 +73,7 @@ class Bar:
         """Move it, unless it was moved just now; the end is always shown."""
         now = time.monotonic()
         whole = self._rich.tasks[0].total if total is None else total
-        if now - self._moved < INTERVAL and done != whole:
+        if now - self._moved < 0.1 and done != whole:
             return
         self._moved = now
         self._rich.update(self._row, completed=done, total=whole, words=words)

@@ -26,15 +26,13 @@ from flowbias.kernels.infinite_width import InfiniteWidthKernels, infinite_width
 from flowbias.kernels.linearize import LinearizedFlow, lazy_gap, linearize, linearized_flow
 from flowbias.kernels.matrix_free import (
     Eigenpairs,
-    tangent_operator,
-    tangent_vector_product,
-    top_eigenpairs,
-)
-from flowbias.kernels.readout import (
     TraceEstimate,
     chosen_outputs,
     estimated_trace,
     loss_outputs,
+    tangent_operator,
+    tangent_vector_product,
+    top_eigenpairs,
 )
 from flowbias.kernels.tangent import TangentMap, tangent_kernel
 

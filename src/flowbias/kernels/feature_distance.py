@@ -108,7 +108,7 @@ def map_distance(before: TangentMap, after: TangentMap) -> GradDistance:
     return distance_from_products(*(as_array(part).astype(np.float64) for part in found))
 
 
-class _Products(NamedTuple):
+class _FeatureProducts(NamedTuple):
     """Per sample: ||phi||^2, <phi, D> and ||D||^2."""
 
     own: Any
@@ -116,14 +116,14 @@ class _Products(NamedTuple):
     change: Any
 
 
-def _numpy_products(first: FloatArray, second: FloatArray) -> _Products:
+def _numpy_products(first: FloatArray, second: FloatArray) -> _FeatureProducts:
     if first.shape != second.shape:
         raise InputError(
             f"after: must have as many parameters as before, got features of shape {second.shape} "
             f"and {first.shape}. Pass one architecture at two points."
         )
     change = second - first
-    return _Products(
+    return _FeatureProducts(
         *(
             np.einsum("ip,ip->i", a, b)
             for a, b in ((first, first), (first, change), (change, change))
@@ -149,7 +149,7 @@ def _from_products(own: FloatArray, cross: FloatArray, change: FloatArray) -> Fl
     return np.where(regular, np.clip(distance, 0.0, 2.0), one_vanishes)
 
 
-def _accumulated(before: TangentMap, after: TangentMap) -> _Products:
+def _accumulated(before: TangentMap, after: TangentMap) -> _FeatureProducts:
     torch = require_torch()
     eye, samples = before.unit_outputs(), before.samples
     blocks = choose_blocks(
@@ -160,7 +160,7 @@ def _accumulated(before: TangentMap, after: TangentMap) -> _Products:
         symmetric=False,
         budget=before.budget,
     )
-    total = _Products(*(eye.new_zeros(samples) for _ in range(3)))
+    total = _FeatureProducts(*(eye.new_zeros(samples) for _ in range(3)))
     for start in range(0, samples, blocks.samples):
         part = slice(start, min(start + blocks.samples, samples))
         for output in range(0, len(eye), blocks.outputs):
@@ -173,7 +173,7 @@ def _accumulated(before: TangentMap, after: TangentMap) -> _Products:
     return total
 
 
-def _cell_products(first: Cell, second: Cell, room: int) -> _Products:
+def _cell_products(first: Cell, second: Cell, room: int) -> _FeatureProducts:
     sums: list[Any] = [0.0, 0.0, 0.0]
     for names, factors in first.features.factors.items():
         others = second.features.factors[names]
@@ -190,7 +190,7 @@ def _cell_products(first: Cell, second: Cell, room: int) -> _Products:
         change = theirs - ours
         for index, (a, b) in enumerate(((ours, ours), (ours, change), (change, change))):
             sums[index] = sums[index] + (a * b).sum((1, 2))
-    return _Products(*sums)
+    return _FeatureProducts(*sums)
 
 
 def _unit_vectors(ours: Tensor, theirs: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:

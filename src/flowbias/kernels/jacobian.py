@@ -77,7 +77,9 @@ def batched_jacobian(
 
     with _no_new_data()():
         found = torch.func.vmap(one_sample)(*inputs)
-    jacobian: Tensor = torch.cat([found[name].flatten(2) for name in names], dim=2)
+    jacobian: Tensor = torch.cat(
+        [found[name].reshape(*found[name].shape[:2], -1) for name in names], dim=2
+    )
     return jacobian
 
 

@@ -81,7 +81,12 @@ def _patches(node: Any) -> Callable[[], Tensor]:
     functional, groups = require_torch().nn.functional, int(node._saved_groups)
     v, weight = node._saved_input.detach(), node._saved_weight
     line = v.ndim == 3
-    sizes = (weight.shape[2:], node._saved_dilation, node._saved_padding, node._saved_stride)
+    window = tuple(weight.shape[2:])
+    # A padding by its name ("valid") is one number for all dimensions.
+    sizes = (
+        size * (len(window) // len(size))
+        for size in (window, node._saved_dilation, node._saved_padding, node._saved_stride)
+    )
     # A line is an image of one row.
     ahead = ((1,), (1,), (0,), (1,)) if line else ((),) * 4
     shape = [(*more, *size) for more, size in zip(ahead, sizes, strict=True)]

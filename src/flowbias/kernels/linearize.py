@@ -29,8 +29,15 @@ from flowbias.ground.html import facts
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.compare import as_array, kernel_matrix
-from flowbias.kernels.jacobian import value_and_change
-from flowbias.kernels.network import Network, copied, copied_in_double, left_alone
+from flowbias.kernels.jacobian import not_linearizable, value_and_change
+from flowbias.kernels.network import (
+    Network,
+    copied,
+    copied_in_double,
+    gradients,
+    left_alone,
+    takes_substitutes,
+)
 from flowbias.kernels.tangent import TangentMap
 
 if TYPE_CHECKING:
@@ -77,6 +84,7 @@ def _twin_class() -> Any:
             super().__init__()
             self.base = copied(network.module).requires_grad_(False)
             self.names = tuple(network.parameters)
+            self.tried = False
             for name, parameter in network.parameters.items():
                 start = torch.nn.Parameter(parameter.detach().clone())
                 self.register_parameter(name.replace(".", "__"), start)
@@ -93,10 +101,25 @@ def _twin_class() -> Any:
         def forward(self, *inputs: Any) -> Any:
             own = dict(self.base.named_parameters())
             at = {name: own[name] for name in self.names}
+            if not self.tried:
+                self._try(at, inputs)
             direction = {name: now - at[name] for name, now in self.named_point().items()}
             with left_alone(self.base):
                 start, change = value_and_change(self.base, at, direction, inputs)
             return start + change
+
+        def _try(self, at: dict[str, Any], inputs: tuple[Any, ...]) -> None:
+            """Refuse, at the first call, a module whose derivatives here would be others."""
+            with gradients(), left_alone(self.base):
+                try:
+                    for parameter in at.values():
+                        parameter.requires_grad_(True)
+                    self.tried = takes_substitutes(Network(self.base, at), inputs)
+                finally:
+                    for parameter in at.values():
+                        parameter.requires_grad_(False)
+            if not self.tried:
+                raise not_linearizable("a backward pass that calls it again.")
 
     LinearizedModule.__qualname__ = "LinearizedModule"
     return LinearizedModule

@@ -35,7 +35,12 @@ class Network:
         torch = require_torch()
         module = unwrapped(module)
         refuse_mixing_layers(module)
-        trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+        # Lazy ones count: they have no size yet, and are refused below.
+        trainable = {
+            name: p
+            for name, p in module.named_parameters()
+            if p.requires_grad and (torch.nn.parameter.is_lazy(p) or p.numel())
+        }
         if not trainable:
             frozen = sum(1 for _ in module.parameters())
             raise InputError(
@@ -140,7 +145,11 @@ def left_alone(module: Any) -> Iterator[None]:
     """
     torch = require_torch()
     held = [
-        (table, {k: (v, v.clone(), _version(v)) for k, v in table.items() if torch.is_tensor(v)})
+        (
+            table,
+            dict(table),
+            {k: (v.clone(), _version(v)) for k, v in table.items() if torch.is_tensor(v)},
+        )
         for owner in module.modules()
         for table in (owner._buffers, vars(owner))
     ]
@@ -148,15 +157,18 @@ def left_alone(module: Any) -> Iterator[None]:
         yield
     finally:
         with torch.inference_mode(False), torch.no_grad():
-            for table, tensors in held:
+            for table, former, values in held:
                 for key in [k for k, v in table.items() if torch.is_tensor(v)]:
-                    if key not in tensors:
+                    # A place that was kept for a tensor (a buffer of None) stays.
+                    if key in former:
+                        table[key] = former[key]
+                    else:
                         del table[key]
-                for key, (tensor, values, version) in tensors.items():
-                    table[key] = tensor
+                for key, (value, version) in values.items():
+                    table[key] = former[key]
                     # Written only if need be: a graph of the caller's may hold on to it.
-                    if _version(tensor) != version:
-                        tensor.copy_(values)
+                    if _version(former[key]) != version:
+                        former[key].copy_(value)
 
 
 def _version(tensor: Tensor) -> int:
@@ -432,3 +444,35 @@ def derivatives(
     )
     dense = (gradient.to_dense() for gradient in found)
     return dict(zip(parameters, dense, strict=True))
+
+
+def agree(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> bool:
+    """Whether gradients are equal, up to that share of the largest entry of all parameters.
+
+    Of all: that of a shift before a softmax, say, is zero but for rounding.
+    """
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    return all(
+        float((found[name] - expected[name]).abs().max()) <= tolerance * largest for name in found
+    )
+
+
+def takes_substitutes(network: Network, inputs: Inputs) -> bool:
+    """Whether derivatives by parameters that are put in the place of the module's are its own.
+
+    A backward pass that calls the module again (the adjoint of an ODE, checkpoints) finds the
+    module's own parameters back in their place.
+    """
+    value = one_tensor(network.module(*inputs))
+    # Any weights that single out no output.
+    weights = require_torch().linspace(1.0, 2.0, value.numel()).to(value.detach())
+    cotangent = weights.view_as(value)
+    substitutes = {
+        name: parameter.detach().clone().requires_grad_(True)
+        for name, parameter in network.parameters.items()
+    }
+    again = call_at(network.module, substitutes, inputs)
+    found = derivatives(again, substitutes, cotangent)
+    return agree(
+        found, derivatives(value, network.parameters, cotangent), half_the_digits(cotangent)
+    )

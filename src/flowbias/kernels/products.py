@@ -220,7 +220,7 @@ def _add_layer(
     reduction: Reduction,
     room: int,
     same: bool,
-    enough: int = 2**25,
+    enough: int = 2**23,
 ) -> None:
     """The cheaper of two ways; products of positions `enough` bytes at a time, not all there is."""
     (s1, t1, inputs), (s2, t2, _) = v[0].shape, v[1].shape
@@ -314,8 +314,8 @@ def _add_lookup(
     same: bool,
 ) -> None:
     """sum_{p,q} <g_{a,p}, g'_{b,q}> over positions that look up one and the same row of a table."""
-    first = _Rows.of(indices[0], g[0])
-    second = first if same else _Rows.of(indices[1], g[1])
+    first = _TableRows.of(indices[0], g[0])
+    second = first if same else _TableRows.of(indices[1], g[1])
     pairs = reduction.pairs(g[0].shape[2], g[1].shape[2]) * first.sums.element_size()
     for index in first.of_index.keys() & second.of_index.keys():
         ours, theirs = first.of_index[index], second.of_index[index]
@@ -326,7 +326,7 @@ def _add_lookup(
             )
 
 
-class _Rows(NamedTuple):
+class _TableRows(NamedTuple):
     """Gradients of the rows of a table that samples look up, those of one sample added up."""
 
     #: (rows, outputs, size) in the order of rows of the table
@@ -337,7 +337,7 @@ class _Rows(NamedTuple):
     of_index: dict[int, slice]
 
     @classmethod
-    def of(cls, indices: Tensor, g: Tensor) -> _Rows:
+    def of(cls, indices: Tensor, g: Tensor) -> _TableRows:
         torch = require_torch()
         samples, _, outputs, size = g.shape
         keys = indices * samples + torch.arange(samples, device=indices.device)[:, None]
@@ -403,7 +403,7 @@ def mirror(kernel: Tensor, reduction: Reduction) -> None:
         block[rows, columns] = other[rows, columns]
 
 
-class Part(NamedTuple):
+class CellRange(NamedTuple):
     """A block of samples and a block of outputs."""
 
     samples: slice
@@ -469,7 +469,9 @@ class Tiles:
             for kernel in kernels:
                 self._complete(kernel, ours, tiles)
 
-    def _complete(self, kernel: Tensor, parts: list[Part], tiles: list[tuple[int, int]]) -> None:
+    def _complete(
+        self, kernel: Tensor, parts: list[CellRange], tiles: list[tuple[int, int]]
+    ) -> None:
         """Fill in the tiles that symmetry gives."""
         for index, other in tiles:
             part, opposite = parts[index], parts[other]
@@ -479,20 +481,20 @@ class Tiles:
                 target.copy_(self.reduction.turned(source))
         for samples in {(part.samples.start, part.samples.stop) for part in parts}:
             for outputs in {(part.outputs.start, part.outputs.stop) for part in parts}:
-                own = Part(slice(*samples), slice(*outputs))
+                own = CellRange(slice(*samples), slice(*outputs))
                 mirror(_tile(kernel, self.reduction, own, own), self.reduction)
 
 
-def _parts(samples: int, outputs: int, blocks: Blocks) -> Iterator[Part]:
+def _parts(samples: int, outputs: int, blocks: Blocks) -> Iterator[CellRange]:
     for start in range(0, outputs, blocks.outputs):
         for first in range(0, samples, blocks.samples):
-            yield Part(
+            yield CellRange(
                 slice(first, min(first + blocks.samples, samples)),
                 slice(start, min(start + blocks.outputs, outputs)),
             )
 
 
-def _tile(kernel: Tensor, reduction: Reduction, first: Part, second: Part) -> Tensor:
+def _tile(kernel: Tensor, reduction: Reduction, first: CellRange, second: CellRange) -> Tensor:
     part = kernel[first.samples, second.samples]
     return reduction.block(part, first.outputs, second.outputs)
 

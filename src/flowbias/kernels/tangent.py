@@ -36,12 +36,14 @@ from flowbias.kernels.network import (
     Inputs,
     Network,
     Tensor,
+    agree,
     check_finite,
     gradient_at,
     gradients,
+    takes_substitutes,
 )
 from flowbias.kernels.products import Cell, Reduce, Tiles, read_reduction
-from flowbias.kernels.trial import Plan, Trial, agree
+from flowbias.kernels.trial import Plan, Trial
 
 Answer = TypeVar("Answer")
 
@@ -337,7 +339,10 @@ class TangentMap:
         parts = dict(zip(names, found.split(sizes), strict=True))
         expected = gradient_at(nearby, trial.alone[0], cotangent)
         flat = {name: gradient.reshape(-1) for name, gradient in expected.items()}
-        return agree(parts, flat, trial.tolerance) or _warned(names, "it gives other numbers")
+        right = agree(parts, flat, trial.tolerance) and takes_substitutes(
+            self.network, trial.alone[0]
+        )
+        return right or _warned(names, "it gives other numbers")
 
     def _require_adjoint(self) -> None:
         """<w, J u> = <J^T w, u> on the samples tried, once; nearby where a kink parts the two."""
@@ -346,6 +351,8 @@ class TangentMap:
         trial = self.plan.trial
         w = trial.combination.expand(len(trial.places), -1)
         for on_a_kink in (False, True):
+            if on_a_kink and not takes_substitutes(self.network, trial.alone[0]):
+                break
             network = trial.nearby if on_a_kink else self.network
             at = {name: parameter.detach() for name, parameter in network.parameters.items()}
             pulled = gradient_at(network, trial.inputs, w)

@@ -28,6 +28,7 @@ from flowbias.kernels.network import (
     Network,
     Saved,
     Tensor,
+    agree,
     derivatives,
     first_call,
     gradient_at,
@@ -134,7 +135,7 @@ class Trial:
                 (together.outputs[i], "gives a sample another output alone than among others"),
             ):
                 self._require_equal(value, other.detach(), size, place, reason)
-            expected.append(Expected(gradient))
+            expected.append(OwnGradient(gradient))
         with require_torch().no_grad():
             parts, singles = self._proved(together, recordings, expected, excluded)
             made = self._made(singles, recordings)
@@ -175,7 +176,7 @@ class Trial:
         self,
         together: Recording,
         recordings: list[Recording],
-        expected: list[Expected],
+        expected: list[OwnGradient],
         excluded: frozenset[str],
     ) -> tuple[dict[str, Part], dict[str, Part]]:
         """By name, what has one and the same rule in a batch and alone, and the right gradient."""
@@ -266,7 +267,7 @@ class Trial:
             )
 
     def _in_order(
-        self, parts: dict[str, Part], together: Recording, expected: list[Expected]
+        self, parts: dict[str, Part], together: Recording, expected: list[OwnGradient]
     ) -> dict[str, Part]:
         """Those whose gradients are the expected ones, rows by sample or by position."""
         for i, alone in enumerate(expected):
@@ -274,13 +275,17 @@ class Trial:
             cotangent[i] = self.combination
             found = backward_to(together, _nodes(parts, together), cotangent)
 
-            def way(part: Part, gradient: Expected, i: int = i, found: Any = found) -> Part | None:
+            def way(
+                part: Part, gradient: OwnGradient, i: int = i, found: Any = found
+            ) -> Part | None:
                 ways = (part, replace(part, samples_first=not part.samples_first))
                 return next((w for w in ways if _is_like(w, together, found, i, gradient)), None)
 
             right = {name: way(part, alone) for name, part in parts.items()}
             if None in right.values() and self._on_a_kink(i, cotangent):
-                among = Expected(derivatives(together.outputs, self.network.parameters, cotangent))
+                among = OwnGradient(
+                    derivatives(together.outputs, self.network.parameters, cotangent)
+                )
                 right = {n: part or way(parts[n], among) for n, part in right.items()}
             parts = {name: part for name, part in right.items() if part is not None}
         return parts
@@ -318,7 +323,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Expected:
+class OwnGradient:
     """Gradients of a sample as torch gives them, by name."""
 
     gradients: dict[str, Tensor]
@@ -405,7 +410,7 @@ def _is_like(
     recording: Recording,
     found: dict[Any, Tensor],
     sample: int,
-    expected: Expected,
+    expected: OwnGradient,
 ) -> bool:
     """Whether the gradient of a sample, by the rule and `found`, is the expected one."""
     uses, count = part.uses(recording), len(recording.outputs)
@@ -456,14 +461,3 @@ def _two_that_differ(inputs: Inputs) -> tuple[int, ...]:
         if any(not bool((part[i] == part[0]).all()) for part in inputs):
             return 0, i
     return tuple(range(min(2, count)))
-
-
-def agree(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> bool:
-    """Whether gradients are equal, up to that share of the largest entry of all parameters.
-
-    Of all: that of a shift before a softmax, say, is zero but for rounding.
-    """
-    largest = max(float(gradient.abs().max()) for gradient in expected.values())
-    return all(
-        float((found[name] - expected[name]).abs().max()) <= tolerance * largest for name in found
-    )

@@ -20,7 +20,7 @@ import scipy.optimize
 
 from flowbias.certificates.certificate import Certificate, certify, certify_beside
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
-from flowbias.certificates.rank import cut_by_rounding
+from flowbias.certificates.rows import cut_by_rounding
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import ArrayLike, FloatArray, Mask

@@ -15,6 +15,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
+from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import provided_by, unfitting
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import HasPotential
@@ -61,6 +62,8 @@ class Continuation(Generic[StateT, WarmT]):
     #: factorizations, in multiples of what has stalled, after which no further scale is tried. A
     #: descent that works takes 1 to 4 times as many; one that does not should not take ten times
     worth_trying: float = 5.0
+    #: what needs no descent, and can be gone on from on the way down
+    accepts: Callable[[Solution], bool] = lambda solution: solution.certificate.ok
 
     def follow(self, starts: Iterable[tuple[float, HasPotential]]) -> Iterator[Found[StateT]]:
         """The limit at each log-scale in turn."""
@@ -78,7 +81,7 @@ class Continuation(Generic[StateT, WarmT]):
         """What was found, if that is certified; if not, what is left to try for such a model."""
         solution, state = found
         declared = provided_by(model)
-        if solution.certificate.ok or Provides.POTENTIAL not in declared:
+        if self.accepts(solution) or Provides.POTENTIAL not in declared:
             return found
         if Provides.SCALE in declared and declared & PREDICTABLE:
             return self.descended(model, found)
@@ -97,12 +100,12 @@ class Continuation(Generic[StateT, WarmT]):
         for above in self.ladders(model, here):
             if not self._is_worth_trying(spent):
                 break
-            starts = [*((scale, model.at_log_scale(scale)) for scale in above), (here, model)]
+            starts = [*_within_doubles(model, above), (here, model)]
             spent.append(Stats(-self.of_data, 0, 0.0))
-            still_to_go = range(len(above), -1, -1)
+            still_to_go = range(len(starts) - 1, -1, -1)
             for left, found in zip(still_to_go, self.follow(starts), strict=True):
                 spent.append(found[0].stats)
-                if not found[0].certificate.ok or (left and not self._is_worth_trying(spent)):
+                if not self.accepts(found[0]) or (left and not self._is_worth_trying(spent)):
                     break
             else:
                 route = f"{found[0].route}, down from larger scales"
@@ -111,6 +114,19 @@ class Continuation(Generic[StateT, WarmT]):
 
     def _is_worth_trying(self, spent: list[Stats]) -> bool:
         return total(spent).factorizations <= (1 + self.worth_trying) * spent[0].factorizations
+
+
+def _within_doubles(
+    model: Scaled, log_scales: Sequence[float]
+) -> Iterator[tuple[float, HasPotential]]:
+    """The same start at these scales, but for those at which w(0) is no double."""
+    for log_scale in log_scales:
+        rescaled = model.at_log_scale(log_scale)
+        try:
+            rescaled.potential  # noqa: B018
+        except InputError:
+            continue
+        yield log_scale, rescaled
 
 
 def total(parts: Iterable[Stats]) -> Stats:

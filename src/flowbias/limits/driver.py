@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -21,8 +20,7 @@ class Iterate(Protocol):
 StateT = TypeVar("StateT", bound=Iterate)
 
 
-@dataclass(frozen=True)
-class Progress(Generic[StateT]):
+class Iteration(NamedTuple, Generic[StateT]):
     """Where an iteration stands, the best it has seen, and how long it has been idle."""
 
     here: StateT
@@ -34,10 +32,10 @@ class Progress(Generic[StateT]):
 class Solver(Protocol[StateT]):
     """What iterates: see `iterate`."""
 
-    def terminate(self, progress: Progress[StateT]) -> bool:
+    def terminate(self, progress: Iteration[StateT]) -> bool:
         """Whether to stop here."""
 
-    def step(self, progress: Progress[StateT]) -> StateT | None:
+    def step(self, progress: Iteration[StateT]) -> StateT | None:
         """The next state; None where no step helps."""
 
 
@@ -49,12 +47,12 @@ def iterate(
     max_steps: int,
     rest: float = np.inf,
     watch: Callable[[int, StateT], None] | None = None,
-) -> Progress[StateT]:
+) -> Iteration[StateT]:
     """Step until the solver is done, no step helps, or `max_steps` were taken; each is counted.
 
     A residual below `rest` is at rest: from there on steps that do not halve it are idle.
     """
-    progress = Progress(start, start)
+    progress = Iteration(start, start)
     for _ in range(max_steps):
         if solver.terminate(progress):
             break
@@ -68,5 +66,5 @@ def iterate(
         # NaN compares false: it is no progress.
         is_idle = best.residual < rest and not here.residual <= 0.5 * best.residual
         better = here if here.residual < best.residual else best
-        progress = Progress(here, better, progress.idle + 1 if is_idle else 0)
+        progress = Iteration(here, better, progress.idle + 1 if is_idle else 0)
     return progress

@@ -13,8 +13,8 @@ separate has a matrix dw/dz, and each of its steps is searched.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ import scipy.linalg
 from flowbias.ground import extended
 from flowbias.ground.tolerances import DEFAULT, Tolerances
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.driver import Progress, iterate
+from flowbias.limits.driver import Iteration, iterate
 from flowbias.limits.normal_equations import (
     Effort,
     GramSystem,
@@ -31,7 +31,7 @@ from flowbias.limits.normal_equations import (
     MakeSystem,
     NormalEquations,
 )
-from flowbias.problems.constraint import Constraint
+from flowbias.problems.regression import Constraint
 
 
 class DualPoint(NamedTuple):
@@ -62,9 +62,10 @@ class DualPoint(NamedTuple):
         Twice in a row a longer dual promised clearly less than the one before, in the end less than
         1e-3 of what is missing. (From a small start it promises little, but more.)
         """
-        last = [ahead for _, ahead in self.passed[-3:]]
-        falls = all(later < 0.9 * earlier for earlier, later in pairwise(last))
-        return len(last) == 3 and falls and last[-1] < 1e-3 * self.passed[-1][0]
+        if len(self.passed) < 3:
+            return False
+        (_, first), (_, second), (missing, last) = self.passed[-3:]
+        return second < 0.9 * first and last < 0.9 * second and last < 1e-3 * missing
 
     @property
     def shortfall(self) -> str:
@@ -97,8 +98,9 @@ class _Newton(ABC):
         dual = np.zeros(len(constraint.target)) if dual is None else dual
         z = self.shift + constraint.adjoint(dual)
         w = self.potential.grad_dual(z)
-        gap = constraint.target - constraint.apply(w)
-        size = self._size(w, gap) or 1.0
+        fit = constraint.apply(w)
+        gap = constraint.target - fit
+        size = self._size(constraint.size, w, fit) or 1.0
         return DualPoint(dual, z, w, gap, size, extended.length(gap) / size)
 
     def _looked_ahead(self, point: DualPoint, before: DualPoint | None = None) -> DualPoint:
@@ -110,8 +112,8 @@ class _Newton(ABC):
         return point._replace(curvature=curvature, passed=(*passed, ahead))
 
     @abstractmethod
-    def _size(self, w: FloatArray, gap: FloatArray) -> float:
-        """The unit of the residual."""
+    def _size(self, size: float, w: FloatArray, fit: FloatArray) -> float:
+        """The unit of the residual, from that of the target, w and A w."""
 
     @abstractmethod
     def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
@@ -149,25 +151,26 @@ class DualNewton(_Newton):
         is_solved = end.residual <= self.tolerances.residual
         return self.refined(end) if end.is_rounding and not (is_solved or end.ran_off) else end
 
-    def terminate(self, progress: Progress[DualPoint]) -> bool:
+    def terminate(self, progress: Iteration[DualPoint]) -> bool:
         point, goal = progress.here, self.tolerances.residual
         if point.system is not None:
             # Steps that cost next to nothing go on to the last digit, which Newton's own overshoot.
             goal *= self.chord**2
         return point.residual <= goal or point.ran_off or point.is_rounding
 
-    def step(self, progress: Progress[DualPoint]) -> DualPoint | None:
+    def step(self, progress: Iteration[DualPoint]) -> DualPoint | None:
         point = progress.here
         system = self._system(point) if point.system is None else point.system
         step = system.solve(point.gap)
         rise = self.constraint.adjoint(step)
-        growth = float(self.potential.hess_growth(point.z, np.abs(rise)).max())
-        reach = 1.0
+        growth_along = self.potential.growth_along(point.z, rise)
+        growth, reach = growth_along(1.0), 1.0
         if not growth <= self.trusted_growth:
-            if not self._is_worth_a_search(point, rise):
+            if self.least_share > 0.0 and not growth_along(self.least_share) <= self.trusted_growth:
                 return None
-            reach = self._line_search(point, step, rise)
-        after = self.at(point.dual + reach * step)
+            first = self._trusted(point, rise, growth_along)
+            reach = self._line_search(point, step, rise, first)
+        after = self.at(point.dual + (step if reach == 1.0 else reach * step))
         is_linear = growth < self.nearly_linear
         # Without a step that lowers phi there is nothing more to find.
         is_end = point.residual < self.tolerances.solved or is_linear or reach <= self.shortest
@@ -178,18 +181,11 @@ class DualNewton(_Newton):
             if point.system is not None and not point.residual < self.tolerances.solved:
                 return point._replace(system=None)
             return point._replace(is_rounding=True) if is_rounding else None
-        if reach == 1.0 and after.residual <= self._chord * point.residual:
+        n, d = self.constraint.rows.shape
+        chord = self.chord if n * n * d > self.small else self.small_chord
+        if reach == 1.0 and after.residual <= chord * point.residual:
             after = after._replace(system=system)
         return after if self.least_share > 0.0 else self._blurred(self._looked_ahead(after, point))
-
-    @property
-    def _chord(self) -> float:
-        n, d = self.constraint.rows.shape
-        return self.chord if n * n * d > self.small else self.small_chord
-
-    def _is_worth_a_search(self, point: DualPoint, rise: FloatArray) -> bool:
-        growth = self.potential.hess_growth(point.z, self.least_share * np.abs(rise))
-        return self.least_share == 0.0 or bool(growth.max() <= self.trusted_growth)
 
     def _system(self, point: DualPoint) -> LinearSystem:
         curvature = point.curvature
@@ -200,12 +196,9 @@ class DualNewton(_Newton):
             return GramSystem(self.constraint, slope, self.effort)
         return self.systems(self.constraint, curvature, self.effort)
 
-    def _size(self, w: FloatArray, gap: FloatArray) -> float:
-        target = self.constraint.target
-        if not target.any():
-            # Rows have unit length: A w = 0 is judged against what w could have made of it.
-            return extended.length(w)
-        return max(extended.length(target), extended.length(target - gap))
+    def _size(self, size: float, w: FloatArray, fit: FloatArray) -> float:
+        # Rows have unit length: A w = 0 is judged against what w could have made of it.
+        return max(size, extended.length(fit)) if size > 0.0 else extended.length(w)
 
     def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
         return curvature * change
@@ -216,41 +209,57 @@ class DualNewton(_Newton):
         is_rounding = extended.length(point.gap) <= len(point.dual) * extended.length(moved)
         return point._replace(is_rounding=True) if is_rounding else point
 
-    def _trusted(self, point: DualPoint, rise: FloatArray) -> float:
+    def _trusted(
+        self, point: DualPoint, rise: FloatArray, growth_along: Callable[[float], float]
+    ) -> float:
         """A first fraction of the step: about the longest that the growth allows, if known."""
         reach = 1.0
         while reach > self.shortest:
-            growth = float(self.potential.hess_growth(point.z, reach * np.abs(rise)).max())
-            if growth <= self.trusted_growth:
-                return reach
-            reach *= 0.125  # the search finds what is between
+            if growth_along(reach) <= self.trusted_growth:
+                for more in (4.0, 2.0):
+                    longer = more * reach
+                    reach = longer if growth_along(longer) <= self.trusted_growth else reach
+                # The minimum is mostly a few times as far as quadratic convergence is sure.
+                return min(1.0, 4.0 * reach)
+            reach *= 0.125
         units = float((np.abs(rise) / self.potential.dual_unit(point.z)).max())
         trusted = float(np.log(self.trusted_growth))
         return trusted / units if units > trusted else 1.0
 
-    def _line_search(self, point: DualPoint, step: FloatArray, rise: FloatArray) -> float:
-        """The fraction of `step`, at most 1, at which phi is least, up to an eighth of it.
+    def _line_search(
+        self, point: DualPoint, step: FloatArray, rise: FloatArray, reach: float
+    ) -> float:
+        """About the fraction of `step`, at most 1, at which phi is least; `reach` is a first guess.
 
         phi is convex: its slope <rise, w> - <step, b> says on which side of the minimum a point is,
         without the rounding of a difference of values.
         """
-        asked = float(step @ self.constraint.target)
+        asked = float(step.dot(self.constraint.target))
 
-        def is_short(reach: float) -> bool:
-            # Beyond the domain it is NaN, which compares false.
-            return float(rise @ self.potential.grad_dual(point.z + reach * rise)) <= asked
+        def slope(share: float) -> float:
+            found = float(rise.dot(self.potential.grad_dual(point.z + share * rise))) - asked
+            return np.inf if np.isnan(found) else found  # beyond the domain
 
-        reach = self._trusted(point, rise)
-        while reach > self.shortest and not is_short(reach):
+        here = slope(reach)
+        beyond, there = reach, here
+        while here > 0.0 and reach > self.shortest:
+            beyond, there = reach, here
             reach *= 0.5
-        beyond = 2.0 * reach
-        while beyond < 1.0 and is_short(beyond):
-            reach, beyond = beyond, 2.0 * beyond
-        if beyond >= 1.0 and is_short(1.0):
-            return 1.0
-        for _ in range(3):
-            middle = 0.5 * (reach + beyond)
-            reach, beyond = (middle, beyond) if is_short(middle) else (reach, middle)
+            here = slope(reach)
+        while not there > 0.0:
+            if beyond == 1.0:
+                return 1.0
+            reach, here = beyond, there
+            beyond = min(1.0, 2.0 * reach)
+            there = slope(beyond)
+        for _ in range(2):  # by the secant, kept off either end
+            share = min(max(-here / (there - here), 0.1), 0.9) if there < np.inf else 0.5
+            middle = reach + share * (beyond - reach)
+            between = slope(middle)
+            if between > 0.0:
+                beyond, there = middle, between
+            else:
+                reach, here = middle, between
         return reach
 
     def refined(self, point: DualPoint, w: FloatArray | None = None) -> DualPoint:
@@ -296,10 +305,10 @@ class JointNewton(_Newton):
         first = self._looked_ahead(self.at() if start is None else start)
         return iterate(self, first, self.effort, max_steps=max_steps).here
 
-    def terminate(self, progress: Progress[DualPoint]) -> bool:
+    def terminate(self, progress: Iteration[DualPoint]) -> bool:
         return progress.here.residual <= self.tolerances.residual or progress.here.ran_off
 
-    def step(self, progress: Progress[DualPoint]) -> DualPoint | None:
+    def step(self, progress: Iteration[DualPoint]) -> DualPoint | None:
         before = progress.here
         self.effort.factorizations += 1
         rows = self.constraint.rows * self.constraint.row_scale[:, None]
@@ -338,8 +347,8 @@ class JointNewton(_Newton):
                 reach *= 1.0 / 16.0 if reach * times_dual > 1e3 else 0.25
         return None
 
-    def _size(self, w: FloatArray, gap: FloatArray) -> float:
-        return extended.length(self.constraint.target)
+    def _size(self, size: float, w: FloatArray, fit: FloatArray) -> float:
+        return size
 
     def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
         return np.asarray(curvature @ change)

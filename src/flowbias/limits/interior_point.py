@@ -30,9 +30,9 @@ from typing import NamedTuple
 import numpy as np
 
 from flowbias.ground.typing import FloatArray, Mask
-from flowbias.limits.driver import Progress, iterate
+from flowbias.limits.driver import Iteration, iterate
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problems.constraint import Constraint
+from flowbias.problems.regression import Constraint
 
 # Weights below this share of the total count as none: subnormal numbers are slow.
 WEIGHT_FLOOR = 1e-60
@@ -233,7 +233,7 @@ class _Approach(ABC):
         left = self.constraint.target - self.constraint.apply(self.branches.difference(weight))
         return left, float(np.linalg.norm(left))
 
-    def terminate(self, progress: Progress[_Interior]) -> bool:
+    def terminate(self, progress: Iteration[_Interior]) -> bool:
         here = progress.here
         # Where b is not nearly fitted yet no handover is tried.
         nearly = here.residual < 1e-3 * self.size
@@ -244,7 +244,7 @@ class _Approach(ABC):
         """Whether Newton's method converges from here."""
 
     @abstractmethod
-    def step(self, progress: Progress[_Interior]) -> _Interior:
+    def step(self, progress: Iteration[_Interior]) -> _Interior:
         """A predictor, and the corrected step."""
 
 
@@ -272,7 +272,7 @@ class _Entropic(_Approach):
         total = float(here.state.weight.sum())
         return here.level * self.branches.count < 1e-3 * self.bend * total
 
-    def step(self, progress: Progress[_Interior]) -> _Interior:
+    def step(self, progress: Iteration[_Interior]) -> _Interior:
         here, branches, bend = progress.here, self.branches, self.bend
         weight, slack, dual = here.state.weight, here.state.slack, here.state.dual
         auxiliary, gap = here.other, here.level
@@ -346,7 +346,7 @@ class _Powered(_Approach):
         # has come: then a single branch that is far off is better moved by Newton.
         return off_curve < 0.5 or here.level < 1.05 * self.goal
 
-    def step(self, progress: Progress[_Interior]) -> _Interior:
+    def step(self, progress: Iteration[_Interior]) -> _Interior:
         here, k, goal = progress.here, self.k, self.goal
         weight, slack, dual = here.state.weight, here.state.slack, here.state.dual
         product, level = here.other, here.level

@@ -139,11 +139,23 @@ class Walk:
         return np.asarray(self._w / self._unit[self.active])
 
     def stages(self) -> Iterator[Stage]:
-        """From w = 0 on; the last one is the limit."""
+        """From w = 0 on; the last one is the limit.
+
+        What is left of y falls from stage to stage, but where a coordinate meets its bound and has
+        nothing to add. Where it has stopped falling for longer than there are such, rounding leads
+        the way in circles: there it ends, and its certificate says how good that is.
+        """
         yield self._stage()
-        while self._advance():
+        least, idle = self._left(), 0
+        while idle <= 2 * len(self._order) and self._advance():
             self._settle()
             yield self._stage()
+            left = self._left()
+            idle = 0 if left < (1.0 - self._rounding) * least else idle + 1
+            least = min(left, least)
+
+    def _left(self) -> float:
+        return float(np.linalg.norm(self.residual))
 
     def _stage(self) -> Stage:
         tied = tuple(self.waiting) if self.waiting and self._is_dependent(self.waiting) else ()
@@ -183,6 +195,7 @@ class Walk:
     def _settle(self) -> None:
         """Least squares over the coordinates at bounds, signs kept: Lawson and Hanson, warm."""
         refused: set[int] = set()
+        least = self._left()
         while len(chosen := np.array([i for i in self.waiting if i not in refused], dtype=np.intp)):
             outward = self.side[chosen] * self.pull[chosen]
             outward[outward <= self.noise[chosen]] = 0.0
@@ -191,8 +204,10 @@ class Walk:
             if steepness[steepest] == 0.0:
                 break
             best = int(chosen[steepest])
-            if not self._take(best):
+            # What leaves as much of y as before was taken for its rounding, and would be again.
+            if not self._take(best) or not self._left() < least:
                 refused.add(best)
+            least = min(least, self._left())
         for i in [i for i in self.waiting if self.side[i] * self.pull[i] < -self.noise[i]]:
             self.waiting.remove(i)
             self.side[i] = 0.0

@@ -20,7 +20,7 @@ import scipy.linalg
 
 from flowbias.ground.tolerances import DEFAULT
 from flowbias.ground.typing import FloatArray, Mask
-from flowbias.limits.driver import Progress, iterate
+from flowbias.limits.driver import Iteration, iterate
 from flowbias.limits.interior_point import (
     WEIGHT_FLOOR,
     Branches,
@@ -29,7 +29,7 @@ from flowbias.limits.interior_point import (
     State,
 )
 from flowbias.limits.normal_equations import Effort, LinearSystem, MakeSystem, NormalEquations
-from flowbias.problems.constraint import Constraint
+from flowbias.problems.regression import Constraint
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class _Newton:
         residual = float(np.linalg.norm(self._gap(on_curve))) / self.size
         return _OnCurve(State(on_curve, slack, dual), residual, weight)
 
-    def terminate(self, progress: Progress[_OnCurve]) -> bool:
+    def terminate(self, progress: Iteration[_OnCurve]) -> bool:
         residual = progress.best.residual
         at_rest = progress.idle >= DEFAULT.patience and residual < DEFAULT.rest
         return residual < self.tol or at_rest
@@ -111,7 +111,7 @@ class _Newton:
     def _gap(self, weight: FloatArray) -> FloatArray:
         return self.constraint.target - self.constraint.apply(self.branches.difference(weight))
 
-    def step(self, progress: Progress[_OnCurve]) -> _OnCurve:
+    def step(self, progress: Iteration[_OnCurve]) -> _OnCurve:
         """One factorization, one Newton step, and further ones while the factorization serves."""
         here, best = progress.here, progress.best
         # A step that did not help, this close: Cholesky's method may have lost the directions that

@@ -8,11 +8,10 @@ from typing import Protocol
 import numpy as np
 import scipy.linalg
 
-from flowbias.certificates.first_look import Factor
-from flowbias.designs.dense import gram
-from flowbias.ground.graded_qr import graded_triangle
+from flowbias.certificates.candidate import Factor
+from flowbias.ground.linear_algebra import graded_triangle
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.constraint import Constraint
+from flowbias.problems.regression import Constraint
 
 
 @dataclass
@@ -86,37 +85,16 @@ class GramSystem:
         return self.constraint.inverse_gram(b) / self.slope
 
 
-def nearby_system(constraint: Constraint, weights: FloatArray, effort: Effort) -> LinearSystem:
-    """A system near that of the weights, where a few columns carry most of it.
-
-    The heaviest 2 n columns count as they are, all others as their mean c: what these add is
-    c A A^T less what the heavy ones have of it, and A A^T is known. Near the kernel regime all
-    weights are alike, near the rich one the light ones are nothing: eigenvalues are 0.75 to 1.4
-    times the true ones in between, for a fraction of the products.
-    """
-    n, d = constraint.rows.shape
-    count = 2 * n
-    if 3 * count > d:
-        return NormalEquations(constraint, weights, effort)
-    effort.factorizations += 1
-    heavy = np.argpartition(weights, d - count)[d - count :]
-    mean = max(float((weights.sum() - weights[heavy].sum()) / (d - count)), 0.0)
-    excess = np.maximum(weights[heavy] - mean, 0.0)
-    matrix = gram(constraint.rows[:, heavy], excess, constraint.row_scale)
-    matrix += mean * constraint.row_products
-    return _CholeskyFactor(constraint, weights, matrix)
-
-
 class _CholeskyFactor:
     """Cholesky factor with equilibrated diagonal, which keeps it meaningful for graded weights."""
 
-    def __init__(
-        self, constraint: Constraint, weights: FloatArray, matrix: FloatArray | None = None
-    ) -> None:
-        matrix = constraint.gram(weights) if matrix is None else matrix
+    def __init__(self, constraint: Constraint, weights: FloatArray) -> None:
+        matrix = constraint.gram(weights)
         diagonal = np.diagonal(matrix)
         # A row on which no weight rests would divide by zero; it then stays where it is.
-        self.equilibrate = 1.0 / np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+        if not diagonal.min() > 0.0:
+            diagonal = np.where(diagonal > 0, diagonal, 1.0)
+        self.equilibrate = 1.0 / np.sqrt(diagonal)
         matrix *= self.equilibrate
         matrix *= self.equilibrate[:, None]
         self.lower = cholesky_with_ridge(matrix)
@@ -157,12 +135,10 @@ class _OrthogonalFactor:
 
 def cholesky_with_ridge(matrix: FloatArray) -> FloatArray:
     """Lower factor of a unit-diagonal matrix, with the smallest ridge that lets it succeed."""
-    n = len(matrix)
     ridge = 1e-15  # what Cholesky's own rounding costs
-    diagonal = np.arange(n)
     while True:
         trial = matrix.copy(order="F")
-        trial[diagonal, diagonal] = 1.0 + ridge
+        trial.flat[:: len(trial) + 1] = 1.0 + ridge
         factor, info = scipy.linalg.lapack.dpotrf(trial, lower=1, clean=0, overwrite_a=1)
         if info == 0:
             return np.asarray(factor)

@@ -21,7 +21,7 @@ from flowbias.ground.routing import provided_by, unfitting
 from flowbias.ground.tolerances import DEFAULT
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.basis_pursuit import Sides, face_in_doubles, pursue
-from flowbias.limits.neurons.vanishing import neuron_rich_limit
+from flowbias.limits.neurons.vanishing import VISIBLE, neuron_rich_limit
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.rich_regime import RichProblem, exponential_problem, power_problem
 from flowbias.limits.routes import exponential_sides, power_sides
@@ -40,9 +40,7 @@ from flowbias.results.solution import Solution, Stats, Status
 
 # log(1/scale^2) at which the selection is computed at depth 2. On the face of minimizers it does
 # not depend on the scale, and off it weights are below exp(-1e6 * margin).
-FAR = 1e6
-# "Visible": inactive coordinates below this share of the l1 norm.
-VISIBLE = 1e-3
+FAR_DOWN = 1e6
 # Of several minimizers, where the law that selects one is not known or rounding is in its way.
 OPEN_CHOICE = (
     "which of them gradient flow selects is open; take fb.limit of starts of smaller and smaller "
@@ -206,7 +204,7 @@ def _exponential_extreme(model: HasPotential, d: int, rounding: float) -> _Extre
     potential: Any = model.potential
     plus, minus = exponential_sides(model, d)
     typical = _typical(np.concatenate([plus, minus]))
-    down = typical + FAR
+    down = typical + FAR_DOWN
 
     def paying(up: Mask, down: Mask, w: FloatArray) -> Potential:
         ordinary = typical - float(np.log(np.abs(w).max()))
@@ -264,7 +262,7 @@ def _power_extreme(model: HasPotential, d: int, rounding: float) -> _Extreme:
                 reach.restrict(plus - typical),
                 reach.restrict(minus - typical),
                 potential.depth,
-                FAR,
+                FAR_DOWN,
                 effort,
             ),
             paying,

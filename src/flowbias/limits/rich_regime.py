@@ -27,7 +27,7 @@ from flowbias.limits.interior_point import (
 )
 from flowbias.limits.newton import polish, select_on_face
 from flowbias.limits.normal_equations import Effort, NormalEquations
-from flowbias.problems.constraint import Constraint
+from flowbias.problems.regression import Constraint
 
 # Where the linear program has several solutions, the slacks must still tell the weights apart.
 DEGENERATE_LOG_MU = -14.0

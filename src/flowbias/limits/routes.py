@@ -29,8 +29,7 @@ from flowbias.limits.rich_regime import (
 from flowbias.models._base import HasPotential
 from flowbias.models.reachable import Reachable, reachable, run_off
 from flowbias.potentials import Potential
-from flowbias.problems.constraint import Constraint
-from flowbias.problems.regression import Regression
+from flowbias.problems.regression import Constraint, Regression
 
 
 @dataclass(frozen=True)
@@ -83,8 +82,17 @@ def _by_branches(
     sides: tuple[FloatArray, FloatArray],
     normalize: Callable[[Reachable, Effort], RichProblem],
 ) -> Point:
-    """Newton near the kernel regime, interior point elsewhere; `sides` exist where finite."""
-    reach = reachable(problem, np.isfinite(sides[0]), np.isfinite(sides[1]))
+    """Newton near the kernel regime, interior point elsewhere.
+
+    `sides`, of each coordinate or of all of them, exist where finite.
+    """
+    plus, minus = (np.isfinite(side) for side in sides)
+    is_open = bool(plus.all() and minus.all())
+    if is_open:
+        reach = Reachable(problem.constraint, None, problem.constraint.distance)
+    else:
+        d = problem.X.shape[1:]
+        reach = reachable(problem, np.broadcast_to(plus, d), np.broadcast_to(minus, d))
     constraint = reach.constraint
     if not len(constraint.target):
         # No column that can move is seen by the data: all stays where it starts.
@@ -97,7 +105,6 @@ def _by_branches(
     if reach.kept is None and warm is None:
         # Beyond, an interior point takes fewer steps; and where a side is closed w may have to
         # vanish at the end of a dual that runs off.
-        is_open = np.isfinite(sides[0]).all() and np.isfinite(sides[1]).all()
         near = _easily(model, reach, effort, 2.0**-18 if is_open else 1.0)
         if near is not None:
             return Point(near.w, constraint.dual_of_data(near.dual), "dual Newton", reach)
@@ -137,19 +144,29 @@ def by_joint_newton(
     return Point(end.w, constraint.dual_of_data(end.dual), route, reach)
 
 
-def exponential_sides(model: HasPotential, d: int) -> tuple[FloatArray, FloatArray]:
-    """log P+ and log P- of each coordinate at the start; -inf where a side is absent."""
+def exponential_sides(model: HasPotential, d: int | None = None) -> tuple[FloatArray, FloatArray]:
+    """log P+ and log P- of each coordinate at the start; -inf where a side is absent.
+
+    Without d one number stands for all where they are alike.
+    """
     potential: Any = model.potential
     rise = potential.rate * np.asarray(model.shift)
-    plus, minus = potential.log_plus + rise, potential.log_minus - rise
-    return np.broadcast_to(plus, (d,)), np.broadcast_to(minus, (d,))
+    return _broadcast(potential.log_plus + rise, potential.log_minus - rise, d)
 
 
-def power_sides(model: HasPotential, d: int) -> tuple[FloatArray, FloatArray]:
-    """log c+ and log c- of each coordinate, in the potential's units; inf where absent."""
+def power_sides(model: HasPotential, d: int | None = None) -> tuple[FloatArray, FloatArray]:
+    """log c+ and log c- of each coordinate, in the potential's units; inf where absent.
+
+    Without d one number stands for all where they are alike.
+    """
     potential: Any = model.potential
     order, unit = 2.0 - potential.depth, potential.log_unit
-    plus, minus = order * potential.log_plus - unit, order * potential.log_minus - unit
+    return _broadcast(order * potential.log_plus - unit, order * potential.log_minus - unit, d)
+
+
+def _broadcast(plus: FloatArray, minus: FloatArray, d: int | None) -> tuple[FloatArray, FloatArray]:
+    if d is None:
+        return np.asarray(plus), np.asarray(minus)
     return np.broadcast_to(plus, (d,)), np.broadcast_to(minus, (d,))
 
 
@@ -157,40 +174,25 @@ def by_exponentials(
     model: HasPotential, problem: Regression, effort: Effort, warm: WarmStart | None
 ) -> Point:
     potential: Any = model.potential
-    plus, minus = exponential_sides(model, problem.X.shape[1])
-    return _by_branches(
-        model,
-        problem,
-        effort,
-        warm,
-        (plus, minus),
-        lambda reach, _: exponential_problem(
-            reach.constraint, reach.restrict(plus), reach.restrict(minus), potential.rate
-        ),
-    )
+
+    def normalized(reach: Reachable, effort: Effort) -> RichProblem:
+        plus, minus = map(reach.restrict, exponential_sides(model, problem.X.shape[1]))
+        return exponential_problem(reach.constraint, plus, minus, potential.rate)
+
+    return _by_branches(model, problem, effort, warm, exponential_sides(model), normalized)
 
 
 def by_powers(
     model: HasPotential, problem: Regression, effort: Effort, warm: WarmStart | None
 ) -> Point:
     potential: Any = model.potential
-    unit = potential.log_unit
-    plus, minus = power_sides(model, problem.X.shape[1])
-    point = _by_branches(
-        model,
-        problem,
-        effort,
-        warm,
-        (plus, minus),
-        lambda reach, effort: power_problem(
-            reach.constraint,
-            reach.restrict(plus),
-            reach.restrict(minus),
-            potential.depth,
-            unit,
-            effort,
-        ),
-    )
+
+    def normalized(reach: Reachable, effort: Effort) -> RichProblem:
+        plus, minus = map(reach.restrict, power_sides(model, problem.X.shape[1]))
+        law = potential.depth, potential.log_unit
+        return power_problem(reach.constraint, plus, minus, *law, effort)
+
+    point = _by_branches(model, problem, effort, warm, power_sides(model), normalized)
     return replace(point, dual=inside_domain(potential, problem.X, point.w, point.dual))
 
 

@@ -22,17 +22,16 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias.ground.graded_qr import graded_qr
+from flowbias.ground.linear_algebra import graded_qr
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.models.reachable import Reachable
 from flowbias.potentials import JointPotential, Potential
-from flowbias.problems.constraint import Constraint
-from flowbias.problems.regression import Regression
+from flowbias.problems.regression import Constraint, Regression
 from flowbias.results.solution import Sensitivity, UnresolvedError
 
 # Residual up to which a derivative counts as found: half of the digits.
-RESOLVED = 1e-8
+SHOWN_TO = 1e-8
 
 
 def sensitivity(reach: Reachable, potential: Potential, z: FloatArray) -> Sensitivity:
@@ -76,10 +75,10 @@ def joint_sensitivity(reach: Reachable, potential: JointPotential, z: FloatArray
 
 def check_resolved(residual: float, advice: str = "Take a larger scale.") -> None:
     """Of A v = b, relative to b."""
-    if not residual <= RESOLVED:
+    if not residual <= SHOWN_TO:
         raise UnresolvedError(
             "the derivative of the limit is not resolved in double precision (relative residual "
-            f"{residual:.1e}, allowed {RESOLVED:.0e}): fewer coordinates carry the fit than there "
+            f"{residual:.1e}, allowed {SHOWN_TO:.0e}): fewer coordinates carry the fit than there "
             f"are samples, and the others are too small. {advice}"
         )
 
@@ -100,7 +99,7 @@ class WeightedInverse:
     @property
     def is_resolved(self) -> bool:
         """Whether double precision shows it."""
-        return self.residual <= RESOLVED
+        return self.residual <= SHOWN_TO
 
 
 def weighted_inverse(constraint: Constraint, weights: FloatArray) -> WeightedInverse:

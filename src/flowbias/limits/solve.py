@@ -12,12 +12,11 @@ import numpy as np
 
 from flowbias.certificates.certificate import Certificate, beside, certify, judged, measured
 from flowbias.certificates.exact_limit import exact_limit
-from flowbias.certificates.rank import cut_by_rounding
+from flowbias.certificates.rows import cut_by_rounding
 from flowbias.designs import design_of
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting, provided_by
 from flowbias.ground.threads import threads_for
-from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits.blocks.limit import BlockLimits
 from flowbias.limits.continuation import Continuation, Found, even_ladders
@@ -42,7 +41,7 @@ from flowbias.models.reachable import Reachable
 from flowbias.potentials import L2, Provides
 from flowbias.problems.matrix import as_matrix_problem
 from flowbias.problems.regression import Regression, as_regression, check_dual
-from flowbias.results.lifted_solution import LiftedSolution
+from flowbias.results.matrix_solution import LiftedSolution
 from flowbias.results.solution import Sensitivity, Solution, Stats, status_of
 
 
@@ -268,19 +267,16 @@ class InMemory:
         if proof.ok:
             return replace(solution, certificate=proof, status=status_of(proof, solution.distance))
         proof = proof_of(exact.w, exact.dual)
-        distance = exact.distance
-        if distance <= IN_RANGE:
-            distance = cut_by_rounding(problem.X[:, ~exact.still], exact.rank)
         seconds = solution.stats.seconds + time.perf_counter() - started
         return replace(
             solution,
             w=exact.w,
             dual=exact.dual,
-            status=status_of(proof, distance),
+            status=status_of(proof, exact.distance),
             certificate=proof,
             route=f"{solution.route}, then Newton in balls",
             stats=replace(solution.stats, seconds=seconds),
-            distance=distance,
+            distance=exact.distance,
             _sensitivity=solution.derivatives_at(exact.dual),
         )
 
@@ -294,8 +290,12 @@ class InMemory:
         found = problem.design, problem.y, point.w, dual, potential, shift
         factor = effort.factor if reach.kept is None else None
         certificate = judged(*found, factor, tol=self.tol)
-        X = problem.X if reach.kept is None else problem.X[:, reach.kept]
-        distance = reach.distance or cut_by_rounding(X, len(reach.constraint.target))
+        distance = reach.distance
+        if not distance and len(dual) > len(reach.constraint.target):
+            X = problem.X if reach.kept is None else problem.X[:, reach.kept]
+            distance = cut_by_rounding(X, len(reach.constraint.target))
+        # What nothing can move towards is out of reach as well.
+        distance = distance or certificate.distance
         derivatives = self.route.derivatives
         return Solution(
             w=point.w,
@@ -385,6 +385,6 @@ def _shape_of(model: Any) -> tuple[int, ...]:
         dimension = model.potential.dimension
         return np.shape(model.shift) if dimension is None else (dimension,)
     if Provides.POTENTIAL in declared:
-        one = np.shape(model.potential.grad_dual(np.zeros(1)))
-        return np.broadcast_shapes(one, np.shape(model.shift))
+        one, shift = np.shape(model.potential.grad_dual(np.zeros(1))), np.shape(model.shift)
+        return np.broadcast_shapes(one, shift) if shift else one
     return ()

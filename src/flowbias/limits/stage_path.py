@@ -22,12 +22,10 @@ from flowbias.ground.routing import provided_by, unfitting
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage
 from flowbias.limits.rich_limit import rich_limit
-from flowbias.limits.vanishing_start import VanishingStart
-from flowbias.limits.wake_times import wake_times
+from flowbias.limits.slow_clock import VanishingStart, wake_times
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
-from flowbias.results.result import SolveError
-from flowbias.results.solution import Solution, Stats, Status
+from flowbias.results.solution import Solution, SolveError, Stats, Status
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,7 +71,7 @@ class Data:
         """
         if self.X is self.design:
             return Columns.of_design(self.design), 1.0
-        unit = float(np.exp2(np.frexp(np.abs(self.X).max())[1]))
+        unit = float(np.exp2(np.frexp(np.abs(self.X).max())[1] - 1))
         return Columns.of_array(self.X / unit), unit
 
 
@@ -99,6 +97,13 @@ class StagePath:
     #: whether the last stage is the limit; False where `max_stages` cut the path short, or rounding
     is_whole: bool
     max_stages: int | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the name of its status: skops restores no members of enumerations."""
+        return {**self.__dict__, "status": self.status.name}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, status=Status[state["status"]])
 
     @cached_property
     def times(self) -> FloatArray:
@@ -188,7 +193,7 @@ class StagePath:
 
         Awake with `share` of the weight that they have on the next stage. To first order in
         1/log(1/scale) and in the share, where no feature falls asleep in that jump or before it
-        (`wake_times.py`); `time_at` is the leading order.
+        (`slow_clock.py`); `time_at` is the leading order.
         """
         if Provides.SCALE not in provided_by(self.model):
             raise unfitting(self.model, "declare SCALE", "Take the stages of fb.DiagonalNet.")

@@ -9,6 +9,12 @@ limit. Each stage is computed exactly (`inverse_scale_space.py`) and all of them
 
 with g = 4 at depth 2 and D (D-2) beyond, for the loss (c/2) ||X w - y||^2.
 [Pesme and Flammarion 2023; Zhao et al. 2026]
+
+Columns may be able to do each other's work. The w of gradient flow is at every time the rich limit
+of its own predictions X w. So where columns at their bounds depend on each other, the weights of a
+stage are those of `rich_limit` on these columns, for what they fit together. The choice scales with
+the weights, as the entropy |w| log|w| and the power |w|^(2/D) do on a face of equal cost: columns
+that are all parallel are asked once.
 """
 
 from __future__ import annotations
@@ -18,22 +24,23 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from flowbias.certificates.error_bound import PROVED
 from flowbias.certificates.stage_certificate import certify_stages
 from flowbias.designs import design_of
 from flowbias.designs.dense import DenseDesign
+from flowbias.designs.tasks import Coordinates
 from flowbias.ground.arguments import InputError, read_size
 from flowbias.ground.extended import length, row_lengths
-from flowbias.ground.typing import FloatArray
-from flowbias.limits.inverse_scale_space import EPS, Stage, Walk
-from flowbias.limits.shared_weights import Sharing
+from flowbias.ground.typing import FloatArray, Indices
+from flowbias.limits.inverse_scale_space import EPS, Columns, Stage, Walk
+from flowbias.limits.rich_limit import rich_limit
+from flowbias.limits.slow_clock import VanishingStart, vanishing_start
 from flowbias.limits.solve import check_model, check_size
 from flowbias.limits.stage_path import Data, StagePath
-from flowbias.limits.vanishing_start import VanishingStart, vanishing_start
 from flowbias.models._base import HasPotential
-from flowbias.problems.constraint import all_zeros
-from flowbias.problems.regression import as_regression, checked_outputs
+from flowbias.problems.regression import all_zeros, as_regression, checked_outputs
 from flowbias.results.solution import Stats, Status
 
 
@@ -108,7 +115,7 @@ def _followed(
     )
     # In units of powers of two, which round nothing: no product of X and y leaves the range.
     columns, x_unit = data.columns()
-    y_unit = float(np.exp2(np.frexp(np.abs(data.y).max())[1]))
+    y_unit = float(np.exp2(np.frexp(np.abs(data.y).max())[1] - 1))
     sharing = Sharing(model, columns)
     found: list[Stage] = []
     for stage in Walk(columns, data.y / y_unit, upper, lower).stages():
@@ -160,3 +167,63 @@ def _in_units(stage: Stage, x_unit: float, y_unit: float) -> Stage:
         residual=stage.residual * y_unit,
         tied=stage.tied,
     )
+
+
+class Sharing:
+    """The choices of one model on one X, remembered where they come again."""
+
+    def __init__(self, model: Any, columns: Columns) -> None:
+        self.columns = columns
+        self.coordinates = Coordinates(model.potential, model.shift, columns.shape[1])
+        #: by columns and their sign: shares of the weight that one of them would have alone
+        self.known: dict[tuple[tuple[int, ...], bool], FloatArray] = {}
+        #: whether every choice so far is proved
+        self.proved = True
+
+    def settled(self, stage: Stage) -> Stage:
+        """The stage with the weights that gradient flow selects."""
+        if not stage.tied:
+            return stage
+        face = np.array([*stage.support, *stage.tied])
+        weights = np.concatenate([stage.coefficients, np.zeros(len(stage.tied))])
+        X = np.column_stack([self.columns.column(j) for j in face])
+        sharing = _sharing(X / row_lengths(X.T))
+        if sharing.any():
+            weights[sharing] = self._shared(X[:, sharing], face[sharing], weights[sharing])
+        used = np.flatnonzero(weights)
+        return replace(stage, support=tuple(face[used].tolist()), coefficients=weights[used])
+
+    def _shared(self, X: FloatArray, which: Indices, weights: FloatArray) -> FloatArray:
+        lengths = row_lengths(X.T)
+        directions = X / lengths
+        tol = _rounding(X) * float(np.sqrt(len(lengths)))
+        parallel = np.linalg.matrix_rank(directions, tol=tol) == 1
+        # All that they fit together, as a multiple of the first of them; the other sign has
+        # another start, and other shares.
+        total = float(directions[:, 0] @ (X @ weights) / lengths[0])
+        key = tuple(which.tolist()), total > 0.0
+        if parallel and key in self.known:
+            return total * self.known[key]
+        order = np.argsort(which)
+        mask = np.zeros(self.columns.shape[1], dtype=bool)
+        mask[which] = True
+        limit = rich_limit(self.coordinates.on(mask), X[:, order], X @ weights, throw=False)
+        self.proved &= limit.status in (Status.CERTIFIED, Status.PROJECTED)
+        if not limit.status.ok:
+            return weights
+        chosen = np.empty_like(weights)
+        chosen[order] = limit.w
+        if parallel and total != 0.0:
+            self.known[key] = chosen / total
+        return chosen
+
+
+def _rounding(X: FloatArray) -> float:
+    return float(max(X.shape)) * EPS
+
+
+def _sharing(X: FloatArray) -> Any:
+    """Which of these columns of length one depend on others: what a null vector uses."""
+    null = scipy.linalg.null_space(X, rcond=8.0 * _rounding(X))
+    # Half of the digits: an entry of a null vector is of order one, or rounding.
+    return np.abs(null).max(axis=1, initial=0.0) > np.sqrt(EPS)

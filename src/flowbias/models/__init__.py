@@ -6,8 +6,7 @@ from flowbias.models.factorization import MatrixFactorization, SymmetricFactoriz
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import Factors, LiftedModel, NarrowWarning
 from flowbias.models.linear_net import LinearNet
-from flowbias.models.neuron import Neuron, NeuronWeights
-from flowbias.models.neuron_sum import NeuronSum, NeuronSumWeights
+from flowbias.models.neuron import Neuron, NeuronSum, NeuronSumWeights, NeuronWeights
 from flowbias.models.untied import UntiedDiagonalNet, UntiedWeights
 
 __all__ = [

@@ -20,7 +20,6 @@ import numpy as np
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Parameters
-from flowbias.models.start import ScaledStart, log_ratio, read_weights
 from flowbias.potentials import (
     BiasedDepthPotential,
     DepthPotential,
@@ -29,11 +28,14 @@ from flowbias.potentials import (
     Potential,
     Provides,
 )
+from flowbias.potentials.biased_depth import SideWeights
 from flowbias.potentials.scale import (
     Scale,
+    ScaledStart,
     describe,
     frozen_array,
     read_real,
+    read_weights,
     require,
     require_broadcast,
 )
@@ -79,9 +81,8 @@ class DiagonalNet(MirrorModel):
         base = read_weights("w0", 1.0 if w0 is None else w0)
         nonzero = "Use DiagonalNet.from_weights for weights that start at zero."
         require("w0", base, base != 0.0, "must have no zero entries", nonzero)
-        self._install(
-            _read_depth(depth), ScaledStart(base, size), ScaledStart(base, size), tied=True
-        )
+        start = ScaledStart(base, size)
+        self._install(_read_depth(depth), start, start, tied=True)
 
     @classmethod
     def from_weights(cls, w_plus: ArrayLike, w_minus: ArrayLike, depth: float = 2) -> DiagonalNet:
@@ -100,10 +101,13 @@ class DiagonalNet(MirrorModel):
         self.depth = depth
         self._plus, self._minus = plus, minus
         self._tied = tied
-        # -1 where the branches swap roles in the predictor.
-        is_odd = float(depth).is_integer() and depth % 2 == 1
-        swapped = is_odd & ((plus.sign < 0) | (minus.sign < 0))
-        self._role = frozen_array(np.where(swapped, -1.0, 1.0))
+
+    @cached_property
+    def _role(self) -> FloatArray:
+        """-1 where the branches swap roles in the predictor."""
+        is_odd = float(self.depth).is_integer() and self.depth % 2 == 1
+        swapped = is_odd & ((self._plus.sign < 0) | (self._minus.sign < 0))
+        return frozen_array(np.where(swapped, -1.0, 1.0))
 
     # --- the start -----------------------------------------------------------------------------
 
@@ -120,6 +124,8 @@ class DiagonalNet(MirrorModel):
     @cached_property
     def is_biased(self) -> bool:
         """Whether |w+(0)| and |w-(0)| differ, or some weight is zero."""
+        if self._tied:
+            return False
         plus, minus = np.abs(self._plus.base), np.abs(self._minus.base)
         return not bool(np.all((plus == minus) & (plus > 0.0)))
 
@@ -136,7 +142,7 @@ class DiagonalNet(MirrorModel):
         # Through expm1: for a nearly unbiased start the difference of powers cancels.
         with np.errstate(all="ignore"):
             plus, minus = self._plus.value, self._minus.value
-            excess = np.expm1(self.depth * log_ratio(self._plus, self._minus))
+            excess = np.expm1(self.depth * self._plus.log_ratio(self._minus))
             near = np.abs(minus) ** self.depth * excess
             far = np.abs(plus) ** self.depth - np.abs(minus) ** self.depth
             two_sided = (self._plus.sign != 0) & (self._minus.sign != 0)
@@ -189,8 +195,8 @@ class DiagonalNet(MirrorModel):
 
     def _biased_potential(self) -> Potential:
         if self.depth > 2:
-            upward, downward = self._branches
-            return BiasedDepthPotential.from_weights(self.depth, upward.weights, downward.weights)
+            sides = (SideWeights(side.size, side.base != 0.0) for side in self._branches)
+            return BiasedDepthPotential.from_weights(self.depth, *sides)
         # Centred, with the bias in the shift, so that Q is the even function of the unbiased case.
         plus, minus = np.broadcast_arrays(*(2.0 * branch.log for branch in self._branches))
         centre = 0.5 * plus + 0.5 * minus
@@ -203,7 +209,7 @@ class DiagonalNet(MirrorModel):
     def shift(self) -> FloatArray | float:
         if self.depth > 2 or not self.is_biased:
             return 0.0  # the biased potential of depth D > 2 counts its dual from the start
-        return np.asarray(log_ratio(self._plus, self._minus) * np.exp(-self.potential.log_unit))
+        return np.asarray(self._plus.log_ratio(self._minus) * np.exp(-self.potential.log_unit))
 
     @cached_property
     def mirror_rate(self) -> float:

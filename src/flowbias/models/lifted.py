@@ -22,9 +22,6 @@ from flowbias.models.imbalance import Imbalance
 from flowbias.potentials import Provides
 from flowbias.problems.matrix import MatrixProblem, checked_tensor
 
-# Weights whose squares are ordinary doubles; the Gram matrix has no other units.
-_SMALLEST, _LARGEST = 1e-150, 1e150
-
 
 class Factors(NamedTuple):
     """The two factors of a product U V^T: U (d, width), V (m, width)."""
@@ -189,9 +186,10 @@ def _check_size(parts: tuple[FloatArray, ...]) -> None:
             "vanishes there and the flow never leaves. Start small instead, for instance "
             "gaussian(..., scale=1e-3)."
         )
-    if not _SMALLEST < largest < _LARGEST:
+    # Weights whose squares are ordinary doubles; the Gram matrix has no other units.
+    if not 1e-150 < largest < 1e150:
         raise InputError(
-            f"U, V: must have a largest entry between {_SMALLEST:g} and {_LARGEST:g}, "
+            f"U, V: must have a largest entry between 1e-150 and 1e+150, "
             f"got {largest:.6g}: products of weights leave the double range. Rescale the start "
             "and with it the target (both by a factor: the flow of U V^T/s^2 is the same)."
         )

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.ground.arguments import InputError, read_rng, read_size
-from flowbias.ground.spectrum import EPS, Spectrum
+from flowbias.ground.linear_algebra import EPS, Spectrum
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import (

@@ -14,15 +14,10 @@ import numpy as np
 import scipy.optimize
 
 from flowbias.ground.arguments import InputError
-from flowbias.ground.tolerances import IN_RANGE
+from flowbias.ground.tolerances import DEFAULT, IN_RANGE
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
-from flowbias.problems.constraint import Constraint, constraint_of
-from flowbias.problems.regression import Regression
-
-# How far along an escaping direction of the dual to go, and what may then be left there.
-RUN_OFF = (1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)
-NOTHING_LEFT = 1e-13
+from flowbias.problems.regression import Constraint, Regression, constraint_of
 
 
 @dataclass(frozen=True)
@@ -109,10 +104,11 @@ def run_off(
     start = np.asarray(shift + problem.X.T @ dual)
     pull = problem.X.T @ outward
     smallest = float(np.abs(pull[driven]).min())
-    for distance in RUN_OFF:
+    # How far along an escaping direction of the dual to go, until next to nothing is left there.
+    for distance in np.geomspace(1e1, 1e8, 8):
         step = distance * (1.0 + float(np.abs(start).max())) / smallest
         left = potential.conjugate_terms(start + step * np.where(driven, pull, 0.0))
         left = (left + potential.value_terms(np.zeros_like(start)))[driven]
-        if float(left.sum()) <= NOTHING_LEFT * (1.0 + abs(potential.value(w))):
+        if float(left.sum()) <= DEFAULT.residual * (1.0 + abs(potential.value(w))):
             break
     return np.asarray(dual + step * outward)

@@ -21,13 +21,14 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Parameters
 from flowbias.models.diagonal import DiagonalNet
-from flowbias.models.start import ScaledStart, log_ratio, read_weights
 from flowbias.potentials import HyperbolicPotential, Potential, Provides, UntiedPotential
 from flowbias.potentials.scale import (
     Scale,
+    ScaledStart,
     describe,
     frozen_array,
     read_real,
+    read_weights,
     require,
     require_broadcast,
 )
@@ -88,14 +89,22 @@ class UntiedDiagonalNet(MirrorModel):
         net._install(tuple(weights.values()), Scale.read(1.0, None), from_weights=True)
         return net
 
-    def _install(self, base: Parameters, scale: Scale, from_weights: bool) -> None:
+    def _install(
+        self,
+        base: Parameters,
+        scale: Scale,
+        from_weights: bool,
+        sides: tuple[Parameters, Parameters] | None = None,
+    ) -> None:
         u_plus, u_minus, v_plus, v_minus = base
         self._from_weights = from_weights
         self._starts = tuple(ScaledStart(frozen_array(part), scale) for part in base)
         self._scale = scale
         # What grows like e^z and what like e^-z, plus branch first.
-        self._growing = u_plus + v_plus, u_minus - v_minus
-        self._shrinking = u_plus - v_plus, u_minus + v_minus
+        self._growing, self._shrinking = sides or (
+            (u_plus + v_plus, u_minus - v_minus),
+            (u_plus - v_plus, u_minus + v_minus),
+        )
         # sqrt(P)/2 and sqrt(M)/2: w(0) is the difference of their squares.
         self._plus = ScaledStart(frozen_array(0.5 * np.hypot(*self._growing)), scale)
         self._minus = ScaledStart(frozen_array(0.5 * np.hypot(*self._shrinking)), scale)
@@ -129,7 +138,8 @@ class UntiedDiagonalNet(MirrorModel):
         net = UntiedDiagonalNet.__new__(UntiedDiagonalNet)
         if not self._from_weights:
             net._shape = self._shape
-        net._install(tuple(s.base for s in self._starts), scale, self._from_weights)
+        sides = self._growing, self._shrinking
+        net._install(tuple(s.base for s in self._starts), scale, self._from_weights, sides)
         return net
 
     @property
@@ -155,15 +165,18 @@ class UntiedDiagonalNet(MirrorModel):
             np.divide(moved, side.value, out=np.ones_like(moved), where=side.sign != 0.0)
             for moved, side in zip((p, m), self.squares, strict=True)
         )
-        (grow_plus, grow_minus), (shrink_plus, shrink_minus) = self._growing, self._shrinking
+        growing = tuple(part * up for part in self._growing)
+        shrinking = tuple(part * down for part in self._shrinking)
+        (grow_plus, grow_minus), (shrink_plus, shrink_minus) = growing, shrinking
         base = (
-            0.5 * (grow_plus * up + shrink_plus * down),
-            0.5 * (shrink_minus * down + grow_minus * up),
-            0.5 * (grow_plus * up - shrink_plus * down),
-            0.5 * (shrink_minus * down - grow_minus * up),
+            0.5 * (grow_plus + shrink_plus),
+            0.5 * (shrink_minus + grow_minus),
+            0.5 * (grow_plus - shrink_plus),
+            0.5 * (shrink_minus - grow_minus),
         )
         net = UntiedDiagonalNet.__new__(UntiedDiagonalNet)
-        net._install(base, self._scale, from_weights=True)
+        # Sides further apart than digits are lost in the weights, but not to the flow.
+        net._install(base, self._scale, True, (growing, shrinking))
         return net
 
     # --- the mirror flow -----------------------------------------------------------------------
@@ -185,7 +198,7 @@ class UntiedDiagonalNet(MirrorModel):
     def shift(self) -> FloatArray | float:
         if not self._from_weights:
             return 0.0
-        half = 0.5 * log_ratio(self._plus, self._minus)  # log(P/M)/4
+        half = 0.5 * self._plus.log_ratio(self._minus)  # log(P/M)/4
         return np.asarray(half * np.exp(-self.potential.log_unit))
 
     @cached_property

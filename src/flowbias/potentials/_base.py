@@ -9,6 +9,7 @@ coordinates. A `JointPotential` (joint.py) does not.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,6 +97,11 @@ class Potential(ConvexPotential):
         """Upper bound of w'(z+t)/w'(z) and of its inverse over |t| <= radius; inf where unknown."""
         return np.full(np.broadcast_shapes(np.shape(z), np.shape(radius)), np.inf)
 
+    def growth_along(self, z: FloatArray, rise: FloatArray) -> Callable[[float], float]:
+        """The largest `hess_growth` as a function of how much of a rise of z is taken."""
+        size = np.abs(rise)
+        return lambda reach: float(self.hess_growth(z, reach * size).max())
+
     def dual_unit(self, z: FloatArray) -> FloatArray:
         """How far z can move before w'(z) changes about e-fold: no bound; inf where unknown."""
         return np.full(np.shape(z), np.inf)
@@ -110,6 +116,8 @@ class Potential(ConvexPotential):
 
     def shift_rounding(self, shift: FloatArray | float) -> FloatArray:
         """How far the dual point of a start may be off: logarithms of numbers that were rounded."""
+        if not np.any(shift):
+            return np.zeros(np.shape(shift))
         return np.where(np.asarray(shift) == 0.0, 0.0, 4.0 * EPS * (1.0 + np.abs(shift)))
 
     def scale_derivative(self, z: FloatArray) -> FloatArray | None:
@@ -132,8 +140,8 @@ class Potential(ConvexPotential):
         return np.asarray(np.abs(w) > SEEN * np.abs(w).max(initial=0.0))
 
     def open_sides(self, d: int, size: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        upward = np.isfinite(self.value_terms(np.full(d, size)))
-        downward = np.isfinite(self.value_terms(np.full(d, -size)))
+        # Infinite outside the domain: what could not be evaluated, far from a huge start, is NaN.
+        upward, downward = (self.value_terms(np.full(d, way)) != np.inf for way in (size, -size))
         return upward, downward
 
     def value(self, w: FloatArray) -> float:

@@ -51,9 +51,9 @@ class Hypentropy(HyperbolicPotential):
         return potential
 
     def _begin(self, start: Scale) -> None:
-        object.__setattr__(self, "_start", start)
-        object.__setattr__(self, "log_scale", start.log)
-        self._install(2.0 * start.log, 2.0 * start.log, rate=1.0, root=start)
+        self.__dict__.update(_start=start, log_scale=start.log)
+        logs = 2.0 * start.log
+        self._install(logs, logs, 1.0, start)
 
     def dual_map(self, d: int) -> ExponentialMap:
         from flowbias.potentials.dual_map import ExponentialMap

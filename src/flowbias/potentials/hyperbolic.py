@@ -15,8 +15,10 @@ s sinh z = 0 * inf for the scales that matter.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,10 +41,6 @@ if TYPE_CHECKING:
 
 # Beyond this sinh is an exponential to all digits and is taken together with the scale.
 _EXPONENTIAL = 700.0
-# The same in extended precision, which keeps a scale's own digits where the double must use logs.
-_EXTENDED_EXPONENTIAL = 700.0 if np.finfo(np.longdouble).maxexp <= 1024 else 11_000.0
-# With a tilt, rate z - tilt rounds more than either exponent; near 0 only the sinh will do.
-_TILTED_EXPONENTIAL = 1.0
 _LOG_FIX = "Pass log|w+(0)^2|-like logarithms; -inf removes that side."
 
 
@@ -54,15 +52,7 @@ class HyperbolicPotential(Potential):
     log_minus: FloatArray
     rate: float
     log_unit: float
-    _center: FloatArray = field(repr=False)  # (log_plus + log_minus)/2; 0 where a side is absent
-    _tilt: FloatArray = field(repr=False)
-    _tilt_in_units: FloatArray = field(repr=False)
     _root: FloatArray = field(repr=False)  # exp((center + log_unit)/2)
-    _sign: FloatArray = field(repr=False)  # of a one-sided coordinate; 0 if frozen
-    _two_sided: NDArray[np.bool_] = field(repr=False)
-    _far: FloatArray = field(repr=False)
-    _is_tilted: bool = field(repr=False)
-    _all_two_sided: bool = field(repr=False)
 
     def __init__(self, log_plus: ArrayLike, log_minus: ArrayLike, rate: float = 1.0) -> None:
         plus = read_real("log_plus", log_plus, _LOG_FIX)
@@ -80,39 +70,84 @@ class HyperbolicPotential(Potential):
         )
         with np.errstate(invalid="ignore"):
             quarter = 0.25 * plus + 0.25 * minus
-        root = Scale(None, np.where(np.isfinite(quarter), quarter, 0.0))
-        self._install(plus, minus, float(speed), root)
+        start = Scale(None, np.where(np.isfinite(quarter), quarter, 0.0))
+        self._install(plus, minus, float(speed), start)
 
-    def _install(self, plus: FloatArray, minus: FloatArray, rate: float, root: Scale) -> None:
-        """Set the fields; root is exp((log_plus + log_minus)/4) wherever both sides exist."""
-        plus, minus = np.broadcast_arrays(plus, minus)
-        two_sided = np.isfinite(plus) & np.isfinite(minus)
-        largest = float(np.max(plus, initial=-np.inf, where=two_sided))
+    def _install(self, plus: FloatArray, minus: FloatArray, rate: float, start: Scale) -> None:
+        """Set the fields; start is exp((log_plus + log_minus)/4) wherever both sides exist."""
+        if plus is minus:
+            plus = minus = np.array(plus)
+        else:
+            plus, minus = (np.array(log) for log in np.broadcast_arrays(plus, minus))
+        finite = plus[np.isfinite(plus) & np.isfinite(minus)]
+        largest = float(finite.max()) if finite.size else -np.inf
         # Above e^600 the dual w / s comes close to underflow: it is measured in units of about 1/s.
         unit = -largest if largest > 600.0 else 0.0
-        with np.errstate(all="ignore"):
-            center = np.where(two_sided, 0.5 * plus + 0.5 * minus, 0.0)
-            tilt = np.where(two_sided, 0.5 * minus - 0.5 * plus, 0.0)
-            tilt_in_units = np.where(tilt == 0.0, 0.0, tilt * np.exp(-unit))
-        arrays = {
-            "log_plus": plus,
-            "log_minus": minus,
-            "_center": center,
-            "_tilt": tilt,
-            "_tilt_in_units": tilt_in_units,
-            "_root": root.power(1.0, 0.5 * unit),
-            "_sign": np.isfinite(plus) * 1.0 - np.isfinite(minus) * 1.0,
-            "_two_sided": two_sided,
-            "_far": np.where(tilt == 0.0, _EXPONENTIAL, _TILTED_EXPONENTIAL),
-        }
-        for name, array in arrays.items():
-            copy = np.array(array)
-            copy.setflags(write=False)
-            object.__setattr__(self, name, copy)
-        object.__setattr__(self, "rate", rate)
-        object.__setattr__(self, "_is_tilted", bool(np.any(tilt != 0.0)))
-        object.__setattr__(self, "_all_two_sided", bool(np.all(two_sided)))
-        object.__setattr__(self, "log_unit", unit)
+        root = np.array(start.power(1.0, 0.5 * unit))
+        for array in (plus, minus, root):
+            array.setflags(write=False)
+        fields = {"log_plus": plus, "log_minus": minus, "rate": rate, "log_unit": unit}
+        self.__dict__.update(fields, _root=root)
+
+    # What follows from the fields, when it is asked for: of a tied start next to nothing is.
+
+    @cached_property
+    def _two_sided(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.log_plus) & np.isfinite(self.log_minus)
+
+    @cached_property
+    def _all_two_sided(self) -> bool:
+        return bool(self._two_sided.all())
+
+    @cached_property
+    def _sign(self) -> FloatArray:
+        """Of a one-sided coordinate; 0 if frozen."""
+        return np.isfinite(self.log_plus) * 1.0 - np.isfinite(self.log_minus) * 1.0
+
+    @cached_property
+    @np.errstate(all="ignore")
+    def _center(self) -> FloatArray:
+        """(log_plus + log_minus)/2; 0 where a side is absent."""
+        return np.where(self._two_sided, 0.5 * self.log_plus + 0.5 * self.log_minus, 0.0)
+
+    @cached_property
+    @np.errstate(all="ignore")
+    def _tilt(self) -> FloatArray:
+        return np.where(self._two_sided, 0.5 * self.log_minus - 0.5 * self.log_plus, 0.0)
+
+    @cached_property
+    @np.errstate(all="ignore")
+    def _tilt_in_units(self) -> FloatArray:
+        return np.where(self._tilt == 0.0, 0.0, self._tilt * np.exp(-self.log_unit))
+
+    @cached_property
+    def _is_tilted(self) -> bool:
+        return self.log_plus is not self.log_minus and bool(self._tilt.any())
+
+    @cached_property
+    def _twice_root(self) -> FloatArray:
+        return 2.0 * self._root
+
+    @cached_property
+    def _plain_reach(self) -> float:
+        """|z| up to which w = s sinh(rate z) as it stands, in all coordinates; below 0 for none."""
+        if self.log_unit != 0.0 or self._is_tilted or not self._all_two_sided:
+            return -1.0
+        # Neither the sinh nor its product with s = 2 exp(log_plus) overflows.
+        top = float(self.log_plus.max()) if self.log_plus.size else 0.0
+        return min(_EXPONENTIAL, 709.0 - top) / self.rate
+
+    def _plain_argument(self, z: FloatArray) -> FloatArray | None:
+        """rate z where no coordinate needs any of the branches: the common case, free of them."""
+        z = np.asarray(z)
+        if z.dtype != np.float64:
+            z = working_array(z)
+        reach = self._plain_reach
+        # The length of z is had for less than its largest entry, and mostly enough.
+        is_short = np.vdot(z, z) <= reach * reach or np.abs(z).max(initial=0.0) <= reach
+        if not (reach > 0.0 and is_short):
+            return None
+        return z if self.rate == 1.0 else self.rate * z
 
     @property
     def provides(self) -> frozenset[Provides]:
@@ -131,8 +166,14 @@ class HyperbolicPotential(Potential):
 
     # --- from dual to primal -------------------------------------------------------------------
 
-    @np.errstate(all="ignore")
     def grad_dual(self, z: FloatArray) -> FloatArray:
+        plain = self._plain_argument(z)
+        if plain is None:
+            return self._branched_grad_dual(z)
+        return self._twice_root * (self._root * np.sinh(plain))
+
+    @np.errstate(all="ignore")
+    def _branched_grad_dual(self, z: FloatArray) -> FloatArray:
         scaled = self._scaled_argument(z)
         if self.log_unit != 0.0:
             w = 2.0 * self._root * (self._root * scaled * _sinh_ratio(self._in_own_units(scaled)))
@@ -143,8 +184,14 @@ class HyperbolicPotential(Potential):
                 w = np.where(self._is_far(scaled), np.exp(plus) - np.exp(minus), w)
         return self._where_two_sided(w, lambda: self._sign * self._one_sided_size(z))
 
-    @np.errstate(all="ignore")
     def hess_dual(self, z: FloatArray) -> FloatArray:
+        plain = self._plain_argument(z)
+        if plain is None:
+            return self._branched_hess_dual(z)
+        return self.rate * (self._twice_root * (self._root * np.cosh(plain)))
+
+    @np.errstate(all="ignore")
+    def _branched_hess_dual(self, z: FloatArray) -> FloatArray:
         scaled = self._scaled_argument(z)
         slope = 2.0 * self._root * (self._root * np.cosh(self._in_own_units(scaled)))
         if self.log_unit == 0.0 and not self._is_moderate(scaled):
@@ -188,10 +235,17 @@ class HyperbolicPotential(Potential):
         shape = np.broadcast_shapes(np.shape(z), growth.shape, self.log_plus.shape)
         return np.broadcast_to(growth, shape).copy()
 
+    def growth_along(self, z: FloatArray, rise: FloatArray) -> Callable[[float], float]:
+        """exp(rate reach max |rise|)."""
+        farthest = float(self.rate * self._in_own_units(np.abs(rise).max(initial=0.0)))
+        return lambda reach: math.exp(reach * farthest) if reach * farthest < 709.0 else np.inf
+
     def dual_rounding(self, z: FloatArray) -> FloatArray:
         """An error of all logarithms is one of the scale; one per coordinate counts."""
-        logs = self.log_plus if self.log_plus.size else np.zeros(1)
-        return np.any(logs != logs.flat[0]) * self._rounding_of_logs(z)
+        logs = self.log_plus
+        if logs.size < 2 or (logs == logs.flat[0]).all():
+            return np.zeros(np.shape(z))
+        return self._rounding_of_logs(z)
 
     def law_rounding(self, z: FloatArray) -> FloatArray:
         return self._rounding_of_logs(z)
@@ -250,10 +304,13 @@ class HyperbolicPotential(Potential):
 
     def _is_far(self, scaled: FloatArray) -> NDArray[np.bool_]:
         """Where two exponentials are better than a sinh: it overflows, or the tilt cancels."""
-        threshold = self._far
+        # With a tilt, rate z - tilt rounds more than either exponent; near 0 only the sinh will do.
+        threshold = np.where(self._tilt == 0.0, _EXPONENTIAL, 1.0)
         if scaled.dtype == np.longdouble:
             reaches = (threshold == _EXPONENTIAL) & (self._root > 0.0)
-            threshold = np.where(reaches, _EXTENDED_EXPONENTIAL, threshold)
+            # Extended precision keeps a scale's own digits where the double must use logs.
+            farther = _EXPONENTIAL if np.finfo(np.longdouble).maxexp <= 1024 else 11_000.0
+            threshold = np.where(reaches, farther, threshold)
         return np.abs(scaled) > threshold
 
     def _is_moderate(self, scaled: FloatArray) -> bool:

@@ -133,7 +133,8 @@ class PowerPotential(Potential):
         """Q*(z); infinite at and beyond the ends of the dual domain."""
         z = working_array(z)
         x = np.abs(z) / self.reach
-        small = self.exponent * self._slope * np.square(z)
+        # Not by the square of z, which may be no double where w and z w are.
+        small = self.exponent * self._slope * z * z
         terms = self._conjugate_at(np.arctanh(x))
         return np.where(x < 1.0, np.where(self.exponent * x < LINEAR, small, terms), np.inf)
 

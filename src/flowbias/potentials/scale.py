@@ -56,12 +56,25 @@ def read_real(name: str, values: ArrayLike, fix: str) -> FloatArray:
         ) from None
 
 
+def read_weights(name: str, values: ArrayLike) -> FloatArray:
+    """A finite number or vector, or an error that names the argument."""
+    weights = read_real(name, values, "Pass one number per feature, or one for all.")
+    fix = "Pass one finite number per feature, or one for all."
+    require(name, weights, np.isfinite(weights), "must be finite", fix)
+    if weights.ndim > 1:
+        raise InputError(
+            f"{name}: must be a number or a vector, got shape {weights.shape}. "
+            f"Pass {name}.ravel() if its entries belong to the features in order."
+        )
+    return weights
+
+
 def require(
     name: str, values: FloatArray, valid: NDArray[np.bool_], constraint: str, fix: str
 ) -> None:
     """Raise a ValueError naming argument, constraint, first offending value and fix."""
-    bad = ~np.asarray(valid)
-    if bad.any():
+    if not np.asarray(valid).all():
+        bad = ~np.asarray(valid)
         first = np.broadcast_to(values, bad.shape)[bad].flat[0]
         raise InputError(f"{name}: {constraint}, got {first:.6g}. {fix}")
 
@@ -147,6 +160,8 @@ class Scale:
 
     def times(self, factor: FloatArray) -> Scale:
         """Multiplied by an ordinary positive factor."""
+        if factor.ndim == 0 and factor == 1.0:
+            return self
         both = factor if self.factor is None else self.factor * factor
         return replace(self, factor=frozen_array(both))
 
@@ -167,6 +182,63 @@ class Scale:
         if self.direct is None:
             return f"log_scale={describe(self.log)}"
         return f"scale={describe(self.value)}"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ScaledStart:
+    """One group of weights at the start, base * scale, per coordinate.
+
+    base keeps signs and zeros, scale the part that exp(-10000) is made of.
+    """
+
+    base: FloatArray
+    scale: Scale
+
+    @cached_property
+    def sign(self) -> FloatArray:
+        return frozen_array(np.sign(self.base))
+
+    @cached_property
+    def size(self) -> Scale:
+        """|w(0)|, with an arbitrary 1 * scale where w(0) is zero: mask with `sign`."""
+        sizes = np.abs(self.base)
+        return self.scale.times(sizes if sizes.all() else np.where(sizes == 0.0, 1.0, sizes))
+
+    @cached_property
+    def log(self) -> FloatArray:
+        """log |w(0)|, -inf where it is zero."""
+        return frozen_array(np.where(self.base == 0.0, -np.inf, self.size.log))
+
+    @cached_property
+    def value(self) -> FloatArray:
+        """w(0) as a number; 0 or inf where only its logarithm exists."""
+        return frozen_array(self.sign * self.size.value)
+
+    @np.errstate(all="ignore")
+    def times_exp(self, exponent: FloatArray) -> FloatArray:
+        """w(0) exp(exponent), together where either factor alone would leave the double range."""
+        size = self.size.value
+        # exp() of anything up to 300, times a number of ordinary size, stays inside double range.
+        ordinary = (size > 1e-150) & (size < 1e150) & (np.abs(exponent) < 300.0)
+        by_factors = self.value * np.exp(exponent)
+        by_logs = np.where(self.sign == 0.0, 0.0, self.sign * np.exp(self.size.log + exponent))
+        return np.where(ordinary, by_factors, by_logs)
+
+    def rescaled(self, log_scale: float) -> ScaledStart:
+        """The same base; the scale's geometric mean over coordinates becomes exp(log_scale)."""
+        log = self.scale.log
+        spread = log - log.mean() if log.ndim else np.zeros(())
+        return ScaledStart(self.base, Scale(None, frozen_array(log_scale + spread)))
+
+    @np.errstate(all="ignore")
+    def log_ratio(self, other: ScaledStart) -> FloatArray:
+        """log(|self| / |other|) for starts of one common scale; 0 where either is zero."""
+        first, second = np.abs(self.base), np.abs(other.base)
+        absent = (first == 0.0) | (second == 0.0)
+        return np.where(absent, 0.0, log_ratio(first, second))
+
+    def __repr__(self) -> str:
+        return describe(self.base)
 
 
 @np.errstate(all="ignore")

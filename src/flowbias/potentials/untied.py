@@ -60,7 +60,7 @@ class UntiedPotential(HyperbolicPotential):
         object.__setattr__(self, "_start", start)
         object.__setattr__(self, "log_scale", start.log)
         logs = 2.0 * start.log + np.log(stretch)  # log(sqrt k / 4)
-        self._install(logs, logs, rate=2.0, root=start.times(np.sqrt(stretch)))
+        self._install(logs, logs, 2.0, start.times(np.sqrt(stretch)))
 
     @classmethod
     def from_sqrt_k(cls, sqrt_k: ArrayLike) -> UntiedPotential:

@@ -19,7 +19,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from flowbias.ground.arguments import InputError
-from flowbias.ground.spectrum import Spectrum, numerical_rank
+from flowbias.ground.linear_algebra import Spectrum, numerical_rank
 from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 from flowbias.problems.regression import Regression, checked_array

@@ -13,9 +13,9 @@ from flowbias.regime.callbacks import lightning_callback, trainer_callback, watc
 from flowbias.regime.diagnose import diagnose
 from flowbias.regime.diagnosis import Diagnosis, Gaps
 from flowbias.regime.history import Every, Geometric, History, Record, Schedule
+from flowbias.regime.measures import StepEffect, step_effect
 from flowbias.regime.monitor import Monitor
 from flowbias.regime.predict import Prediction, Rescaling, predict
-from flowbias.regime.steps import StepEffect, step_effect
 from flowbias.regime.sweep import Fit, Sweep, SweepPoint, fit, sweep
 from flowbias.regime.thresholds import THRESHOLDS, Thresholds, Verdict
 

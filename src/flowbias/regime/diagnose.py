@@ -1,9 +1,9 @@
 """After training: was it a kernel method, or were features learned?
 
 Measures of the network before and after it (`thresholds.py` says what they add up to), first the
-share of what was learned that is beyond the kernel of the start (`beyond.py`). On inputs that were
-not trained on there are two distances in function space, to what the extremes would have made of
-the same outputs on the training inputs:
+share of what was learned that is beyond the kernel of the start (`measures.py`). On inputs that
+were not trained on there are two distances in function space, to what the extremes would have made
+of the same outputs on the training inputs:
 
     lazy gap: to the linearized twin of the start, trained until it has these outputs. Whatever
               loss and time they came from, a lazy network is its twin.
@@ -29,16 +29,21 @@ from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import kernel_alignment, label_alignment, relative_kernel_change
 from flowbias.kernels.network import gradients
-from flowbias.regime.batches import read_practice
-from flowbias.regime.beyond import Beyond, beyond_kernel
-from flowbias.regime.data import Labels, evenly_spread, read_targets, vary
+from flowbias.regime.data import Labels, evenly_spread, read_practice, read_targets, vary
 from flowbias.regime.diagnosis import Diagnosis, Gaps
-from flowbias.regime.layers import layer_movements
 from flowbias.regime.leanest import leanest
+from flowbias.regime.measures import (
+    Beyond,
+    StepEffect,
+    beyond_kernel,
+    cross_entropy,
+    cross_entropy_dual,
+    layer_movements,
+    squared_loss_dual,
+    step_effect,
+)
 from flowbias.regime.points import Points, loaded, model_points, module_points
-from flowbias.regime.steps import StepEffect, step_effect
 from flowbias.regime.thresholds import THRESHOLDS
-from flowbias.regime.twin import cross_entropy, cross_entropy_dual, squared_loss_dual
 
 # samples * outputs up to which kernels are decomposed: beyond, the cube of it takes minutes.
 LARGEST = 4000

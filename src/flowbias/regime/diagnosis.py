@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import facts
 from flowbias.kernels.feature_distance import GradDistance
-from flowbias.regime.beyond import Beyond
 from flowbias.regime.drawing import diagnosis_panels
-from flowbias.regime.layers import LayerMovement
-from flowbias.regime.steps import StepEffect
-from flowbias.regime.thresholds import Evidence, Thresholds, Verdict
+from flowbias.regime.measures import Beyond, LayerMovement, StepEffect
+from flowbias.regime.thresholds import Grounds, Thresholds, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -94,11 +92,11 @@ class Diagnosis:
     step: StepEffect | None = None
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> Grounds:
         """What the verdict rests on."""
         gaps = self.gaps
         placed = gaps is not None and gaps.known and gaps.distinct
-        return Evidence(
+        return Grounds(
             beyond=None if self.beyond is None else self.beyond.share,
             turned=None if self.grad_distance is None else self.grad_distance.overall,
             twin=None if gaps is None else gaps.lazy,

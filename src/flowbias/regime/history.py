@@ -14,7 +14,7 @@ from flowbias.ground.drawing import picture
 from flowbias.ground.html import some, table
 from flowbias.regime.diagnosis import finite
 from flowbias.regime.drawing import history_panels
-from flowbias.regime.thresholds import THRESHOLDS, Evidence, Verdict
+from flowbias.regime.thresholds import THRESHOLDS, Grounds, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,7 @@ class History:
         if not self.records:
             return None
         last = self.records[-1]
-        return THRESHOLDS.decide(Evidence(beyond=last.beyond, turned=last.grad_distance))
+        return THRESHOLDS.decide(Grounds(beyond=last.beyond, turned=last.grad_distance))
 
     def to_json(self) -> str:
         """All of it; infinities (of a parameter that started at 0) become null."""

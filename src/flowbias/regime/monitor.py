@@ -29,8 +29,7 @@ from flowbias.ground.typing import FloatArray
 from flowbias.kernels.compare import as_array
 from flowbias.kernels.memory import read_bytes
 from flowbias.kernels.network import Network, copied, first_call, gradients, unwrapped
-from flowbias.regime.batches import read_practice
-from flowbias.regime.data import evenly_spread, read_label_rows, read_targets
+from flowbias.regime.data import evenly_spread, read_label_rows, read_practice, read_targets
 from flowbias.regime.history import Geometric, History, Record, Schedule
 from flowbias.regime.probe import Probe
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.flows.parameter import ParameterLayout
+from flowbias.flows.coordinates import ParameterLayout
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting
 from flowbias.ground.torch import require_torch
@@ -362,7 +362,7 @@ Points = tuple[NetworkPoint, NetworkPoint]
 
 
 @dataclass(frozen=True)
-class Reading:
+class PointsRoute:
     """How two models of the library, or a model and parameters, become two points."""
 
     needs: frozenset[Provides]
@@ -414,8 +414,8 @@ def _product_points(before: Any, after: Any, x: Any, new: Any) -> Points:
 
 
 READINGS = (
-    Reading(frozenset({Provides.PARAMETERS}), _predictor_points),
-    Reading(frozenset({Provides.GRAM}), _product_points),
+    PointsRoute(frozenset({Provides.PARAMETERS}), _predictor_points),
+    PointsRoute(frozenset({Provides.GRAM}), _product_points),
 )
 
 

@@ -42,12 +42,11 @@ from flowbias.kernels.network import (
     first_call,
     gradients,
 )
-from flowbias.regime.batches import read_practice
 from flowbias.regime.curvature import ModuleDerivatives
-from flowbias.regime.data import fresh_tensors, read_targets
+from flowbias.regime.data import fresh_tensors, read_practice, read_targets
 from flowbias.regime.diagnosis import finite
 from flowbias.regime.drawing import prediction_panels
-from flowbias.regime.thresholds import THRESHOLDS, Evidence, Thresholds, Verdict
+from flowbias.regime.thresholds import THRESHOLDS, Grounds, Thresholds, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +89,7 @@ class Prediction:
         return self.thresholds.decide(self.evidence)
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> Grounds:
         """What the expectation rests on, as that of a diagnosis."""
         return self.thresholds.expected(self.feature_change, self.lazy_gap)
 

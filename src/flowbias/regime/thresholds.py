@@ -2,7 +2,7 @@
 
 One function decides for all that tells of regimes, from what was learned and how:
 
-    beyond    the share of what was learned that is beyond the kernel of the start (`beyond.py`)
+    beyond    the share of what was learned that is beyond the kernel of the start (`measures.py`)
     turned    by how much tangent features turned (grad distance)
     twin      the distance to the linearized twin with the same outputs, where that was trained
     position  between both extremes, where both are known (models of this library)
@@ -52,7 +52,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Grounds:
     """What a verdict rests on; None for what is not known."""
 
     #: share of what was learned that is beyond the kernel of the start
@@ -104,7 +104,7 @@ class Thresholds:
     def _outlook(self, turned: float) -> float:
         return float(self.half_turn * (turned / (1.0 - turned)) ** (1.0 / self.power))
 
-    def expected(self, feature_change: float, lazy_gap: float) -> Evidence:
+    def expected(self, feature_change: float, lazy_gap: float) -> Grounds:
         """Before training: of a change that is linear in the way, which features never finish.
 
         Second orders may cancel in the function, as in diagonal networks of depth 2: it is expected
@@ -112,9 +112,9 @@ class Thresholds:
         """
         ratio = (self.half_turn / feature_change) ** self.power if feature_change else np.inf
         turned = 1.0 / (1.0 + ratio)
-        return Evidence(beyond=max(lazy_gap, turned), turned=turned)
+        return Grounds(beyond=max(lazy_gap, turned), turned=turned)
 
-    def decide(self, evidence: Evidence) -> Verdict:
+    def decide(self, evidence: Grounds) -> Verdict:
         """The one word for all measures."""
         if evidence.position is not None:
             found = _divided(evidence.position, self.kernel_position, self.rich_position)
@@ -129,10 +129,10 @@ class Thresholds:
         small = bool(gaps) and max(gaps) <= self.kernel_gap
         return Verdict.KERNEL if few and small else Verdict.IN_BETWEEN
 
-    def reason(self, evidence: Evidence) -> str:
+    def reason(self, evidence: Grounds) -> str:
         """The numbers that were decided by, against their lines; positions have words of their own.
 
-        >>> "turned by 0.001 (grad distance" in THRESHOLDS.reason(Evidence(0.02, 0.001))
+        >>> "turned by 0.001 (grad distance" in THRESHOLDS.reason(Grounds(0.02, 0.001))
         True
         """
         parts = []

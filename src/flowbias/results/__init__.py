@@ -1,6 +1,5 @@
 """What a solve returns, with its proof: `solution` for a vector, the others for a matrix."""
 
-from flowbias.results.lifted_solution import FitCertificate, LiftedSolution
-from flowbias.results.matrix_solution import MatrixSolution
+from flowbias.results.matrix_solution import FitCertificate, LiftedSolution, MatrixSolution
 
 __all__ = ["FitCertificate", "LiftedSolution", "MatrixSolution"]

@@ -1,26 +1,102 @@
-"""What a solve returns: the predictor, its dual, the proof, and what it cost."""
+"""What every call returns, how it ended, in words, and how that is shown, drawn and insisted on.
+
+Of a solve: the predictor, its dual, the proof, and what it cost.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from flowbias.certificates.certificate import ONE_DIGIT, Certificate
 from flowbias.ground.arguments import InputError
-from flowbias.ground.drawing import Panel, stems
-from flowbias.ground.html import coefficients, shown
+from flowbias.ground.drawing import Panel, picture, stems
+from flowbias.ground.html import coefficients, facts, shown
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials import ConvexPotential
-from flowbias.results.result import Result, SolveError
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+class ResultStatus(Protocol):
+    """A status: a member of an enumeration whose failures carry their remedy."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ok(self) -> bool: ...
+
+
+class SolveError(RuntimeError):
+    """A solve that could not be certified; `solution` holds what was reached, of whatever kind.
+
+    >>> try:
+    ...     fb.limit(fb.DiagonalNet(depth=2, scale=0.1), [[1.0, 2.0]], [1.0], tol=1e-30)
+    ... except fb.SolveError as error:
+    ...     print(error.solution.status.name)
+    STALLED
+    """
+
+    def __init__(self, message: str, solution: Any) -> None:
+        super().__init__(message)
+        self.solution = solution
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception is made anew from `args` alone, which is the message.
+        return type(self), (str(self), self.solution)
+
+
+class Result(ABC):
+    """A status in words, the error where it is a failure, a picture, a line and a table."""
+
+    status: ResultStatus
+    #: what `checked` raises
+    raises: ClassVar[type[SolveError]] = SolveError
+
+    @property
+    @abstractmethod
+    def message(self) -> str:
+        """The status in words, with its numbers."""
+
+    @abstractmethod
+    def _panels(self) -> Sequence[Panel]:
+        """What is drawn."""
+
+    @abstractmethod
+    def _facts(self) -> Mapping[str, str | float | None]:
+        """What the table of a notebook says, by name."""
+
+    @abstractmethod
+    def _lines(self) -> Sequence[str]:
+        """What is printed after the message."""
+
+    def checked(self, throw: bool) -> Self:
+        """Itself, or its error where it failed and `throw` is set."""
+        if throw and not self.status.ok:
+            raise self.raises(self.message, self)
+        return self
+
+    def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
+        """Its panels side by side, or the first alone on `ax`; written to `path` if given."""
+        return picture(*self._panels(), path=path, ax=ax)
+
+    def _repr_html_(self) -> str:
+        caption = f"{type(self).__name__}: {self.status.name}"
+        return facts(caption, self._facts(), note=self.message)
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        indented = "\n" + " " * (len(name) + 1)
+        return f"{name}({indented.join([self.message, *self._lines()])})"
 
 
 class Shown(Protocol):
@@ -42,6 +118,11 @@ class Proof(Shown, Protocol):
     def ok(self) -> bool: ...
 
 
+OUT_OF_RANGE = (
+    "y is not in the range that the model can reach on X (relative distance {distance:.1e})"
+)
+
+
 class Status(Enum):
     """How a solve ended; each failure carries its remedy.
 
@@ -51,7 +132,7 @@ class Status(Enum):
 
     CERTIFIED = "certified: feasibility {feasibility:.1e}, gap {gap:.1e}"
     PROJECTED = (
-        "y is not in the range that the model can reach on X (relative distance {distance:.1e}); "
+        f"{OUT_OF_RANGE}; "
         "this is the least-squares limit, certified: feasibility {feasibility:.1e}, gap {gap:.1e}"
     )
     NOT_UNIQUE = (
@@ -80,7 +161,9 @@ class Status(Enum):
         self, proof: Proof, distance: float, steps: int, digits: int = 0, choice: str = ""
     ) -> str:
         """The status with its numbers, for minimizers of a potential."""
-        return self.value.format(
+        projected = f"; {OUT_OF_RANGE}, and its projection is fitted"
+        is_told = self is Status.PROJECTED or not distance > 0.0
+        return (self.value if is_told else self.value + projected).format(
             choice=choice,
             digits=digits,
             feasibility=proof.feasibility,
@@ -175,6 +258,8 @@ class Solution(Solved):
         words = self.status.words(
             certificate, self.distance, self.stats.steps, certificate.digits, self.choice
         )
+        if self.status.ok and certificate.by_measures_alone:
+            return f"{words}; how far w is from the limit is not proved"
         # Where it stalled says why, on routes that follow a flow.
         return words if self.status.ok else f"{words} ({self.route}: {certificate.failing})"
 

@@ -78,7 +78,13 @@ from flowbias.theory.explicit_distance import (
     distance_quartic,
     explicit_norm_is_quasi_norm,
 )
-from flowbias.theory.extremes import kernel_distance, rich_distance, rich_excess, rich_selection
+from flowbias.theory.extremes import (
+    kernel_distance,
+    rich_distance,
+    rich_excess,
+    rich_selection,
+    waking_times,
+)
 from flowbias.theory.factorization_kernel_regime import (
     KernelRegime,
     WideRegime,
@@ -110,13 +116,6 @@ from flowbias.theory.initialization_shape import (
     untied_near_l1,
     untied_near_l2,
 )
-from flowbias.theory.leaky_neuron import (
-    leaky_neuron_conserved,
-    leaky_neuron_converges,
-    leaky_neuron_kkt,
-    leaky_neuron_limit,
-    leaky_neuron_signs,
-)
 from flowbias.theory.linear_networks import (
     balanced_closed_form,
     conserved_imbalance,
@@ -129,11 +128,13 @@ from flowbias.theory.linear_networks import (
     weights_converge,
 )
 from flowbias.theory.matrix_factorization import (
+    Reach,
     commuting_is_not_enough,
     diagonal_bias,
     hyperbolic_rows,
     infinitely_wide,
     linearized_flow,
+    path_length,
     resembles_schatten,
     schatten_bias,
     symmetric_velocity,
@@ -161,6 +162,11 @@ from flowbias.theory.neuron_geometry import (
 from flowbias.theory.neurons import (
     balance_is_conserved,
     balanced_neurons_bias,
+    leaky_neuron_conserved,
+    leaky_neuron_converges,
+    leaky_neuron_kkt,
+    leaky_neuron_limit,
+    leaky_neuron_signs,
     neuron_bias,
     neuron_closed_form,
     resting_part,
@@ -168,7 +174,6 @@ from flowbias.theory.neurons import (
     tangent_kernel_moves,
     vanishing_start,
 )
-from flowbias.theory.path_length import Reach, path_length
 from flowbias.theory.regimes import (
     kernel_guarantee,
     kernel_log_scale,
@@ -207,7 +212,6 @@ from flowbias.theory.tangent_factorization import (
     gaussian_rows_give_delta,
     orthogonal_rows_give_delta,
 )
-from flowbias.theory.waking import waking_times
 from flowbias.theory.wide_networks import (
     gaussian_singular_values,
     growth_from_invariant_set,

@@ -35,8 +35,7 @@ from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models._base import MirrorModel
 from flowbias.models.lifted import LiftedModel
-from flowbias.models.neuron import Neuron
-from flowbias.models.neuron_sum import NeuronSum
+from flowbias.models.neuron import Neuron, NeuronSum
 from flowbias.potentials import Potential, Provides
 from flowbias.problems.matrix import MatrixCompletion, MatrixProblem, MatrixRegression, shape_of
 from flowbias.problems.regression import checked_array
@@ -141,7 +140,7 @@ class Rule(Protocol):
     def check(self, claim: str, name: str, value: Any) -> None: ...
 
 
-class Expected(NamedTuple):
+class ExpectedKind(NamedTuple):
     """Something of a kind: in words, how to come by it, and whether a value is that."""
 
     words: str
@@ -154,7 +153,7 @@ class Expected(NamedTuple):
             raise InputError(f"{name}: must be {self.words} for {claim}, got {got}. {self.fix}")
 
 
-class Numbers(NamedTuple):
+class ExpectedNumbers(NamedTuple):
     """A finite array of some number of dimensions."""
 
     dimensions: tuple[int, ...]
@@ -185,26 +184,26 @@ def _is_count(value: Any) -> bool:
 
 
 EXPECTED: dict[Any, Rule] = {
-    Neuron: Expected(
+    Neuron: ExpectedKind(
         "a linear Neuron, of slope 1",
         "Pass fb.Neuron(a, w); claims about a leaky one start with fb.theory.leaky_neuron.",
         _is_linear_neuron,
     ),
-    ActivatedNeuron: Expected(
+    ActivatedNeuron: ExpectedKind(
         "a Neuron", "Pass fb.Neuron(a, w, slope=0.1).", lambda value: isinstance(value, Neuron)
     ),
-    Callable: Expected("a function", "Pass a function of one argument.", callable),
-    float: Expected("a number", "Pass a float.", _is_number),
-    int: Expected("an integer >= 1", "Pass an int.", _is_count),
-    ArrayLike: Numbers((0, 1)),
-    Vector: Numbers((1,)),
-    Matrix: Numbers((2,)),
+    Callable: ExpectedKind("a function", "Pass a function of one argument.", callable),
+    float: ExpectedKind("a number", "Pass a float.", _is_number),
+    int: ExpectedKind("an integer >= 1", "Pass an int.", _is_count),
+    ArrayLike: ExpectedNumbers((0, 1)),
+    Vector: ExpectedNumbers((1,)),
+    Matrix: ExpectedNumbers((2,)),
 }
 
 
 def expects(kind: type, words: str, fix: str) -> None:
     """An annotation with this class takes its instances alone; a module says it of its own."""
-    EXPECTED[kind] = Expected(words, fix, lambda value: isinstance(value, kind))
+    EXPECTED[kind] = ExpectedKind(words, fix, lambda value: isinstance(value, kind))
 
 
 expects(

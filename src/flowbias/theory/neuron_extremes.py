@@ -35,7 +35,7 @@ from flowbias.theory.arguments import (
 )
 from flowbias.theory.claim import AZULAY, Claim, Statement, relative
 from flowbias.theory.measured_flow import jacobian
-from flowbias.theory.neuron_geometry import DIFFERENCES, STEP
+from flowbias.theory.neuron_geometry import DIFFERENCE_STEP, DIFFERENCES
 from flowbias.theory.neurons import driven
 from flowbias.theory.regimes import SOLVED
 
@@ -78,7 +78,7 @@ def hessian_at_start(model: Neuron) -> Claim:
     True
     """
     v, s = model.initial, model.shape
-    step = STEP * float(np.linalg.norm(v))
+    step = DIFFERENCE_STEP * float(np.linalg.norm(v))
     moves = step * np.eye(v.size)
     grad = model.potential.grad
     measured = np.stack([(grad(v + move) - grad(v - move)) / (2.0 * step) for move in moves])
@@ -100,7 +100,7 @@ def third_order_at_start(model: Neuron) -> Claim:
     True
     """
     alpha, s, potential = model.scale**2, model.shape, model.potential
-    step = STEP * alpha
+    step = DIFFERENCE_STEP * alpha
 
     def across(x: float) -> float:
         return potential.curvatures(x)[1]

@@ -25,7 +25,7 @@ from flowbias.theory.claim import AZULAY, Claim, Statement, Tolerance, relative
 
 # Step of central differences relative to ||v||; their error is its square times a few, plus
 # rounding divided by it.
-STEP = 1e-5
+DIFFERENCE_STEP = 1e-5
 DIFFERENCES = Tolerance("central differences with steps of 1e-5 ||v||", 1e-8)
 FEW_ROUNDINGS = Tolerance("a few roundings of each term", 1e-14)
 
@@ -45,7 +45,7 @@ def hessian_map_defect(metric: Callable[[FloatArray], FloatArray], v: Vector) ->
             f"v: must be a nonzero vector of at least 2 entries, got {v!r}. With one entry every "
             "positive function is a second derivative."
         )
-    step = STEP * float(np.linalg.norm(point))
+    step = DIFFERENCE_STEP * float(np.linalg.norm(point))
     moves = step * np.eye(point.size)
     slopes = [(metric(point + move) - metric(point - move)) / (2.0 * step) for move in moves]
     derivative = np.stack(slopes, axis=2)  # d_k H_ij at [i, j, k]

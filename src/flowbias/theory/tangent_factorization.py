@@ -29,7 +29,7 @@ import scipy.linalg
 
 from flowbias.flows.loss import loss_constant
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.frobenius import frobenius_norm
+from flowbias.limits.spectral import frobenius_norm
 from flowbias.models.lifted import LiftedModel
 from flowbias.problems.matrix import MatrixCompletion, MatrixProblem
 from flowbias.theory.arguments import OutsideHypothesis, check_fields, checked, positive

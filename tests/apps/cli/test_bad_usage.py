@@ -52,6 +52,7 @@ from tests.apps.cli.program import invoke, only_line
         (("run", "sound", "--cluster", "nonsense"), "cluster: must be an address such as tcp://"),
         (("run", "sound", "--cluster", "tcp://host"), "cluster: must be an address such as"),
         (("rum",), "No such command 'rum'"),
+        (("rum",), "Did you mean 'run'? Try: flowbias --help"),
         (("--nonsense",), "No such option: --nonsense"),
         (("limit", "DATA", "--scales", "1"), "No such option: --scales"),
     ],

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flowbias.apps.data_files.contents import to_json
+from flowbias.apps.data_files import to_json
 
 # What infinities are written as; no text of the program is one of these.
 INFINITE = ("Infinity", "-Infinity")

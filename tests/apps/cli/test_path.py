@@ -8,7 +8,7 @@ import pytest
 import flowbias as fb
 from flowbias.apps.cli import ExitCode
 from flowbias.apps.cli.files import read_data
-from flowbias.apps.cli.scale_sweep import draw_path, log_scales_between, sweep
+from flowbias.apps.cli.scales import draw_path, log_scales_between, sweep
 from flowbias.ground.drawing import apart
 from tests.apps.cli.program import document, invoke
 

@@ -11,7 +11,7 @@ import pytest
 import flowbias
 from flowbias.apps.cli import ExitCode
 from flowbias.apps.cli.program import MEANING, judge
-from flowbias.experiments.cluster import ClusterError
+from flowbias.experiments.workers import ClusterError
 from flowbias.ground.arguments import InputError
 from tests.apps.cli.program import SOURCE, environment, invoke, only_line, spawn
 

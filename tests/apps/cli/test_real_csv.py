@@ -14,7 +14,7 @@ import flowbias as fb
 from flowbias.apps.cli import ExitCode, app
 from flowbias.apps.cli.files import read_data
 from flowbias.apps.data_files.csv_table import read_table
-from flowbias.apps.data_files.regression_data import Reading, from_csv
+from flowbias.apps.data_files.regression_data import FileReading, from_csv
 from flowbias.ground.arguments import InputError
 from tests.apps.cli.program import document, invoke, only_line
 
@@ -84,7 +84,7 @@ def test_the_true_features_are_found_where_raw_columns_name_others(messy):
 def test_the_command_and_the_pipeline_agree(messy):
     """The estimator in a standardizing pipeline, on the columns as the reader makes them."""
     told = document(invoke("limit", messy, "--scale", "1e-2", *CLEANED, "--json").stdout)
-    raw = read_data(messy, Reading(drop=("PatientId", "visit"), impute=True)).problem
+    raw = read_data(messy, FileReading(drop=("PatientId", "visit"), impute=True)).problem
     pipeline = make_pipeline(StandardScaler(), fb.estimators.ImplicitBiasRegressor(scale=1e-2))
     fitted = pipeline.fit(raw.X, raw.y)[-1]
     # Two ways to centre and two limits, each to the tolerance 1e-8 of the certificate.
@@ -221,7 +221,7 @@ def test_a_model_is_json_with_what_it_stands_for(model):
 
 
 def read(text, **options):
-    return from_csv(io.BytesIO(text.encode()), Reading(**options))
+    return from_csv(io.BytesIO(text.encode()), FileReading(**options))
 
 
 @pytest.mark.parametrize(
@@ -238,6 +238,9 @@ def read(text, **options):
         ("1,3\n2,9\n3,1\n4,4\n5,0\n", {"keep": ("1",)}, [[1], [2], [3], [4], [5]]),
         ("id,a,y\n7,1,2\n9,3,4\n", {"keep": ("id",)}, [[7, 1], [9, 3]]),
         ("ÄÖ,日本,y\n1,2,3\n4,5,7\n", {}, [[1, 2], [4, 5]]),
+        ("a,b,y\n1,2,3\n4,5,NA\n6,7,9\n", {"labelled": True}, [[1, 2], [6, 7]]),
+        ("1,2,3\n4,5,7\n", {"target": "1"}, [[2, 3], [5, 7]]),
+        ("2,b\n1,2\n4,5\n", {"target": "2"}, [[2], [5]]),
     ],
 )
 def test_small_files_that_are_read(text, options, X):
@@ -263,6 +266,18 @@ def test_small_files_that_are_read(text, options, X):
         ("a,b,y\n1,2,x\n3,5,z\n", {}, "(y): must be a finite number, got 'x'"),
         ("a,y\n1,2\n3,4\n", {"drop": ("a",)}, "--drop: must leave a column for y"),
         ("ab,b,y\n1,2,3\n3,4,8\n", {"drop": ("AB",)}, "must be the name of a column, got 'AB'"),
+        ("ab,b,y\n1,2,3\n3,4,8\n", {"drop": ("AB",)}, "Did you mean 'ab'?"),
+        ("u,v,y\n1,2,3\n3,4,8\n", {"drop": ("mass",)}, "There are 'u', 'v', 'y'."),
+        ("1,2,3\n3,4,8\n", {"drop": ("a",)}, "The first line names none: count them from 1."),
+        ("a,a,y\n1,2,3\n3,4,8\n", {}, "got 'a' twice. Rename one, or leave it out: --drop 2."),
+        ("a,y\n1,2,3\n2,4,8\n", {}, "(in R: write.csv(..., row.names = FALSE))"),
+        ("my study\na,y\n1,2\n3,4\n", {}, "Leave out what stands above line 2, which has 2."),
+        ("a b y\n1 2 3\n", {}, "Separate columns by commas, semicolons or tabs."),
+        ("a,b,y\n5%,1,2\n6%,3,4\n", {}, "Write plain numbers, without units"),
+        ("a,b c,y\n1,2,3\n4,low,8\n", {}, "or leave the column out (--drop 'b c')"),
+        ("a,b,y\n1,2,yes\n3,5,no\n", {}, "of two classes call one 0 and the other 1"),
+        ("a,y\n1,2\n3,\n", {}, "(--labelled)"),
+        ("a,y\n1,\n3,\n", {"labelled": True}, "--labelled: must leave a line"),
         ("a,b,y\n1,2,3\n3,4,8\n", {"keep": ("c",)}, "--keep: must be the name of a column"),
         ("a,b,y\n1,2,3\n", {"intercept": True}, "--intercept: must have at least 2 samples"),
         ("a,y\n1,3\n1,4\n", {"intercept": True}, "X: must have a nonzero entry"),
@@ -278,6 +293,34 @@ def test_words_of_unknown_meaning_are_not_read_as_gaps():
     """A range is a word, not a marked number and not a date."""
     data = read("age,y\n18-25,1\n26-60,2\n18-25,3\n61-99,4\n26-60,5\n18-25,6\n")
     assert data.names == ["age=18-25", "age=26-60", "age=61-99"]
+
+
+def test_lines_without_y_are_left_out_of_the_fit_and_predicted(tmp_path):
+    """y = 2 a + b: with two equations for two numbers the limit is the truth."""
+    file, model = tmp_path / "half.csv", tmp_path / "m.json"
+    file.write_text("a,b,y\n1,0,2\n3,4,\n0,1,1\n5,6,NA\n")
+    fit = invoke("limit", file, "--scale", "0.1", "--labelled", "--save", model)
+    assert fit.exit_code == ExitCode.ALL_WELL, fit.stderr
+    assert "2 samples" in fit.stdout
+    assert "left out: 2 lines without y" in fit.stdout
+    run = invoke("predict", model, file)
+    # To the tolerance of the certificate.
+    np.testing.assert_allclose(numbers(run), [2, 10, 1, 16], atol=1e-8)
+    assert "over 2 samples" in run.stderr
+    file.write_text("a,b,y\n3,4,\n")
+    none = invoke("predict", model, file)
+    np.testing.assert_allclose(numbers(none), [10], atol=1e-8)
+    assert none.stderr == ""
+
+
+@pytest.mark.parametrize("intercept", [None, False, True])
+@pytest.mark.parametrize("mean", [0.0, 5.0])
+def test_an_intercept_that_is_missed_is_offered(intercept, mean):
+    """Unless one said whether to have it."""
+    rows = "".join(f"{i % 3 - 1},{i % 5 - 2},{mean + (-1) ** i}\n" for i in range(20))
+    told = read("a,b,y\n" + rows, standardize=None, intercept=intercept).remarks
+    offered = any("y has mean 5, and no intercept is fitted; --intercept" in one for one in told)
+    assert offered == (intercept is None and mean == 5.0)
 
 
 def test_an_intercept_without_standardizing(csv, data):

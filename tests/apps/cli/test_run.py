@@ -11,7 +11,7 @@ import pytest
 
 from flowbias.apps.cli import ExitCode
 from flowbias.experiments import EXPERIMENTS, Preset
-from flowbias.experiments.costs import Cost
+from flowbias.experiments.record import Cost
 from tests.apps.cli import tiny
 from tests.apps.cli.program import document, environment, invoke, only_line, spawn
 
@@ -158,7 +158,7 @@ def test_the_preset_is_laptop_unless_given(catalogue, tmp_path):
 
 def test_stale_results_are_used_only_if_asked_for(smoke, monkeypatch):
     smoke("run", "sound")
-    for module in ("runner", "local"):
+    for module in ("runner", "workers"):
         monkeypatch.setattr(f"flowbias.experiments.{module}.fingerprint_of", lambda _: "0" * 16)
     kept = document(smoke("run", "sound", "--keep-stale", "--json").stdout)["records"][0]
     assert kept["counts"]["stale"] == 3
@@ -176,7 +176,7 @@ def test_a_page_that_cannot_be_written_ends_with_4(catalogue, tmp_path):
 
 
 def test_a_cluster_that_is_not_there_ends_with_5(smoke, monkeypatch):
-    monkeypatch.setattr("flowbias.experiments.cluster.PATIENCE", 0.2)
+    monkeypatch.setattr("flowbias.experiments.workers.PATIENCE", 0.2)
     run = smoke("run", "sound", "--cluster", "tcp://127.0.0.1:1")
     assert run.exit_code == ExitCode.NO_CLUSTER
     assert run.stderr.splitlines()[-1].startswith("error: cluster: ")
@@ -255,7 +255,7 @@ def test_a_background_job_of_a_script_is_not_for_ctrl_c(start):
 
 def test_list_shows_names_and_the_cost_of_each_preset(catalogue, monkeypatch):
     costs = {"sound": {"smoke": Cost(2.5, "a slow one"), "laptop": Cost(200.0, "a slow one")}}
-    monkeypatch.setattr("flowbias.experiments.costs.known_costs", lambda: costs)
+    monkeypatch.setattr("flowbias.experiments.record.known_costs", lambda: costs)
     header, *lines = invoke("list").stdout.splitlines()
     assert header.split() == ["name", "smoke", "laptop", "title"]
     assert [line for line in lines if line.endswith(" ")] == []
@@ -358,7 +358,7 @@ def without_torch(monkeypatch):
     far = tiny.experiment("far", needs=lambda task: ("torch", "MNIST"))
     monkeypatch.setattr("flowbias.experiments.catalogue.LOADERS", tiny.loaders(far, tiny.SOUND))
     for kind in ("Package", "Pictures"):
-        monkeypatch.setattr(f"flowbias.experiments.preflight.{kind}.there", lambda self: False)
+        monkeypatch.setattr(f"flowbias.experiments.record.{kind}.there", lambda self: False)
 
 
 def test_what_is_not_at_hand_is_said_once_and_what_needs_it_is_skipped(
@@ -388,7 +388,7 @@ def test_what_was_skipped_is_told_to_machines(smoke, without_torch):
 def test_what_is_kept_needs_nothing(smoke, without_torch, monkeypatch):
     with monkeypatch.context() as at_hand:
         for kind in ("Package", "Pictures"):
-            at_hand.setattr(f"flowbias.experiments.preflight.{kind}.there", lambda self: True)
+            at_hand.setattr(f"flowbias.experiments.record.{kind}.there", lambda self: True)
         assert smoke("run", "far").exit_code == ExitCode.ALL_WELL
     (far,) = document(smoke("run", "far", "--json").stdout)["records"]
     assert (far["complete"], far["lacks"]) == (True, [])

@@ -148,8 +148,9 @@ def test_any_column_may_be_the_target(tmp_path, words):
     ("text", "target", "says"),
     [
         ("a,price,y\n1,2,3\n", "prices", "got 'prices'. Did you mean 'price'?"),
-        ("a,price,y\n1,2,3\n", "", "got ''. The first line names the columns."),
+        ("a,price,y\n1,2,3\n", "", "got ''. There are 'a', 'price', 'y'."),
         ("1,2,3\n4,5,6\n", "y", "target: must be the name of a column, got 'y'"),
+        ("1,2,3\n4,5,6\n", "4", "got '4'. The first line names none: count them from 1."),
     ],
 )
 def test_a_target_that_is_no_column_is_refused(tmp_path, text, target, says):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowbias import InputError
-from flowbias.apps.cli.start import log_of, scale_text, start_of
+from flowbias.apps.cli.scales import log_of, scale_text, start_of
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300))

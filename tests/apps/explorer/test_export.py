@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from flowbias.apps.explorer import export, views
-from flowbias.apps.explorer.controls import Slider, settings_of
 from flowbias.apps.explorer.page import prose
+from flowbias.apps.explorer.view import Slider, settings_of
 from flowbias.ground.arguments import InputError
 from tests.apps.cli.program import invoke
 from tests.apps.explorer.test_in_browser import drawn, pixels, violations, wait_until_drawn

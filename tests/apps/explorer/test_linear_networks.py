@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.apps.explorer.controls import settings_of
-from flowbias.apps.explorer.view import chosen
+from flowbias.apps.explorer.view import chosen, settings_of
 from flowbias.apps.explorer.views.linear_networks import (
     LinearNetworksView,
     LinearSetup,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.apps.explorer.controls import settings_of
+from flowbias.apps.explorer.view import settings_of
 from flowbias.apps.explorer.views import matrices
 from flowbias.apps.explorer.views.matrices import RESIDUAL, MatricesView, width_of
 from tests.apps.explorer.drawn import Shown

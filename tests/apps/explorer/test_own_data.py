@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.apps.explorer.controls import settings_of
+from flowbias.apps.explorer.view import settings_of
 from flowbias.apps.explorer.views.own_data import ARCHIVE, MOST_SHOWN, OwnDataView
 from flowbias.ground.arguments import InputError
 from tests.apps.explorer.drawn import Shown

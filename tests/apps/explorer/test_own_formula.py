@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.apps.explorer.controls import settings_of
 from flowbias.apps.explorer.typed_parametrization import TypedFunction, UnfinishedError, section_of
+from flowbias.apps.explorer.view import settings_of
 from flowbias.apps.explorer.views import own_formula
 from flowbias.apps.explorer.views.own_formula import OwnFormulaView
 from flowbias.derive.report import Report

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowbias.apps.explorer import views
-from flowbias.apps.explorer.controls import Choice, Slider, Text, last_texts, settings_of
-from flowbias.apps.explorer.newest import Newest
-from flowbias.apps.explorer.page import HEAD_START, Tab, Wish, explore, one_message, prose
+from flowbias.apps.explorer.page import HEAD_START, Newest, Tab, Wish, explore, one_message, prose
+from flowbias.apps.explorer.view import Choice, Slider, Text, last_texts, settings_of
 from tests.apps.explorer.toy import ToyView
 
 pytest.importorskip("bokeh", reason="the extra `explore` is not installed")

@@ -10,7 +10,6 @@ from contextlib import suppress
 
 import pytest
 
-from flowbias.apps.explorer import host_check
 from flowbias.apps.explorer import server as explorer_server
 from flowbias.ground.arguments import InputError
 from tests.apps.explorer.running import running
@@ -109,7 +108,7 @@ def test_other_pages_can_link_to_us_and_no_more(server, site, mode, dest, served
 )
 def test_what_the_page_does_not_need_is_not_served(server, path):
     status, _, body = server.get(path)
-    assert (status, body) == (403, host_check.REFUSAL)
+    assert (status, body) == (403, explorer_server.REFUSAL)
 
 
 def test_nobody_chooses_the_name_of_a_session(server):
@@ -118,7 +117,7 @@ def test_nobody_chooses_the_name_of_a_session(server):
 
 def test_everything_that_the_page_names_is_served(server):
     named = re.findall(r'(?:src|href)="([\w/.]+)"', server.get("/")[2].decode())
-    assert {"/", "/ws", *(f"/{path}" for path in named)} == set(host_check.PATHS)
+    assert {"/", "/ws", *(f"/{path}" for path in named)} == set(explorer_server.PATHS)
 
 
 @pytest.mark.parametrize(

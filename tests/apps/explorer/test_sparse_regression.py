@@ -70,12 +70,15 @@ def test_limit_at_the_cursor_solves_the_equations_of_woodworth() -> None:
 @settings(max_examples=10)
 @given(small_settings())
 @example({"n": 20, "d": 20, "sparsity": 3, "noise": 0.5, "depth": 2, "seed": 1})
-def test_norms_fall_to_the_least_ones_at_either_end(chosen: dict[str, float]) -> None:
+# Here the l1 norm rises by 1e-4 on the way, between 6e-2 and 3e-2.
+@example({"n": 18, "d": 20, "sparsity": 2, "noise": 0.1, "depth": 2, "seed": 1})
+def test_norms_are_the_least_ones_at_either_end(chosen: dict[str, float]) -> None:
     path = VIEW.scene(chosen | {"log_scale": 0.0}).path
     assert path.uncertified == 0
     l1, l2 = path.extremes.ratios(path.w)
-    # Certified gaps are below 1e-10 of the norms.
-    assert np.diff(l1).max() < 1e-9
+    # Q is |w| (log(|w| / scale^2) - 1) up to scale^2, and least at the limit: the l1 norm of that
+    # exceeds the least one by less than log d + 1 over log(1 / scale^2), 1381 at scale 1e-300.
+    assert l1[-1] - 1.0 < 0.01
     # The potential at scale 1e2 is quadratic up to (w / scale^depth)^2, 1e-8 at depth 2.
     assert l2[0] - 1.0 < 1e-6
 

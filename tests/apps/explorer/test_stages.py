@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from flowbias.apps.explorer.controls import settings_of
+from flowbias.apps.explorer.view import settings_of
 from flowbias.apps.explorer.views.stages import SCALES, StagesView, X
 from flowbias.flows import flow
 from flowbias.limits import basis_pursuit

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.apps.explorer.controls import settings_of
+from flowbias.apps.explorer.view import settings_of
 from flowbias.apps.explorer.views.planted_data import population_error
 from flowbias.apps.explorer.views.steps import DATA, StepsView, planted_of
 from flowbias.ground.arguments import InputError

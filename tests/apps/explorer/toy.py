@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Choice, Slider, Text, Upload
 from flowbias.apps.explorer.drawing import FLOW, Chart, line
-from flowbias.apps.explorer.view import Download, View
+from flowbias.apps.explorer.view import Choice, Download, Slider, Text, Upload, View
 from flowbias.ground.arguments import InputError
 
 

@@ -11,9 +11,8 @@ from flowbias._version import __version__
 from flowbias.apps.cli.console import complain, results
 from flowbias.apps.cli.figures import list_figures, reproduce, run
 from flowbias.apps.cli.image_data import image_data
-from flowbias.apps.cli.limit import limit
+from flowbias.apps.cli.limit import limit, predict
 from flowbias.apps.cli.path import path
-from flowbias.apps.cli.predict import predict
 from flowbias.apps.cli.program import DEBUG, NAME, ExitCode, Program, explanation
 from flowbias.apps.cli.regime import regime
 from flowbias.apps.cli.stages import stages

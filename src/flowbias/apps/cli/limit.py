@@ -1,42 +1,35 @@
-"""`flowbias limit`: the predictor that gradient flow converges to, with its certificate."""
+"""`flowbias limit` and `predict`: the limit of gradient flow, certified, and what it predicts."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flowbias.apps.cli.console import columns, results, show
+from flowbias.apps.cli.console import columns, complain, results, show, write_json
 from flowbias.apps.cli.program import (
-    DataFile,
+    DataOptions,
     Depth,
-    Drop,
     ExitCode,
     Impute,
-    Intercept,
     Json,
-    Keep,
     Shape,
-    Standardize,
-    Target,
     Tolerance,
+    with_options,
 )
 
 if TYPE_CHECKING:
-    from flowbias.apps.cli.start import Network
+    from flowbias.apps.cli.scales import Network
+    from flowbias.apps.data_files.limit_files import ModelPredictions
     from flowbias.apps.data_files.regression_data import RegressionData
     from flowbias.results.solution import Solution
 
 
+@with_options
 def limit(
-    data: DataFile,
-    target: Target = None,
-    drop: Drop = None,
-    keep: Keep = None,
-    impute: Impute = None,
-    standardize: Standardize = None,
-    intercept: Intercept = None,
+    data: DataOptions,
     depth: Depth = 2.0,
     scale: Annotated[
         str | None,
@@ -74,18 +67,21 @@ def limit(
     Nothing is integrated. The certificate says how exact the answer is;
     exit code 1 says that it could not be proved.
     """
-    from flowbias.apps.cli.files import check_output, deliver, read_data, write_file
-    from flowbias.apps.cli.start import cross_validated, start_of
-    from flowbias.apps.data_files.contents import json_text
-    from flowbias.apps.data_files.limit_files import limit_csv, limit_document, limit_npz
-    from flowbias.apps.data_files.model_file import model_document
-    from flowbias.apps.data_files.regression_data import Reading
+    from flowbias.apps.cli.files import check_output, deliver, write_file
+    from flowbias.apps.cli.scales import cross_validated, start_of
+    from flowbias.apps.data_files import json_text
+    from flowbias.apps.data_files.limit_files import (
+        limit_csv,
+        limit_document,
+        limit_npz,
+        model_document,
+    )
     from flowbias.limits import limit as solve
 
     network = start_of(depth, shape, scale=scale, log_scale=log_scale, cv=cv)
-    check_output(out, (".npz", ".csv"), data)
-    check_output(save, (".json",), data, "--save")
-    read = read_data(data, Reading.of(target, drop, keep, impute, standardize, intercept))
+    check_output(out, (".npz", ".csv"), data.data)
+    check_output(save, (".json",), data.data, "--save")
+    read = data.read()
     if cv:
         network, said = cross_validated(network, shape, read)
         read = read._replace(remarks=(*read.remarks, said))
@@ -158,3 +154,70 @@ def _status(solution: Solution) -> str:
     """The status, in words where it is not the plain one, whose numbers stand below it."""
     name = solution.status.name
     return name if name == "CERTIFIED" else f"{name}: {solution.message}"
+
+
+def predict(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="What `flowbias limit DATA --save model.json` wrote.",
+            metavar="MODEL",
+            show_default=False,
+        ),
+    ],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="A .csv file with the columns of the model's data, in any order and with others "
+            "beside them; or a .npz file with an array X; or - for standard input.",
+            metavar="DATA",
+            show_default=False,
+        ),
+    ],
+    impute: Impute = None,
+    json: Json = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the predictions to FILE.csv.", metavar="FILE", show_default=False),
+    ] = None,
+) -> ExitCode:
+    """Predict y for the samples of DATA, one number a line.
+
+    Columns are found by their names. Where DATA has y as well, the error is
+    said on standard error.
+    """
+    from flowbias.apps.cli.files import check_output, read_file, read_kind, write_file
+    from flowbias.apps.data_files import csv_bytes
+    from flowbias.apps.data_files.limit_files import read_model
+
+    check_output(out, (".csv",), data)
+    saved = read_file("MODEL", model, read_model)
+    filled = impute is not None
+    found = read_kind(
+        data,
+        {
+            ".npz": lambda content: saved.predict_npz(content, impute=filled),
+            ".csv": lambda content: saved.predict_csv(content, impute=filled),
+        },
+    )
+    table = csv_bytes(("prediction",), ([float(value)] for value in found.values))
+    if out is not None:
+        write_file(out, table)
+    if json:
+        write_json({"predictions": found.values.tolist(), "error": found.error})
+    elif out is not None:
+        results().print(f"{len(found.values)} predictions written to {out}", soft_wrap=True)
+    else:
+        sys.stdout.write(table.decode())
+    _remark(found, saved.certified)
+    return ExitCode.ALL_WELL
+
+
+def _remark(found: ModelPredictions, certified: bool) -> None:
+    if not certified:
+        complain("the limit that this model is was not certified")
+    if found.error is not None:
+        complain(
+            f"root mean square error {found.error:.6g} over {found.judged} samples "
+            f"(y itself varies by {found.spread:.6g})"
+        )

@@ -9,34 +9,24 @@ import typer
 
 from flowbias.apps.cli.console import columns, results, show, show_data
 from flowbias.apps.cli.program import (
-    DataFile,
+    DataOptions,
     Depth,
-    Drop,
     ExitCode,
-    Impute,
-    Intercept,
     Json,
-    Keep,
     Shape,
-    Standardize,
-    Target,
     Tolerance,
+    with_options,
 )
 
 if TYPE_CHECKING:
-    from flowbias.apps.cli.scale_sweep import ScaleSweep
+    from flowbias.apps.cli.scales import ScaleSweep
 
 _DEFAULT_OUT = Path("out/path.png")
 
 
+@with_options
 def path(
-    data: DataFile,
-    target: Target = None,
-    drop: Drop = None,
-    keep: Keep = None,
-    impute: Impute = None,
-    standardize: Standardize = None,
-    intercept: Intercept = None,
+    data: DataOptions,
     depth: Depth = 2.0,
     largest: Annotated[
         str, typer.Option("--from", help="Scale at one end; 1e400 is fine too.", metavar="SCALE")
@@ -63,24 +53,21 @@ def path(
     small ones near that of least l1 norm ("rich").
     The picture marks both ends. Exit code 1 says that a limit is not proved.
     """
-    from flowbias.apps.cli.files import check_output, deliver, read_data
-    from flowbias.apps.cli.scale_sweep import WRITERS, log_scales_between, sweep
-    from flowbias.apps.cli.start import start_of
-    from flowbias.apps.data_files.regression_data import Reading
+    from flowbias.apps.cli.files import check_output, deliver
+    from flowbias.apps.cli.scales import WRITERS, log_scales_between, start_of, sweep
 
     scales = log_scales_between(largest, smallest, count)
     network = start_of(depth, shape, scale=None, log_scale=float(scales[0]))
     file = _DEFAULT_OUT if out is None and not json else out
-    check_output(file, tuple(WRITERS), data)
-    reading = Reading.of(target, drop, keep, impute, standardize, intercept)
-    swept = sweep(network, shape, read_data(data, reading), scales, tol)
+    check_output(file, tuple(WRITERS), data.data)
+    swept = sweep(network, shape, data.read(), scales, tol)
     document = (lambda: _document(swept)) if json else None
     deliver(file, lambda ending: WRITERS[ending](swept), document, lambda: _show(swept))
     return ExitCode.ALL_WELL if swept.certified else ExitCode.DOUBTFUL
 
 
 def _show(swept: ScaleSweep, rows: int = 9) -> None:
-    from flowbias.apps.cli.start import scale_text
+    from flowbias.apps.cli.scales import scale_text
 
     console = results()
     show_data(swept.data)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperGroup
 
 from flowbias.apps.cli.console import allow_any_text, complain
+
+if TYPE_CHECKING:
+    from flowbias.apps.data_files.regression_data import RegressionData
+
+T = TypeVar("T")
 
 
 class ExitCode(IntEnum):
@@ -57,56 +64,9 @@ class Imputation(StrEnum):
     MEAN = "mean"
 
 
-# What the help of every command says that takes DATA.
-_DATA_HELP = (
-    "A .npz file with arrays X (samples x features) and y (samples); or a .csv file, one sample "
-    "per line; or - for standard input. In a .csv the first line may name the columns; y is the "
-    "column of that name or of --target, or else the last one. Commas, semicolons or tabs separate "
-    "columns. Columns of a few words become one column of zeros and ones per word."
-)
-
-DataFile = Annotated[Path, typer.Argument(help=_DATA_HELP, metavar="DATA", show_default=False)]
-Target = Annotated[
-    str | None,
-    typer.Option(
-        help="Name of the column of a .csv that is y.", metavar="COLUMN", show_default=False
-    ),
-]
-Drop = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Leave out this column of a .csv, by name or number; may be repeated.",
-        metavar="COLUMN",
-        show_default=False,
-    ),
-]
-Keep = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="Take this column though it looks like an id; may be repeated.",
-        metavar="COLUMN",
-        show_default=False,
-    ),
-]
 Impute = Annotated[
     Imputation | None,
     typer.Option(help="Fill empty cells of X with the mean of their column.", show_default=False),
-]
-Standardize = Annotated[
-    bool | None,
-    typer.Option(
-        "--standardize/--no-standardize",
-        help="Measure columns in their standard deviations.",
-        show_default="where their units differ by a factor of 10",
-    ),
-]
-Intercept = Annotated[
-    bool | None,
-    typer.Option(
-        "--intercept/--no-intercept",
-        help="Fit X and y less their means.",
-        show_default="where columns are standardized",
-    ),
 ]
 Depth = Annotated[
     float, typer.Option(help="Depth of the diagonal network: 2 or more, not only integers.")
@@ -126,6 +86,102 @@ Json = Annotated[
         help='One JSON document on standard output; infinities are "Infinity", NaN is null.',
     ),
 ]
+_COLUMN: dict[str, Any] = {"metavar": "COLUMN", "show_default": False}
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """DATA, and how it is read."""
+
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="A .npz file with arrays X (samples x features) and y (samples); or a .csv file, "
+            "one sample per line; or - for standard input. In a .csv the first line may name the "
+            "columns; y is the column of that name or of --target, or else the last one. Commas, "
+            "semicolons or tabs separate columns. Columns of a few words become one column of "
+            "zeros and ones per word.",
+            metavar="DATA",
+            show_default=False,
+        ),
+    ]
+    target: Annotated[
+        str | None,
+        typer.Option(help="Column of a .csv that is y, by name or number.", **_COLUMN),
+    ] = None
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Leave out this column of a .csv, by name or number; may be repeated.", **_COLUMN
+        ),
+    ] = None
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Take this column though it looks like an id; may be repeated.", **_COLUMN
+        ),
+    ] = None
+    impute: Impute = None
+    labelled: Annotated[
+        bool, typer.Option("--labelled", help="Leave out lines of a .csv that have no y.")
+    ] = False
+    standardize: Annotated[
+        bool | None,
+        typer.Option(
+            "--standardize/--no-standardize",
+            help="Measure columns in their standard deviations.",
+            show_default="where their units differ by a factor of 10",
+        ),
+    ] = None
+    intercept: Annotated[
+        bool | None,
+        typer.Option(
+            "--intercept/--no-intercept",
+            help="Fit X and y less their means.",
+            show_default="where columns are standardized",
+        ),
+    ] = None
+
+    def read(self) -> RegressionData:
+        """The data, as these options say."""
+        from flowbias.apps.cli.files import read_data
+        from flowbias.apps.data_files.regression_data import FileReading
+
+        reading = FileReading(
+            self.target,
+            tuple(self.drop or ()),
+            tuple(self.keep or ()),
+            self.impute is not None,
+            self.labelled,
+            self.standardize,
+            self.intercept,
+        )
+        return read_data(self.data, reading)
+
+
+def with_options(command: Callable[..., T]) -> Callable[..., T]:
+    """The command with the fields of a dataclass as options, where a parameter asks for one.
+
+    typer reads options off a signature: what commands share would stand in each of them.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    shared: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    options: dict[str, inspect.Parameter] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        group = shared.get(name)
+        types = hints if group is None else get_type_hints(group, include_extras=True)
+        for each in [parameter] if group is None else inspect.signature(group).parameters.values():
+            options[each.name] = each.replace(annotation=types[each.name], kind=each.KEYWORD_ONLY)
+
+    def run(**given: Any) -> T:
+        for name, group in shared.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        return command(**given)
+
+    functools.update_wrapper(run, command)
+    run.__annotations__ = {name: each.annotation for name, each in options.items()}
+    run.__signature__ = inspect.Signature(list(options.values()))  # type: ignore[attr-defined]
+    return run
 
 
 class InterruptedRunError(Exception):
@@ -165,7 +221,7 @@ def _codes() -> dict[type[Exception], ExitCode]:
     """The first kind that fits decides. Imported late: nothing here is needed until it happens."""
     from flowbias.designs.dask_cluster import ClusterError
     from flowbias.ground.arguments import InputError
-    from flowbias.results.result import SolveError
+    from flowbias.results.solution import SolveError
 
     return {
         typer.TyperException: ExitCode.BAD_INPUT,
@@ -188,7 +244,8 @@ def _message(error: Exception) -> str:
     context = getattr(error, "ctx", None)  # only the errors of a known command carry one
     if context is None:
         return message
-    return f"{message.rstrip('. ')}. Try: {context.command_path} --help"
+    ended = message if message.endswith("?") else f"{message.rstrip('. ')}."
+    return f"{ended} Try: {context.command_path} --help"
 
 
 def _one_line(text: str) -> str:

@@ -52,7 +52,7 @@ def regime(
     --scales also after it (full-batch descent on the squared loss).
     Exit code 1 says that a training did not fit the data.
     """
-    from flowbias.apps.cli.regime_input import read_arrays, read_module, read_scales, require_extra
+    from flowbias.apps.cli.files import read_arrays, read_module, read_scales, require_extra
     from flowbias.ground.arguments import InputError
 
     require_extra()
@@ -60,7 +60,7 @@ def regime(
     if max_epochs < 1:
         raise InputError(f"--max-epochs: must be >= 1, got {max_epochs}. Leave it out for 20000.")
     module = read_module(factory)
-    x, y = _tensors(module, *read_arrays(data))
+    x, y = read_arrays(data)
     return _report(module, x, y, factors, train, max_epochs, json)
 
 
@@ -71,7 +71,10 @@ def _report(
 
     from flowbias.nets.unbiased import scaled
     from flowbias.regime import diagnose, fit, predict, sweep
+    from flowbias.regime.data import tensors_for
 
+    # In the module's precision, integers in X as they are.
+    x, y = tensors_for(module, x, y)
     fitting = partial(fit, max_epochs=epochs)
     prediction = predict(module, x, y)
     diagnosis = course = None
@@ -112,10 +115,3 @@ def _show(
         console.print(
             "training did not fit the data; raise --max-epochs", style="bold red", soft_wrap=True
         )
-
-
-def _tensors(module: Any, x: Any, y: Any) -> tuple[Any, Any]:
-    """Both as tensors of the module's precision, integers in X as they are."""
-    from flowbias.regime.data import tensors_for
-
-    return tensors_for(module, x, y)

@@ -11,17 +11,12 @@ import typer
 
 from flowbias.apps.cli.console import columns, results, show, show_data
 from flowbias.apps.cli.program import (
-    DataFile,
+    DataOptions,
     Depth,
-    Drop,
     ExitCode,
-    Impute,
-    Intercept,
     Json,
-    Keep,
-    Standardize,
-    Target,
     Tolerance,
+    with_options,
 )
 
 if TYPE_CHECKING:
@@ -29,14 +24,9 @@ if TYPE_CHECKING:
     from flowbias.limits import StagePath
 
 
+@with_options
 def stages(
-    data: DataFile,
-    target: Target = None,
-    drop: Drop = None,
-    keep: Keep = None,
-    impute: Impute = None,
-    standardize: Standardize = None,
-    intercept: Intercept = None,
+    data: DataOptions,
     depth: Depth = 2.0,
     max_stages: Annotated[
         int | None,
@@ -59,16 +49,14 @@ def stages(
     fit on its features; the last one fits DATA with the least l1 norm.
     Nothing is integrated, all of it is proved; exit code 1 says that it could not be.
     """
-    from flowbias.apps.cli.files import check_output, deliver, read_data
-    from flowbias.apps.data_files.regression_data import Reading
+    from flowbias.apps.cli.files import check_output, deliver
     from flowbias.limits import stages as solve
     from flowbias.models import DiagonalNet
 
     # Of a start that vanishes only the shape is left: any scale will do.
     network = DiagonalNet(depth, 1.0)
-    check_output(out, tuple(_WRITERS), data)
-    reading = Reading.of(target, drop, keep, impute, standardize, intercept)
-    read = read_data(data, reading)
+    check_output(out, tuple(_WRITERS), data.data)
+    read = data.read()
     path = solve(network, read.problem, max_stages=max_stages, tol=tol, throw=False)
     document = (lambda: _document(read, path)) if json else None
     deliver(out, lambda ending: _WRITERS[ending](read, path), document, lambda: _show(read, path))
@@ -115,7 +103,7 @@ def _picture(kind: str) -> Callable[[RegressionData, StagePath], bytes]:
 
 
 def _csv(data: RegressionData, path: StagePath) -> bytes:
-    from flowbias.apps.data_files.contents import csv_bytes
+    from flowbias.apps.data_files import csv_bytes
 
     names = [data.name(i) for i in range(data.problem.X.shape[1])]
     rows = (
@@ -126,7 +114,7 @@ def _csv(data: RegressionData, path: StagePath) -> bytes:
 
 
 def _npz(data: RegressionData, path: StagePath) -> bytes:
-    from flowbias.apps.data_files.contents import npz_bytes
+    from flowbias.apps.data_files import npz_bytes
 
     return npz_bytes(
         {

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.data_files.csv_table import CsvTable, is_number
+from flowbias.apps.data_files.csv_table import CsvTable, is_number, listed
 from flowbias.ground.arguments import InputError
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import FloatArray, Mask
 
 _EMPTY = frozenset({"", "na", "n/a", "nan", "null", "?"})
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2})")
@@ -81,7 +81,7 @@ class Words:
                 rows[row] = self.means
             elif text not in self.words:
                 raise InputError(
-                    f"{table.where(row, at)}: must be one of {_listed(self.words)}, got {text!r}. "
+                    f"{table.where(row, at)}: must be one of {listed(self.words)}, got {text!r}. "
                     "Nothing is known of other values: leave such lines out, or fit with some."
                 )
             else:
@@ -159,11 +159,15 @@ def is_empty(text: str) -> bool:
     return text.lower() in _EMPTY
 
 
+def labelled(table: CsvTable, at: int) -> Mask:
+    """Which lines have an output."""
+    return np.array([not is_empty(text) for text in table.column(at)], dtype=bool)
+
+
 def numbers_of(table: CsvTable, at: int) -> FloatArray:
     """The outputs: finite numbers, without exception."""
-    advice = "leave the line out, which has no y"
     texts = enumerate(table.column(at))
-    return np.array([_number(text, table, row, at, advice) for row, text in texts], np.float64)
+    return np.array([_number(text, table, row, at, _WITHOUT_Y) for row, text in texts], np.float64)
 
 
 def said_of(columns: Sequence[Column]) -> list[str]:
@@ -173,7 +177,7 @@ def said_of(columns: Sequence[Column]) -> list[str]:
     told = [
         f"{column.name!r} is 1 for {column.words[1]!r}, 0 for {column.words[0]!r}"
         if len(column.words) == 2
-        else f"{column.name!r} is a 0-1 column for each of {_listed(column.words)}"
+        else f"{column.name!r} is a 0-1 column for each of {listed(column.words)}"
         for column in words
         if column.features
     ]
@@ -192,6 +196,7 @@ def _cells(table: CsvTable, at: int, impute: bool) -> list[tuple[int, str | None
 
 
 _FILLED = "fill empty cells of X with the mean of their column (--impute mean)"
+_WITHOUT_Y = "leave the line out, which has no y (--labelled)"
 
 
 def _number(
@@ -202,9 +207,17 @@ def _number(
     value = float(text) if is_number(text) else math.nan
     if not math.isfinite(value):
         got = repr(text) if text else "nothing"
-        raise InputError(
-            f"{table.where(row, at)}: must be a finite number, got {got}. Mend it, or {advice}."
-        )
+        if _MARKED.fullmatch(text):
+            advice = "Write plain numbers, without units and without marks between thousands"
+        elif is_empty(text):
+            advice = f"Mend it, or {advice}"
+        elif advice is _FILLED:
+            advice = (
+                f"Write a number or nothing, or leave the column out (--drop {table.option(at)})"
+            )
+        else:
+            advice = "Outputs are numbers: of two classes call one 0 and the other 1"
+        raise InputError(f"{table.where(row, at)}: must be a finite number, got {got}. {advice}.")
     return value
 
 
@@ -232,8 +245,3 @@ def _refuse_row_numbers(table: CsvTable, at: int, numbers: FloatArray, enough: i
     named = table.names is not None and bool(_NAMES_ROWS.fullmatch(table.names[at]))
     if counted or named:
         raise NoFeatureError(table, at, "numbers the rows, and would fit anything")
-
-
-def _listed(words: Sequence[str], most: int = 8) -> str:
-    shown = ", ".join(map(repr, words[:most]))
-    return shown if len(words) <= most else f"{shown} and {len(words) - most} more"

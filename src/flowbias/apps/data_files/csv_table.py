@@ -12,8 +12,9 @@ import csv
 import io
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
+from itertools import compress
 from typing import BinaryIO, NamedTuple
 
 from flowbias.ground.arguments import InputError
@@ -38,6 +39,10 @@ class CsvTable(NamedTuple):
     places: list[int]
     #: a number of the file that has a decimal comma; "" where they have points
     comma: str = ""
+
+    def of_lines(self, chosen: Iterable[bool]) -> CsvTable:
+        """The table with some of its lines."""
+        return self._replace(lines=list(compress(self.lines, chosen)))
 
     def column(self, at: int) -> list[str]:
         """The fields of a column, without the blanks around them."""
@@ -73,7 +78,7 @@ def read_table(
     if width < least_columns:
         raise InputError(
             f"must have a column for y and at least one for X, got {width} in line "
-            f"{lines[0].number}. Separate columns by commas, semicolons or tabs."
+            f"{lines[0].number}. {_beginning(lines)}"
         )
     for line in rows:
         _require_width(line, lines[0])
@@ -181,8 +186,10 @@ def _require_names(line: int, names: list[str], kept: list[int], target: str) ->
             f"--drop {place} (in pandas: to_csv(file, index=False))."
         )
     if repeated := [name for name in names if names.count(name) > 1]:
+        again = kept[len(names) - 1 - names[::-1].index(repeated[0])] + 1
         raise InputError(
-            f"line {line}: must name every column differently, got {repeated[0]!r} twice."
+            f"line {line}: must name every column differently, got {repeated[0]!r} twice. Rename "
+            f"one, or leave it out: --drop {again}."
         )
     if target == TARGET and TARGET not in names and TARGET.upper() in names:
         raise InputError(f"line {line}: has a column Y but none y. Write y for the target.")
@@ -199,9 +206,27 @@ def _place(word: str, names: Sequence[str] | None, width: int) -> int:
 
 def unknown_column(option: str, word: str, names: Sequence[str]) -> InputError:
     """What to say of a name that no column has."""
-    near = get_close_matches(word, names, n=1)
-    advice = f"Did you mean {near[0]!r}?" if near else "The first line names the columns."
+    if not names:
+        advice = "The first line names none: count them from 1."
+    else:
+        folded = {name.casefold(): name for name in names}
+        near = get_close_matches(word.casefold(), folded, n=1)
+        advice = f"Did you mean {folded[near[0]]!r}?" if near else f"There are {listed(names)}."
     return InputError(f"{option}: must be the name of a column, got {word!r}. {advice}")
+
+
+def listed(words: Sequence[str], most: int = 8) -> str:
+    """Words in quotes; of very many the first."""
+    shown = ", ".join(map(repr, words[:most]))
+    return shown if len(words) <= most else f"{shown} and {len(words) - most} more"
+
+
+def _beginning(lines: list[Line]) -> str:
+    """What may be wrong with a file whose first line has a single field."""
+    wider = next((line for line in lines if len(line.fields) > len(lines[0].fields)), None)
+    if wider is None:
+        return "Separate columns by commas, semicolons or tabs."
+    return f"Leave out what stands above line {wider.number}, which has {len(wider.fields)}."
 
 
 def _refuse_column_numbers(first: Line) -> None:
@@ -217,9 +242,12 @@ def _refuse_column_numbers(first: Line) -> None:
 
 def _require_width(line: Line, first: Line) -> None:
     if len(line.fields) != len(first.fields):
+        advice = "Every sample needs the same features."
+        if line.number == first.number + 1 and len(line.fields) == len(first.fields) + 1:
+            advice += " Row numbers need a name, too (in R: write.csv(..., row.names = FALSE))."
         raise InputError(
             f"line {line.number}: must have {len(first.fields)} columns like line {first.number}, "
-            f"got {len(line.fields)}. Every sample needs the same features."
+            f"got {len(line.fields)}. {advice}"
         )
 
 

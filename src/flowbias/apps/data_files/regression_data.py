@@ -1,4 +1,12 @@
-"""Samples X and outputs y from the bytes of a .npz or .csv file. Nothing is ever unpickled."""
+"""Samples X and outputs y from the bytes of a .npz or .csv file, and the problem that is solved.
+
+Nothing is ever unpickled. With an intercept X and y are taken less their means, and one row less
+says the same: the intercept is a bias that costs nothing, as for the estimators. Standardized,
+columns are measured in their standard deviations (without an intercept in their root mean squares).
+Implicit bias is a matter of units: a small coefficient of a large column is cheap, and of two
+columns that say the same the larger is taken. Where nobody chose the units on purpose that names
+false features.
+"""
 
 from __future__ import annotations
 
@@ -15,18 +23,19 @@ from flowbias.apps.data_files.csv_columns import (
     Words,
     columns_of,
     is_empty,
+    labelled,
     numbers_of,
     said_of,
 )
 from flowbias.apps.data_files.csv_table import TARGET, CsvTable, read_table, unknown_column
-from flowbias.apps.data_files.units import Units
+from flowbias.estimators.intercepts.centring import Contrasts, centred
 from flowbias.ground.arguments import InputError
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import FloatArray, Mask
 from flowbias.problems.regression import Regression
 
 
 @dataclass(frozen=True)
-class Reading:
+class FileReading:
     """How a file is to be read, as options say it; None leaves it to the data."""
 
     #: the column of a .csv that is y: the one of that name, else the last
@@ -36,25 +45,137 @@ class Reading:
     keep: tuple[str, ...] = ()
     #: whether empty cells become the mean of their column
     impute: bool = False
+    #: whether lines without y are left out
+    labelled: bool = False
     standardize: bool | None = False
     intercept: bool | None = False
+
+
+AS_IT_IS = FileReading()
+
+
+# Columns in units further apart than this are standardized unless one says what to do.
+FACTOR = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """Numbers as a file has them, checked; what is solved; and coefficients as said of the file."""
+
+    given: Regression
+    #: standard deviations, or root mean squares; None: as they are
+    unit: FloatArray | None
+    intercept: bool
+    #: how far the units of the columns are apart
+    factor: float
 
     @classmethod
     def of(
         cls,
-        target: str | None,
-        drop: Sequence[str] | None,
-        keep: Sequence[str] | None,
-        impute: str | None,
+        given: Regression,
+        *,
         standardize: bool | None,
         intercept: bool | None,
-    ) -> Reading:
-        """As the options of a command say it."""
-        columns = tuple(drop or ()), tuple(keep or ())
-        return cls(target, *columns, impute is not None, standardize, intercept)
+        words: Mask,
+    ) -> Units:
+        """None is for this to decide: standardized where units differ, and then an intercept.
+
+        `words` says which columns are zeros and ones that stand for words, and have no unit.
+        """
+        factor = _apart(given.X[:, ~words])
+        if standardize is None:
+            standardize = factor > FACTOR
+        intercept = standardize if intercept is None else intercept
+        if intercept and len(given.y) < 2:
+            raise InputError(
+                "--intercept: must have at least 2 samples, got 1, which the intercept alone "
+                "fits. Pass --no-intercept, or more samples."
+            )
+        unit = None
+        if standardize:
+            unit = _sizes(given.X, about_mean=intercept)
+            unit[unit == 0.0] = 1.0  # constant, and 0 once centred
+        return cls(given, unit, intercept, factor)
+
+    @property
+    def scaled(self) -> FloatArray:
+        """X in the units that coefficients are compared in."""
+        return self.given.X if self.unit is None else self.given.X / self.unit
+
+    @property
+    def problem(self) -> Regression:
+        """What is solved."""
+        if not self.intercept:
+            return self.given if self.unit is None else Regression(self.scaled, self.given.y)
+        X, y = centred(self.scaled, None)[0], centred(self.given.y[:, None], None)[0]
+        rest = self._contrasts.of(np.hstack([X, y]))
+        return Regression(rest[:, :-1], rest[:, -1])
+
+    @property
+    def _contrasts(self) -> Contrasts:
+        return Contrasts(np.ones(len(self.given.y)))
+
+    def per_unit(self, w: FloatArray) -> FloatArray:
+        """Coefficients of the problem, as those of the columns as they are."""
+        return w if self.unit is None else w / self.unit
+
+    def at_zero(self, w: FloatArray) -> float | None:
+        """The intercept that goes with them; None where there is none."""
+        if not self.intercept:
+            return None
+        return float(self.given.y.mean() - self.given.X.mean(axis=0) @ self.per_unit(w))
+
+    def dual_of_given(self, dual: FloatArray) -> FloatArray:
+        """One entry per sample of the file."""
+        return self._contrasts.adjoint(dual) if self.intercept else dual
+
+    @property
+    def constant(self) -> list[int]:
+        """Columns of which an intercept leaves nothing."""
+        same = np.ptp(self.given.X, axis=0) == 0.0
+        return [int(i) for i in np.flatnonzero(same)] if self.intercept else []
+
+    @property
+    def remarks(self) -> list[str]:
+        """What was done, and how to have it otherwise."""
+        said = []
+        if self.unit is not None:
+            less = (
+                "less its mean, over its standard deviation"
+                if self.intercept
+                else ("over its root mean square")
+            )
+            apart = f" (units differ by a factor of {self.factor:.2g})" * (self.factor > FACTOR)
+            said.append(f"each column is taken {less}{apart}; --no-standardize takes it as it is")
+        elif self.factor > FACTOR:
+            said.append(
+                f"units differ by a factor of {self.factor:.2g}, which decides what is sparse; "
+                "--standardize takes that out"
+            )
+        return said
 
 
-AS_IT_IS = Reading()
+def _apart(X: FloatArray, enough: int = 8) -> float:
+    """The largest unit over the smallest: of spreads, or of sizes where that says more.
+
+    1 where samples are fewer than `enough` to tell: normal columns would soon seem ten times apart.
+    """
+    apart = 1.0
+    for about_mean in (True, False) if len(X) >= enough else ():
+        sizes = _sizes(X, about_mean=about_mean)
+        sizes = sizes[sizes > 0.0]
+        with np.errstate(over="ignore"):
+            apart = max(apart, sizes.max(initial=0.0) / sizes.min(initial=np.inf))
+    return float(apart)
+
+
+def _sizes(X: FloatArray, *, about_mean: bool) -> FloatArray:
+    """Standard deviations or root mean squares of the columns."""
+    largest = np.abs(X).max(axis=0, initial=0.0)
+    shrunk = X / np.where(largest > 0.0, largest, 1.0)  # squares may leave the double range
+    if about_mean:
+        shrunk = centred(shrunk, None)[0]
+    return np.asarray(largest * np.sqrt(np.square(shrunk).mean(axis=0)))
 
 
 class RegressionData(NamedTuple):
@@ -111,12 +232,16 @@ class RegressionData(NamedTuple):
         return dual if self.units is None else self.units.dual_of_given(dual)
 
 
-def from_csv(content: BinaryIO, reading: Reading = AS_IT_IS) -> RegressionData:
+def from_csv(content: BinaryIO, reading: FileReading = AS_IT_IS) -> RegressionData:
     """Columns of features and one of outputs: `target`, or the one named y, else the last."""
     wanted = TARGET if reading.target is None else reading.target
     table = read_table(content, wanted, reading.drop)
     at = _place_of_outputs(table, reading.target)
     places = [i for i in range(len(table.places)) if i != at]
+    has_y = labelled(table, at) if reading.labelled else np.ones(len(table.lines), dtype=bool)
+    if not has_y.any():
+        raise InputError(f"--labelled: must leave a line, but {table.named(at)} is empty in all.")
+    table = table.of_lines(has_y)
     for word in reading.keep:
         if word not in (table.names or map(str, table.places)):
             raise unknown_column("--keep", word, table.names or ())
@@ -127,6 +252,8 @@ def from_csv(content: BinaryIO, reading: Reading = AS_IT_IS) -> RegressionData:
     X = np.hstack([column.encode(table, i, impute=impute) for column, i in encoded])
     names = [feature for column in columns for feature in column.features]
     remarks = _said_of_table(table, at, reading, places) + said_of(columns)
+    if not has_y.all():
+        remarks.insert(0, f"left out: {np.count_nonzero(~has_y)} lines without y")
     words = np.array([isinstance(c, Words) for c in columns for _ in c.features], dtype=bool)
     return _prepared(
         Regression(X, y),
@@ -144,12 +271,14 @@ def _place_of_outputs(table: CsvTable, target: str | None) -> int:
     wanted = TARGET if target is None else target
     if wanted in names:
         return names.index(wanted)
+    if target is not None and target.isdecimal() and int(target) in table.places:
+        return table.places.index(int(target))
     if target is not None:
         raise unknown_column("target", target, names)
     return len(table.places) - 1
 
 
-def _said_of_table(table: CsvTable, at: int, reading: Reading, places: list[int]) -> list[str]:
+def _said_of_table(table: CsvTable, at: int, reading: FileReading, places: list[int]) -> list[str]:
     said = []
     if table.names is not None and reading.target is None and table.names[at] != TARGET:
         said.append(f"y is {table.names[at]!r}, the last column; --target takes another")
@@ -166,7 +295,12 @@ def _said_of_table(table: CsvTable, at: int, reading: Reading, places: list[int]
 
 
 def _prepared(
-    given: Regression, reading: Reading, *, words: Any, remarks: Sequence[str] = (), **about: Any
+    given: Regression,
+    reading: FileReading,
+    *,
+    words: Any,
+    remarks: Sequence[str] = (),
+    **about: Any,
 ) -> RegressionData:
     """The problem in the units asked for; what changed nothing leaves no trace."""
     units = Units.of(
@@ -176,11 +310,19 @@ def _prepared(
     constant = [data.name(i) for i in units.constant]
     if constant:
         remarks = [*remarks, f"constant, so beside an intercept 0: {', '.join(constant)}"]
+    if reading.intercept is None and not units.intercept and _is_off_centre(given.y):
+        mean = f"y has mean {given.y.mean():.3g}"
+        remarks = [*remarks, f"{mean}, and no intercept is fitted; --intercept fits one"]
     said = (*remarks, *(units.remarks if reading.standardize is not False else ()))
     return data._replace(remarks=said)
 
 
-def from_npz(content: BinaryIO, reading: Reading = AS_IT_IS) -> RegressionData:
+def _is_off_centre(y: FloatArray, enough: int = 8, errors: float = 3.0) -> bool:
+    """Whether the mean of outputs is not 0 by more than its standard error, three times."""
+    return len(y) >= enough and abs(y.mean()) > errors * y.std() / len(y) ** 0.5
+
+
+def from_npz(content: BinaryIO, reading: FileReading = AS_IT_IS) -> RegressionData:
     """The arrays X and y of a NumPy archive, as a regression problem."""
     for option, words in (("target", (reading.target,)), ("--drop", reading.drop)):
         if any(words):

@@ -16,14 +16,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from flowbias.apps.explorer import views
-from flowbias.apps.explorer.controls import Slider, settings_of
 from flowbias.apps.explorer.drawing import Picture
-from flowbias.apps.explorer.host_check import PATHS
 from flowbias.apps.explorer.page import Wish, page_variables, presented, template
-from flowbias.apps.explorer.server import RESOURCES, require_extra
-from flowbias.apps.explorer.view import View
+from flowbias.apps.explorer.server import PATHS, RESOURCES, require_extra
+from flowbias.apps.explorer.view import Slider, View, settings_of
 from flowbias.apps.explorer.views.learning_in_time import CURSOR_STEPS
-from flowbias.apps.explorer.views.one_equation import WIDE_SCALE
+from flowbias.apps.explorer.views.space import WIDE_SCALE
 from flowbias.apps.explorer.views.sparse_regression import EXPONENTS
 from flowbias.ground.arguments import InputError
 from flowbias.ground.threads import one_thread

@@ -8,22 +8,27 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from flowbias._version import __version__
 from flowbias.apps.explorer import views
-from flowbias.apps.explorer.controls import Control, Upload, last_texts, settings_of
 from flowbias.apps.explorer.drawing import Data, Picture
-from flowbias.apps.explorer.host_check import page_policy
-from flowbias.apps.explorer.newest import Newest
-from flowbias.apps.explorer.view import Download, View
+from flowbias.apps.explorer.view import (
+    Control,
+    Download,
+    Upload,
+    View,
+    last_texts,
+    settings_of,
+)
 from flowbias.ground.arguments import InputError
-from flowbias.results.result import SolveError
+from flowbias.results.solution import SolveError
 
 if TYPE_CHECKING:
     from bokeh.document import Document
@@ -38,7 +43,63 @@ BUG = (
 # Seconds in which a first scene is sent and mostly drawn: solving at the same time takes the
 # processor from that, and the first picture comes later.
 HEAD_START = 0.12
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 _log = logging.getLogger("flowbias.apps.explorer")
+
+
+class Newest(Generic[Asked, Answer]):
+    """Computes one wish at a time; of those that come meanwhile, the last one is next.
+
+    A wish may be answered more than once, each time better: what is found is delivered as soon as
+    it is there, and a newer wish ends what is left of an older one.
+    """
+
+    def __init__(
+        self,
+        pool: Executor,
+        compute: Callable[[Asked], Iterable[Answer]],
+        deliver: Callable[[Answer], None],
+    ) -> None:
+        self._pool, self._compute, self._deliver = pool, compute, deliver
+        self._lock = Lock()
+        self._busy = False
+        self._waiting: list[Asked] = []
+        self._closed = False
+
+    def ask(self, wish: Asked) -> None:
+        """Compute this as soon as the one under way is done, unless another one is asked first."""
+        with self._lock:
+            if self._closed:
+                return
+            self._waiting = [wish]
+            if self._busy:
+                return
+            self._busy = True
+        self._pool.submit(self._work)
+
+    def close(self) -> None:
+        """Compute and deliver nothing more."""
+        with self._lock:
+            self._closed, self._waiting = True, []
+
+    def _work(self) -> None:
+        # One wish per turn in the pool, so that no tab keeps the others waiting.
+        with self._lock:
+            wish, self._waiting = self._waiting, []
+        try:
+            for one in wish:
+                for found in self._compute(one):
+                    if not self._closed:
+                        self._deliver(found)
+                    if self._closed or self._waiting:
+                        break
+        finally:
+            with self._lock:
+                self._busy = bool(self._waiting)
+                more = self._busy
+            if more:
+                self._pool.submit(self._work)
 
 
 @dataclass(frozen=True)
@@ -249,6 +310,27 @@ class Explorer:
         document.template_variables.update(
             page_variables(view, view.controls, settings, tab.pictures, links, self.hosts)
         )
+
+
+def page_policy(nonce: str, hosts: tuple[str, ...]) -> str:
+    """All that the page may load or run: its own files, scripts with the nonce, its websocket.
+
+    Styles are inline because Bokeh places figures by style attributes. Nothing is evaluated. A page
+    without hosts may lie on a disk, where not every browser takes the files beside it for its own.
+    """
+    own = "'self'" if hosts else "'self' file:"
+    sockets = " ".join(f"ws://{host}" for host in hosts)
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {own} 'nonce-{nonce}'",
+            f"style-src {own} 'unsafe-inline'",
+            "img-src 'self' data: blob:",
+            f"connect-src 'self' {sockets}",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
 
 
 def page_variables(

@@ -44,8 +44,7 @@ from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.normal_equations import Effort
 from flowbias.limits.solve import limit
 from flowbias.models._base import HasPotential
-from flowbias.problems.constraint import Constraint
-from flowbias.problems.regression import as_regression
+from flowbias.problems.regression import Constraint, as_regression
 from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:

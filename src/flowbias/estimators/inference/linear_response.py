@@ -22,9 +22,8 @@ from flowbias.limits.sensitivity import WeightedInverse, check_resolved, weighte
 from flowbias.limits.solve import limit
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
-from flowbias.problems.constraint import Constraint
-from flowbias.results.result import SolveError
-from flowbias.results.solution import Solution, Stats, UnresolvedError, status_of
+from flowbias.problems.regression import Constraint
+from flowbias.results.solution import Solution, SolveError, Stats, UnresolvedError, status_of
 
 
 @dataclass(frozen=True, eq=False)

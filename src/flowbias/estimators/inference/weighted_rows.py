@@ -21,8 +21,7 @@ from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import row_lengths, row_units
 from flowbias.ground.typing import FloatArray, Mask
-from flowbias.problems.constraint import Constraint
-from flowbias.problems.regression import Regression, as_regression, checked_array
+from flowbias.problems.regression import Constraint, Regression, as_regression, checked_array
 
 
 @dataclass(frozen=True, eq=False)

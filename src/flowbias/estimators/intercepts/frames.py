@@ -9,7 +9,7 @@ False        X w = y.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
-from flowbias.designs import SMALL
+from flowbias.designs import DENSE_UP_TO, design_of
 from flowbias.estimators.intercepts.centring import (
     CANCELLED,
     CentredSparseDesign,
@@ -27,16 +27,17 @@ from flowbias.estimators.intercepts.centring import (
 from flowbias.estimators.intercepts.centring import centred as less_mean
 from flowbias.estimators.intercepts.trained_bias import TrainedBias, bias_weight
 from flowbias.estimators.samples import Samples, is_sparse
-from flowbias.estimators.scale_walk import Step, step_of, walk
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import Provides
 from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
+from flowbias.limits.routes import only_predictor
 from flowbias.limits.scale_path import limit_path
-from flowbias.limits.solve import limit
+from flowbias.limits.solve import limit, limit_with_state
 from flowbias.models import MirrorModel
 from flowbias.potentials import Potential
 from flowbias.potentials.with_bias import WithBias
+from flowbias.problems.regression import Regression
 from flowbias.results.solution import Solution, Status
 
 
@@ -87,17 +88,29 @@ class Frame:
         """What goes to the limit in place of the network."""
         return network
 
+    def limit(self, model: Any, y: FloatArray, tol: float) -> Solution:
+        """The limit of a model on one output, certified or not."""
+        solution: Solution = limit(model, self.X, y, tol=tol, throw=False)
+        return solution
+
     def along(
         self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
     ) -> tuple[Solution, ...]:
         """The limits on one output at each log-scale, certified or not."""
         return limit_path(network, self.X, y, log_scales=log_scales, tol=tol, throw=False).solutions
 
-    def walk(
-        self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
-    ) -> Sequence[Step]:
-        """The same in less time, without certificates to keep: for cross-validation."""
-        return walk(network, self.X, y, log_scales, tol)
+    @property
+    def shared_rows(self) -> tuple[FloatArray, FloatArray | None] | None:
+        """X of which a fold takes rows, with the e that centres it; None where it has its own."""
+        return None if design_of(self.X) is not None else (as_array(self.X), None)
+
+    def problem(self, y: FloatArray) -> Regression:
+        """One output, in rows that are independent where those of the data are."""
+        return Regression(self.X, y)
+
+    def alone(self, network: Any, y: FloatArray, tol: float) -> Callable[[float], Solution]:
+        """The limit on one output at any log-scale, each solved for from scratch."""
+        return _alone(network, self.problem(y), tol)
 
     def mirror(self, network: MirrorModel) -> MirrorFrame:
         """For those who need the potential of what is fitted: flows and derivatives."""
@@ -114,6 +127,27 @@ class Frame:
     def said(self, solution: Solution, y: FloatArray) -> Solution:
         """The limit for one output in this frame, as it is said of the data given."""
         return solution
+
+
+def _alone(network: Any, problem: Regression, tol: float) -> Callable[[float], Solution]:
+    """One limit, once it is certified, for all scales where the data leave one predictor only.
+
+    None after `patience` failures from the beginning: on such data every scale takes long, and the
+    first are the easiest.
+    """
+    found: list[Solution] = []
+    patience = 3
+
+    def solved(log_scale: float) -> Solution:
+        certified = [solution.status.ok for solution in found]
+        if any(certified) and only_predictor(problem) is not None:
+            return found[certified.index(True)]
+        if len(found) < patience or any(certified):
+            model = network.at_log_scale(log_scale)
+            found.append(limit_with_state(model, problem, tol=tol, warm=None)[0])
+        return found[-1]
+
+    return solved
 
 
 @dataclass(frozen=True)
@@ -134,13 +168,16 @@ class CentredFrame(Frame):
         if Provides.COSTS in solution.potential.provides and self._loses_rows():
             why = "centring loses rows in units far below the mean of a column"
             return replace(solution, status=Status.STALLED, route=f"{solution.route}: {why}")
-        in_doubles = solution.status.ok and solution.certificate.exact is None
+        in_doubles = solution.status.ok and solution.certificate.is_in_doubles
         if self.samples.root_weight is None and not in_doubles:
             given = as_array(self.samples.X), y
             solution = about_the_mean(solution, self.X, y - np.mean(y), given)
-        if solution.status is Status.PROJECTED and solution.distance <= IN_RANGE:
-            return replace(solution, status=Status.CERTIFIED, distance=0.0)
-        return solution
+        if not 0.0 < solution.distance <= IN_RANGE:
+            return solution
+        projected = solution.status is Status.PROJECTED
+        status = Status.CERTIFIED if projected else solution.status
+        proof = replace(solution.certificate, distance=0.0)
+        return replace(solution, status=status, distance=0.0, certificate=proof)
 
     def _mirror(self, network: MirrorModel) -> MirrorFrame:
         return MirrorFrame(network, np.asarray(self.X), self.samples.root)
@@ -151,13 +188,33 @@ class CentredFrame(Frame):
         small = IN_RANGE * float(np.abs(self.X_mean).max())
         return bool(np.count_nonzero((sizes > 0.0) & (sizes < small)) > 1)
 
-    def walk(
-        self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
-    ) -> Sequence[Step]:
-        # One row less says the same, and independent rows need no singular value decomposition.
-        both = np.column_stack([self.X, y])
-        rest = Contrasts(self.samples.root).of(both)
-        return walk(network, rest[:, :-1], rest[:, -1], log_scales, tol)
+    @property
+    def shared_rows(self) -> tuple[FloatArray, FloatArray | None] | None:
+        return self.X, self.samples.root
+
+    def limit(self, model: Any, y: FloatArray, tol: float) -> Solution:
+        if 1 < len(y) <= self.X.shape[1]:
+            X, rest = self._contrasts.of(self.X), self._contrasts.of(y)
+            if X.any():
+                solution = self._of_rows(limit(model, X, rest, tol=tol, throw=False))
+                if solution.status is Status.CERTIFIED:
+                    return solution
+        return super().limit(model, y, tol)
+
+    def problem(self, y: FloatArray) -> Regression:
+        return Regression(self._contrasts.of(self.X), self._contrasts.of(y))
+
+    def alone(self, network: Any, y: FloatArray, tol: float) -> Callable[[float], Solution]:
+        solve = super().alone(network, y, tol)
+        return lambda log_scale: self._of_rows(solve(log_scale))
+
+    @property
+    def _contrasts(self) -> Contrasts:
+        """One row less says the same, and independent rows need no singular values."""
+        return Contrasts(self.samples.root)
+
+    def _of_rows(self, solution: Solution) -> Solution:
+        return replace(solution, dual=self._contrasts.adjoint(solution.dual))
 
 
 @dataclass(frozen=True)
@@ -195,10 +252,9 @@ class TrainedFrame(Frame):
         models = (self.model(network.at_log_scale(float(log_scale))) for log_scale in log_scales)
         return tuple(limit(model, self.X, y, tol=tol, throw=False) for model in models)
 
-    def walk(
-        self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
-    ) -> Sequence[Step]:
-        return [step_of(solution) for solution in self.along(network, log_scales, y, tol)]
+    @property
+    def shared_rows(self) -> None:
+        return None
 
     def coefficients(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         return w[:, :-1], w[:, -1]
@@ -258,7 +314,7 @@ def _centred_outputs(samples: Samples) -> tuple[FloatArray, FloatArray]:
 
 def is_large(X: Any) -> bool:
     """Whether X is sparse and has too many entries, zeros counted, to be made dense."""
-    return is_sparse(X) and X.shape[0] * X.shape[1] > SMALL
+    return is_sparse(X) and X.shape[0] * X.shape[1] > DENSE_UP_TO
 
 
 def as_array(X: Any) -> FloatArray:
@@ -270,8 +326,8 @@ def refuse_large(X: Any, purpose: str) -> None:
     """InputError where X would have to be made dense and is too large for it."""
     if is_large(X):
         raise InputError(
-            f"X: must have at most {SMALL} entries, zeros counted, for {purpose}, which makes it "
-            f"dense; got shape {X.shape}. ImplicitBiasRegressor and MinNormRegressor with "
+            f"X: must have at most {DENSE_UP_TO} entries, zeros counted, for {purpose}, which "
+            f"makes it dense; got shape {X.shape}. ImplicitBiasRegressor and MinNormRegressor with "
             "fit_intercept=True or False keep it sparse."
         )
 

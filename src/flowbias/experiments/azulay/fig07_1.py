@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowbias.datasets import SparseRegression, sparse_regression
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
@@ -42,10 +42,6 @@ PAPER_ALPHAS = np.geomspace(1e-5, 0.25, 20)
 # Shapes whose weights are followed: either layer may be the larger one.
 FOLLOWED = (0.0, 0.5, 0.9, -0.9, 0.99, 0.9999)
 FLOW_RESIDUAL = 1e-8
-# On a hundred Gaussian rows of a thousand entries w follows the residual within a small factor.
-FLOW_ERROR = 100.0 * FLOW_RESIDUAL
-# log10 of the controls whose level lines are drawn.
-LEVELS = (-8.0, -6.0, -4.0, -2.0, 0.0, 2.0)
 # Population error below which a limit counts as generalizing.  [woodworth2020, Figure 1]
 LOW_ERROR = 0.025
 # On the plateaus neighbours differ by less than this of the error, in either direction.
@@ -55,9 +51,9 @@ ERROR_LABEL = "population error ‖w − w*‖²"
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One task per data set with all its scales and shapes; then the flows on the first of them."""
-    problem = {key: settings[key] for key in ("n", "d", "sparsity", "noise_var")}
+    problem = picked(settings, "n", "d", "sparsity", "noise_var")
     ends = ("log10_alpha_low", "log10_alpha_high", "log10_growth_high", "per_decade")
-    grid = {key: settings[key] for key in ends}
+    grid = picked(settings, *ends)
     for replicate in range(int(settings["replicates"])):
         yield "paper", {**problem, "replicate": replicate}
         yield "grid", {**problem, **grid, "replicate": replicate}
@@ -91,8 +87,8 @@ def _grid(task: Task, data: SparseRegression) -> Columns:
     found = _errors(data, shapes, np.linspace(high, low, round((high - low) * steps) + 1))
     # What every row of the data set shares: the errors of the two extremes.
     rich, kernel = basis_pursuit(data.X, data.y).w, min_norm(data.X, data.y).w
-    extremes = {"l1_error": _error(rich, data), "l2_error": _error(kernel, data)}
-    return {**found, **extremes}
+    l1_error, l2_error = map(data.population_error, (rich, kernel))
+    return {**found, "l1_error": l1_error, "l2_error": l2_error}
 
 
 def _errors(data: SparseRegression, shapes: FloatArray, log10_alphas: FloatArray) -> Columns:
@@ -102,7 +98,7 @@ def _errors(data: SparseRegression, shapes: FloatArray, log10_alphas: FloatArray
         net = UntiedDiagonalNet(scale=1.0, shape=shape)
         path = limit_path(net, data.X, data.y, log_scales=_log_scales(log10_alphas))
         bounds = [solution.certificate.error_bound for solution in path]
-        paths.append((_error(path.w, data), bounds / np.linalg.norm(path.w, axis=1)))
+        paths.append((data.population_error(path.w), bounds / np.linalg.norm(path.w, axis=1)))
     error, bound = np.concatenate(paths, axis=1)
     return {
         "shape": np.repeat(shapes, log10_alphas.size),
@@ -130,7 +126,7 @@ def _flow(task: Task, data: SparseRegression) -> Columns:
     return {
         "shape": FOLLOWED,
         "log10_alpha": np.log10(alphas),
-        "error": _error(ends, data),
+        "error": data.population_error(ends),
         "to_balanced": np.linalg.norm(ends - ends[0], axis=1) / size,
         "to_limit": np.linalg.norm(ends - limits, axis=1) / size,
     }
@@ -150,11 +146,6 @@ def _log10_growth(shape: ArrayLike) -> FloatArray:
 def _log_scales(log10_alpha: FloatArray) -> FloatArray:
     """The paper's alpha is the square of the library's scale."""
     return np.asarray(0.5 * np.log(10.0) * log10_alpha)
-
-
-def _error(w: FloatArray, data: SparseRegression) -> FloatArray:
-    """||w - w_true||^2: the expected squared error on new samples, less the noise."""
-    return np.asarray(np.sum((w - data.w_true) ** 2, axis=-1))
 
 
 # --- panels ------------------------------------------------------------------------------------
@@ -204,7 +195,8 @@ def draw_map(axes: Axes, table: Table) -> None:
     axes.set_yscale("log")
     axes.set_xlim(0.0, growth[-1])
     axes.set_ylim(10.0 ** log10_alpha[0], 10.0 ** log10_alpha[-1])
-    for level in LEVELS:
+    # log10 of the controls whose level lines are drawn.
+    for level in (-8.0, -6.0, -4.0, -2.0, 0.0, 2.0):
         axes.plot(growth, 10.0 ** (level - growth), color="white", linewidth=1.1)
         at = growth[-1] * (0.5 if level < log10_alpha[-1] else 0.75)
         axes.annotate(
@@ -386,19 +378,21 @@ def _one_quantity(flows: Table) -> Iterator[Check]:
     controls = flows.levels("log10_control")
     reach = f"1e{controls[0]:g} to 1e{controls[-1]:g}"
     apart = float(np.max(flows["to_balanced"]))
+    # On a hundred Gaussian rows of a thousand entries w follows the residual within a small factor.
+    allowed = 100.0 * FLOW_RESIDUAL
     yield Check(
         "one-quantity-decides",
         "scale and shape act through α(1+s²)/(1−s²) alone, and the sign of s not at all: followed "
         "without any potential, the weights end where those of the balanced start do",
         f"largest relative distance {apart:.1e} of {len(flows)} flows with controls {reach}",
-        at_most(apart, FLOW_ERROR),
+        at_most(apart, allowed),
     )
     off = float(np.max(flows["to_limit"]))
     yield Check(
         "limits-are-where-weights-end",
         "the limits of the map are where the weights end",
         f"largest relative distance {off:.1e} of {len(flows)}",
-        at_most(off, FLOW_ERROR),
+        at_most(off, allowed),
     )
 
 

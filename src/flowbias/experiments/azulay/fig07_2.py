@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_most, less_than, more_than
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import RED
@@ -56,9 +56,6 @@ BY_SHAPE = (NeuronStart(2.0, 0.0), NeuronStart(2.0, 0.2), NeuronStart(2.0, 0.8))
 BY_SCALE = (NeuronStart(0.01, 0.1), NeuronStart(1.0, 0.1), NeuronStart(2.5, 0.1))
 STARTS = BY_SHAPE + BY_SCALE
 
-# Points within this share of alpha measure the curvature at the start; it changes by as much there.
-NEAR = 0.35
-
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """The level sets, and the same close to the larger starts."""
@@ -69,11 +66,12 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
 
 
 def compute(task: Task) -> Columns:
-    """Level sets over the paper's window, or within NEAR of the start."""
+    """Level sets over the paper's window, or near the start."""
     if task.part == "contour":
         return contour(task)
     start = start_of(task)
-    reach = NEAR * start.alpha * np.linspace(-1.0, 1.0, 21)
+    # Points within this share of alpha measure the curvature at the start; it changes by as much.
+    reach = 0.35 * start.alpha * np.linspace(-1.0, 1.0, 21)
     away = np.stack([grid.ravel() for grid in np.meshgrid(reach, reach)])
     first, second = start.alpha * DIRECTION[:, None] + away[:, np.hypot(*away) <= reach[-1]]
     return {"first": first, "second": second, "value": around(start, first, second)}
@@ -81,7 +79,7 @@ def compute(task: Task) -> Columns:
 
 def contour_tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One task a panel."""
-    grid = {key: settings[key] for key in ("window", "side")}
+    grid = picked(settings, "window", "side")
     for start in STARTS:
         yield "contour", {"alpha": start.alpha, "shape": start.shape, **grid}
 
@@ -270,7 +268,7 @@ def _kernel_near_start(table: Table) -> Check:
         "kernel-norm-near-start",
         "near the start the level sets are ellipses of B: 1 - (1 - s)²/(2 (1 + s²)) along u",
         f"curvature along u over that across, off by {max(errors):.3f} at most",
-        # Third derivatives over NEAR, at alpha >= 1.
+        # Third derivatives over 0.35, at alpha >= 1.
         less_than(max(errors), 0.1),
     )
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowbias.derive import EXAMPLES, Example, Verdict, implicit_bias
-from flowbias.derive.report_plot import AnyDerived, sections
+from flowbias.derive.commuting import TOLERANCE
+from flowbias.derive.report import AnyDerived, sections
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.check import less_than, more_than, true
 from flowbias.experiments.table import Columns, Table
@@ -41,7 +42,6 @@ EVIDENCE = (
     ("hessian_defect", "s", "Hessian map"),
     ("warp_residual", "^", "time warp"),
 )
-TOLERANCE = 1e-9
 
 BY_KEY = {example.key: example for example in EXAMPLES}
 #: Panels exist before anything is computed: these are known to have a potential, a check says so.

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.linear_model import LassoLars
 
 from flowbias.datasets import SparseRegression, sparse_regression
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 MODEL = DiagonalNet(depth=2, scale=0.1)
 #: Shares of the step that is stable at the limit.
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 0.95)
-MOMENTA = (0.0, 0.3, 0.5, 0.7, 0.8)
-#: Shares of the least penalty at which the lasso is zero.
-PENALTIES = (0.1, 0.2, 0.4, 0.7, 0.95)
 NOISE = 0.3
 ALL, ONE = 0, 1  # samples a step: all, or one
 COLOUR = {ALL: COLOURS[1], ONE: BLUE}
@@ -42,7 +39,7 @@ NAME = {ALL: "all samples", ONE: "batches of 1"}
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """Every problem for every panel; gains of one problem, coordinate by coordinate."""
-    shared = {name: settings[name] for name in ("n", "d", "sparsity")}
+    shared = picked(settings, "n", "d", "sparsity")
     for replicate in range(int(settings["replicates"])):
         task = {**shared, "replicate": replicate}
         yield "steps", task
@@ -138,20 +135,22 @@ def _noise(task: Task, data: SparseRegression) -> Columns:
 
 def _momentum(data: SparseRegression) -> Columns:
     """One short step for all, so that the longest that momentum makes of it is short as well."""
-    step = 0.1 * stable_step(MODEL, data.X, data.y) * (1.0 - MOMENTA[-1]) ** 2
+    momenta = np.array([0.0, 0.3, 0.5, 0.7, 0.8])
+    step = 0.1 * stable_step(MODEL, data.X, data.y) * (1.0 - momenta[-1]) ** 2
     gains = [
         gradient_descent(MODEL, data.X, data.y, step_size=step, momentum=m, residual=1e-6).gain
-        for m in MOMENTA
+        for m in momenta.tolist()
     ]
     ratios = [float(gain.sum() / gains[0].sum()) for gain in gains]
-    return {"momentum": np.array(MOMENTA), "ratio": np.array(ratios)}
+    return {"momentum": momenta, "ratio": np.array(ratios)}
 
 
 def _decay(data: SparseRegression) -> Columns:
     largest = float(np.abs(data.X.T @ data.y).max())
     step = 0.5 * stable_step(MODEL, data.X, data.y)
     rows = []
-    for share in PENALTIES:
+    # Shares of the least penalty at which the lasso is zero.
+    for share in (0.1, 0.2, 0.4, 0.7, 0.95):
         run = gradient_descent(
             MODEL,
             data.X,

@@ -19,7 +19,7 @@ import numpy as np
 
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
-from flowbias.experiments.check import at_least, at_most, less_than, more_than, true
+from flowbias.experiments.check import at_least, at_most, less_than, more_than, true, within
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import gradient_descent
@@ -39,9 +39,6 @@ LARGEST_STABLE = 0.9
 UNSTABLE = (1.1, 1.3, 1.6, 2.2, 5.0)
 # Relative residual at which a descent has come to rest: far below every distance that is drawn.
 RESIDUAL = 1e-10
-# Exponents are measured at steps up to this share, where the next order changes them by about as
-# much.
-SMALL_STEP, EXPONENT_ERROR = 0.125, 0.15
 # Distances are drawn up to here: nothing rests farther than a few times the length of the limit.
 TOP = 300.0
 
@@ -222,33 +219,39 @@ def _fit(stable: Table) -> Check:
 
 
 def _proportional(stable: Table) -> Check:
-    low, high, count = _exponents(stable, "distance")
-    return Check(
+    return _has_exponent(
+        1.0,
+        stable,
+        "distance",
         "proportional-to-step",
         "below the stable step the distance to the flow's limit is proportional to the step",
-        f"exponents {low:.3f} to {high:.3f} for {count} starts, steps up to {SMALL_STEP:g}",
-        at_least(low, 1.0 - EXPONENT_ERROR),
-        at_most(high, 1.0 + EXPONENT_ERROR),
     )
 
 
 def _explained(shallow: Table) -> Check:
-    low, high, count = _exponents(shallow, "explained_distance")
-    return Check(
+    return _has_exponent(
+        2.0,
+        shallow,
+        "explained_distance",
         "explained-by-smaller-start",
         "at depth 2 descent ends where the flow from the smaller start √(w₊w₋) does, up to the "
         "square of the step",
-        f"exponents {low:.3f} to {high:.3f} for {count} starts, steps up to {SMALL_STEP:g}",
-        at_least(low, 2.0 - EXPONENT_ERROR),
-        at_most(high, 2.0 + EXPONENT_ERROR),
     )
 
 
-def _exponents(stable: Table, value: str) -> tuple[float, float, int]:
-    """The least and the largest exponent of the step, over all starts of all problems."""
-    small = stable.rows(stable["share"] <= SMALL_STEP)
+def _has_exponent(order: float, stable: Table, value: str, name: str, claim: str) -> Check:
+    """The exponent of the step, over all starts of all problems."""
+    # Measured at steps up to this share, where the next order changes it by about as much.
+    small_step, error = 0.125, 0.15
+    small = stable.rows(stable["share"] <= small_step)
     found = [_slope(run["share"], run[value]) for run in _runs(small)]
-    return float(np.min(found)), float(np.max(found)), len(found)
+    return Check(
+        name,
+        claim,
+        f"exponents {np.min(found):.3f} to {np.max(found):.3f} for {len(found)} starts, steps up "
+        f"to {small_step:g}",
+        *within(found, order - error, order + error),
+    )
 
 
 def _slope(x: FloatArray, y: FloatArray) -> float:

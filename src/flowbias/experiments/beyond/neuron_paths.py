@@ -29,6 +29,7 @@ from flowbias.experiments.azulay.fig07_2 import (
 from flowbias.experiments.check import at_most, less_than, true
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
+from flowbias.ground.typing import FloatArray
 from flowbias.limits import limit, min_norm
 from flowbias.results.solution import Status
 from flowbias.theory import Reference
@@ -40,8 +41,6 @@ X, Y = np.array([[2.0, -1.0]]), np.array([3.5])
 PATH_COLOUR, LIMIT_COLOUR = "#d98200", "#117733"
 #: Largest coordinate that is drawn: the farthest start is at 2.5.
 WINDOW = 4.0
-# Points of the line on which the least is looked for.
-ON_LINE = 2001
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -64,8 +63,7 @@ def path(task: Task) -> Columns:
     solution = limit(neuron, X, Y)
     least = min_norm(X, Y).w
     along = np.array([-X[0, 1], X[0, 0]]) / np.linalg.norm(X[0])
-    ticks = np.linspace(-2.0 * WINDOW, 2.0 * WINDOW, ON_LINE)
-    line = least + ticks[:, None] * along
+    line = least + _ticks()[:, None] * along
     searched = line[int(np.argmin(around(start, *line.T)))]
     return {
         "first": followed.w[:, 0],
@@ -78,6 +76,11 @@ def path(task: Task) -> Columns:
         "least_second": least[1],
         "certified": float(solution.status is Status.CERTIFIED),
     }
+
+
+def _ticks() -> FloatArray:
+    """Points of the line on which the least is looked for, from the fit of least norm."""
+    return np.linspace(-2.0 * WINDOW, 2.0 * WINDOW, 2001)
 
 
 def _point(rows: Table, name: str) -> tuple[float, float]:
@@ -128,7 +131,7 @@ def _arrives(table: Table) -> Check:
 
 
 def _is_least(table: Table) -> Check:
-    spacing = 4.0 * WINDOW / (ON_LINE - 1)
+    spacing = float(np.ptp(_ticks())) / (len(_ticks()) - 1)
     distances = [_off(table, start, "searched") for start in STARTS]
     return Check(
         "limit-is-least",

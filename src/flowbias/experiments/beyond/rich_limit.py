@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.optimize
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.beyond.start_shape import (
     CERTIFIED,
     check_shape,
@@ -37,8 +37,6 @@ from flowbias.theory.claim import beyond_the_papers
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-X = np.array([[1.0, 1.0, 1.0], [0.0, 1.0, 2.0]])
-Y = np.array([1.0, 0.8])
 DOTTED = (0, (1, 2))
 
 
@@ -47,7 +45,7 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     for depth in str(settings["depths"]).split():
         yield "segment", {"per_decade": settings["per_decade"], "depth": int(depth)}
     yield "curve", {}
-    sizes = {name: settings[name] for name in ("n", "d", "sparsity", "noise_var", "per_factor_ten")}
+    sizes = picked(settings, "n", "d", "sparsity", "noise_var", "per_factor_ten")
     for replicate in range(int(settings["replicates"])):
         yield "shape", {**sizes, "replicate": replicate}
 
@@ -62,14 +60,15 @@ def compute_segment(task: Task) -> Columns:
     depth = task.integer("depth")
     log10_start = np.linspace(0.0, -7.0, 7 * task.integer("per_decade") + 1)
     net = DiagonalNet(depth=depth, scale=1.0)
-    path = limit_path(net, X, Y, log_scales=np.log(10.0) * log10_start / depth)
-    vertex = basis_pursuit(X, Y)
+    X, y = np.array([[1.0, 1.0, 1.0], [0.0, 1.0, 2.0]]), np.array([1.0, 0.8])
+    path = limit_path(net, X, y, log_scales=np.log(10.0) * log10_start / depth)
+    vertex = basis_pursuit(X, y)
     return {
         "log10_start": log10_start,
         "place": path.w[:, 2],
         "l1_norm": np.abs(path.w).sum(axis=1),
         "error_bound": [solution.certificate.error_bound for solution in path],
-        "selected": rich_limit(net, X, Y).w[2],
+        "selected": rich_limit(net, X, y).w[2],
         "optimum": best_place(2.0 / depth),
         "is_unique": float(vertex.status is not Status.NOT_UNIQUE),
     }

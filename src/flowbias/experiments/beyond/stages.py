@@ -28,7 +28,6 @@ from flowbias.theory import Reference
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-X, Y = np.array([[1.0, 0.5, 0.7, 0.0], [0.5, 1.0, 0.1, 0.7]]), np.array([1.0, 0.0])
 #: log10 of 1/scale, one panel each
 DRAWN = (10, 100, 1000)
 END = (0.0, 0.0, 10.0 / 7.0, -10.0 / 49.0)
@@ -53,14 +52,18 @@ def _named(tau: FloatArray, w: FloatArray) -> Columns:
     return {"tau": tau, **{f"w{i + 1}": w[:, i] for i in range(w.shape[1])}}
 
 
+def _path() -> StagePath:
+    return stages(NET, [[1.0, 0.5, 0.7, 0.0], [0.5, 1.0, 0.1, 0.7]], [1.0, 0.0])
+
+
 def _stages(task: Task) -> Columns:
-    path = stages(NET, X, Y)
+    path = _path()
     certified = path.status is Status.CERTIFIED and path.limit.status is Status.CERTIFIED
     return {**_named(path.times, path.w), "certified": float(certified)}
 
 
 def _flow(task: Task) -> Columns:
-    path = stages(NET, X, Y)
+    path = _path()
     tau = np.linspace(0.0, 1.25 * path.times[-1], task.integer("points") + 1)[1:]
     return _named(tau, _followed(path, task.integer("decades"), tau))
 

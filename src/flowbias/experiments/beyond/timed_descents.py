@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from flowbias.datasets.low_rank import low_rank_completion
+from flowbias.datasets.planted import low_rank_completion
 from flowbias.experiments._base import Settings, Task
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow, gradient_descent
@@ -25,8 +25,6 @@ from flowbias.problems.matrix import MatrixCompletion, MatrixProblem, MatrixRegr
 
 NETWORK, COMPLETION = "network", "completion"
 STARTS = (NETWORK, COMPLETION)
-# Relative residual of the flow at the last time that is compared.
-END = 1e-4
 # Residuals between which rates are measured late: what is left of the curvature is of their size.
 LATE = (1e-4, 1e-6)
 # Steps on all weights, beside as many on the root.
@@ -34,7 +32,7 @@ WEIGHT_STEPS = 100
 
 
 class Setup(NamedTuple):
-    """A start, its problem, the flow's time to END, and the longest step that is stable."""
+    """A start, its problem, the flow's time to its end, and the longest step that is stable."""
 
     model: LiftedModel
     problem: MatrixProblem
@@ -68,7 +66,8 @@ def compute(task: Task) -> Columns:
 def _setup(task: Task) -> Setup:
     rng = task.rng()
     model, problem = _BY_START[task.text("start")](rng)
-    path = flow(model, problem, residual=END)
+    # Relative residual of the flow at the last time that is compared.
+    path = flow(model, problem, residual=1e-4)
     sharpness = max(_kernel_spectrum(problem, path.gram(i))[0][-1] for i in (0, -1))
     return Setup(model, problem, float(path.t[-1]), 2.0 / sharpness)
 
@@ -124,7 +123,7 @@ def _curve(setup: Setup, share: float) -> Columns:
     shown = np.unique(np.linspace(0, run.steps, min(run.steps, 40) + 1).astype(int))
     losses = flow(setup.model, setup.problem, t=shown * step).loss
     return {
-        # In units of the flow's time to a residual of END, so that both problems fit one axis.
+        # In units of the flow's time to its end, so that both problems fit one axis.
         "t": shown * step / setup.time,
         "loss": losses / losses[0],
         "descent_loss": run.loss_at(shown) / losses[0],

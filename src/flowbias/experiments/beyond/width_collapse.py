@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
@@ -42,7 +42,7 @@ FIXED_SIGMA = -2.5
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One task per data set and scale: all widths, and the infinite one for comparison."""
-    shared = {name: settings[name] for name in ("d", "observed", "widths")}
+    shared = picked(settings, "d", "observed", "widths")
     lowest, per_decade = int(settings["lowest"]), int(settings["per_decade"])
     levels = np.linspace(lowest, 2.0, (2 - lowest) * per_decade + 1)
     for replicate in range(int(settings["replicates"])):
@@ -54,7 +54,7 @@ def compute(task: Task) -> Columns:
     """The limits from starts of all widths with the same α²k."""
     problem, truth, _ = data = planted(task)
     size, level = task.integer("d"), 10.0 ** task.number("log10_level")
-    widths = np.array([float(word) for word in task.text("widths").split()])
+    widths = np.array(task.numbers("widths"))
     infinite = ending(_infinitely_wide(size, level), problem, residual=RESIDUAL)
     rows = []
     for width in widths:

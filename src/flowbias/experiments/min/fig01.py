@@ -35,7 +35,6 @@ TARGET = 1.0
 REACH = 2.0  # of the map, in each weight
 # Closed forms in double precision, and differences of logarithms of losses from 1e-12 on.
 ROUNDING = 1e-6
-GREEN = DEPTH_COLOURS[5]
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -98,9 +97,11 @@ def draw_map(axes: Axes, table: Table) -> None:
     beyond = np.linspace(2.0 * TARGET / REACH, REACH, 100)
     for sign in (1.0, -1.0):
         axes.plot(sign * curve, sign * TARGET / curve, color=DEPTH_COLOURS[4])
-        axes.plot(sign * beyond, sign * 2.0 * TARGET / beyond, color=GREEN, linestyle="--")
+        axes.plot(
+            sign * beyond, sign * 2.0 * TARGET / beyond, color=DEPTH_COLOURS[5], linestyle="--"
+        )
     for straight in (axes.axhline, axes.axvline):
-        straight(0.0, color=GREEN, linestyle="--")
+        straight(0.0, color=DEPTH_COLOURS[5], linestyle="--")
     edge = np.array([-REACH, REACH])
     axes.plot(edge, edge, color=RED, linewidth=1.2, linestyle=":")
     axes.plot(edge, -edge, color=RED, linewidth=1.2, linestyle=":")
@@ -117,7 +118,7 @@ def draw_rates(axes: Axes, table: Table) -> None:
     rows = table.part("map")
     rows = rows.rows(~_uncovered(rows))
     for chosen, colour, text, height in (
-        (rows["margin"] > 0.0, GREEN, "margin", 0.13),
+        (rows["margin"] > 0.0, DEPTH_COLOURS[5], "margin", 0.13),
         (rows["margin"] <= 0.0, BLUE, "imbalance alone", 0.05),
     ):
         x, y = rows["guaranteed"][chosen], rows["slowest"][chosen]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, more_than, true
 from flowbias.experiments.drawing import name_line, plain_ticks, say
 from flowbias.experiments.min.loss_and_bounds import (
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTHS = (30, 100, 300, 1000)
-NARROW, WIDE = WIDTHS[0], WIDTHS[-1]
+NARROW, *_, WIDE = WIDTHS
 STEP = 0.05
 # A bound is good where it accounts for half of what it bounds.
 GOOD = 0.5
@@ -48,7 +48,7 @@ _COLOURS = {30: RED, 100: DEPTH_COLOURS[10], 300: DEPTH_COLOURS[5], 1000: BLUE}
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """Each replicate is a start and a target."""
-    rest = {key: settings[key] for key in ("n", "m", "points", "steps")}
+    rest = picked(settings, "n", "m", "points", "steps")
     for width in WIDTHS:
         for replicate in range(int(settings["replicates"])):
             yield "start", {**rest, "width": width, "replicate": replicate}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, true
 from flowbias.experiments.drawing import draw_band, name_line
 from flowbias.experiments.table import Columns, Summary, Table
@@ -40,13 +40,12 @@ DELTA = 0.01
 RESIDUAL = 1e-9
 # Step of the paper's gradient descent, and the loss at which it stops.
 STEP, PAPER_LOSS = 5e-3, 1e-8
-# The paper's widths, and how many runs it has of each.
-PAPER_WIDTHS, PAPER_RUNS = (500, 1000, 2000, 5000, 10_000), 5
+PAPER_WIDTHS = (500, 1000, 2000, 5000, 10_000)
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One data set and start per width and replicate."""
-    sizes = {key: settings[key] for key in ("d", "n")}
+    sizes = picked(settings, "d", "n")
     for width in str(settings["widths"]).split():
         for replicate in range(int(settings["replicates"])):
             yield "distance", {**sizes, "width": int(width), "replicate": replicate}
@@ -123,7 +122,7 @@ _DISTANCE = "distance to least norm ‖UVᵀ(∞) − Θ‖"
 
 def draw_paper(axes: Axes, table: Table) -> None:
     rows = table.part("distance")
-    rows = rows.rows(rows["replicate"] < PAPER_RUNS)
+    rows = rows.rows(rows["replicate"] < 5)  # so many runs the paper has of each width
     runs = [rows["distance"][rows["width"] == width] for width in PAPER_WIDTHS]
     mean, deviation = [np.mean(run) for run in runs], [np.std(run, ddof=1) for run in runs]
     axes.errorbar(PAPER_WIDTHS, mean, deviation, color=BLUE, marker="o", markersize=4, capsize=3)

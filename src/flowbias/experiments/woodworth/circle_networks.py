@@ -18,19 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias.datasets.circle_teacher import circle_teacher
+from flowbias.datasets.planted import circle_teacher
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels import grad_distance
 from flowbias.nets import TrainedCopies, flow_copies, mlp, stable_step_size, train_copies, unbiased
-
-TEST_POINTS = 400
-# Of the sum of squared residuals; the paper's.
-TARGET = 1e-9
-# The kernel may change by this much over one step of the flow.
-FLOW_TOL = 0.2
-# Loss of a network that has found its place, a tenth of the labels' size; steps to finish it.
-SETTLED, FINISHING = 0.1, 60
 
 
 class Circle(NamedTuple):
@@ -57,7 +49,7 @@ def draw_circles(rng: np.random.Generator, count: int) -> list[Circle]:
     drawn = []
     for stream in rng.spawn(count):
         data_stream, seed_stream = stream.spawn(2)
-        data = circle_teacher(n_test=TEST_POINTS, rng=data_stream)
+        data = circle_teacher(n_test=400, rng=data_stream)
         size = float(np.sqrt(np.mean(data.y_test**2)))
         seed = int(seed_stream.integers(2**31))
         drawn.append(Circle(data.X, data.y / size, data.X_test, data.y_test / size, seed))
@@ -97,9 +89,7 @@ def by_flow_and_descent(
     state = _State.of(starts, circles)
     for _ in range(rounds):
         if flow_steps:
-            todo = state.unfinished()
-            networks, data = state.chosen(todo)
-            state.take(todo, flow_copies(networks, **data, tol=FLOW_TOL, max_steps=flow_steps))
+            state.flow(state.unfinished(), flow_steps)
         todo = state.unfinished()
         if descent_steps and todo:
             networks, data = state.chosen(todo)
@@ -125,10 +115,10 @@ def by_descent(
     todo = list(range(len(starts)))
     networks, data = state.chosen(todo)
     state.take(todo, train_copies(networks, **data, step_size=step_sizes, max_epochs=steps))
-    settled = [i for i in state.unfinished() if state.losses[i] <= SETTLED]
+    # Such a network has found its place: a tenth of the labels' size.
+    settled = [i for i in state.unfinished() if state.losses[i] <= 0.1]
     if settled:
-        networks, data = state.chosen(settled)
-        state.take(settled, flow_copies(networks, **data, tol=FLOW_TOL, max_steps=FINISHING))
+        state.flow(settled, 60)
     return state.judged(starts)
 
 
@@ -146,15 +136,17 @@ class _State:
     losses: FloatArray
     steps: FloatArray
     predictions: FloatArray
+    #: of the sum of squared residuals; the paper's
+    target: float = 1e-9
 
     @classmethod
     def of(cls, starts: Sequence[Any], circles: Sequence[Circle]) -> _State:
         count = len(starts)
-        unknown = np.full((count, TEST_POINTS), np.nan)
+        unknown = np.full((count, len(circles[0].y_test)), np.nan)
         return cls(list(starts), circles, np.full(count, np.inf), np.zeros(count), unknown)
 
     def unfinished(self) -> list[int]:
-        return [int(i) for i in np.flatnonzero(~(self.losses <= TARGET))]
+        return [int(i) for i in np.flatnonzero(~(self.losses <= self.target))]
 
     def chosen(self, places: Sequence[int]) -> tuple[list[Any], dict[str, Any]]:
         """Some of the networks, and what the two trainers want to know about them."""
@@ -164,10 +156,16 @@ class _State:
             "y": np.array([circle.y[:, None] for circle in chosen]),
             "x_test": np.array([circle.X_test for circle in chosen]),
             "loss": "sum",
-            "stop_at_loss": TARGET,
+            "stop_at_loss": self.target,
             "progress": False,
         }
         return [self.networks[i] for i in places], data
+
+    def flow(self, places: Sequence[int], steps: int) -> None:
+        """Let some of them flow on."""
+        networks, data = self.chosen(places)
+        # The kernel may change by this much over one step.
+        self.take(places, flow_copies(networks, **data, tol=0.2, max_steps=steps))
 
     def take(self, places: Sequence[int], done: TrainedCopies) -> None:
         for place, module, training in zip(places, done.modules, done.trainings, strict=True):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias.datasets.low_rank import low_rank_completion
+from flowbias.datasets.planted import low_rank_completion
 from flowbias.experiments._base import Check, Task
 from flowbias.experiments.check import at_most
 from flowbias.experiments.table import Table

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from flowbias.experiments._base import Check, Task
+from flowbias.experiments._base import Check, Task, torch_device
 from flowbias.experiments.check import at_least, at_most
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.image_training import CLASSES, as_percent, split_of
 from flowbias.ground.look import BLUE, RED
 from flowbias.ground.torch import require_torch
@@ -36,7 +35,7 @@ def twin_columns(task: Task) -> Columns:
     """Errors of the twin: with the start's own output at each scale, and without any."""
     torch = require_torch()
     split = split_of(task)
-    scales = np.array([float(word) for word in task.text("scales").split()])
+    scales = np.array(task.numbers("scales"))
     # On the CPU where there is a GPU as well: what takes long is one factorization in double.
     with torch_device():
         sizes = (split.train.x.shape[1], task.integer("width"), CLASSES)

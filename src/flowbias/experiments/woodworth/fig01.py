@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowbias.datasets import SparseRegression
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.largest_scale import optimality
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.experiments.woodworth.sample_sizes import (
     L1_SIZES,
-    LOG_TEN,
     SampleSizeLine,
     check_certified,
     check_sizes,
@@ -32,7 +31,6 @@ from flowbias.experiments.woodworth.sample_sizes import (
     l1_columns,
     l1_tasks,
     planted_data,
-    population_error,
     power,
     recovery_columns,
     samples_needed,
@@ -54,11 +52,11 @@ LITTLE = 0.01
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One replicate is one data set: along all scales, or searched at growing sample sizes."""
-    problem = {key: settings[key] for key in ("d", "sparsity", "noise_var", "depth")}
+    problem = picked(settings, "d", "sparsity", "noise_var", "depth")
     along = {"n": settings["path_n"], "per_decade": settings["per_decade"]}
     for replicate in range(int(settings["path_replicates"])):
         yield "path", {**problem, **along, "replicate": replicate}
-    search = {key: settings[key] for key in ("sample_sizes", "threshold")}
+    search = picked(settings, "sample_sizes", "threshold")
     for replicate in range(int(settings["replicates"])):
         yield "largest", {**problem, **search, "replicate": replicate}
     yield from l1_tasks(settings)
@@ -72,7 +70,7 @@ def compute(task: Task) -> Columns:
     if task.part == "path":
         data = planted_data(task, task.integer("n"))
         return _along_scales(net, data, task.integer("per_decade"))
-    sizes = [int(n) for n in task.text("sample_sizes").split()]
+    sizes = [int(n) for n in task.numbers("sample_sizes")]
     data = planted_data(task, max(sizes))
     found = recovery_columns(data, sizes, (task.integer("depth"),), task.number("threshold"))
     return {name: column for name, column in found.items() if name != "depth"}
@@ -82,15 +80,15 @@ def _along_scales(net: DiagonalNet, data: SparseRegression, per_decade: int) -> 
     problem = Regression(data.X, data.y)
     rich, kernel = basis_pursuit(problem), min_norm(problem)
     powers = np.linspace(1.0, -8.0, 9 * per_decade + 1)
-    path = limit_path(net, problem, log_scales=powers * LOG_TEN)
+    path = limit_path(net, problem, log_scales=powers * np.log(10.0))
     certificates = [solution.certificate for solution in (*path, rich, kernel)]
     return {
         "log10_scale": powers,
-        "error": [population_error(w, data.w_true) for w in path.w],
+        "error": data.population_error(path.w),
         "excess_l1": np.abs(path.w).sum(axis=1) - np.abs(rich.w).sum(),
         "excess_l2": np.linalg.norm(path.w, axis=1) - np.linalg.norm(kernel.w),
-        "l1_error": population_error(rich.w, data.w_true),
-        "l2_error": population_error(kernel.w, data.w_true),
+        "l1_error": data.population_error(rich.w),
+        "l2_error": data.population_error(kernel.w),
         "optimality": max(map(optimality, certificates)),
         "error_bound": max(certificate.error_bound for certificate in certificates),
     }

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, more_than, true
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.sample_sizes import (
     L1_SIZES,
-    LOG_TEN,
     SampleSizeLine,
     check_certified,
     check_sizes,
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 DASHES: Any = {2: "-", 3: (0, (5, 1.5)), 5: (0, (5, 1.5, 1, 1.5)), 10: (0, (1.2, 1.2))}
-# Accepted excess of the ratio over that of l1, for "how small must the scale be".
-ACCURACIES = (0.1, 0.03, 0.01)
 
 
 def potential_of(depth: int, log_scale: float) -> Potential:
@@ -65,7 +62,7 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     yield "approach", {"d": settings["d"], **depths}
     keys = ("d", "sparsity", "noise_var", "sample_sizes", "threshold", "depths")
     for replicate in range(int(settings["replicates"])):
-        yield "largest", {**{key: settings[key] for key in keys}, "replicate": replicate}
+        yield "largest", {**picked(settings, *keys), "replicate": replicate}
     yield from l1_tasks(settings)
 
 
@@ -80,7 +77,7 @@ def compute(task: Task) -> Columns:
 
 
 def _depths_of(task: Task) -> list[int]:
-    return [int(depth) for depth in task.text("depths").split()]
+    return [int(depth) for depth in task.numbers("depths")]
 
 
 def _potentials(task: Task, depth: int) -> Columns:
@@ -91,7 +88,7 @@ def _potentials(task: Task, depth: int) -> Columns:
 def _ratio(task: Task, depth: int) -> Columns:
     powers = np.linspace(-10.0, 1.0, task.integer("points"))
     d = task.number("d")
-    costs = [sparse_to_dense_cost(potential_of(depth, x * LOG_TEN), d) for x in powers]
+    costs = [sparse_to_dense_cost(potential_of(depth, x * np.log(10.0)), d) for x in powers]
     # The cost is per unit of l1 norm, of which the dense vector has sqrt d.
     return {"log10_scale": powers, "ratio": np.array(costs) / np.sqrt(d)}
 
@@ -100,17 +97,19 @@ def _approach(task: Task, depth: int) -> Columns:
     """Where the ratio exceeds that of l1 by the factor 1 + eps."""
     # Polynomial scales are not far; depth 2 needs exponential ones.
     least = -1e5 if depth == 2 else -200.0
+    # Accepted excess of the ratio over that of l1, for "how small must the scale be".
+    accuracies = (0.1, 0.03, 0.01)
     scales = [
         l1_approach_log_scale(
             lambda log_scale: potential_of(depth, log_scale), eps, task.number("d"), least
         )
-        for eps in ACCURACIES
+        for eps in accuracies
     ]
-    return {"eps": ACCURACIES, "log10_scale": np.array(scales) / LOG_TEN}
+    return {"eps": accuracies, "log10_scale": np.array(scales) / np.log(10.0)}
 
 
 def _largest(task: Task) -> Columns:
-    sizes = [int(n) for n in task.text("sample_sizes").split()]
+    sizes = [int(n) for n in task.numbers("sample_sizes")]
     data = planted_data(task, max(sizes))
     found = Table.of(recovery_columns(data, sizes, _depths_of(task), task.number("threshold")))
     return found.replaced(log10_start=found["depth"] * found["log10_scale"]).columns
@@ -256,7 +255,7 @@ def _width(curve: Table, l1: float) -> float:
 
 def _check_approach(rows: Table) -> Iterator[Check]:
     d = float(rows["d"][0])
-    depths, eps = rows.levels("depth"), np.array(ACCURACIES)
+    depths, eps = rows.levels("depth"), next(iter(_depths(rows)))["eps"]
     curves = np.array([curve["log10_scale"] for curve in _depths(rows)])
     shallow, deep = curves[depths == 2.0], curves[depths > 2.0]
     # ln(1/alpha^2) = (1 + 1/eps) ln(d)/2 + 1, up to alpha^2: see
@@ -267,7 +266,7 @@ def _check_approach(rows: Table) -> Iterator[Check]:
         "at depth 2 the ratio is within a factor 1 + eps of l1 only for exponentially small scale: "
         "ln(1/alpha) = (1 + 1/eps) ln(d)/4 + 1/2",
         f"alpha = {', '.join(map(power, shallow.ravel()))} for eps = {_listed(eps)}",
-        at_most(np.abs(-shallow * LOG_TEN / predicted - 1.0), 1e-6),
+        at_most(np.abs(-shallow * np.log(10.0) / predicted - 1.0), 1e-6),
     )
     orders = (deep[:, -2] - deep[:, -1]) / np.log10(eps[-2] / eps[-1])
     scaled = orders * (depths[depths > 2.0] - 2.0)

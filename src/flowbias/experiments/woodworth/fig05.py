@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
@@ -41,7 +41,7 @@ EDGE = "#10161d"
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One column of the maps: one data set, one width, all scales."""
-    shared = {name: settings[name] for name in ("d", "observed", "levels")}
+    shared = picked(settings, "d", "observed", "levels")
     for replicate in range(int(settings["replicates"])):
         for width in str(settings["widths"]).split():
             yield "map", {**shared, "width": int(width), "replicate": replicate}

@@ -17,10 +17,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
+from flowbias.experiments._base import (
+    Check,
+    Experiment,
+    Panel,
+    Preset,
+    Settings,
+    Task,
+    needs_torch,
+    picked,
+    torch_device,
+)
+from flowbias.experiments.check import at_least, at_most, less_than, within
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
     by_flow_and_descent,
@@ -38,8 +48,6 @@ if TYPE_CHECKING:
 
 DEPTHS = (2, 3, 5)
 NETWORKS = {"doubled": network, "single": single_network}
-# What rounding in medians of neighbouring scales, and a unit that switches late, may add.
-RISE = 0.01
 
 
 def default_level(depth: int) -> float:
@@ -52,7 +60,7 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     keys = ("levels", "replicates", "rounds", "flow_steps", "step_size", "descent_steps")
     for group in range(int(settings["groups"])):
         for networks in NETWORKS:
-            run = {key: settings[key] for key in keys}
+            run = picked(settings, *keys)
             yield "sweep", {**run, "group": group, "networks": networks}
 
 
@@ -67,7 +75,7 @@ def compute(task: Task) -> Columns:
 
 
 def _at_depth(task: Task, depth: int, circles: list[Circle], device: object) -> Columns:
-    levels = sorted([*map(float, task.text("levels").split()), default_level(depth)])
+    levels = sorted([*task.numbers("levels"), default_level(depth)])
     pairs = [(i, level) for i in range(len(circles)) for level in levels]
     make = NETWORKS[task.text("networks")]
     starts = [make(depth, level, circles[i].seed, device) for i, level in pairs]
@@ -192,7 +200,7 @@ def _fitted(table: Table) -> Check:
         "trained-to-zero",
         "the networks fit the ten points",
         f"{share:.0%} to a training RMSE of {fitted:g}, {reached:.0%} to the paper's loss of 1e-9",
-        share >= 0.9,
+        at_least(share, 0.9),
     )
 
 
@@ -207,20 +215,20 @@ def _check_error(table: Table) -> Iterator[Check]:
         "small-starts-generalize",
         "leaving the kernel regime lowers the test error",
         f"smallest over largest scale, median of the data sets: {_listed(ratio, '.2f')}",
-        all(value <= 0.75 for value in ratio.values()),
+        at_most(list(ratio.values()), 0.75),
     )
     yield Check(
         "error-plateau-in-the-kernel-regime",
         "in the kernel regime the test error no longer depends on the scale",
         f"between the two largest scales it changes by {_listed(flat, '.1%')}",
-        all(value <= 0.05 for value in flat.values()),
+        at_most(list(flat.values()), 0.05),
     )
     zero = float(np.median(table["zero_rmse"]))
     yield Check(
         "better-than-zero",
         "at every scale the networks are better than predicting zero (ours: they are doubled)",
         f"largest median RMSE {_listed(worst, '.2f')}; zero has {zero:.2f}",
-        all(value < 0.9 * zero for value in worst.values()),
+        less_than(list(worst.values()), 0.9 * zero),
     )
 
 
@@ -231,14 +239,15 @@ def _check_turning(table: Table) -> Iterator[Check]:
         "kernel-regime-at-large-scales",
         "at large scales tangent features stay as they were",
         f"grad distance {_listed({d: e[1] for d, e in ends.items()}, '.1e')}",
-        all(last <= 1e-3 for _, last in ends.values()),
+        at_most([last for _, last in ends.values()], 1e-3),
     )
     rise = {depth: float(np.max(np.diff(turned))) for depth, (_, turned) in curves.items()}
     yield Check(
         "grad-distance-monotone",
         "the grad distance falls as the scale grows",
         f"largest rise between neighbouring scales {max(rise.values()):.1e}",
-        all(value <= RISE for value in rise.values()),
+        # What rounding in medians of neighbouring scales, and a unit that switches late, may add.
+        at_most(list(rise.values()), 0.01),
     )
     half = {
         depth: _crossing(levels, turned, 0.5 * turned[0])
@@ -250,8 +259,8 @@ def _check_turning(table: Table) -> Iterator[Check]:
         "there is a transition: at small scales features turn far, half as far near alpha^D = 0.1",
         f"from {_listed({d: e[0] for d, e in ends.items()}, '.2f')}; half of it at alpha^D = "
         + _listed(powers, ".2g"),
-        all(first >= 0.4 for first, _ in ends.values())
-        and all(-2.5 <= value <= 0.0 for value in half.values()),
+        at_least([first for first, _ in ends.values()], 0.4),
+        *within(list(half.values()), -2.5, 0.0),
     )
 
 
@@ -276,7 +285,7 @@ def _he_start(table: Table) -> Check:
         "He's rule (alpha = 1) lies at the edge of the kernel regime",
         f"the grad distance passes {hardly:g} at alpha^D = "
         + _listed({depth: 10.0**value for depth, value in entered.items()}, ".2g"),
-        all(-2.0 <= value <= 0.5 for value in entered.values()),
+        *within(list(entered.values()), -2.0, 0.5),
     )
 
 
@@ -294,8 +303,8 @@ def _default_start(table: Table) -> Check:
         "torch's own start (alpha = 0.41) is outside the kernel regime and generalizes better",
         f"features turn {_listed(more, '.0f')} times as far as at alpha = 1; error over that of "
         f"the kernel regime {_listed(lower, '.2f')}",
-        all(value >= 4.0 for value in more.values())
-        and all(value <= 1.0 for value in lower.values()),
+        at_least(list(more.values()), 4.0),
+        at_most(list(lower.values()), 1.0),
     )
 
 
@@ -307,7 +316,7 @@ def _as_printed(table: Table) -> Iterator[Check]:
         "as-printed-large-starts-lose-to-zero",
         "networks that are not doubled are worse at the largest scale than predicting zero (ours)",
         f"median RMSE {_listed(error, '.1f')}; zero has {zero:.2f}",
-        all(value >= 2.0 * zero for value in error.values()),
+        at_least(list(error.values()), 2.0 * zero),
     )
     turned = {depth: curve for depth, (_, curve) in _medians(table, "grad_distance").items()}
     last = {depth: float(curve[-1]) for depth, curve in turned.items()}
@@ -317,7 +326,8 @@ def _as_printed(table: Table) -> Iterator[Check]:
         "their features turn however large the scale: they have the start's output to undo (ours)",
         f"grad distance {_listed(last, '.3f')}, {_listed(kept, '.2f')} times that of the scale "
         "before",
-        all(last[depth] >= 1e-3 and kept[depth] >= 0.5 for depth in DEPTHS),
+        at_least(list(last.values()), 1e-3),
+        at_least(list(kept.values()), 0.5),
     )
 
 

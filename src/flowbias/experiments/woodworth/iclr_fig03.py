@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
@@ -38,7 +38,7 @@ LITTLE = 0.01
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One curve on one data set: the identity, or Gaussian factors of one width."""
-    shared = {name: settings[name] for name in ("d", "observed", "levels")}
+    shared = picked(settings, "d", "observed", "levels")
     for replicate in range(int(settings["replicates"])):
         yield "identity", {**shared, "replicate": replicate}
         for width in str(settings["widths"]).split():

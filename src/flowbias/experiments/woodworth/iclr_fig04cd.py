@@ -18,10 +18,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
+from flowbias.experiments._base import (
+    Check,
+    Experiment,
+    Panel,
+    Preset,
+    Settings,
+    Task,
+    needs_torch,
+    picked,
+    torch_device,
+)
+from flowbias.experiments.check import at_least, at_most, true, within
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.torch_task import torch_device
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
     by_descent,
@@ -40,8 +50,6 @@ if TYPE_CHECKING:
 LEVELS = {2: -0.5, 3: 0.0, 5: 0.3}
 #: Where a depth's name stands beside the end of its line: two of them meet.
 SIDES = {2: "right", 3: "below", 5: "above"}
-# Training RMSE, of labels of size 1, up to which a network counts as trained.
-TRAINED = 0.03
 # Share of the data sets on which a step must work to be judged.
 ENOUGH = 0.75
 
@@ -49,7 +57,7 @@ ENOUGH = 0.75
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One task trains some data sets at all step sizes: one batch of networks a depth."""
     for group in range(int(settings["groups"])):
-        kept = {key: settings[key] for key in ("fractions", "replicates", "steps")}
+        kept = picked(settings, "fractions", "replicates", "steps")
         yield "sweep", {**kept, "group": group}
 
 
@@ -62,7 +70,7 @@ def compute(task: Task) -> Columns:
 
 
 def _at_depth(task: Task, depth: int, circles: list[Circle], device: object) -> Columns:
-    fractions = [float(part) for part in task.text("fractions").split()]
+    fractions = task.numbers("fractions")
     starts = [network(depth, LEVELS[depth], circle.seed, device) for circle in circles]
     limits = [largest_stable_step(net, circle) for net, circle in zip(starts, circles, strict=True)]
     pairs = [(i, part) for i in range(len(circles)) for part in fractions]
@@ -123,7 +131,8 @@ def _draw_depths(axes: Axes, table: Table, column: str) -> None:
 
 
 def _trained(rows: Table) -> Mask:
-    return np.asarray(rows["train_rmse"] <= TRAINED)
+    """Up to this training RMSE, of labels of size 1."""
+    return np.asarray(rows["train_rmse"] <= 0.03)
 
 
 def _workable(rows: Table) -> FloatArray:
@@ -176,14 +185,14 @@ def _check_turning(table: Table) -> Iterator[Check]:
         "small-steps-stay",
         "small steps remain in the kernel regime",
         f"grad distance up to half of the stable step at most {_listed(below, '.3f')}",
-        all(value <= hardly for value in below.values()),
+        at_most(list(below.values()), hardly),
     )
     yield Check(
         "large-steps-leave",
         "from the same start larger steps leave the kernel regime",
         f"grad distance {_listed(large, '.2f')} at {_listed(at, '.1f')} times the stable step, "
         f"against {_listed(small, '.3f')}",
-        all(large[depth] >= max(hardly, 4.0 * small[depth]) for depth in LEVELS),
+        at_least(list(large.values()), np.maximum(hardly, 4.0 * np.array(list(small.values())))),
     )
     yield _edge(table)
 
@@ -205,18 +214,18 @@ def _edge(table: Table) -> Check:
         "the-edge-is-stability",
         "features turn twice as far from about the largest stable step on (ours)",
         f"first at {_listed(found, '.1f')} times it",
-        all(0.8 <= value <= 1.6 for value in found.values()),
+        *within(list(found.values()), 0.8, 1.6),
     )
 
 
 def _error(table: Table) -> Check:
-    within, beyond, end = {}, {}, {}
+    inside, beyond, end = {}, {}, {}
     for depth in LEVELS:
         rows = table.where(depth=depth)
         works = _workable(rows)
         start = _paired(rows, "rmse", float(rows.levels("fraction")[0]))
         moved = {float(f): _typical(_paired(rows, "rmse", float(f)) / start) for f in works}
-        within[depth] = max(
+        inside[depth] = max(
             (v for f, v in moved.items() if f <= 0.5), key=_nan_first, default=np.nan
         )
         beyond[depth] = max((v for f, v in moved.items() if f > 1.0), default=np.nan)
@@ -228,10 +237,10 @@ def _error(table: Table) -> Check:
     return Check(
         "step-size-matters",
         "the step size has a significant effect on the test error, once it is large",
-        f"median change, up or down: {_listed(within, '.0%')} up to half of the stable step, "
+        f"median change, up or down: {_listed(inside, '.0%')} up to half of the stable step, "
         f"up to {_listed(beyond, '.0%')} beyond it; the largest step that works multiplies the "
         f"error by {_listed(end, '.2f')}",
-        all(beyond[d] >= max(0.1, 2.0 * within[d]) for d in LEVELS),
+        at_least(list(beyond.values()), np.maximum(0.1, 2.0 * np.array(list(inside.values())))),
     )
 
 
@@ -243,13 +252,14 @@ def _typical(ratios: FloatArray) -> float:
 
 def _too_large(table: Table) -> Check:
     largest = table["fraction"] == table.levels("fraction")[-1]
-    share = float(np.mean(table["train_rmse"][largest] <= TRAINED))
+    share = float(np.mean(_trained(table)[largest]))
     known = bool(np.isfinite(table["fraction"]).all() and not np.isnan(table["steps_taken"]).any())
     return Check(
         "too-large-diverges",
         "beyond a few times the stable step descent no longer trains (ours)",
         f"{share:.0%} train at {table.levels('fraction')[-1]:g} times it",
-        share <= 0.5 and known,
+        at_most(share, 0.5),
+        true(known),
     )
 
 

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
+from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import check_followed, ending, nuclear, planted
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.frobenius import frobenius_norm
-from flowbias.limits.nuclear_norm import nuclear_norm
+from flowbias.limits.spectral import frobenius_norm, nuclear_norm
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
 
@@ -35,15 +34,15 @@ if TYPE_CHECKING:
 # Relative residual, and how far norms of a matrix that misses the seen entries by that much may
 # be below the least one: ten times as much.
 RESIDUAL = 1e-7
-ROUNDING = 1e-6
+BELOW = 10.0 * RESIDUAL
 # Distance, relative to that between the extremes, that counts as having arrived.
-NEAR = 0.05
+ARRIVED = 0.05
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """One data set, all scales."""
     names = ("d", "observed", "lowest", "per_decade")
-    shared = {name: settings[name] for name in names}
+    shared = picked(settings, *names)
     for replicate in range(int(settings["replicates"])):
         yield "path", {**shared, "replicate": replicate}
 
@@ -91,8 +90,6 @@ def compute(task: Task) -> Columns:
     }
 
 
-PURPLE = DEPTH_COLOURS[4]
-
 # --- panels ------------------------------------------------------------------------------------
 
 
@@ -118,7 +115,7 @@ def draw_distances(axes: Axes, table: Table) -> None:
     axes.set(xscale="log", yscale="log", ylim=(1e-4, 2.0))
     for rows, name, text, colour, side in (
         (_planted_is_least(table), "to_nuclear", "least nuclear,\nif planted", BLUE, "right"),
-        (_planted_is_not(table), "to_nuclear", "least nuclear, if not", PURPLE, "below"),
+        (_planted_is_not(table), "to_nuclear", "least nuclear, if not", DEPTH_COLOURS[4], "below"),
         (table, "to_frobenius", "least Frobenius", RED, "left"),
     ):
         if not len(rows):
@@ -164,11 +161,11 @@ def _check_ends(table: Table) -> Iterator[Check]:
     yield _check_end("nuclear", "nuclear_of_kernel", _planted_is_least(smallest), scales[0])
     yield _check_end("frobenius", "frobenius_of_rich", largest, scales[-1])
     near = smallest["to_planted"] / smallest["between"]
-    within = float(np.mean(near <= NEAR))
+    within = float(np.mean(near <= ARRIVED))
     yield Check(
         "rich-end-recovers-the-planted",
         f"at scale {10.0 ** scales[0]:.2g} the limit is the planted matrix of rank one",
-        f"within {NEAR:.0%} on {within:.0%} of the data sets, farthest {near.max():.1e}",
+        f"within {ARRIVED:.0%} on {within:.0%} of the data sets, farthest {near.max():.1e}",
         at_least(within, 0.8),
     )
     other = _planted_is_not(smallest)
@@ -195,7 +192,7 @@ def _check_end(norm: str, other: str, rows: Table, scale: float) -> Check:
         f"{len(rows)} data sets: median excess {left:.1e} of that of the other extreme, "
         f"distance {away:.1e}",
         at_most(left, 0.01),
-        at_most(away, NEAR),
+        at_most(away, ARRIVED),
     )
 
 
@@ -213,8 +210,8 @@ def _check_least(table: Table) -> Check:
         "no-norm-below-the-least",
         "no limit has a smaller nuclear or Frobenius norm than the least one",
         f"smallest relative excess {below[0]:.1e} and {below[1]:.1e}",
-        at_least(below[0], -ROUNDING),
-        at_least(below[1], -ROUNDING),
+        at_least(below[0], -BELOW),
+        at_least(below[1], -BELOW),
     )
 
 
@@ -234,8 +231,8 @@ def _check_monotone(table: Table) -> Check:
         "as the scale grows, the nuclear norm grows and the Frobenius norm falls, where the "
         "planted matrix has the least nuclear norm",
         f"smallest step up {up:.1e}, smallest step down {-down:.1e}",
-        at_least(up, -ROUNDING),
-        at_most(down, ROUNDING),
+        at_least(up, -BELOW),
+        at_most(down, BELOW),
     )
 
 

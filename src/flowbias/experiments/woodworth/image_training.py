@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias.datasets.images import Images, cifar10, mnist
-from flowbias.experiments._base import Settings, Task
+from flowbias.experiments._base import Task, checkpoint_file, torch_device
 from flowbias.experiments.drawing import draw_band
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.torch_task import checkpoint_file, torch_device
 from flowbias.ground.arguments import InputError
 from flowbias.ground.look import BLUE
 from flowbias.ground.progress import SCREEN
@@ -32,10 +31,6 @@ from flowbias.nets import Training, train, train_last_layer, vgg11_like
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-
-# Pictures whose outputs are computed at once: bounds the memory of convolutions.
-_AT_ONCE = 500
-_MADE_UP = 2000
 
 #: Of both sets of pictures: digits, or kinds of things.
 CLASSES = 10
@@ -51,7 +46,7 @@ def _genuine(load: Callable[..., Images]) -> Pictures:
 
 @lru_cache(maxsize=1)
 def _made_up(make: Callable[[int, int], Images]) -> Pictures:
-    return make(_MADE_UP, 0), make(_MADE_UP, 1)
+    return make(2000, 0), make(2000, 1)
 
 
 STAND_INS: dict[str, Callable[[], Pictures]] = {
@@ -129,7 +124,9 @@ def error_of(net: Any, pictures: Labelled) -> float:
         return float("nan")
     device = next(net.parameters()).device
     with torch.no_grad():
-        parts = torch.from_numpy(pictures.x).split(_AT_ONCE)
+        parts = torch.from_numpy(pictures.x).split(
+            500
+        )  # at once: bounds the memory of convolutions
         labels = torch.cat([net(part.to(device)).argmax(1).cpu() for part in parts])
     return float((labels.numpy() != pictures.y).mean())
 
@@ -232,16 +229,6 @@ def copy_of(net: Any) -> Any:
     return copy.deepcopy(net)
 
 
-def numbers(settings: Settings, key: str) -> list[float]:
-    """A list of numbers that is written as words."""
-    return [float(word) for word in str(settings[key]).split()]
-
-
-def picked(settings: Settings, *keys: str) -> Settings:
-    """Some of the settings."""
-    return {key: settings[key] for key in keys}
-
-
 def say_scaling(axes: Axes, rows: Table, network: str, paper: str, *, top: bool = False) -> None:
     """What was trained on what, so that nobody takes a small run for the paper's."""
     axes.annotate(
@@ -271,21 +258,19 @@ def as_percent(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1.0, decimals=None))
 
 
-# Waves per side of a made-up digit: few enough that a picture is smooth.
-_WAVES = 4
-
-
 def made_up_digits(count: int, seed: int) -> Images:
     """Smooth grey pictures, 28 x 28, with labels from 0 to 3: the signs of two products of waves.
 
     Each label is a product of two coordinates out of sixteen, which no function that is additive
     in the coordinates can tell.
     """
+    # Waves per side: few enough that a picture is smooth.
+    per_side = 4
     rng = np.random.default_rng((seed, 28))
-    waves = rng.standard_normal((count, _WAVES, _WAVES))
+    waves = rng.standard_normal((count, per_side, per_side))
     # Away from zero, where the label would be a matter of rounding.
     waves[:, 0] += np.sign(waves[:, 0])
-    side = np.cos(np.pi * np.outer(np.arange(_WAVES), (np.arange(28) + 0.5) / 28))
+    side = np.cos(np.pi * np.outer(np.arange(per_side), (np.arange(28) + 0.5) / 28))
     signs = waves[:, 0, :2] * waves[:, 0, 2:] > 0
     pictures = np.einsum("nij,ix,jy->nxy", waves, side, side)
     return Images(_grey(24.0 * pictures), signs @ np.array([2, 1]), "made-up digits")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flowbias.datasets import SparseRegression, sparse_regression
-from flowbias.experiments._base import Check, Settings, Task
+from flowbias.experiments._base import Check, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, more_than, true
 from flowbias.experiments.drawing import draw_band
 from flowbias.experiments.largest_scale import TOLERANCE, largest_scale, optimality
@@ -26,7 +26,6 @@ from flowbias.problems.regression import Regression
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LOG_TEN = float(np.log(10.0))
 # Data sets of one task of basis pursuits, and the sizes that they have at d = 1000.
 BATCH, L1_SIZES = 10, "44 48 52 56 60"
 
@@ -52,26 +51,24 @@ def recovery_columns(
 
     The largest scale with its evidence, the errors of both extremes, and how well all is certified.
     """
-    tables = [
-        Table.of({"n": n, **_at_one_size(data.X[:n], data.y[:n], data.w_true, depths, threshold)})
-        for n in sizes
-    ]
+    tables = []
+    for n in sizes:
+        first = data._replace(X=data.X[:n], y=data.y[:n])
+        tables.append(Table.of({"n": n, **_at_one_size(first, depths, threshold)}))
     return Table.stack(tables).columns
 
 
-def _at_one_size(
-    X: FloatArray, y: FloatArray, w_true: FloatArray, depths: Sequence[int], threshold: float
-) -> Columns:
-    problem = Regression(X, y)
+def _at_one_size(data: SparseRegression, depths: Sequence[int], threshold: float) -> Columns:
+    problem = Regression(data.X, data.y)
     rich, kernel = basis_pursuit(problem), min_norm(problem)
     extremes = rich.certificate, kernel.certificate
     found = [
         largest_scale(
             DiagonalNet(depth, 1.0),
             problem,
-            lambda w: population_error(w, w_true),
+            lambda w: float(data.population_error(w)),
             threshold=threshold,
-            rich_error=population_error(rich.w, w_true),
+            rich_error=float(data.population_error(rich.w)),
             log_scales=scan_of(depth),
         )
         for depth in depths
@@ -80,20 +77,15 @@ def _at_one_size(
     bound = max(certificate.error_bound for certificate in extremes)
     return {
         "depth": depths,
-        "log10_scale": [one.log_scale / LOG_TEN for one in found],
-        "log10_scale_above": [one.log_scale_above / LOG_TEN for one in found],
+        "log10_scale": [one.log_scale / np.log(10.0) for one in found],
+        "log10_scale_above": [one.log_scale_above / np.log(10.0) for one in found],
         "error": [one.error for one in found],
         "error_above": [one.error_above for one in found],
-        "l1_error": population_error(rich.w, w_true),
-        "l2_error": population_error(kernel.w, w_true),
+        "l1_error": data.population_error(rich.w),
+        "l2_error": data.population_error(kernel.w),
         "optimality": [max(one.optimality, gap) for one in found],
         "error_bound": [max(one.error_bound, bound) for one in found],
     }
-
-
-def population_error(w: FloatArray, w_true: FloatArray) -> float:
-    """||w - w_true||^2: the expected squared error on a new sample, less that of the noise."""
-    return float(np.sum(np.square(w - w_true)))
 
 
 def scan_of(depth: int) -> FloatArray:
@@ -102,7 +94,7 @@ def scan_of(depth: int) -> FloatArray:
     # changes most; then coarser, since at depth 2 the limit moves with 1 / log(scale).
     near, far = (0, -2, -3, -4, -5, -6, -7, -8, -10, -12), (-20, -40, -100, -300)
     powers = near + far if depth == 2 else near
-    return np.array(powers) * LOG_TEN / depth
+    return np.asarray(np.array(powers) * np.log(10.0) / depth)
 
 
 class SampleSizeLine(NamedTuple):
@@ -119,7 +111,7 @@ class SampleSizeLine(NamedTuple):
 
 def l1_tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     """Basis pursuits alone, on data sets of their own: many at each of a few sizes."""
-    problem = {key: settings[key] for key in ("d", "sparsity", "noise_var", "threshold")}
+    problem = picked(settings, "d", "sparsity", "noise_var", "threshold")
     for n in str(settings["l1_sizes"]).split():
         for batch in range(int(settings["l1_batches"])):
             yield "l1", {**problem, "n": int(n), "batch": batch}
@@ -134,7 +126,8 @@ def l1_columns(task: Task) -> Columns:
         for _ in range(BATCH)
     ]
     found = [basis_pursuit(data.X, data.y) for data in draws]
-    errors = [population_error(one.w, data.w_true) for one, data in zip(found, draws, strict=True)]
+    pairs = zip(found, draws, strict=True)
+    errors = [float(data.population_error(one.w)) for one, data in pairs]
     return {
         "l1_error": errors,
         "optimality": [optimality(one.certificate) for one in found],

@@ -20,6 +20,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from flowbias.ground.extended import row_lengths
+from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray
 
 #: numbers of samples
@@ -27,7 +28,6 @@ Indices = NDArray[np.integer[Any]]
 #: +1 and -1: the side of the kink that <w, x_n> is on; 0: it slides along the kink
 Sides = NDArray[np.int8]
 
-EPS = float(np.finfo(float).eps)
 # Distance of unit vectors, in roundings of their entries, within which they are one.
 _SAME = 8.0 * EPS
 

@@ -28,18 +28,17 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.flows.fit import Quality
-from flowbias.flows.lifted.graded import product_without_noise
+from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problems.matrix import MatrixProblem, MatrixRegression
 
-EPS = float(np.finfo(float).eps)
 # A part of a start that is this many roundings of each row it belongs to, or less, is one.
 _ROUNDINGS = 8.0
+# Roundings of a term that may have gone into a product and into the matrices it is made of.
+_TERM_ROUNDINGS = 16.0
 # Share of the smallest column at which it is one that has come to light, not only become shorter.
 _EVEN = 1e-2
-# Iterations that bring the norm of the measurements, used for rounding errors only, to a few %.
-_POWER_STEPS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +76,8 @@ class LiftedFit:
     def norm(self) -> float:
         """Of `measure` as an operator, by power iteration from a fixed vector."""
         matrix = self.adjoint(np.cos(np.arange(self.target.size, dtype=float)).reshape(self._form))
-        for _ in range(_POWER_STEPS):
+        # To a few percent: it is used for rounding errors only.
+        for _ in range(12):
             matrix = self.adjoint(self.measure(matrix / (np.linalg.norm(matrix) or 1.0)))
         return float(np.sqrt(np.linalg.norm(matrix)))
 
@@ -304,3 +304,15 @@ def _graded_root(rows: FloatArray) -> tuple[FloatArray, FloatArray]:
     weights[pivots] = triangle[:rank].T
     columns[order] = span[:, :rank]
     return weights * lengths[:, None], columns
+
+
+def product_without_noise(*parts: FloatArray) -> FloatArray:
+    """The product of matrices, zero where it is the rounding of its terms: it would grow.
+
+    Of its own terms: next to a large column a small one is no rounding.
+    """
+    product, terms = parts[0], np.abs(parts[0])
+    for part in parts[1:]:
+        product, terms = product @ part, terms @ np.abs(part)
+    noise = _TERM_ROUNDINGS * np.sqrt(len(parts[0])) * EPS * terms
+    return np.where(np.abs(product) <= noise, 0.0, product)

@@ -13,28 +13,22 @@ from typing import Any
 import numpy as np
 from scipy.integrate import DOP853, LSODA, DenseOutput, OdeSolver
 
-from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.coordinates import STIFF, FlowCoordinates
 from flowbias.flows.driver import FlowIntegration
-from flowbias.flows.lifted.compression import EPS, Compression, LiftedFit
+from flowbias.flows.lifted.compression import Compression, LiftedFit
+from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
 
-# Unknowns up to which implicit steps pay: the factors of their Jacobian take a third of the cube.
-_IMPLICIT_UP_TO = 1600
 # Entries of adjoint(measure(.)) as a matrix up to which the Jacobian is formed, not estimated.
 _LARGEST_NORMAL = 4e6
-# Ratio of the fastest to the slowest rate from which implicit steps are faster: 24 unknowns took
-# 0.13 s against 0.22 s at a ratio of 100, 0.3 s against 1.6 s at 900.
-STIFF = 200.0
-
 # Sizes below this share of the largest count as that: local errors stay ordinary doubles.
 _LEAST_SHARE = 1e-120
 
+# Unknowns up to which implicit steps pay: the factors of their Jacobian take a third of the cube.
+FEW_UNKNOWNS = 1600
 # Step times rate at which DOP853 damps by a good part; beyond about 6 it does not at all.
-_STABLE, _HELD_BACK = 3.0, 2.5
-_POWER_STEPS = 20
-# Steps after which, and every so often, explicit steps are looked at: fewer are soon done.
-_PATIENCE = 300
+STABLE, _HELD_BACK = 3.0, 2.5
 
 
 class LiftedCoordinates(FlowCoordinates):
@@ -48,7 +42,7 @@ class LiftedCoordinates(FlowCoordinates):
         self.compression, self.fit, self.time_rate = start, fit, time_rate
         self.start = np.ravel(start.weights)
         #: whether the unknowns are few enough for implicit steps
-        self.may_be_implicit = self.start.size <= _IMPLICIT_UP_TO
+        self.may_be_implicit = self.start.size <= FEW_UNKNOWNS
         #: whether steps are implicit, from the start or from where explicit ones were held back
         self.is_implicit = stiffness > STIFF and self.may_be_implicit
         #: the time from which on they are
@@ -92,7 +86,7 @@ class LiftedCoordinates(FlowCoordinates):
 
         if self.is_implicit:
             return implicit(time, state, first_step)
-        longest = _STABLE / self.fastest_rate(state) if self.is_careful else np.inf
+        longest = STABLE / self.fastest_rate(state) if self.is_careful else np.inf
         velocity: Any = self.velocity
         tolerances: Any = atol
         explicit = Dop853Replayed(
@@ -137,7 +131,7 @@ class LiftedCoordinates(FlowCoordinates):
         upper, lower = self.shaped(state)[: self._rows], self.shaped(state)[self._rows :]
         left, right, rate = upper @ upper.T, lower @ lower.T, 1.0
         matrix = self.fit.pull(upper @ lower.T)
-        for _ in range(_POWER_STEPS):
+        for _ in range(20):
             matrix = matrix / (np.linalg.norm(matrix) or 1.0)
             moved = self.fit.adjoint(self.fit.measure(left @ matrix + matrix @ right))
             rate, matrix = float(np.linalg.norm(moved)), moved
@@ -296,7 +290,9 @@ class StiffAware:
             self._solver = self._implicit(self.t, self.y, float(before.step_size or 0.0))
         message = self._solver.step()
         self._steps += 1
-        if not self._has_switched and self._steps % _PATIENCE == 0 and self.status == "running":
+        # Explicit steps are looked at every so often: fewer are soon done.
+        is_time = self._steps % 300 == 0
+        if is_time and not self._has_switched and self.status == "running":
             self._is_due = self._is_held_back(self.y, float(self._solver.step_size or 0.0))
         return message
 

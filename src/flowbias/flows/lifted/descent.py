@@ -22,19 +22,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from flowbias.flows.draws import Draws
 from flowbias.flows.lifted.compression import Compression, LiftedFit
 from flowbias.flows.lifted.flow import ReducedProblem, reduced_problem, samples
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.steps import BaseDescent, DescentRequest, Process, take_steps
+from flowbias.flows.steps import BaseDescent, DescentRequest, Draws, Process, take_steps
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import Panel
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problems.matrix import MatrixProblem, as_matrix_problem
-from flowbias.results.lifted_solution import LiftedSolution
-from flowbias.results.matrix_solution import matrix_facts, matrix_panels
+from flowbias.results.matrix_solution import LiftedSolution, matrix_facts, matrix_panels
 
 # Numbers kept of the states on the way (64 MB); others are stepped to again from the one before.
 _KEPT_NUMBERS = 8_000_000
@@ -116,7 +114,7 @@ class _Checkpoints:
             self.stride *= 2
 
 
-class _Products(Process):
+class _ProductSteps(Process):
     """One descent of a product. State: weights, and velocity below them, (1, layers, rows, k)."""
 
     def __init__(self, steps: _Steps) -> None:
@@ -312,7 +310,7 @@ def _descended(
     steps = _Steps(
         setting.compression, setting.fit, request, c * model.rate, draws, seed, target, lift
     )
-    process = _Products(steps)
+    process = _ProductSteps(steps)
     with threads_for(setting.compression.weights):
         ended = take_steps(process, request, request.record_every or 1)[0]
     return LiftedDescent(

@@ -17,7 +17,6 @@ import numpy as np
 from flowbias.flows.driver import Curve, integrate, sampled
 from flowbias.flows.lifted.closed_form import TimeForm, is_whitened, time_form
 from flowbias.flows.lifted.compression import (
-    EPS,
     Compression,
     LiftedFit,
     compress,
@@ -28,9 +27,10 @@ from flowbias.flows.lifted.compression import (
 from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedIntegration
 from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.request import FlowRequest
+from flowbias.flows.request import SMALLEST, FlowRequest
 from flowbias.flows.trajectory import FlowStats, FlowStatus
 from flowbias.ground.arguments import InputError
+from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.routing import first_fitting
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
@@ -46,9 +46,6 @@ _MAX_DOUBLINGS = 200
 
 # Speed relative to its terms below which a flow with an error left is at rest.
 AT_REST = 1e-6
-
-# Products of four sizes must stay in the double range.
-_SMALLEST = 1e-70
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,14 +96,14 @@ def _check_sizes(model: LiftedModel, problem: MatrixProblem) -> None:
             "start": float(np.abs(model.root).max()),
         }
     for name, size in sizes.items():
-        if size != 0.0 and not _SMALLEST <= size <= 1.0 / _SMALLEST:
+        if size != 0.0 and not SMALLEST <= size <= 1.0 / SMALLEST:
             raise InputError(
-                f"{name}: must have entries between {_SMALLEST:g} and {1.0 / _SMALLEST:g} in size, "
+                f"{name}: must have entries between {SMALLEST:g} and {1.0 / SMALLEST:g} in size, "
                 f"got {size:.1e}. Rescale it: the flow multiplies it by itself and by the others."
             )
 
 
-class Start:
+class LiftedStart:
     """A model on a problem; reduced to the rows that move once, for all routes that are tried."""
 
     def __init__(self, model: LiftedModel, problem: MatrixProblem) -> None:
@@ -124,7 +121,7 @@ class LiftedRoute:
     name: str
     needs: frozenset[Provides]
     applies_to: str
-    follow: Callable[[Start, float, FlowRequest], LiftedTrajectory | None]
+    follow: Callable[[LiftedStart, float, FlowRequest], LiftedTrajectory | None]
 
 
 def follow_lifted(model: Any, X: Any, y: Any, request: FlowRequest) -> LiftedTrajectory:
@@ -137,7 +134,7 @@ def follow_lifted(model: Any, X: Any, y: Any, request: FlowRequest) -> LiftedTra
         raise InputError(
             f"route: must be one of {names}, got {request.route!r}. Leave it out to choose."
         )
-    start = Start(model, problem)
+    start = LiftedStart(model, problem)
     while routes:
         route = first_fitting(model, routes)
         trajectory = route.follow(start, c, request)
@@ -158,11 +155,11 @@ def samples(problem: MatrixProblem) -> int:
 # --- integration -------------------------------------------------------------------------------
 
 
-def _by_gram(start: Start, c: float, request: FlowRequest) -> LiftedTrajectory:
+def _by_gram(start: LiftedStart, c: float, request: FlowRequest) -> LiftedTrajectory:
     return _integrated(start.reduced, c, request, "gram", start.clock)
 
 
-def _by_parameters(start: Start, c: float, request: FlowRequest) -> LiftedTrajectory:
+def _by_parameters(start: LiftedStart, c: float, request: FlowRequest) -> LiftedTrajectory:
     model, problem = start.model, start.problem
     lifted, fit = model.lifted_problem(problem), lifted_fit(model, problem)
     setting = ReducedProblem(model, lifted, uncompressed(model), fit, None)
@@ -236,7 +233,7 @@ def rests_apart(compression: Compression) -> bool:
     return still <= 64.0 * float(np.sqrt(len(compression.resting))) * EPS * size
 
 
-def _by_closed_form(start: Start, c: float, request: FlowRequest) -> LiftedTrajectory | None:
+def _by_closed_form(start: LiftedStart, c: float, request: FlowRequest) -> LiftedTrajectory | None:
     model, setting = start.model, start.reduced
     found = closed_form_of(setting)
     if found is None:

@@ -16,8 +16,7 @@ from flowbias.ground.drawing import Panel
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
 from flowbias.problems.matrix import MatrixProblem
-from flowbias.results.lifted_solution import LiftedSolution
-from flowbias.results.matrix_solution import matrix_facts
+from flowbias.results.matrix_solution import LiftedSolution, matrix_facts
 
 _WIDER = "start wider: a product of that width may not fit the measurements"
 _ELSEWHERE = "ask limit(model, problem) what can be reached from this start, and start from another"

@@ -32,8 +32,7 @@ from flowbias.limits.continuation import Continuation, Found, History, Scaled, t
 from flowbias.limits.normal_equations import Effort
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Potential
-from flowbias.problems.constraint import RowBasis, row_basis_of
-from flowbias.problems.regression import checked_outputs
+from flowbias.problems.regression import RowBasis, checked_outputs, row_basis_of
 from flowbias.results.solution import Sensitivity, Solution, Stats, status_of
 
 # What to do where no start helps.
@@ -65,7 +64,12 @@ class BlockLimits:
         self.size = 1.0
         # A way down ends with the first scale that is not certified: that bounds what it costs.
         self.continuation: Continuation[Reached, Past] = Continuation(
-            _last_two, self._attempt, self._ladders, worth_trying=np.inf
+            _last_two,
+            self._attempt,
+            self._ladders,
+            worth_trying=np.inf,
+            # Of FEW_DIGITS there are no more in doubles, from wherever one comes.
+            accepts=lambda solution: solution.status.ok,
         )
 
     def limit(self, model: HasPotential, past: Past | None = None) -> Found[Reached]:
@@ -120,7 +124,8 @@ class BlockLimits:
             w, dual = newton.predictor(point), rows.dual_of_data(point.m)
             seconds = time.perf_counter() - started
             certificate, _ = measured(design, self.outputs, w, dual, potential, shift, tol=self.tol)
-        status = status_of(certificate, rows.distance)
+        distance = rows.distance or certificate.distance
+        status = status_of(certificate, distance)
         solution = Solution(
             w=w,
             dual=dual,
@@ -130,7 +135,7 @@ class BlockLimits:
             stats=Stats(effort.factorizations, effort.steps, seconds),
             potential=potential,
             shift=shift,
-            distance=rows.distance,
+            distance=distance,
             _sensitivity=_no_sensitivity,
         )
         return solution, Reached(point.m, potential) if status.ok else None

@@ -28,32 +28,35 @@ from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.tasks import (
     SMALLEST_EXPONENT,
     Along,
+    Applied,
     CurvatureProduct,
     Evaluate,
-    Predictions,
     Predictor,
     Slope,
     Trust,
     WeightedGram,
 )
-from flowbias.limits.driver import Progress, iterate
+from flowbias.limits.driver import Iteration, iterate
 from flowbias.limits.normal_equations import Effort, cholesky_with_ridge
-from flowbias.problems.constraint import RowBasis
+from flowbias.problems.regression import RowBasis
 
 #: Told after every step: how many there were, and the relative gap.
 Watch = Callable[[int, float], None]
 
 
 @dataclass(frozen=True)
-class DualPoint:
+class BlockPoint:
     """A dual (of the independent rows), what is left to fit there, and the relative sizes."""
 
     m: FloatArray
     left: FloatArray
     residual: float
     gap: float
-    #: whether the step that led here has shown quadratic convergence: the next is taken whole
+    #: whether the step that led here has shown quadratic convergence: the next is taken whole, and
+    #: by the same factor (a chord method), since to form one takes n times as long as to step
     is_quadratic: bool = False
+    #: whether a factor that was kept does not serve any more
+    is_stale: bool = False
 
 
 @dataclass
@@ -78,10 +81,10 @@ class BlockNewton:
         self.curvature: Curvature = curvature_of(
             self.design, self.coordinates, self.rows, self.effort
         )
-        self.last_exponent: int | None = None
+        self.last_exponent = 0
 
-    def _at(self, m: FloatArray) -> DualPoint:
-        fit, value = self.curvature.move_to(self.rows.dual_of_data(m))
+    def _at(self, m: FloatArray, keep: bool = False) -> BlockPoint:
+        fit, value = self.curvature.move_to(self.rows.dual_of_data(m), keep)
         seen, target = self.rows.seen(fit), self.rows.target
         left = target - seen
         size = max(extended.length(target), extended.length(seen))
@@ -90,9 +93,9 @@ class BlockNewton:
             # Without entries the certificate has only y to compare with, in the data's own units.
             residual = max(residual, self.rows.misfit(left))
         # At w = w(z) the duality gap is what infeasibility makes of it.
-        return DualPoint(m, left, residual, abs(float(m @ left)) / (1.0 + abs(value)))
+        return BlockPoint(m, left, residual, abs(float(m @ left)) / (1.0 + abs(value)))
 
-    def solve(self, start: FloatArray | None) -> DualPoint:
+    def solve(self, start: FloatArray | None) -> BlockPoint:
         """The best point reached from a dual of X's rows, or from 0."""
         zero = np.zeros(len(self.rows.target))
         here = self._at(zero if start is None else start)
@@ -109,21 +112,25 @@ class BlockNewton:
             watch=lambda steps, point: self.watch(steps, point.gap),
         ).best
 
-    def terminate(self, progress: Progress[DualPoint]) -> bool:
+    def terminate(self, progress: Iteration[BlockPoint]) -> bool:
         is_solved = progress.best.residual <= self.tolerances.residual
         return is_solved or progress.idle > self.tolerances.patience
 
-    def step(self, progress: Progress[DualPoint]) -> DualPoint | None:
+    def step(self, progress: Iteration[BlockPoint]) -> BlockPoint | None:
         here = progress.here
+        if here.is_stale:
+            self.curvature.move_to(self.rows.dual_of_data(here.m))
         step = self.curvature.solve(here.left, here.residual)
         reach = 1.0 if here.is_quadratic else self._line_search(here, step)
         if not (reach > 0.0 and np.isfinite(step).all()):
             return None
-        after = self._at(here.m + reach * step)
-        return replace(after, is_quadratic=reach == 1.0 and after.residual < 0.1 * here.residual)
+        keep = here.is_quadratic
+        after = self._at(here.m + reach * step, keep)
+        is_quadratic = reach == 1.0 and after.residual < 0.1 * here.residual
+        return replace(after, is_quadratic=is_quadratic, is_stale=keep and not is_quadratic)
 
     def _line_search(
-        self, here: DualPoint, step: FloatArray, trials: int = 8, ahead: int = 4
+        self, here: BlockPoint, step: FloatArray, trials: int = 8, ahead: int = 4
     ) -> float:
         """The fraction of a step to take; 0 where none helps.
 
@@ -131,8 +138,6 @@ class BlockNewton:
         """
         dual, rows_step = self.rows.dual_of_data(here.m), self.rows.dual_of_data(step)
         goal = float(step @ self.rows.target)
-        if self.last_exponent is None:
-            self.last_exponent = self._trusted(dual, rows_step)
         first = max(0, self.last_exponent - ahead)
         is_trust_known = False
         while first <= SMALLEST_EXPONENT:
@@ -157,7 +162,7 @@ class BlockNewton:
         task = Trust(self.coordinates, dual, step, self.trusted_growth)
         return int(self.design.reduce(task).largest[0])
 
-    def predictor(self, point: DualPoint) -> FloatArray:
+    def predictor(self, point: BlockPoint) -> FloatArray:
         """w at a point, corrected for the rounding of its dual where that is worth it."""
         dual, goal = self.rows.dual_of_data(point.m), self.tolerances.residual
         plain = self.design.gather(Predictor(self.coordinates, dual))
@@ -167,9 +172,7 @@ class BlockNewton:
         self.curvature.move_to(dual)
         change = self.rows.dual_of_data(self.curvature.solve(point.left, goal / point.residual))
         corrected = self.design.gather(Predictor(self.coordinates, dual, change))
-        left = self.rows.target - self.rows.seen(
-            self.design.reduce(Predictions(), corrected).sums[0]
-        )
+        left = self.rows.target - self.rows.seen(self.design.reduce(Applied(), corrected).sums[0])
         return corrected if extended.length(left) < extended.length(point.left) else plain
 
 
@@ -184,8 +187,11 @@ class Curvature(ABC):
         self.rows, self.effort = rows, effort
 
     @abstractmethod
-    def move_to(self, dual: FloatArray) -> tuple[FloatArray, float]:
-        """X w(z) and Q(w) - <shift, w> at a dual of X's rows; H is then that of this point."""
+    def move_to(self, dual: FloatArray, keep: bool = False) -> tuple[FloatArray, float]:
+        """X w(z) and Q(w) - <shift, w> at a dual of X's rows; H is then that of this point.
+
+        Or, where it is to be kept and takes long to form, still that of the last.
+        """
 
     @abstractmethod
     def solve(self, b: FloatArray, accuracy: float) -> FloatArray:
@@ -195,13 +201,35 @@ class Curvature(ABC):
 class MatrixCurvature(Curvature):
     """The n x n matrix, summed over blocks and factored here."""
 
-    def move_to(self, dual: FloatArray) -> tuple[FloatArray, float]:
-        task = Evaluate(self.coordinates, dual, self.rows.row_scale, with_gram=True)
-        fit, value, gram = self.design.reduce(task).sums
+    #: with the factor; None where the matrix is not finite
+    _solve: Callable[[FloatArray], FloatArray] | None
+
+    def move_to(self, dual: FloatArray, keep: bool = False) -> tuple[FloatArray, float]:
+        if not dual.any() and (slope := self._even_slope()) is not None:
+            # H is a multiple of A A^T, and w is 0: nothing has to be seen of X.
+            self.matrix = slope * self.rows.products()
+            self._solve = lambda b: np.asarray(self.rows.inverse_gram(b) / slope)
+            # Q(w) - <shift, w> at w = 0.
+            return np.zeros(self.design.n), 0.0
+        task = Evaluate(self.coordinates, dual, self.rows.row_scale, with_gram=not keep)
+        fit, value, *grams = self.design.reduce(task).sums
+        if keep:
+            return fit, float(value)
+        gram = grams[0]
         self.effort.factorizations += 1
         self.matrix = self.rows.seen_gram(gram)
         self._solve = factored(self.matrix) if np.isfinite(self.matrix).all() else None
         return fit, float(value)
+
+    def _even_slope(self) -> float | None:
+        """w' at the start, where all coordinates are alike there and w is 0; None elsewhere."""
+        coordinates = self.coordinates
+        if coordinates.on(slice(0, 1)) is not coordinates:
+            return None
+        start = np.broadcast_to(np.asarray(coordinates.shift, dtype=np.float64), (1,))
+        slope = float(coordinates.potential.hess_dual(start)[0])
+        is_zero = not coordinates.potential.grad_dual(start).any()
+        return slope if is_zero and 0.0 < slope < np.inf else None
 
     def solve(self, b: FloatArray, accuracy: float) -> FloatArray:
         if self._solve is None:
@@ -224,7 +252,7 @@ class ProductCurvature(Curvature):
         self.precondition: Callable[[FloatArray], FloatArray] = rows.inverse_gram
         self.iterations = 0
 
-    def move_to(self, dual: FloatArray) -> tuple[FloatArray, float]:
+    def move_to(self, dual: FloatArray, keep: bool = False) -> tuple[FloatArray, float]:
         task = Evaluate(self.coordinates, dual, self.rows.row_scale, with_gram=False)
         fit, value = self.design.reduce(task).sums
         self.slope = self.design.gather(Slope(self.coordinates, dual))

@@ -143,7 +143,7 @@ class Predictor(PerCoordinate):
 
 
 @dataclass(frozen=True)
-class Predictions(Uniform):
+class Applied(Uniform):
     """X w."""
 
     def __call__(self, block: Block, w: FloatArray) -> Totals:

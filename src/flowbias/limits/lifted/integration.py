@@ -1,28 +1,40 @@
 """Weights at the limit of a flow by integration, twice by one integrator and once by another.
 
-The last part of the way is solved for (`last_step.py`). A flow that cannot fit its data,
-because the width or the start keep it from that, is followed to where it rests.
+The last part of the way is solved for. Near a limit of zero error the residual obeys r' = -c K r
+with the tangent kernel K, so that int c r dt = K^{-1} r =: q and
+
+    U(inf) = U - R_q V,   V(inf) = V - R_q^T U,   R_q = adjoint(q)
+
+Near a limit whose error is not zero, because the width or the start keep the flow from a fit, the
+curvature of the product counts as well: with the gradient g and the Hessian H of the loss,
+Z(inf) = Z - H^+ g. Zero eigenvalues belong to the rotations of the hidden units, along which g
+vanishes. Either is right up to the square of the step relative to the weights. Directions in which
+the flow is slow, which cost an explicit integrator most of its steps, need not be waited for.
+
+A start on the stable manifold of a saddle ends there. An integration does not: rounding puts it
+next to the manifold, and what lies next to it leaves. Neither does its result tell, which may be a
+fit, nor the agreement of two runs at the end. But they leave at different times: a run from weights
+that are off by 1e-12, relative to each of them, leaves before one that is off by rounding. Weights
+that are exactly zero, and hidden units however small, keep their digits under such a nudge, as they
+do under rounding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import scipy.linalg
+from scipy.sparse.linalg import LinearOperator, cg
 
 from flowbias.flows.driver import Curve, FlowProgress, integrate
 from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedIntegration
 from flowbias.flows.lifted.flow import AT_REST, ReducedProblem
 from flowbias.flows.request import TIGHTEST
+from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.lifted.last_step import LastStep, step_to_fit, step_to_rest
-from flowbias.limits.lifted.near_saddle import (
-    LEFT_BY_ROUNDING,
-    NUDGE,
-    slowest_before,
-    where_apart,
-)
 from flowbias.limits.lifted.second_integrator import by_another
 
 # Length of the last step relative to the weights: its square is below the rounding of a product.
@@ -30,10 +42,6 @@ _LAST_STEP = 1e-7
 # Residual, or speed relative to its terms, from which on the last step is tried, and how far it
 # has to fall before it is tried again.
 _TRIED_FROM, _AGAIN = 1e-3, 0.3
-# Factor between the two tolerances.
-_COARSER = 100.0
-# Where the integrator gave up, a last step longer than this leads nowhere.
-_LONGEST_LAST_STEP = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +71,7 @@ def integrated_weights(setting: ReducedProblem, tol: float) -> IntegratedWeights
         run = _Run.of(setting, fine)
         last, coordinates, is_rest = run.last, run.coordinates, run.integration.is_rest
         names, tail = _integrators(coordinates), last.length * last.length
-        coarse = _Run.of(setting, min(_COARSER * fine, 1e-6), NUDGE)
+        coarse = _Run.of(setting, min(100.0 * fine, 1e-6), OFF_START)
         steps = run.steps + coarse.steps
         saddle = _saddle_left_by_rounding(run, coarse)
         if saddle is not None:
@@ -166,7 +174,8 @@ class _Run:
     def is_lost(self) -> bool:
         """Whether no end is known, or only one that is far from where the integrator gave up."""
         has_failed = self.curve.failure is not None
-        return not self.last.length < (_LONGEST_LAST_STEP if has_failed else np.inf)
+        # Where the integrator gave up, a last step that is longer leads nowhere.
+        return not self.last.length < (0.1 if has_failed else np.inf)
 
     @property
     def steps(self) -> int:
@@ -176,3 +185,101 @@ class _Run:
 def is_narrow(setting: ReducedProblem) -> bool:
     """Whether the width keeps U V^T from fitting what the data would allow."""
     return setting.root is not None and setting.fit.reachable is not setting.fit.target
+
+
+class LastStep(NamedTuple):
+    """Weights at the limit, and how far that is relative to them; infinite where none is known."""
+
+    weights: FloatArray
+    length: float
+
+    @classmethod
+    def unknown(cls, weights: FloatArray) -> LastStep:
+        """The weights as they are, of which nothing is known."""
+        return cls(weights, np.inf)
+
+    @classmethod
+    def between(cls, weights: FloatArray, moved: FloatArray) -> LastStep:
+        length = float(np.linalg.norm(moved - weights)) / float(np.linalg.norm(weights))
+        return cls(moved, length) if np.isfinite(length) else cls.unknown(weights)
+
+
+def step_to_fit(setting: ReducedProblem, weights: FloatArray) -> LastStep:
+    """To the limit of zero error, by the tangent kernel."""
+    fit, rows = setting.fit, setting.compression.rows
+    upper, lower = weights[:rows], weights[rows:]
+    left, right = upper @ upper.T, lower @ lower.T
+    residual = fit.measure(upper @ lower.T) - fit.reachable
+
+    def kernel(q: FloatArray) -> FloatArray:
+        R = fit.adjoint(q.reshape(residual.shape))
+        return np.ravel(fit.measure(left @ R + R @ right))
+
+    size = residual.size
+    operator = LinearOperator((size, size), matvec=kernel, dtype=np.float64)
+    # To 1e-9: times the last step, far below its square.
+    q, failed = cg(operator, np.ravel(residual), rtol=1e-9, atol=0.0, maxiter=10 * size)
+    if failed:
+        # The kernel does not see all of the residual: products near this one do not fit.
+        return LastStep.unknown(weights)
+    R = fit.adjoint(q.reshape(residual.shape))
+    return LastStep.between(weights, np.vstack([upper - R @ lower, lower - R.T @ upper]))
+
+
+def step_to_rest(coordinates: LiftedCoordinates, weights: FloatArray) -> LastStep:
+    """To a local minimum of any error, by the Hessian; none where it has a direction of descent."""
+    jacobian = coordinates.jacobian if coordinates.may_be_implicit else None
+    if jacobian is None:
+        return LastStep.unknown(weights)
+    state = np.ravel(weights)
+    pull = coordinates.velocity(0.0, state)
+    values, vectors = scipy.linalg.eigh(-jacobian(0.0, state))
+    size, speed = float(np.linalg.norm(state)), float(np.linalg.norm(pull))
+    largest = float(np.abs(values).max())
+    # Eigenvalues of the Hessian below this share of the largest are zero: rounding leaves 1e-15 or
+    # so. Along an orbit of rotations the curvature is the gradient over the size of the weights.
+    flat = max(1e-10 * largest, 4.0 * speed / size)
+    if largest == 0.0 or values[0] < -flat:
+        return LastStep.unknown(weights)
+    along = vectors.T @ pull
+    is_curved = values > flat
+    rounding = 32.0 * EPS * float(np.sqrt(state.size)) * largest * size
+    # Of the gradient no more than a thousandth may lie where the Hessian is flat, or rounding.
+    if np.linalg.norm(along[~is_curved]) > max(1e-3 * speed, rounding):
+        return LastStep.unknown(weights)
+    moved = state + vectors[:, is_curved] @ (along[is_curved] / values[is_curved])
+    return LastStep.between(weights, moved.reshape(weights.shape))
+
+
+# Relative to each weight: well above what rounding adds up to on the way, well below any overlap
+# with the direction in which a saddle is left that would be meant.
+OFF_START = 1e-12
+LEFT_BY_ROUNDING = (
+    "starts on the stable manifold of a saddle, up to rounding: weights that are off by "
+    f"{OFF_START:g} of themselves leave it at another time"
+)
+
+
+def where_apart(curve: Curve, other: Curve, coordinates: LiftedCoordinates) -> int | None:
+    """The first node at which the products of two curves differ; None if they do not."""
+    # Beyond its end a curve that has ended stays there; one that was given up is not known.
+    known = len(curve.times)
+    if other.failure is not None:
+        known = int(np.searchsorted(curve.times, other.end, side="right"))
+    # A hundred are enough: leaving takes a tenth of the steps or more.
+    nodes = np.unique(np.linspace(0, known - 1, 100).astype(int))
+    products = coordinates.predictor(np.array([curve.states[i] for i in nodes]))
+    others = coordinates.predictor(other(np.array([curve.times[i] for i in nodes])))
+    sizes = np.linalg.norm(products, axis=(-2, -1))
+    # Share of the largest product by which runs differ where rounding has decided: far above what
+    # their tolerances, of 1e-6 at most, come to on flows from small starts that pass saddles
+    # (below 1e-4).
+    share = 1e-2
+    apart = np.linalg.norm(products - others, axis=(-2, -1)) > share * sizes.max()
+    return int(nodes[apart.argmax()]) if apart.any() else None
+
+
+def slowest_before(curve: Curve, coordinates: LiftedCoordinates, node: int) -> FloatArray:
+    """The weights at which the flow was closest to standing still."""
+    speeds = [coordinates.relative_speed(state) for state in curve.states[: node + 1]]
+    return coordinates.shaped(curve.states[int(np.argmin(speeds))])

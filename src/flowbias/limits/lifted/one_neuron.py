@@ -17,16 +17,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias.flows.lifted.compression import EPS
 from flowbias.flows.lifted.flow import ReducedProblem
+from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.linear import neuron_limit
-from flowbias.models.neuron_sum import one_neuron
+from flowbias.models.neuron import one_neuron
 from flowbias.problems.matrix import MatrixRegression
 from flowbias.results.solution import Solution
-
-# Roundings of W^T Y, a sum over the samples, that its part across b may be.
-_FEW = 8.0
 
 
 class NeuronLimit(NamedTuple):
@@ -71,4 +68,4 @@ def _direction(outer: FloatArray, target: FloatArray, samples: int) -> FloatArra
     else:
         return None
     across = float(np.linalg.norm(target - np.outer(target @ b, b)))
-    return b if across <= _FEW * samples * EPS * float(np.linalg.norm(target)) else None
+    return b if across <= 8.0 * samples * EPS * float(np.linalg.norm(target)) else None

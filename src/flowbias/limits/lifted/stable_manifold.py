@@ -10,7 +10,7 @@ in S_V for all n. Where no M with columns in S_U and rows in S_V fits, neither d
 to such a start, however close, the flow does leave: rounding takes an integration there, and what
 it then ends at is no limit of the flow that was asked for. Subspaces are found up to rounding. A
 start may also be on such a manifold without a subspace to tell: the closed form in time sees that
-where it applies, and elsewhere an integration from next to the start (`near_saddle.py`).
+where it applies, and elsewhere an integration from next to the start (`integration.py`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ from flowbias.ground.typing import FloatArray
 
 # What is left of a direction, relative to itself, once those that are known are taken out: below it
 # is the rounding of rotations to singular vectors, 1e-15, of some hundred terms.
-_ROUNDING = 1e-13
-# Share of the target out of reach from which on it is said to be.
-_OUT_OF_REACH = 1e-10
+_KNOWN = 1e-13
 # Numbers up to which measurements are stacked for the test.
 _STACKED = 2e6
 
@@ -55,7 +53,9 @@ def out_of_reach(setting: ReducedProblem) -> float:
         left, right = _closed(left, right, _measured_closure(setting))
         missed = _misfit_within(setting, left, right)
     share = missed / float(np.linalg.norm(setting.fit.reachable))
-    return share if share > _OUT_OF_REACH else 0.0
+    # Share of the target out of reach from which on it is said to be.
+    out_of_reach = 1e-10
+    return share if share > out_of_reach else 0.0
 
 
 def _regression_closure(setting: ReducedProblem) -> Closure:
@@ -84,7 +84,7 @@ def _closed(left: FloatArray, right: FloatArray, images: Closure) -> tuple[Float
     while True:
         more = images(left, right)
         # Images of unit vectors: next to the largest, the least of them are rounding.
-        least = [_ROUNDING * float(np.abs(part).max(initial=0.0)) for part in more]
+        least = [_KNOWN * float(np.abs(part).max(initial=0.0)) for part in more]
         wider = _grown(left, more[0], least[0]), _grown(right, more[1], least[1])
         if wider[0].shape == left.shape and wider[1].shape == right.shape:
             return left, right
@@ -96,7 +96,7 @@ def _directions(weights: FloatArray, rows: slice) -> FloatArray:
     lengths = np.linalg.norm(weights, axis=1)
     even = weights / np.where(lengths > 0.0, lengths, 1.0)[:, None]
     whole, part = np.linalg.norm(even, axis=0), np.linalg.norm(even[rows], axis=0)
-    columns = weights[rows][:, part > _ROUNDING * whole]
+    columns = weights[rows][:, part > _KNOWN * whole]
     return _grown(np.zeros((len(columns), 0)), columns)
 
 
@@ -110,7 +110,7 @@ def _grown(basis: FloatArray, columns: FloatArray, least: float = 0.0) -> FloatA
     if rest.shape[1] == 0:
         return basis
     added, triangle, _ = scipy.linalg.qr(rest, mode="economic", pivoting=True)
-    rank = int((np.abs(np.diag(triangle)) > _ROUNDING * np.sqrt(len(basis))).sum())
+    rank = int((np.abs(np.diag(triangle)) > _KNOWN * np.sqrt(len(basis))).sum())
     rank = min(rank, len(basis) - basis.shape[1])
     return np.hstack([basis, added[:, :rank]])
 

@@ -20,13 +20,7 @@ import scipy.linalg
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
-from flowbias.problems.constraint import Constraint
-from flowbias.problems.regression import Regression
-
-# Share of y above which a projection is never taken for rounding, however X is conditioned.
-_LARGEST_ROUNDING = 1e-10
-# Roundings of w, and of its projection, that k may be and be none.
-_FEW = 8.0
+from flowbias.problems.regression import Constraint, Regression
 
 
 def check_columns(per: str, wanted: int, problem: Regression) -> None:
@@ -49,7 +43,9 @@ def within_reach(problem: Regression) -> tuple[Regression, float]:
         return problem, constraint.distance
     unit = float(np.abs(problem.y).max())
     reached = np.linalg.norm(constraint.projected / unit) / np.linalg.norm(problem.y / unit)
-    if reached > _LARGEST_ROUNDING or reached > _projection_rounding(problem):
+    # Share of y above which a projection is never taken for rounding, however X is conditioned.
+    largest_rounding = 1e-10
+    if reached > largest_rounding or reached > _projection_rounding(problem):
         return problem, constraint.distance
     return Regression(problem.X, np.zeros_like(problem.y)), 1.0
 
@@ -152,7 +148,9 @@ class NeuronParts:
     @property
     def _rests_nothing(self) -> bool:
         """Whether k is the rounding of w, which next to a fit of 0 would be all that is left."""
-        noise = _FEW * float(np.sqrt(self.w.size) * np.finfo(float).eps)
+        # Roundings of w, and of its projection, that k may be and be none.
+        few = 8.0
+        noise = few * float(np.sqrt(self.w.size) * np.finfo(float).eps)
         return extended.length(self.resting) <= noise * extended.length(self.w)
 
     def dual(self, sign: float) -> FloatArray:

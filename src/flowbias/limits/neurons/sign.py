@@ -33,11 +33,8 @@ from flowbias.models.neuron import ALONG, AT_START, is_below_zero
 
 # Differences of lengths count beyond this share of them: some thousand roundings.
 _POSITIVE = 1e-12
-_RTOL = 1e-9
 # A start that ends differently if moved by this share of its size is too close to call.
 NUDGE = 1e-8
-_MAX_STEPS = 50_000
-_FOREVER = 1e300
 
 
 class Reason(Enum):
@@ -96,9 +93,9 @@ def settle(parts: NeuronParts) -> Branch:
 
 
 def _followed(flow: InputFlow, kept: float) -> Branch:
-    first, steps = flow.sign_at_the_end(flow.start, _RTOL)
+    first, steps = flow.sign_at_the_end(flow.start, rtol=1e-9)
     nudged = [flow.nudged(share) for share in (NUDGE, -NUDGE)]
-    others = [flow.sign_at_the_end(start, 0.1 * _RTOL) for start in nudged]
+    others = [flow.sign_at_the_end(start, rtol=1e-10) for start in nudged]
     steps += sum(more for _, more in others)
     if first == 0.0 or any(sign != first for sign, _ in others):
         return Branch(first or kept, Reason.UNDECIDED, steps)
@@ -159,13 +156,14 @@ class InputFlow:
     def sign_at_the_end(self, start: FloatArray, rtol: float) -> tuple[float, int]:
         """The sign of a once it is settled, or 0 where that is not reached; and the steps taken."""
         atol = rtol * self._sizes()
-        solver = LSODA(self.velocity, 0.0, start, _FOREVER, rtol=rtol, atol=atol, jac=self.jacobian)
-        for step in range(_MAX_STEPS):
+        max_steps, forever = 50_000, 1e300
+        solver = LSODA(self.velocity, 0.0, start, forever, rtol=rtol, atol=atol, jac=self.jacobian)
+        for step in range(max_steps):
             if self.is_settled(np.asarray(solver.y), ALONG):
                 return float(np.sign(solver.y[0])), step
             if not _advance(solver):
                 return 0.0, step
-        return 0.0, _MAX_STEPS
+        return 0.0, max_steps
 
     def _sizes(self) -> FloatArray:
         """The least size that a, and that f, may have where they matter."""

@@ -19,21 +19,16 @@ from typing import Any
 import numpy as np
 
 from flowbias.flows.integrate import flow
-from flowbias.ground.spectrum import Spectrum
+from flowbias.ground.linear_algebra import Spectrum
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.lifted.limit import lifted_limit
 from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.parts import check_columns
-from flowbias.models.neuron_sum import NeuronSum
+from flowbias.models.neuron import NeuronSum
 from flowbias.problems.matrix import MatrixRegression
 from flowbias.problems.regression import Regression, as_regression
-from flowbias.results.lifted_solution import LiftedSolution
+from flowbias.results.matrix_solution import LiftedSolution
 from flowbias.results.solution import Solution
-
-# Weights within the row space up to which they are followed a second time.
-_FOLLOWED = 2000
-# Residual of that flow: its weights are then known to about as much.
-_RESIDUAL = 1e-10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,7 +58,9 @@ def _integrated(model: NeuronSum, problem: Regression, tol: float) -> NeuronSumS
     found = lifted_limit(model.network, MatrixRegression(problem.X, problem.y[:, None]), tol)
     details = dict(found.details)
     spectrum = Spectrum.of(problem.X)
-    is_small = len(model.a) * (1 + spectrum.rank) <= _FOLLOWED
+    # Weights within the row space up to which they are followed a second time.
+    followed = 2000
+    is_small = len(model.a) * (1 + spectrum.rank) <= followed
     if is_small and found.certificate.minimizer is None:
         resting = spectrum.off_range(model.W.T)
         expected = resting @ _outer_weights(model, problem, spectrum)
@@ -81,5 +78,7 @@ def _outer_weights(model: NeuronSum, problem: Regression, spectrum: Spectrum) ->
         return model.a  # a saddle: nothing that the data sees can move
     within = NeuronSum(model.a, moving)
     target = spectrum.W.T @ problem.y
-    trajectory = flow(within, np.diag(spectrum.root), target, residual=_RESIDUAL, throw=False)
+    # Residual of that flow: its weights are then known to about as much.
+    residual = 1e-10
+    trajectory = flow(within, np.diag(spectrum.root), target, residual=residual, throw=False)
     return np.asarray(trajectory.parameters(float(trajectory.t[-1]))[0])

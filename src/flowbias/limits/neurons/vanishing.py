@@ -31,10 +31,9 @@ from flowbias.limits.solve import min_norm
 from flowbias.problems.regression import Regression, as_regression
 from flowbias.results.solution import Solution, Status
 
-# "Visible": the rest of the start below this share of the limit.
+# "Visible": the rest of the start, or coordinates that are not in use, below this share of the
+# limit.
 VISIBLE = 1e-3
-# p counts beyond this share of its terms: some thousand roundings.
-_GROWS = 1e-12
 
 FOUND = "vanishing start: the shortest predictor that fits"
 RESTS = "vanishing start: a = 0 and W X^T y = 0, a saddle on these data at every scale"
@@ -83,7 +82,9 @@ def _grows(a: FloatArray, W: FloatArray, problem: Regression) -> bool:
     terms = np.abs(a) + np.abs(W) @ np.abs(u)
     products = float(np.linalg.norm(extended.absolute_adjoint(X, targets)))
     turned = len(y) * float(np.finfo(float).eps) * products / length
-    blur = _GROWS * terms + turned * np.linalg.norm(W, axis=1)
+    # p counts beyond this share of its terms: some thousand roundings.
+    grows = 1e-12
+    blur = grows * terms + turned * np.linalg.norm(W, axis=1)
     return bool((np.abs(a + W @ u) > blur).any())
 
 

@@ -6,26 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider
 from flowbias.apps.explorer.drawing import TRUTH, Chart, Data, Mark, levels
-from flowbias.apps.explorer.view import Settings, View
-from flowbias.apps.explorer.views.one_equation import (
-    DEPTH,
-    WIDE_SCALE,
-    DiagonalStart,
-    Ends,
-    follow,
-)
+from flowbias.apps.explorer.view import Settings, Slider, View
 from flowbias.apps.explorer.views.proof_words import distance_words, status_word
 from flowbias.apps.explorer.views.space import (
     AZIMUTH,
+    DEPTH,
     FLOW_AND_EXTREMES,
     PLANE,
     SPACE_AXES,
     SQUARE,
+    WIDE_SCALE,
+    DiagonalStart,
+    Ends,
     Sight,
     contours,
     direction,
+    follow,
     kernel_of,
     level_sets,
     projection,
@@ -33,9 +30,6 @@ from flowbias.apps.explorer.views.space import (
 )
 from flowbias.ground.html import power_of_ten
 from flowbias.ground.typing import FloatArray
-
-# Levels in the plane, as shares of the rise from the limit to the farther of the two extremes.
-SHARES_OF_RISE = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,8 @@ def levels_in_plane(ends: Ends, reach: float, count: int = 81) -> tuple[FloatArr
     rises = ends.terms(extremes).sum(axis=-1) - ends.terms(centre).sum()
     # Where an extreme is the limit, or both are, a small share of the whole surface in its place.
     rise = max(float(rises.max()), 1e-3 * float(heights.max()))
-    curves = contours(grid, heights / rise, SHARES_OF_RISE)
+    # Levels as shares of the rise from the limit to the farther of the two extremes.
+    curves = contours(grid, heights / rise, (0.05, 0.2, 0.5, 1.0, 2.0))
     return tuple(centre + curve @ directions for curve in sum(curves.values(), ()))
 
 

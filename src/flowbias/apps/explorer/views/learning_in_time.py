@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import FLOW, TRUTH, Chart, Data, cursor, line, points
-from flowbias.apps.explorer.view import Settings, View, chosen
+from flowbias.apps.explorer.view import Settings, Slider, View, chosen, scale_slider
 from flowbias.apps.explorer.views.planted_data import (
     AGAINST_TRUTH,
     CURVES,
@@ -39,8 +39,8 @@ from flowbias.results.solution import Solution
 
 # Places of the cursor, and sampled times between two of them.
 CURSOR_STEPS, FINER = 100, 2
-# Followed until the residual is RESIDUAL, with a local error that no picture shows.
-RESIDUAL, RTOL = 1e-4, 1e-5
+# How the flow is followed: to a residual and with a local error that no picture shows.
+FOLLOWED: dict[str, Any] = {"residual": 1e-4, "rtol": 1e-5}
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _passage(planted: PlantedData, depth: int, exponent: float) -> Passage:
     data = planted.draw()
     problem = Regression(data.X, data.y)
     model = DiagonalNet(depth, log_scale=exponent * math.log(10.0))
-    followed = flow(model, problem, loss="half_mean", residual=RESIDUAL, rtol=RTOL)
+    followed = flow(model, problem, loss="half_mean", **FOLLOWED)
     falls = followed.loss < 0.99 * followed.loss[0]
     # A little before anything happens.
     first = followed.t[np.argmax(falls)] / 3.0
@@ -211,11 +211,10 @@ class LearningInTimeView(View[TimeScene]):
     def code(self, settings: Settings) -> str:
         body = _SCRIPT.format(
             data=chosen(PlantedData, settings).code(),
-            residual=RESIDUAL,
-            rtol=RTOL,
             times=FINER * CURSOR_STEPS + 1,
             cursor=FINER * settings["moment"],
             **settings,
+            **FOLLOWED,
         )
         return self.script(body)
 

@@ -7,10 +7,10 @@ rate is how unevenly the layers share their product.  [min2021, Figures 2 and 3]
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     KERNEL,
@@ -22,7 +22,7 @@ from flowbias.apps.explorer.drawing import (
     line,
     points,
 )
-from flowbias.apps.explorer.view import Settings, View, chosen
+from flowbias.apps.explorer.view import Settings, Slider, View, chosen, scale_slider
 from flowbias.apps.explorer.views.matrices import width_of
 from flowbias.apps.explorer.views.planted_data import SEED
 from flowbias.experiments.min.loss_and_bounds import RESOLVED, DescentProblem, measured_flow
@@ -33,10 +33,9 @@ from flowbias.models.imbalance import Imbalance
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix import MatrixRegression
 
-# Relative residual to which the flow is shown: its square is the share of the loss that is left.
-RESIDUAL = 1e-5
-# Local error of the flow that finds the end, beyond the digits that are shown of it.
-RTOL = 1e-6
+# How the flow is followed: to a relative residual, whose square is the share of the loss left, and
+# with a local error beyond the digits that are shown of its end.
+FOLLOWED: dict[str, Any] = {"residual": 1e-5, "rtol": 1e-6}
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ def linear_networks_scene(setup: LinearSetup, points: int = 60) -> LinearNetwork
     with one_thread():
         narrow = narrowed(net)
         # Only to know where it ends, or is too small to draw; the curves are followed more closely.
-        whole = flow(narrow, X, Y, residual=RESIDUAL, rtol=RTOL)
+        whole = flow(narrow, X, Y, **FOLLOWED)
         end = float(whole.t[whole.loss >= RESOLVED * whole.loss[0]][-1])
         times = np.concatenate([[0.0], np.geomspace(1e-3 * end, end, points)])
         columns = measured_flow(narrow, DescentProblem(X, Y, 1.0, step=0.0), times)
@@ -219,7 +218,7 @@ class LinearNetworksView(View[LinearNetworksScene]):
 
     def code(self, settings: Settings) -> str:
         width = width_of(settings["log_width"])
-        return self.script(CODE.format(width=width, residual=RESIDUAL, rtol=RTOL, **settings))
+        return self.script(CODE.format(width=width, **FOLLOWED, **settings))
 
 
 def _guarantee(scene: LinearNetworksScene, good: float = 0.5) -> str:

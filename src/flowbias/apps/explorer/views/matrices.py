@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     FRAME,
@@ -25,14 +24,14 @@ from flowbias.apps.explorer.drawing import (
     labels,
     points,
 )
-from flowbias.apps.explorer.view import Settings, View, chosen
+from flowbias.apps.explorer.view import Settings, Slider, View, chosen, scale_slider
 from flowbias.apps.explorer.views.planted_data import SEED
-from flowbias.datasets.low_rank import LowRankCompletion, low_rank_completion
+from flowbias.datasets.planted import LowRankCompletion, low_rank_completion
 from flowbias.experiments.woodworth.completion import RESIDUAL, Ending, ending, nuclear
 from flowbias.ground.html import power_of_ten
 from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray, Mask
-from flowbias.limits.nuclear_norm import nuclear_norm
+from flowbias.limits.spectral import nuclear_norm
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.problems.matrix import MatrixCompletion
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.data_files.contents import json_text
+from flowbias.apps.data_files import json_text
 from flowbias.apps.data_files.limit_files import (
     count_above_negligible,
     largest,
@@ -17,13 +17,12 @@ from flowbias.apps.data_files.limit_files import (
     limit_npz,
 )
 from flowbias.apps.data_files.regression_data import RegressionData
-from flowbias.apps.explorer.controls import Upload
 from flowbias.apps.explorer.drawing import FLOW, KERNEL, RICH, Chart, Data, Mark, points, stems
 from flowbias.apps.explorer.uploads import LARGEST_FILE, LARGEST_TABLE, MOST_SAMPLES, read_upload
-from flowbias.apps.explorer.view import Download, Settings, View
-from flowbias.apps.explorer.views.one_equation import DEPTH, WIDE_SCALE
+from flowbias.apps.explorer.view import Download, Settings, Upload, View
 from flowbias.apps.explorer.views.planted_data import PlantedData
 from flowbias.apps.explorer.views.proof_words import Extremes, distance_words
+from flowbias.apps.explorer.views.space import DEPTH, WIDE_SCALE
 from flowbias.ground.threads import one_thread
 from flowbias.limits.solve import limit
 from flowbias.models.diagonal import DiagonalNet

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Choice, Slider, Text, scale_slider
 from flowbias.apps.explorer.drawing import FLOW, KERNEL, TRUTH, Chart, Data, line, window
 from flowbias.apps.explorer.formula import LONGEST, MOST, read_equations
 from flowbias.apps.explorer.typed_parametrization import (
@@ -21,7 +20,7 @@ from flowbias.apps.explorer.typed_parametrization import (
     at_most,
     section_of,
 )
-from flowbias.apps.explorer.view import Settings, View, chosen
+from flowbias.apps.explorer.view import Choice, Settings, Slider, Text, View, chosen, scale_slider
 from flowbias.apps.explorer.views.proof_words import Extremes
 from flowbias.apps.explorer.views.space import PLANE, SQUARE, Sight, kernel_of, level_sets
 from flowbias.derive.report import Report, implicit_bias
@@ -332,7 +331,7 @@ def _verdict(scene: OwnFormulaScene) -> str:
     report = scene.report
     if report is None:
         return "**no verdict**, its tests took too long. The flow is followed all the same."
-    return f"**{report.verdict.value}**. {_MEANS[report.verdict]} Because {report.reason}."
+    return f"**{report.verdict.value}**. {_MEANS[report.verdict]} The reason: {report.reason}."
 
 
 def _limit(scene: OwnFormulaScene) -> str:

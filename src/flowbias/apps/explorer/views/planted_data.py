@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     FRAME,
@@ -23,6 +22,7 @@ from flowbias.apps.explorer.drawing import (
     points,
     stems,
 )
+from flowbias.apps.explorer.view import Slider
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.ground.typing import FloatArray
 

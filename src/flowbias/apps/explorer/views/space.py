@@ -1,18 +1,26 @@
 """Predictors as points of the plane or of space: how they are seen, and what is drawn among them.
 
 Views of two and three coefficients differ in their `Sight` alone: a matrix (d, 2) takes points to
-the page.
+the page. Of one equation <x, w> = y all is known that they show: its solutions, the flow's way to
+one of them, and the two extremes.
+
+With a single equation the dual nu is one number, and the flow moves it from 0 to its limit without
+ever turning back. The path is therefore known without integration, at any scale:
+
+    w = grad Q*(shift + x nu s),   0 <= s <= 1     [woodworth2020, proof of Theorem 1]
+
+Seen otherwise, the point where <x, w> = c y is the limit of the same flow for the target c y.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     FRAME,
@@ -27,10 +35,15 @@ from flowbias.apps.explorer.drawing import (
     points,
     window,
 )
+from flowbias.apps.explorer.view import Slider, scale_slider
+from flowbias.apps.explorer.views.proof_words import Extremes
 from flowbias.ground.typing import FloatArray
+from flowbias.limits.solve import limit
+from flowbias.models.diagonal import DiagonalNet
+from flowbias.models.untied import UntiedDiagonalNet
+from flowbias.problems.regression import Regression
+from flowbias.results.solution import Solution
 
-# Levels of the regularizer drawn, as shares of its value at the limit above its least value.
-SHARES_OF_LEVEL = (0.15, 0.4, 0.7, 1.0, 1.5, 2.2)
 AZIMUTH = Slider("azimuth", "Seen from", 0.0, 360.0, 3.0, 36.0, "{:g}°".format, 1)
 COEFFICIENTS = ["w₁", "w₂", "w₃"]
 
@@ -62,7 +75,7 @@ SPACE_AXES = (
         {"x0": "x", "y0": "y", "x1": "to_x", "y1": "to_y", "line_color": FRAME, "line_width": 1.5},
         columns=("x", "y", "to_x", "to_y"),
     ),
-    labels("names"),
+    labels("names", text_align="center", text_baseline="middle"),
 )
 
 
@@ -86,11 +99,13 @@ class Sight:
 
     def frame(self) -> Data:
         """The window, and the axes with their names."""
-        tips = self.reach * np.eye(len(self.projection))
+        ways = self.reach * np.eye(len(self.projection))
+        # Names stand beyond the tips, and both within the window.
+        tips, names = 0.88 * ways, 0.95 * ways
         return {
             "window": window(-self.reach, self.reach),
             "axes": (*self.flat(-tips), *self.flat(tips)),
-            "names": (*self.flat(tips), COEFFICIENTS[: len(tips)]),
+            "names": (*self.flat(names), COEFFICIENTS[: len(names)]),
         }
 
 
@@ -147,5 +162,129 @@ def level_sets(
         return (), ()
     # In shares of that height: at depth 4 and scale 1e-100 values are near 1e200, and squares of
     # them, which interpolation takes, are no doubles.
-    curves = contours(grid, (surface - least) / height, SHARES_OF_LEVEL)
+    shares = (0.15, 0.4, 0.7, 1.0, 1.5, 2.2)
+    curves = contours(grid, (surface - least) / height, shares)
     return curves.pop(1.0), sum(curves.values(), ())
+
+
+def scale_stops() -> tuple[float, ...]:
+    """Base-10 logarithms from -100 to 2, by tenths down to 1e-6 and then in growing steps."""
+    stops, step = [-6.0], 0.1
+    while stops[-1] > -100.0:
+        step *= 1.1
+        stops.append(max(round(stops[-1] - step, 1), -100.0))
+    return (*reversed(stops), *(round(0.1 * k, 1) for k in range(-59, 21)))
+
+
+WIDE_SCALE = scale_slider(-100.0, 2.0, 0.1, -0.5, scale_stops(), plays=True)
+DEPTH = Slider("depth", "Depth D", 2, 6, 1, 2)
+
+
+@dataclass(frozen=True)
+class DiagonalStart:
+    """A diagonal network at its start: d features, the first of them at `first`, the rest at 0."""
+
+    scale: float
+    depth: int
+    shape: float
+    first: float
+
+    def model(self, d: int) -> Any:
+        """Untied at depth 2, where the two layers may differ in size; tied above it."""
+        start = np.zeros(d)
+        start[0] = self.first
+        # Not the sum for all: the power of a tiny scale is no double, and a weight 0 stays 0.
+        moved = (self.scale**self.depth + np.abs(start)) ** (1 / self.depth)
+        plus = np.where(start > 0.0, moved, self.scale)
+        minus = np.where(start < 0.0, moved, self.scale)
+        if self.depth > 2:
+            return DiagonalNet.from_weights(plus, minus, depth=self.depth)
+        ratio = np.sqrt((1 + self.shape) / (1 - self.shape))
+        return UntiedDiagonalNet.from_weights(
+            plus / ratio, minus / ratio, plus * ratio, minus * ratio
+        )
+
+    def code(self, d: int) -> str:
+        """Lines that make the same model and call it `net`."""
+        zeros = f"{self.first!r}, " + ", ".join(["0.0"] * (d - 1))
+        lines = [
+            f"scale, start = {self.scale!r}, np.array([{zeros}])",
+            f"moved = (scale**{self.depth} + np.abs(start)) ** (1 / {self.depth})",
+            "plus = np.where(start > 0, moved, scale)",
+            "minus = np.where(start < 0, moved, scale)",
+        ]
+        if self.depth > 2:
+            lines.append(f"net = fb.DiagonalNet.from_weights(plus, minus, depth={self.depth})")
+        else:
+            lines += [
+                f"ratio = np.sqrt((1 + {self.shape!r}) / (1 - {self.shape!r}))  # v over u",
+                "net = fb.UntiedDiagonalNet.from_weights(",
+                "    plus / ratio, minus / ratio, plus * ratio, minus * ratio",
+                ")",
+            ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where the flow ends on one equation, how it gets there, and the two extreme solutions."""
+
+    x: FloatArray
+    y: float
+    solution: Solution
+    path: FloatArray
+    extremes: Extremes
+    # Q(w) - <shift, w>: what the limit minimizes on the line; terms per coordinate.
+    potential: Any
+    shift: FloatArray
+
+    @property
+    def points(self) -> tuple[FloatArray, ...]:
+        """All that has to be seen of it."""
+        return self.solution.w, self.path, self.extremes.rich, self.extremes.kernel
+
+    def terms(self, w: FloatArray) -> FloatArray:
+        """The regularizer per coordinate, for points (..., d)."""
+        return np.asarray(self.potential.value_terms(w) - self.shift * w)
+
+
+def follow(start: DiagonalStart, x: FloatArray, y: float) -> Ends:
+    """Limit, path and extremes; SolveError where the limit cannot be certified."""
+    X, target = x[np.newaxis], np.array([y])
+    model = start.model(len(x))
+    solution = limit(model, X, target)
+    shift = np.broadcast_to(np.asarray(model.shift, dtype=np.float64), x.shape)
+    return Ends(
+        x=x,
+        y=y,
+        solution=solution,
+        path=_path(model, X, target, solution, shift),
+        extremes=_extremes(tuple(x.tolist()), y),
+        potential=model.potential,
+        shift=shift,
+    )
+
+
+# A scale that moves leaves the equation as it is.
+@lru_cache(maxsize=32)
+def _extremes(x: tuple[float, ...], y: float) -> Extremes:
+    return Extremes.of(Regression(np.array([x]), np.array([y])))
+
+
+def _path(
+    model: Any, X: FloatArray, y: FloatArray, solution: Solution, shift: FloatArray
+) -> FloatArray:
+    # Shares of the dual's way: dense near the end, where a tiny start does all its moving.
+    shares = np.append(1.0 - np.geomspace(1.0, 1e-5, 200), 1.0)
+    moved = np.multiply.outer(shares, X[0] * float(solution.dual[0]))
+    path = np.asarray(model.potential.grad_dual(shift + moved))
+    gap = np.abs(path[-1] - solution.w).max()
+    # A path that ends further away from the limit, in shares of its size, is not its path.
+    if gap <= 1e-3 * np.abs(solution.w).max():
+        return path
+    first = np.broadcast_to(np.asarray(model.initial, dtype=np.float64), solution.w.shape)
+    reached = float(X[0] @ first)
+    # The dual cannot be told from its limit in doubles: a few shares of the target in its place.
+    targets = (reached + share * (y - reached) for share in (0.25, 0.5, 0.75))
+    between = [limit(model, X, target).w for target in targets]
+    return np.array([first, *between, solution.w])

@@ -13,7 +13,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     KERNEL,
@@ -25,7 +24,7 @@ from flowbias.apps.explorer.drawing import (
     line,
     points,
 )
-from flowbias.apps.explorer.view import Settings, View, chosen
+from flowbias.apps.explorer.view import Settings, Slider, View, chosen, scale_slider
 from flowbias.apps.explorer.views.planted_data import (
     AGAINST_TRUTH,
     CURVES,

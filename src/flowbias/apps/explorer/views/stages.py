@@ -12,7 +12,6 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     RICH,
@@ -24,7 +23,7 @@ from flowbias.apps.explorer.drawing import (
     line,
     points,
 )
-from flowbias.apps.explorer.view import Settings, View
+from flowbias.apps.explorer.view import Settings, Slider, View, scale_slider
 from flowbias.apps.explorer.views.planted_data import bundled
 from flowbias.apps.explorer.views.space import (
     AZIMUTH,
@@ -175,6 +174,12 @@ class StagesView(View[StagesScene]):
                 labels("ends", text_align="right", text_baseline="middle"),
                 cursor(),
             ),
+            # Of an axis of one decade or two Bokeh would name a few places of the upper end.
+            ticks={
+                t: f"{t:g}"
+                for decade in (0.1, 1, 10, 100)
+                for t in (decade, 2 * decade, 5 * decade)
+            },
             options={"x_axis_type": "log"},
         ),
     )

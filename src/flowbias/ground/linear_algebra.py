@@ -1,0 +1,93 @@
+"""Orthogonal factors of matrices: graded ones, and those of data.
+
+Householder's method is accurate row by row where rows are sorted by size and columns pivoted, so
+that the large rows do not hide what only the small ones tell [Powell and Reid 1969; Cox and Higham
+1998]. A `Spectrum` has the singular values of X that count, and the space that X does not see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+
+from flowbias.ground.typing import FloatArray
+
+Places: TypeAlias = NDArray[np.intp]
+
+
+def graded_qr(matrix: FloatArray) -> tuple[FloatArray, FloatArray, Places]:
+    """Q, R and pivots with Q R = matrix[:, pivots]; Q has the rows of the matrix as they stand."""
+    order = _largest_first(matrix)
+    factors: Any = scipy.linalg.qr(
+        matrix[order], mode="economic", pivoting=True, overwrite_a=True, check_finite=False
+    )
+    sorted_Q, R, pivots = factors
+    Q = np.empty_like(sorted_Q)
+    Q[order] = sorted_Q
+    return Q, R, pivots
+
+
+def graded_triangle(matrix: FloatArray) -> tuple[FloatArray, Places]:
+    """R and the pivots alone."""
+    factors: Any = scipy.linalg.qr(
+        matrix[_largest_first(matrix)],
+        mode="r",
+        pivoting=True,
+        overwrite_a=True,
+        check_finite=False,
+    )
+    upper, pivots = factors
+    return upper[: matrix.shape[1]], pivots
+
+
+def _largest_first(matrix: FloatArray) -> Places:
+    return np.argsort(-np.abs(matrix).max(axis=1), kind="stable")
+
+
+EPS = float(np.finfo(float).eps)
+
+
+def numerical_rank(values: FloatArray, shape: tuple[int, ...]) -> int:
+    """How many singular values are above max(shape) eps times the largest: not rounding."""
+    return int((values > max(shape) * EPS * values[0]).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """X = W diag(root) P1^T, thin: what the data moves (P1) and what it cannot (P2).  [min2021]
+
+    root holds the singular values of X (S^(1/2) in the paper), decreasing. Those below
+    max(n, d) eps times the largest are rounding and do not count towards the rank.
+    """
+
+    W: FloatArray
+    root: FloatArray
+    P1: FloatArray
+
+    @classmethod
+    def of(cls, X: FloatArray) -> Spectrum:
+        """From one thin singular value decomposition."""
+        left, values, right = scipy.linalg.svd(X, full_matrices=False)
+        rank = numerical_rank(values, X.shape)
+        P1 = np.ascontiguousarray(right[:rank].T)
+        return cls(np.ascontiguousarray(left[:, :rank]), values[:rank], P1)
+
+    @property
+    def rank(self) -> int:
+        """r."""
+        return len(self.root)
+
+    @cached_property
+    def P2(self) -> FloatArray:  # noqa: N802  (the paper's name, beside P1)
+        """Orthonormal basis of the null space of X, (d, d - r): made when first asked for."""
+        q, _ = scipy.linalg.qr(self.P1, mode="full")
+        return np.ascontiguousarray(q[:, self.rank :])
+
+    def off_range(self, M: FloatArray) -> FloatArray:
+        """P2 P2^T M without P2: the part of each column that the data does not see."""
+        return M - self.P1 @ (self.P1.T @ M)
