@@ -38,12 +38,12 @@ from flowbias.experiments.woodworth.image_training import (
     as_percent,
     copy_of,
     draw_movement,
-    kept_in_cache,
     needs,
     outcome_columns,
     say_scaling,
     split_of,
     stand_in,
+    until_all_fit,
 )
 from flowbias.ground.look import BLUE, RED
 from flowbias.ground.typing import FloatArray
@@ -108,14 +108,7 @@ def _trained(task: Task, method: Any = train, model: Callable[[Any], Any] = _its
             split.train.x,
             split.train.y,
             step_size=task.number("step_size"),
-            loss="cross_entropy",
-            batch_size=task.integer("batch_size"),
-            max_epochs=task.integer("epochs"),
-            stop_at_accuracy=1.0,
-            stop_at_loss=task.number("loss_target"),
-            rng=task.integer("replicate"),
-            evaluate_every=task.integer("evaluate_every"),
-            **kept_in_cache(),
+            **until_all_fit(task),
         )
         return outcome_columns(training, start, net, split)
 
