@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, Unpack
+from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -18,11 +18,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import facts
 from flowbias.ground.look import COLOURS, GREY, INK, RED
-from flowbias.ground.typing import FloatArray
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from flowbias.ground.typing import Axes, Figure, FloatArray
 
 
 class Kind(Enum):

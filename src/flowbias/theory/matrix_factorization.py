@@ -51,7 +51,7 @@ from flowbias.theory.claim import (
     only_one_fit,
     relative,
 )
-from flowbias.theory.factorization_kernel_regime import decay_claim
+from flowbias.theory.factorization_kernel_regime import decay_claim, measured_start
 from flowbias.theory.measured_flow import (
     FACTORS,
     RATE,
@@ -399,16 +399,9 @@ class Reach:
     @checked
     def of(cls, model: LiftedModel, problem: MatrixProblem) -> Reach:
         """Measured at the start of the model."""
-        seen = model.lifted_problem(problem)
-        rows = seen.matrices.reshape(len(seen.target), -1)
-        values = np.linalg.svd(rows, compute_uv=False)
-        full = len(values) == len(rows)
+        smallest, _, error = measured_start(model, problem)
         d1 = model.shape[0]
-        return cls(
-            strength=_least(model.root[:d1]) + _least(model.root[d1:]),
-            smallest=float(values[-1] ** 2) if full else 0.0,
-            error=float(np.linalg.norm(problem.measure(model.product) - problem.target)),
-        )
+        return cls(_least(model.root[:d1]) + _least(model.root[d1:]), smallest, error)
 
     @property
     def remaining(self) -> float:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,13 +27,10 @@ from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
 from flowbias.ground.look import COLOURS, DEPTH_COLOURS
-from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, Axes, FloatArray
 from flowbias.limits import basis_pursuit, limit, limit_path, min_norm
 from flowbias.models import UntiedDiagonalNet
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: The paper's curves and its scales.
 PAPER_SHAPES = (0.0, 0.5, 0.7, 0.9, 0.99)

@@ -9,7 +9,6 @@ the effective start of docs/theory/descent.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn.linear_model import LassoLars
@@ -21,12 +20,9 @@ from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import gradient_descent, stable_step
 from flowbias.ground.look import BLUE, COLOURS, GREY, INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import DiagonalNet
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MODEL = DiagonalNet(depth=2, scale=0.1)
 #: Shares of the step that is stable at the limit.

@@ -13,7 +13,6 @@ loss is flatter, or nowhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,14 +24,11 @@ from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import gradient_descent
 from flowbias.flows.descent import Descent, DescentStatus
 from flowbias.ground.look import DEPTH_COLOURS, INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet
 from flowbias.models._base import Parameters
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Steps as shares of the stable one, besides its halves: just below it, above it, far above it.
 LARGEST_STABLE = 0.9

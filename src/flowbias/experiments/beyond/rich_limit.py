@@ -13,7 +13,6 @@ entropy. (c) starts of random shape: `start_shape`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.optimize
@@ -29,13 +28,11 @@ from flowbias.experiments.check import at_most, more_than, true
 from flowbias.experiments.drawing import name_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.typing import Axes
 from flowbias.limits import basis_pursuit, limit_path, rich_limit
 from flowbias.models import DiagonalNet
 from flowbias.results.solution import Status
 from flowbias.theory.claim import beyond_the_papers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 DOTTED = (0, (1, 2))
 

@@ -8,8 +8,6 @@ linear program stay below their bound.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from flowbias.datasets import sparse_regression
@@ -18,12 +16,9 @@ from flowbias.experiments.check import at_least, at_most, less_than, true
 from flowbias.experiments.drawing import draw_band, name_line, say
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import DEPTH_COLOURS
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import basis_pursuit, limit_path, rich_limit
 from flowbias.models import DiagonalNet
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Limits are certified to 1e-10; one digit is left for the conversion to a distance.
 CERTIFIED = 1e-9

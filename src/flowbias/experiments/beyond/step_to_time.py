@@ -10,7 +10,6 @@ and descent does not. Late, a mode of rate λ falls at the rate log(1/(1 - h λ)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,11 +27,8 @@ from flowbias.experiments.check import at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, name_line, say
 from flowbias.experiments.table import Table
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _COLOURS = {NETWORK: BLUE, COMPLETION: DEPTH_COLOURS[3]}
 # Shares of the stable step that panel (a) draws, and how: the longest is off, the others are not.

@@ -9,7 +9,6 @@ distance of the order of 1/sqrt(k). Along the size of the product, σ = α² sqr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,12 +24,9 @@ from flowbias.experiments.woodworth.completion import (
     slope,
 )
 from flowbias.ground.look import DEPTH_COLOURS, INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import MatrixFactorization
 from flowbias.theory.claim import beyond_the_papers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Relative residual: a hundredth of the distance from infinite width at the largest width, 1e9.
 RESIDUAL = 1e-8

@@ -12,7 +12,6 @@ imbalance, |u^2 - v^2| > 0, or with a margin, |y| - |y - u v| > 0, at the rate
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,13 +22,10 @@ from flowbias.experiments.min.loss_and_bounds import RESOLVED
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
-from flowbias.ground.typing import FloatArray, Mask
+from flowbias.ground.typing import Axes, FloatArray, Mask
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
 from flowbias.theory.reduced_net import reduced
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 TARGET = 1.0
 REACH = 2.0  # of the map, in each weight

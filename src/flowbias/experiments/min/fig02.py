@@ -10,7 +10,6 @@ has m = 5 outputs; appendix A.1 (Figures 4 and 5) has m = 10 and says what Y and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,11 +28,9 @@ from flowbias.experiments.min.loss_and_bounds import (
 )
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
+from flowbias.ground.typing import Axes
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 WIDTHS = (30, 100, 300, 1000)
 NARROW, *_, WIDE = WIDTHS

@@ -10,7 +10,7 @@ and the balanced start with the same product.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,12 +29,9 @@ from flowbias.experiments.min.loss_and_bounds import (
 )
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: Standard deviations of the entries of U and V; their product is the same.
 SCALES = {"case 1": (0.1, 0.1), "case 2": (0.5, 0.02), "case 3": (0.05, 0.2)}

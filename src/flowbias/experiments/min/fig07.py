@@ -15,7 +15,6 @@ and Theorem 12 where it speaks  (c) the same times sqrt(h), with the law above
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,13 +25,10 @@ from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import flow, gradient_descent
 from flowbias.ground.arguments import InputError
 from flowbias.ground.look import BLUE, INK, RED
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import LinearNet
 from flowbias.problems.matrix import MatrixRegression
 from flowbias.theory import Reference, wide_limit_bound
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Probability with which the bound of Theorem 12 may fail.
 DELTA = 0.01

@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,14 +36,11 @@ from flowbias.experiments.woodworth.sample_sizes import (
     value_at,
 )
 from flowbias.ground.look import BLUE, RED
-from flowbias.ground.typing import FloatArray, Mask
+from flowbias.ground.typing import Axes, FloatArray, Mask
 from flowbias.limits import basis_pursuit, limit_path, min_norm
 from flowbias.models import DiagonalNet
 from flowbias.problems.regression import Regression
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Share of the way between the two extremes that counts as nothing.
 LITTLE = 0.01

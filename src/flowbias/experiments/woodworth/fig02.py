@@ -15,7 +15,6 @@ The local power d ln f / d ln z says which norm a function f resembles at z: 2 f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,12 +23,9 @@ from flowbias.experiments.check import at_least, at_most, more_than
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, RED
-from flowbias.ground.typing import FloatArray, Mask
+from flowbias.ground.typing import Axes, FloatArray, Mask
 from flowbias.potentials import DistancePotential, Hypentropy, Potential
 from flowbias.theory import Reference, distance_by_minimization
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Both functions are computed to a few units in the last place.
 ROUNDING = 1e-14

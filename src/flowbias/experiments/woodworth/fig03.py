@@ -13,7 +13,7 @@ writes alpha^D in front of the sum, which has the same minimizer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -38,11 +38,9 @@ from flowbias.experiments.woodworth.sample_sizes import (
     value_at,
 )
 from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.typing import Axes
 from flowbias.potentials import DepthPotential, Hypentropy, Potential
 from flowbias.theory import Reference, l1_approach_log_scale, sparse_to_dense_cost
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 DASHES: Any = {2: "-", 3: (0, (5, 1.5)), 5: (0, (5, 1.5, 1, 1.5)), 10: (0, (1.2, 1.2))}
 

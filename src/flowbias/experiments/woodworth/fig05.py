@@ -10,7 +10,7 @@ entries of a matrix of rank one are seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,12 +25,9 @@ from flowbias.experiments.woodworth.completion import (
     planted,
     slope,
 )
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Share of the way between the two extremes that counts as nothing on a single data set of 100
 # entries: there the planted matrix itself may miss the least nuclear norm by a few percent.

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,11 +25,9 @@ from flowbias.experiments.woodworth.completion import (
     slope,
 )
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
+from flowbias.ground.typing import Axes
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Share of the mean square of the unseen entries that counts as nothing.
 LITTLE = 0.01

@@ -13,7 +13,6 @@ Vanishing starts then lead to the planted one all the same: what they prefer is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,13 +22,10 @@ from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import check_followed, ending, nuclear, planted
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits.spectral import frobenius_norm, nuclear_norm
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Relative residual, and how far norms of a matrix that misses the seen entries by that much may
 # be below the least one: ten times as much.

@@ -7,7 +7,7 @@ they compute, how it is drawn, and the checks that they share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,13 +18,10 @@ from flowbias.experiments.drawing import draw_band
 from flowbias.experiments.largest_scale import TOLERANCE, largest_scale, optimality
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.ground.look import INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import basis_pursuit, min_norm
 from flowbias.models import DiagonalNet
 from flowbias.problems.regression import Regression
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Data sets of one task of basis pursuits, and the sizes that they have at d = 1000.
 BATCH, L1_SIZES = 10, "44 48 52 56 60"
