@@ -17,6 +17,7 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.check import at_least, at_most, true
+from flowbias.experiments.curves import as_columns
 from flowbias.experiments.drawing import name_line, plain_ticks, say
 from flowbias.experiments.min.loss_and_bounds import RESOLVED
 from flowbias.experiments.table import Columns, Table
@@ -44,9 +45,7 @@ def compute(task: Task) -> Columns:
     """Level, margin, guaranteed rate and measured rate for one u and all v."""
     weights = _weights(task.integer("points"))
     u = float(weights[task.integer("row")])
-    starts = [_start(u, float(v)) for v in weights]
-    columns = {name: [start[name] for start in starts] for name in starts[0]}
-    return {"u": u, "v": weights, **columns}
+    return {"u": u, "v": weights, **as_columns([_start(u, float(v)) for v in weights])}
 
 
 def _weights(points: int) -> FloatArray:

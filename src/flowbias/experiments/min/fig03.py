@@ -16,6 +16,7 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, true
+from flowbias.experiments.curves import stacked
 from flowbias.experiments.drawing import name_line, say
 from flowbias.experiments.min.loss_and_bounds import (
     DescentProblem,
@@ -25,7 +26,6 @@ from flowbias.experiments.min.loss_and_bounds import (
     measured_descent,
     measured_flow,
     runs,
-    stacked,
 )
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED

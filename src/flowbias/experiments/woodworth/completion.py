@@ -56,6 +56,11 @@ class Ending(NamedTuple):
     residual: float
     drift: float
 
+    @property
+    def followed(self) -> dict[str, float]:
+        """What `check_followed` asks for."""
+        return {"residual": self.residual, "drift": self.drift}
+
 
 def ending(model: LiftedModel, problem: MatrixCompletion, *, residual: float = RESIDUAL) -> Ending:
     """The flow from `model` until the seen entries fit."""

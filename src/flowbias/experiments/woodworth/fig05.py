@@ -16,6 +16,7 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than
+from flowbias.experiments.curves import as_columns, edges
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
@@ -56,14 +57,19 @@ def compute(task: Task) -> Columns:
         alpha = float(np.sqrt(10.0**level / width))
         start = MatrixFactorization.gaussian((size, size), width=width, scale=alpha, rng=seed)
         end = ending(start, problem)
-        moved, distance = data.spread(end.M - end.start), data.spread(end.M - truth)
-        rows.append((nuclear(end.M) - nuclear(truth), moved, distance, end.residual, end.drift))
-    names = ("excess", "moved", "distance", "residual", "drift")
+        rows.append(
+            {
+                "excess": nuclear(end.M) - nuclear(truth),
+                "moved": data.spread(end.M - end.start),
+                "distance": data.spread(end.M - truth),
+                **end.followed,
+            }
+        )
     return {
         "log10_level": levels,
         "kernel_excess": nuclear(data.zero_filled) - nuclear(truth),
         "unseen_size": data.spread(truth),
-        **dict(zip(names, np.array(rows).T, strict=True)),
+        **as_columns(rows),
     }
 
 
@@ -86,8 +92,8 @@ def _draw_map(
     widths, levels = table.levels("width"), table.levels("log10_level")
     # Zero and below have no logarithm: they take the colour of the smallest.
     values = np.maximum(_medians(table, table[column]), limits[0])
-    edges = 10.0 ** _edges(np.log10(widths)), 10.0 ** _edges(levels)
-    image = axes.pcolormesh(*edges, values.T, norm=LogNorm(*limits), cmap="cividis")
+    borders = 10.0 ** edges(np.log10(widths)), 10.0 ** edges(levels)
+    image = axes.pcolormesh(*borders, values.T, norm=LogNorm(*limits), cmap="cividis")
     axes.set(xscale="log", yscale="log")
     _draw_mark(axes, widths, np.ones_like(widths), "α²k = 1")
     # Above it the start itself is not small.
@@ -114,14 +120,6 @@ def _draw_mark(axes: Axes, x: FloatArray, y: FloatArray, text: str, **style: Any
         color="white",
         path_effects=edge,
     )
-
-
-def _edges(centres: FloatArray) -> FloatArray:
-    if len(centres) == 1:
-        return np.array([centres[0] - 0.5, centres[0] + 0.5])
-    middles = 0.5 * (centres[1:] + centres[:-1])
-    ends = 2.0 * centres[:1] - middles[:1], 2.0 * centres[-1:] - middles[-1:]
-    return np.concatenate([ends[0], middles, ends[1]])
 
 
 def _medians(table: Table, values: FloatArray) -> FloatArray:
