@@ -9,6 +9,8 @@ the effective start of docs/theory/descent.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.linear_model import LassoLars
@@ -20,6 +22,7 @@ from flowbias.experiments.curves import DOTS, as_columns, draw_curve, sparse_dat
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import gradient_descent, stable_step
+from flowbias.flows.descent import Descent
 from flowbias.ground.look import BLUE, COLOURS, GREY, INK
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import DiagonalNet
@@ -61,22 +64,20 @@ def _error(w: FloatArray, data: SparseRegression) -> float:
     return float(np.sum((w - data.w_true) ** 2) / np.sum(data.w_true**2))
 
 
+def _descent(data: SparseRegression, share: float, samples: int = ALL, **how: Any) -> Descent:
+    """With a share of the stable step."""
+    batch_size = samples or None
+    step = share * stable_step(MODEL, data.X, data.y, batch_size=batch_size)
+    how |= {"step_size": step, "batch_size": batch_size}
+    run: Descent = gradient_descent(MODEL, data.X, data.y, **how)
+    return run
+
+
 def _steps(data: SparseRegression) -> Columns:
     rows = []
     for samples in (ALL, ONE):
-        batch_size = samples or None
-        stable = stable_step(MODEL, data.X, data.y, batch_size=batch_size)
         for share in SHARES:
-            run = gradient_descent(
-                MODEL,
-                data.X,
-                data.y,
-                step_size=share * stable,
-                batch_size=batch_size,
-                rng=0,
-                residual=1e-10,
-                max_steps=10**6,
-            )
+            run = _descent(data, share, samples, rng=0, residual=1e-10, max_steps=10**6)
             distance, nominal, _ = run.explained
             row = {"samples": samples, "share": share, "error": _error(run.w, data)}
             row |= {"distance": distance, "nominal": nominal}
@@ -86,14 +87,10 @@ def _steps(data: SparseRegression) -> Columns:
 
 def _gain(data: SparseRegression) -> Columns:
     """In the order of the largest gains of all samples."""
-    gains = {}
-    for samples in (ALL, ONE):
-        batch_size = samples or None
-        step = SHARES[-1] * stable_step(MODEL, data.X, data.y, batch_size=batch_size)
-        run = gradient_descent(
-            MODEL, data.X, data.y, step_size=step, batch_size=batch_size, rng=0, residual=1e-10
-        )
-        gains[samples] = run.gain
+    gains = {
+        samples: _descent(data, SHARES[-1], samples, rng=0, residual=1e-10).gain
+        for samples in (ALL, ONE)
+    }
     order = np.argsort(-gains[ALL])
     return {
         "place": np.arange(1.0, len(order) + 1.0),
@@ -107,21 +104,9 @@ def _noise(task: Task, data: SparseRegression) -> Columns:
     """One run, looked at after more and more epochs."""
     n, last = len(data.y), task.integer("epochs")
     epochs = np.unique(np.geomspace(4.0, last, 8).astype(int))
-    step = 0.5 * stable_step(MODEL, data.X, data.y, batch_size=1)
-    runs = [
-        gradient_descent(
-            MODEL,
-            data.X,
-            data.y,
-            step_size=step,
-            batch_size=1,
-            label_noise=NOISE,
-            rng=0,
-            max_steps=int(k) * n,
-            record_every=int(k) * n,
-        )
-        for k in epochs
-    ]
+    lengths = [int(k) * n for k in epochs]
+    noisy = partial(_descent, data, 0.5, ONE, label_noise=NOISE, rng=0)
+    runs = [noisy(max_steps=steps, record_every=steps) for steps in lengths]
     return {
         "epoch": epochs.astype(float),
         "error": np.array([_error(run.w, data) for run in runs]),
@@ -144,18 +129,11 @@ def _momentum(data: SparseRegression) -> Columns:
 
 def _decay(data: SparseRegression) -> Columns:
     largest = float(np.abs(data.X.T @ data.y).max())
-    step = 0.5 * stable_step(MODEL, data.X, data.y)
     rows = []
     # Shares of the least penalty at which the lasso is zero.
     for share in (0.1, 0.2, 0.4, 0.7, 0.95):
-        run = gradient_descent(
-            MODEL,
-            data.X,
-            data.y,
-            step_size=step,
-            weight_decay=MODEL.step_rate * share * largest,
-            residual=1e-9,
-        )
+        penalty = MODEL.step_rate * share * largest
+        run = _descent(data, 0.5, weight_decay=penalty, residual=1e-9)
         alpha = run.lasso.penalty / len(data.y)
         exact = LassoLars(alpha=alpha, fit_intercept=False).fit(data.X, data.y).coef_
         apart = float(np.linalg.norm(run.w - exact) / np.linalg.norm(exact))

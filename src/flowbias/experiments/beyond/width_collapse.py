@@ -14,12 +14,13 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, more_than
-from flowbias.experiments.curves import DOTS, as_columns, draw_curve, listed
+from flowbias.experiments.curves import DOTS, draw_curve, listed
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
     ending,
+    endings,
     name_of,
     planted,
     slope,
@@ -53,25 +54,27 @@ def compute(task: Task) -> Columns:
     size, level = task.integer("d"), 10.0 ** task.number("log10_level")
     widths = np.array(task.numbers("widths"))
     infinite = ending(_infinitely_wide(size, level), problem, residual=RESIDUAL)
-    rows = []
-    for width in widths:
-        # The same draw at every scale, so that along a curve only the scale changes.
-        rng = np.random.default_rng([task.integer("replicate"), int(width)])
-        start = MatrixFactorization.gaussian(
-            (size, size), width=int(width), scale=float(np.sqrt(level / width)), rng=rng
-        )
-        end = ending(start, problem, residual=RESIDUAL)
-        away = float(np.linalg.norm(end.M - infinite.M) / np.linalg.norm(infinite.M))
-        rows.append(
-            {
-                "distance": data.spread(end.M - truth) / data.spread(truth),
-                "infinite_distance": data.spread(infinite.M - truth) / data.spread(truth),
-                "to_infinite": away,
-                "residual": max(end.residual, infinite.residual),
-                "drift": max(end.drift, infinite.drift),
-            }
-        )
-    return {"width": widths, **as_columns(rows)}
+    starts = (_start(size, level, int(width), task.integer("replicate")) for width in widths)
+    ends = endings(
+        starts,
+        problem,
+        residual=RESIDUAL,
+        distance=lambda end: data.spread(end.M - truth) / data.spread(truth),
+        infinite_distance=lambda _: data.spread(infinite.M - truth) / data.spread(truth),
+        to_infinite=lambda end: float(
+            np.linalg.norm(end.M - infinite.M) / np.linalg.norm(infinite.M)
+        ),
+    )
+    followed = {"residual": infinite.residual, "drift": infinite.drift}
+    worst = {name: np.maximum(ends[name], value) for name, value in followed.items()}
+    return {"width": widths, **ends, **worst}
+
+
+def _start(size: int, level: float, width: int, replicate: int) -> MatrixFactorization:
+    """The same draw at every scale, so that along a curve only the scale changes."""
+    rng = np.random.default_rng([replicate, width])
+    scale = float(np.sqrt(level / width))
+    return MatrixFactorization.gaussian((size, size), width=width, scale=scale, rng=rng)
 
 
 def _infinitely_wide(size: int, level: float) -> MatrixFactorization:

@@ -10,18 +10,19 @@ entries of a matrix of rank one are seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than
-from flowbias.experiments.curves import as_columns, edges
+from flowbias.experiments.curves import edges
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
     crossing,
-    ending,
+    endings,
     nuclear,
     planted,
     slope,
@@ -52,24 +53,20 @@ def compute(task: Task) -> Columns:
     levels = np.linspace(-5.0, 3.0, task.integer("levels"))
     # The same draw at every scale, so that along a column only the scale changes.
     seed = int(task.rng().integers(2**32))
-    rows = []
-    for level in levels:
-        alpha = float(np.sqrt(10.0**level / width))
-        start = MatrixFactorization.gaussian((size, size), width=width, scale=alpha, rng=seed)
-        end = ending(start, problem)
-        rows.append(
-            {
-                "excess": nuclear(end.M) - nuclear(truth),
-                "moved": data.spread(end.M - end.start),
-                "distance": data.spread(end.M - truth),
-                **end.followed,
-            }
-        )
+    alphas = [float(np.sqrt(10.0**level / width)) for level in levels]
+    gaussian = partial(MatrixFactorization.gaussian, (size, size), width=width, rng=seed)
+    ends = endings(
+        (gaussian(scale=alpha) for alpha in alphas),
+        problem,
+        excess=lambda end: nuclear(end.M) - nuclear(truth),
+        moved=lambda end: data.spread(end.M - end.start),
+        distance=lambda end: data.spread(end.M - truth),
+    )
     return {
         "log10_level": levels,
         "kernel_excess": nuclear(data.zero_filled) - nuclear(truth),
         "unseen_size": data.spread(truth),
-        **as_columns(rows),
+        **ends,
     }
 
 

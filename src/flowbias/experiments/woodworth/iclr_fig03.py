@@ -14,13 +14,13 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than
-from flowbias.experiments.curves import as_columns, draw_curve, groups, listed
+from flowbias.experiments.curves import draw_curve, groups, listed
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
     crossing,
-    ending,
+    endings,
     name_of,
     planted,
     slope,
@@ -54,22 +54,18 @@ def compute(task: Task) -> Columns:
     alphas = np.sqrt(10.0**levels / width)
     # The same draw at every scale, so that along a curve only the scale changes.
     seed = int(task.rng().integers(2**32))
-    rows = []
-    for alpha in alphas:
-        end = ending(_start(task, size, float(alpha), seed), problem)
-        rows.append(
-            {
-                "error": data.spread(end.M - truth) ** 2,
-                "moved": data.spread(end.M - end.start) ** 2,
-                "start": float(np.abs(end.start).max()),
-                **end.followed,
-            }
-        )
+    ends = endings(
+        (_start(task, size, float(alpha), seed) for alpha in alphas),
+        problem,
+        error=lambda end: data.spread(end.M - truth) ** 2,
+        moved=lambda end: data.spread(end.M - end.start) ** 2,
+        start=lambda end: float(np.abs(end.start).max()),
+    )
     return {
         "log10_level": levels,
         "alpha": alphas,
         "unseen": data.spread(truth) ** 2,
-        **as_columns(rows),
+        **ends,
     }
 
 

@@ -13,15 +13,16 @@ Vanishing starts then lead to the planted one all the same: what they prefer is 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most
-from flowbias.experiments.curves import as_columns, draw_curve
+from flowbias.experiments.curves import draw_curve
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.woodworth.completion import check_followed, ending, nuclear, planted
+from flowbias.experiments.woodworth.completion import check_followed, endings, nuclear, planted
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits.spectral import frobenius_norm, nuclear_norm
@@ -56,23 +57,19 @@ def compute(task: Task) -> Columns:
     rich, kernel = nuclear_norm(data.problem), frobenius_norm(data.problem)
     dual = float(np.linalg.norm(data.problem.adjoint(rich.dual), 2))
     powers = np.linspace(lowest, 1.0, (1 - lowest) * task.integer("per_decade") + 1)
-    rows = []
-    for alpha in 10.0**powers:
-        start = MatrixFactorization.unbiased(np.eye(size), np.eye(size), scale=float(alpha))
-        end = ending(start, data.problem, residual=RESIDUAL)
-        rows.append(
-            {
-                "nuclear": nuclear(end.M),
-                "frobenius": float(np.linalg.norm(end.M)),
-                "to_nuclear": float(np.linalg.norm(end.M - rich.M)),
-                "to_frobenius": float(np.linalg.norm(end.M - kernel.M)),
-                "to_planted": float(np.linalg.norm(end.M - data.truth)),
-                **end.followed,
-            }
-        )
+    unbiased = partial(MatrixFactorization.unbiased, np.eye(size), np.eye(size))
     return {
         "log10_scale": powers,
-        **as_columns(rows),
+        **endings(
+            (unbiased(scale=float(alpha)) for alpha in 10.0**powers),
+            data.problem,
+            residual=RESIDUAL,
+            nuclear=lambda end: nuclear(end.M),
+            frobenius=lambda end: float(np.linalg.norm(end.M)),
+            to_nuclear=lambda end: float(np.linalg.norm(end.M - rich.M)),
+            to_frobenius=lambda end: float(np.linalg.norm(end.M - kernel.M)),
+            to_planted=lambda end: float(np.linalg.norm(end.M - data.truth)),
+        ),
         "least_nuclear": rich.details["nuclear_norm"],
         "nuclear_of_kernel": nuclear(kernel.M),
         "least_frobenius": float(np.linalg.norm(kernel.M)),
