@@ -45,18 +45,14 @@ class PinnedFile:
     size: int
     sha256: str
 
-    def is_genuine(self, content: bytes) -> bool:
-        """Whether these are its bytes."""
-        return hashlib.sha256(content).hexdigest() == self.sha256
-
     def require(self, content: bytes, where: object, fix: str) -> bytes:
         """The content, or an error that says how it differs."""
-        if self.is_genuine(content):
+        found = hashlib.sha256(content).hexdigest()
+        if found == self.sha256:
             return content
         raise ImageFileError(
             f"{where}: must be the genuine {self.name} of {self.size} bytes with SHA-256 "
-            f"{self.sha256}, got {len(content)} bytes with SHA-256 "
-            f"{hashlib.sha256(content).hexdigest()}. {fix}"
+            f"{self.sha256}, got {len(content)} bytes with SHA-256 {found}. {fix}"
         )
 
 
@@ -76,6 +72,10 @@ class FileReport:
     state: FileState
     #: the error; empty for a genuine file
     detail: str
+
+    @property
+    def is_there(self) -> bool:
+        return self.state is not FileState.ABSENT
 
 
 @dataclass(frozen=True)
