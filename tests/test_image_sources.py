@@ -152,13 +152,13 @@ def test_a_failing_program_is_quoted(tmp_path, programs):
 def test_a_slow_program_is_not_waited_for_beyond_the_patience(tmp_path, programs):
     programs("npm", "exec sleep 60")
     with waiting_for(0.1), pytest.raises(SourceError, match=r"^npm took more than 0\.\d+ s$"):
-        dict(files_of(NpmPackage("name@1.0", tar_members), tmp_path))
+        dict(files_of(npm_package("name@1.0", tar_members), tmp_path))
 
 
 def test_no_source_is_tried_once_the_patience_is_at_its_end(tmp_path, programs):
     programs("npm", f"touch {tmp_path}/tried")
-    address = PublicAddress("http://127.0.0.1:9", {"a.gz": "0" * 64}, gunzip)
-    for source in (NpmPackage("name@1.0", tar_members), address):
+    address = public_address("http://127.0.0.1:9", {"a.gz": "0" * 64}, gunzip)
+    for source in (npm_package("name@1.0", tar_members), address):
         with waiting_for(0.0), pytest.raises(SourceError, match="no time was left for it"):
             dict(files_of(source, tmp_path))
     assert not (tmp_path / "tried").exists()
