@@ -38,7 +38,9 @@ class LiftedModel:
     and `notes`, in words, on results that need a wider model than this.
     """
 
-    #: Z' = -rate c A Z: 1 except where both factors are one and the same (`W W^T`)
+    #: whether both factors are one and the same (`W W^T`)
+    is_tied: bool = False
+    #: Z' = -rate c A Z: 1 except where they are
     rate: float = 1.0
 
     shape: tuple[int, int]
