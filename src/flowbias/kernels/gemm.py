@@ -54,7 +54,7 @@ def by_onednn(first: Tensor, second: Tensor, worth_while: int = WORTH_WHILE) -> 
 
 def _plain(matrix: Tensor) -> bool:
     """With rows, or columns, one after the other: where they lie apart oneDNN is slow."""
-    return matrix.is_contiguous() or matrix.T.is_contiguous()
+    return bool(matrix.is_contiguous() or matrix.T.is_contiguous())
 
 
 def times_transposed(first: Tensor, second: Tensor) -> Tensor:

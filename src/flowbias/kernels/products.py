@@ -21,9 +21,9 @@ from flowbias.ground import progress
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.features import Features
+from flowbias.kernels.features import Features, joined_features
 from flowbias.kernels.gemm import by_onednn, squared, times_transposed
-from flowbias.kernels.memory import Blocks
+from flowbias.kernels.memory import Blocks, opened
 from flowbias.kernels.network import Tensor
 
 if TYPE_CHECKING:
@@ -138,6 +138,18 @@ class Cell(NamedTuple):
     def gradients(self) -> list[Tensor]:
         """Those (samples, outputs, size) that are kept as such."""
         return [part for part in (self.features.dense, self.jacobian) if part is not None]
+
+    @classmethod
+    def joined(cls, cells: list[Cell]) -> Cell:
+        """Those of several blocks of samples, one after the other."""
+        if len(cells) == 1:
+            return cells[0]
+        jacobians = [cell.jacobian for cell in cells if cell.jacobian is not None]
+        return cls(
+            joined_features([cell.features for cell in cells]),
+            require_torch().cat(jacobians) if jacobians else None,
+            cells[0].columns,
+        )
 
     def of(self, names: frozenset[str]) -> Cell:
         """What belongs to some of the parameters, a joined bias to where its weight does."""
@@ -411,15 +423,23 @@ class Tiles:
     symmetric: bool
     #: parameters of each kernel that is wanted, None for one of all
     layers: tuple[frozenset[str], ...] | None = None
+    #: a file or an array for the kernel, None for memory of torch's
+    out: Any = None
 
-    def kernel(self) -> Tensor:
+    def kernel(self) -> Any:
         """One kernel, or one for each of the layers along the first dimension."""
         torch = require_torch()
         shape = self.reduction.shape(self.first.samples, self.second.samples, len(self.rows))
-        kernels = self.rows.new_zeros(len(self.layers or (None,)), *shape)
+        if self.out is None:
+            array, kernels = None, self.rows.new_zeros(len(self.layers or (None,)), *shape)
+        else:
+            array = opened(self.out, shape, self.rows)
+            kernels = torch.from_numpy(array)[None].zero_()
         with torch.no_grad():
             self._fill(kernels)
-        _check_finite(kernels.sum(0))
+        _check_finite(kernels)
+        if array is not None:
+            return array
         return kernels[0] if self.layers is None else kernels
 
     def _split(self, cell: Cell) -> list[Cell]:
@@ -487,11 +507,11 @@ def _tile(kernel: Tensor, reduction: Reduction, first: CellRange, second: CellRa
     return reduction.block(part, first.outputs, second.outputs)
 
 
-def _check_finite(kernel: Tensor) -> None:
+def _check_finite(kernels: Tensor) -> None:
+    """Of all layers; row by row, as there may be no room for another kernel."""
     torch = require_torch()
-    if bool(torch.isfinite(kernel.sum())):
-        return
-    for row, values in enumerate(kernel):
+    for row in range(kernels.shape[1]):
+        values = kernels[:, row].sum(0)
         if not bool(torch.isfinite(values).all()):
             column = int((~torch.isfinite(values.reshape(len(values), -1)).all(1)).nonzero()[0, 0])
             raise InputError(
