@@ -81,7 +81,13 @@ class Network:
         """
         value = self.outputs(sample)
         check_finite(value.detach(), name, place)
-        return value.detach()[0], derivatives(value, self.parameters, combination[None])
+        try:
+            return value.detach()[0], derivatives(value, self.parameters, combination[None])
+        except RuntimeError as error:
+            raise InputError(
+                f"module: must be differentiable, got {type(error).__name__} at sample {place} of "
+                f"{name}: {str(error).splitlines()[0]} Train it for a step to see the same."
+            ) from error
 
     @contextmanager
     def undisturbed(self, gradients_on: bool = True) -> Iterator[None]:
