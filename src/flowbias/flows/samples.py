@@ -358,13 +358,14 @@ class SquareSteps(SampleProcess):
         return self._unit * _start(self.model, d)
 
     def predictor(self, moving: FloatArray) -> FloatArray:
-        return _difference_of_squares(np.moveaxis(moving / self._unit, -2, 0))
+        sides = moving / self._unit
+        return _difference_of_squares(sides[..., 0, :], sides[..., 1, :])
 
     def advance(self, first: int, last: int) -> None:
         bench, shares = self.bench, self.request.shares(first, last)
-        moving, *velocities = (np.swapaxes(part, 0, 1) for part in self.state[::2])
+        moving, *velocities = (part.swapaxes(0, 1) for part in self.state[::2])
         Z = np.ascontiguousarray(moving)
-        bench.w[...] = _difference_of_squares(Z)
+        bench.w[...] = _difference_of_squares(*Z)
         gradients = self.samples.gradients(bench, self.seeds, (first, shares), self.state[1])
         if self.request.momentum:
             self._carry(Z, velocities[0], shares, gradients)
@@ -405,7 +406,7 @@ class SquareSteps(SampleProcess):
             velocity *= request.momentum
             velocity += Z * np.stack([-decay - x, x - decay])
             Z += share * velocity
-            bench.w[...] = _difference_of_squares(Z)
+            bench.w[...] = _difference_of_squares(*Z)
 
     def parameters(self, state: State) -> Parameters:
         p, m = state[0] / self._unit
@@ -428,10 +429,8 @@ class SquareSteps(SampleProcess):
         return EffectiveStart(self.model.with_squares(p, m), gain, True)
 
 
-def _difference_of_squares(sides: FloatArray) -> FloatArray:
-    """w of p and m."""
-    up, down = np.square(sides)
-    return np.asarray(up - down)
+def _difference_of_squares(p: FloatArray, m: FloatArray) -> FloatArray:
+    return p * p - m * m
 
 
 def _start(model: Any, d: int) -> FloatArray:
