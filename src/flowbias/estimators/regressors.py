@@ -18,8 +18,8 @@ from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 from flowbias.certificates.certificate import certify
 from flowbias.estimators.coefficient_table import CoefficientTable
 from flowbias.estimators.inference.limit_inference import LimitInference
-from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of, plain, refuse_large
-from flowbias.estimators.samples import Samples, read_data
+from flowbias.estimators.intercepts import FRAMES, frame_of
+from flowbias.estimators.intercepts.frames import Frame, Samples, plain, read_data, refuse_large
 from flowbias.estimators.start import default_log_scales, log_scales_of, network
 from flowbias.ground.arguments import depth_inside
 from flowbias.ground.typing import FloatArray
@@ -334,9 +334,22 @@ def fit_outputs(frame: Frame, solve: Solve, tol: float, *, throw: bool = True) -
     return fit
 
 
-def fit_limit(frame: Frame, model: Any, tol: float, *, throw: bool = True) -> OutputFits:
-    """The limit of a model for each column of y, as `fit_outputs`."""
-    return fit_outputs(frame, lambda X, y: frame.limit(model, y, tol), tol, throw=throw)
+def fit_limit(
+    frame: Frame,
+    model: Any,
+    tol: float,
+    *,
+    near: FloatArray | None = None,
+    throw: bool = True,
+) -> OutputFits:
+    """The limit of a model for each column of y, as `fit_outputs`.
+
+    From duals (k, n) near those of the limits, where given and not NaN.
+    """
+    starts = iter([None] * frame.y.shape[1] if near is None or np.isnan(near).any() else near)
+    return fit_outputs(
+        frame, lambda X, y: frame.limit(model, y, tol, next(starts)), tol, throw=throw
+    )
 
 
 def fit_scales(frame: Frame, network: Any, log_scales: FloatArray, tol: float) -> list[OutputFits]:

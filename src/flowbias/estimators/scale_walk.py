@@ -32,9 +32,9 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from flowbias.estimators.samples import TO_CHOOSE
 from flowbias.ground import extended
-from flowbias.ground.tolerances import IN_RANGE
+from flowbias.ground.threads import threads_for
+from flowbias.ground.tolerances import IN_RANGE, TO_CHOOSE
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.driver import Iteration, iterate
 from flowbias.limits.normal_equations import Effort, cholesky_with_ridge
@@ -286,12 +286,18 @@ class ScaleWalk:
 
     def run(self) -> None:
         """Every limit, handed to `keep` as soon as it is there."""
-        self._go_down()
-        # A block takes no more room than X.
-        count = max(1, len(self.rows.mask[0]) // (2 * len(self.rows.parts)))
-        while self.going.size and (between := self._between()):
-            for begin in range(0, len(between), count):
-                self._correct(self._predicted(between[begin : begin + count]))
+        with threads_for(self.rows.X), np.errstate(all="ignore"):
+            self._go_down()
+            # A block takes no more room than X.
+            count = max(1, len(self.rows.mask[0]) // (2 * len(self.rows.parts)))
+            while self.going.size and (between := self._between()):
+                for begin in range(0, len(between), count):
+                    self._correct(self._predicted(between[begin : begin + count]))
+
+    def duals_at(self, at: int) -> FloatArray:
+        """Of all parts (k, n) at a scale; NaN where not known."""
+        known = self.duals.get(at)
+        return np.full_like(self.first, np.nan) if known is None else self.units[at] * known
 
     def _between(self) -> list[int]:
         """Scales in the middle between two that are done."""

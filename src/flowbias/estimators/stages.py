@@ -17,16 +17,9 @@ import numpy as np
 from sklearn.utils.parallel import delayed
 
 from flowbias.certificates.stage_certificate import weights_of
-from flowbias.estimators.intercepts.frames import Frame
+from flowbias.estimators.folds import Fold, check_n_jobs, folds_of, side_by_side
+from flowbias.estimators.intercepts.frames import Frame, Samples, read_data
 from flowbias.estimators.regressors import LinearInterpolator
-from flowbias.estimators.samples import (
-    Fold,
-    Samples,
-    check_n_jobs,
-    folds_of,
-    read_data,
-    side_by_side,
-)
 from flowbias.estimators.start import network
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.extended import length

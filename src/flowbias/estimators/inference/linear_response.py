@@ -81,10 +81,7 @@ class LinearResponse:
     @cached_property
     def basis_dual(self) -> FloatArray:
         """The dual of the basis rows: A^T basis_dual = X^T nu."""
-        constraint = self.constraint
-        if constraint.to_data is None:
-            return np.asarray(self.dual / constraint.row_scale)
-        return np.asarray(constraint.apply(self.rows.X.T @ self.dual))  # orthonormal rows
+        return self.constraint.dual_of_rows(self.rows.X, self.dual)
 
     @cached_property
     def unit(self) -> FloatArray:

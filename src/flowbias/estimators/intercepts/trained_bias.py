@@ -21,6 +21,7 @@ import scipy.optimize
 
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.estimators.intercepts.centring import centred, without
+from flowbias.estimators.intercepts.frames import Frame, Samples, as_array, refuse_large
 from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
@@ -53,13 +54,42 @@ class TrainedBias:
 
     def limit(self, X: Any, y: Any, *, tol: float = 1e-10, throw: bool = True) -> Solution:
         """The limit on (X, y), certified on [X, e]."""
-        started = time.perf_counter()
         n, d = np.shape(X)
         column = np.ones(n) if self.column is None else self.column
-        problem = Regression(np.column_stack([X, column]), y)
-        potential = WithBias(self.network.potential, bias_weight(self.network), d)
+        both = BiasColumn.of(self.network, d)
+        return both.limit(np.column_stack([X, column]), y, tol=tol, throw=throw)
+
+
+@dataclass(frozen=True)
+class BiasColumn:
+    """A network with a trained bias, as a model of the rows [X, e].
+
+    Has the potential of both, for flows and derivatives, on the network's clock. Newton's method on
+    that potential alone ends above the scales at which the bias is eliminated: its limit is its
+    own.
+    """
+
+    network: MirrorModel
+    potential: WithBias
+    shift: float = 0.0
+
+    @classmethod
+    def of(cls, network: MirrorModel, d: int) -> BiasColumn:
+        return cls(network, WithBias(network.potential, bias_weight(network), d))
+
+    @property
+    def mirror_rate(self) -> float:
+        return self.network.mirror_rate
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        return self.potential.provides | {Provides.OWN_LIMIT}
+
+    def limit(self, X: Any, y: Any, *, tol: float, throw: bool) -> Solution:
+        """The limit on rows whose last entry multiplies the bias."""
+        started = time.perf_counter()
         effort = Effort()
-        task = _Task.of(self.network, problem, potential, effort, tol)
+        task = _Task.of(self.network, Regression(X, y), self.potential, effort, tol)
         route, found, certificate = task.solved()
         return Solution(
             w=found.w,
@@ -71,6 +101,44 @@ class TrainedBias:
             potential=found.potential,
             distance=found.distance,
         ).checked(throw)
+
+
+@dataclass(frozen=True)
+class TrainedFrame(Frame):
+    """The last entry of a limit is its bias."""
+
+    has_bias = True
+
+    @property
+    def moves(self) -> bool:
+        return True  # the bias does
+
+    def model(self, network: Any) -> TrainedBias:
+        return TrainedBias(network, self.samples.root_weight)
+
+    def mirror(self, network: MirrorModel) -> tuple[BiasColumn, FloatArray]:
+        """A limit is solved in a way of its own; followed or differentiated, [X, e] is the data."""
+        both = BiasColumn.of(network, self.X.shape[1])
+        return both, np.column_stack([self.X, self.samples.root])
+
+    def along(
+        self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
+    ) -> tuple[Solution, ...]:
+        models = (self.model(network.at_log_scale(float(log_scale))) for log_scale in log_scales)
+        return tuple(self.limit(model, y, tol) for model in models)
+
+    @property
+    def shared_rows(self) -> None:
+        return None
+
+    def coefficients(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return w[:, :-1], w[:, -1]
+
+
+def trained(samples: Samples) -> Frame:
+    """Data as they are, for a model that has its own bias."""
+    refuse_large(samples.X, 'fit_intercept="trained"')
+    return TrainedFrame.at_origin(samples, as_array(samples.X))
 
 
 def bias_weight(network: MirrorModel) -> float:
