@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.metrics import check_scoring
-from sklearn.utils.parallel import delayed
 from sklearn.utils.validation import check_is_fitted
 
 from flowbias.estimators.folds import (
@@ -16,22 +15,19 @@ from flowbias.estimators.folds import (
     FoldPath,
     check_n_jobs,
     check_takes_weights,
-    fold_paths,
     folds_of,
-    side_by_side,
-    together,
+    judged_on,
 )
 from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts import FRAMES
-from flowbias.estimators.intercepts.frames import Frame, Samples, read_data
-from flowbias.estimators.regressors import LinearInterpolator, fit_limit, warn_of
-from flowbias.estimators.start import log_scales_of, network
+from flowbias.estimators.intercepts.frames import Samples, read_data, warn_of
+from flowbias.estimators.regressors import LinearInterpolator
+from flowbias.estimators.start import Grid, grids_of, network, read_depths
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import picture
 from flowbias.ground.look import DEPTH_COLOURS, INK
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol
-from flowbias.potentials.scale import read_real
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,23 +77,27 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         groups goes to the splitter. A limit that is not certified is warned of and never chosen.
         """
         check_tol(self.tol)
-        check_n_jobs(self.n_jobs)
         X, y, weight = read_data(self, X, y, sample_weight)
         samples = Samples.of(X, y, weight)
         frame = self._frame(samples)
-        networks = [network(depth, shape=self.shape) for depth in self._depths()]
-        grids = [self._log_scales(frame, net.depth) for net in networks]
+        given = self.scales, self.log_scales, self.n_scales, self.eps
+        grids = grids_of(frame, self.depth, self.shape, *given)
+        check_n_jobs(self.n_jobs)
         folds = folds_of(self.cv, X, y, weight, groups)
-        paths, duals = self._paths(frame, folds, networks, grids)
-        chosen, at = self._judged(folds, grids, paths)
-        self.depth_ = networks[chosen].depth
-        self.log_scale_ = float(grids[chosen][at])
+        scorer = None if self.scoring is None else check_scoring(self, scoring=self.scoring)
+        if scorer is not None and weight is not None:
+            check_takes_weights(scorer, self.scoring)
+        task = frame, self._frame, grids, self.tol, scorer, self.n_jobs
+        paths, duals = judged_on(folds, *task)
+        chosen, at = self._chosen(folds, grids, paths)
+        self.depth_ = grids[chosen].network.depth
+        self.log_scale_ = float(grids[chosen].log_scales[at])
         with np.errstate(over="ignore"):  # infinite where only its logarithm is a double
             self.scale_ = float(np.exp(self.log_scale_))
         # A mean of duals that are 0 outside their folds is a dual of all data, and inside the dual
         # domain, which is convex.
         near = duals[chosen][at]
-        self._keep(fit_limit(frame, frame.model(self._network()), self.tol, near=near), samples)
+        self._keep(frame.limits(frame.model(self._network()), self.tol, near=near), samples)
         return self
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
@@ -113,7 +113,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         the figure: for each depth the mean over folds, with its standard error as a band
         """
         check_is_fitted(self, "log_scale_")
-        depths = self._depths()
+        depths = read_depths(self.depth)
         grids, errors = np.atleast_2d(self.log_scales_), self.mse_path_
         errors = errors.reshape(len(depths), *errors.shape[-2:])
 
@@ -139,46 +139,15 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         check_is_fitted(self, "log_scale_")
         return network(self.depth_, log_scale=self.log_scale_, shape=self.shape)
 
-    def _depths(self) -> list[float]:
-        depths = np.atleast_1d(read_real("depth", self.depth, "Pass one depth or a list."))
-        if depths.ndim != 1 or depths.size == 0:
-            raise InputError(
-                f"depth: must be a number or a non-empty list of them, got {self.depth!r}. "
-                "Pass depth=2 or depth=[2, 3]."
-            )
-        return [float(depth) for depth in depths]
-
-    def _log_scales(self, frame: Frame, depth: float) -> FloatArray:
-        given = self.scales, self.log_scales
-        return log_scales_of(*given, frame, depth, self.shape, self.n_scales, self.eps)
-
-    def _paths(
-        self, frame: Frame, folds: list[Fold], networks: list[Any], grids: list[FloatArray]
-    ) -> tuple[list[list[FoldPath]], list[FloatArray]]:
-        """For each depth, the path of each fold, and the mean of their duals at every scale."""
-        scorer = None if self.scoring is None else check_scoring(self, scoring=self.scoring)
-        if scorer is not None and folds[0].weight is not None:
-            check_takes_weights(scorer, self.scoring)
-        groups = together(self.n_jobs, folds)
-        jobs = (
-            delayed(fold_paths)(group, frame, self._frame, net, grid, self.tol, scorer)
-            for net, grid in zip(networks, grids, strict=True)
-            for group in groups
-        )
-        done = side_by_side(self.n_jobs, jobs)
-        of_depths = [done[i : i + len(groups)] for i in range(0, len(done), len(groups))]
-        paths = [[path for part, _ in of_depth for path in part] for of_depth in of_depths]
-        return paths, [sum(dual for _, dual in parts) / len(folds) for parts in of_depths]
-
-    def _judged(
-        self, folds: list[Fold], grids: list[FloatArray], paths: list[list[FoldPath]]
+    def _chosen(
+        self, folds: list[Fold], grids: list[Grid], paths: list[list[FoldPath]]
     ) -> tuple[int, int]:
         """Keep the errors, warn of what failed, and say which depth and scale did best."""
         outcomes = [
             (log_scale, failure)
             for grid, parts in zip(grids, paths, strict=True)
             for part in parts
-            for log_scale, failure in zip(grid, part.failures, strict=True)
+            for log_scale, failure in zip(grid.log_scales, part.failures, strict=True)
         ]
         warn_of(outcomes, f"{type(self).__name__} (never chosen where so)")
         # (depths, scales, folds)
@@ -186,7 +155,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         score = np.stack([np.stack([part.score for part in parts], axis=-1) for parts in paths])
         self.mse_path_ = _without_depth(folds[0].in_plain_units(mse))
         self.score_path_ = -self.mse_path_ if self.scoring is None else _without_depth(score)
-        self.log_scales_ = _without_depth(np.stack(grids))
+        self.log_scales_ = _without_depth(np.stack([grid.log_scales for grid in grids]))
         average = np.average(score, axis=-1, weights=[fold.share for fold in folds])
         if np.isnan(average).all() and not np.isnan(mse).any():
             raise InputError(

@@ -18,8 +18,15 @@ from sklearn.utils.validation import check_X_y
 
 from flowbias.estimators.folds import Fold, folds_of
 from flowbias.estimators.intercepts import FRAMES
-from flowbias.estimators.intercepts.frames import Frame, Samples, plain, read_data
-from flowbias.estimators.regressors import LinearInterpolator, OutputFits, fit_limit, warn_of
+from flowbias.estimators.intercepts.frames import (
+    Frame,
+    OutputFits,
+    Samples,
+    plain,
+    read_data,
+    warn_of,
+)
+from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
 from flowbias.flows.loss import loss_constant
@@ -71,7 +78,7 @@ class FlowTimes:
 
     def limit(self, *, throw: bool) -> OutputFits:
         """At infinity; without `throw` a limit that is not certified says so in `failure`."""
-        return fit_limit(self.frame, self.frame.model(self.net), self.tol, throw=throw)
+        return self.frame.limits(self.frame.model(self.net), self.tol, throw=throw)
 
     def coefficients(self, times: FloatArray, *, throw: bool = True, rtol: float = RTOL) -> AtTimes:
         """At increasing times, the last of which may be infinite."""

@@ -13,8 +13,8 @@ from sklearn.utils.parallel import delayed
 
 from flowbias.estimators.early_stopping import EarlyStoppedRegressorCV, levels_of
 from flowbias.estimators.folds import check_n_jobs, folds_of, side_by_side
-from flowbias.estimators.intercepts.frames import Samples, read_data
-from flowbias.estimators.regressors import LinearInterpolator, warn_of
+from flowbias.estimators.intercepts.frames import Samples, read_data, warn_of
+from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.stages import StagesRegressorCV
 from flowbias.estimators.start import log_scales_of
 from flowbias.ground.typing import FloatArray

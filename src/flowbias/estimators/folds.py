@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
-from sklearn.utils.parallel import Parallel
+from sklearn.utils.parallel import Parallel, delayed
 
 from flowbias.estimators.intercepts.frames import Frame, Samples
 from flowbias.estimators.regressors import ImplicitBiasRegressor
-from flowbias.estimators.scale_walk import ScaleWalk, SharedRows, TrainingPart
+from flowbias.estimators.scale_walk import TrainingPart, walked
+from flowbias.estimators.start import Grid
 from flowbias.ground.arguments import InputError, shown
 from flowbias.ground.threads import one_thread
 from flowbias.ground.tolerances import DEFAULT
@@ -117,12 +118,10 @@ def check_n_jobs(n_jobs: Any) -> None:
         )
 
 
-def together(n_jobs: int | None, folds: list[Fold]) -> list[list[Fold]]:
-    """As many groups of folds as there are to be judged at a time."""
+def jobs_at_a_time(n_jobs: int | None) -> int:
     from joblib import effective_n_jobs
 
-    size = -(-len(folds) // effective_n_jobs(n_jobs))
-    return [folds[start : start + size] for start in range(0, len(folds), size)]
+    return int(effective_n_jobs(n_jobs))
 
 
 def side_by_side(n_jobs: int | None, calls: Iterable[Any]) -> list[Any]:
@@ -130,9 +129,7 @@ def side_by_side(n_jobs: int | None, calls: Iterable[Any]) -> list[Any]:
 
     One thread also for products that are worth more alone.
     """
-    from joblib import effective_n_jobs
-
-    alone = effective_n_jobs(n_jobs) == 1
+    alone = jobs_at_a_time(n_jobs) == 1
     threads: AbstractContextManager[Any] = nullcontext() if alone else one_thread()
     with threads:
         return list(Parallel(n_jobs=n_jobs, prefer="threads")(calls))
@@ -156,8 +153,12 @@ def check_takes_weights(scorer: Scorer, scoring: Any) -> None:
 class FoldPath:
     """What the limits at many scales are worth on one fold; NaN where one is not certified."""
 
-    def __init__(self, fold: Fold, frame_for: Callable[[Samples], Frame], count: int) -> None:
-        self.fold, self.frame_for, self.count = fold, frame_for, count
+    def __init__(
+        self, fold: Fold, frame_for: Callable[[Samples], Frame], grid: Grid, tol: float
+    ) -> None:
+        self.fold, self.frame_for, self.tol = fold, frame_for, tol
+        self.network, self.log_scales = grid
+        count = len(self.log_scales)
         self.outputs = fold.y.reshape(len(fold.y), -1).shape[1]
         self.solvers: dict[int, Callable[[float], Solution]] = {}
         #: in the units of the fold, as `score` where no other was asked for
@@ -183,19 +184,19 @@ class FoldPath:
         else:
             self.failures[at] = self.failures[at] or solution.message
 
-    def alone(self, at: int, output: int, net: Any, log_scale: float, tol: float) -> Solution:
+    def alone(self, at: int, output: int) -> Solution:
         """The limit without the other folds, kept; its dual is that of the frame's `problem`."""
         if output not in self.solvers:
             problem = self.frame.problem(self.frame.y[:, output])
-            self.solvers[output] = self.frame.alone(net, problem, tol)
-        solution = self.solvers[output](float(log_scale))
+            self.solvers[output] = self.frame.alone(self.network, problem, self.tol)
+        solution = self.solvers[output](float(self.log_scales[at]))
         self.keep(at, output, solution)
         return solution
 
-    def solve_alone(self, net: Any, log_scales: FloatArray, tol: float) -> None:
+    def solve_alone(self) -> None:
         """Whatever is open, without the other folds."""
         for output in range(self.outputs):
-            scales = [at for at in range(self.count) if self.is_open(at, output)]
+            scales = [at for at in self.limits if self.is_open(at, output)]
             if not scales:
                 continue
             if not self.frame.moves:
@@ -203,34 +204,34 @@ class FoldPath:
                 self.limits = {at: {**self.limits[at], output: still} for at in self.limits}
             elif self.frame.shared_rows is None:
                 y = self.frame.y[:, output]
-                for at, solution in enumerate(self.frame.along(net, log_scales, y, tol)):
+                along = self.frame.along(self.network, self.log_scales, y, self.tol)
+                for at, solution in enumerate(along):
                     self.keep(at, output, solution)
             else:
-                self._walk(output, net, log_scales, tol, scales)
+                self._walk(output, scales)
                 for at in filter(lambda at: self.is_open(at, output), scales):
-                    self.alone(at, output, net, log_scales[at], tol)
+                    self.alone(at, output)
 
-    def _walk(
-        self, output: int, net: Any, log_scales: FloatArray, tol: float, scales: list[int]
-    ) -> None:
+    def _walk(self, output: int, scales: list[int]) -> None:
         """What rows that depend on each other leave of themselves can be walked as well."""
         problem = self.frame.problem(self.frame.y[:, output])
         constraint = problem.constraint
         rank, d = constraint.rows.shape
-        if constraint.distance > 0.0 or rank >= d or tol < DEFAULT.residual:
+        if constraint.distance > 0.0 or rank >= d or self.tol < DEFAULT.residual:
             return
 
         def keep(of: int, at: int, w: FloatArray, left: FloatArray) -> None:
             self.limits[scales[at]][output] = w
 
         def alone(of: int, at: int) -> FloatArray | None:
-            solution = self.alone(scales[at], output, net, log_scales[scales[at]], tol)
+            solution = self.alone(scales[at], output)
             ok = solution.status.ok
             return constraint.dual_of_rows(problem.X, solution.dual) if ok else None
 
         independent = constraint.row_scale[:, None] * constraint.rows
-        rows = SharedRows(independent, None, [TrainingPart(np.arange(rank), constraint.target)])
-        ScaleWalk(rows, net, log_scales[scales], tol, keep, alone).run()
+        part = TrainingPart(np.arange(rank), constraint.target)
+        grid = Grid(self.network, self.log_scales[scales])
+        walked(independent, None, [part], grid, self.tol, keep, alone)
 
     def judge(self, scorer: Scorer | None) -> None:
         """Errors and scores of the limits kept."""
@@ -246,62 +247,70 @@ class FoldPath:
             self.score = -self.mse
 
 
-def fold_paths(
+def judged_on(
     folds: list[Fold],
     frame: Frame,
     frame_for: Callable[[Samples], Frame],
-    net: Any,
-    log_scales: FloatArray,
+    grids: list[Grid],
     tol: float,
     scorer: Scorer | None,
-) -> tuple[list[FoldPath], FloatArray]:
-    """The errors and scores of every scale on the parts left out of all data, which `frame` has.
+    n_jobs: int | None,
+) -> tuple[list[list[FoldPath]], list[FloatArray]]:
+    """For each grid, the path of each fold, and the mean (scales, outputs, n) of their duals.
 
-    With the sum (scales, outputs, n) of the folds' duals; NaN where one is not known.
+    `frame` has all data; means are NaN where a dual is not known.
     """
-    paths = [FoldPath(fold, frame_for, len(log_scales)) for fold in folds]
-    duals = np.full((len(log_scales), *frame.y.T.shape), np.nan)
-    # What no solve in doubles gets to is left to certificates.
-    if tol >= DEFAULT.residual and frame.shared_rows is not None:
-        duals = _walk_together(paths, frame, *frame.shared_rows, net, log_scales, tol, scorer)
+    # As many groups of folds as there are to be judged at a time.
+    size = -(-len(folds) // jobs_at_a_time(n_jobs))
+    groups = [folds[start : start + size] for start in range(0, len(folds), size)]
+    calls = (
+        delayed(_paths)([FoldPath(fold, frame_for, grid, tol) for fold in group], frame, scorer)
+        for grid in grids
+        for group in groups
+    )
+    done = side_by_side(n_jobs, calls)
+    of_grids = [done[start : start + len(groups)] for start in range(0, len(done), len(groups))]
+    paths = [[path for group, _ in of_grid for path in group] for of_grid in of_grids]
+    return paths, [sum(dual for _, dual in of_grid) / len(folds) for of_grid in of_grids]
+
+
+def _paths(
+    paths: list[FoldPath], frame: Frame, scorer: Scorer | None
+) -> tuple[list[FoldPath], FloatArray]:
+    """The paths of one grid and some folds, judged, and the sum of their duals."""
+    duals = _walk_together(paths, frame, is_scored=scorer is not None)
     for path in paths:
-        path.solve_alone(net, log_scales, tol)
+        path.solve_alone()
         path.judge(scorer)
     return paths, duals
 
 
-def _walk_together(
-    paths: list[FoldPath],
-    frame: Frame,
-    X: FloatArray,
-    e: FloatArray | None,
-    net: Any,
-    log_scales: FloatArray,
-    tol: float,
-    scorer: Scorer | None,
-) -> FloatArray:
-    """What can be had from rows of all data."""
-    rows_of, outputs = frame.samples.rows_of, frame.y.shape[1]
+def _walk_together(paths: list[FoldPath], frame: Frame, is_scored: bool) -> FloatArray:
+    """What can be had from rows of all data; and the sum of the duals, NaN where not known."""
+    shared, outputs, tol = frame.shared_rows, frame.y.shape[1], paths[0].tol
+    grid = Grid(paths[0].network, paths[0].log_scales)
+    # What no solve in doubles gets to is left to certificates.
+    if shared is None or tol < DEFAULT.residual:
+        return np.full((len(grid.log_scales), outputs, len(frame.y)), np.nan)
+    rows_of = frame.samples.rows_of
     train = [rows_of(path.fold.train) for path in paths]
     test = [rows_of(path.fold.test) for path in paths]
     parts = [TrainingPart(rows, np.ascontiguousarray(y)) for rows in train for y in frame.y.T]
 
     def keep(of: int, at: int, w: FloatArray, left: FloatArray) -> None:
         path, output = paths[of // outputs], of % outputs
-        if scorer is None and outputs == 1:
+        if outputs == 1 and not is_scored:
             path.mse[at] = path.fold.error(left[test[of]])
         else:
             path.limits[at][output] = w
 
     def alone(of: int, at: int) -> FloatArray | None:
         path = paths[of // outputs]
-        solution = path.alone(at, of % outputs, net, log_scales[at], tol)
+        solution = path.alone(at, of % outputs)
         return path.frame.restored(solution).dual if solution.status.ok else None
 
-    walk = ScaleWalk(SharedRows(X, e, parts), net, log_scales, tol, keep, alone)
-    walk.run()
-    duals = np.stack([walk.duals_at(at) for at in range(len(log_scales))])
-    return np.asarray(duals.reshape(len(log_scales), len(paths), outputs, -1).sum(axis=1))
+    duals = walked(*shared, parts, grid, tol, keep, alone)
+    return np.asarray(duals.reshape(len(duals), len(paths), outputs, -1).sum(axis=1))
 
 
 def _fitted(coef: FloatArray, intercept: FloatArray) -> ImplicitBiasRegressor:

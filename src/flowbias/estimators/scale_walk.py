@@ -32,6 +32,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from flowbias.estimators.start import Grid
 from flowbias.ground import extended
 from flowbias.ground.threads import threads_for
 from flowbias.ground.tolerances import IN_RANGE, TO_CHOOSE
@@ -82,12 +83,12 @@ class SharedRows:
         self.e = None if e is None else e / np.linalg.norm(e * self.mask, axis=1)[:, None]
         self.y = np.stack([part.y for part in parts])
         self.target = self.mask * self.centred(everyone, self.y)
-        self.size = np.array([extended.length(target) or 1.0 for target in self.target])
         products = X @ X.T
         self.grams = [
             self._completed(of, products[np.ix_(part.train, part.train)])
             for of, part in enumerate(parts)
         ]
+        self.size = np.array([extended.length(target) or 1.0 for target in self.target])
 
     def centred(self, of: Index, values: FloatArray) -> FloatArray:
         """Values (k, n) less the multiples of e that centre them on the training parts `of`."""
@@ -241,6 +242,25 @@ Keep = Callable[[int, int, FloatArray, FloatArray], None]
 Alone = Callable[[int, int], FloatArray | None]
 
 
+def walked(
+    X: FloatArray,
+    e: FloatArray | None,
+    parts: Sequence[TrainingPart],
+    grid: Grid,
+    tol: float,
+    keep: Keep,
+    alone: Alone,
+) -> FloatArray:
+    """The limits on parts of the rows of X, handed to `keep`; their duals (scales, parts, n).
+
+    NaN where a part has left the walk.
+    """
+    with threads_for(X), np.errstate(all="ignore"):
+        walk = ScaleWalk(SharedRows(X, e, parts), *grid, tol, keep, alone)
+        walk.run()
+        return np.stack([walk.duals_at(at) for at in range(len(grid.log_scales))])
+
+
 class ScaleWalk:
     """Limits of a network at log-scales, the largest first, on the parts of shared rows.
 
@@ -286,13 +306,12 @@ class ScaleWalk:
 
     def run(self) -> None:
         """Every limit, handed to `keep` as soon as it is there."""
-        with threads_for(self.rows.X), np.errstate(all="ignore"):
-            self._go_down()
-            # A block takes no more room than X.
-            count = max(1, len(self.rows.mask[0]) // (2 * len(self.rows.parts)))
-            while self.going.size and (between := self._between()):
-                for begin in range(0, len(between), count):
-                    self._correct(self._predicted(between[begin : begin + count]))
+        self._go_down()
+        # A block takes no more room than X.
+        count = max(1, len(self.rows.mask[0]) // (2 * len(self.rows.parts)))
+        while self.going.size and (between := self._between()):
+            for begin in range(0, len(between), count):
+                self._correct(self._predicted(between[begin : begin + count]))
 
     def duals_at(self, at: int) -> FloatArray:
         """Of all parts (k, n) at a scale; NaN where not known."""

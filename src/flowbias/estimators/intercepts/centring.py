@@ -173,10 +173,6 @@ class CentredFrame(Frame):
         """That of the means tells columns apart that tie; IN_RANGE is well above it."""
         return IN_RANGE
 
-    @property
-    def free(self) -> FloatArray:
-        return self.samples.root
-
     def _from_scratch(self, model: Any, y: FloatArray, tol: float) -> Solution:
         """On one row less, which says the same; on all where that is not certified."""
         if 1 < len(y) <= self.X.shape[1]:
@@ -242,7 +238,7 @@ def centred_frame(samples: Samples) -> Frame:
         return _centred_large(samples)
     X, X_mean = centred(as_array(samples.X), samples.weight)
     y, y_mean = _centred_outputs(samples)
-    return CentredFrame(samples, samples.weighted(X), y, X_mean, y_mean)
+    return CentredFrame(samples, samples.weighted(X), y, X_mean, y_mean, samples.root)
 
 
 def _centred_large(samples: Samples) -> Frame:
@@ -253,7 +249,7 @@ def _centred_large(samples: Samples) -> Frame:
     mean = np.where(varies, np.asarray(e**2 @ samples.X) / samples.total_weight, 0.0)
     y, y_mean = _centred_outputs(samples)
     X = CentredSparseDesign(kept, e, mean)
-    return LargeFrame(samples, X, y, mean, y_mean, bool(varies.any()))
+    return LargeFrame(samples, X, y, mean, y_mean, varies=bool(varies.any()))
 
 
 def _varying(X: Any) -> NDArray[np.bool_]:

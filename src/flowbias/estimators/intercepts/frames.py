@@ -8,24 +8,28 @@ centre of the data do. A sample of weight 0 is not there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from flowbias.certificates.certificate import certify
 from flowbias.designs import DENSE_UP_TO, design_of
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, depth_inside
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.routes import only_predictor
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit, limit_from_dual, limit_with_state
 from flowbias.models import MirrorModel
+from flowbias.potentials import L2, Potential
 from flowbias.problems.regression import Regression
-from flowbias.results.solution import Solution, Status
+from flowbias.results.solution import Solution, Stats, Status, status_of
 
 
 def is_sparse(X: Any) -> bool:
@@ -125,6 +129,25 @@ class Samples:
         return full
 
 
+#: The limit on one column of y.
+Solve = Callable[[FloatArray], Solution]
+
+
+@dataclass(frozen=True)
+class OutputFits:
+    """One limit per output, as coefficients of the data given."""
+
+    coef: FloatArray
+    intercept: FloatArray
+    dual: FloatArray
+    solutions: tuple[Solution, ...]
+
+    @property
+    def failure(self) -> str | None:
+        """What the first output that is not certified says about it."""
+        return next((s.message for s in self.solutions if not s.status.ok), None)
+
+
 @dataclass(frozen=True)
 class Frame:
     """The problem that is solved, one column of y at a time, and where its origin lies.
@@ -137,6 +160,8 @@ class Frame:
     y: FloatArray
     X_mean: FloatArray
     y_mean: FloatArray
+    #: the column e that costs nothing, and is projected out of X and y; None: there is none
+    free: FloatArray | None = None
     #: whether the last entry of a limit is its bias
     has_bias: ClassVar[bool] = False
 
@@ -156,11 +181,6 @@ class Frame:
     def rounding(self) -> float:
         """How far, relatively, X and y may be from what they stand for."""
         return 0.0
-
-    @property
-    def free(self) -> FloatArray | None:
-        """The column e that costs nothing, and is projected out of X and y; None: there is none."""
-        return None
 
     def model(self, network: Any) -> Any:
         """What goes to the limit in place of the network."""
@@ -234,6 +254,43 @@ class Frame:
 
     # --- back to the data ----------------------------------------------------------------------
 
+    def fitted(self, solve: Solve, tol: float, *, throw: bool = True) -> OutputFits:
+        """The limit for each column of y; with `throw` SolveError where one is not certified.
+
+        `solve` itself must not throw: what a solver could not certify in the frame, the frame may.
+        """
+        if not self.moves:
+            solve = self._resting(tol)
+        fit = self._assembled([solve(column) for column in self.y.T])
+        for solution in fit.solutions:
+            solution.checked(throw)
+        return fit
+
+    def limits(
+        self, model: Any, tol: float, *, near: FloatArray | None = None, throw: bool = True
+    ) -> OutputFits:
+        """Those of a model, as `fitted`; from duals (k, n) near them, where these are numbers."""
+        starts = iter([None] * self.y.shape[1] if near is None or np.isnan(near).any() else near)
+        return self.fitted(lambda y: self.limit(model, y, tol, next(starts)), tol, throw=throw)
+
+    def fitted_along(self, network: Any, log_scales: FloatArray, tol: float) -> list[OutputFits]:
+        """The limits for each column of y at every log-scale, each warm-started from the last."""
+        if not self.moves:
+            return [self.fitted(self._resting(tol), tol)] * len(log_scales)
+        paths = [self.along(network, log_scales, column, tol) for column in self.y.T]
+        return [self._assembled(solutions) for solutions in zip(*paths, strict=True)]
+
+    def _assembled(self, solutions: Sequence[Solution]) -> OutputFits:
+        """Limits in the frame as coefficients of the data given."""
+        outputs = zip(solutions, self.samples.y.T, strict=True)
+        solutions = [self.said(solution, column) for solution, column in outputs]
+        coef, intercept = self.coefficients(np.stack([solution.w for solution in solutions]))
+        dual = self.samples.dual_of_given(np.stack([solution.dual for solution in solutions]))
+        return OutputFits(coef, intercept, dual, tuple(solutions))
+
+    def _resting(self, tol: float) -> Solve:
+        return lambda y: at_rest(self.X.shape, y, L2(), tol=tol, distance=float(y.any()))
+
     def coefficients(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         """coef (k, d) and intercept (k,) of limits w, one per row."""
         return w, self.y_mean - w @ self.X_mean
@@ -241,6 +298,48 @@ class Frame:
     def said(self, solution: Solution, y: FloatArray) -> Solution:
         """The limit for one output in this frame, as it is said of the data given."""
         return solution
+
+
+def at_rest(
+    shape: tuple[int, int],
+    y: FloatArray,
+    potential: Potential,
+    shift: FloatArray | float = 0.0,
+    *,
+    tol: float,
+    distance: float,
+) -> Solution:
+    """Where X is 0 no predictor changes the loss, and gradient flow stays at its start."""
+    n, d = shape
+    w, dual = potential.grad_dual(np.zeros(d) + shift), np.zeros(n)
+    # What centring leaves of a constant column is rounding, and stands for the zeros proved of.
+    certificate = certify(scipy.sparse.csr_array(shape), y, w, dual, potential, shift, tol=tol)
+    return Solution(
+        w=w,
+        dual=dual,
+        status=status_of(certificate, distance),
+        route="nothing to learn: X is zero",
+        certificate=certificate,
+        stats=Stats(0, 0, 0.0),
+        potential=potential,
+        shift=shift,
+        distance=distance,
+    )
+
+
+def warn_of(
+    failures: Sequence[tuple[float, str | None]], where: str, name: str = "log_scale"
+) -> None:
+    """One ConvergenceWarning that says for which log-scales (or times) limits are not certified."""
+    failed = [(value, message) for value, message in failures if message is not None]
+    if failed:
+        values = ", ".join(f"{value:.6g}" for value in sorted({value for value, _ in failed}))
+        warnings.warn(
+            f"{where}: {len(failed)} of {len(failures)} limits are not certified, at {name} "
+            f"{values}. The first: {failed[0][1]}",
+            ConvergenceWarning,
+            stacklevel=depth_inside(),
+        )
 
 
 def plain(samples: Samples) -> Frame:
