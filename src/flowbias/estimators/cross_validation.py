@@ -97,7 +97,8 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         # A mean of duals that are 0 outside their folds is a dual of all data, and inside the dual
         # domain, which is convex.
         near = duals[chosen][at]
-        self._keep(frame.limits(frame.model(self._network()), self.tol, near=near), samples)
+        start = grids[chosen].network.at_log_scale(self.log_scale_)
+        self._keep(frame.limits(frame.model(start), self.tol, near=near), samples)
         return self
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
@@ -143,6 +144,12 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         self, folds: list[Fold], grids: list[Grid], paths: list[list[FoldPath]]
     ) -> tuple[int, int]:
         """Keep the errors, warn of what failed, and say which depth and scale did best."""
+        # (depths, scales, folds)
+        mse = np.stack([np.stack([part.mse for part in parts], axis=-1) for parts in paths])
+        score = np.stack([np.stack([part.score for part in parts], axis=-1) for parts in paths])
+        self.mse_path_ = _without_depth(folds[0].in_plain_units(mse))
+        self.score_path_ = -self.mse_path_ if self.scoring is None else _without_depth(score)
+        self.log_scales_ = _without_depth(np.stack([grid.log_scales for grid in grids]))
         outcomes = [
             (log_scale, failure)
             for grid, parts in zip(grids, paths, strict=True)
@@ -150,12 +157,6 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
             for log_scale, failure in zip(grid.log_scales, part.failures, strict=True)
         ]
         warn_of(outcomes, f"{type(self).__name__} (never chosen where so)")
-        # (depths, scales, folds)
-        mse = np.stack([np.stack([part.mse for part in parts], axis=-1) for parts in paths])
-        score = np.stack([np.stack([part.score for part in parts], axis=-1) for parts in paths])
-        self.mse_path_ = _without_depth(folds[0].in_plain_units(mse))
-        self.score_path_ = -self.mse_path_ if self.scoring is None else _without_depth(score)
-        self.log_scales_ = _without_depth(np.stack([grid.log_scales for grid in grids]))
         average = np.average(score, axis=-1, weights=[fold.share for fold in folds])
         if np.isnan(average).all() and not np.isnan(mse).any():
             raise InputError(

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from flowbias.estimators.coefficient_table import CoefficientTable
 from flowbias.estimators.inference.limit_inference import LimitInference
-from flowbias.estimators.intercepts import FRAMES, frame_of
+from flowbias.estimators.intercepts import FRAMES
 from flowbias.estimators.intercepts.frames import (
     Frame,
     OutputFits,
@@ -25,6 +25,7 @@ from flowbias.estimators.intercepts.frames import (
     warn_of,
 )
 from flowbias.estimators.start import default_log_scales, log_scales_of, network
+from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.rich_limit import rich_limit_of_rounded
 from flowbias.limits.solve import check_tol, min_norm
@@ -50,8 +51,19 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         return tags
 
     def _frame(self, samples: Samples) -> Frame:
-        """What `fit_intercept` makes of the samples."""
-        return frame_of(samples, self.fit_intercept, self._intercepts)
+        """The problem that `fit_intercept` makes of the samples."""
+        frames = {choice: FRAMES[choice] for choice in self._intercepts}
+        try:
+            frame = frames.get(self.fit_intercept)
+        except TypeError:  # an array or a list, which is no key
+            frame = None
+        if frame is None:
+            names = ", ".join(repr(choice) for choice in frames)
+            raise InputError(
+                f"fit_intercept: must be one of {names}, got {self.fit_intercept!r}. "
+                'True is "centered"; docs/estimators.md says what each of them means.'
+            )
+        return frame(samples)
 
     def predict(self, X: Any) -> FloatArray:
         """X coef_ + intercept_, of the shape that y had."""

@@ -6,11 +6,16 @@ X X^T the Gram matrix of every fold: X is neither copied nor centred again, and 
 all folds, and many scales where these do not wait for each other.
 
 Neighbouring scales have neighbouring duals: in units of Q'(c), c the size of the least-norm fit,
-they are nearly constant in the kernel regime and nearly linear in log(scale) in the rich one. The
-walk goes down the scales in strides that extrapolation can take; scales in between are interpolated
-and corrected in blocks. Corrections are quasi-Newton steps: a factor of X diag(w'(z)) X^T is their
-metric for as many scales as it serves, and the secants of the steps tell what it has become wrong
-by (L-BFGS [Liu and Nocedal 1989]).
+they are nearly constant in the kernel regime, and polynomials in log(scale) follow what they do. In
+the rich one they are nearly linear in 1 / Q'(c): a coefficient w in use has
+
+    z / Q'(c) = 1 + log(w / c) / Q'(c)    at depth 2,     1 + O(scale^(D - 2)) = 1 + O(1 / Q'(c))
+                                                          at depth D > 2.
+
+The walk goes down the scales in strides that extrapolation can take; scales in between are
+interpolated and corrected in blocks. Corrections are quasi-Newton steps: a factor of
+X diag(w'(z)) X^T is their metric for as many scales as it serves, and the secants of the steps tell
+what it has become wrong by (L-BFGS [Liu and Nocedal 1989]).
 
 As w = grad Q*(X^T nu) by construction, a limit is missed by its residual alone. It passes at
 
@@ -275,8 +280,9 @@ class ScaleWalk:
     max_steps: ClassVar[int] = 30
     #: a prediction this far off is made for a nearer scale
     far: ClassVar[float] = 0.3
-    #: after one this close the stride is doubled, which multiplies the error of a cubic by 16
-    close: ClassVar[float] = 1e-2
+    #: after one this close the stride is doubled, which multiplies the error of a cubic by 16; not
+    #: after larger ones, for which the metric of the last scale would not do
+    close: ClassVar[float] = 1e-4
     #: duals that extrapolate, and that interpolate; more are wild where columns come into use
     outside: ClassVar[int] = 4
     inside: ClassVar[int] = 6
@@ -299,6 +305,11 @@ class ScaleWalk:
         self.size = np.array([extended.length(w) or 1.0 for w in first @ rows.X])
         self.first: FloatArray = first / self.size[:, None]
         self.units = [potential.grad(self.size)[:, None] for potential in self.potentials]
+        #: log Q'(c), in duals that all scales share, and whether weights start above coefficients
+        logs = [np.log(unit[:, 0]) for unit in self.units]
+        self.heights = [log + p.log_unit for log, p in zip(logs, self.potentials, strict=True)]
+        alike = np.log(self.size / np.sqrt(rows.d))
+        self.is_lazy = [network.depth * log_scale > alike for log_scale in log_scales]
         #: duals of all parts in units of Q'(c), and their metrics, by scale
         self.duals: dict[int, FloatArray] = {}
         self.metrics: list[dict[int, Metric]] = [{} for _ in rows.parts]
@@ -353,11 +364,18 @@ class ScaleWalk:
         done = done[np.unique(self.log_scales[done], return_index=True)[1]]
         count = self.inside if at < done.max() else order
         near = done[np.argsort(np.abs(self.log_scales[done] - here), kind="stable")[:count]]
-        nodes = self.log_scales[near]
+        nodes = np.stack([self._away(other, at) for other in near])
         # Lagrange's polynomials: 1 at a node, 0 at the others.
-        shares = [np.prod((here - nodes[nodes != x]) / (x - nodes[nodes != x])) for x in nodes]
-        parts = (share * self.duals[i] for share, i in zip(shares, near.tolist(), strict=True))
+        others = [np.delete(nodes, i, axis=0) for i in range(len(nodes))]
+        shares = [np.prod(o / (o - x), axis=0) for o, x in zip(others, nodes, strict=True)]
+        parts = (x[:, None] * self.duals[i] for x, i in zip(shares, near.tolist(), strict=True))
         return np.asarray(sum(parts))
+
+    def _away(self, other: int, at: int) -> FloatArray:
+        """From one scale to another, for each part, in the variable that duals are smooth in."""
+        ahead = self.log_scales[other] - self.log_scales[at]
+        apart = self.heights[at] - self.heights[other]
+        return np.asarray(np.where(self.is_lazy[at], ahead, np.expm1(apart)))
 
     def _at(self, of: Index, at: Index, dual: FloatArray) -> Points:
         rows = self.rows
