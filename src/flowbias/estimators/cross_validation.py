@@ -91,9 +91,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         paths, duals = judged_on(folds, *task)
         chosen, at = self._chosen(folds, grids, paths)
         self.depth_ = grids[chosen].network.depth
-        self.log_scale_ = float(grids[chosen].log_scales[at])
-        with np.errstate(over="ignore"):  # infinite where only its logarithm is a double
-            self.scale_ = float(np.exp(self.log_scale_))
+        self._keep_scale(float(grids[chosen].log_scales[at]))
         # A mean of duals that are 0 outside their folds is a dual of all data, and inside the dual
         # domain, which is convex.
         near = duals[chosen][at]

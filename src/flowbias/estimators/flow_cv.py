@@ -149,9 +149,8 @@ class FlowRegressorCV(LinearInterpolator):
         self.coef_ = sum(w * start.coef_ for w, start in parts)
         self.intercept_ = sum(w * start.intercept_ for w, start in parts)
         chosen = int(np.argmax(self.weights_))
-        self.best_, self.log_scale_ = starts[chosen], float(self.log_scales_[chosen])
-        with np.errstate(over="ignore"):
-            self.scale_ = float(np.exp(self.log_scale_))
+        self.best_ = starts[chosen]
+        self._keep_scale(float(self.log_scales_[chosen]))
         self.time_ = self.best_.time_ if np.isfinite(self.log_scale_) else self.best_.tau_
         self.n_iter_ = self.best_.n_iter_
         for name in ("certificate_", "status_", "dual_coef_"):

@@ -96,6 +96,11 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self.coef_, self.n_iter_ = samples.shaped(coef), samples.shaped(steps)
         self.intercept_ = float(intercept[0]) if samples.single else intercept
 
+    def _keep_scale(self, log_scale: float) -> None:
+        self.log_scale_ = log_scale
+        with np.errstate(over="ignore"):  # infinite where only its logarithm is a double
+            self.scale_ = float(np.exp(log_scale))
+
     def _keep(self, fit: OutputFits, samples: Samples) -> None:
         """Set the attributes of an estimator that is a limit."""
         solutions, shaped = fit.solutions, samples.shaped
@@ -164,9 +169,7 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
             depth = network(self.depth, shape=self.shape).depth
             self.log_scale_ = float(default_log_scales(frame, depth, self.shape, 3)[1])
         start = self._network()
-        self.log_scale_ = float(start.log_scale)
-        with np.errstate(over="ignore"):  # infinite where only its logarithm is a double
-            self.scale_ = float(np.exp(self.log_scale_))
+        self._keep_scale(float(start.log_scale))
         model = frame.model(start)
         return lambda y: frame.limit(model, y, self.tol)
 

@@ -96,11 +96,8 @@ class LimitInference:
 
     def _responses(self, frame: Frame) -> Iterator[LinearResponse]:
         model, X = frame.mirror(self._network())
-        for y, y_mean in zip(frame.y.T, frame.y_mean, strict=True):
-            rows = WeightedRows(
-                X, y, frame.free, frame.X_mean, frame.samples.root, frame.has_bias, float(y_mean)
-            )
-            yield linear_response(model, rows, self.tol)
+        for output in range(frame.y.shape[1]):
+            yield linear_response(model, WeightedRows.of(frame, X, output), self.tol)
 
 
 def _residuals(response: LinearResponse, exact: bool, tol: float) -> FloatArray:

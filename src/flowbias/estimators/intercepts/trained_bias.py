@@ -27,7 +27,7 @@ from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.normal_equations import Effort
-from flowbias.limits.routes import dual_of, only_predictor, power_sides
+from flowbias.limits.routes import dual_of, inside_domain, only_predictor, power_sides
 from flowbias.limits.solve import limit_with_state
 from flowbias.models import MirrorModel
 from flowbias.models._base import HasPotential
@@ -39,34 +39,11 @@ from flowbias.results.solution import Solution, Stats, status_of
 
 @dataclass(frozen=True)
 class TrainedBias:
-    """`network` with a bias that starts at 0 and is trained with the rest.
+    """A network with a bias that starts at 0 and is trained with the rest, as a model of [X, e].
 
-    Its predictor has one entry more than X has columns: the bias, last. `column` multiplies the
-    bias in each sample; ones by default.
-    """
-
-    network: MirrorModel
-    column: FloatArray | None = None
-
-    @property
-    def provides(self) -> frozenset[Provides]:
-        return frozenset({Provides.OWN_LIMIT})
-
-    def limit(self, X: Any, y: Any, *, tol: float = 1e-10, throw: bool = True) -> Solution:
-        """The limit on (X, y), certified on [X, e]."""
-        n, d = np.shape(X)
-        column = np.ones(n) if self.column is None else self.column
-        both = BiasColumn.of(self.network, d)
-        return both.limit(np.column_stack([X, column]), y, tol=tol, throw=throw)
-
-
-@dataclass(frozen=True)
-class BiasColumn:
-    """A network with a trained bias, as a model of the rows [X, e].
-
-    Has the potential of both, for flows and derivatives, on the network's clock. Newton's method on
-    that potential alone ends above the scales at which the bias is eliminated: its limit is its
-    own.
+    Its predictor has one entry more than X has columns: the bias, last. Has the potential of both,
+    for flows and derivatives, on the network's clock. Newton's method on that potential alone ends
+    above the scales at which the bias is eliminated: its limit is its own.
     """
 
     network: MirrorModel
@@ -74,7 +51,8 @@ class BiasColumn:
     shift: float = 0.0
 
     @classmethod
-    def of(cls, network: MirrorModel, d: int) -> BiasColumn:
+    def of(cls, network: MirrorModel, d: int) -> TrainedBias:
+        """Beside d features."""
         return cls(network, WithBias(network.potential, bias_weight(network), d))
 
     @property
@@ -85,8 +63,8 @@ class BiasColumn:
     def provides(self) -> frozenset[Provides]:
         return self.potential.provides | {Provides.OWN_LIMIT}
 
-    def limit(self, X: Any, y: Any, *, tol: float, throw: bool) -> Solution:
-        """The limit on rows whose last entry multiplies the bias."""
+    def limit(self, X: Any, y: Any, *, tol: float = 1e-10, throw: bool = True) -> Solution:
+        """The limit on rows whose last entry multiplies the bias, certified."""
         started = time.perf_counter()
         effort = Effort()
         task = _Task.of(self.network, Regression(X, y), self.potential, effort, tol)
@@ -113,13 +91,14 @@ class TrainedFrame(Frame):
     def moves(self) -> bool:
         return True  # the bias does
 
-    def model(self, network: Any) -> TrainedBias:
-        return TrainedBias(network, self.samples.root_weight)
+    def model(self, network: MirrorModel) -> TrainedBias:
+        return TrainedBias.of(network, self.X.shape[1])
 
-    def mirror(self, network: MirrorModel) -> tuple[BiasColumn, FloatArray]:
-        """A limit is solved in a way of its own; followed or differentiated, [X, e] is the data."""
-        both = BiasColumn.of(network, self.X.shape[1])
-        return both, np.column_stack([self.X, self.samples.root])
+    def mirror(self, network: MirrorModel) -> tuple[TrainedBias, FloatArray]:
+        return self.model(network), np.column_stack([self.X, self.samples.root])
+
+    def _from_scratch(self, model: TrainedBias, y: FloatArray, tol: float) -> Solution:
+        return model.limit(self.mirror(model.network)[1], y, tol=tol, throw=False)
 
     def along(
         self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
@@ -265,22 +244,8 @@ def _by_elimination(task: _Task) -> _Found:
     constraint, problem = task.balanced.constraint, task.problem
     fitted = problem.y if constraint.projected is None else constraint.projected
     w, dual = eliminate_bias(task.network, Regression(problem.X, fitted), task.effort)
-    dual = _inside_domain(problem, w, dual, task.potential, task.tol)
+    dual = inside_domain(task.potential, problem.X, w, dual)
     return _Found(w, dual, constraint.distance, task.potential)
-
-
-def _inside_domain(
-    problem: Regression, w: FloatArray, dual: FloatArray, potential: WithBias, tol: float
-) -> FloatArray:
-    """The dual, shrunk by what rounding may have put it outside its open domain.
-
-    At depth D >= 3 and tiny scales that of the limit is within rounding of its end.
-    """
-    for shrink in (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11):
-        inside = (1.0 - shrink) * dual
-        if certify(problem.X, problem.y, w, inside, potential, tol=tol).ok:
-            break
-    return inside
 
 
 #: Cheapest first.
