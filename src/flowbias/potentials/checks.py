@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from flowbias.ground.routing import Provides
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials._base import ConvexPotential, Potential
-from flowbias.potentials.joint_checks import joint_checks
+from flowbias.potentials.joint_checks import JOINT_CHECKS, run_joint
 
 Check = Callable[[], None]
 _Finding: TypeAlias = tuple[FloatArray, str]
@@ -57,17 +57,12 @@ def potential_checks(
     those. Given ones must broadcast against the coordinates of a separable potential, and are
     (k, d) for a joint one.
     """
-    kinds = (kind for need, kind in _KINDS if need in potential.provides)
-    chosen: Callable[..., list[tuple[str, Check]]] = next(kinds, _separable_checks)
-    return chosen(potential, dual_points, rng)
-
-
-def _separable_checks(
-    potential: Potential, dual_points: ArrayLike | None, rng: int
-) -> list[tuple[str, Check]]:
+    joint = Provides.JOINT_POTENTIAL in potential.provides
+    kind: tuple[Any, Any] = (JOINT_CHECKS, run_joint) if joint else (_CHECKS, _run)
+    checks, run = kind
     return [
-        (name, partial(_run, name, check, potential, dual_points, rng))
-        for name, check in _CHECKS.items()
+        (name, partial(run, name, check, potential, dual_points, rng))
+        for name, check in checks.items()
     ]
 
 
@@ -223,6 +218,3 @@ _CHECKS: dict[str, Callable[[Potential, _Points], Iterator[_Finding]]] = {
     "hess_growth bound": _hess_growth_bounds,
     "totals": _totals,
 }
-_KINDS: tuple[tuple[Provides, Callable[..., list[tuple[str, Check]]]], ...] = (
-    (Provides.JOINT_POTENTIAL, joint_checks),
-)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -47,23 +46,14 @@ class _Point:
         return float(np.linalg.norm(self.z))
 
 
-def joint_checks(
-    potential: JointPotential, dual_points: ArrayLike | None, rng: int
-) -> list[tuple[str, Callable[[], None]]]:
-    """(name, callable) of every check."""
-    return [
-        (name, partial(_run, name, check, potential, dual_points, rng))
-        for name, check in _CHECKS.items()
-    ]
-
-
-def _run(
+def run_joint(
     name: str,
     check: Callable[[JointPotential, _Point], Iterator[Finding]],
     potential: JointPotential,
     dual_points: ArrayLike | None,
     rng: int,
 ) -> None:
+    """One check at every point."""
     with np.errstate(all="ignore"):
         for point in _points(potential, dual_points, rng):
             for excess, meaning in check(potential, point):
@@ -183,7 +173,7 @@ def _value_slack(p: JointPotential, at: _Point) -> float:
     return at.unit * (terms + at.length_z * at.size_w)
 
 
-_CHECKS: dict[str, Callable[[JointPotential, _Point], Iterator[Finding]]] = {
+JOINT_CHECKS: dict[str, Callable[[JointPotential, _Point], Iterator[Finding]]] = {
     "grad against difference quotient": _grad_is_derivative,
     "conjugate against difference quotient": _conjugate_derivative,
     "hess_dual against difference quotient": _hess_is_derivative,

@@ -8,6 +8,7 @@ centre of the data do. A sample of weight 0 is not there.
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -54,9 +55,22 @@ def read_data(
         multi_output=True,
         y_numeric=True,
     )
-    if sample_weight is None:
-        return X, y, None
-    return X, y, _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    return X, y, None if sample_weight is None else _weights(sample_weight, X)
+
+
+def _weights(sample_weight: Any, X: Any) -> FloatArray:
+    """One weight per sample, by scikit-learn's rules, whose words do not say what they got."""
+    try:
+        checked: FloatArray = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+    except ValueError as refusal:
+        raise InputError(
+            f"sample_weight: must be one finite weight >= 0 per sample ({X.shape[0]}), not all of "
+            f"them 0, got {reprlib.repr(sample_weight)}, of which scikit-learn says: {refusal} "
+            "Leave it out to count samples alike."
+        ) from refusal
+    return checked
 
 
 @dataclass(frozen=True)
