@@ -32,6 +32,7 @@ from flowbias.limits.routes import (
     by_joint_newton,
     by_powers,
     carried_by_weights,
+    from_dual,
     without_choice,
 )
 from flowbias.limits.sensitivity import at_limit, joint_sensitivity, sensitivity
@@ -149,6 +150,14 @@ def limit_with_state(
     """`limit`, and the state from which a nearby scale can start."""
     route = first_fitting(model, POTENTIAL_ROUTES)
     return InMemory(route, problem, tol).limit(model, warm)
+
+
+def limit_from_dual(
+    model: HasPotential, problem: Regression, dual: FloatArray, *, tol: float
+) -> Solution:
+    """`limit` from a dual (n,) that is near: Newton's method and the proof, which may fail."""
+    route = PotentialRoute(frozenset({Provides.POTENTIAL}), partial(from_dual, dual=dual))
+    return InMemory(route, problem, tol).attempt(model, None)[0]
 
 
 @dataclass(frozen=True)
