@@ -37,7 +37,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.unit_time import RTOL, Evaluations, integrate, steps
+from flowbias.derive.unit_time import RTOL, Evaluations, integrate, sampled
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
@@ -183,12 +183,7 @@ def potential_along_predictor(
 ) -> FloatArray:
     """Q(w(0) + share dw) for increasing shares in (0, 1], to drawing accuracy; NaN outside."""
     line = _PredictorLine(model, warp, start_of(model), dw)
-    values = np.full(len(shares), np.nan)
-    for solver in steps(line.field, line.first, RTOL_BACK, Evaluations()):
-        passed = (shares > solver.t_old) & (shares <= solver.t)
-        if passed.any():
-            values[passed] = solver.dense_output()(shares[passed])[-1]
-    return values
+    return sampled(line.field, line.first, RTOL_BACK, shares)[:, -1]
 
 
 class _PredictorLine:
