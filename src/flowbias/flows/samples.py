@@ -57,8 +57,8 @@ class _Block:
 
     number: int
     seeds: tuple[int, ...]
-    chosen: NDArray[np.intp] | None
-    targets: FloatArray
+    chosen: NDArray[np.intp] | None  # None: all samples
+    noise: FloatArray | None  # in the units of the targets
 
 
 # Steps laid out at a time: enough for what is done once to cost nothing, few enough to be kept.
@@ -96,9 +96,14 @@ class Bench:
         drawn = zip(self.chosen, self.targets, self.multipliers, strict=True)
         return [list(zip(self.w, self.gradient, *step, strict=True)) for step in drawn]
 
-    def lay_out(self, chosen: NDArray[np.intp], targets: FloatArray) -> None:
+    def lay_out(
+        self, chosen: NDArray[np.intp], target: FloatArray, noise: FloatArray | None
+    ) -> None:
         count = len(chosen)
-        self.chosen[:count], self.targets[:count] = chosen, targets
+        self.chosen[:count] = chosen
+        target.take(chosen, out=self.targets[:count], mode="clip")
+        if noise is not None:
+            self.targets[:count] += noise
         # A BLAS may multiply what it writes over by 0, and NaN times 0 is NaN.
         self.multipliers[:count] = 0.0
 
@@ -159,14 +164,14 @@ class StepSamples:
             count = min(len(shares), _LAID_OUT, length - place)
             stop = place + count
             now, shares = shares[:count], shares[count:]
-            block = self._loaded(number, seeds)
-            targets, scaled = block.targets[place:stop], now if is_scaled else None
+            block, scaled = self._loaded(number, seeds), now if is_scaled else None
+            noise = None if block.noise is None else block.noise[place:stop]
             if block.chosen is None:
-                chosen, multipliers = None, np.zeros(targets.shape)
-                yield from self._on_all(bench, targets, multipliers, scaled)
+                chosen, multipliers = None, np.zeros((count, len(seeds), len(self.target)))
+                yield from self._on_all(bench, noise, multipliers, scaled)
             else:
                 chosen, multipliers = block.chosen[place:stop], bench.multipliers[:count]
-                bench.lay_out(chosen, targets)
+                bench.lay_out(chosen, self.target, noise)
                 yield from self._on_batches(bench, count, scaled)
             self._add_up(spent, chosen, multipliers, now)
             step += count
@@ -174,14 +179,16 @@ class StepSamples:
     def _on_all(
         self,
         bench: Bench,
-        targets: FloatArray,
+        noise: FloatArray | None,
         multipliers: FloatArray,
         scaled: FloatArray | None,
     ) -> Iterator[None]:
         rows, w, gradient = self.rows, bench.w, bench.gradient
-        for step, (target, e) in enumerate(zip(targets, multipliers, strict=True)):
+        for step, e in enumerate(multipliers):
             np.matmul(w, rows.T, e)
-            np.subtract(e, target, e)
+            e -= self.target
+            if noise is not None:
+                e -= noise[step]
             if scaled is not None:
                 e *= scaled[step]
             np.matmul(e, rows, gradient)
@@ -240,23 +247,17 @@ class StepSamples:
         return self._block
 
     def _drawn(self, number: int, seeds: tuple[int, ...]) -> _Block:
-        length, runs = self.draws.steps, len(seeds)
         if not self.draws.is_random:
-            shape = (length, runs, len(self.target))
-            return _Block(number, seeds, None, np.broadcast_to(self.target, shape))
-        drawn = [self.draws.block(seed, number) for seed in seeds]
-        samples = [samples for samples, _ in drawn if samples is not None]
-        noise = [noise for _, noise in drawn if noise is not None]
-        chosen = np.stack(samples, axis=1) if samples else None
-        if chosen is None:
-            targets = np.broadcast_to(self.target, (length, runs, len(self.target)))
-        else:
-            targets = self.target.take(chosen)
-        if noise:
-            # Full batches see as many as the rank of X.
+            return _Block(number, seeds, None, None)
+        samples, noise = zip(*[self.draws.block(seed, number) for seed in seeds], strict=True)
+        block = _Block(number, seeds, None, None)
+        if self.request.batch_size is not None:
+            block.chosen = np.stack(samples, axis=1)
+        if self.request.label_noise:
             added = self.label_unit * np.stack(noise, axis=1)
-            targets = targets + (added if self.lift is None else added @ self.lift)
-        return _Block(number, seeds, chosen, targets)
+            # Full batches see as many rows as the rank of X.
+            block.noise = added if self.lift is None else added @ self.lift
+        return block
 
 
 def _power(rows: FloatArray) -> float:
@@ -357,43 +358,55 @@ class SquareSteps(SampleProcess):
         return self._unit * _start(self.model, d)
 
     def predictor(self, moving: FloatArray) -> FloatArray:
-        sides = np.square(moving / self._unit)
-        return np.asarray(sides[..., 0, :] - sides[..., 1, :])
+        sides = moving / self._unit
+        return _difference_of_squares(sides[..., 0, :], sides[..., 1, :])
 
     def advance(self, first: int, last: int) -> None:
-        """Both sides of all runs together, and no temporaries: calls are what a step costs."""
-        request, bench = self.request, self.bench
-        shares = request.shares(first, last)
-        moving, *velocities = (np.swapaxes(part, 0, 1) for part in self.state[::2])
-        Z, factors, w = np.ascontiguousarray(moving), bench.factors, bench.w
-        f, g = factors
-        add, subtract, multiply = np.add, np.subtract, np.multiply
-        multiply(Z, Z, factors)
-        subtract(f, g, w)
+        bench, shares = self.bench, self.request.shares(first, last)
+        moving, *velocities = (part.swapaxes(0, 1) for part in self.state[::2])
+        Z = np.ascontiguousarray(moving)
+        bench.w[...] = _difference_of_squares(*Z)
         gradients = self.samples.gradients(bench, self.seeds, (first, shares), self.state[1])
-        for level, share, _ in zip(self._levels(shares), shares.tolist(), gradients, strict=True):
-            add(level, f, g)
-            subtract(level, f, f)
-            if velocities:
-                velocities[0] *= request.momentum
-                velocities[0] += Z * factors
-                Z += share * velocities[0]
-            else:
-                multiply(Z, factors, Z)
-            multiply(Z, Z, factors)
-            subtract(f, g, w)
+        if self.request.momentum:
+            self._carry(Z, velocities[0], shares, gradients)
+        else:
+            self._multiply(Z, shares, gradients)
         moving[...] = Z
 
-    def _levels(self, shares: FloatArray) -> list[FloatArray]:
-        """What each step multiplies weights by, where there is no gradient."""
+    def _multiply(self, Z: FloatArray, shares: FloatArray, gradients: Iterator[None]) -> None:
+        """Both sides of all runs together, and no temporaries: calls are what a step costs."""
+        factors, w = self.bench.factors, self.bench.w
+        f, g = factors
+        add, subtract, multiply = np.add, np.subtract, np.multiply
+        for left, _ in zip(self._left(shares), gradients, strict=True):
+            add(left, f, g)
+            subtract(left, f, f)
+            multiply(Z, factors, Z)
+            multiply(Z, Z, factors)
+            subtract(f, g, w)
+
+    def _left(self, shares: FloatArray) -> list[FloatArray]:
+        """What decay leaves of the weights in each step.
+
+        As arrays: a call would convert a number first, which takes as long as it takes itself.
+        """
         decay = self.request.step_size * self.request.weight_decay
-        # Arrays: a call would convert a number first, which takes as long as it takes itself.
-        if self.request.momentum:
-            # It carries the change of a step, which is that less 1.
-            return [np.array(-decay)] * len(shares)
         if self.request.schedule is None:
             return [np.array(1.0 - decay)] * len(shares)
-        return [np.array(level) for level in 1.0 - decay * shares]
+        return [np.array(left) for left in 1.0 - decay * shares]
+
+    def _carry(
+        self, Z: FloatArray, velocity: FloatArray, shares: FloatArray, gradients: Iterator[None]
+    ) -> None:
+        """With momentum, which carries the change of a step: what it multiplies by, less 1."""
+        bench, request = self.bench, self.request
+        decay = request.step_size * request.weight_decay
+        for share, _ in zip(shares, gradients, strict=True):
+            x = bench.gradient
+            velocity *= request.momentum
+            velocity += Z * np.stack([-decay - x, x - decay])
+            Z += share * velocity
+            bench.w[...] = _difference_of_squares(*Z)
 
     def parameters(self, state: State) -> Parameters:
         p, m = state[0] / self._unit
@@ -414,6 +427,10 @@ class SquareSteps(SampleProcess):
         ratios = np.divide(self.start, state[0], out=np.ones_like(self.start), where=~absent)
         gain = np.sum(np.log(np.abs(ratios)), axis=0)
         return EffectiveStart(self.model.with_squares(p, m), gain, True)
+
+
+def _difference_of_squares(p: FloatArray, m: FloatArray) -> FloatArray:
+    return p * p - m * m
 
 
 def _start(model: Any, d: int) -> FloatArray:
