@@ -14,7 +14,7 @@ from flowbias.certificates.certificate import Certificate, beside, certify, judg
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.certificates.rows import cut_by_rounding
 from flowbias.designs import design_of
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.routing import first_fitting, provided_by
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import ArrayLike, FloatArray
@@ -360,13 +360,10 @@ ROUTES: tuple[Route | PotentialRoute, ...] = (
 
 def check_tol(tol: float) -> None:
     """A tolerance is a positive number."""
-    try:
-        positive = 0.0 < float(tol) < np.inf
-    except (TypeError, ValueError):
-        positive = False
-    if not positive:
+    number = as_float(tol)
+    if number is None or not 0.0 < number < np.inf:
         raise InputError(
-            f"tol: must be a positive number, got {tol!r}. Leave it out for the default."
+            f"tol: must be a positive number, got {shown(tol)}. Leave it out for the default."
         )
 
 
