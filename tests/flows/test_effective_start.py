@@ -351,6 +351,60 @@ def test_noise_and_decay_say_why_they_stop():
     assert_allclose(gone.w, 0.0, atol=1e-6)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+def test_a_schedule_that_begins_at_0_is_not_at_rest(momentum):
+    X, y, _ = data(5)
+    how = {"step_size": 5e-3, "weight_decay": 2.0, "momentum": momentum, "residual": 1e-10}
+    warm = gradient_descent(DiagonalNet(2, 0.3), X, y, schedule=lambda k: min(1, k / 10), **how)
+    assert warm.status is DescentStatus.RESTED
+    assert warm.steps > 10
+    at_once = gradient_descent(DiagonalNet(2, 0.3), X, y, **how)
+    # The rest is one, to within what moves no further than 1e-10 in the time of the decay.
+    assert_allclose(warm.w, at_once.w, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("power", [-120, 120])
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_steps_follow_the_units_of_the_data(power, batch_size):
+    """X in units whose squares leave the range of doubles: w and the step are in theirs."""
+    X, y, _ = data(7)
+    unit = 2.0 ** (power * np.log2(10.0) // 2 * 2)
+    how = {"batch_size": batch_size, "rng": 0, "max_steps": 300}
+    plain = gradient_descent(DiagonalNet(2, 0.3), X, y, step_size=5e-3, **how)
+    model = DiagonalNet(2, 0.3 / np.sqrt(unit))
+    scaled = gradient_descent(model, unit * X, y, step_size=5e-3 / unit, **how)
+    # Rounding of 300 steps.
+    assert_allclose(unit * scaled.w, plain.w, rtol=0, atol=1e-11)
+    assert_allclose(scaled.gain, plain.gain, rtol=0, atol=1e-11)
+
+
+def test_seeds_beside_one_that_diverges_are_each_seed_alone():
+    X, y, _ = data(3)
+    how = {"step_size": 0.02, "batch_size": 1, "record_every": 20, "max_steps": 200}
+    model = DiagonalNet(2, 0.3)
+    together = gradient_descent(model, X, y, rng=range(12), **how)
+    assert len({run.status for run in together}) == 2
+    for run in together:
+        alone = gradient_descent(model, X, y, rng=run.seed, **how)
+        assert (run.steps, run.status) == (alone.steps, alone.status)
+        assert_allclose(run.w, alone.w, rtol=1e-9, atol=1e-9)
+
+
+def test_a_start_that_is_no_double_is_not_predicted():
+    X, y, _ = data(5)
+    for depth in (2, 3):
+        with pytest.raises(InputError, match="model: must start at weights that are doubles"):
+            predicted_start(DiagonalNet(depth, log_scale=-2e4), X, y, step_size=1e-3)
+    with pytest.raises(InputError, match="step_size: must be small enough"):
+        predicted_start(DiagonalNet(2, 0.3), X, y, step_size=1e4)
+
+
+def test_what_a_schedule_returned_is_shown():
+    X, y, _ = data(5)
+    with pytest.raises(InputError, match=r"got array\(\[1\.\]\) at step 0"):
+        gradient_descent(DiagonalNet(2, 0.3), X, y, step_size=1e-3, schedule=lambda k: np.ones(1))
+
+
 def test_a_schedule_that_is_no_number_is_refused_where_it_shows():
     X, y, _ = data(5)
     with pytest.raises(InputError, match="schedule: must return a finite number >= 0"):

@@ -77,6 +77,36 @@ def test_it_is_the_effective_start_of_our_own_descent():
     np.testing.assert_allclose(recorder.start.gain, run.gain, rtol=0, atol=1e-10)
 
 
+def test_gradients_of_a_closure_are_those_of_the_step():
+    """Before the step there are those of the step before, or none."""
+    u, v = tensors(np.full(9, 0.4), np.full(9, 0.4))
+    optimizer = torch.optim.SGD([u, v], lr=8e-3)
+    recorder = record_descent(DiagonalNet(2, 0.4), optimizer, [u, v])
+
+    def loss():
+        optimizer.zero_grad()
+        value = 0.5 * torch.sum((INPUTS @ (u**2 - v**2) - TARGETS) ** 2)
+        value.backward()
+        return value
+
+    for _ in range(3000):
+        optimizer.step(loss)
+    w = (u**2 - v**2).detach().numpy()
+    assert np.linalg.norm(X @ w - Y) < 1e-10
+    # Rounding of thousands of steps.
+    assert np.linalg.norm(limit(recorder.effective_start(), X, Y).w - w) < 1e-8 * np.linalg.norm(w)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_training_that_diverged_says_so():
+    u, v = tensors(np.full(9, 0.4), np.full(9, 0.4))
+    optimizer = torch.optim.SGD([u, v], lr=1.0)
+    recorder = record_descent(DiagonalNet(2, 0.4), optimizer, [u, v])
+    trained(optimizer, lambda: u**2 - v**2, steps=30)
+    with pytest.raises(InputError, match=r"after 30 steps\. The training has diverged: lower lr"):
+        recorder.effective_start()
+
+
 def test_what_cannot_be_recorded_is_refused():
     u, v = tensors(np.full(9, 0.3), np.full(9, 0.3))
     model = DiagonalNet(2, 0.3)
@@ -87,6 +117,10 @@ def test_what_cannot_be_recorded_is_refused():
     sgd = torch.optim.SGD([u, v], lr=0.1)
     with pytest.raises(InputError, match="weights: must be 2 tensors"):
         record_descent(model, sgd, [u])
+    (short,) = tensors(np.full(8, 0.3))
+    uneven = torch.optim.SGD([u, short], lr=0.1)
+    with pytest.raises(InputError, match=r"weights: must have one entry per feature.*\[9, 8\]"):
+        record_descent(model, uneven, [u, short])
     with pytest.raises(InputError, match="model: must start where the weights are"):
         record_descent(DiagonalNet(2, 0.4), sgd, [u, v])
     with pytest.raises(InputError, match="model: must be a diagonal network"):

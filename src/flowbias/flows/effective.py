@@ -160,17 +160,30 @@ def predicted_start(
     declared = provided_by(model)
     if not declared & {Provides.SQUARES, Provides.RESTART}:
         raise unfitting(model, "be a diagonal network for steps to act like a start", "")
+    if not any(np.any(weights) for weights in model.initial_parameters()):
+        raise InputError(
+            "model: must start at weights that are doubles for steps to act like a start, got 0. "
+            "fb.limit, fb.flow and fb.stages take any scale."
+        )
     problem = as_regression(X, y)
     trajectory = flow(model, problem, loss=loss)
     integral = _integral(trajectory, request)
     if Provides.SQUARES in declared:
-        return _smaller_squares(model, 0.5 * integral[0])
+        return _smaller_squares(model, 0.5 * integral[0], step_size)
     return _smaller_weights(model, 0.5 * integral)
 
 
-def _smaller_squares(model: Any, half: FloatArray) -> Any:
-    by = np.exp(-half * model.step_rate**2)
-    return model.with_squares(*(side.value * by for side in model.squares))
+def _smaller_squares(model: Any, half: FloatArray, step_size: float) -> Any:
+    exponent = -half * model.step_rate**2
+    sides = [(side.value, side.value * np.exp(exponent)) for side in model.squares]
+    if any(np.any((first != 0.0) & (start == 0.0)) for first, start in sides):
+        # A weight of 0 would be one that is absent for good.
+        raise InputError(
+            "step_size: must be small enough for its first order to leave a start that is a "
+            f"double, got {step_size:g}, which leaves exp({exponent.min():.1e}) of a weight. "
+            "fb.flows.stable_step is the largest with which a descent comes to rest."
+        )
+    return model.with_squares(*(start for _, start in sides))
 
 
 def _smaller_weights(model: Any, half: FloatArray) -> Any:

@@ -157,11 +157,12 @@ class DescentRequest:
         """The length of a step."""
         if self.schedule is None:
             return self.step_size
-        factor = as_float(self.schedule(step))
+        returned = self.schedule(step)
+        factor = as_float(returned)
         if factor is None or not 0.0 <= factor < np.inf:
             raise InputError(
-                f"schedule: must return a finite number >= 0, got {factor!r} at step {step}. "
-                "It multiplies step_size."
+                f"schedule: must return a finite number >= 0, got {shown(returned)} at step "
+                f"{step}. It multiplies step_size."
             )
         return self.step_size * factor
 
@@ -381,6 +382,9 @@ class _Loop:
         # In more than that time what is at rest has not moved at all; nor does a decay that
         # multiplies weights by -1e3 come to rest.
         time = min(time, 1.0)
+        if time == 0.0:
+            # A schedule that begins or pauses at 0 says nothing of rest.
+            return np.full(len(after), np.inf)
         # Decay may end at 0, which nothing is relative to.
         self.largest = max(self.largest, float(np.max(np.linalg.norm(after, axis=-1))))
         return np.asarray(np.linalg.norm(after - before, axis=-1) / (time * self.largest))

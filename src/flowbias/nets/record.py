@@ -40,9 +40,19 @@ class DescentRecorder:
         given = [weight for weight in self.weights if weight is not None]
         self._group = _group_of(optimizer, given)
         d = given[0].numel()
+        if any(weight.numel() != d for weight in given):
+            raise InputError(
+                "weights: must have one entry per feature in every tensor, got "
+                f"{[weight.numel() for weight in given]} entries. Pass those of one layer."
+            )
         self.pull, self._velocity = np.zeros(d), np.zeros(d)
         self._check_start(d)
-        self._handle = optimizer.register_step_pre_hook(self._before_step)
+        # Weights before a step, gradients after it: a closure has them computed in between.
+        self._before: Parameters = ()
+        self._handles = (
+            optimizer.register_step_pre_hook(self._before_step),
+            optimizer.register_step_post_hook(self._after_step),
+        )
 
     def _check_start(self, d: int) -> None:
         for now, first in zip(self._parameters(), self.model.initial_parameters(), strict=True):
@@ -62,9 +72,13 @@ class DescentRecorder:
         return tuple(np.broadcast_arrays(*numbers))
 
     def _before_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        self._before = self._parameters()
+
+    # The last steps of a training that diverges.
+    @np.errstate(over="ignore", invalid="ignore")
+    def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """One more step: its gradient in w, as the momentum carries it."""
-        group, parameters = self._group, self._parameters()
-        g = self._gradient(parameters)
+        group, g = self._group, self._gradient(self._before)
         self._velocity = group["momentum"] * self._velocity + g
         moved = g + group["momentum"] * self._velocity if group["nesterov"] else self._velocity
         self.pull = self.pull - float(group["lr"]) * moved
@@ -84,8 +98,14 @@ class DescentRecorder:
     @property
     def start(self) -> EffectiveStart:
         """The effective start with its gain, and whether it is an identity."""
+        parameters = self._parameters()
+        if not np.isfinite([self.pull, *parameters]).all():
+            raise InputError(
+                f"weights: must be finite, got others after {self.steps} steps. The training has "
+                "diverged: lower lr."
+            )
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            return taken_back(self.model, self._parameters(), self.pull)
+            return taken_back(self.model, parameters, self.pull)
 
     def effective_start(self) -> Any:
         """The model from whose start gradient flow passes where the weights are now."""
@@ -93,7 +113,8 @@ class DescentRecorder:
 
     def close(self) -> None:
         """Stop watching."""
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
 
 
 def record_descent(
