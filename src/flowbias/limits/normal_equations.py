@@ -139,7 +139,7 @@ def cholesky_with_ridge(matrix: FloatArray) -> FloatArray:
     while True:
         trial = matrix.copy(order="F")
         trial.flat[:: len(trial) + 1] = 1.0 + ridge
-        factor, info = scipy.linalg.lapack.dpotrf(trial, lower=1, clean=0, overwrite_a=1)
+        factor, info = scipy.linalg.lapack.dpotrf(trial, lower=1, overwrite_a=1)
         if info == 0:
             return np.asarray(factor)
         # Rounding made the matrix indefinite: it is singular to working precision, and a larger

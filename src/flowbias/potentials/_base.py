@@ -128,6 +128,11 @@ class Potential(ConvexPotential):
         """How far z may be off because constants that differ between coordinates are rounded."""
         return np.zeros(np.shape(z))
 
+    def tilt_rounding(self, z: FloatArray, shift: FloatArray | float) -> FloatArray:
+        """All of the three: how far z may be off, of a start at `shift`."""
+        off = self.dual_rounding(z) + self.law_rounding(z) + self.shift_rounding(shift)
+        return np.asarray(off)
+
     @property
     def evaluation_rounding(self) -> float:
         """Relative error of w(z) and w'(z) in extended precision: that of the constants."""
