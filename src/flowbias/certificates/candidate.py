@@ -55,7 +55,7 @@ class Factor(NamedTuple):
         Weights that count for nothing here may be anything: what they lack is taken off.
         """
         ratios, lacking = weights / self.weights, 0.0
-        ratio = float(ratios.min())
+        ratio = extended.least(ratios)
         # Where all have stayed about what they were, as in the last steps, there is none to take.
         if not ratio > 0.5:
             counted = self.weights > 1e-12 * self.weights.max()
@@ -98,15 +98,15 @@ def is_proved(
     # as far as the digits of w tell. As a change of z once more divided by the root: where w hardly
     # moves with z its digits do not tell z.
     off = (2.0 * away + (potential.evaluation_rounding + 8.0 * EPS) * np.abs(near)) / root
-    told, off_size = off / root, extended.length(off)
+    told, off_size = extended.largest(off / root), extended.length(off)
     misfit = np.abs(X.dot(w) - y) + (d + 2) * EPS * factor.row_sizes(w)
     gap = 0.5 * off_size * off_size + float(sizes.dot(misfit))
-    pairing = float(points.dot(np.abs(w)))
+    pairing, largest_point = float(points.dot(np.abs(w))), extended.largest(points)
     is_optimal = (
         # Where products underflow nothing is told: neither are these the sizes of Q and Q*.
         pairing > TINY / EPS
         and extended.length(misfit) <= 0.5 * tol * extended.length(y)
-        and told.max() <= 0.5 * tol * points.max()
+        and told <= 0.5 * tol * largest_point
         and gap <= 0.5 * tol * pairing
     )
     if not is_optimal:
@@ -115,14 +115,17 @@ def is_proved(
     eigenvalue = factor.least_eigenvalue(slope, largest)
     if not (eigenvalue > 0.0 and factor.is_one_of(X)):
         return False
-    tilt = (n + 4) * EPS * largest * float(sizes.sum()) + 4.0 * EPS * (points + np.abs(shift))
+    # Rounding of any coordinate of z: of a sum of n products, of the shift, which is no larger than
+    # z and the sum together, and of constants.
+    tilt = EPS * ((n + 8) * largest * scipy.linalg.blas.dasum(nu) + 8.0 * largest_point)
     tilt += potential.tilt_rounding(z, shift)
     narrowest = math.sqrt(eigenvalue)
     distance = extended.length(factor.unit * misfit) / narrowest
-    distance += off_size + extended.length(root * tilt)
+    distance += off_size + tilt * extended.length(root)
     reach = np.minimum(1.0 / root, largest * extended.length(factor.unit) / narrowest)
-    growth = potential.hess_growth(z, 2.0 * distance * reach + tilt + told).max()
-    error = extended.length(away) + 3.0 * float(root.max()) * distance
+    growth = potential.growth_along(z, 2.0 * distance * reach + (tilt + told))(1.0)
+    # ||w - w(z)|| is at most half of the off-size, and that is part of the distance.
+    error = 3.5 * extended.largest(root) * distance
     # Growth of w' within which nothing bends: far below the factor that the argument allows, so
     # that what is proved here is proved by `error_bound` too, whose box has room for as much.
     close = 1.001
@@ -136,7 +139,7 @@ def declares_growth(potential: Potential) -> bool:
 
 def _largest(values: FloatArray) -> float:
     """The largest size of an entry, without a copy of its array."""
-    return max(float(values.max()), -float(values.min()))
+    return max(extended.largest(values), -extended.least(values))
 
 
 @dataclass(frozen=True)

@@ -154,14 +154,12 @@ class MemoryMappedDesign(DenseDesign):
             yield DenseBlock(np.array(self.values[:, part]), part)
 
 
-def gram(
-    rows: Any, weights: FloatArray | None, row_scale: FloatArray, *, late: bool | None = None
-) -> FloatArray:
+def gram(rows: Any, weights: FloatArray | None, row_scale: FloatArray) -> FloatArray:
     """Lower triangle of diag(r) rows diag(weights) rows^T diag(r), in column blocks.
 
-    No weights are weights of one; `late` is whether `row_scale` can wait, where that is known.
+    No weights are weights of one.
     """
-    late = can_wait(row_scale) if late is None else late
+    late = _can_wait(row_scale)
     root = None if weights is None else np.sqrt(weights)
 
     def scaled(part: slice) -> FloatArray:
@@ -180,12 +178,12 @@ def gram(
     return total
 
 
-def can_wait(row_scale: FloatArray, ordinary: float = 1e50) -> bool:
+def _can_wait(row_scale: FloatArray, ordinary: float = 1e50) -> bool:
     """Whether rows can be scaled at the end, on n^2 entries instead of n d.
 
     As far as their squares are safely inside the double range, weights included.
     """
-    return bool(row_scale.max() < ordinary and row_scale.min() > 1.0 / ordinary)
+    return extended.largest(row_scale) < ordinary and extended.least(row_scale) > 1.0 / ordinary
 
 
 def summed_squares(shape: tuple[int, int], piece: Callable[[slice], FloatArray]) -> FloatArray:
@@ -195,9 +193,11 @@ def summed_squares(shape: tuple[int, int], piece: Callable[[slice], FloatArray])
     the result is one piece, never a second X.
     """
     n, d = shape
-    total: FloatArray = np.zeros((n, n), order="F")
     width = max(1, PIECE_NUMBERS // n + 1)
-    for part in column_parts(d, width) if d > width else (slice(0, d),):
+    if d <= width:
+        return np.asarray(scipy.linalg.blas.dsyrk(1.0, piece(slice(0, d)).T, trans=1, lower=1))
+    total: FloatArray = np.zeros((n, n), order="F")
+    for part in column_parts(d, width):
         total = scipy.linalg.blas.dsyrk(
             1.0, piece(part).T, beta=1.0, c=total, trans=1, lower=1, overwrite_c=1
         )

@@ -154,8 +154,8 @@ class DualNewton(_Newton):
     def terminate(self, progress: Iteration[DualPoint]) -> bool:
         point, goal = progress.here, self.tolerances.residual
         if point.system is not None:
-            # Steps that cost next to nothing go on to the last digit, which Newton's own overshoot.
-            goal *= self.chord**2
+            # Steps that cost next to nothing go on for a digit, which Newton's own overshoot.
+            goal *= self.chord
         return point.residual <= goal or point.ran_off or point.is_rounding
 
     def step(self, progress: Iteration[DualPoint]) -> DualPoint | None:
@@ -192,7 +192,8 @@ class DualNewton(_Newton):
         if curvature is None:
             curvature = self.potential.hess_dual(point.z)
         slope = float(curvature.flat[0])
-        if self.least_share > 0.0 and 0.0 < slope < np.inf and (curvature == slope).all():
+        last = curvature.item(-1)
+        if self.least_share > 0.0 and 0.0 < slope == last < np.inf and (curvature == slope).all():
             return GramSystem(self.constraint, slope, self.effort)
         return self.systems(self.constraint, curvature, self.effort)
 

@@ -6,6 +6,7 @@ there is to do near the kernel regime. What it does otherwise depends on the for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -86,11 +87,12 @@ def _by_branches(
 
     `sides`, of each coordinate or of all of them, exist where finite.
     """
-    plus, minus = (np.isfinite(side) for side in sides)
-    is_open = bool(plus.all() and minus.all())
+    both = sides[0] + sides[1]
+    is_open = math.isfinite(both) if both.ndim == 0 else bool(np.isfinite(both).all())
     if is_open:
         reach = Reachable(problem.constraint, None, problem.constraint.distance)
     else:
+        plus, minus = (np.isfinite(side) for side in sides)
         d = problem.X.shape[1:]
         reach = reachable(problem, np.broadcast_to(plus, d), np.broadcast_to(minus, d))
     constraint = reach.constraint

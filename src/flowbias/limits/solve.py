@@ -13,7 +13,6 @@ import numpy as np
 from flowbias.certificates.certificate import Certificate, beside, certify, judged, measured
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.certificates.rows import cut_by_rounding
-from flowbias.designs import design_of
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting, provided_by
 from flowbias.ground.threads import threads_for
@@ -40,7 +39,7 @@ from flowbias.models.lifted import LiftedModel
 from flowbias.models.reachable import Reachable
 from flowbias.potentials import L2, Provides
 from flowbias.problems.matrix import as_matrix_problem
-from flowbias.problems.regression import Regression, as_regression, check_dual
+from flowbias.problems.regression import Regression, as_regression, regression_of
 from flowbias.results.matrix_solution import LiftedSolution
 from flowbias.results.solution import Sensitivity, Solution, Stats, status_of
 
@@ -178,11 +177,12 @@ class PotentialRoute:
 
     def limit(self, model: HasPotential, X: Any, y: Any, tol: float, progress: bool) -> Solution:
         """The limit on data as they were given; block by block where X is big, if Q separates."""
-        design = design_of(X) if Provides.POTENTIAL in self.needs else None
-        if design is None:
-            return InMemory(self, as_regression(X, y), tol).limit(model, None)[0]
-        check_size(model, design.d, tol)
-        return BlockLimits(design, y, tol=tol, progress=progress).limit(model)[0]
+        separates = Provides.POTENTIAL in self.needs
+        problem = regression_of(X, y) if separates else as_regression(X, y)
+        if isinstance(problem, Regression):
+            return InMemory(self, problem, tol).limit(model, None)[0]
+        check_size(model, problem.design.d, tol)
+        return BlockLimits(*problem, tol=tol, progress=progress).limit(model)[0]
 
 
 @dataclass(frozen=True)
@@ -364,7 +364,7 @@ def check_tol(tol: float) -> None:
 def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
     """Refuse a tolerance that is none, a model of another size than the data, and y too small."""
     check_size(model, problem.X.shape[1], tol)
-    check_dual(problem)
+    problem.check_dual()
 
 
 def check_size(model: HasPotential, d: int, tol: float) -> None:
@@ -385,6 +385,6 @@ def _shape_of(model: Any) -> tuple[int, ...]:
         dimension = model.potential.dimension
         return np.shape(model.shift) if dimension is None else (dimension,)
     if Provides.POTENTIAL in declared:
-        one, shift = np.shape(model.potential.grad_dual(np.zeros(1))), np.shape(model.shift)
+        one, shift = model.potential.shape_of_w, np.shape(model.shift)
         return np.broadcast_shapes(one, shift) if shift else one
     return ()

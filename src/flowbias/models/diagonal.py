@@ -30,6 +30,7 @@ from flowbias.potentials import (
 )
 from flowbias.potentials.biased_depth import SideWeights
 from flowbias.potentials.scale import (
+    ONE,
     Scale,
     ScaledStart,
     describe,
@@ -39,6 +40,11 @@ from flowbias.potentials.scale import (
     require,
     require_broadcast,
 )
+
+
+#: Beside what its potential provides.
+_OF_POWERS = frozenset({Provides.PARAMETERS, Provides.SCALE, Provides.RESTART})
+_OF_SQUARES = _OF_POWERS | {Provides.SQUARES}
 
 
 class TiedWeights(NamedTuple):
@@ -73,14 +79,16 @@ class DiagonalNet(MirrorModel):
         w0: ArrayLike | None = None,
     ) -> None:
         size = Scale.read(scale, log_scale)
-        if size.log.ndim:
+        if size.log_number.ndim:
             raise InputError(
-                f"scale: must be a single number, got shape {size.log.shape}. "
+                f"scale: must be a single number, got shape {size.log_number.shape}. "
                 "Pass the shape of the start as w0, for instance scale=1.0, w0=scales."
             )
-        base = read_weights("w0", 1.0 if w0 is None else w0)
-        nonzero = "Use DiagonalNet.from_weights for weights that start at zero."
-        require("w0", base, base != 0.0, "must have no zero entries", nonzero)
+        base = ONE
+        if w0 is not None:
+            base = read_weights("w0", w0)
+            nonzero = "Use DiagonalNet.from_weights for weights that start at zero."
+            require("w0", base, base != 0.0, "must have no zero entries", nonzero)
         start = ScaledStart(base, size)
         self._install(_read_depth(depth), start, start, tied=True)
 
@@ -121,11 +129,13 @@ class DiagonalNet(MirrorModel):
         """log of the common scale of all weights."""
         return self._plus.scale.log
 
-    @cached_property
+    @property
     def is_biased(self) -> bool:
         """Whether |w+(0)| and |w-(0)| differ, or some weight is zero."""
-        if self._tied:
-            return False
+        return not self._tied and self._differs
+
+    @cached_property
+    def _differs(self) -> bool:
         plus, minus = np.abs(self._plus.base), np.abs(self._minus.base)
         return not bool(np.all((plus == minus) & (plus > 0.0)))
 
@@ -168,8 +178,8 @@ class DiagonalNet(MirrorModel):
 
     @property
     def provides(self) -> frozenset[Provides]:
-        squares = {Provides.SQUARES} if self.depth == 2 else set()
-        return super().provides | squares | {Provides.RESTART}
+        declared = _OF_SQUARES if self.depth == 2 else _OF_POWERS
+        return self.potential.provides | declared
 
     @property
     def squares(self) -> tuple[ScaledStart, ScaledStart]:
@@ -205,10 +215,14 @@ class DiagonalNet(MirrorModel):
             np.where(two_sided, centre, plus), np.where(two_sided, centre, minus)
         )
 
-    @cached_property
+    @property
     def shift(self) -> FloatArray | float:
         if self.depth > 2 or not self.is_biased:
             return 0.0  # the biased potential of depth D > 2 counts its dual from the start
+        return self._bias
+
+    @cached_property
+    def _bias(self) -> FloatArray:
         return np.asarray(self._plus.log_ratio(self._minus) * np.exp(-self.potential.log_unit))
 
     @cached_property
@@ -276,9 +290,10 @@ def _read_depth(depth: float) -> float:
     value = read_real("depth", depth, "Pass one number, for instance depth=3.")
     if value.ndim:
         raise InputError(f"depth: must be a single number, got {depth!r}. Pass depth=3.")
-    fix = "Depth 1 is linear regression: fb.min_norm(X, y) is its limit."
-    require("depth", value, (value >= 2.0) & (value < np.inf), "must be >= 2 and finite", fix)
-    return float(value)
+    if not 2.0 <= (number := value.item()) < np.inf:
+        fix = "Depth 1 is linear regression: fb.min_norm(X, y) is its limit."
+        raise InputError(f"depth: must be >= 2 and finite, got {number:.6g}. {fix}")
+    return number
 
 
 def _check_signs(depth: float, plus: FloatArray, minus: FloatArray) -> None:

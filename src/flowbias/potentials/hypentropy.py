@@ -65,6 +65,12 @@ class Hypentropy(HyperbolicPotential):
         """None: `dual_map` starts from the numbers that were given."""
         return np.zeros(np.shape(z))
 
+    def tilt_rounding(self, z: FloatArray, shift: FloatArray | float) -> float:
+        """None of a start at 0 with one scale for all, which is where it was given."""
+        if self.log_plus.ndim == 0 and isinstance(shift, float) and shift == 0.0:
+            return 0.0
+        return super().tilt_rounding(z, shift)
+
     @property
     def scale(self) -> FloatArray:
         """The scale; 0 or inf where only its logarithm is a double."""

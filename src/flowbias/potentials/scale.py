@@ -29,6 +29,10 @@ def frozen_array(values: ArrayLike) -> FloatArray:
     return array
 
 
+#: The shape of a start where all coordinates are alike.
+ONE = frozen_array(1.0)
+
+
 def working_array(values: ArrayLike) -> FloatArray:
     """As float64, or in extended precision where the caller already works in it."""
     array = np.asarray(values)
@@ -110,8 +114,9 @@ class Scale:
         """Check the pair of arguments scale, log_scale of which exactly one must be given."""
         if scale is not None and log_scale is None:
             direct = read_real(name, scale, f"Pass {name}=0.1 for instance.")
-            finite = np.isfinite(direct) & (direct > 0)
-            require(name, direct, finite, "must be > 0 and finite", _SCALE_FIX)
+            if direct.ndim or not 0.0 < direct.item() < np.inf:
+                finite = np.isfinite(direct) & (direct > 0)
+                require(name, direct, finite, "must be > 0 and finite", _SCALE_FIX)
             return cls(direct, frozen_array(np.log(direct)))
         if log_scale is not None and scale is None:
             log = read_real("log_scale", log_scale, _LOG_SCALE_FIX)
@@ -123,11 +128,14 @@ class Scale:
             f"Pass {name}=0.1, or log_scale=-10000.0 when the scale itself underflows."
         )
 
-    @cached_property
+    @property
     def log(self) -> FloatArray:
         """The logarithm of the product, which rounds to its own size."""
-        if self.factor is None:
-            return self.log_number
+        return self.log_number if self.factor is None else self._log_of_product
+
+    @cached_property
+    def _log_of_product(self) -> FloatArray:
+        assert self.factor is not None
         return frozen_array(self.log_number + np.log(self.factor))
 
     @property
@@ -137,9 +145,15 @@ class Scale:
             return frozen_array(self.power(1.0))
         return self.direct
 
-    @np.errstate(all="ignore")
     def power(self, exponent: float, log_factor: float = 0.0) -> FloatArray:
         """(number * factor)^exponent * exp(log_factor), each power to a unit in its last place."""
+        if exponent == 1.0 and log_factor == 0.0 and self.factor is None:
+            if self.direct is not None:
+                return self.direct
+        return self._power(exponent, log_factor)
+
+    @np.errstate(all="ignore")
+    def _power(self, exponent: float, log_factor: float) -> FloatArray:
         number = self._power_of_number(exponent, log_factor)
         if self.factor is None:
             return number
@@ -198,9 +212,13 @@ class ScaledStart:
     def sign(self) -> FloatArray:
         return frozen_array(np.sign(self.base))
 
-    @cached_property
+    @property
     def size(self) -> Scale:
         """|w(0)|, with an arbitrary 1 * scale where w(0) is zero: mask with `sign`."""
+        return self.scale if self.base is ONE else self._size
+
+    @cached_property
+    def _size(self) -> Scale:
         sizes = np.abs(self.base)
         return self.scale.times(sizes if sizes.all() else np.where(sizes == 0.0, 1.0, sizes))
 
