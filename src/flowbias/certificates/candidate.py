@@ -46,7 +46,7 @@ class Factor(NamedTuple):
         n, d = X.shape
         v = _RANDOM.standard_normal(n)
         wanted = self.unit * X.dot(self.weights * (self.unit * v).dot(X))
-        off = self.lower.dot(self.lower.T.dot(v)) - wanted
+        off = np.asarray(self.lower.dot(self.lower.T.dot(v)) - wanted)
         return bool(extended.length(off) <= 8.0 * (n + d) * EPS * extended.length(v))
 
     def least_eigenvalue(self, weights: FloatArray, largest: float) -> float:

@@ -99,7 +99,7 @@ def _blas() -> list[Any]:
 
 
 def _is_single() -> bool:
-    return all([library.num_threads == 1 for library in _blas()])
+    return {library.num_threads for library in _blas()} <= {1}
 
 
 def _is_own(library: Any) -> bool:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -89,18 +90,32 @@ class _Newton(ABC):
     shift: FloatArray | float
     effort: Effort
     tolerances: Tolerances = DEFAULT
+    #: ||b||
+    target_size: float = field(init=False)
     #: sufficient decrease of phi along a line search (Armijo)
     decrease: ClassVar[float] = 1e-4
+    #: whether a residual is judged against A w where that is larger than b
+    counts_fit: ClassVar[bool]
+
+    def __post_init__(self) -> None:
+        self.target_size = extended.length(self.constraint.target)
 
     def at(self, dual: FloatArray | None = None) -> DualPoint:
         """The point of a dual, or of 0."""
         constraint = self.constraint
-        dual = np.zeros(len(constraint.target)) if dual is None else dual
-        z = self.shift + constraint.adjoint(dual)
+        if dual is None:
+            dual, rise = np.zeros(len(constraint.target)), np.zeros(constraint.rows.shape[1])
+        else:
+            rise = constraint.adjoint(dual)
+        z = self.shift + rise
         w = self.potential.grad_dual(z)
         fit = constraint.apply(w)
         gap = constraint.target - fit
-        size = self._size(constraint.size, w, fit) or 1.0
+        size = self.target_size
+        if self.counts_fit:
+            # Rows have unit length: A w = 0 is judged against what w could have made of it.
+            size = max(size, extended.length(fit)) if size > 0.0 else extended.length(w)
+        size = size or 1.0
         return DualPoint(dual, z, w, gap, size, extended.length(gap) / size)
 
     def _looked_ahead(self, point: DualPoint, before: DualPoint | None = None) -> DualPoint:
@@ -110,10 +125,6 @@ class _Newton(ABC):
         ahead = point.residual, extended.length(more) / point.size
         passed = () if before is None else before.passed
         return point._replace(curvature=curvature, passed=(*passed, ahead))
-
-    @abstractmethod
-    def _size(self, size: float, w: FloatArray, fit: FloatArray) -> float:
-        """The unit of the residual, from that of the target, w and A w."""
 
     @abstractmethod
     def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
@@ -128,6 +139,7 @@ class _Newton(ABC):
 class DualNewton(_Newton):
     """For a potential that separates."""
 
+    counts_fit: ClassVar[bool] = True
     systems: MakeSystem = NormalEquations
     #: the least share of a step that is worth taking: where w' grows too fast even along that, the
     #: limit is nearer to the rich than to the kernel one, and the iteration gives up
@@ -145,11 +157,38 @@ class DualNewton(_Newton):
 
     def solve(self, start: DualPoint | None = None, *, max_steps: int) -> DualPoint:
         """Where the iteration ends, with its last digits repaired in w if they are rounding."""
-        start = self.at() if start is None else start
+        if start is None:
+            start = self._kernel_solution() if self.least_share > 0.0 else None
+            start = self.at() if start is None else start
         start = start if self.least_share > 0.0 else self._blurred(self._looked_ahead(start))
         end = iterate(self, start, self.effort, max_steps=max_steps).here
         is_solved = end.residual <= self.tolerances.residual
         return self.refined(end) if end.is_rounding and not (is_solved or end.ran_off) else end
+
+    def _kernel_solution(self) -> DualPoint | None:
+        """The first step where all coordinates start alike, at w = 0; None where it is too long.
+
+        With one w' for all, H is a multiple of A A^T, whose factor the constraint has.
+        """
+        potential, shift = self.potential, self.shift
+        if potential.shape_of_w not in ((), (1,)) or np.ndim(shift):
+            return None
+        slope = float(potential.hess_dual(shift))
+        if not 0.0 < slope < np.inf or float(potential.grad_dual(shift)) != 0.0:
+            return None
+        system = GramSystem(self.constraint, slope, self.effort)
+        step = system.solve(self.constraint.target)
+        growth = potential.growth_along(shift, self.constraint.adjoint(step))
+        if not growth(1.0) <= self.trusted_growth:
+            return None
+        self.effort.steps += 1
+        first = self.at(step)
+        return first._replace(system=system) if first.residual <= self._chord else first
+
+    @cached_property
+    def _chord(self) -> float:
+        n, d = self.constraint.rows.shape
+        return self.chord if n * n * d > self.small else self.small_chord
 
     def terminate(self, progress: Iteration[DualPoint]) -> bool:
         point, goal = progress.here, self.tolerances.residual
@@ -181,9 +220,7 @@ class DualNewton(_Newton):
             if point.system is not None and not point.residual < self.tolerances.solved:
                 return point._replace(system=None)
             return point._replace(is_rounding=True) if is_rounding else None
-        n, d = self.constraint.rows.shape
-        chord = self.chord if n * n * d > self.small else self.small_chord
-        if reach == 1.0 and after.residual <= chord * point.residual:
+        if reach == 1.0 and after.residual <= self._chord * point.residual:
             after = after._replace(system=system)
         return after if self.least_share > 0.0 else self._blurred(self._looked_ahead(after, point))
 
@@ -196,10 +233,6 @@ class DualNewton(_Newton):
         if self.least_share > 0.0 and 0.0 < slope == last < np.inf and (curvature == slope).all():
             return GramSystem(self.constraint, slope, self.effort)
         return self.systems(self.constraint, curvature, self.effort)
-
-    def _size(self, size: float, w: FloatArray, fit: FloatArray) -> float:
-        # Rows have unit length: A w = 0 is judged against what w could have made of it.
-        return max(size, extended.length(fit)) if size > 0.0 else extended.length(w)
 
     def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
         return curvature * change
@@ -296,6 +329,7 @@ class JointNewton(_Newton):
     residual is taken all the same.
     """
 
+    counts_fit: ClassVar[bool] = False
     shortest: ClassVar[float] = 2.0**-60
     #: points that one solve may look at. Forty are many: the rest is for steps along the end of the
     #: dual domain, where each of them is searched
@@ -347,9 +381,6 @@ class JointNewton(_Newton):
                 # Back inside the domain, faster from a step that was far longer than the dual is.
                 reach *= 1.0 / 16.0 if reach * times_dual > 1e3 else 0.25
         return None
-
-    def _size(self, size: float, w: FloatArray, fit: FloatArray) -> float:
-        return size
 
     def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
         return np.asarray(curvature @ change)

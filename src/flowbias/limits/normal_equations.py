@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.certificates.candidate import Factor
+from flowbias.designs.dense import gram
 from flowbias.ground import extended
 from flowbias.ground.linear_algebra import graded_triangle
 from flowbias.ground.typing import FloatArray
@@ -101,14 +102,15 @@ class GramSystem:
         return Factor(constraint.gram_factor, constraint.row_scale, weights)
 
     def solve(self, b: FloatArray) -> FloatArray:
-        return self.constraint.inverse_gram(b) / self.slope
+        factor, b = self.constraint.gram_factor, b / self.slope
+        return b if factor is None else scipy.linalg.lapack.dpotrs(factor, b, lower=1)[0]
 
 
 class _CholeskyFactor:
     """Cholesky factor with equilibrated diagonal, which keeps it meaningful for graded weights."""
 
     def __init__(self, constraint: Constraint, weights: FloatArray) -> None:
-        matrix = constraint.gram(weights)
+        matrix = gram(constraint.rows, weights, constraint.row_scale)
         diagonal = matrix.flat[:: len(matrix) + 1]
         # A row on which no weight rests would divide by zero; it then stays where it is.
         if not extended.least(diagonal) > 0.0:

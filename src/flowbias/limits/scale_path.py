@@ -148,8 +148,10 @@ def limit_path(
             "Pass natural logarithms, for example np.linspace(7, -690, 100)."
         )
     problem = regression_of(X, y)
-    is_array = isinstance(problem, Regression)
-    path = _in_memory(problem, tol) if is_array else _over_blocks(*problem, tol)
+    if isinstance(problem, Regression):
+        path = _in_memory(problem, tol)
+    else:
+        path = _over_blocks(*problem, tol)
     starts = ((log_scale, model.at_log_scale(log_scale)) for log_scale in map(float, scales))
     solved = path.follow(starts)
     return LimitPath(scales, tuple(solution.checked(throw) for solution, _ in solved))

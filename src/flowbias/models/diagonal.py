@@ -41,7 +41,6 @@ from flowbias.potentials.scale import (
     require_broadcast,
 )
 
-
 #: Beside what its potential provides.
 _OF_POWERS = frozenset({Provides.PARAMETERS, Provides.SCALE, Provides.RESTART})
 _OF_SQUARES = _OF_POWERS | {Provides.SQUARES}
@@ -78,10 +77,11 @@ class DiagonalNet(MirrorModel):
         log_scale: float | None = None,
         w0: ArrayLike | None = None,
     ) -> None:
+        self.depth = _read_depth(depth)
         size = Scale.read(scale, log_scale)
-        if size.log_number.ndim:
+        if size.log.ndim:
             raise InputError(
-                f"scale: must be a single number, got shape {size.log_number.shape}. "
+                f"scale: must be a single number, got shape {size.log.shape}. "
                 "Pass the shape of the start as w0, for instance scale=1.0, w0=scales."
             )
         base = ONE
@@ -89,8 +89,9 @@ class DiagonalNet(MirrorModel):
             base = read_weights("w0", w0)
             nonzero = "Use DiagonalNet.from_weights for weights that start at zero."
             require("w0", base, base != 0.0, "must have no zero entries", nonzero)
-        start = ScaledStart(base, size)
-        self._install(_read_depth(depth), start, start, tied=True)
+            _check_signs(self.depth, base, base)
+        self._plus = self._minus = ScaledStart(base, size)
+        self._tied = True
 
     @classmethod
     def from_weights(cls, w_plus: ArrayLike, w_minus: ArrayLike, depth: float = 2) -> DiagonalNet:
@@ -99,16 +100,11 @@ class DiagonalNet(MirrorModel):
         require_broadcast("w_minus", minus, "w_plus", plus)
         unit = Scale.read(1.0, None)
         net = cls.__new__(cls)
-        net._install(
-            _read_depth(depth), ScaledStart(plus, unit), ScaledStart(minus, unit), tied=False
-        )
+        net.depth = _read_depth(depth)
+        _check_signs(net.depth, plus, minus)
+        net._plus, net._minus = ScaledStart(plus, unit), ScaledStart(minus, unit)
+        net._tied = False
         return net
-
-    def _install(self, depth: float, plus: ScaledStart, minus: ScaledStart, tied: bool) -> None:
-        _check_signs(depth, plus.base, minus.base)
-        self.depth = depth
-        self._plus, self._minus = plus, minus
-        self._tied = tied
 
     @cached_property
     def _role(self) -> FloatArray:
@@ -167,8 +163,9 @@ class DiagonalNet(MirrorModel):
         """The same start rescaled: weights w0, or those given, times exp(log_scale)."""
         scale = Scale.read(None, log_scale)
         net = DiagonalNet.__new__(DiagonalNet)
-        plus, minus = (start.rescaled(float(scale.log)) for start in (self._plus, self._minus))
-        net._install(self.depth, plus, minus, self._tied)
+        net.depth, net._tied = self.depth, self._tied
+        starts = self._plus, self._minus
+        net._plus, net._minus = (start.rescaled(float(scale.log)) for start in starts)
         return net
 
     def restarted(self, parameters: Parameters) -> DiagonalNet:
@@ -287,6 +284,8 @@ class DiagonalNet(MirrorModel):
 
 
 def _read_depth(depth: float) -> float:
+    if type(depth) in (int, float) and 2 <= depth < np.inf:
+        return float(depth)
     value = read_real("depth", depth, "Pass one number, for instance depth=3.")
     if value.ndim:
         raise InputError(f"depth: must be a single number, got {depth!r}. Pass depth=3.")

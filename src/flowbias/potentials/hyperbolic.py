@@ -154,6 +154,7 @@ class HyperbolicPotential(Potential):
         return z if self.rate == 1.0 else self.rate * z
 
     provides = frozenset({Provides.POTENTIAL, Provides.EXPONENTIAL_DUAL})
+    evaluation_rounding = 4.0 * EPS
 
     @property
     def shape_of_w(self) -> tuple[int, ...]:
@@ -244,8 +245,9 @@ class HyperbolicPotential(Potential):
 
     def growth_along(self, z: FloatArray, rise: FloatArray) -> Callable[[float], float]:
         """exp(rate reach max |rise|)."""
-        sizes = np.abs(rise)
-        farthest = float(self.rate * self._in_own_units(largest(sizes) if sizes.size else 0.0))
+        farthest = self.rate * (largest(np.abs(rise)) if rise.size else 0.0)
+        if self.log_unit != 0.0:
+            farthest = float(self._in_own_units(np.asarray(farthest)))
         return lambda reach: math.exp(reach * farthest) if reach * farthest < 709.0 else np.inf
 
     def dual_rounding(self, z: FloatArray) -> FloatArray:

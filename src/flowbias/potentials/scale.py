@@ -8,7 +8,7 @@ and the ratio of two coordinates is that of their factors alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -106,6 +106,13 @@ class Scale:
     direct: FloatArray | None
     log_number: FloatArray
     factor: FloatArray | None = None
+    #: the logarithm of the product, which rounds to its own size
+    log: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        number, factor = self.log_number, self.factor
+        log = number if factor is None else frozen_array(number + np.log(factor))
+        self.__dict__["log"] = log
 
     @classmethod
     def read(
@@ -129,16 +136,6 @@ class Scale:
         )
 
     @property
-    def log(self) -> FloatArray:
-        """The logarithm of the product, which rounds to its own size."""
-        return self.log_number if self.factor is None else self._log_of_product
-
-    @cached_property
-    def _log_of_product(self) -> FloatArray:
-        assert self.factor is not None
-        return frozen_array(self.log_number + np.log(self.factor))
-
-    @property
     def value(self) -> FloatArray:
         """The product; 0 or inf where only its logarithm exists."""
         if self.direct is None or self.factor is not None:
@@ -147,9 +144,9 @@ class Scale:
 
     def power(self, exponent: float, log_factor: float = 0.0) -> FloatArray:
         """(number * factor)^exponent * exp(log_factor), each power to a unit in its last place."""
-        if exponent == 1.0 and log_factor == 0.0 and self.factor is None:
-            if self.direct is not None:
-                return self.direct
+        is_itself = exponent == 1.0 and log_factor == 0.0 and self.factor is None
+        if is_itself and self.direct is not None:
+            return self.direct
         return self._power(exponent, log_factor)
 
     @np.errstate(all="ignore")
@@ -207,20 +204,19 @@ class ScaledStart:
 
     base: FloatArray
     scale: Scale
+    #: |w(0)|, with an arbitrary 1 * scale where w(0) is zero: mask with `sign`
+    size: Scale = field(init=False)
+
+    def __post_init__(self) -> None:
+        size = self.scale
+        if self.base is not ONE:
+            sizes = np.abs(self.base)
+            size = size.times(sizes if sizes.all() else np.where(sizes == 0.0, 1.0, sizes))
+        self.__dict__["size"] = size
 
     @cached_property
     def sign(self) -> FloatArray:
         return frozen_array(np.sign(self.base))
-
-    @property
-    def size(self) -> Scale:
-        """|w(0)|, with an arbitrary 1 * scale where w(0) is zero: mask with `sign`."""
-        return self.scale if self.base is ONE else self._size
-
-    @cached_property
-    def _size(self) -> Scale:
-        sizes = np.abs(self.base)
-        return self.scale.times(sizes if sizes.all() else np.where(sizes == 0.0, 1.0, sizes))
 
     @cached_property
     def log(self) -> FloatArray:

@@ -27,6 +27,7 @@ from flowbias.designs.tasks import RowSizes, dependence, noise_of_rows, products
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import row_lengths, row_units
+from flowbias.ground.linear_algebra import cholesky_with_condition as cholesky_with_condition
 from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 
@@ -62,14 +63,19 @@ class Regression:
         checked_X = checked_array("X", X, 2)
         checked_y = checked_outputs(y, len(checked_X))
         lengths = row_lengths(checked_X)
-        # Any power up to two of what lies within is far from the end of the doubles.
         shortest, longest = extended.least(lengths), extended.largest(lengths)
-        if not longest:
+        if longest == 0.0:
             raise all_zeros(checked_X.shape)
-        is_ordinary = 1e-50 < min(shortest, size := extended.length(checked_y))
-        is_ordinary = is_ordinary and max(longest, size) < 1e50
-        self.__dict__.update(X=checked_X, y=checked_y, lengths=lengths, is_ordinary=is_ordinary)
-        self.__dict__.update(design=ArrayDesign(checked_X))
+        size = extended.length(checked_y)
+        # Any power up to two of what lies within is far from the end of the doubles.
+        is_ordinary = min(shortest, size) > 1e-50 and max(longest, size) < 1e50
+        self.__dict__.update(
+            X=checked_X,
+            y=checked_y,
+            lengths=lengths,
+            is_ordinary=is_ordinary,
+            design=ArrayDesign(checked_X),
+        )
 
     def __repr__(self) -> str:
         return f"Regression(n={self.X.shape[0]}, d={self.X.shape[1]})"
@@ -83,8 +89,6 @@ class Regression:
 
     def check_dual(self) -> None:
         """Refuse y so far below its rows in size that a dual of order y / X^2 is no double."""
-        if self.is_ordinary:
-            return
         # The smallest dual ~ y / X^2 that is a double.
         smallest_dual = 1e-305
         decades = _largest_decades(self.y, self.lengths, 2)
@@ -205,10 +209,6 @@ class Constraint(RowBasis):
     def adjoint(self, dual: FloatArray) -> FloatArray:
         """A^T dual."""
         return np.asarray((self.row_scale * dual).dot(self.rows))
-
-    def gram(self, weights: FloatArray) -> FloatArray:
-        """Lower triangle of A diag(weights) A^T."""
-        return gram(self.rows, weights, self.row_scale)
 
 
 def constraint_of(X: FloatArray, y: FloatArray) -> Constraint:
@@ -355,16 +355,6 @@ def _fit_to_range(
         target, projected = np.zeros_like(target), np.zeros_like(y)
     distance = float(np.linalg.norm((y - projected) / size) / np.linalg.norm(y / size))
     return _RangeFit(target, from_data, distance, projected)
-
-
-def cholesky_with_condition(matrix: FloatArray) -> tuple[FloatArray | None, float]:
-    """Lower factor and reciprocal condition number; None and 0 where there is no factor."""
-    norm = scipy.linalg.lapack.dlange("1", matrix)
-    factor, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1)
-    if failed:
-        return None, 0.0
-    rcond, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
-    return factor, float(rcond)
 
 
 def all_zeros(shape: tuple[int, ...]) -> InputError:
