@@ -66,13 +66,13 @@ class Factor(NamedTuple):
         # As in `error_bound`: the condition number is estimated from below.
         return ratio * (0.1 * float(rcond) - lacking)
 
-    def row_sizes(self, w: FloatArray) -> FloatArray:
-        """Upper bound of |X| |w| [Cauchy-Schwarz]."""
+    def spread(self, w: FloatArray) -> float:
+        """Length of w in units of the roots of the weights."""
         roots = np.sqrt(self.weights)
         sums = extended.length(w / roots)
         if math.isnan(sums):  # neither w nor its weight is a double: 0 / 0 counts for nothing
             sums = extended.length(np.divide(w, roots, out=np.zeros(len(w)), where=w != 0.0))
-        return np.asarray(sums / self.unit)
+        return sums
 
 
 @np.errstate(all="ignore")
@@ -99,7 +99,8 @@ def is_proved(
     # moves with z its digits do not tell z.
     off = (2.0 * away + (potential.evaluation_rounding + 8.0 * EPS) * np.abs(near)) / root
     told, off_size = extended.largest(off / root), extended.length(off)
-    misfit = np.abs(X.dot(w) - y) + (d + 2) * EPS * factor.row_sizes(w)
+    # A row of |X| |w| is at most the second divided by its unit [Cauchy-Schwarz].
+    misfit = np.abs(X.dot(w) - y) + (d + 2) * EPS * factor.spread(w) / factor.unit
     gap = 0.5 * off_size * off_size + float(sizes.dot(misfit))
     pairing, largest_point = float(points.dot(np.abs(w))), extended.largest(points)
     is_optimal = (

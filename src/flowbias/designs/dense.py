@@ -159,26 +159,29 @@ def gram(rows: Any, weights: FloatArray | None, row_scale: FloatArray) -> FloatA
 
     No weights are weights of one.
     """
-    late = _can_wait(row_scale)
-    root = None if weights is None else np.sqrt(weights)
-
-    def scaled(part: slice) -> FloatArray:
-        if root is None:
-            entries = np.asarray(rows[:, part], dtype=np.float64)
-            return entries if late else entries * row_scale[:, None]
-        piece: FloatArray = np.multiply(rows[:, part], root[part], order="C", dtype=np.float64)
-        if not late:
-            piece *= row_scale[:, None]
-        return piece
-
-    total = summed_squares(rows.shape, scaled)
-    if late:
-        total *= row_scale
-        total *= row_scale[:, None]
+    if not can_wait(row_scale):
+        return gram_of_rows(rows, weights, row_scale)
+    total = gram_of_rows(rows, weights)
+    total *= (row_scale[:, None] * row_scale).T  # ordered like the total
     return total
 
 
-def _can_wait(row_scale: FloatArray, ordinary: float = 1e50) -> bool:
+def gram_of_rows(
+    rows: Any, weights: FloatArray | None, row_scale: FloatArray | None = None
+) -> FloatArray:
+    """The same, with rows scaled piece by piece: wherever products of theirs leave the doubles."""
+    root = None if weights is None else np.sqrt(weights)
+
+    def scaled(part: slice) -> FloatArray:
+        entries: FloatArray = np.asarray(rows[:, part], dtype=np.float64)
+        if root is not None:
+            entries = np.multiply(entries, root[part], order="C")
+        return entries if row_scale is None else entries * row_scale[:, None]
+
+    return summed_squares(rows.shape, scaled)
+
+
+def can_wait(row_scale: FloatArray, ordinary: float = 1e50) -> bool:
     """Whether rows can be scaled at the end, on n^2 entries instead of n d.
 
     As far as their squares are safely inside the double range, weights included.

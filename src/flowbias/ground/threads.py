@@ -59,8 +59,11 @@ def threads_for(rows: FloatArray) -> AbstractContextManager[Any]:
     """A context with as many BLAS threads as products with these rows are worth."""
     # Multiplications in one Jacobian X diag(.) X^T from which a second thread pays.
     worth_threads = 5e8
+    # And up to which, beside entries, no BLAS takes one: asking takes longer than such a product.
+    never_threaded, few_entries = 2**16, 2**13
     n, d = rows.shape
-    if float(n) * n * d >= worth_threads:
+    work = float(n) * n * d
+    if work >= worth_threads or (work <= never_threaded and n * d <= few_entries):
         return nullcontext()
     return one_thread()
 

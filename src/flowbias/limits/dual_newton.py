@@ -100,14 +100,14 @@ class _Newton(ABC):
     def __post_init__(self) -> None:
         self.target_size = extended.length(self.constraint.target)
 
-    def at(self, dual: FloatArray | None = None) -> DualPoint:
-        """The point of a dual, or of 0."""
+    def at(self, dual: FloatArray | None = None, z: FloatArray | None = None) -> DualPoint:
+        """The point of a dual, or of 0, with its z where that is known."""
         constraint = self.constraint
         if dual is None:
-            dual, rise = np.zeros(len(constraint.target)), np.zeros(constraint.rows.shape[1])
-        else:
-            rise = constraint.adjoint(dual)
-        z = self.shift + rise
+            dual, z = np.zeros(len(constraint.target)), np.zeros(constraint.rows.shape[1])
+            z += self.shift
+        elif z is None:
+            z = self.shift + constraint.adjoint(dual)
         w = self.potential.grad_dual(z)
         fit = constraint.apply(w)
         gap = constraint.target - fit
@@ -157,32 +157,32 @@ class DualNewton(_Newton):
 
     def solve(self, start: DualPoint | None = None, *, max_steps: int) -> DualPoint:
         """Where the iteration ends, with its last digits repaired in w if they are rounding."""
-        if start is None:
-            start = self._kernel_solution() if self.least_share > 0.0 else None
-            start = self.at() if start is None else start
-        start = start if self.least_share > 0.0 else self._blurred(self._looked_ahead(start))
+        if self.least_share > 0.0:
+            start = self._kernel_solution() if start is None else start
+        else:
+            start = self._blurred(self._looked_ahead(self.at() if start is None else start))
         end = iterate(self, start, self.effort, max_steps=max_steps).here
         is_solved = end.residual <= self.tolerances.residual
         return self.refined(end) if end.is_rounding and not (is_solved or end.ran_off) else end
 
-    def _kernel_solution(self) -> DualPoint | None:
-        """The first step where all coordinates start alike, at w = 0; None where it is too long.
+    def _kernel_solution(self) -> DualPoint:
+        """The point of the first step, where all coordinates start alike, at w = 0; else of 0.
 
         With one w' for all, H is a multiple of A A^T, whose factor the constraint has.
         """
         potential, shift = self.potential, self.shift
         if potential.shape_of_w not in ((), (1,)) or np.ndim(shift):
-            return None
+            return self.at()
         slope = float(potential.hess_dual(shift))
         if not 0.0 < slope < np.inf or float(potential.grad_dual(shift)) != 0.0:
-            return None
+            return self.at()
         system = GramSystem(self.constraint, slope, self.effort)
         step = system.solve(self.constraint.target)
-        growth = potential.growth_along(shift, self.constraint.adjoint(step))
-        if not growth(1.0) <= self.trusted_growth:
-            return None
+        rise = self.constraint.adjoint(step)
+        if not potential.growth_along(shift, rise)(1.0) <= self.trusted_growth:
+            return self.at()._replace(system=system)
         self.effort.steps += 1
-        first = self.at(step)
+        first = self.at(step, shift + rise)
         return first._replace(system=system) if first.residual <= self._chord else first
 
     @cached_property
@@ -209,7 +209,10 @@ class DualNewton(_Newton):
                 return None
             first = self._trusted(point, rise, growth_along)
             reach = self._line_search(point, step, rise, first)
-        after = self.at(point.dual + (step if reach == 1.0 else reach * step))
+        if reach != 1.0:
+            step, rise = reach * step, reach * rise
+        # In many steps z would gather their roundings: there it is computed anew from the dual.
+        after = self.at(point.dual + step, point.z + rise if self.least_share > 0.0 else None)
         is_linear = growth < self.nearly_linear
         # Without a step that lowers phi there is nothing more to find.
         is_end = point.residual < self.tolerances.solved or is_linear or reach <= self.shortest

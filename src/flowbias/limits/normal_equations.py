@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.certificates.candidate import Factor
-from flowbias.designs.dense import gram
+from flowbias.designs.dense import can_wait, gram_of_rows
 from flowbias.ground import extended
 from flowbias.ground.linear_algebra import graded_triangle
 from flowbias.ground.typing import FloatArray
@@ -110,14 +110,17 @@ class _CholeskyFactor:
     """Cholesky factor with equilibrated diagonal, which keeps it meaningful for graded weights."""
 
     def __init__(self, constraint: Constraint, weights: FloatArray) -> None:
-        matrix = gram(constraint.rows, weights, constraint.row_scale)
+        # Rows of ordinary size need no unit but that of the factor.
+        scale = None if can_wait(constraint.row_scale) else constraint.row_scale
+        matrix = gram_of_rows(constraint.rows, weights, scale)
         diagonal = matrix.flat[:: len(matrix) + 1]
         # A row on which no weight rests would divide by zero; it then stays where it is.
         if not extended.least(diagonal) > 0.0:
             diagonal = np.where(diagonal > 0, diagonal, 1.0)
-        self.equilibrate = 1.0 / np.sqrt(diagonal)
-        matrix *= self.equilibrate
-        matrix *= self.equilibrate[:, None]
+        unit = 1.0 / np.sqrt(diagonal)
+        matrix *= unit
+        matrix *= unit[:, None]
+        self.equilibrate = unit / constraint.row_scale if scale is None else unit
         self.lower = cholesky_with_ridge(matrix)
 
     def solve(self, b: FloatArray) -> FloatArray:

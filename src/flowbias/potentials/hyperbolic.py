@@ -93,7 +93,8 @@ class HyperbolicPotential(Potential):
             top = float(finite.max()) if finite.size else -np.inf
         # Above e^600 the dual w / s comes close to underflow: it is measured in units of about 1/s.
         unit = -top if top > 600.0 else 0.0
-        root = frozen_array(start.power(1.0, 0.5 * unit))
+        root = np.asarray(start.power(1.0, 0.5 * unit))
+        root.setflags(write=False)
         fields = {"log_plus": plus, "log_minus": minus, "rate": rate, "log_unit": unit}
         self.__dict__.update(fields, _root=root, _twice_root=2.0 * root, **known)
 
