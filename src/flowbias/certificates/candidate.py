@@ -44,9 +44,9 @@ class Factor(NamedTuple):
     def is_one_of(self, X: FloatArray) -> bool:
         """Whether it agrees with X on a random vector, to rounding."""
         n, d = X.shape
-        v = _RANDOM.standard_normal(n)
+        v = np.asarray(_RANDOM.standard_normal(n))
         wanted = self.unit * X.dot(self.weights * (self.unit * v).dot(X))
-        off = np.asarray(self.lower.dot(self.lower.T.dot(v)) - wanted)
+        off = self.lower.dot(self.lower.T.dot(v)) - wanted
         return bool(extended.length(off) <= 8.0 * (n + d) * EPS * extended.length(v))
 
     def least_eigenvalue(self, weights: FloatArray, largest: float) -> float:

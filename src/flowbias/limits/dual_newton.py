@@ -217,7 +217,9 @@ class DualNewton(_Newton):
         # Without a step that lowers phi there is nothing more to find.
         is_end = point.residual < self.tolerances.solved or is_linear or reach <= self.shortest
         is_lost = self.least_share > 0.0 and reach == 1.0
-        if not after.residual < point.residual and (is_end or is_lost):
+        # Near the end a nearly linear step that does not halve what is left moves it by rounding.
+        least = 0.5 if is_linear and point.residual < self.tolerances.solved else 1.0
+        if not after.residual < least * point.residual and (is_end or is_lost):
             # Rounding reached, or too far off for Newton's method; or an older factor does not do.
             is_rounding = point.residual < self.tolerances.nearly_solved or is_linear
             if point.system is not None and not point.residual < self.tolerances.solved:

@@ -106,6 +106,7 @@ def limit(
     >>> solution.w.round(3), solution.certificate.ok
     (array([0.067, 0.467]), True)
     """
+    check_tol(tol)
     route = first_fitting(model, ROUTES)
     return route.limit(model, X, y, tol, progress).checked(throw)
 
@@ -161,7 +162,6 @@ class Route:
         self, model: Any, X: Any, y: Any, tol: float, progress: bool
     ) -> Solution | LiftedSolution:
         """The limit on data as they were given."""
-        check_tol(tol)
         return self.solve(model, X, y, tol)
 
 
