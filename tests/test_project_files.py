@@ -87,7 +87,25 @@ def test_whoever_makes_the_figures_installs_what_they_need():
     assert installed_for("RUN") == needed - {"nets"}
     assert installed_for("NETS") == {"nets"}
     makes = re.search(r"^run: (.*?)  ##", read("Makefile"), re.MULTILINE)[1]
-    assert makes == "$(RUN_READY) $(if $(NETS),$(NETS_READY))"
+    assert makes == "$(RUN_READY) $(if $(NETS),$(NETS_READY) $(if $(FLOWBIAS_OFFLINE),,digits))"
+
+
+@pytest.mark.parametrize(
+    ("words", "fetched"),
+    [(("NETS=1",), True), ((), False), (("NETS=1", "FLOWBIAS_OFFLINE=1"), False)],
+)
+def test_pictures_are_fetched_only_for_networks_and_never_offline(words, fetched):
+    environment = {key: os.environ[key] for key in os.environ if key != "FLOWBIAS_OFFLINE"}
+    told = subprocess.run(
+        ["make", "--dry-run", "run", *words],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert ("data fetch mnist --patience" in told) == fetched
+    assert "flowbias reproduce" in told
 
 
 def test_ci_calls_make_test_and_nothing_else():

@@ -25,8 +25,9 @@ INTRODUCTION = """\
 
 Written by `make docs`. Each claim that a caption makes is a check; the numbers below were measured
 by this build at the preset `smoke`, which takes seconds a figure. The pictures are those of the
-[gallery](gallery.md), which says at which preset they were computed. Image data are stand-ins at
-`smoke`: there the checks show that the program runs, not what the paper found.
+[gallery](gallery.md), which says at which preset they were computed. Where MNIST or CIFAR-10 was
+not at hand, a figure says that its pictures are made up: its checks show that the program runs, not
+what the paper found.
 """
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowbias.derive import Parametrization
-from flowbias.derive.zoo import EXAMPLES, LINEAR_NET, Example
+from flowbias.derive.zoo import EXAMPLES, Example
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,14 @@ KNOWN = {
     "exponential": _separable(3, 0, 0),
     "linear-net": Known(False, 6, 6, False, False, False, 6),
 }
+#: Two layers 2-3-2: the smallest linear network whose conservation laws have a matrix in them.
+LINEAR_NET = Example(
+    "linear-net",
+    "W = U V^T, 2-3-2",
+    lambda th: (th[:6].reshape(2, 3) @ th[6:].reshape(2, 3).T).reshape(-1),
+    (0.8, 0.1, -0.3, 0.6, 0.5, 0.2, 0.1, 0.9, -0.4, 0.3, 0.7, -0.6),
+    tuple(f"{letter}{i}{j}" for letter in "uv" for i in (1, 2) for j in (1, 2, 3)),
+)
 ALL: tuple[Example, ...] = (*EXAMPLES, LINEAR_NET)
 
 

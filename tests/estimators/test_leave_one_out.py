@@ -289,3 +289,14 @@ def test_what_doubles_do_not_resolve_is_refused():
     X = np.random.default_rng(0).standard_normal((4, 12))
     with pytest.raises(fb.SolveError, match="not resolved"):
         leave_one_out(fb.DiagonalNet(depth=2, log_scale=-5000.0), X, X[:, 0])
+
+
+@pytest.mark.parametrize("model", [fb.L2(), fb.DiagonalNet(depth=2, scale=0.3)], ids=repr)
+def test_a_sample_without_features_beside_interpolated_ones(model):
+    # Its dual is 0, and does not answer to its y: 0/0, of a sample that no one asked about.
+    X, y = data(4, 6, 0)
+    X[2] = 0.0
+    found = leave_one_out(model, X, y)
+    assert found[2] == y[2]
+    others = np.arange(4) != 2
+    np.testing.assert_allclose(found[others], leave_one_out(model, X[others], y[others]), rtol=1e-9)

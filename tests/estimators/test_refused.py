@@ -8,7 +8,7 @@ from sklearn.exceptions import NotFittedError
 
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor, MinNormRegressor, RichRegressor
-from tests.estimators.test_regressors import EVERY, WEIGHT, X, Y
+from tests.estimators.test_regressors import ALL, EVERY, WEIGHT, X, Y
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,13 @@ def test_bad_data_get_scikit_learns_own_words():
         clone(fitted).fit(np.where(X > 2.0, np.nan, X), Y)
     with pytest.raises(ValueError, match="X has 19 features, but MinNormRegressor is expecting 20"):
         fitted.predict(X[:, :19])
-    with pytest.raises(ValueError, match=r"[Nn]egative"):
-        clone(fitted).fit(X, Y, -WEIGHT)
-    with pytest.raises(ValueError, match=r"sample_weight|[Ss]ample weights"):
-        clone(fitted).fit(X, Y, np.zeros(8))
+
+
+@pytest.mark.parametrize("weight", [-WEIGHT, np.zeros(8), np.ones(3), np.full(8, np.nan), ["a"]])
+def test_bad_weights_are_shown(weight):
+    wanted = r"sample_weight: must be one finite weight >= 0 per sample \(8\).*, got \S+.*Leave it"
+    with pytest.raises(fb.InputError, match=wanted):
+        MinNormRegressor().fit(X, Y, weight)
 
 
 @EVERY
@@ -72,3 +75,17 @@ def test_a_failed_fit_leaves_an_estimator_unfitted(estimator):
         broken.fit(X, Y)
     with pytest.raises(NotFittedError):
         broken.predict(X)
+
+
+@pytest.mark.parametrize("estimator", [*ALL, ImplicitBiasRegressor()], ids=repr)
+@pytest.mark.parametrize(
+    ("x", "y", "match"),
+    [
+        (1e307, 1.0, "^X: must have entries of at most 1e.300 in size, got .*e.307. Measure it"),
+        (1.0, 1e307, "^y: must have entries of at most 1e.300 in size, got .*e.307. Measure it"),
+        (1e-300, 1e290, "^y: must be at most 1e.153 times the length of its row of X"),
+    ],
+)
+def test_units_beyond_the_doubles(estimator, x, y, match):
+    with pytest.raises(fb.InputError, match=match):
+        clone(estimator).fit(x * X, y * Y)

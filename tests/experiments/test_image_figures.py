@@ -225,6 +225,19 @@ def test_the_recorded_runs_show_what_the_gallery_says(key):
     assert table.levels("replicate").size == settings["replicates"]
 
 
+def test_the_recorded_run_of_mnist_is_whole_and_fails_the_ratio_alone():
+    """At preset paper, hours of one core."""
+    figure = FIGURES["6c"]
+    table = recorded(f"{figure.name}-paper.csv")
+    assert failing(figure, table) == {"large-starts-generalize-worse"}
+    tasks = [dict(task.settings) | {"part": task.part} for task in figure.task_list(Preset.PAPER)]
+    # The twin is one task for all scales.
+    asked = {(t["part"], t.get("scale"), t.get("step_size")) for t in tasks if t["part"] != "twin"}
+    single = table.rows(table["part"] != "twin")
+    have = [*zip(single["part"], single["scale"], single["step_size"], strict=True)]
+    assert sorted(have) == sorted(asked)
+
+
 def test_a_seed_that_ends_early_is_not_covered_up_by_one_that_goes_on(tables):
     whole = tables["8"]
     short = whole.rows(whole["epoch"] <= 4.0).replaced(replicate=1.0)

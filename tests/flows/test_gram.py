@@ -6,15 +6,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from flowbias.flows import FlowError, FlowStatus, flow
+from flowbias.flows import FlowError, FlowStatus, flow, gradient_descent
 from flowbias.flows.lifted import coordinates as lifted_coordinates
 from flowbias.flows.lifted.coordinates import LiftedCoordinates
 from flowbias.flows.lifted.flow import reduced_problem
 from flowbias.ground.arguments import InputError
+from flowbias.limits import limit
 from flowbias.models.factorization import MatrixFactorization
 from flowbias.models.lifted import LiftedModel, NarrowWarning
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
+from flowbias.results.solution import Status
 from tests.oracles import ORACLES
 
 RNG = np.random.default_rng(12)
@@ -340,3 +342,25 @@ def test_explicit_steps_held_back_by_stability_give_way(monkeypatch):
     explicit = flow(model, problem, t=[later / 2, later], rtol=1e-11)
     assert explicit.stats.jacobians == 0
     assert_allclose(trajectory.at([later / 2, later]), explicit.M, rtol=0, atol=1e-8)
+
+
+def test_one_factor_used_twice_does_not_come_apart():
+    """W W^T of rank one ends at the best one, which is a saddle of U V^T.
+
+    What rounding sets apart of U and V grows like e^(4.1 t) there, the largest eigenvalue of M - T
+    being 2.05: from 1e-16 to the size of W in nine units of time.
+    """
+    T = np.diag([0.9, -0.8, 0.1, 0.9])
+    T[0, 1] = T[1, 0] = 1.2
+    T[1, 3] = T[3, 1] = -1.5
+    problem = MatrixCompletion(*np.divmod(np.arange(16), 4), np.ravel(T), (4, 4))
+    with pytest.warns(NarrowWarning):
+        model = MatrixFactorization.symmetric([[-0.3], [0.3], [-0.2], [-0.2]])
+    values, vectors = np.linalg.eigh(T)
+    best = values[-1] * np.outer(vectors[:, -1], vectors[:, -1])
+    # The next eigenvalue is 1.25 below: nothing is left of the way there, and rounding is damped.
+    assert_allclose(flow(model, problem, t=[30.0]).w[-1], best, atol=1e-9)
+    assert_allclose(gradient_descent(model, problem, step_size=0.05).M, best, atol=1e-9)
+    solution = limit(model, problem)
+    assert (solution.status, solution.is_rest) == (Status.INTEGRATED, True)
+    assert_allclose(solution.M, best, atol=solution.certificate.error)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from flowbias.apps.cli.files import read_arrays, read_data
 from flowbias.apps.data_files.regression_data import RegressionData
-from flowbias.apps.explorer.uploads import read_upload
+from flowbias.apps.explorer.views.own_data import read_upload
 from flowbias.ground.arguments import InputError
 
 NUMBERS = st.sampled_from(

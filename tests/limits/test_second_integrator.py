@@ -11,6 +11,7 @@ from flowbias.flows.lifted.flow import reduced_problem
 from flowbias.limits import limit
 from flowbias.limits.lifted import second_integrator
 from flowbias.models.factorization import MatrixFactorization
+from flowbias.models.lifted import NarrowWarning
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix import MatrixCompletion, MatrixRegression, MatrixSensing
 from flowbias.results.solution import Status
@@ -179,3 +180,14 @@ def test_tolerances_below_rounding_give_way():
     assert_allclose(np.ravel(state), followed(coordinates, 2.0), rtol=0, atol=1e-9)
     # Up to a point.
     assert second_integrator._Extrapolation(coordinates, method, 1e-18).run(2.0, 1) is None
+
+
+def test_steps_that_overflow_are_not_taken():
+    U = np.array([[3, -1, 1], [1, 1, 0], [0, 0, -1], [0, 0, -2]]) / 100.0
+    upper = {(0, 1): -79, (0, 2): 169, (0, 3): -38, (1, 2): -36, (1, 3): -22, (2, 3): 35}
+    entries = upper | {(j, i): value for (i, j), value in upper.items()} | {(2, 2): 346, (3, 3): -4}
+    values = np.array(list(entries.values())) / 100.0
+    with pytest.warns(NarrowWarning):
+        model = MatrixFactorization(U, U)
+    problem = MatrixCompletion(*np.transpose(list(entries)), values, (4, 4))
+    assert limit(model, problem).status is Status.INTEGRATED

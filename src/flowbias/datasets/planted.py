@@ -25,12 +25,13 @@ here from the same law as the training points.
 """
 
 import math
-from numbers import Integral, Real
+from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowbias.ground.arguments import InputError, read_count, read_positive, read_rng
 from flowbias.ground.typing import FloatArray
 
 
@@ -78,16 +79,16 @@ def sparse_regression(
     >>> X.shape, int(np.count_nonzero(w_true)), bool(np.allclose(X.dot(w_true), y))
     ((20, 50), 5, True)
     """
-    require_integer("n", n, at_least=1, fix="Pass the number of samples to draw.")
-    require_integer("d", d, at_least=1, fix="Pass the number of features.")
-    require_integer("sparsity", sparsity, at_least=1, fix="Pass the number of non-zero entries.")
+    read_count("n", n, "Pass the number of samples to draw.")
+    read_count("d", d, "Pass the number of features.")
+    read_count("sparsity", sparsity, "Pass the number of non-zero entries.")
     if sparsity > d:
-        raise ValueError(
+        raise InputError(
             f"sparsity: must be <= d = {d}, got {sparsity}. Lower sparsity or raise d."
         )
     _require_variance(noise_var)
     # One stream per quantity: drawing more of one leaves the others as they were.
-    sample_rng, support_rng, noise_rng = _generator(rng).spawn(3)
+    sample_rng, support_rng, noise_rng = read_rng(rng).spawn(3)
     X = sample_rng.standard_normal((n, d))
     w_true = np.zeros(d)
     w_true[support_rng.permutation(d)[:sparsity]] = 1.0 / math.sqrt(sparsity)
@@ -134,20 +135,20 @@ def low_rank_completion(
     ((5, 4), True)
     """
     height, width = _require_shape(shape)
-    require_integer("rank", rank, at_least=1, fix="Pass the rank of the planted matrix.")
+    read_count("rank", rank, "Pass the rank of the planted matrix.")
     if rank > min(height, width):
-        raise ValueError(
+        raise InputError(
             f"rank: must be <= the smaller side {min(height, width)}, got {rank}. "
             "Lower rank or enlarge shape."
         )
-    require_integer("observed", observed, at_least=1, fix="Pass the number of entries to see.")
+    read_count("observed", observed, "Pass the number of entries to see.")
     if observed > height * width:
-        raise ValueError(
+        raise InputError(
             f"observed: must be <= {height * width}, the number of entries, got {observed}. "
             "Places do not repeat: lower observed or enlarge shape."
         )
     # One stream per quantity: drawing more of one leaves the others as they were.
-    left_rng, right_rng, place_rng = _generator(rng).spawn(3)
+    left_rng, right_rng, place_rng = read_rng(rng).spawn(3)
     left, right = left_rng.standard_normal((rank, height)), right_rng.standard_normal((rank, width))
     truth = left.T @ right
     rows, cols = np.divmod(place_rng.permutation(height * width)[:observed], width)
@@ -156,9 +157,9 @@ def low_rank_completion(
 
 def _require_shape(shape: object) -> tuple[int, int]:
     if not isinstance(shape, tuple | list) or len(shape) != 2:
-        raise ValueError(f"shape: must be two integers >= 1, got {shape!r}. Pass (rows, columns).")
+        raise InputError(f"shape: must be two integers >= 1, got {shape!r}. Pass (rows, columns).")
     for side in shape:
-        require_integer("shape", side, at_least=1, fix="Pass (rows, columns).")
+        read_count("shape", side, "Pass (rows, columns).")
     return int(shape[0]), int(shape[1])
 
 
@@ -210,13 +211,13 @@ def circle_teacher(
     >>> data.X.shape, data.y.shape
     ((10, 2), (10,))
     """
-    require_integer("n", n, at_least=1, fix="Pass the number of training points.")
-    require_integer("d", d, at_least=2, fix="Pass the dimension; 2 is the circle.")
-    require_integer("units", units, at_least=1, fix="Pass the teacher's hidden units.")
-    require_integer("n_test", n_test, at_least=1, fix="Pass the number of test points.")
-    _require_scale(scale)
+    read_count("n", n, "Pass the number of training points.")
+    read_count("d", d, "Pass the dimension; 2 is the circle.", at_least=2)
+    read_count("units", units, "Pass the teacher's hidden units.")
+    read_count("n_test", n_test, "Pass the number of test points.")
+    read_positive("scale", scale, "It multiplies the teacher's weights; 1 is He's rule.")
     # One stream per quantity: drawing more of one leaves the others as they were.
-    train_rng, test_rng, inner_rng, outer_rng = _generator(rng).spawn(4)
+    train_rng, test_rng, inner_rng, outer_rng = read_rng(rng).spawn(4)
     inner = scale * inner_rng.uniform(-1.0, 1.0, (units, d)) * math.sqrt(6.0 / d)
     outer = scale * outer_rng.uniform(-1.0, 1.0, units) * math.sqrt(6.0 / units)
     X, X_test = _on_sphere(train_rng, n, d), _on_sphere(test_rng, n_test, d)
@@ -229,37 +230,10 @@ def _on_sphere(rng: np.random.Generator, n: int, d: int) -> FloatArray:
     return np.asarray(points / np.linalg.norm(points, axis=1, keepdims=True))
 
 
-def _require_scale(scale: object) -> None:
-    # The chained comparison also turns away nan.
-    if isinstance(scale, bool) or not isinstance(scale, Real) or not 0.0 < float(scale) < math.inf:
-        raise ValueError(
-            f"scale: must be a finite number > 0, got {scale!r}. It multiplies the teacher's "
-            "weights; 1 is He's rule."
-        )
-
-
-# --- reading arguments ----------------------------------------------------------------------------
-
-
-def require_integer(name: str, value: object, *, at_least: int, fix: str) -> None:
-    # bool is an Integral, but n=True is a slip, not a size.
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < at_least:
-        raise ValueError(f"{name}: must be an integer >= {at_least}, got {value!r}. {fix}")
-
-
 def _require_variance(noise_var: object) -> None:
     # The chained comparison also turns away nan.
     if not isinstance(noise_var, Real) or not 0.0 <= float(noise_var) < math.inf:
-        raise ValueError(
+        raise InputError(
             f"noise_var: must be a finite number >= 0, got {noise_var!r}. "
             "Pass the variance of the noise, or 0 for none."
         )
-
-
-def _generator(rng: int | np.random.Generator) -> np.random.Generator:
-    if isinstance(rng, np.random.Generator):
-        return rng
-    require_integer(
-        "rng", rng, at_least=0, fix="Pass a seed, or a generator from numpy.random.default_rng."
-    )
-    return np.random.default_rng(rng)

@@ -50,7 +50,26 @@ class _OfParametrization(Model):
         return f"{type(self).__name__}({self.parametrization!r})"
 
 
-class SeparableModel(_OfParametrization, MirrorModel):
+class _MirrorFlow(_OfParametrization):
+    """What a start and its size are where gradient flow is mirror flow."""
+
+    @property
+    def shift(self) -> float:
+        """grad Q(w(0)) = 0: duals are counted from the start."""
+        return 0.0
+
+    @property
+    def mirror_rate(self) -> float:
+        """Hess Q = (J J^T)^{-1}: the flow's own time."""
+        return 1.0
+
+    @property
+    def log_scale(self) -> FloatArray:
+        """log of the root mean square of theta0."""
+        return np.array(np.log(parameter_unit(self.parametrization)))
+
+
+class SeparableModel(_MirrorFlow, MirrorModel):
     """Gradient flow is mirror flow in `potential`, each coordinate of it by itself."""
 
     def __init__(self, parametrization: Parametrization, owner: Owners) -> None:
@@ -78,27 +97,12 @@ class SeparableModel(_OfParametrization, MirrorModel):
         """What a unit of w costs as theta0 vanishes, for F homogeneous of degree 2 or more."""
         return rich_costs(self._flows, float(self._degree or np.nan))
 
-    @property
-    def shift(self) -> float:
-        """grad Q(w(0)) = 0: duals are counted from the start."""
-        return 0.0
-
-    @property
-    def mirror_rate(self) -> float:
-        """Hess Q = (J J^T)^{-1}: the flow's own time."""
-        return 1.0
-
     def parameters(self, z: FloatArray) -> Parameters:
         return (self._flows.at(np.asarray(z, dtype=np.float64)).theta,)
 
     def metric(self, parameters: Parameters) -> FloatArray:
         pull = self.parametrization.pulled_back(parameters[0], np.ones(self.parametrization.d))
         return self._flows.block_sums(pull * pull)
-
-    @property
-    def log_scale(self) -> FloatArray:
-        """log of the root mean square of theta0."""
-        return np.array(np.log(parameter_unit(self.parametrization)))
 
     def at_log_scale(self, log_scale: float) -> SeparableModel:
         """From theta0 times one number, so that its root mean square is exp(log_scale)."""
@@ -109,7 +113,7 @@ class SeparableModel(_OfParametrization, MirrorModel):
         return limit(self, X, y, tol=tol, throw=throw)
 
 
-class DerivedModel(_OfParametrization):
+class DerivedModel(_MirrorFlow):
     """Gradient flow is mirror flow in `potential`, which mixes the coordinates."""
 
     def __init__(self, parametrization: Parametrization) -> None:
@@ -120,21 +124,6 @@ class DerivedModel(_OfParametrization):
     def provides(self) -> frozenset[Provides]:
         mine = {Provides.PARAMETERS, Provides.OWN_LIMIT, Provides.SCALE}
         return self.potential.provides | mine
-
-    @property
-    def shift(self) -> FloatArray:
-        """grad Q(w(0)) = 0."""
-        return np.zeros(self.parametrization.d)
-
-    @property
-    def mirror_rate(self) -> float:
-        """Hess Q = (J J^T)^{-1}: the flow's own time."""
-        return 1.0
-
-    @property
-    def log_scale(self) -> FloatArray:
-        """log of the root mean square of theta0."""
-        return np.array(np.log(parameter_unit(self.parametrization)))
 
     def at_log_scale(self, log_scale: float) -> DerivedPotential:
         """From theta0 times one number, with root mean square exp(log_scale); for one solve."""

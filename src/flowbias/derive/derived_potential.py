@@ -75,7 +75,7 @@ class DerivedPotential(JointPotential):
 
     def grad_dual(self, z: FloatArray) -> FloatArray:
         state = self.state_at(z)
-        return self.model.predictor_at(state.theta) if state.inside else self._nan()
+        return self.model.predictor_at(state.theta) if state.inside else state.z.copy()
 
     def hess_dual(self, z: FloatArray) -> FloatArray:
         state = self.state_at(z)
@@ -170,9 +170,6 @@ class DerivedPotential(JointPotential):
             return np.nan
         size = np.abs(w).max() + np.abs(self.model.initial).max()
         return float(np.abs(self.model.predictor_at(state.theta) - w).max() / (size or 1.0))
-
-    def _nan(self) -> FloatArray:
-        return np.full(self.model.d, np.nan)
 
     def _vector(self, name: str, given: FloatArray) -> FloatArray:
         array = np.array(given, dtype=np.float64)

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from flowbias.derive.parametrization import Parametrization
-from flowbias.ground.typing import FloatArray
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,9 @@ class Example:
         return Parametrization(self.F, np.array(self.theta0), self.names)
 
 
-def _numbered(letter: str, count: int) -> tuple[str, ...]:
-    return tuple(f"{letter}{i + 1}" for i in range(count))
+def _numbered(letters: str, count: int) -> tuple[str, ...]:
+    """u1, u2, v1, v2 for "uv" and 2."""
+    return tuple(f"{letter}{i + 1}" for letter in letters for i in range(count))
 
 
 def _pairs(depth: int) -> Callable[[Any], Any]:
@@ -51,10 +51,6 @@ def _two_neurons(th: Any) -> Any:
 
 def _product(th: Any) -> Any:
     return (th[:4].reshape(2, 2) @ th[4:].reshape(2, 2).T).reshape(-1)
-
-
-def _linear_net(th: Any) -> Any:
-    return (th[:6].reshape(2, 3) @ th[6:].reshape(2, 3).T).reshape(-1)
 
 
 def _symmetric(th: Any) -> Any:
@@ -78,78 +74,57 @@ def _weight_normalized(th: Any) -> Any:
     return th[0] * th[1:] / (th[1:] ** 2).sum().sqrt()
 
 
-def _neuron_start(a: float, w: FloatArray) -> tuple[float, ...]:
-    return (a, *map(float, w))
-
-
 _W = np.array([0.6, -0.3, 0.5])  # ||w||^2 = 0.7
-_NEURON_NAMES = ("a", *_numbered("w", 3))
-_TWO_NAMES = ("a1", "a2", "u1", "u2", "u3", "v1", "v2", "v3")
 _UNIT = _W / np.linalg.norm(_W)
+_DEPTHS = (
+    ("squares", 2, (0.5, 0.8, 0.3)),
+    ("cubes", 3, (0.5, 0.8, 0.6)),
+    ("fifth-powers", 5, (0.7, 0.8, 0.6)),
+)
+# delta = a^2 - ||w||^2
+_NEURONS = (
+    ("positive", "> 0", 1.2),
+    ("balanced", "= 0", float(np.linalg.norm(_W))),
+    ("negative", "< 0", 0.4),
+)
+_TWO_NAMES = ("a1", "a2", *_numbered("uv", 3))
+_MATRIX_NAMES = ("u11", "u12", "u21", "u22", "v11", "v12", "v21", "v22")
 
 EXAMPLES: tuple[Example, ...] = (
-    Example(
-        "squares",
-        "w = u^2 - v^2",
-        _pairs(2),
-        (0.5, 0.8, 0.3, 0.5, 0.8, 0.3),
-        _numbered("u", 3) + _numbered("v", 3),
-    ),
-    Example(
-        "cubes",
-        "w = u^3 - v^3",
-        _pairs(3),
-        (0.5, 0.8, 0.6, 0.5, 0.8, 0.6),
-        _numbered("u", 3) + _numbered("v", 3),
-    ),
-    Example(
-        "fifth-powers",
-        "w = u^5 - v^5",
-        _pairs(5),
-        (0.7, 0.8, 0.6, 0.7, 0.8, 0.6),
-        _numbered("u", 3) + _numbered("v", 3),
+    *(
+        Example(key, f"w = u^{depth} - v^{depth}", _pairs(depth), 2 * start, _numbered("uv", 3))
+        for key, depth, start in _DEPTHS
     ),
     Example(
         "product",
         "w = u v",
         lambda th: th[:3] * th[3:],
         (0.5, 0.8, 0.3, 0.2, 0.4, 0.6),
-        _numbered("u", 3) + _numbered("v", 3),
+        _numbered("uv", 3),
     ),
     Example(
         "difference-of-products",
         "w = u v - x y",
         lambda th: th[0:2] * th[2:4] - th[4:6] * th[6:8],
         (0.5, 0.8, 0.3, 0.2, 0.4, 0.6, 0.7, 0.1),
-        _numbered("u", 2) + _numbered("v", 2) + _numbered("x", 2) + _numbered("y", 2),
+        _numbered("uvxy", 2),
     ),
     Example(
         "deep-diagonal",
         "w = u v x",
         lambda th: th[0:2] * th[2:4] * th[4:6],
         (0.5, 0.8, 0.9, 0.6, 0.7, 0.4),
-        _numbered("u", 2) + _numbered("v", 2) + _numbered("x", 2),
+        _numbered("uvx", 2),
     ),
-    Example(
-        "neuron-positive",
-        "w = a v, one neuron, delta > 0",
-        _neuron,
-        _neuron_start(1.2, _W),
-        _NEURON_NAMES,
-    ),
-    Example(
-        "neuron-balanced",
-        "w = a v, one neuron, delta = 0",
-        _neuron,
-        _neuron_start(float(np.linalg.norm(_W)), _W),
-        _NEURON_NAMES,
-    ),
-    Example(
-        "neuron-negative",
-        "w = a v, one neuron, delta < 0",
-        _neuron,
-        _neuron_start(0.4, _W),
-        _NEURON_NAMES,
+    *(
+        Example(
+            f"neuron-{key}",
+            f"w = a v, one neuron, delta {sign}",
+            _neuron,
+            (a, *map(float, _W)),
+            ("a", *_numbered("w", 3)),
+        )
+        for key, sign, a in _NEURONS
     ),
     Example(
         "two-neurons",
@@ -177,14 +152,14 @@ EXAMPLES: tuple[Example, ...] = (
         "W = U V^T, 2 x 2",
         _product,
         (0.8, 0.1, -0.3, 0.6, 0.5, 0.2, 0.1, 0.9),
-        ("u11", "u12", "u21", "u22", "v11", "v12", "v21", "v22"),
+        _MATRIX_NAMES,
     ),
     Example(
         "symmetric-factorization",
         "W = U U^T, 2 x 2",
         _symmetric,
         (0.8, 0.1, -0.3, 0.6),
-        ("u11", "u12", "u21", "u22"),
+        _MATRIX_NAMES[:4],
     ),
     Example(
         "weight-normalization",
@@ -205,7 +180,7 @@ EXAMPLES: tuple[Example, ...] = (
         "w = u * v, circular",
         _circular_convolution,
         (0.8, 0.1, -0.3, 0.6, 0.5, 0.2),
-        _numbered("u", 3) + _numbered("v", 3),
+        _numbered("uv", 3),
     ),
     Example(
         "sigmoid",
@@ -221,13 +196,4 @@ EXAMPLES: tuple[Example, ...] = (
         (0.5, -0.8, 0.3),
         _numbered("t", 3),
     ),
-)
-
-#: Two layers 2-3-2: the smallest linear network whose conservation laws have a matrix in them.
-LINEAR_NET = Example(
-    "linear-net",
-    "W = U V^T, 2-3-2",
-    _linear_net,
-    (0.8, 0.1, -0.3, 0.6, 0.5, 0.2, 0.1, 0.9, -0.4, 0.3, 0.7, -0.6),
-    tuple(f"{letter}{i}{j}" for letter in "uv" for i in (1, 2) for j in (1, 2, 3)),
 )

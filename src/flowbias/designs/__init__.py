@@ -49,21 +49,8 @@ def _is_large(X: Any) -> bool:
     return len(X.shape) == 2 and int(X.shape[0]) * int(X.shape[1]) > DENSE_UP_TO
 
 
-def _is_large_sparse(X: Any) -> bool:
-    return scipy.sparse.issparse(X) and _is_large(X)
-
-
-def _is_operator(X: Any) -> bool:
-    return isinstance(X, scipy.sparse.linalg.LinearOperator)
-
-
-def _is_large_map(X: Any) -> bool:
-    return isinstance(X, np.memmap) and _is_large(X)
-
-
-def _is_large_and_short(X: Any) -> bool:
-    shorter = isinstance(X, np.ndarray) and X.dtype.kind in "buif" and X.dtype != np.float64
-    return shorter and _is_large(X)
+def _is_short(X: Any) -> bool:
+    return isinstance(X, np.ndarray) and X.dtype.kind in "buif" and X.dtype != np.float64
 
 
 def _is_dask(X: Any) -> bool:
@@ -80,11 +67,15 @@ def _dask_design(X: Any) -> Design:
 #: First that accepts. What none accepts is for the dense solver.
 KINDS = (
     DesignKind(_is_dask, _dask_design, "{0}.compute()"),
-    DesignKind(_is_operator, OperatorDesign, "{0} @ np.eye({0}.shape[1])"),
-    DesignKind(_is_large_sparse, SparseDesign, "{0}.toarray()"),
+    DesignKind(
+        lambda X: isinstance(X, scipy.sparse.linalg.LinearOperator),
+        OperatorDesign,
+        "{0} @ np.eye({0}.shape[1])",
+    ),
+    DesignKind(lambda X: scipy.sparse.issparse(X) and _is_large(X), SparseDesign, "{0}.toarray()"),
     # These two are arrays already.
-    DesignKind(_is_large_map, MemoryMappedDesign),
-    DesignKind(_is_large_and_short, DenseDesign),
+    DesignKind(lambda X: isinstance(X, np.memmap) and _is_large(X), MemoryMappedDesign),
+    DesignKind(lambda X: _is_short(X) and _is_large(X), DenseDesign),
 )
 
 

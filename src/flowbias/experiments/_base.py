@@ -163,6 +163,8 @@ class Experiment:
     needs: Callable[[Task], Sequence[str]] = needs_nothing
     #: by setting: the words that it is made of
     choices: Mapping[str, Collection[str]] = field(default_factory=dict)
+    #: what smoke has instead where the paper's data are at hand: stand-ins are for want of them
+    genuine: Settings = field(default_factory=dict)
     #: what is not as in the presets
     changes: Settings = field(default_factory=dict)
 
@@ -184,13 +186,22 @@ class Experiment:
     def varied(self, changes: Mapping[str, Any]) -> Experiment:
         """The same figure at other settings, in every preset: `varied({"sparsity": 10})`."""
         read = read_changes(self.allowed, changes)
+        known = (*self.settings.values(), self.genuine)
         differ = {
             name: value
             for name, value in read.items()
-            if any(settings[name] != value for settings in self.settings.values())
+            if any(settings.get(name, value) != value for settings in known)
         }
         settings = {preset: {**self.settings[preset], **differ} for preset in self.settings}
-        return replace(self, settings=settings, changes={**self.changes, **differ})
+        genuine = {name: differ.get(name, value) for name, value in self.genuine.items()}
+        changes = {**self.changes, **differ}
+        return replace(self, settings=settings, genuine=genuine, changes=changes)
+
+    @property
+    def on_genuine_data(self) -> Experiment:
+        """The same figure with what its preset smoke has where the paper's data are at hand."""
+        smoke = {**self.settings[Preset.SMOKE], **self.genuine}
+        return replace(self, settings={**self.settings, Preset.SMOKE: smoke}, genuine={})
 
     @property
     def label(self) -> str:

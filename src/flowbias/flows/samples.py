@@ -24,7 +24,7 @@ move as their `parameter_gradient` says.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -57,21 +57,70 @@ class _Block:
 
     number: int
     seeds: tuple[int, ...]
-    chosen: NDArray[np.intp] | None
+    chosen: NDArray[np.intp] | None  # None: all samples
+    noise: FloatArray | None  # in the units of the targets
+
+
+# Steps laid out at a time: enough for what is done once to cost nothing, few enough to be kept.
+_LAID_OUT = 128
+
+
+@dataclass(eq=False)
+class Bench:
+    """Where the steps of several runs are taken, made once, as are the views of every step.
+
+    To look a step up in its arrays would cost as much as a product.
+    """
+
+    w: FloatArray  # (runs, d), in the units of the targets
+    factors: FloatArray  # (2, runs, d): the gradient, and beside it room for what is made of it
+    batch: FloatArray  # the rows of a step
+    chosen: NDArray[np.intp]  # (steps, runs, batch), as all below
     targets: FloatArray
+    multipliers: FloatArray
+
+    @classmethod
+    def of(cls, runs: int, per_step: int, d: int) -> Bench:
+        shape = _LAID_OUT, runs, per_step
+        arrays = np.zeros(shape, np.intp), np.zeros(shape), np.zeros(shape)
+        return cls(aligned((runs, d)), aligned((2, runs, d)), aligned((per_step, d)), *arrays)
+
+    @property
+    def gradient(self) -> FloatArray:
+        first: FloatArray = self.factors[0]
+        return first
+
+    @cached_property
+    def steps(self) -> list[list[tuple[Any, ...]]]:
+        """Of each step, run by run: w, gradient, samples, targets and what multiplies them."""
+        drawn = zip(self.chosen, self.targets, self.multipliers, strict=True)
+        return [list(zip(self.w, self.gradient, *step, strict=True)) for step in drawn]
+
+    def lay_out(
+        self, chosen: NDArray[np.intp], target: FloatArray, noise: FloatArray | None
+    ) -> None:
+        count = len(chosen)
+        self.chosen[:count] = chosen
+        target.take(chosen, out=self.targets[:count], mode="clip")
+        if noise is not None:
+            self.targets[:count] += noise
+        # A BLAS may multiply what it writes over by 0, and NaN times 0 is NaN.
+        self.multipliers[:count] = 0.0
 
 
 @dataclass(eq=False)
 class StepSamples:
     """The data of a descent, as its steps see them, in units in which gradients need no factor.
 
-    Full batches see the rows of the fit, at most rank(X); batches the samples themselves. Half of
-    the factor, the length of a step and c among others, is on either side of X^T X.
+    Full batches see the rows of the fit, at most rank(X); batches the samples themselves. The
+    factor, of the length of a step and c among others, multiplies predictors and labels: X stays as
+    it is, once in the cache for the steps and for the residuals between them.
     """
 
     draws: Draws
     request: DescentRequest
-    root: float  # of the factor
+    unit: float  # of predictors
+    label_unit: float
     rows: FloatArray
     target: FloatArray
     lift: FloatArray | None
@@ -83,119 +132,108 @@ class StepSamples:
     ) -> StepSamples:
         """Gradients of the loss ||X w - y||^2 / 2 come out multiplied by `factor`."""
         draws = request.draws(len(problem.y))
-        root = float(np.sqrt(factor * draws.n / draws.per_step))
-        if request.batch_size is None:
-            return cls(draws, request, root, root * fit.rows, root * fit.target, fit.lift)
-        return cls(draws, request, root, root * problem.X, root * problem.y, None)
+        rows, target, lift = fit.rows, fit.target, fit.lift
+        if request.batch_size is not None:
+            rows, target, lift = np.ascontiguousarray(problem.X), problem.y, None
+        power = _power(rows)
+        unit = factor / power / power * draws.n / draws.per_step
+        if power != 1.0:
+            rows = power * rows
+        return cls(draws, request, unit, power * unit, rows, power * unit * target, lift)
+
+    def bench(self, runs: int) -> Bench:
+        """For so many runs; full batches are seen where they are."""
+        per_step = 0 if self.request.batch_size is None else self.draws.per_step
+        return Bench.of(runs, per_step, self.rows.shape[1])
 
     def gradients(
-        self,
-        seeds: list[int],
-        steps: tuple[int, FloatArray],
-        w: FloatArray,
-        gradient: FloatArray,
-        spent: FloatArray,
+        self, bench: Bench, seeds: list[int], steps: tuple[int, FloatArray], spent: FloatArray
     ) -> Iterator[None]:
-        """Step by step the gradient at `w`, which the caller moves in between; (runs, d) both.
+        """Step by step the gradient at `bench.w`, which the caller moves in between.
 
         `steps` are the number of the first and their lengths, relative to step_size; `spent` is
         where the multipliers of the samples are summed up: (runs, 1, rows), or with momentum
         (runs, 2, rows) and their velocity second.
         """
         (step, shares), length = steps, self.draws.steps
-        last = step + len(shares)
-        while step < last:
+        # With momentum the length of a step multiplies what is carried, not what is added.
+        is_scaled = self.request.momentum == 0.0 and self.request.schedule is not None
+        bench.factors[...] = 0.0  # as the multipliers are
+        while len(shares):
             number, place = divmod(step, length)
-            stop = min(place + last - step, length)
-            block = self._loaded(number, seeds)
-            targets = block.targets[place:stop]
-            # Zeros: a BLAS may multiply what it writes over by 0, and NaN times 0 is NaN.
-            multipliers = np.zeros(targets.shape)
-            now, shares = np.split(shares, [stop - place])
-            # With momentum the length of a step multiplies what is carried, not what is added.
-            scaled = now if self.request.momentum == 0.0 and np.any(now != 1.0) else None
+            count = min(len(shares), _LAID_OUT, length - place)
+            stop = place + count
+            now, shares = shares[:count], shares[count:]
+            block, scaled = self._loaded(number, seeds), now if is_scaled else None
+            noise = None if block.noise is None else block.noise[place:stop]
             if block.chosen is None:
-                yield from self._on_all(w, gradient, targets, multipliers, scaled)
+                chosen, multipliers = None, np.zeros((count, len(seeds), len(self.target)))
+                yield from self._on_all(bench, noise, multipliers, scaled)
             else:
-                chosen = block.chosen[place:stop]
-                yield from self._on_batches(w, gradient, chosen, targets, multipliers, scaled)
-            self._add_up(spent, block, (place, stop), multipliers, now)
-            step += stop - place
+                chosen, multipliers = block.chosen[place:stop], bench.multipliers[:count]
+                bench.lay_out(chosen, self.target, noise)
+                yield from self._on_batches(bench, count, scaled)
+            self._add_up(spent, chosen, multipliers, now)
+            step += count
 
     def _on_all(
         self,
-        w: FloatArray,
-        gradient: FloatArray,
-        targets: FloatArray,
+        bench: Bench,
+        noise: FloatArray | None,
         multipliers: FloatArray,
         scaled: FloatArray | None,
     ) -> Iterator[None]:
-        rows = self.rows
-        for step, (target, e) in enumerate(zip(targets, multipliers, strict=True)):
+        rows, w, gradient = self.rows, bench.w, bench.gradient
+        for step, e in enumerate(multipliers):
             np.matmul(w, rows.T, e)
-            np.subtract(e, target, e)
+            e -= self.target
+            if noise is not None:
+                e -= noise[step]
             if scaled is not None:
                 e *= scaled[step]
             np.matmul(e, rows, gradient)
             yield
 
-    def _on_batches(
-        self,
-        w: FloatArray,
-        gradient: FloatArray,
-        chosen: NDArray[np.intp],
-        targets: FloatArray,
-        multipliers: FloatArray,
-        scaled: FloatArray | None,
-    ) -> Iterator[None]:
+    def _on_batches(self, bench: Bench, count: int, scaled: FloatArray | None) -> Iterator[None]:
         """One run after the other: its rows stay in the cache between the two products.
 
         `take` and `dot` rather than X[batch] and @, which take half as long again at d = 1000.
         """
-        batch = aligned((chosen.shape[2], w.shape[1]))
-        take, fitted, subtract = self.rows.take, batch.dot, np.subtract
-        # Of each run its steps one by one: what is looked up in the loop costs as much as products.
-        drawn = (np.swapaxes(part, 0, 1) for part in (chosen, targets, multipliers))
-        runs = [
-            (at, pull, zip(*each, strict=True).__next__)
-            for at, pull, *each in zip(w, gradient, *drawn, strict=True)
-        ]
-        for step in range(len(chosen)):
-            for at, pull, following in runs:
-                samples, target, e = following()
+        batch, subtract = bench.batch, np.subtract
+        take, fitted = self.rows.take, batch.dot
+        for step, runs in enumerate(bench.steps[:count]):
+            for w, gradient, samples, target, e in runs:
                 take(samples, 0, batch, "clip")
-                fitted(at, e)
+                fitted(w, e)
                 subtract(e, target, e)
                 if scaled is not None:
                     e *= scaled[step]
-                e.dot(batch, pull)
+                e.dot(batch, gradient)
             yield
 
     def _add_up(
         self,
         spent: FloatArray,
-        block: _Block,
-        places: tuple[int, int],
+        chosen: NDArray[np.intp] | None,
         multipliers: FloatArray,
         shares: FloatArray,
     ) -> None:
         """Add what the steps have multiplied the samples by."""
-        runs, n = len(block.seeds), len(self.target)
+        runs, n = len(spent), len(self.target)
         momentum = self.request.momentum
-        if block.chosen is None and not momentum:
+        if chosen is None and not momentum:
             spent[:, 0] += multipliers.sum(axis=0)
             return
-        if block.chosen is None:
+        if chosen is None:
             by_sample = multipliers
-        else:
-            chosen = block.chosen[slice(*places)]
-            if not momentum:
-                flat = chosen + n * np.arange(runs)[:, None]
-                sums = np.bincount(flat.ravel(), multipliers.ravel(), minlength=runs * n)
-                spent[:, 0] += sums.reshape(runs, n)
-                return
+        elif momentum:
             by_sample = np.zeros((len(chosen), runs, n))
             np.put_along_axis(by_sample, chosen, multipliers, axis=2)
+        else:
+            flat = chosen + n * np.arange(runs)[:, None]
+            sums = np.bincount(flat.ravel(), multipliers.ravel(), minlength=runs * n)
+            spent[:, 0] += sums.reshape(runs, n)
+            return
         for e, share in zip(by_sample, shares, strict=True):
             spent[:, 1] *= momentum
             spent[:, 1] += e
@@ -209,23 +247,25 @@ class StepSamples:
         return self._block
 
     def _drawn(self, number: int, seeds: tuple[int, ...]) -> _Block:
-        length, runs = self.draws.steps, len(seeds)
         if not self.draws.is_random:
-            shape = (length, runs, len(self.target))
-            return _Block(number, seeds, None, np.broadcast_to(self.target, shape))
-        drawn = [self.draws.block(seed, number) for seed in seeds]
-        samples = [samples for samples, _ in drawn if samples is not None]
-        noise = [noise for _, noise in drawn if noise is not None]
-        chosen = np.stack(samples, axis=1) if samples else None
-        if chosen is None:
-            targets = np.broadcast_to(self.target, (length, runs, len(self.target)))
-        else:
-            targets = self.target[chosen]
-        if noise:
-            # In the units of the rows; full batches see as many as the rank of X.
-            added = self.root * np.stack(noise, axis=1)
-            targets = targets + (added if self.lift is None else added @ self.lift)
-        return _Block(number, seeds, chosen, targets)
+            return _Block(number, seeds, None, None)
+        samples, noise = zip(*[self.draws.block(seed, number) for seed in seeds], strict=True)
+        block = _Block(number, seeds, None, None)
+        if self.request.batch_size is not None:
+            block.chosen = np.stack(samples, axis=1)
+        if self.request.label_noise:
+            added = self.label_unit * np.stack(noise, axis=1)
+            # Full batches see as many rows as the rank of X.
+            block.noise = added if self.lift is None else added @ self.lift
+        return block
+
+
+def _power(rows: FloatArray) -> float:
+    """A power of 2 to multiply rows by, without rounding, if their squares are not doubles."""
+    largest = max(rows.max(initial=0.0), -rows.min(initial=0.0))
+    if largest == 0.0 or 1e-100 < largest < 1e100:
+        return 1.0
+    return float(np.ldexp(1.0, 1 - np.frexp(largest)[1]))
 
 
 class SampleProcess(Process):
@@ -241,6 +281,7 @@ class SampleProcess(Process):
         self.model, self.fit, self.request, self.seeds = model, fit, request, request.seeds
         factor = self.rate * c * request.step_size
         self.samples = StepSamples.of(problem, fit, request, factor)
+        self._bench: Bench | None = None
         self.start = self.first(problem.X.shape[1])
         layers = 1 + (request.momentum > 0.0)
         moving = np.stack([self.start] * len(self.seeds))
@@ -251,6 +292,17 @@ class SampleProcess(Process):
     def rate(self) -> float:
         """Gradients in w come multiplied by it."""
         return 1.0
+
+    @property
+    def bench(self) -> Bench:
+        """For as many runs as there are."""
+        if self._bench is None:
+            self._bench = self.samples.bench(len(self.seeds))
+        return self._bench
+
+    def select(self, places: Sequence[int], state: State) -> None:
+        super().select(places, state)
+        self._bench = None
 
     @abstractmethod
     def first(self, d: int) -> FloatArray:
@@ -292,56 +344,78 @@ _SMALLEST, _LARGEST = 1e-150, 1e150
 
 
 class SquareSteps(SampleProcess):
-    """What moves is p and m, (runs, 2, d)."""
+    """What moves is p and m, (runs, 2, d), in units in which p^2 - m^2 is w in those of samples."""
 
     @property
     def rate(self) -> float:
         return float(self.model.step_rate)
 
+    @cached_property
+    def _unit(self) -> float:
+        return float(np.sqrt(self.samples.unit))
+
     def first(self, d: int) -> FloatArray:
-        return _start(self.model, d)
+        return self._unit * _start(self.model, d)
 
     def predictor(self, moving: FloatArray) -> FloatArray:
-        return np.asarray(np.square(moving[..., 0, :]) - np.square(moving[..., 1, :]))
+        sides = moving / self._unit
+        return _difference_of_squares(sides[..., 0, :], sides[..., 1, :])
 
     def advance(self, first: int, last: int) -> None:
-        request, momentum = self.request, self.request.momentum
-        shares = request.shares(first, last)
-        # Both sides of all runs together, and no temporaries: calls are what a step costs.
-        moving, *velocities = (np.swapaxes(part, 0, 1) for part in self.state[::2])
-        Z, factors, work = aligned((3, *moving.shape))
-        w = aligned(moving.shape[1:])
-        Z[...], w[...] = moving, self.predictors()
-        (f, g), (up, down) = factors, work
-        decay = request.step_size * request.weight_decay
-        # Momentum carries the change of a step, which is what it multiplies by, less 1.
-        levels = [-decay] * len(shares) if momentum else (1.0 - decay * shares).tolist()
-        # Arrays: a call would convert a number first, which takes as long as it takes itself.
-        arrays = {level: (np.array(level), np.array(2.0 * level)) for level in set(levels)}
-        gradients = self.samples.gradients(self.seeds, (first, shares), w, f, self.state[1])
-        for level, share, _ in zip(levels, shares, gradients, strict=True):
-            once, twice = arrays[level]
-            np.subtract(once, f, f)
-            np.subtract(twice, f, g)
-            if momentum:
-                (velocity,) = velocities
-                np.multiply(Z, factors, work)
-                velocity *= momentum
-                velocity += work
-                Z += share * velocity
-            else:
-                np.multiply(Z, factors, Z)
-            np.multiply(Z, Z, work)
-            np.subtract(up, down, w)
+        bench, shares = self.bench, self.request.shares(first, last)
+        moving, *velocities = (part.swapaxes(0, 1) for part in self.state[::2])
+        Z = np.ascontiguousarray(moving)
+        bench.w[...] = _difference_of_squares(*Z)
+        gradients = self.samples.gradients(bench, self.seeds, (first, shares), self.state[1])
+        if self.request.momentum:
+            self._carry(Z, velocities[0], shares, gradients)
+        else:
+            self._multiply(Z, shares, gradients)
         moving[...] = Z
 
+    def _multiply(self, Z: FloatArray, shares: FloatArray, gradients: Iterator[None]) -> None:
+        """Both sides of all runs together, and no temporaries: calls are what a step costs."""
+        factors, w = self.bench.factors, self.bench.w
+        f, g = factors
+        add, subtract, multiply = np.add, np.subtract, np.multiply
+        for left, _ in zip(self._left(shares), gradients, strict=True):
+            add(left, f, g)
+            subtract(left, f, f)
+            multiply(Z, factors, Z)
+            multiply(Z, Z, factors)
+            subtract(f, g, w)
+
+    def _left(self, shares: FloatArray) -> list[FloatArray]:
+        """What decay leaves of the weights in each step.
+
+        As arrays: a call would convert a number first, which takes as long as it takes itself.
+        """
+        decay = self.request.step_size * self.request.weight_decay
+        if self.request.schedule is None:
+            return [np.array(1.0 - decay)] * len(shares)
+        return [np.array(left) for left in 1.0 - decay * shares]
+
+    def _carry(
+        self, Z: FloatArray, velocity: FloatArray, shares: FloatArray, gradients: Iterator[None]
+    ) -> None:
+        """With momentum, which carries the change of a step: what it multiplies by, less 1."""
+        bench, request = self.bench, self.request
+        decay = request.step_size * request.weight_decay
+        for share, _ in zip(shares, gradients, strict=True):
+            x = bench.gradient
+            velocity *= request.momentum
+            velocity += Z * np.stack([-decay - x, x - decay])
+            Z += share * velocity
+            bench.w[...] = _difference_of_squares(*Z)
+
     def parameters(self, state: State) -> Parameters:
-        weights: Parameters = self.model.with_squares(*state[0]).initial_parameters()
+        p, m = state[0] / self._unit
+        weights: Parameters = self.model.with_squares(p, m).initial_parameters()
         return weights
 
     def effective(self, state: State) -> EffectiveStart:
         pull = self.pull(state)
-        p, m = state[0] * np.exp([-pull, pull])
+        p, m = state[0] / self._unit * np.exp([-pull, pull])
         if not np.isfinite([p, m]).all():
             raise InputError(
                 "step_size: must let gradients add up to less than 700 for the effective start to "
@@ -353,6 +427,10 @@ class SquareSteps(SampleProcess):
         ratios = np.divide(self.start, state[0], out=np.ones_like(self.start), where=~absent)
         gain = np.sum(np.log(np.abs(ratios)), axis=0)
         return EffectiveStart(self.model.with_squares(p, m), gain, True)
+
+
+def _difference_of_squares(p: FloatArray, m: FloatArray) -> FloatArray:
+    return p * p - m * m
 
 
 def _start(model: Any, d: int) -> FloatArray:
@@ -392,13 +470,13 @@ class WeightSteps(SampleProcess):
 
     def advance(self, first: int, last: int) -> None:
         moving, spent = self.state[:2]
-        w, shares = self.predictors(), self.request.shares(first, last)
-        gradient = np.zeros_like(w)
-        gradients = self.samples.gradients(self.seeds, (first, shares), w, gradient, spent)
+        bench, shares, unit = self.bench, self.request.shares(first, last), self.samples.unit
+        bench.w[...] = unit * self.predictors()
+        gradients = self.samples.gradients(bench, self.seeds, (first, shares), spent)
         for share, _ in zip(shares, gradients, strict=True):
-            for run, (weights, g) in enumerate(zip(moving, gradient, strict=True)):
+            for run, (weights, g) in enumerate(zip(moving, bench.gradient, strict=True)):
                 self._move(run, weights, g, share)
-                w[run] = self.predictor(weights)
+                bench.w[run] = unit * self.predictor(weights)
 
     def _move(self, run: int, weights: FloatArray, g: FloatArray, share: float) -> None:
         """One step of one run, in place; g comes multiplied by the step unless it is carried."""

@@ -73,8 +73,8 @@ class Draws:
         rng = np.random.default_rng([seed, number])
         samples = None
         if self.batch_size is not None:
-            orders = np.tile(np.arange(self.n), (self.steps // self.epoch, 1))
-            seen = rng.permuted(orders, axis=1)[:, : self.epoch * self.batch_size]
+            orders = np.arange(self.n)[None].repeat(self.steps // self.epoch, axis=0)
+            seen = rng.permuted(orders, axis=1, out=orders)[:, : self.epoch * self.batch_size]
             samples = seen.reshape(self.steps, self.batch_size)
         noise = None
         if self.label_noise > 0.0:
@@ -426,7 +426,7 @@ class _Loop:
     ) -> None:
         """Take the steps since the last record again, one by one, up to the one that is lost."""
         process, (step, last) = self.process, between
-        together = process.seeds, process.state
+        seeds, together = process.seeds, process.state
         process.select([place], kept)
         finite = process.copy()
         while step + 1 < last:
@@ -438,4 +438,5 @@ class _Loop:
             self.recorded[replicate].append(step)
             self.residuals[replicate].append(residual)
         self._end(replicate, DescentStatus.DIVERGED, step, tuple(part[0] for part in finite))
-        process.seeds, process.state = together
+        process.seeds = seeds
+        process.select(range(len(seeds)), together)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from numbers import Integral, Real
 from typing import Any
@@ -28,12 +29,27 @@ class InputError(ValueError):
 
 def read_size(name: str, size: Any, meaning: str) -> int:
     """A positive integer, such as the number of features."""
-    whole = isinstance(size, Integral) and not isinstance(size, bool)
-    if not whole or size < 1:
-        raise InputError(f"{name}: must be an integer >= 1, got {size!r}. Pass {meaning}.")
-    if size > LARGEST_SIZE:
+    count = read_count(name, size, f"Pass {meaning}.")
+    if count > LARGEST_SIZE:
         raise InputError(f"{name}: must be <= {LARGEST_SIZE}, got {shown(size)}. Pass {meaning}.")
-    return int(size)
+    return count
+
+
+def read_count(name: str, value: Any, meaning: str, at_least: int = 1) -> int:
+    """A whole number, such as the number of units of a layer."""
+    # bool is an Integral, but n=True is a slip, not a size.
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole or value < at_least:
+        raise InputError(f"{name}: must be an integer >= {at_least}, got {value!r}. {meaning}")
+    return int(value)
+
+
+def read_positive(name: str, value: Any, meaning: str) -> float:
+    """A finite number above zero."""
+    number = as_float(value)
+    if number is None or not 0.0 < number < math.inf:
+        raise InputError(f"{name}: must be a finite number > 0, got {shown(value)}. {meaning}")
+    return number
 
 
 def as_float(value: Any) -> float | None:

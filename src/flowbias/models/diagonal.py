@@ -204,13 +204,7 @@ class DiagonalNet(MirrorModel):
         if self.depth > 2:
             sides = (SideWeights(side.size, side.base != 0.0) for side in self._branches)
             return BiasedDepthPotential.from_weights(self.depth, *sides)
-        # Centred, with the bias in the shift, so that Q is the even function of the unbiased case.
-        plus, minus = np.broadcast_arrays(*(2.0 * branch.log for branch in self._branches))
-        centre = 0.5 * plus + 0.5 * minus
-        two_sided = np.isfinite(centre)
-        return HyperbolicPotential(
-            np.where(two_sided, centre, plus), np.where(two_sided, centre, minus)
-        )
+        return HyperbolicPotential.centred(2.0 * branch.log for branch in self._branches)
 
     @property
     def shift(self) -> FloatArray | float:

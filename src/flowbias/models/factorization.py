@@ -151,6 +151,7 @@ class SymmetricFactorization(LiftedModel):
     are those of its symmetric part, so neither the loss nor the fit changes.)
     """
 
+    is_tied = True
     rate = 2.0
 
     def __init__(self, W: Any) -> None:

@@ -20,6 +20,7 @@ from flowbias.ground.arguments import WIDEST, InputError, as_float, depth_inside
 from flowbias.ground.typing import FloatArray
 from flowbias.models.imbalance import Imbalance
 from flowbias.potentials import Provides
+from flowbias.potentials.scale import frozen_array
 from flowbias.problems.matrix import MatrixProblem, checked_tensor
 
 
@@ -37,7 +38,9 @@ class LiftedModel:
     and `notes`, in words, on results that need a wider model than this.
     """
 
-    #: Z' = -rate c A Z: 1 except where both factors are one and the same (`W W^T`)
+    #: whether both factors are one and the same (`W W^T`)
+    is_tied: bool = False
+    #: Z' = -rate c A Z: 1 except where they are
     rate: float = 1.0
 
     shape: tuple[int, int]
@@ -84,8 +87,8 @@ class LiftedModel:
         self, shape: tuple[int, int], width: int, factors: Factors | None, root: FloatArray | None
     ) -> None:
         self.shape, self.width = shape, width
-        self.factors = None if factors is None else Factors(*map(_read_only, factors))
-        self._root = None if root is None else _read_only(root)
+        self.factors = None if factors is None else Factors(*map(frozen_array, factors))
+        self._root = None if root is None else frozen_array(root)
         _check_size(self.factors if self.factors is not None else (self.root,))
         self.notes = tuple(self._width_notes())
         for note in self.notes:
@@ -119,24 +122,24 @@ class LiftedModel:
             return self._root
         Z = np.vstack(self.factors or ())
         if self.width <= len(Z):
-            return _read_only(Z)
+            return frozen_array(Z)
         # Z^T = Q R, so Z = R^T Q^T. Rows of graded size keep their own accuracy.
-        return _read_only(np.linalg.qr(Z.T).R.T)
+        return frozen_array(np.linalg.qr(Z.T).R.T)
 
     @cached_property
     def gram(self) -> FloatArray:
         """[U; V][U; V]^T, (d + m) square, symmetric to the last bit."""
         Z = self.root if self.factors is None else np.vstack(self.factors)
         product = Z @ Z.T
-        return _read_only(0.5 * (product + product.T))
+        return frozen_array(0.5 * (product + product.T))
 
     @cached_property
     def product(self) -> FloatArray:
         """U V^T at the start, (d, m)."""
         if self.factors is not None:
-            return _read_only(self.factors.U @ self.factors.V.T)
+            return frozen_array(self.factors.U @ self.factors.V.T)
         d = self.shape[0]
-        return _read_only(self.root[:d] @ self.root[d:].T)
+        return frozen_array(self.root[:d] @ self.root[d:].T)
 
     def imbalance(self) -> Imbalance:
         """Of D = U^T U - V^T V, which the flow conserves whatever the measurements."""
@@ -193,12 +196,6 @@ def _check_size(parts: tuple[FloatArray, ...]) -> None:
             f"got {largest:.6g}: products of weights leave the double range. Rescale the start "
             "and with it the target (both by a factor: the flow of U V^T/s^2 is the same)."
         )
-
-
-def _read_only(values: FloatArray) -> FloatArray:
-    array = np.array(values, dtype=np.float64)
-    array.setflags(write=False)
-    return array
 
 
 def bartlett_root(size: int, width: int, rng: np.random.Generator) -> FloatArray:

@@ -187,12 +187,7 @@ class UntiedDiagonalNet(MirrorModel):
             if self._scale.direct is not None:
                 return UntiedPotential(self._scale.direct, shape=self._shape)
             return UntiedPotential(log_scale=self._scale.log, shape=self._shape)
-        plus, minus = 2.0 * self._plus.log, 2.0 * self._minus.log
-        centre = 0.5 * plus + 0.5 * minus
-        two_sided = np.isfinite(centre)
-        return HyperbolicPotential(
-            np.where(two_sided, centre, plus), np.where(two_sided, centre, minus), rate=2.0
-        )
+        return HyperbolicPotential.centred((2.0 * side.log for side in self.squares), rate=2.0)
 
     @cached_property
     def shift(self) -> FloatArray | float:

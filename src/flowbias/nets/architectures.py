@@ -41,17 +41,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError, read_rng
+from flowbias.ground.arguments import InputError, read_count, read_positive, read_rng
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.nets.settings import (
-    read_choice,
-    read_count,
-    read_dtype,
-    read_flag,
-    read_fraction,
-    read_positive,
-)
+from flowbias.nets.settings import read_choice, read_dtype, read_flag, read_fraction
 
 
 class Start(Enum):

@@ -24,34 +24,16 @@ if TYPE_CHECKING:
     from flowbias.nets.train import TrainingRun
 
 _FORMAT = "flowbias training, version 2"
-_FIELDS = (
-    ("run", dict),
-    ("start", str),
-    ("epoch", int),
-    ("module", dict),
-    ("optimizer", dict),
-    ("recorded", list),
-    ("losses", list),
-    ("accuracies", list),
-    ("notes", list),
-    ("seconds", float),
-)
-
-
-@dataclass(frozen=True)
-class Progressed:
-    """How far a training is: all that its continuation needs."""
-
-    #: fingerprint of the module before the first step
-    start: str
-    epoch: int
-    module: dict[str, Any]
-    optimizer: dict[str, Any]
-    recorded: list[int]
-    losses: list[float]
-    accuracies: list[float]
-    notes: list[float]
-    seconds: float
+# What a run has recorded so far, under its own names.
+_COURSE = {"epoch": int, "recorded": list, "losses": list, "accuracies": list, "notes": list}
+_FIELDS = {
+    "run": dict,
+    "start": str,
+    "module": dict,
+    "optimizer": dict,
+    "seconds": float,
+    **_COURSE,
+}
 
 
 def fingerprint(tensors: Mapping[str, Any]) -> str:
@@ -80,14 +62,7 @@ def read_path(checkpoint: Any) -> Path:
     return file
 
 
-def save(file: Path, run: Mapping[str, Any], progressed: Progressed) -> None:
-    """Write a checkpoint; whatever was there stays until the new one is complete."""
-    stream = io.BytesIO()
-    require_torch().save({"format": _FORMAT, "run": dict(run), **vars(progressed)}, stream)
-    write_atomically(file, stream.getvalue())
-
-
-def load(file: Path, run: Mapping[str, Any], device: Any) -> Progressed:
+def load(file: Path, run: Mapping[str, Any], device: Any) -> dict[str, Any]:
     """The checkpoint of this very run; an InputError that says why where it is not."""
     content = _read(file, device)
     for name, mine in run.items():
@@ -105,7 +80,7 @@ def load(file: Path, run: Mapping[str, Any], device: Any) -> Progressed:
             f"checkpoint: must belong to this run, got {file} of a run that started from other "
             "parameters. Make the module with the same seed and scale, or pass resume=False."
         )
-    return Progressed(**{name: content[name] for name, _ in _FIELDS if name != "run"})
+    return content
 
 
 def _read(file: Path, device: Any) -> dict[str, Any]:
@@ -124,10 +99,10 @@ def _read(file: Path, device: Any) -> dict[str, Any]:
             f"checkpoint: must be a file of {_FORMAT!r}, got {file} of another kind. "
             "Pass another file, or resume=False to overwrite it."
         )
-    missing = [name for name, kind in _FIELDS if not isinstance(content.get(name), kind)]
+    missing = [name for name, kind in _FIELDS.items() if not isinstance(content.get(name), kind)]
     if missing:
         raise InputError(
-            f"checkpoint: must hold {', '.join(name for name, _ in _FIELDS)}, got {file} without "
+            f"checkpoint: must hold {', '.join(_FIELDS)}, got {file} without "
             f"a proper {missing[0]}. Delete it, or pass resume=False."
         )
     return content
@@ -171,9 +146,9 @@ class Keeper:
         file = read_path(checkpoint)
         keeper = cls(file, _identity(run), seconds)
         if resume and file.exists():
-            progressed = load(file, keeper.identity, run.data.x.device)
-            keeper.identity["start"] = progressed.start
-            _restore(run, progressed)
+            content = load(file, keeper.identity, run.data.x.device)
+            keeper.identity["start"] = content["start"]
+            _restore(run, content)
         return keeper
 
     def write_if_due(self, run: TrainingRun) -> None:
@@ -181,20 +156,21 @@ class Keeper:
             self.write(run)
 
     def write(self, run: TrainingRun) -> None:
+        """Whatever was there stays until the new one is complete."""
         if self.file is None:
             return
-        progressed = Progressed(
-            start=self.identity["start"],
-            epoch=run.epoch,
-            module=run.module.state_dict(),
-            optimizer=run.optimizer.state_dict(),
-            recorded=run.recorded,
-            losses=run.losses,
-            accuracies=run.accuracies,
-            notes=run.notes,
-            seconds=run.seconds,
-        )
-        save(self.file, self.identity, progressed)
+        content = {
+            "format": _FORMAT,
+            "run": self.identity,
+            "start": self.identity["start"],
+            "module": run.module.state_dict(),
+            "optimizer": run.optimizer.state_dict(),
+            "seconds": run.seconds,
+            **{name: getattr(run, name) for name in _COURSE},
+        }
+        stream = io.BytesIO()
+        require_torch().save(content, stream)
+        write_atomically(self.file, stream.getvalue())
         self.written = time.monotonic()
 
 
@@ -213,10 +189,9 @@ def _identity(run: TrainingRun) -> dict[str, Any]:
     }
 
 
-def _restore(run: TrainingRun, progressed: Progressed) -> None:
-    run.module.load_state_dict(progressed.module)
-    run.optimizer.load_state_dict(progressed.optimizer)
-    run.epoch = progressed.epoch
-    run.recorded, run.losses = list(progressed.recorded), list(progressed.losses)
-    run.accuracies, run.notes = list(progressed.accuracies), list(progressed.notes)
-    run.earlier_seconds = progressed.seconds
+def _restore(run: TrainingRun, content: Mapping[str, Any]) -> None:
+    run.module.load_state_dict(content["module"])
+    run.optimizer.load_state_dict(content["optimizer"])
+    for name in _COURSE:
+        setattr(run, name, content[name])
+    run.earlier_seconds = content["seconds"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_count, read_positive
 from flowbias.ground.drawing import course, picture
 from flowbias.ground.html import some, table
 from flowbias.ground.torch import require_torch
@@ -25,7 +25,7 @@ from flowbias.ground.typing import FloatArray
 from flowbias.kernels.network import copied
 from flowbias.nets.copies_batch import Batch, Shape
 from flowbias.nets.losses import SquaredLoss, as_tensor, read_loss
-from flowbias.nets.settings import read_count, read_module, read_positive
+from flowbias.nets.settings import read_module
 from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus, epochs_shown
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_count, read_positive
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import copied
 from flowbias.nets.copies import (
@@ -36,7 +36,7 @@ from flowbias.nets.copies import (
 )
 from flowbias.nets.copies_batch import Batch
 from flowbias.nets.losses import SquaredLoss, read_loss
-from flowbias.nets.settings import read_count, read_fraction, read_positive
+from flowbias.nets.settings import read_fraction
 
 
 @dataclass(frozen=True)

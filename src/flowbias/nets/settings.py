@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from enum import Enum
-from numbers import Integral
 from typing import Any, TypeVar
 
 from flowbias.ground.arguments import InputError, as_float, shown
@@ -23,22 +21,6 @@ def read_choice(name: str, value: Any, kinds: type[Choice]) -> Choice:
             f"{name}: must be one of {names}, got {value!r}. "
             f"Pass one of these, or a member of {kinds.__name__}."
         ) from None
-
-
-def read_count(name: str, value: Any, meaning: str, at_least: int = 1) -> int:
-    """A whole number, such as the number of units of a layer."""
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or value < at_least:
-        raise InputError(f"{name}: must be an integer >= {at_least}, got {value!r}. {meaning}")
-    return int(value)
-
-
-def read_positive(name: str, value: Any, meaning: str) -> float:
-    """A finite number above zero."""
-    number = as_float(value)
-    if number is None or not 0.0 < number < math.inf:
-        raise InputError(f"{name}: must be a finite number > 0, got {shown(value)}. {meaning}")
-    return number
 
 
 def read_fraction(name: str, value: Any, meaning: str, *, one: bool) -> float:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_positive
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.kernels.infinite_width import relu_moments
 from flowbias.kernels.linearize import linearized_flow
-from flowbias.nets.settings import read_module, read_positive
+from flowbias.nets.settings import read_module
 from flowbias.problems.regression import checked_array
 
 Curve = Callable[[FloatArray], FloatArray]

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError, read_rng
+from flowbias.ground.arguments import InputError, read_count, read_positive, read_rng
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.compare import kernel_matrix
 from flowbias.kernels.tangent import tangent_kernel
@@ -37,7 +37,7 @@ from flowbias.nets.losses import (
     read_samples,
     right_labels,
 )
-from flowbias.nets.settings import read_count, read_fraction, read_module, read_positive
+from flowbias.nets.settings import read_fraction, read_module
 from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus, epochs_shown
 
 

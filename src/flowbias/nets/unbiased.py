@@ -20,10 +20,10 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_positive
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import copied, one_tensor
-from flowbias.nets.settings import read_module, read_positive
+from flowbias.nets.settings import read_module
 
 
 def unbiased(module: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,28 @@ SEEN = 1e-12
 
 
 class ConvexPotential(ABC):
-    """What a certificate asks of any potential: Q and its conjugate as sums of terms."""
+    """What a certificate asks of any potential: Q and its conjugate as sums of terms.
+
+    Duals and values are measured in units of exp(log_unit). It is 0, hence the unit is 1, unless
+    the scale of the start would push the potential's own units out of the double range.
+    """
+
+    log_unit: float = 0.0
+
+    @property
+    def potential(self) -> Self:
+        """Itself: a potential is its own model, one that starts at dual point 0."""
+        return self
+
+    @property
+    def mirror_rate(self) -> float:
+        """g in d/dt grad Q(w) = -g c X^T r; 1 because a bare potential has no clock of its own."""
+        return 1.0
+
+    @property
+    def shift(self) -> FloatArray | float:
+        """Dual point of the start; 0 because a bare potential knows no other start."""
+        return 0.0
 
     @property
     @abstractmethod
@@ -61,25 +82,14 @@ class ConvexPotential(ABC):
 
 
 class Potential(ConvexPotential):
-    """Separable potential: the five abstract functions act per coordinate, arrays in, arrays out.
+    """Separable potential: five functions act per coordinate, arrays in, arrays out.
 
-    Duals and values are measured in units of exp(log_unit). It is 0, hence the unit is 1, unless
-    the scale of the start would push the potential's own units out of the double range.
+    They are `value_terms`, `grad`, `conjugate_terms`, and the two below.
     """
-
-    log_unit: float = 0.0
 
     @property
     def provides(self) -> frozenset[Provides]:
         return frozenset({Provides.POTENTIAL})
-
-    @abstractmethod
-    def value_terms(self, w: FloatArray) -> FloatArray:
-        """Q per coordinate; infinite outside its domain."""
-
-    @abstractmethod
-    def grad(self, w: FloatArray) -> FloatArray:
-        """The dual point z = Q'(w) per coordinate; NaN outside the domain."""
 
     @abstractmethod
     def grad_dual(self, z: FloatArray) -> FloatArray:
@@ -88,10 +98,6 @@ class Potential(ConvexPotential):
     @abstractmethod
     def hess_dual(self, z: FloatArray) -> FloatArray:
         """w'(z) per coordinate, the second derivative of the conjugate."""
-
-    @abstractmethod
-    def conjugate_terms(self, z: FloatArray) -> FloatArray:
-        """Q*(z) = sup_w z w - Q(w) per coordinate."""
 
     @property
     def shape_of_w(self) -> tuple[int, ...]:
@@ -167,18 +173,3 @@ class Potential(ConvexPotential):
         w, w_ref = np.asarray(w, dtype=np.float64), np.asarray(w_ref, dtype=np.float64)
         linear = self.grad(w_ref) * (w - w_ref)
         return float(np.sum(self.value_terms(w) - self.value_terms(w_ref) - linear))
-
-    @property
-    def potential(self) -> Potential:
-        """Itself: a potential is its own model, one that starts at dual point 0."""
-        return self
-
-    @property
-    def mirror_rate(self) -> float:
-        """g in d/dt grad Q(w) = -g c X^T r; 1 because a bare potential has no clock of its own."""
-        return 1.0
-
-    @property
-    def shift(self) -> FloatArray | float:
-        """Dual point of the start; 0 because a bare potential knows no other start."""
-        return 0.0

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.routing import Provides
 from flowbias.ground.typing import ArrayLike, FloatArray
-from flowbias.potentials._base import Potential
 from flowbias.potentials.depth import power_log_unit
 from flowbias.potentials.power import (
+    PolePotential,
     check_depth,
     exponent_of,
     power_growth,
@@ -85,7 +84,7 @@ def _branch(sign: float, weights: SideWeights, depth: float, unit: float) -> _Br
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class BiasedDepthPotential(Potential):
+class BiasedDepthPotential(PolePotential):
     """Potential of w = w+^D - w-^D from |w+(0)| = exp(log_plus), |w-(0)| = exp(log_minus)."""
 
     depth: float
@@ -151,15 +150,6 @@ class BiasedDepthPotential(Potential):
         for name, entry in fields.items():
             object.__setattr__(self, name, entry)
 
-    @property
-    def provides(self) -> frozenset[Provides]:
-        return frozenset({Provides.POTENTIAL, Provides.POWER_DUAL})
-
-    @property
-    def exponent(self) -> float:
-        """k = depth/(depth-2), the order of the poles of w(z)."""
-        return self.depth / (self.depth - 2.0)
-
     def dual_map(self, d: int) -> PowerMap:
         from flowbias.potentials.dual_map import PowerMap
 
@@ -189,11 +179,6 @@ class BiasedDepthPotential(Potential):
         terms = self._conjugate_less(np.zeros(()), z, *rests)
         inside = (z < self._plus.reach) & (z > -self._minus.reach)
         return np.where(inside, terms, np.inf)
-
-    def scale_derivative(self, z: FloatArray) -> FloatArray:
-        """D w + (D-2) z w', from w(z; r a) = r^D w(r^(D-2) z; a)."""
-        z = np.asarray(z, dtype=np.float64)
-        return self.depth * self.grad_dual(z) + (self.depth - 2.0) * z * self.hess_dual(z)
 
     @np.errstate(all="ignore")
     def hess_growth(self, z: FloatArray, radius: FloatArray | float) -> FloatArray:

@@ -16,7 +16,7 @@ s sinh z = 0 * inf for the scales that matter.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -75,6 +75,14 @@ class HyperbolicPotential(Potential):
             quarter = 0.25 * plus + 0.25 * minus
         start = Scale(None, np.where(np.isfinite(quarter), quarter, 0.0))
         self._install(plus, minus, float(speed), start)
+
+    @classmethod
+    def centred(cls, sides: Iterable[FloatArray], rate: float = 1.0) -> HyperbolicPotential:
+        """Of a biased start whose bias is in the shift: the even function of the unbiased case."""
+        plus, minus = np.broadcast_arrays(*sides)
+        centre = 0.5 * plus + 0.5 * minus
+        both = np.isfinite(centre)
+        return cls(np.where(both, centre, plus), np.where(both, centre, minus), rate)
 
     def _install(self, plus: FloatArray, minus: FloatArray, rate: float, start: Scale) -> None:
         """Set the fields; start is exp((log_plus + log_minus)/4) wherever both sides exist."""

@@ -17,9 +17,7 @@ from flowbias.potentials._base import ConvexPotential
 
 
 class JointPotential(ConvexPotential):
-    """A potential of the whole vector w: the five abstract functions take one vector at a time."""
-
-    log_unit: float = 0.0
+    """A potential of the whole vector w: `grad` and those below take one vector at a time."""
 
     @property
     def provides(self) -> frozenset[Provides]:
@@ -28,10 +26,6 @@ class JointPotential(ConvexPotential):
     @abstractmethod
     def value(self, w: FloatArray) -> float:
         """Q(w); infinite outside its domain."""
-
-    @abstractmethod
-    def grad(self, w: FloatArray) -> FloatArray:
-        """The dual point z = grad Q(w); NaN outside the domain."""
 
     @abstractmethod
     def grad_dual(self, z: FloatArray) -> FloatArray:
@@ -79,18 +73,3 @@ class JointPotential(ConvexPotential):
 
     def open_sides(self, d: int, size: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         return np.ones(d, dtype=bool), np.ones(d, dtype=bool)
-
-    @property
-    def potential(self) -> JointPotential:
-        """Itself: a potential is its own model, one that starts at dual point 0."""
-        return self
-
-    @property
-    def mirror_rate(self) -> float:
-        """g in d/dt grad Q(w) = -g c X^T r; 1 because a bare potential has no clock of its own."""
-        return 1.0
-
-    @property
-    def shift(self) -> FloatArray | float:
-        """Dual point of the start; 0 because a bare potential knows no other start."""
-        return 0.0

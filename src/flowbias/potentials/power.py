@@ -45,8 +45,28 @@ def check_depth(depth: float) -> float:
     return float(value)
 
 
+class PolePotential(Potential):
+    """What poles of order k make of any start of depth D."""
+
+    depth: float
+
+    @property
+    def provides(self) -> frozenset[Provides]:
+        return frozenset({Provides.POTENTIAL, Provides.POWER_DUAL})
+
+    @property
+    def exponent(self) -> float:
+        """k = depth/(depth-2), the order of the poles of w(z)."""
+        return self.depth / (self.depth - 2.0)
+
+    def scale_derivative(self, z: FloatArray) -> FloatArray:
+        """D w + (D-2) z w', from w(z; r a) = r^D w(r^(D-2) z; a)."""
+        z = np.asarray(z, dtype=np.float64)
+        return self.depth * self.grad_dual(z) + (self.depth - 2.0) * z * self.hess_dual(z)
+
+
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class PowerPotential(Potential):
+class PowerPotential(PolePotential):
     """The algebra shared by potentials with w(z) = gain h(z/reach); subclasses set the numbers."""
 
     depth: float
@@ -88,15 +108,6 @@ class PowerPotential(Potential):
         object.__setattr__(self, "depth", depth)
         object.__setattr__(self, "log_unit", log_unit)
 
-    @property
-    def provides(self) -> frozenset[Provides]:
-        return frozenset({Provides.POTENTIAL, Provides.POWER_DUAL})
-
-    @property
-    def exponent(self) -> float:
-        """k = depth/(depth-2), the order of the poles of w(z)."""
-        return self.depth / (self.depth - 2.0)
-
     # --- from dual to primal -------------------------------------------------------------------
 
     @np.errstate(all="ignore")
@@ -137,11 +148,6 @@ class PowerPotential(Potential):
         small = self.exponent * self._slope * z * z
         terms = self._conjugate_at(np.arctanh(x))
         return np.where(x < 1.0, np.where(self.exponent * x < LINEAR, small, terms), np.inf)
-
-    def scale_derivative(self, z: FloatArray) -> FloatArray:
-        """D w + (D-2) z w', from w(z; r a) = r^D w(r^(D-2) z; a)."""
-        z = np.asarray(z, dtype=np.float64)
-        return self.depth * self.grad_dual(z) + (self.depth - 2.0) * z * self.hess_dual(z)
 
     @np.errstate(all="ignore")
     def hess_growth(self, z: FloatArray, radius: FloatArray | float) -> FloatArray:

@@ -69,6 +69,8 @@ class Regression:
         size = extended.length(checked_y)
         # Any power up to two of what lies within is far from the end of the doubles.
         is_ordinary = min(shortest, size) > 1e-50 and max(longest, size) < 1e50
+        if not is_ordinary:
+            _check_rows(lengths)
         self.__dict__.update(
             X=checked_X,
             y=checked_y,
@@ -214,6 +216,7 @@ class Constraint(RowBasis):
 def constraint_of(X: FloatArray, y: FloatArray) -> Constraint:
     """`A w = b` on some columns alone."""
     lengths = row_lengths(X)
+    _check_rows(lengths)
     _check_predictor(y, lengths)
     return _equilibrated(X, y, lengths)
 
@@ -227,6 +230,16 @@ def _equilibrated(X: FloatArray, y: FloatArray, lengths: FloatArray) -> Constrai
         if factor is not None and rcond > SAFE_GRAM_RCOND:
             return Constraint(X, row_scale=scale, target=scale * y, gram_factor=factor)
     return _orthogonal_constraint(X, y, row_units(lengths))
+
+
+def _check_rows(lengths: FloatArray) -> None:
+    """Refuse rows so short that they cannot be brought to length one."""
+    shortest, least = 1e-305, float(lengths.min(where=lengths > 0.0, initial=np.inf))
+    if least < shortest:
+        raise InputError(
+            f"X: must have rows of zeros or of length {shortest:.0e} at least, got {least:.1e}. "
+            "Multiply them and their y by a common factor, which changes no limit that fits y."
+        )
 
 
 def _check_predictor(y: FloatArray, lengths: FloatArray) -> None:

@@ -67,15 +67,6 @@ def something_to_fit(y: FloatArray) -> None:
         raise OutsideHypothesis("y: must not be all zeros, which w = 0 fits. Pass some outputs.")
 
 
-def only_one_fit(X: FloatArray) -> str:
-    """Why a claim about which fit is chosen says nothing where there is but one; else "".
-
-    X has a row per measurement, a column per unknown.
-    """
-    alone = int(np.linalg.matrix_rank(X)) == X.shape[1]
-    return "only one w fits the data, whatever the start" if alone else ""
-
-
 def unresolved(tolerance: float) -> str:
     """Why a number of size 1 says nothing: its tolerance leaves it fewer than three digits."""
     if not tolerance > 1e-3:
@@ -85,34 +76,27 @@ def unresolved(tolerance: float) -> str:
 
 def at_most(log_scale: float | None, largest: float) -> float:
     """The log-scale, by default the largest one that the hypothesis allows."""
-    if log_scale is None or _is_same(log_scale, largest):
-        return largest
-    if not log_scale <= largest:
-        raise OutsideHypothesis(
-            f"log_scale: must be <= {largest:g}, got {log_scale!r}. The statement says nothing "
-            "above that scale: lower it, or raise eps."
-        )
-    return float(log_scale)
+    return _within(log_scale, largest, 1.0, "<=", "above that scale: lower it")
 
 
 def at_least(log_scale: float | None, smallest: float) -> float:
     """The log-scale, by default the smallest one that the hypothesis allows."""
-    if log_scale is None or _is_same(log_scale, smallest):
-        return smallest
-    if not log_scale >= smallest:
-        raise OutsideHypothesis(
-            f"log_scale: must be >= {smallest:g}, got {log_scale!r}. The statement says nothing "
-            "below that scale: raise it, or raise eps."
-        )
-    return float(log_scale)
+    return _within(log_scale, smallest, -1.0, ">=", "below that scale: raise it")
 
 
-def _is_same(log_scale: float, threshold: float, rounding: float = 1e-14) -> bool:
-    """A threshold that was computed twice, from norms summed in another order.
+def _within(log_scale: float | None, end: float, side: float, relation: str, beyond: str) -> float:
+    """An end that was computed twice, from norms summed in another order, is that end.
 
     They differ in a few last digits, which are as many of the logarithm.
     """
-    return abs(log_scale - threshold) <= rounding * max(1.0, abs(threshold))
+    if log_scale is None or abs(log_scale - end) <= 1e-14 * max(1.0, abs(end)):
+        return end
+    if not side * log_scale <= side * end:
+        raise OutsideHypothesis(
+            f"log_scale: must be {relation} {end:g}, got {log_scale!r}. The statement says nothing "
+            f"{beyond}, or raise eps."
+        )
+    return float(log_scale)
 
 
 def unbiased_log_start(model: DiagonalNet, d: int) -> FloatArray:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, Unpack
+from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
@@ -18,10 +18,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import facts
 from flowbias.ground.look import COLOURS, GREY, INK, RED
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from flowbias.ground.typing import Axes, Figure, FloatArray
 
 
 class Kind(Enum):
@@ -255,12 +252,23 @@ Number: TypeAlias = float | np.floating[Any]
 
 
 class Allowed(TypedDict, total=False):
-    """The tolerance of one claim: that of its statement for numbers of `size`, or its own."""
+    """The tolerance of one claim: that of its statement for numbers of `size`, or its own.
+
+    And where it says nothing: `silence` is why, and where `among`, a row per measurement and a
+    column per unknown, leaves but one fit to choose, that is.
+    """
 
     size: float
     rtol: float
     atol: float
     silence: str
+    among: FloatArray
+
+
+def only_one_fit(X: FloatArray) -> str:
+    """Why a claim about which fit is chosen says nothing where there is but one; else ""."""
+    alone = int(np.linalg.matrix_rank(X)) == X.shape[1]
+    return "only one w fits the data, whatever the start" if alone else ""
 
 
 @dataclass(frozen=True)
@@ -277,6 +285,10 @@ class Statement:
     ) -> Claim:
         """measured == predicted."""
         return self._claim(name, measured, predicted, Kind.EQUAL, **allowed)
+
+    def same(self, name: str, measured: Any, predicted: Any, **allowed: Unpack[Allowed]) -> Claim:
+        """||measured - predicted|| / ||predicted|| == 0, of arrays."""
+        return self.equal(name, relative(measured - predicted, predicted), **allowed)
 
     def at_most(
         self, name: str, measured: Number, predicted: Number, **allowed: Unpack[Allowed]
@@ -310,7 +322,9 @@ class Statement:
         rtol: float = 0.0,
         atol: float | None = None,
         silence: str = "",
+        among: FloatArray | None = None,
     ) -> Claim:
+        alone = "" if among is None else only_one_fit(among)
         return Claim(
             name,
             float(measured),
@@ -321,5 +335,5 @@ class Statement:
             self.tolerance_origin,
             rtol=float(rtol),
             atol=float(self.tolerance * size if atol is None and not rtol else atol or 0.0),
-            silence=silence,
+            silence=alone or silence,
         )

@@ -79,6 +79,17 @@ class ErrorPath:
         """c lr(S) c(t[index])."""
         return self.loss_constant * self.start.guaranteed_rate(float(self.errors[index]))
 
+    @property
+    def rounding(self) -> float:
+        """What an imbalance that is 0 may seem to promise."""
+        return self.loss_constant * ROUNDING.size * self.start.size
+
+    def falls(self, stated: Statement, name: str, measured: MeasuredRate, promised: float) -> Claim:
+        """measured >= promised, where that is more than the rounding of an imbalance that is 0."""
+        silence = measured.silence(promised if promised > self.rounding else min(promised, 0.0))
+        atol = measured.atol + self.rounding
+        return stated.at_least(name, measured.value, promised, atol=atol, silence=silence)
+
 
 def error_path(
     net: LinearStart,
@@ -144,9 +155,7 @@ def exponential_guarantee(path: ErrorPath) -> Claim:
     stated = _stated(
         MIN("Theorem 3", "(21)"), "imbalance and margin at the start bound the rate for ever"
     )
-    return _rate_claim(
-        stated, "exponential convergence", path.mean_rate(), path.guaranteed_rate(), path
-    )
+    return path.falls(stated, "exponential convergence", path.mean_rate(), path.guaranteed_rate())
 
 
 @along(error_path)
@@ -160,7 +169,7 @@ def imbalance_guarantee(path: ErrorPath) -> Claim:
     rate = 2.0 * path.start.conditioning[1] * path.start.imbalance.level
     stated = _stated(MIN("Corollary 4"), "the level of imbalance alone bounds the rate")
     promised = path.loss_constant * rate
-    return _rate_claim(stated, "convergence from imbalance", path.mean_rate(), promised, path)
+    return path.falls(stated, "convergence from imbalance", path.mean_rate(), promised)
 
 
 @along(error_path)
@@ -174,7 +183,7 @@ def margin_guarantee(path: ErrorPath) -> tuple[Claim, Claim]:
     >>> all(claim.holds for claim in claims)
     True
     """
-    margin = _margin(path)
+    margin = float(singular_values(path.start.target)[-1] - path.errors[0])
     if not margin > 0.0:
         raise OutsideHypothesis(
             f"net: must start with a margin, smin(Yt) > ||E(0)||, got a margin of {margin:.3g}. "
@@ -189,14 +198,9 @@ def margin_guarantee(path: ErrorPath) -> tuple[Claim, Claim]:
     # c(0) >= gain(a, s) for the larger a of the two terms: positive, whatever the imbalance.
     least = path.start.conditioning[1] * path.loss_constant * _margin_gain(path, margin)
     return (
-        stated.at_least("the margin makes c(0) positive", rate, least, atol=_rounding(path)),
-        _rate_claim(stated, "convergence from the margin", path.mean_rate(), rate, path),
+        stated.at_least("the margin makes c(0) positive", rate, least, atol=path.rounding),
+        path.falls(stated, "convergence from the margin", path.mean_rate(), rate),
     )
-
-
-def _margin(path: ErrorPath) -> float:
-    values = singular_values(path.start.target)
-    return float(values[-1] - path.errors[0])
 
 
 def _margin_gain(path: ErrorPath, margin: float) -> float:
@@ -226,16 +230,12 @@ def local_guarantee(path: ErrorPath) -> tuple[Claim, ...]:
         MIN("Corollary 6"),
         "what holds at the start holds from any later time on, with the margin reached",
     )
-    return tuple(
-        _rate_claim(
-            stated,
-            f"convergence after t0 = {path.t[index]:.6g}",
-            path.mean_rate(index),
-            path.guaranteed_rate(index),
-            path,
-        )
-        for index in range(1, len(path.t) - 1)
-    )
+
+    def after(index: int) -> Claim:
+        name = f"convergence after t0 = {path.t[index]:.6g}"
+        return path.falls(stated, name, path.mean_rate(index), path.guaranteed_rate(index))
+
+    return tuple(after(index) for index in range(1, len(path.t) - 1))
 
 
 @along(error_path)
@@ -257,7 +257,7 @@ def asymptotic_rate(path: ErrorPath) -> Claim:
     limit = start.imbalance.rate_factor(at(values, m), at(values, r))
     away = (4.0 if r == m else 2.0) * path.errors[:-1] / np.sqrt(top)
     promises = path.loss_constant * bottom * (limit - away)
-    late = np.flatnonzero(promises > _rounding(path))
+    late = np.flatnonzero(promises > path.rounding)
     if not late.size:
         raise OutsideHypothesis(
             f"t: must reach errors ||E|| below {limit * np.sqrt(top) / (4 if r == m else 2):.3g}, "
@@ -269,21 +269,7 @@ def asymptotic_rate(path: ErrorPath) -> Claim:
         MIN("Corollary 6", "(22)"),
         "the rate of the flow comes as close to what (22) promises as the error to 0",
     )
-    promised = float(promises[late[worst]])
-    return _rate_claim(stated, "rate at the end", rates[worst], promised, path)
-
-
-def _rate_claim(
-    stated: Statement, name: str, measured: MeasuredRate, promised: float, path: ErrorPath
-) -> Claim:
-    """measured >= promised, where that is more than the rounding of an imbalance that is 0."""
-    silence = measured.silence(promised if promised > _rounding(path) else min(promised, 0.0))
-    atol = measured.atol + _rounding(path)
-    return stated.at_least(name, measured.value, promised, atol=atol, silence=silence)
-
-
-def _rounding(path: ErrorPath) -> float:
-    return path.loss_constant * ROUNDING.size * path.start.size
+    return path.falls(stated, "rate at the end", rates[worst], float(promises[late[worst]]))
 
 
 def _stated(reference: Reference, words: str) -> Statement:

@@ -22,7 +22,7 @@ from flowbias.models._base import MirrorModel
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problems.regression import Regression
-from flowbias.theory.arguments import OutsideHypothesis, checked, only_one_fit, something_to_fit
+from flowbias.theory.arguments import OutsideHypothesis, checked, something_to_fit
 from flowbias.theory.claim import Claim, Statement, Tolerance, beyond_the_papers, relative
 
 # The longest that is waited for a descent to end.
@@ -68,7 +68,7 @@ def descent_is_a_flow(
     stated = Statement(_section("1 A descent is a flow from another start"), words, *IDENTITY)
     distance, _, is_identity = run.explained
     crossed = "" if is_identity else "a weight has changed its sign at depth > 2"
-    return stated.equal("descent is a flow", distance, silence=only_one_fit(problem.X) or crossed)
+    return stated.equal("descent is a flow", distance, among=problem.X, silence=crossed)
 
 
 @checked
@@ -221,7 +221,7 @@ def weight_decay_is_a_lasso(
         _section("4 Weight decay"), "weight decay ends at the lasso of its penalty", *RESTING
     )
     return (
-        stated.equal("distance from the lasso", relative(run.w - exact, exact)),
+        stated.same("distance from the lasso", run.w, exact),
         stated.at_most("duality gap of the lasso", run.lasso.gap, 0.0),
     )
 

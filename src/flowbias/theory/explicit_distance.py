@@ -17,22 +17,8 @@ from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.potentials import DepthPotential, DistancePotential
 from flowbias.problems.regression import Regression
-from flowbias.theory.arguments import (
-    Vector,
-    checked,
-    only_one_fit,
-    positive,
-    same_size,
-    something_to_fit,
-)
-from flowbias.theory.claim import (
-    WOODWORTH,
-    Claim,
-    Statement,
-    Tolerance,
-    beyond_the_papers,
-    relative,
-)
+from flowbias.theory.arguments import Vector, checked, positive, same_size, something_to_fit
+from flowbias.theory.claim import WOODWORTH, Claim, Statement, Tolerance, beyond_the_papers
 
 _QUARTIC = WOODWORTH("section 4", "after (9), corrected")
 # A minimum is flat: its value is off by the square of the 1e-8 that its place may be.
@@ -187,12 +173,7 @@ def closest_interpolator(X: Any, y: Any, scale: float, w0: ArrayLike = 1.0) -> C
         "the closest weights that fit the data have the predictor of least R",
         "sequential quadratic programming stops near the root of rounding",
     )
-    return stated.equal(
-        "closest interpolator",
-        relative(reached - minimizer, minimizer),
-        atol=1e-5,
-        silence=only_one_fit(problem.X),
-    )
+    return stated.same("closest interpolator", reached, minimizer, atol=1e-5, among=problem.X)
 
 
 def _closest_weights(problem: Regression, start: FloatArray) -> FloatArray:

@@ -34,10 +34,10 @@ from flowbias.limits.stage_path import Change
 from flowbias.limits.stages import stages
 from flowbias.models import DiagonalNet
 from flowbias.problems.regression import Regression, as_regression
+from flowbias.results.solution import Solution
 from flowbias.theory.arguments import (
     OutsideHypothesis,
     checked,
-    only_one_fit,
     something_to_fit,
     unbiased_log_start,
     unresolved,
@@ -53,6 +53,9 @@ from flowbias.theory.claim import (
 from flowbias.theory.regimes import SOLVED, quartic_share
 
 _SELECTION = beyond_the_papers("7 The rich limit and its selection")
+_DECIDES = Statement(
+    _SELECTION, "towards scale 0 a weighted l1 norm decides first, then the selecting sum", *SOLVED
+)
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,15 @@ def rich_expansion(model: DiagonalNet, d: int) -> RichExpansion:
     )
 
 
+def _towards_rich(
+    model: DiagonalNet, X: Any, y: Any
+) -> tuple[Regression, RichExpansion, FloatArray, Solution]:
+    """The data, the expansion, the limit and the rich limit."""
+    problem = Regression(X, y)
+    expansion = rich_expansion(model, problem.X.shape[1])
+    return problem, expansion, limit(model, problem).w, rich_limit(model, problem)
+
+
 def _x_log_x(w: FloatArray, w0: FloatArray) -> FloatArray:
     size = np.abs(w)
     return np.where(size > 0.0, size * np.log(np.where(size > 0.0, size, 1.0) / w0**2), 0.0)
@@ -116,25 +128,15 @@ def rich_excess(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     >>> all(claim.holds for claim in fb.theory.rich_excess(model, [[1.0, 2.0]], [1.0]))
     True
     """
-    problem = Regression(X, y)
-    expansion = rich_expansion(model, problem.X.shape[1])
-    w, target = limit(model, problem).w, rich_limit(model, problem).w
+    problem, expansion, w, rich = _towards_rich(model, X, y)
+    target = rich.w
     better = expansion.selection(target) - expansion.selection(w)
-    size, alone = expansion.l1(target), only_one_fit(problem.X)
+    size, excess = expansion.l1(target), expansion.small * (better + expansion.remainder)
+    whole, among = abs(expansion.selection(target)) + size, problem.X
     return (
-        _bound(
-            "excess l1 norm",
-            expansion.l1(w) - size,
-            expansion.small * (better + expansion.remainder),
-            size,
-            alone,
-        ),
-        _bound(
-            "excess of what selects",
-            -better,
-            expansion.remainder,
-            abs(expansion.selection(target)) + size,
-            alone,
+        _DECIDES.at_most("excess l1 norm", expansion.l1(w) - size, excess, size=size, among=among),
+        _DECIDES.at_most(
+            "excess of what selects", -better, expansion.remainder, size=whole, among=among
         ),
     )
 
@@ -149,9 +151,7 @@ def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     >>> fb.theory.rich_distance(fb.DiagonalNet(depth=2, scale=1e-3), [[1.0, 2.0]], [1.0]).holds
     True
     """
-    problem = Regression(X, y)
-    expansion = rich_expansion(model, problem.X.shape[1])
-    w, rich = limit(model, problem).w, rich_limit(model, problem)
+    problem, expansion, w, rich = _towards_rich(model, X, y)
     support = _on_support(rich.w)
     columns = problem.X[:, support]
     if np.linalg.matrix_rank(columns) < support.sum():
@@ -170,15 +170,10 @@ def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     others = np.linalg.lstsq(columns, problem.X[:, ~support])[0]
     reach = np.sqrt(1.0 + np.sum(np.square(others), axis=0)) / expansion.weights[~support]
     factor = float(reach.max(initial=0.0)) / margin
-    size = float(np.linalg.norm(rich.w))
     # A rounding of the l1 norm, 1e-10 of it, is magnified like the excess itself.
-    return _bound(
-        "distance to the rich limit",
-        float(np.linalg.norm(w - rich.w)),
-        factor * excess,
-        size + factor * expansion.l1(rich.w),
-        only_one_fit(problem.X),
-    )
+    size = float(np.linalg.norm(rich.w)) + factor * expansion.l1(rich.w)
+    name, apart = "distance to the rich limit", np.linalg.norm(w - rich.w)
+    return _DECIDES.at_most(name, apart, factor * excess, size=size, among=problem.X)
 
 
 @checked
@@ -193,9 +188,7 @@ def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     >>> all(claim.holds for claim in fb.theory.rich_selection(model, [[1.0, 1.0]], [1.0]))
     True
     """
-    problem = Regression(X, y)
-    expansion = rich_expansion(model, problem.X.shape[1])
-    w, rich = limit(model, problem).w, rich_limit(model, problem)
+    problem, expansion, w, rich = _towards_rich(model, X, y)
     support = _on_support(rich.w)
     rows = problem.X[:, support].T
     free = len(rows) - int(np.linalg.matrix_rank(rows))
@@ -222,12 +215,12 @@ def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
             size=size,
             silence=vertex_only,
         ),
-        _bound(
+        _DECIDES.at_most(
             "selection beats a vertex",
             expansion.selection(w),
             expansion.selection(vertex) + expansion.remainder,
-            abs(expansion.selection(vertex)) + expansion.l1(vertex),
-            found if same else "",
+            size=abs(expansion.selection(vertex)) + expansion.l1(vertex),
+            silence=found if same else "",
         ),
     )
 
@@ -268,14 +261,8 @@ def kernel_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     eta = scipy.optimize.brentq(lambda x: x - 4.0 * (1.0 + x) ** 3 / room**2, 0.0, 0.5, xtol=1e-300)
     words = "from a large start the limit is nearly the tangent-kernel interpolator"
     stated = Statement(WOODWORTH("Theorem 3", "(66), with a rate"), words, *SOLVED)
-    apart, alone = float(np.sqrt(np.sum(weights * (w - kernel) ** 2))), only_one_fit(problem.X)
-    return stated.at_most("distance to the kernel limit", apart / norm, np.sqrt(eta), silence=alone)
-
-
-def _bound(name: str, measured: float, predicted: float, size: float, silence: str) -> Claim:
-    words = "towards scale 0 a weighted l1 norm decides first, then the selecting sum"
-    stated = Statement(_SELECTION, words, *SOLVED)
-    return stated.at_most(name, measured, predicted, size=size, silence=silence)
+    name, apart = "distance to the kernel limit", np.sqrt(np.sum(weights * (w - kernel) ** 2))
+    return stated.at_most(name, apart / norm, np.sqrt(eta), among=problem.X)
 
 
 # --- when features wake from a small start --------------------------------------------------------

@@ -25,14 +25,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import facts
 from flowbias.ground.look import COLOURS, INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, Figure, FloatArray
 from flowbias.models.lifted import LiftedModel
 from flowbias.problems.matrix import MatrixProblem
 from flowbias.theory.arguments import OutsideHypothesis, checked, positive
@@ -45,10 +45,6 @@ from flowbias.theory.measured_flow import (
     measured_rate,
 )
 from flowbias.theory.tangent_factorization import LinearizedFactorization, no_refutation, own_gram
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -73,19 +69,16 @@ class KernelRegime:
         cls, model: LiftedModel, problem: MatrixProblem, mu: float | None = None
     ) -> KernelRegime:
         """Measured; mu is by default the one with the least gamma."""
-        seen = model.lifted_problem(problem)
-        rows = seen.matrices.reshape(len(seen.target), -1)
-        # Both blocks of a lifted measurement act on W W^T: twice the Gram matrix of one.
-        values = np.sqrt(model.rate) * np.linalg.svd(rows, compute_uv=False)
-        full = len(values) == len(rows)
+        smallest, largest, error = measured_start(model, problem)
         levels = np.linalg.eigvalsh(own_gram(model))
         center = 0.5 * (levels[0] + levels[-1]) if mu is None else mu
+        # Both blocks of a lifted measurement act on W W^T: twice the Gram matrix of one.
         return cls(
-            smallest=float(values[-1] ** 2) if full else 0.0,
-            largest=float(values[0] ** 2),
+            smallest=model.rate * smallest,
+            largest=model.rate * largest,
             mu=float(center),
             gamma=float(np.abs(levels - center).max()),
-            error=float(np.linalg.norm(problem.measure(model.product) - problem.target)),
+            error=error,
         )
 
     def slack(self, radius: float) -> float:
@@ -189,6 +182,16 @@ class KernelRegime:
         )
 
 
+def measured_start(model: LiftedModel, problem: MatrixProblem) -> tuple[float, float, float]:
+    """Least and largest eigenvalue of (<X_n, X_m>)_nm as the flow sees it, and ||y(0) - y*||."""
+    seen = model.lifted_problem(problem)
+    rows = seen.matrices.reshape(len(seen.target), -1)
+    values = np.linalg.svd(rows, compute_uv=False)
+    error = float(np.linalg.norm(problem.measure(model.product) - problem.target))
+    smallest = float(values[-1] ** 2) if len(values) == len(rows) else 0.0
+    return smallest, float(values[0] ** 2), error
+
+
 @checked
 def residual_decay(
     model: LiftedModel,
@@ -257,41 +260,33 @@ def kernel_regime(
     True
     """
     regime = KernelRegime.of(model, problem, mu).required()
-    measured = measured_or_followed(measured, model, problem, loss)
+    places = WOODWORTH("Lemma 12"), WOODWORTH("Theorem 9")
     tangent = LinearizedFactorization(model, problem, loss)
-    return (
-        movement_claim(measured, tangent, regime.movement_bound, WOODWORTH("Lemma 12")),
-        tangent_claim(measured, tangent, regime.tangent_bound, WOODWORTH("Theorem 9")),
+    return _stays_close(
+        regime, tangent, measured_or_followed(measured, model, problem, loss), places
     )
 
 
-def movement_claim(
-    measured: MeasuredFactors, tangent: LinearizedFactorization, bound: float, reference: Reference
-) -> Claim:
-    """max_t ||Z(t) - Z(0)||_F <= bound."""
-    stated = Statement(reference, "a start near a multiple of the identity hardly moves", *FACTORS)
-    return stated.at_most(
-        "factors stay close to their start",
-        float(measured.movement.max()) / float(np.sqrt(tangent.model.rate)),
-        bound,
-        rtol=FACTORS.size,
-    )
-
-
-def tangent_claim(
-    measured: MeasuredFactors, tangent: LinearizedFactorization, bound: float, reference: Reference
-) -> Claim:
-    """max_t ||Z(t) - Z_TK(t)||_F <= bound, t = infinity included."""
+def _stays_close(
+    regime: KernelRegime,
+    tangent: LinearizedFactorization,
+    measured: MeasuredFactors,
+    places: tuple[Reference, Reference],
+) -> tuple[Claim, Claim]:
+    """max_t ||Z(t) - Z(0)||_F and max_t ||Z(t) - Z_TK(t)||_F, t = infinity included, as bounded."""
+    # Weights that are lifted to [W; W] move sqrt(2) times as far as W.
+    unit = float(np.sqrt(tangent.model.rate))
+    moved = float(measured.movement.max()) / unit
     apart = [
         float(np.linalg.norm(Z - tangent.factors(float(t))))
         for t, Z in zip([*measured.t, np.inf], [*measured.Z, measured.Z[-1]], strict=True)
     ]
-    stated = Statement(reference, "gradient flow follows that of the tangent model", *FACTORS)
-    return stated.at_most(
-        "factors stay close to the tangent model's",
-        max(apart) / float(np.sqrt(tangent.model.rate)),
-        bound,
-        rtol=FACTORS.size,
+    still, near = "factors stay close to their start", "factors stay close to the tangent model's"
+    rests = Statement(places[0], "a start near a multiple of the identity hardly moves", *FACTORS)
+    follows = Statement(places[1], "gradient flow follows that of the tangent model", *FACTORS)
+    return (
+        rests.at_most(still, moved, regime.movement_bound, rtol=FACTORS.size),
+        follows.at_most(near, max(apart) / unit, regime.tangent_bound, rtol=FACTORS.size),
     )
 
 
@@ -311,7 +306,11 @@ def wide_gram(model: LiftedModel, scale: float) -> Claim:
     alpha = positive("scale", scale, _SCALE_FIX)
     gram = own_gram(model)
     rows = len(gram)
-    _require_width(model, rows)
+    if model.width < rows:
+        raise OutsideHypothesis(
+            f"model: must have width >= {rows}, the rows of [U; V], got {model.width}. "
+            "Below it the Gram matrix is singular and far from any multiple of the identity."
+        )
     away = np.abs(np.linalg.eigvalsh(gram) - alpha**2 * model.width).max()
     allowed = 8.0 * alpha**2 * float(np.sqrt(float(model.width) * rows))
     words = f"holds with probability at least 1 - 2 exp(-p/2) = {1 - failure(rows):.4g}"
@@ -438,18 +437,8 @@ def wide_kernel_regime(
     True
     """
     regime = wide_regime(model, problem, scale).regime
-    measured = measured_or_followed(measured, model, problem, loss)
+    places = WOODWORTH("Corollary 10"), WOODWORTH("Corollary 10")
     tangent = LinearizedFactorization(model, problem, loss)
-    place = WOODWORTH("Corollary 10")
-    return (
-        movement_claim(measured, tangent, regime.movement_bound, place),
-        tangent_claim(measured, tangent, regime.tangent_bound, place),
+    return _stays_close(
+        regime, tangent, measured_or_followed(measured, model, problem, loss), places
     )
-
-
-def _require_width(model: LiftedModel, rows: int) -> None:
-    if model.width < rows:
-        raise OutsideHypothesis(
-            f"model: must have width >= {rows}, the rows of [U; V], got {model.width}. "
-            "Below it the Gram matrix is singular and far from any multiple of the identity."
-        )

@@ -13,15 +13,21 @@ import numpy as np
 
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
-from flowbias.limits import basis_pursuit, limit, min_norm
+from flowbias.limits import limit
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.potentials import UntiedPotential
 from flowbias.problems.regression import Regression
-from flowbias.theory.arguments import Matrix, Vector, checked, only_one_fit, positive, same_size
-from flowbias.theory.claim import AZULAY, Claim, Statement, beyond_the_papers, relative
+from flowbias.theory.arguments import Matrix, Vector, checked, positive, same_size
+from flowbias.theory.claim import AZULAY, Claim, Statement, beyond_the_papers
 from flowbias.theory.diagonal_networks import flow_meets_minimizer
 from flowbias.theory.measured_flow import FLOW, follow
-from flowbias.theory.regimes import SOLVED, sharp_kernel_log_scale, sharp_rich_log_scale
+from flowbias.theory.regimes import (
+    SOLVED,
+    sharp_kernel_log_scale,
+    sharp_rich_log_scale,
+    with_least_l1,
+    with_least_l2,
+)
 from flowbias.theory.regularizers import ROUNDING
 
 _LIMITS = AZULAY("section 7.1 and appendix E")
@@ -72,8 +78,7 @@ def metric_from_predictor(model: UntiedDiagonalNet, X: Any, y: Any, t: float) ->
     predicted = np.sqrt(conserved_k(start) + 4.0 * at.w**2)
     words = "the metric of the flow depends on the weights through w and the start only"
     stated = Statement(AZULAY("appendix A", "(19)-(20)"), words, *FLOW)
-    off = relative(metric - predicted, predicted)
-    return stated.equal("metric is a function of the predictor", off)
+    return stated.same("metric is a function of the predictor", metric, predicted)
 
 
 @checked
@@ -153,8 +158,7 @@ def race(X: Any, y: Any, scale: float, shape: float) -> Claim:
         "two limits certified to 1e-10",
         SOLVED.size,
     )
-    off, alone = relative(untied - tied, tied), only_one_fit(problem.X)
-    return stated.equal("scale and shape race", off, silence=alone)
+    return stated.same("scale and shape race", untied, tied, among=problem.X)
 
 
 @checked
@@ -179,11 +183,8 @@ def race_to_rich(X: Any, y: Any, shape: float, eps: float) -> Claim:
     >>> fb.theory.race_to_rich([[1.0, 2.0]], [1.0], shape=0.9, eps=1e-3).holds
     True
     """
-    problem = Regression(X, y)
-    least = float(np.abs(basis_pursuit(problem).w).sum())
-    log_scale = sharp_rich_log_scale(eps, least, problem.X.shape[1]) - effective_log_scale(
-        1.0, shape
-    )
+    problem, least, d = with_least_l1(X, y)
+    log_scale = sharp_rich_log_scale(eps, least, d) - effective_log_scale(1.0, shape)
     w = limit(UntiedDiagonalNet(log_scale=log_scale, shape=shape), problem).w
     return _won("rich", float(np.abs(w).sum()) / least, eps, problem)
 
@@ -197,8 +198,7 @@ def race_to_kernel(X: Any, y: Any, scale: float, eps: float) -> Claim:
     >>> fb.theory.race_to_kernel([[1.0, 2.0]], [1.0], scale=0.5, eps=1e-4).holds
     True
     """
-    problem = Regression(X, y)
-    least = float(np.linalg.norm(min_norm(problem).w))
+    problem, least, _ = with_least_l2(X, y)
     stretch = np.exp(2.0 * (sharp_kernel_log_scale(eps, least) - np.log(scale)))
     # (1+s^2)/(1-s^2) = stretch; a scale that is large already needs no shape.
     shape = float(np.sqrt(max(stretch - 1.0, 0.0) / (stretch + 1.0)))
@@ -209,8 +209,8 @@ def race_to_kernel(X: Any, y: Any, scale: float, eps: float) -> Claim:
 def _won(regime: str, ratio: float, eps: float, problem: Regression) -> Claim:
     words = "whichever of scale and shape is faster decides the regime"
     stated = Statement(_LIMITS, words, "norms of limits certified to 1e-10")
-    name, alone = f"race to the {regime} regime", only_one_fit(problem.X)
-    return stated.at_most(name, ratio, 1.0 + eps, rtol=SOLVED.size, silence=alone)
+    name = f"race to the {regime} regime"
+    return stated.at_most(name, ratio, 1.0 + eps, rtol=SOLVED.size, among=problem.X)
 
 
 def _checked(sqrt_k: float) -> float:

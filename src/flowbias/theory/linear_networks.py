@@ -33,16 +33,8 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.linear_net import LinearNet
 from flowbias.problems.matrix import MatrixRegression
-from flowbias.theory.arguments import OutsideHypothesis, checked, only_one_fit, positive, unresolved
-from flowbias.theory.claim import (
-    MIN,
-    Claim,
-    Reference,
-    Statement,
-    Tolerance,
-    beyond_the_papers,
-    relative,
-)
+from flowbias.theory.arguments import OutsideHypothesis, checked, positive, unresolved
+from flowbias.theory.claim import MIN, Claim, Reference, Statement, Tolerance, beyond_the_papers
 from flowbias.theory.imbalance_bounds import ROUNDING
 from flowbias.theory.measured_flow import ENDED, FACTORS, MeasuredFactors, follow_weights
 from flowbias.theory.reduced_net import (
@@ -239,10 +231,8 @@ def _ends_at(
     # The error at the end and the local errors are relative to the weights, not to their product.
     weights = max(size, float(np.linalg.norm(path.Z[-1]) ** 2), float(path.error[0] / root[0]))
     atol = END.size * float(root[0] / root[-1]) * weights / size
-    silence = only_one_fit(problem.X) or unresolved(atol)
-    return stated.equal(
-        name, relative(path.M[-1] - predicted, predicted), atol=atol, silence=silence
-    )
+    few = unresolved(atol)
+    return stated.same(name, path.M[-1], predicted, atol=atol, among=problem.X, silence=few)
 
 
 class Counterexample(NamedTuple):
@@ -331,7 +321,7 @@ def balanced_closed_form(
         weights = form.at(path.loss_constant * clock * float(time))
         predicted, reached = weights @ weights.T, _moving(at) @ _moving(at).T
         name = f"balanced closed form at t = {time:.6g}"
-        claims.append(stated.equal(name, relative(reached - predicted, predicted)))
+        claims.append(stated.same(name, reached, predicted))
     return tuple(claims)
 
 

@@ -38,7 +38,6 @@ from flowbias.theory.arguments import (
     Matrix,
     OutsideHypothesis,
     checked,
-    only_one_fit,
     positive,
     same_size,
     unresolved,
@@ -49,9 +48,10 @@ from flowbias.theory.claim import (
     Reference,
     Statement,
     beyond_the_papers,
+    only_one_fit,
     relative,
 )
-from flowbias.theory.factorization_kernel_regime import decay_claim
+from flowbias.theory.factorization_kernel_regime import decay_claim, measured_start
 from flowbias.theory.measured_flow import (
     FACTORS,
     RATE,
@@ -114,10 +114,8 @@ def commuting_is_not_enough(scale: float, problem: MatrixProblem | None = None) 
     True
     """
     problem = commuting_counterexample() if problem is None else problem
-    M = follow_factors(infinitely_wide(problem.shape, scale), problem).M[-1]
+    M, _, gradient = _schatten_gradient(problem, scale)
     potential = Hypentropy(scale=scale)
-    left, values, right = scipy.linalg.svd(M, full_matrices=False)
-    gradient = (left * potential.grad(values)) @ right
     # What an error of the flow makes of the gradient, whose slope is largest at 0.
     steepest = float(1.0 / potential.hess_dual(np.zeros(1))[0])
     faked = FACTORS.size * steepest * float(np.linalg.norm(M) / np.linalg.norm(gradient))
@@ -147,14 +145,12 @@ def resembles_schatten(problem: MatrixProblem, scale: float) -> Claim:
     >>> fb.theory.resembles_schatten(problem, scale=0.5).holds
     True
     """
-    M = follow_factors(infinitely_wide(problem.shape, scale), problem).M[-1]
+    M, values, gradient = _schatten_gradient(problem, scale)
     least, misfit = _schatten_minimizer(problem, scale)
-    left, values, right = scipy.linalg.svd(M, full_matrices=False)
-    gradient = (left * Hypentropy(scale=scale).grad(values)) @ right
     outside = float(np.linalg.norm(_outside(gradient, problem)))
     curvature = float(np.hypot(max(values[0], scipy.linalg.svdvals(least)[0]), 2.0 * scale**2))
     size = float(np.linalg.norm(least)) or 1.0
-    rows = problem.matrices.reshape(len(problem.target), -1)
+    rows = _rows(problem)
     fit = misfit / float(scipy.linalg.svdvals(rows)[-1])
     atol = FACTORS.size * curvature / (2.0 * scale**2) + curvature / scale**2 * fit / size
     stated = Statement(
@@ -169,6 +165,15 @@ def resembles_schatten(problem: MatrixProblem, scale: float) -> Claim:
         atol=atol,
         silence=unresolved(atol) or only_one_fit(rows),
     )
+
+
+def _schatten_gradient(
+    problem: MatrixProblem, scale: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Where the flow of infinite width ends, its singular values, and grad Q_mu of them there."""
+    M = follow_factors(infinitely_wide(problem.shape, scale), problem).M[-1]
+    left, values, right = scipy.linalg.svd(M, full_matrices=False)
+    return M, values, (left * Hypentropy(scale=scale).grad(values)) @ right
 
 
 def _schatten_minimizer(problem: MatrixProblem, scale: float) -> tuple[FloatArray, float]:
@@ -210,8 +215,7 @@ def _dual_minimum(
 
 def _outside(matrix: FloatArray, problem: MatrixProblem) -> FloatArray:
     """The part of a matrix outside the span of the measurements."""
-    rows = problem.matrices.reshape(len(problem.target), -1)
-    flat = matrix.ravel()
+    rows, flat = _rows(problem), matrix.ravel()
     return np.asarray(flat - scipy.linalg.pinv(rows) @ (rows @ flat)).reshape(matrix.shape)
 
 
@@ -237,9 +241,13 @@ def _leading_turn(problem: MatrixProblem, scale: float) -> float:
     return relative(_outside(left @ S - S @ right, problem), 2.0 * S)
 
 
+def _rows(problem: MatrixProblem) -> FloatArray:
+    """One measurement each."""
+    return problem.matrices.reshape(len(problem.target), -1)
+
+
 def _gram_of(problem: MatrixProblem) -> FloatArray:
-    rows = problem.matrices.reshape(len(problem.target), -1)
-    return np.asarray(rows @ rows.T)
+    return np.asarray(_rows(problem) @ _rows(problem).T)
 
 
 @checked
@@ -267,8 +275,7 @@ def _same_limit(
 ) -> Claim:
     words = "gradient flow on the factors converges to the matrix solved for"
     stated = Statement(reference, words, *FACTORS)
-    alone = only_one_fit(problem.matrices.reshape(len(problem.target), -1))
-    return stated.equal(name, relative(reached - predicted, predicted), silence=alone)
+    return stated.same(name, reached, predicted, among=_rows(problem))
 
 
 @checked
@@ -295,9 +302,8 @@ def hyperbolic_rows(
     moved = np.arcsinh(delta[-1] / conserved[0]) - np.arcsinh(delta[0] / conserved[0])
     words = "each pair of rows turns hyperbolically"
     stated = Statement(WOODWORTH("appendix G", "(67)"), words, *FACTORS)
-    drift = relative(conserved[-1] - conserved[0], conserved[0])
     return (
-        stated.equal("Delta^2 - delta^2 is conserved", drift),
+        stated.same("Delta^2 - delta^2 is conserved", conserved[-1], conserved[0]),
         stated.equal("asinh moves by 2 x", relative(moved - 2.0 * growth, np.ones(pairs))),
     )
 
@@ -340,7 +346,7 @@ def symmetric_velocity(W: Matrix, problem: MatrixProblem, loss_constant: float =
         "the flow of W W^T depends on W W^T alone",
         "rounding of two products of matrices; complex steps have no other error",
     )
-    return stated.equal("velocity of W W^T", relative(velocity - predicted, predicted), atol=1e-12)
+    return stated.same("velocity of W W^T", velocity, predicted, atol=1e-12)
 
 
 @checked
@@ -369,9 +375,7 @@ def linearized_flow(
     predicted = tangent.factors(t).ravel()
     words = "gradient flow on the tangent model is a matrix exponential of its kernel"
     stated = Statement(WOODWORTH("appendix H", "(68), (76)"), words, *FACTORS)
-    return stated.equal(
-        "linearized flow in closed form", relative(solved.y[:, -1] - predicted, predicted)
-    )
+    return stated.same("linearized flow in closed form", solved.y[:, -1], predicted)
 
 
 # --- how far they can move ------------------------------------------------------------------------
@@ -395,16 +399,9 @@ class Reach:
     @checked
     def of(cls, model: LiftedModel, problem: MatrixProblem) -> Reach:
         """Measured at the start of the model."""
-        seen = model.lifted_problem(problem)
-        rows = seen.matrices.reshape(len(seen.target), -1)
-        values = np.linalg.svd(rows, compute_uv=False)
-        full = len(values) == len(rows)
+        smallest, _, error = measured_start(model, problem)
         d1 = model.shape[0]
-        return cls(
-            strength=_least(model.root[:d1]) + _least(model.root[d1:]),
-            smallest=float(values[-1] ** 2) if full else 0.0,
-            error=float(np.linalg.norm(problem.measure(model.product) - problem.target)),
-        )
+        return cls(_least(model.root[:d1]) + _least(model.root[d1:]), smallest, error)
 
     @property
     def remaining(self) -> float:

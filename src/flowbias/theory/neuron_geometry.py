@@ -21,7 +21,7 @@ from flowbias.ground.typing import FloatArray
 from flowbias.models.neuron import Neuron
 from flowbias.potentials.neuron import NeuronPotential
 from flowbias.theory.arguments import Matrix, Vector, checked, positive, same_size, unresolved
-from flowbias.theory.claim import AZULAY, Claim, Statement, Tolerance, relative
+from flowbias.theory.claim import AZULAY, Allowed, Claim, Statement, Tolerance
 
 # Step of central differences relative to ||v||; their error is its square times a few, plus
 # rounding divided by it.
@@ -114,7 +114,6 @@ def warped_metric_is_hessian(delta: float, v: Vector) -> tuple[Claim, Claim]:
 
     potential = NeuronPotential(delta)
     inverse = np.linalg.inv(potential.hess_dual(potential.grad(point)))
-    away = relative(1.5 * warped(point) - inverse, inverse)
     # m^2 - |delta| = a^2 keeps as many digits fewer as the matrix is ill-conditioned.
     atol = 10.0 * FEW_ROUNDINGS.size * (1.0 + x * x / a**4)
     hessian = Statement(
@@ -122,10 +121,13 @@ def warped_metric_is_hessian(delta: float, v: Vector) -> tuple[Claim, Claim]:
         "3/2 |a| (a^2 I + w w^T)^{-1} is the Hessian of the potential",
         "an inverse of condition 1 + ||w||^2/a^2",
     )
-    name = "warped metric is the Hessian of q"
+    name, allowed = (
+        "warped metric is the Hessian of q",
+        Allowed(atol=atol, silence=unresolved(atol)),
+    )
     return (
         _defect("warped metric meets the condition", warped, point, 0.0, np.sqrt(a)),
-        hessian.equal(name, away, atol=atol, silence=unresolved(atol)),
+        hessian.same(name, 1.5 * warped(point), inverse, **allowed),
     )
 
 
@@ -142,13 +144,11 @@ def identity_plus_outer_is_no_hessian(v: Vector) -> Claim:
     x = float(np.linalg.norm(point))
     predicted = np.sqrt(2.0 * (point.size - 1)) * x
     size = 1.0 / np.sqrt(1.0 + x * x)
-    return _defect(
-        "I + v v^T is no Hessian",
-        lambda at: np.eye(at.size) + np.outer(at, at),
-        point,
-        predicted,
-        size,
-    )
+
+    def metric(at: FloatArray) -> FloatArray:
+        return np.eye(at.size) + np.outer(at, at)
+
+    return _defect("I + v v^T is no Hessian", metric, point, predicted, size)
 
 
 def _defect(

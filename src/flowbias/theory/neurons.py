@@ -32,22 +32,8 @@ from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.limits.neurons.sum_of_neurons import neuron_sum_limit
 from flowbias.models.neuron import Neuron, NeuronSum
 from flowbias.problems.regression import Regression
-from flowbias.theory.arguments import (
-    OutsideHypothesis,
-    checked,
-    only_one_fit,
-    same_size,
-    something_to_fit,
-)
-from flowbias.theory.claim import (
-    AZULAY,
-    Claim,
-    Reference,
-    Statement,
-    Tolerance,
-    beyond_the_papers,
-    relative,
-)
+from flowbias.theory.arguments import OutsideHypothesis, checked, same_size, something_to_fit
+from flowbias.theory.claim import AZULAY, Claim, Statement, Tolerance, beyond_the_papers, relative
 from flowbias.theory.measured_flow import jacobian
 from flowbias.theory.regimes import SOLVED
 
@@ -66,18 +52,6 @@ def _weights(trajectory: Trajectory) -> tuple[FloatArray, FloatArray]:
     """a and w, or W, where the flow was left."""
     a, w = trajectory.parameters(float(trajectory.t[-1]))
     return a, w
-
-
-def _meets(
-    name: str,
-    problem: Regression,
-    end: FloatArray,
-    limit: FloatArray,
-    reference: Reference,
-    statement: str,
-) -> Claim:
-    stated = Statement(reference, statement, *FLOW)
-    return stated.equal(name, relative(end - limit, limit), silence=only_one_fit(problem.X))
 
 
 class Driven(NamedTuple):
@@ -111,14 +85,10 @@ def neuron_bias(model: Neuron, X: Any, y: Any) -> Claim:
             "change its sign: see sign_changes_once."
         )
     problem = Regression(X, y)
-    return _meets(
-        "one neuron minimizes q",
-        problem,
-        followed(model, problem).w[-1],
-        neuron_limit(model, problem, None, 1e-10).checked(True).w,
-        AZULAY("Theorem 2"),
-        "the flow's end is the certified minimizer of the neuron's potential",
-    )
+    end, least = followed(model, problem).w[-1], neuron_limit(model, problem, None, 1e-10)
+    words = "the flow's end is the certified minimizer of the neuron's potential"
+    stated = Statement(AZULAY("Theorem 2"), words, *FLOW)
+    return stated.same("one neuron minimizes q", end, least.checked(True).w, among=problem.X)
 
 
 @checked
@@ -136,14 +106,10 @@ def neuron_closed_form(model: Neuron, X: Any, y: Any) -> Claim:
     outer, _ = _weights(trajectory)
     shortest, moving, square = driven(model, problem)
     predicted = shortest + np.sign(outer[0]) * np.sqrt(square) * (model.w - moving)
-    return _meets(
-        "closed form of one neuron",
-        problem,
-        trajectory.w[-1],
-        predicted,
-        beyond_the_papers("The limit in closed form", "neurons"),
-        "one square root beyond the pseudoinverse gives the limit",
-    )
+    words = "one square root beyond the pseudoinverse gives the limit"
+    stated = Statement(beyond_the_papers("The limit in closed form", "neurons"), words, *FLOW)
+    end = trajectory.w[-1]
+    return stated.same("closed form of one neuron", end, predicted, among=problem.X)
 
 
 @checked
@@ -196,14 +162,10 @@ def balanced_neurons_bias(model: NeuronSum, X: Any, y: Any) -> Claim:
             "Start from W = np.outer(a, e) with a unit vector e."
         )
     problem = Regression(X, y)
-    return _meets(
-        "balanced neurons minimize the 3/2-power",
-        problem,
-        followed(model, problem).w[-1],
-        neuron_sum_limit(model, problem, None, 1e-10).checked(True).w,
-        AZULAY("Proposition 1"),
-        "strictly balanced neurons behave as one",
-    )
+    end, least = followed(model, problem).w[-1], neuron_sum_limit(model, problem, None, 1e-10)
+    stated = Statement(AZULAY("Proposition 1"), "strictly balanced neurons behave as one", *FLOW)
+    name = "balanced neurons minimize the 3/2-power"
+    return stated.same(name, end, least.checked(True).w, among=problem.X)
 
 
 @checked
@@ -235,14 +197,10 @@ def resting_part(model: NeuronSum, X: Any, y: Any) -> Claim:
     a, _ = _weights(trajectory)
     inverse = np.linalg.pinv(problem.X)
     resting = model.W - (model.W @ problem.X.T) @ inverse.T
-    return _meets(
-        "what the data does not move",
-        problem,
-        trajectory.w[-1],
-        inverse @ problem.y + a @ resting,
-        beyond_the_papers("Many neurons", "neurons"),
-        "the null-space part of a sum of neurons follows from the outer weights",
-    )
+    words = "the null-space part of a sum of neurons follows from the outer weights"
+    stated = Statement(beyond_the_papers("Many neurons", "neurons"), words, *FLOW)
+    end, predicted = trajectory.w[-1], inverse @ problem.y + a @ resting
+    return stated.same("what the data does not move", end, predicted, among=problem.X)
 
 
 @checked
@@ -301,7 +259,7 @@ def vanishing_start(model: NeuronSum, X: Any, y: Any) -> Claim:
         np.linalg.norm(end - shortest),
         np.linalg.norm(resting, 2) * outer,
         size=float(np.linalg.norm(shortest) + np.linalg.norm(end)),
-        silence=only_one_fit(problem.X),
+        among=problem.X,
     )
 
 
@@ -338,8 +296,7 @@ def leaky_neuron_limit(model: ActivatedNeuron, X: Any, y: Any) -> Claim:
         )
     words = "a w converges to the minimizer of q, with y_n / slope where a y_n < 0"
     stated = Statement(AZULAY("Theorem 4"), words, *AGREEMENT)
-    off, alone = relative(end - exact.w, exact.w), only_one_fit(problem.X)
-    return stated.equal("leaky neuron limit", off, silence=alone)
+    return stated.same("leaky neuron limit", end, exact.w, among=problem.X)
 
 
 @checked

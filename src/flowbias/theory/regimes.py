@@ -17,14 +17,7 @@ from flowbias.ground.typing import FloatArray
 from flowbias.limits import basis_pursuit, limit, min_norm
 from flowbias.models import DiagonalNet
 from flowbias.problems.regression import Regression
-from flowbias.theory.arguments import (
-    OutsideHypothesis,
-    at_least,
-    at_most,
-    checked,
-    only_one_fit,
-    positive,
-)
+from flowbias.theory.arguments import OutsideHypothesis, at_least, at_most, checked, positive
 from flowbias.theory.claim import (
     WOODWORTH,
     Allowed,
@@ -165,7 +158,7 @@ def rich_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None) -
     >>> fb.theory.rich_guarantee([[1.0, 2.0]], [1.0], eps=0.1).holds
     True
     """
-    problem, least, d = _with_least_l1(X, y)
+    problem, least, d = with_least_l1(X, y)
     _in_range_of_theorem_2(eps, d)
     used = at_most(log_scale, rich_log_scale(eps, least, d))
     ratio = float(np.abs(_limit(problem, 2, used)).sum()) / least
@@ -181,7 +174,7 @@ def sharp_rich_guarantee(
     >>> fb.theory.sharp_rich_guarantee([[1.0, 2.0]], [1.0], eps=0.1).holds
     True
     """
-    problem, least, d = _with_least_l1(X, y)
+    problem, least, d = with_least_l1(X, y)
     used = at_most(log_scale, sharp_rich_log_scale(eps, least, d, depth))
     ratio = float(np.abs(_limit(problem, depth, used)).sum()) / least
     return _norm_claim("rich guarantee, sharper", ratio, eps, _SHARPER, _RICH, problem)
@@ -196,8 +189,8 @@ def kernel_guarantee(X: Any, y: Any, eps: float, log_scale: float | None = None)
     >>> fb.theory.kernel_guarantee([[1.0, 2.0]], [1.0], eps=0.1).holds
     True
     """
-    problem, least = _with_least_l2(X, y)
-    _in_range_of_theorem_2(eps, problem.X.shape[1])
+    problem, least, d = with_least_l2(X, y)
+    _in_range_of_theorem_2(eps, d)
     used = at_least(log_scale, kernel_log_scale(eps, least))
     ratio = float(np.linalg.norm(_limit(problem, 2, used)) / least) ** 2
     return _norm_claim("kernel guarantee", ratio, eps, _PRINTED, _KERNEL, problem)
@@ -212,7 +205,7 @@ def sharp_kernel_guarantee(
     >>> fb.theory.sharp_kernel_guarantee([[1.0, 2.0]], [1.0], eps=0.1).holds
     True
     """
-    problem, least = _with_least_l2(X, y)
+    problem, least, _ = with_least_l2(X, y)
     used = at_least(log_scale, sharp_kernel_log_scale(eps, least, depth))
     ratio = float(np.linalg.norm(_limit(problem, depth, used)) / least) ** 2
     return _norm_claim("kernel guarantee, sharper", ratio, eps, _SHARPER, _KERNEL, problem)
@@ -241,14 +234,16 @@ def printed_scales_are_safe(
     )
 
 
-def _with_least_l1(X: Any, y: Any) -> tuple[Regression, float, int]:
+def with_least_l1(X: Any, y: Any) -> tuple[Regression, float, int]:
+    """The data, the least norm of a fit, and how many features there are."""
     problem = Regression(X, y)
     return problem, float(np.abs(basis_pursuit(problem).w).sum()), problem.X.shape[1]
 
 
-def _with_least_l2(X: Any, y: Any) -> tuple[Regression, float]:
+def with_least_l2(X: Any, y: Any) -> tuple[Regression, float, int]:
+    """The same for the l2 norm."""
     problem = Regression(X, y)
-    return problem, float(np.linalg.norm(min_norm(problem).w))
+    return problem, float(np.linalg.norm(min_norm(problem).w)), problem.X.shape[1]
 
 
 def _limit(problem: Regression, depth: float, log_scale: float) -> FloatArray:
@@ -267,5 +262,4 @@ def _norm_claim(
     name: str, ratio: float, eps: float, reference: Reference, statement: str, problem: Regression
 ) -> Claim:
     stated = Statement(reference, statement, "both norms come from limits certified to 1e-10")
-    alone = only_one_fit(problem.X)
-    return stated.at_most(name, ratio, 1.0 + eps, rtol=SOLVED.size, silence=alone)
+    return stated.at_most(name, ratio, 1.0 + eps, rtol=SOLVED.size, among=problem.X)

@@ -3,6 +3,7 @@
 import pytest
 
 from flowbias.apps.cli import ExitCode
+from flowbias.datasets.image_files import PublicAddress, gunzip
 from flowbias.datasets.image_sets import IMAGE_SETS
 from tests import tiny_images as tiny
 from tests.apps.cli.program import document, invoke, only_line, spawn
@@ -70,6 +71,14 @@ def test_fetch_into_a_folder_of_choice(folder, tmp_path):
     assert (tmp_path / "other" / "tiny" / "test-images").read_bytes() == CONTENT["test-images"]
     assert not (folder / "tiny").exists()
     assert invoke("data", "verify", "tiny", "--folder", tmp_path / "other").exit_code == 0
+
+
+def test_without_patience_nothing_is_asked_for(folder, monkeypatch):
+    sets = {"tiny": tiny_from(PublicAddress("http://127.0.0.1:9", {"a.gz": "0" * 64}, gunzip))}
+    monkeypatch.setattr("flowbias.datasets.image_sets.IMAGE_SETS", sets)
+    run = invoke("data", "fetch", "tiny", "--patience", "0")
+    assert run.exit_code == ExitCode.NOT_WRITTEN
+    assert "no time was left for it" in run.stderr
 
 
 def test_what_no_source_has_is_output_that_could_not_be_written(folder):

@@ -287,10 +287,18 @@ def test_list_for_machines(catalogue):
         "reference": "woodworth2020, Figure 0",
         "tasks": {"smoke": 3, "laptop": 5, "paper": 8, "full": 8},
         "cpu_seconds": {},
+        "genuine": {},
         "settings": {
             "count": {"may_be": "an integer >= 1", "smoke": 3, "laptop": 5, "paper": 8, "full": 8}
         },
     }
+
+
+def test_the_list_says_what_smoke_has_where_the_data_are_at_hand():
+    assert "smoke where the data are at hand: data MNIST, images 5000" in invoke(
+        "list", "woodworth-fig6c"
+    ).stdout.replace("\n", " ")
+    assert "at hand: " not in invoke("list", "woodworth-fig1").stdout
 
 
 def test_list_of_the_papers_figures():

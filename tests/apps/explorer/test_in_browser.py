@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flowbias.apps.explorer import views
-from flowbias.apps.explorer.uploads import LARGEST_FILE
+from flowbias.apps.explorer.views.own_data import LARGEST_FILE
 from tests.apps.explorer.running import running
 from tests.conftest import NO_TORCH, WITHOUT_TORCH
 

@@ -49,16 +49,17 @@ def test_the_section_is_the_potential_of_the_closed_form():
     function = TypedFunction.of("u^2 - v^2", 1)
     section = section_of(function, function.start(10.0**-0.5, 1.0), (-1.0, 2.0))
     potential = fb.DiagonalNet(depth=2, scale=10.0**-0.5).potential
-    assert section.w[0] < -0.7
-    assert section.w[-1] > 1.5
-    slopes = potential.grad(section.w) - potential.grad(np.zeros(1))
+    knots = section.x
+    assert knots[0] < -0.7
+    assert knots[-1] > 1.5
+    slopes = potential.grad(knots) - potential.grad(np.zeros(1))
     # z here is counted in J J^T = (Hess Q)^-1: proportional to the gradient of any potential.
-    ratio = section.z[section.w != 0.0] / slopes[section.w != 0.0]
+    ratio = section(knots, 1)[knots != 0.0] / slopes[knots != 0.0]
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-8)
-    w = np.linspace(section.w[0], section.w[-1], 50)
+    w = np.linspace(knots[0], knots[-1], 50)
     values = ratio[0] * (potential.value_terms(w) - potential.value_terms(np.zeros(1)))
     # Cubic pieces between 15 points: what an eye can see is 1e-2 of the largest.
-    np.testing.assert_allclose(section.at(w), values, atol=2e-3 * values.max())
+    np.testing.assert_allclose(section(w), values, atol=2e-3 * values.max())
 
 
 def test_the_limits_own_level_touches_the_line_of_solutions():

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import example, given
 
 from flowbias.apps.explorer.typed_parametrization import (
-    Jet,
     TypedFunction,
     TypedParametrization,
     UnfinishedError,
@@ -72,8 +71,9 @@ def test_what_leaves_the_domain_is_not_finite_and_says_nothing(recwarn):
 
 
 def test_the_power_zero_is_flat_everywhere():
-    jet = Jet(np.array([[0.0, 2.0], [1.0, 1.0]])) ** 0.0
-    np.testing.assert_array_equal(jet.rows, [[1.0, 1.0], [0.0, 0.0]])
+    model, at = typed("u + v^0"), np.array([0.5, 0.7, 0.0, 2.0])
+    np.testing.assert_array_equal(model.predictor_at(at), [1.5, 1.7])
+    np.testing.assert_array_equal(model.jacobian(at), [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]])
 
 
 def test_answers_may_be_written_to():

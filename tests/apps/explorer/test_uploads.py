@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowbias.apps.explorer import uploads
-from flowbias.apps.explorer.uploads import LARGEST_FILE, LARGEST_TABLE, MOST_SAMPLES, read_upload
+from flowbias.apps.explorer.views import own_data as uploads
+from flowbias.apps.explorer.views.own_data import (
+    LARGEST_FILE,
+    LARGEST_TABLE,
+    MOST_SAMPLES,
+    read_upload,
+)
 from flowbias.ground.arguments import InputError
 
 X, Y = np.arange(1.0, 7.0).reshape(2, 3), np.array([1.0, -1.0])

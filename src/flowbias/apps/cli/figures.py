@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,17 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flowbias.apps.cli.console import columns, complain, results, show, write_json
-from flowbias.apps.cli.program import ExitCode, InterruptedRunError, Invocation, Json, with_options
+from flowbias.apps.cli.program import (
+    FILE,
+    ExitCode,
+    InterruptedRunError,
+    Invocation,
+    Json,
+    known_names,
+    with_options,
+)
 
 if TYPE_CHECKING:
     from flowbias.experiments import Check, Experiment, Record
 
 
-def _names(incomplete: str) -> list[str]:
-    """For the completion of the shell."""
+def _known() -> Iterable[str]:
     from flowbias.experiments.catalogue import LOADERS
 
-    return [name for name in LOADERS if name.startswith(incomplete)]
+    return LOADERS
 
 
 def _presets(incomplete: str) -> list[str]:
@@ -29,27 +36,13 @@ def _presets(incomplete: str) -> list[str]:
     return [preset.value for preset in Preset if preset.value.startswith(incomplete)]
 
 
-Names = Annotated[
-    list[str],
-    typer.Argument(
-        help="Experiments, as `flowbias list` shows them.",
-        metavar="NAME",
-        show_default=False,
-        autocompletion=_names,
-    ),
-]
-SomeNames = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="Experiments whose settings and claims to show; without a name, all in a line each.",
-        metavar="[NAME]",
-        show_default=False,
-        autocompletion=_names,
-    ),
-]
+_ALL = "Experiments whose settings and claims to show; without a name, all in a line each."
 
 
-def list_figures(names: SomeNames = None, json: Json = False) -> None:
+def list_figures(
+    names: Annotated[list[str] | None, known_names(_ALL, "[NAME]", _known)] = None,
+    json: Json = False,
+) -> None:
     """List the experiments, with what each preset costs; of those named, the settings too."""
     from flowbias.experiments.catalogue import EXPERIMENTS, find_experiment
 
@@ -101,6 +94,9 @@ def _show_one(experiment: Experiment) -> None:
     costs = (_cost(experiment, preset) for preset in Preset)
     table.add_row("(time of one core)", "", *map(_shown, costs))
     show(table)
+    if experiment.genuine:
+        settings = ", ".join(f"{name} {value}" for name, value in experiment.genuine.items())
+        console.print(f"\nsmoke where the data are at hand: {settings}.")
     for setting, value in list(experiment.settings[Preset.LAPTOP].items())[:1]:
         console.print(f"\nChange one: flowbias run {experiment.name} --set {setting}={value!r}\n")
 
@@ -135,6 +131,8 @@ def _entry(experiment: Experiment) -> dict[str, Any]:
         "reference": str(experiment.reference),
         "tasks": {preset.value: len(experiment.task_list(preset)) for preset in Preset},
         "cpu_seconds": {preset: cost.seconds for preset, cost in known.items()},
+        # Of smoke, where the paper's data are at hand.
+        "genuine": dict(experiment.genuine),
         "settings": {
             name: {
                 "may_be": allowed.words,
@@ -191,12 +189,7 @@ class RunOptions:
     ] = Path("out")
     costs: Annotated[
         Path | None,
-        typer.Option(
-            "--costs",
-            help="Add the CPU seconds of each figure to this file.",
-            metavar="FILE",
-            show_default=False,
-        ),
+        typer.Option("--costs", help="Add the CPU seconds of each figure to this file.", **FILE),
     ] = None
     json: Json = False
 
@@ -204,7 +197,9 @@ class RunOptions:
 @with_options
 def run(
     context: typer.Context,
-    names: Names,
+    names: Annotated[
+        list[str], known_names("Experiments, as `flowbias list` shows them.", "NAME", _known)
+    ],
     options: RunOptions,
     changes: Annotated[
         list[str] | None,

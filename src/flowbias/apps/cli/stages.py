@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from flowbias.apps.cli.console import columns, results, show, show_data
 from flowbias.apps.cli.program import (
+    FILE,
     DataOptions,
     Depth,
     ExitCode,
@@ -36,11 +38,7 @@ def stages(
     json: Json = False,
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Picture (.png, .svg) or all numbers (.csv, .npz).",
-            metavar="FILE",
-            show_default=False,
-        ),
+        typer.Option(help="Picture (.png, .svg) or all numbers (.csv, .npz).", **FILE),
     ] = None,
 ) -> ExitCode:
     """Follow gradient flow from a vanishing start, from one resting point to the next.
@@ -93,13 +91,10 @@ def _document(data: RegressionData, path: StagePath) -> dict[str, Any]:
     )
 
 
-def _picture(kind: str) -> Callable[[RegressionData, StagePath], bytes]:
-    def drawn(data: RegressionData, path: StagePath) -> bytes:
-        from flowbias.apps.cli.files import picture_bytes
+def _picture(data: RegressionData, path: StagePath, kind: str) -> bytes:
+    from flowbias.apps.cli.files import picture_bytes
 
-        return picture_bytes(path.plot(names=data.names), kind)
-
-    return drawn
+    return picture_bytes(path.plot(names=data.names), kind)
 
 
 def _csv(data: RegressionData, path: StagePath) -> bytes:
@@ -130,8 +125,8 @@ def _npz(data: RegressionData, path: StagePath) -> bytes:
 
 
 _WRITERS: dict[str, Callable[[RegressionData, StagePath], bytes]] = {
-    ".png": _picture("png"),
-    ".svg": _picture("svg"),
+    ".png": partial(_picture, kind="png"),
+    ".svg": partial(_picture, kind="svg"),
     ".csv": _csv,
     ".npz": _npz,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,12 @@ from flowbias.apps.data_files.regression_data import RegressionData, reading_an_
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray, Mask
+from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.problems.regression import checked_array, checked_outputs
 from flowbias.results.solution import Solution
+
+#: What gradient flow on a file starts from.
+Network = DiagonalNet | UntiedDiagonalNet
 
 
 def norms(w: FloatArray) -> tuple[float, float]:
@@ -47,30 +51,13 @@ def _matters(size: FloatArray) -> Mask:
     return np.asarray(size > 1e-6 * size.max(initial=0.0))
 
 
-class StartedNetwork(Protocol):
-    """What the files say of the network, beside its repr."""
-
-    @property
-    def depth(self) -> float: ...
-    @property
-    def log_scale(self) -> Any: ...
-
-
 def certificate_numbers(solution: Solution) -> dict[str, float]:
     """The certificate, under the names that every output uses."""
-    certificate = solution.certificate
-    return {
-        "feasibility": certificate.feasibility,
-        "stationarity": certificate.stationarity,
-        "gap": certificate.gap,
-        "error_bound": certificate.error_bound,
-        "tol": certificate.tol,
-    }
+    names = ("feasibility", "stationarity", "gap", "error_bound", "tol")
+    return {name: getattr(solution.certificate, name) for name in names}
 
 
-def limit_document(
-    data: RegressionData, start: StartedNetwork, solution: Solution
-) -> dict[str, Any]:
+def limit_document(data: RegressionData, start: Network, solution: Solution) -> dict[str, Any]:
     """Everything about the limit, for `json_text`."""
     l1, l2 = norms(solution.w)
     return data.document(
@@ -88,17 +75,17 @@ def limit_document(
         factorizations=solution.stats.factorizations,
         seconds=solution.stats.seconds,
         w=solution.w.tolist(),
-        dual=data.dual(solution.dual).tolist(),
-        per_unit=data.per_unit(solution.w).tolist(),
-        intercept=data.at_zero(solution.w),
+        dual=data.units.dual_of_given(solution.dual).tolist(),
+        per_unit=data.units.per_unit(solution.w).tolist(),
+        intercept=data.units.at_zero(solution.w),
     )
 
 
 def limit_csv(data: RegressionData, solution: Solution) -> bytes:
     """One line per feature: its name and its coefficient, also per unit where they differ."""
-    w, intercept = [solution.w], data.at_zero(solution.w)
+    w, intercept = [solution.w], data.units.at_zero(solution.w)
     if data.is_standardized:
-        w.append(data.per_unit(solution.w))
+        w.append(data.units.per_unit(solution.w))
     rows: list[list[str | float]] = [
         [data.name(i), *map(float, values)] for i, values in enumerate(zip(*w, strict=True))
     ]
@@ -107,7 +94,7 @@ def limit_csv(data: RegressionData, solution: Solution) -> bytes:
     return csv_bytes(("feature", "w", "per_unit")[: 1 + len(w)], rows)
 
 
-def limit_npz(start: StartedNetwork, solution: Solution, **more: Any) -> bytes:
+def limit_npz(start: Network, solution: Solution, **more: Any) -> bytes:
     """Coefficients, dual, proof and start as arrays, and whatever else is passed."""
     return npz_bytes(
         {
@@ -126,9 +113,7 @@ def limit_npz(start: StartedNetwork, solution: Solution, **more: Any) -> bytes:
 _KIND = "flowbias model 1"
 
 
-def model_document(
-    data: RegressionData, start: StartedNetwork, solution: Solution
-) -> dict[str, Any]:
+def model_document(data: RegressionData, start: Network, solution: Solution) -> dict[str, Any]:
     """What `predict` needs, and where it is from, for `json_text`."""
     return {
         "kind": _KIND,
@@ -141,8 +126,8 @@ def model_document(
         "target": data.target,
         "columns": [column.document() for column in data.columns],
         "features": data.names,
-        "coefficients": data.per_unit(solution.w).tolist(),
-        "intercept": data.at_zero(solution.w) or 0.0,
+        "coefficients": data.units.per_unit(solution.w).tolist(),
+        "intercept": data.units.at_zero(solution.w) or 0.0,
     }
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -64,10 +65,10 @@ class Units:
 
     given: Regression
     #: standard deviations, or root mean squares; None: as they are
-    unit: FloatArray | None
-    intercept: bool
+    unit: FloatArray | None = None
+    intercept: bool = False
     #: how far the units of the columns are apart
-    factor: float
+    factor: float = 1.0
 
     @classmethod
     def of(
@@ -102,7 +103,7 @@ class Units:
         """X in the units that coefficients are compared in."""
         return self.given.X if self.unit is None else self.given.X / self.unit
 
-    @property
+    @cached_property
     def problem(self) -> Regression:
         """What is solved."""
         if not self.intercept:
@@ -181,13 +182,11 @@ def _sizes(X: FloatArray, *, about_mean: bool) -> FloatArray:
 class RegressionData(NamedTuple):
     """A regression problem, with the names of its features where the file gives them."""
 
-    #: what is solved
-    problem: Regression
+    #: between the file and the problem
+    units: Units
     names: Sequence[str] | None
     #: where it is from
     source: str = ""
-    #: between the file and the problem; None where they are the same
-    units: Units | None = None
     #: of a .csv: the column that is y, and what the others hold
     target: str | None = None
     columns: tuple[Column, ...] = ()
@@ -199,14 +198,19 @@ class RegressionData(NamedTuple):
         return f"{self.source}: {samples} samples, {features} features"
 
     @property
+    def problem(self) -> Regression:
+        """What is solved."""
+        return self.units.problem
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Samples and features of the file."""
-        given = self.problem if self.units is None else self.units.given
-        return given.X.shape[0], given.X.shape[1]
+        samples, features = self.units.given.X.shape
+        return samples, features
 
     @property
     def is_standardized(self) -> bool:
-        return self.units is not None and self.units.unit is not None
+        return self.units.unit is not None
 
     def document(self, **result: Any) -> dict[str, Any]:
         """What is found on the data, with what every document says of them, for `json_text`."""
@@ -218,18 +222,6 @@ class RegressionData(NamedTuple):
     def name(self, feature: int) -> str:
         """What to call a feature: its name, or w[3]."""
         return f"w[{feature}]" if self.names is None else self.names[feature]
-
-    def per_unit(self, w: FloatArray) -> FloatArray:
-        """Coefficients of the problem as those of the columns in the file's units."""
-        return w if self.units is None else self.units.per_unit(w)
-
-    def at_zero(self, w: FloatArray) -> float | None:
-        """The intercept that goes with them, if there is one."""
-        return None if self.units is None else self.units.at_zero(w)
-
-    def dual(self, dual: FloatArray) -> FloatArray:
-        """That of the problem, one entry per sample of the file."""
-        return dual if self.units is None else self.units.dual_of_given(dual)
 
 
 def from_csv(content: BinaryIO, reading: FileReading = AS_IT_IS) -> RegressionData:
@@ -306,7 +298,9 @@ def _prepared(
     units = Units.of(
         given, standardize=reading.standardize, intercept=reading.intercept, words=words
     )
-    data = RegressionData(units.problem, units=units, **about)
+    # Made here: what is wrong with it is said with the name of the file.
+    _ = units.problem
+    data = RegressionData(units, **about)
     constant = [data.name(i) for i in units.constant]
     if constant:
         remarks = [*remarks, f"constant, so beside an intercept 0: {', '.join(constant)}"]

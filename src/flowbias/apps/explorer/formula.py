@@ -49,16 +49,28 @@ LONGEST = 200
 #: Predictors that a picture can show.
 FEWEST, MOST = 2, 3
 
-#: By the name of a function, what applies it.
-Calls = Mapping[str, Callable[[Any], Any]]
-_METHODS: Calls = {name: operator.methodcaller(name) for name in FUNCTIONS}
-_OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
+
+class Arithmetic(NamedTuple):
+    """What the parts of a formula are computed with."""
+
+    operators: Mapping[type[ast.operator], Callable[[Any, Any], Any]]
+    #: functions by their names
+    calls: Mapping[str, Callable[[Any], Any]]
+    number: Callable[[float], Any]
+
+
+#: Numbers are numbers, and functions are methods of what the names stand for.
+PLAIN = Arithmetic(
+    {
+        ast.Add: operator.add,
+        ast.Sub: operator.sub,
+        ast.Mult: operator.mul,
+        ast.Div: operator.truediv,
+        ast.Pow: operator.pow,
+    },
+    {name: operator.methodcaller(name) for name in FUNCTIONS},
+    number=lambda value: value,
+)
 # ASCII only: \d and \w would take digits and letters of every alphabet.
 _NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _TOKEN = re.compile(
@@ -98,23 +110,23 @@ class Formula:
         written = ast.unparse(self._tree)
         return re.sub(rf"\b({'|'.join(FUNCTIONS)})\(", r"torch.\1(", written)
 
-    def value(self, names: Mapping[str, Any], calls: Calls = _METHODS) -> Any:
-        """With these values of the names; functions are methods of theirs unless `calls` says."""
-        return _value(self._tree, names, calls)
+    def value(self, names: Mapping[str, Any], arithmetic: Arithmetic = PLAIN) -> Any:
+        """With these values of the names."""
+        return _value(self._tree, names, arithmetic)
 
 
-def _value(node: Any, names: Mapping[str, Any], calls: Calls) -> Any:
+def _value(node: Any, names: Mapping[str, Any], by: Arithmetic) -> Any:
     kind = type(node)
     if kind is ast.BinOp:
-        left, right = _value(node.left, names, calls), _value(node.right, names, calls)
-        return _OPERATORS[type(node.op)](left, right)
+        left, right = _value(node.left, names, by), _value(node.right, names, by)
+        return by.operators[type(node.op)](left, right)
     if kind is ast.Name:
         return names[node.id]
     if kind is ast.Constant:
-        return node.value
+        return by.number(node.value)
     if kind is ast.UnaryOp:
-        return -_value(node.operand, names, calls)
-    return calls[node.func.id](_value(node.args[0], names, calls))
+        return -_value(node.operand, names, by)
+    return by.calls[node.func.id](_value(node.args[0], names, by))
 
 
 def parse(text: str) -> Formula:
@@ -275,7 +287,7 @@ class _Folding(ast.NodeTransformer):
         right = self._exponent(node.right) if power else self.visit(node.right)
         if _is_number(left) and _is_number(right):
             # Python's own power of a negative number is complex.
-            compute = math.pow if power else _OPERATORS[type(node.op)]
+            compute = math.pow if power else PLAIN.operators[type(node.op)]
             return _folded(column, compute, float(left.value), float(right.value))
         return ast.BinOp(left, node.op, right)
 

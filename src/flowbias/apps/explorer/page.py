@@ -261,11 +261,12 @@ class Tab:
 
     def _hand_over(self, found: Found) -> None:
         """From the thread that computed to the one that may touch the document."""
-        self._document.add_next_tick_callback(partial(self._say_at_once, found))
 
-    def _say_at_once(self, found: Found) -> None:
-        with self._at_once(self._document):
-            self._say(found)
+        def say() -> None:
+            with self._at_once(self._document):
+                self._say(found)
+
+        self._document.add_next_tick_callback(say)
 
     def _say(self, found: Found) -> None:
         if not found.error:

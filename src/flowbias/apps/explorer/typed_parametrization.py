@@ -10,83 +10,67 @@ For the two or three coordinates of a picture that is several times quicker than
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cached_property
-from operator import methodcaller
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 from scipy.interpolate import CubicHermiteSpline
 
-from flowbias.apps.explorer.formula import FUNCTIONS, SCALARS, VECTORS, Formula, parse
+from flowbias.apps.explorer.formula import (
+    FUNCTIONS,
+    SCALARS,
+    VECTORS,
+    Arithmetic,
+    Formula,
+    parse,
+)
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time_flow import NoWarp, along_dual, start_of
 from flowbias.ground.typing import FloatArray
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Jet:
-    """x and its derivatives, (1 + names, d)."""
+def jets(names: int) -> Arithmetic:
+    """The rules of differentiation, for jets (1 + names, d); numbers have no derivative."""
 
-    rows: FloatArray
+    def product(x: FloatArray, y: FloatArray) -> FloatArray:
+        return _with_value(x * y[0] + x[0] * y, x[0] * y[0])
 
-    def _mapped(self, value: FloatArray, slope: FloatArray | float) -> Jet:
-        """f(x), from f and f' there."""
-        rows = slope * self.rows
-        rows[0] = value
-        return Jet(rows)
+    def quotient(x: FloatArray, y: FloatArray) -> FloatArray:
+        ratio = x[0] / y[0]
+        return _with_value((x - ratio * y) / y[0], ratio)
 
-    def _moved(self, by: float) -> Jet:
-        return self._mapped(self.rows[0] + by, 1.0)
-
-    def __neg__(self) -> Jet:
-        return Jet(-self.rows)
-
-    def __add__(self, other: Jet | float) -> Jet:
-        return Jet(self.rows + other.rows) if isinstance(other, Jet) else self._moved(other)
-
-    def __sub__(self, other: Jet | float) -> Jet:
-        return Jet(self.rows - other.rows) if isinstance(other, Jet) else self._moved(-other)
-
-    def __mul__(self, other: Jet | float) -> Jet:
-        if not isinstance(other, Jet):
-            return Jet(other * self.rows)
-        rows = self.rows * other.rows[0] + self.rows[0] * other.rows
-        rows[0] = self.rows[0] * other.rows[0]
-        return Jet(rows)
-
-    def __truediv__(self, other: Jet | float) -> Jet:
-        if not isinstance(other, Jet):
-            return Jet(self.rows / other)
-        ratio = self.rows[0] / other.rows[0]
-        rows = (self.rows - ratio * other.rows) / other.rows[0]
-        rows[0] = ratio
-        return Jet(rows)
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __rsub__(self, other: float) -> Jet:
-        return (-self)._moved(other)
-
-    def __rtruediv__(self, other: float) -> Jet:
-        value = other / self.rows[0]
-        return self._mapped(value, -value / self.rows[0])
-
-    def __pow__(self, exponent: float) -> Jet:
-        x = self.rows[0]
+    def power(x: FloatArray, number: FloatArray) -> FloatArray:
+        exponent = float(number[0, 0])
         # x^0 is 1 at x = 0 as well, where x^-1 is not finite.
-        slope = exponent * x ** (exponent - 1.0) if exponent else 0.0
-        return self._mapped(x**exponent, slope)
+        slope = exponent * x[0] ** (exponent - 1.0) if exponent else 0.0
+        return _with_value(slope * x, x[0] ** exponent)
 
-    def called(self, name: str) -> Jet:
-        """A function of the grammar."""
-        return self._mapped(*FUNCTIONS[name](self.rows[0]))
+    def called(function: Callable[[Any], tuple[Any, Any]], x: FloatArray) -> FloatArray:
+        value, slope = function(x[0])
+        return _with_value(slope * x, value)
+
+    number = np.eye(1 + names, 1)
+    return Arithmetic(
+        {
+            ast.Add: np.add,
+            ast.Sub: np.subtract,
+            ast.Mult: product,
+            ast.Div: quotient,
+            ast.Pow: power,
+        },
+        {name: partial(called, function) for name, function in FUNCTIONS.items()},
+        number=lambda value: value * number,
+    )
 
 
-_CALLS = {name: methodcaller("called", name) for name in FUNCTIONS}
+def _with_value(rows: FloatArray, value: FloatArray) -> FloatArray:
+    rows[0] = value
+    return rows
 
 
 @dataclass(frozen=True)
@@ -191,6 +175,7 @@ class TypedParametrization(Parametrization):
         self._function = function
         self._size = function.formula.size
         names = (*function.vectors, *function.scalars)
+        self._jets = jets(len(names))
         self._slots = np.zeros((len(names), 1 + len(names), function.d))
         for k in range(len(names)):
             self._slots[k, 1 + k] = 1.0
@@ -245,30 +230,19 @@ class TypedParametrization(Parametrization):
         names = {}
         for slot, (name, place) in zip(slots, self._function.places(), strict=True):
             slot[0] = theta[place]
-            names[name] = Jet(slot)
+            names[name] = slot
         # What leaves the domain of F is NaN or infinite, as with torch.
         with np.errstate(all="ignore"):
-            rows: FloatArray = self._function.formula.value(names, _CALLS).rows
+            rows: FloatArray = self._function.formula.value(names, self._jets)
         return rows
-
-
-@dataclass(frozen=True)
-class PotentialSection:
-    """The potential q of one coordinate at increasing w, with its slopes z = q'(w)."""
-
-    w: FloatArray
-    q: FloatArray
-    z: FloatArray
-
-    def at(self, w: FloatArray) -> FloatArray:
-        """q(w); NaN beyond the points."""
-        return np.asarray(CubicHermiteSpline(self.w, self.q, self.z, extrapolate=False)(w))
 
 
 def section_of(
     function: TypedFunction, theta0: FloatArray, window: tuple[float, float], count: int = 8
-) -> PotentialSection:
-    """The potential of one coordinate at `count` points from its start to each end of the window.
+) -> CubicHermiteSpline | None:
+    """The potential q of one coordinate, from `count` points to each end of the window.
+
+    NaN beyond them; None where q cannot be followed away from the start.
 
     One coordinate's gradient field commutes with itself, so that q is reached along the dual:
     steps of dz = (wanted step in w)/M, since dw/dz = M.
@@ -292,4 +266,4 @@ def section_of(
             w = reached
             found.append((w, state.potential, float(state.z[0])))
     w, q, z = np.array(sorted(found)).T
-    return PotentialSection(w, q, z)
+    return CubicHermiteSpline(w, q, z, extrapolate=False) if w.size > 1 else None

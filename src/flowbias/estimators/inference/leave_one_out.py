@@ -103,8 +103,8 @@ def residuals_of(response: LinearResponse) -> FloatArray:
     residuals = least_squares_residuals(response)
     interpolated = response.unseen.interpolated
     if interpolated.any():
-        dual, own = response.unit_dual, np.diagonal(response.unit_dual_dy)
-        residuals[interpolated] = (dual / own / response.rows.root)[interpolated]
+        dual, own = response.unit_dual, np.diagonal(response.unit_dual_dy) * response.rows.root
+        residuals[interpolated] = dual[interpolated] / own[interpolated]
     return residuals
 
 

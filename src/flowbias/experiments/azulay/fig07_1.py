@@ -17,24 +17,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.datasets import SparseRegression, sparse_regression
+from flowbias.datasets import SparseRegression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, more_than
+from flowbias.experiments.curves import edges, listed, never_above, sparse_data
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
 from flowbias.ground.look import COLOURS, DEPTH_COLOURS
-from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, Axes, FloatArray
 from flowbias.limits import basis_pursuit, limit, limit_path, min_norm
 from flowbias.models import UntiedDiagonalNet
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: The paper's curves and its scales.
 PAPER_SHAPES = (0.0, 0.5, 0.7, 0.9, 0.99)
@@ -71,8 +68,7 @@ def _problem(task: Task) -> SparseRegression:
     keys = ("n", "d", "sparsity", "noise_var", "replicate")
     known = dict(task.settings)
     rng = Task(task.experiment, "data", tuple((key, known[key]) for key in keys)).rng()
-    n, d, sparsity = (task.integer(name) for name in ("n", "d", "sparsity"))
-    return sparse_regression(n, d, sparsity, task.number("noise_var"), rng)
+    return sparse_data(task, rng)
 
 
 def _paper(task: Task, data: SparseRegression) -> Columns:
@@ -186,8 +182,8 @@ def draw_map(axes: Axes, table: Table) -> None:
     colours = ListedColormap(colormaps["viridis"](np.linspace(0.0, 0.8, 256)))
     growth = _log10_growth(shapes)
     mesh = axes.pcolormesh(
-        _borders(growth),
-        10.0 ** _borders(log10_alpha),
+        edges(growth),
+        10.0 ** edges(log10_alpha),
         error,
         norm=LogNorm(error.min(), max(1.0, error.max())),
         cmap=colours,
@@ -214,13 +210,6 @@ def draw_map(axes: Axes, table: Table) -> None:
     bar = axes.figure.colorbar(mesh, ax=axes, format="%g", label=ERROR_LABEL)
     bar.set_ticks([tick for tick in (0.003, 0.01, 0.03, 0.1, 0.3, 1.0) if error.min() < tick])
     bar.minorticks_off()
-
-
-def _borders(centres: FloatArray) -> FloatArray:
-    """Half way between neighbours, and as far beyond the first and the last."""
-    between = 0.5 * (centres[1:] + centres[:-1])
-    ends = 2.0 * centres[[0, -1]] - between[[0, -1]]
-    return np.concatenate([ends[:1], between, ends[1:]])
 
 
 def _median_map(grid: Table) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -281,13 +270,20 @@ def check(table: Table) -> list[Check]:
     """What the caption and section 7.1 say of the figure."""
     grid, flows = table.part("grid"), table.part("flow")
     shapes, log10_alpha, error = _median_map(grid)
+    bounds = np.concatenate([table.part(part)["error_bound"] for part in ("paper", "grid")])
     return [
         _paper_curves(table.part("paper")),
         *_regimes(grid),
         _towards_kernel(shapes, log10_alpha, error),
         _balanced_best(error),
         *_one_quantity(flows),
-        _certified(table),
+        never_above(
+            "certified",
+            "every limit of the curves and of the map is proved to eight digits",
+            f"largest relative error bound {{:.1e}} of {bounds.size}",
+            bounds,
+            1e-8,
+        ),
     ]
 
 
@@ -301,7 +297,7 @@ def _paper_curves(rows: Table) -> Check:
         "at each of the paper's scales the error grows with s, and close to s = 1 even the "
         "smallest of them is not rich",
         f"least growth from curve to curve: factor {growth:.5f}; errors at α = "
-        f"{PAPER_ALPHAS[0]:g}: {', '.join(f'{value:.3g}' for value in first)}",
+        f"{PAPER_ALPHAS[0]:g}: {listed(first)}",
         at_least(growth, 1.0 - LEVEL),
         less_than(first[0], LOW_ERROR),
         more_than(first[-1], 2.0 * LOW_ERROR),
@@ -377,33 +373,22 @@ def _one_quantity(flows: Table) -> Iterator[Check]:
     """No potential on one side of the comparison, and in the first check on neither."""
     controls = flows.levels("log10_control")
     reach = f"1e{controls[0]:g} to 1e{controls[-1]:g}"
-    apart = float(np.max(flows["to_balanced"]))
     # On a hundred Gaussian rows of a thousand entries w follows the residual within a small factor.
     allowed = 100.0 * FLOW_RESIDUAL
-    yield Check(
+    yield never_above(
         "one-quantity-decides",
         "scale and shape act through α(1+s²)/(1−s²) alone, and the sign of s not at all: followed "
         "without any potential, the weights end where those of the balanced start do",
-        f"largest relative distance {apart:.1e} of {len(flows)} flows with controls {reach}",
-        at_most(apart, allowed),
+        f"largest relative distance {{:.1e}} of {len(flows)} flows with controls {reach}",
+        flows["to_balanced"],
+        allowed,
     )
-    off = float(np.max(flows["to_limit"]))
-    yield Check(
+    yield never_above(
         "limits-are-where-weights-end",
         "the limits of the map are where the weights end",
-        f"largest relative distance {off:.1e} of {len(flows)}",
-        at_most(off, allowed),
-    )
-
-
-def _certified(table: Table) -> Check:
-    bounds = np.concatenate([table.part(part)["error_bound"] for part in ("paper", "grid")])
-    worst = float(np.max(bounds))
-    return Check(
-        "certified",
-        "every limit of the curves and of the map is proved to eight digits",
-        f"largest relative error bound {worst:.1e} of {bounds.size}",
-        at_most(worst, 1e-8),
+        f"largest relative distance {{:.1e}} of {len(flows)}",
+        flows["to_limit"],
+        allowed,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,13 +19,10 @@ from flowbias.experiments._base import Check, Experiment, Panel, Preset, Setting
 from flowbias.experiments.check import less_than, more_than, true
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import DiagonalNet, Neuron, UntiedDiagonalNet
 from flowbias.potentials import NeuronPotential
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 ClosedForm = Callable[[FloatArray], float]
 

@@ -9,30 +9,31 @@ the effective start of docs/theory/descent.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import Any
 
 import numpy as np
 from sklearn.linear_model import LassoLars
 
-from flowbias.datasets import SparseRegression, sparse_regression
+from flowbias.datasets import SparseRegression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, more_than
-from flowbias.experiments.drawing import draw_band, name_line, reference_line
-from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.curves import DOTS, as_columns, draw_curve, sparse_data
+from flowbias.experiments.drawing import name_line, reference_line
+from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import gradient_descent, stable_step
+from flowbias.flows.descent import Descent
 from flowbias.ground.look import BLUE, COLOURS, GREY, INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import DiagonalNet
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MODEL = DiagonalNet(depth=2, scale=0.1)
 #: Shares of the step that is stable at the limit.
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 0.95)
 NOISE = 0.3
 ALL, ONE = 0, 1  # samples a step: all, or one
+FLOOR = 1e-12  # of what is drawn on logarithmic axes
 COLOUR = {ALL: COLOURS[1], ONE: BLUE}
 NAME = {ALL: "all samples", ONE: "batches of 1"}
 
@@ -51,10 +52,9 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
 
 def compute(task: Task) -> Columns:
     """One part of the figure."""
-    n, d, sparsity = (task.integer(name) for name in ("n", "d", "sparsity"))
     # The same problem for all parts.
-    rng = np.random.default_rng([task.integer("replicate"), n, d, sparsity])
-    data = sparse_regression(n, d, sparsity, 0.0, rng)
+    seeds = [task.integer(name) for name in ("replicate", "n", "d", "sparsity")]
+    data = sparse_data(task, np.random.default_rng(seeds))
     parts = {"steps": _steps, "gain": _gain, "momentum": _momentum, "decay": _decay}
     return _noise(task, data) if task.part == "noise" else parts[task.part](data)
 
@@ -64,39 +64,33 @@ def _error(w: FloatArray, data: SparseRegression) -> float:
     return float(np.sum((w - data.w_true) ** 2) / np.sum(data.w_true**2))
 
 
+def _descent(data: SparseRegression, share: float, samples: int = ALL, **how: Any) -> Descent:
+    """With a share of the stable step."""
+    batch_size = samples or None
+    step = share * stable_step(MODEL, data.X, data.y, batch_size=batch_size)
+    how |= {"step_size": step, "batch_size": batch_size}
+    run: Descent = gradient_descent(MODEL, data.X, data.y, **how)
+    return run
+
+
 def _steps(data: SparseRegression) -> Columns:
     rows = []
     for samples in (ALL, ONE):
-        batch_size = samples or None
-        stable = stable_step(MODEL, data.X, data.y, batch_size=batch_size)
         for share in SHARES:
-            run = gradient_descent(
-                MODEL,
-                data.X,
-                data.y,
-                step_size=share * stable,
-                batch_size=batch_size,
-                rng=0,
-                residual=1e-10,
-                max_steps=10**6,
-            )
+            run = _descent(data, share, samples, rng=0, residual=1e-10, max_steps=10**6)
             distance, nominal, _ = run.explained
-            certified = float(run.effective_limit.certificate.ok)
-            rows.append((samples, share, _error(run.w, data), distance, nominal, certified))
-    names = ("samples", "share", "error", "distance", "nominal", "certified")
-    return dict(zip(names, np.array(rows).T, strict=True))
+            row = {"samples": samples, "share": share, "error": _error(run.w, data)}
+            row |= {"distance": distance, "nominal": nominal}
+            rows.append(row | {"certified": float(run.effective_limit.certificate.ok)})
+    return as_columns(rows)
 
 
 def _gain(data: SparseRegression) -> Columns:
     """In the order of the largest gains of all samples."""
-    gains = {}
-    for samples in (ALL, ONE):
-        batch_size = samples or None
-        step = SHARES[-1] * stable_step(MODEL, data.X, data.y, batch_size=batch_size)
-        run = gradient_descent(
-            MODEL, data.X, data.y, step_size=step, batch_size=batch_size, rng=0, residual=1e-10
-        )
-        gains[samples] = run.gain
+    gains = {
+        samples: _descent(data, SHARES[-1], samples, rng=0, residual=1e-10).gain
+        for samples in (ALL, ONE)
+    }
     order = np.argsort(-gains[ALL])
     return {
         "place": np.arange(1.0, len(order) + 1.0),
@@ -110,21 +104,9 @@ def _noise(task: Task, data: SparseRegression) -> Columns:
     """One run, looked at after more and more epochs."""
     n, last = len(data.y), task.integer("epochs")
     epochs = np.unique(np.geomspace(4.0, last, 8).astype(int))
-    step = 0.5 * stable_step(MODEL, data.X, data.y, batch_size=1)
-    runs = [
-        gradient_descent(
-            MODEL,
-            data.X,
-            data.y,
-            step_size=step,
-            batch_size=1,
-            label_noise=NOISE,
-            rng=0,
-            max_steps=int(k) * n,
-            record_every=int(k) * n,
-        )
-        for k in epochs
-    ]
+    lengths = [int(k) * n for k in epochs]
+    noisy = partial(_descent, data, 0.5, ONE, label_noise=NOISE, rng=0)
+    runs = [noisy(max_steps=steps, record_every=steps) for steps in lengths]
     return {
         "epoch": epochs.astype(float),
         "error": np.array([_error(run.w, data) for run in runs]),
@@ -147,23 +129,16 @@ def _momentum(data: SparseRegression) -> Columns:
 
 def _decay(data: SparseRegression) -> Columns:
     largest = float(np.abs(data.X.T @ data.y).max())
-    step = 0.5 * stable_step(MODEL, data.X, data.y)
     rows = []
     # Shares of the least penalty at which the lasso is zero.
     for share in (0.1, 0.2, 0.4, 0.7, 0.95):
-        run = gradient_descent(
-            MODEL,
-            data.X,
-            data.y,
-            step_size=step,
-            weight_decay=MODEL.step_rate * share * largest,
-            residual=1e-9,
-        )
+        penalty = MODEL.step_rate * share * largest
+        run = _descent(data, 0.5, weight_decay=penalty, residual=1e-9)
         alpha = run.lasso.penalty / len(data.y)
         exact = LassoLars(alpha=alpha, fit_intercept=False).fit(data.X, data.y).coef_
         apart = float(np.linalg.norm(run.w - exact) / np.linalg.norm(exact))
-        rows.append((share, apart, run.lasso.gap))
-    return dict(zip(("penalty", "apart", "gap"), np.array(rows).T, strict=True))
+        rows.append({"penalty": share, "apart": apart, "gap": run.lasso.gap})
+    return as_columns(rows)
 
 
 # --- panels ------------------------------------------------------------------------------------
@@ -172,10 +147,10 @@ def _decay(data: SparseRegression) -> Columns:
 def draw_steps(axes: Axes, table: Table) -> None:
     rows = table.part("steps")
     for samples in (ALL, ONE):
-        line = rows.where(samples=samples).summary("error", by="share")
-        draw_band(axes, line.x, line, color=COLOUR[samples], marker="o", markersize=4)
+        part, colour = rows.where(samples=samples), COLOUR[samples]
+        line = draw_curve(axes, part, "error", by="share", color=colour, **DOTS)
         side = "above" if samples == ALL else "below"
-        name_line(axes, NAME[samples], line.x[3], line.median[3], side=side, colour=COLOUR[samples])
+        name_line(axes, NAME[samples], line.x[3], line.median[3], side=side, colour=colour)
     axes.set(xscale="log", yscale="log")
     axes.set_xlabel("step size h, in units of the stable step")
     axes.set_ylabel("error of  w, squared and relative")
@@ -200,26 +175,29 @@ def draw_gain(axes: Axes, table: Table) -> None:
 
 def draw_noise(axes: Axes, table: Table) -> None:
     rows = table.part("noise")
-    floor = 1e-12
     for column, name, colour in (
         ("error", "the run", GREY),
         ("effective_error", "its effective limit", BLUE),
     ):
-        clipped = rows.replaced(**{column: np.maximum(rows[column], floor)})
-        line = clipped.summary(column, by="epoch")
-        draw_band(axes, line.x, line, color=colour, marker="o", markersize=4)
+        line = _draw_above_floor(axes, rows, column, "epoch", colour)
         name_line(axes, name, line.x[-2], line.median[-2], side="left", colour=colour)
     reference_line(axes, y=float(np.median(rows["nominal_error"])), text="flow, without noise")
-    axes.set(xscale="log", yscale="log", ylim=(0.3 * floor, 3.0))
+    axes.set(xscale="log", yscale="log", ylim=(0.3 * FLOOR, 3.0))
     axes.set_xlabel(f"epochs of batches of 1, label noise {NOISE}")
     axes.set_ylabel("error of  w, squared and relative")
 
 
+def _draw_above_floor(axes: Axes, rows: Table, column: str, by: str, colour: str) -> Summary:
+    """Zero has no place on a logarithmic axis."""
+    clipped = rows.replaced(**{column: np.maximum(rows[column], FLOOR)})
+    return draw_curve(axes, clipped, column, by=by, color=colour, **DOTS)
+
+
 def draw_momentum(axes: Axes, table: Table) -> None:
-    line = table.part("momentum").summary("ratio", by="momentum")
     beta = np.linspace(0.0, 0.85, 60)
     axes.plot(beta, (1.0 + beta) / (1.0 - beta) ** 2, color=INK, linewidth=0.9)
-    draw_band(axes, line.x, line, color=BLUE, marker="o", linestyle="none")
+    rows = table.part("momentum")
+    draw_curve(axes, rows, "ratio", by="momentum", color=BLUE, marker="o", linestyle="none")
     axes.set(yscale="log")
     name_line(axes, r"$(1+\beta)/(1-\beta)^2$", 0.5, 6.0, side="right")
     axes.set_xlabel(r"momentum  $\beta$")
@@ -228,13 +206,10 @@ def draw_momentum(axes: Axes, table: Table) -> None:
 
 def draw_decay(axes: Axes, table: Table) -> None:
     rows = table.part("decay")
-    floor = 1e-12
     for column, name, colour in (("apart", "distance of w", BLUE), ("gap", "duality gap", GREY)):
-        clipped = rows.replaced(**{column: np.maximum(rows[column], floor)})
-        line = clipped.summary(column, by="penalty")
-        draw_band(axes, line.x, line, color=colour, marker="o", markersize=4)
+        line = _draw_above_floor(axes, rows, column, "penalty", colour)
         name_line(axes, name, line.x[2], line.median[2], side="above", colour=colour)
-    axes.set(yscale="log", ylim=(0.3 * floor, 1e-3))
+    axes.set(yscale="log", ylim=(0.3 * FLOOR, 1e-3))
     axes.set_xlabel("penalty, in units of the least that leaves nothing")
     axes.set_ylabel("from the lasso, relative")
 
@@ -247,11 +222,10 @@ def check(table: Table) -> list[Check]:
     steps = table.part("steps")
     return [
         _explained(steps),
-        _hinder(steps),
-        _help(steps),
+        *_longer_steps(steps),
         _support(table.part("gain")),
         _drifts(table.part("noise")),
-        _longer(table.part("momentum")),
+        _momentum_lengthens(table.part("momentum")),
         _lasso(table.part("decay")),
     ]
 
@@ -268,30 +242,17 @@ def _explained(steps: Table) -> Check:
     )
 
 
-def _ends(steps: Table, samples: int) -> tuple[float, float]:
-    rows = steps.where(samples=samples)
-    errors = [np.median(rows.where(share=share)["error"]) for share in (SHARES[0], SHARES[-1])]
-    return float(errors[0]), float(errors[1])
-
-
-def _hinder(steps: Table) -> Check:
-    short, long = _ends(steps, ALL)
-    return Check(
-        "full-batches-hinder",
-        "longer steps on all samples recover less",
-        f"median error {short:.3f} with the shortest, {long:.3f} with the longest",
-        more_than(long, 1.1 * short),
-    )
-
-
-def _help(steps: Table) -> Check:
-    short, long = _ends(steps, ONE)
-    return Check(
-        "small-batches-help",
-        "longer steps on single samples recover more",
-        f"median error {short:.3f} with the shortest, {long:.3f} with the longest",
-        less_than(long, 0.9 * short),
-    )
+def _longer_steps(steps: Table) -> Iterator[Check]:
+    for samples, name, claim in (
+        (ALL, "full-batches-hinder", "longer steps on all samples recover less"),
+        (ONE, "small-batches-help", "longer steps on single samples recover more"),
+    ):
+        rows = steps.where(samples=samples)
+        ends = [rows.where(share=share)["error"] for share in (SHARES[0], SHARES[-1])]
+        short, long = (float(np.median(errors)) for errors in ends)
+        decisive = more_than(long, 1.1 * short) if samples == ALL else less_than(long, 0.9 * short)
+        words = f"median error {short:.3f} with the shortest, {long:.3f} with the longest"
+        yield Check(name, claim, words, decisive)
 
 
 def _support(gain: Table) -> Check:
@@ -319,7 +280,7 @@ def _drifts(noise: Table) -> Check:
     )
 
 
-def _longer(rows: Table) -> Check:
+def _momentum_lengthens(rows: Table) -> Check:
     beta = rows["momentum"]
     off = float(np.max(np.abs(rows["ratio"] * (1.0 - beta) ** 2 / (1.0 + beta) - 1.0)))
     return Check(

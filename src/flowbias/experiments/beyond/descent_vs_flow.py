@@ -13,26 +13,31 @@ loss is flatter, or nowhere.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
-from flowbias.datasets import SparseRegression, sparse_regression
+from flowbias.datasets import SparseRegression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.check import at_least, at_most, less_than, more_than, true, within
+from flowbias.experiments.curves import (
+    as_columns,
+    exponent,
+    groups,
+    never_above,
+    sparse_data,
+    stacked,
+)
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import gradient_descent
 from flowbias.flows.descent import Descent, DescentStatus
 from flowbias.ground.look import DEPTH_COLOURS, INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet
 from flowbias.models._base import Parameters
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Steps as shares of the stable one, besides its halves: just below it, above it, far above it.
 LARGEST_STABLE = 0.9
@@ -52,20 +57,15 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
 
 
 def compute(task: Task) -> Columns:
-    n, d, sparsity = (task.integer(name) for name in ("n", "d", "sparsity"))
-    data = sparse_regression(n, d, sparsity, task.number("noise_var"), task.rng())
+    data = sparse_data(task, task.rng())
     halves = 0.5 ** np.arange(task.integer("halvings"), 0, -1)
     shares = [*halves, LARGEST_STABLE, *UNSTABLE]
     depth = task.integer("depth")
     # log10 of alpha^D: the size of the D-th power of a weight at the start.
     log10_starts = np.linspace(0.0, task.number("log10_start_low"), 3)
-    nets = [DiagonalNet(depth=depth, scale=10.0 ** (log / depth)) for log in log10_starts]
-    return Table.stack(
-        [
-            Table.of({"log10_start": log, **_descents(net, data, shares)})
-            for log, net in zip(log10_starts, nets, strict=True)
-        ]
-    ).columns
+    nets = {log: DiagonalNet(depth=depth, scale=10.0 ** (log / depth)) for log in log10_starts}
+    parts = {log: _descents(net, data, shares) for log, net in nets.items()}
+    return stacked(parts, "log10_start")
 
 
 def _descents(net: DiagonalNet, data: SparseRegression, shares: list[float]) -> Columns:
@@ -74,10 +74,7 @@ def _descents(net: DiagonalNet, data: SparseRegression, shares: list[float]) -> 
     at_limit = net.parameters(flow_limit.shift + data.X.T @ flow_limit.dual)
     stable_step = 2.0 / _sharpness(net, data.X, at_limit)
     rows = [_descent(net, data, flow_limit.w, share, stable_step) for share in shares]
-    return {
-        "share": np.array(shares),
-        **{name: np.array([row[name] for row in rows]) for name in rows[0]},
-    }
+    return {"share": np.array(shares), **as_columns(rows)}
 
 
 def _descent(
@@ -131,13 +128,8 @@ def _distance(w: FloatArray, target: FloatArray) -> float:
 # --- panels ------------------------------------------------------------------------------------
 
 
-def draw_depth_2(axes: Axes, table: Table) -> None:
-    _draw(axes, table.where(depth=2), "distance", order=1)
-    axes.set_ylabel("relative distance to the flow's limit")
-
-
-def draw_depth_3(axes: Axes, table: Table) -> None:
-    _draw(axes, table.where(depth=3), "distance", order=1)
+def draw_distance(axes: Axes, table: Table, depth: int) -> None:
+    _draw(axes, table.where(depth=depth), "distance", order=1)
     axes.set_ylabel("relative distance to the flow's limit")
 
 
@@ -201,19 +193,16 @@ def check(table: Table) -> list[Check]:
 
 def _runs(rows: Table) -> Iterator[Table]:
     """The rows of each start of each problem, steps increasing."""
-    names = ("depth", "replicate", "log10_start")
-    keys = np.stack([rows[name] for name in names], axis=1)
-    for key in np.unique(keys, axis=0):
-        yield rows.rows(np.all(keys == key, axis=1))
+    return groups(rows, "depth", "replicate", "log10_start")
 
 
 def _fit(stable: Table) -> Check:
-    worst = float(np.max(stable["residual"]))
-    return Check(
+    return never_above(
         "stable-steps-fit",
         f"every descent with a stable step fits the data to a relative residual of {RESIDUAL:g}",
-        f"largest residual {worst:.1e} of {len(stable)} descents",
-        at_most(worst, RESIDUAL),
+        f"largest residual {{:.1e}} of {len(stable)} descents",
+        stable["residual"],
+        RESIDUAL,
         true(stable["rests"] == 1.0),
     )
 
@@ -244,7 +233,7 @@ def _has_exponent(order: float, stable: Table, value: str, name: str, claim: str
     # Measured at steps up to this share, where the next order changes it by about as much.
     small_step, error = 0.125, 0.15
     small = stable.rows(stable["share"] <= small_step)
-    found = [_slope(run["share"], run[value]) for run in _runs(small)]
+    found = [exponent(run["share"], run[value]) for run in _runs(small)]
     return Check(
         name,
         claim,
@@ -252,13 +241,6 @@ def _has_exponent(order: float, stable: Table, value: str, name: str, claim: str
         f"to {small_step:g}",
         *within(found, order - error, order + error),
     )
-
-
-def _slope(x: FloatArray, y: FloatArray) -> float:
-    """The exponent of the power law through the points."""
-    if not np.all((y > 0.0) & (y < np.inf)):
-        return np.nan
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
 def _smaller(shallow: Table) -> Check:
@@ -359,8 +341,8 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     compute=compute,
     panels=(
-        Panel("a", "Depth 2", draw_depth_2),
-        Panel("b", "Depth 3", draw_depth_3),
+        Panel("a", "Depth 2", partial(draw_distance, depth=2)),
+        Panel("b", "Depth 3", partial(draw_distance, depth=3)),
         Panel("c", "Depth 2, explained by a smaller start", draw_explained),
     ),
     check=check,

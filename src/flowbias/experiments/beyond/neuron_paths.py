@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,13 +28,10 @@ from flowbias.experiments.azulay.fig07_2 import (
 from flowbias.experiments.check import at_most, less_than, true
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import limit, min_norm
 from flowbias.results.solution import Status
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 X, Y = np.array([[2.0, -1.0]]), np.array([3.5])
 PATH_COLOUR, LIMIT_COLOUR = "#d98200", "#117733"

@@ -13,7 +13,6 @@ entropy. (c) starts of random shape: `start_shape`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.optimize
@@ -26,16 +25,15 @@ from flowbias.experiments.beyond.start_shape import (
     draw_shape,
 )
 from flowbias.experiments.check import at_most, more_than, true
+from flowbias.experiments.curves import listed, never_above
 from flowbias.experiments.drawing import name_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.typing import Axes
 from flowbias.limits import basis_pursuit, limit_path, rich_limit
 from flowbias.models import DiagonalNet
 from flowbias.results.solution import Status
 from flowbias.theory.claim import beyond_the_papers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 DOTTED = (0, (1, 2))
 
@@ -190,13 +188,13 @@ def _selected(segment: Table) -> Check:
 
 
 def _independent(segment: Table) -> Check:
-    worst = float(np.max(np.abs(segment["selected"] - segment["optimum"])))
-    return Check(
+    return never_above(
         "selection-is-optimum",
         "rich_limit selects the largest Σ|w|^(2/D), at depth 2 the largest entropy, as found by "
         "bisection on the segment",
-        f"largest distance {worst:.1e}",
-        at_most(worst, CERTIFIED),
+        "largest distance {:.1e}",
+        np.abs(segment["selected"] - segment["optimum"]),
+        CERTIFIED,
     )
 
 
@@ -236,20 +234,16 @@ def _deeper(segment: Table, curve: Table) -> Check:
         "depth-moves-selection",
         "the selected point moves with depth, from the largest entropy at depth 2 towards the "
         "analytic centre",
-        f"{', '.join(f'{place:.5f}' for place in places)} and {centre:.5f} at infinite depth",
+        f"{listed(places, '.5f')} and {centre:.5f} at infinite depth",
         more_than(steps, 1e-4),
         at_most(near, 10.0 * CERTIFIED),
     )
 
 
 def _certified(segment: Table) -> Check:
-    worst = float(np.max(segment["error_bound"]))
-    return Check(
-        "certified",
-        "every limit on the segment is proved to eight digits",
-        f"largest error bound {worst:.1e}",
-        at_most(worst, 1e-8),
-    )
+    claim = "every limit on the segment is proved to eight digits"
+    words = "largest error bound {:.1e}"
+    return never_above("certified", claim, words, segment["error_bound"], 1e-8)
 
 
 EXPERIMENT = Experiment(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,14 +18,11 @@ from flowbias.experiments.check import less_than, true
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
 from flowbias.ground.look import COLOURS, INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import StagePath, stages
 from flowbias.models import DiagonalNet
 from flowbias.results.solution import Status
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: log10 of 1/scale, one panel each
 DRAWN = (10, 100, 1000)

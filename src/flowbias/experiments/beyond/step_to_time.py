@@ -10,7 +10,6 @@ and descent does not. Late, a mode of rate λ falls at the rate log(1/(1 - h λ)
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,14 +24,12 @@ from flowbias.experiments.beyond.timed_descents import (
     tasks,
 )
 from flowbias.experiments.check import at_least, at_most, more_than
-from flowbias.experiments.drawing import draw_band, name_line, say
+from flowbias.experiments.curves import DOTS, draw_curve, exponent, groups, never_above
+from flowbias.experiments.drawing import name_line, say
 from flowbias.experiments.table import Table
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _COLOURS = {NETWORK: BLUE, COMPLETION: DEPTH_COLOURS[3]}
 # Shares of the stable step that panel (a) draws, and how: the longest is off, the others are not.
@@ -90,16 +87,8 @@ def _draw_orders(axes: Axes, table: Table, plain: str, modified: str) -> None:
     rows = table.part("order")
     for start in STARTS:
         for value, style in ((plain, "-"), (modified, "--")):
-            curve = rows.where(start=start).summary(value, by="share")
-            draw_band(
-                axes,
-                curve.x,
-                curve,
-                color=_COLOURS[start],
-                marker="o",
-                markersize=4,
-                linestyle=style,
-            )
+            part, colour = rows.where(start=start), _COLOURS[start]
+            draw_curve(axes, part, value, by="share", color=colour, linestyle=style, **DOTS)
     axes.set(xscale="log", yscale="log")
     shares = rows.levels("share")
     ticks = shares[::2]
@@ -162,33 +151,18 @@ def _check_losses(rows: Table) -> Check:
 
 
 def _check_orders(rows: Table) -> Iterator[Check]:
-    for column, power, name, claim in (
-        (
-            "distance",
-            1,
-            "distance-is-of-first-order",
-            "descent is at a distance proportional to the step from the flow",
-        ),
-        (
-            "modified_distance",
-            2,
-            "modified-distance-is-of-second-order",
-            "from the flow of L + (h/4)‖∇L‖² its distance is proportional to h²",
-        ),
-        (
-            "drift",
-            1,
-            "drift-is-of-first-order",
-            "descent changes the imbalance UᵀU − VᵀV, in proportion to the step",
-        ),
-        (
-            "modified_drift",
-            2,
-            "modified-drift-is-of-second-order",
-            "the flow of L + (h/4)‖∇L‖² changes it alike, up to the square of the step",
-        ),
-    ):
-        slopes = np.array([_slope(run["share"], run[column]) for run in _runs(rows)])
+    claims = {
+        "distance": "descent is at a distance proportional to the step from the flow",
+        "modified_distance": "from the flow of L + (h/4)‖∇L‖² its distance is proportional to h²",
+        "drift": "descent changes the imbalance UᵀU − VᵀV, in proportion to the step",
+        "modified_drift": "the flow of L + (h/4)‖∇L‖² changes it alike, up to the square of the "
+        "step",
+    }
+    for column, claim in claims.items():
+        power, order = (2, "second") if column.startswith("modified") else (1, "first")
+        name = f"{column.replace('_', '-')}-is-of-{order}-order"
+        small = groups(rows.rows(rows["share"] <= 0.0625), "start", "replicate")
+        slopes = np.array([exponent(run["share"], run[column]) for run in small])
         yield Check(
             name,
             claim,
@@ -196,20 +170,6 @@ def _check_orders(rows: Table) -> Iterator[Check]:
             # At steps so small the next order changes exponents by about a tenth.
             at_most(np.abs(slopes - power), 0.1),
         )
-
-
-def _runs(rows: Table) -> Iterator[Table]:
-    """The small steps on each problem."""
-    for start in STARTS:
-        for replicate in rows.levels("replicate"):
-            chosen = (rows["start"] == start) & (rows["replicate"] == replicate)
-            yield rows.rows(chosen & (rows["share"] <= 0.0625))
-
-
-def _slope(x: FloatArray, y: FloatArray) -> float:
-    if len(x) < 2 or not ((y > 0.0) & (y < np.inf)).all():
-        return np.nan
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
 def _check_conserved(rows: Table) -> Check:
@@ -254,12 +214,12 @@ def _check_late(rows: Table) -> Iterator[Check]:
 
 def _check_weights(rows: Table) -> Check:
     """Rounding of a hundred steps."""
-    worst = float(np.max(rows["apart"]))
-    return Check(
+    return never_above(
         "width-is-free",
         "descent on a root of the Gram matrix is descent on all weights",
-        f"products differ by {worst:.1e} after {np.min(rows['steps']):.0f} steps",
-        at_most(worst, 1e-11),
+        f"products differ by {{:.1e}} after {np.min(rows['steps']):.0f} steps",
+        rows["apart"],
+        1e-11,
         at_least(np.min(rows["steps"]), min(WEIGHT_STEPS, 20)),
     )
 

@@ -15,7 +15,8 @@ from scipy.integrate import solve_ivp
 
 from flowbias.datasets.planted import low_rank_completion
 from flowbias.experiments._base import Settings, Task
-from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.curves import stacked
+from flowbias.experiments.table import Columns
 from flowbias.flows import flow, gradient_descent
 from flowbias.flows.lifted.descent import LiftedDescent
 from flowbias.ground.typing import FloatArray
@@ -58,9 +59,7 @@ def compute(task: Task) -> Columns:
     setup = _setup(task)
     shares = 0.5 ** np.arange(1, task.integer("halvings") + 1)
     measured = {"curve": _curve, "order": _order, "late": _late}[task.part]
-    return Table.stack(
-        Table.of({"share": share, **measured(setup, float(share))}) for share in shares
-    ).columns
+    return stacked({share: measured(setup, float(share)) for share in shares}, "share")
 
 
 def _setup(task: Task) -> Setup:

@@ -9,28 +9,26 @@ distance of the order of 1/sqrt(k). Along the size of the product, σ = α² sqr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, more_than
-from flowbias.experiments.drawing import draw_band, name_line, reference_line
+from flowbias.experiments.curves import DOTS, draw_curve, listed
+from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
     ending,
+    endings,
     name_of,
     planted,
     slope,
 )
 from flowbias.ground.look import DEPTH_COLOURS, INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import MatrixFactorization
 from flowbias.theory.claim import beyond_the_papers
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Relative residual: a hundredth of the distance from infinite width at the largest width, 1e9.
 RESIDUAL = 1e-8
@@ -56,25 +54,27 @@ def compute(task: Task) -> Columns:
     size, level = task.integer("d"), 10.0 ** task.number("log10_level")
     widths = np.array(task.numbers("widths"))
     infinite = ending(_infinitely_wide(size, level), problem, residual=RESIDUAL)
-    rows = []
-    for width in widths:
-        # The same draw at every scale, so that along a curve only the scale changes.
-        rng = np.random.default_rng([task.integer("replicate"), int(width)])
-        start = MatrixFactorization.gaussian(
-            (size, size), width=int(width), scale=float(np.sqrt(level / width)), rng=rng
-        )
-        end = ending(start, problem, residual=RESIDUAL)
-        away = float(np.linalg.norm(end.M - infinite.M) / np.linalg.norm(infinite.M))
-        rows.append((data.spread(end.M - truth), away, end.residual, end.drift))
-    distance, away, residual, drift = np.array(rows).T
-    return {
-        "width": widths,
-        "distance": distance / data.spread(truth),
-        "infinite_distance": data.spread(infinite.M - truth) / data.spread(truth),
-        "to_infinite": away,
-        "residual": np.maximum(residual, infinite.residual),
-        "drift": np.maximum(drift, infinite.drift),
-    }
+    starts = (_start(size, level, int(width), task.integer("replicate")) for width in widths)
+    ends = endings(
+        starts,
+        problem,
+        residual=RESIDUAL,
+        distance=lambda end: data.spread(end.M - truth) / data.spread(truth),
+        infinite_distance=lambda _: data.spread(infinite.M - truth) / data.spread(truth),
+        to_infinite=lambda end: float(
+            np.linalg.norm(end.M - infinite.M) / np.linalg.norm(infinite.M)
+        ),
+    )
+    followed = {"residual": infinite.residual, "drift": infinite.drift}
+    worst = {name: np.maximum(ends[name], value) for name, value in followed.items()}
+    return {"width": widths, **ends, **worst}
+
+
+def _start(size: int, level: float, width: int, replicate: int) -> MatrixFactorization:
+    """The same draw at every scale, so that along a curve only the scale changes."""
+    rng = np.random.default_rng([replicate, width])
+    scale = float(np.sqrt(level / width))
+    return MatrixFactorization.gaussian((size, size), width=width, scale=scale, rng=rng)
 
 
 def _infinitely_wide(size: int, level: float) -> MatrixFactorization:
@@ -122,8 +122,8 @@ def draw_approach(axes: Axes, table: Table) -> None:
     # Room for the names at the end of the lines.
     axes.set(xscale="log", yscale="log", xlim=(widths[0] / 2.0, widths[-1] * 10.0**2.8))
     for colour, level in zip(_COLOURS, APPROACH, strict=False):
-        curve = table.where(log10_level=level).summary("to_infinite", by="width")
-        draw_band(axes, curve.x, curve, color=colour, marker="o", markersize=4)
+        rows = table.where(log10_level=level)
+        curve = draw_curve(axes, rows, "to_infinite", by="width", color=colour, **DOTS)
         name_line(axes, f"α²k = {10.0**level:g}", curve.x[-1], curve.median[-1], colour=colour)
     guide = 4.0 * widths**-0.5
     axes.plot(widths, guide, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
@@ -201,7 +201,7 @@ def _check_fixed_sigma(table: Table) -> Check:
     return Check(
         "width-decides-at-fixed-sigma",
         f"at the same σ = {10.0**FIXED_SIGMA:.2g}, a narrow start is rich and a wide one kernel",
-        "error " + ", ".join(f"{e:.2f}" for e in error) + f" at widths {_listed(widths)}",
+        f"error {listed(error, '.2f')} at widths {listed(widths, 'g')}",
         at_most(error[0], 0.5),
         at_least(error[-1], 0.95),
         more_than(np.diff(error), 0.0),
@@ -218,17 +218,10 @@ def _check_rate(table: Table) -> Check:
     return Check(
         "approach-as-root-of-width",
         "the distance from infinite width falls as 1/√k",
-        "slopes "
-        + ", ".join(f"{value:.3f}" for value in slopes)
-        + " at α²k = "
-        + ", ".join(f"{10.0**level:g}" for level in APPROACH),
+        f"slopes {listed(slopes, '.3f')} at α²k = {listed((10.0**x for x in APPROACH), 'g')}",
         # One draw per width scatters by a factor of about 2 over several decades of width.
         at_most(worst, 0.06),
     )
-
-
-def _listed(widths: FloatArray) -> str:
-    return ", ".join(f"{width:g}" for width in widths)
 
 
 EXPERIMENT = Experiment(

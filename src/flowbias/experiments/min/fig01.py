@@ -12,24 +12,21 @@ imbalance, |u^2 - v^2| > 0, or with a margin, |y| - |y - u v| > 0, at the rate
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.check import at_least, at_most, true
+from flowbias.experiments.curves import as_columns
 from flowbias.experiments.drawing import name_line, plain_ticks, say
 from flowbias.experiments.min.loss_and_bounds import RESOLVED
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
-from flowbias.ground.typing import FloatArray, Mask
+from flowbias.ground.typing import Axes, FloatArray, Mask
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
 from flowbias.theory.reduced_net import reduced
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 TARGET = 1.0
 REACH = 2.0  # of the map, in each weight
@@ -48,9 +45,7 @@ def compute(task: Task) -> Columns:
     """Level, margin, guaranteed rate and measured rate for one u and all v."""
     weights = _weights(task.integer("points"))
     u = float(weights[task.integer("row")])
-    starts = [_start(u, float(v)) for v in weights]
-    columns = {name: [start[name] for start in starts] for name in starts[0]}
-    return {"u": u, "v": weights, **columns}
+    return {"u": u, "v": weights, **as_columns([_start(u, float(v)) for v in weights])}
 
 
 def _weights(points: int) -> FloatArray:

@@ -10,12 +10,12 @@ has m = 5 outputs; appendix A.1 (Figures 4 and 5) has m = 10 and says what Y and
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, more_than, true
+from flowbias.experiments.curves import groups, stacked
 from flowbias.experiments.drawing import name_line, plain_ticks, say
 from flowbias.experiments.min.loss_and_bounds import (
     DescentProblem,
@@ -25,15 +25,12 @@ from flowbias.experiments.min.loss_and_bounds import (
     measured_descent,
     measured_flow,
     runs,
-    stacked,
 )
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
+from flowbias.ground.typing import Axes
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 WIDTHS = (30, 100, 300, 1000)
 NARROW, *_, WIDE = WIDTHS
@@ -187,11 +184,9 @@ def _signs(rows: Table) -> Check:
     """Zero is rounding of the largest."""
     n, m = rows["n"][0], rows["m"][0]
     counts = []
-    for width in WIDTHS:
-        for replicate in rows.levels("replicate"):
-            values = rows.where(width=width, replicate=replicate)["eigenvalue"]
-            zero = 1e-12 * np.max(np.abs(values))
-            counts.append((np.sum(values > zero), np.sum(values < -zero)))
+    for values in (start["eigenvalue"] for start in groups(rows, "width", "replicate")):
+        zero = 1e-12 * np.max(np.abs(values))
+        counts.append((np.sum(values > zero), np.sum(values < -zero)))
     right = sum(pair == (n, m) for pair in counts)
     return Check(
         "signs-of-the-spectrum",
@@ -256,12 +251,11 @@ def _one_network(spectra: Table, flows: Table) -> Check:
     """Without a margin Theorem 3 is exp(-2 level t): eigenvalues of (a) against slopes of (b)."""
     n, m = int(spectra["n"][0]), int(spectra["m"][0])
     off = []
-    for width in WIDTHS:
-        for replicate in spectra.levels("replicate"):
-            which = {"width": float(width), "replicate": float(replicate)}
-            values, run = spectra.where(**which)["eigenvalue"], flows.where(**which)
-            slope = np.log(run["loss_bound"][0] / run["loss_bound"][-1]) / run["t"][-1]
-            off.append(abs(slope / (2.0 * (values[n - 1] - values[-m])) - 1.0))
+    starts = (groups(rows, "width", "replicate") for rows in (spectra, flows))
+    for spectrum, run in zip(*starts, strict=True):
+        values, bound = spectrum["eigenvalue"], run["loss_bound"]
+        slope = np.log(bound[0] / bound[-1]) / run["t"][-1]
+        off.append(abs(slope / (2.0 * (values[n - 1] - values[-m])) - 1.0))
     return Check(
         "slope-is-twice-the-level",
         "the bound of Theorem 3 falls at twice the level that the spectrum shows, start by start",

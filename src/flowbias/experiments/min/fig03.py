@@ -10,12 +10,13 @@ and the balanced start with the same product.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, true
+from flowbias.experiments.curves import stacked
 from flowbias.experiments.drawing import name_line, say
 from flowbias.experiments.min.loss_and_bounds import (
     DescentProblem,
@@ -25,16 +26,12 @@ from flowbias.experiments.min.loss_and_bounds import (
     measured_descent,
     measured_flow,
     runs,
-    stacked,
 )
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import LinearNet
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: Standard deviations of the entries of U and V; their product is the same.
 SCALES = {"case 1": (0.1, 0.1), "case 2": (0.5, 0.02), "case 3": (0.05, 0.2)}

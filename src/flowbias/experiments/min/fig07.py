@@ -15,24 +15,21 @@ and Theorem 12 where it speaks  (c) the same times sqrt(h), with the law above
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, true
-from flowbias.experiments.drawing import draw_band, name_line
+from flowbias.experiments.curves import DOTS, draw_curve, exponent, never_above
+from flowbias.experiments.drawing import name_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import flow, gradient_descent
 from flowbias.ground.arguments import InputError
 from flowbias.ground.look import BLUE, INK, RED
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import LinearNet
 from flowbias.problems.matrix import MatrixRegression
 from flowbias.theory import Reference, wide_limit_bound
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Probability with which the bound of Theorem 12 may fail.
 DELTA = 0.01
@@ -133,8 +130,7 @@ def draw_paper(axes: Axes, table: Table) -> None:
 
 def draw_distance(axes: Axes, table: Table) -> None:
     rows = table.rows(table["part"] == "distance")
-    curve = rows.summary("distance", by="width")
-    draw_band(axes, curve.x, curve, color=BLUE, marker="o", markersize=4)
+    curve = draw_curve(axes, rows, "distance", by="width", color=BLUE, **DOTS)
     middle = len(curve.x) // 2
     # Names stand above their lines, which fall.
     name_line(axes, "distance", curve.x[middle], 1.6 * curve.high[middle], colour=BLUE)
@@ -151,8 +147,7 @@ def draw_scaled(axes: Axes, table: Table) -> None:
     rows = table.part("distance")
     root = np.sqrt(rows["width"])
     scaled = rows.replaced(distance=root * rows["distance"], expected=root * rows["expected"])
-    curve = scaled.summary("distance", by="width")
-    draw_band(axes, curve.x, curve, color=BLUE, marker="o", markersize=4)
+    curve = draw_curve(axes, scaled, "distance", by="width", color=BLUE, **DOTS)
     expected: Summary = scaled.summary("expected", by="width")
     axes.plot(expected.x, expected.median, color=INK, linewidth=1.2, linestyle="--")
     axes.set(xscale="log", ylim=(0.0, 1.3 * float(np.max(curve.high))))
@@ -180,7 +175,13 @@ def check(table: Table) -> list[Check]:
         _law(rows),
         _bounded(rows),
         _stopping(rows),
-        _fitted(rows),
+        never_above(
+            "fits-the-data",
+            "every flow was followed to zero error",
+            "relative residual at most {:.1e}",
+            rows["residual"],
+            1.01 * RESIDUAL,
+        ),
         _descends(table.part("descent")),
     ]
 
@@ -204,7 +205,7 @@ def _means(rows: Table) -> tuple[FloatArray, FloatArray]:
 
 
 def _slope(rows: Table) -> Check:
-    slope = float(np.polyfit(np.log(rows["width"]), np.log(rows["distance"]), 1)[0])
+    slope = exponent(rows["width"], rows["distance"])
     width = rows.levels("width")
     return Check(
         "slope-is-one-half",
@@ -254,16 +255,6 @@ def _stopping(rows: Table) -> Check:
         f"where the paper stops, at a loss of {PAPER_LOSS:g}, the distance is that of the limit",
         f"differs by at most {apart:.1e} of it",
         at_most(apart, 0.1),
-    )
-
-
-def _fitted(rows: Table) -> Check:
-    worst = float(np.max(rows["residual"]))
-    return Check(
-        "fits-the-data",
-        "every flow was followed to zero error",
-        f"relative residual at most {worst:.1e}",
-        at_most(worst, 1.01 * RESIDUAL),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from flowbias.datasets.planted import low_rank_completion
 from flowbias.experiments._base import Check, Task
 from flowbias.experiments.check import at_most
-from flowbias.experiments.table import Table
+from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.models.lifted import LiftedModel
@@ -61,6 +62,20 @@ def ending(model: LiftedModel, problem: MatrixCompletion, *, residual: float = R
     """The flow from `model` until the seen entries fit."""
     path = flow(model, problem, residual=residual)
     return Ending(path.M[0], path.M[-1], float(path.residual[-1]), path.imbalance_drift)
+
+
+def endings(
+    starts: Iterable[LiftedModel],
+    problem: MatrixCompletion,
+    *,
+    residual: float = RESIDUAL,
+    **measures: Callable[[Ending], float],
+) -> Columns:
+    """One row a start: what is measured of where its flow ends, and how well it was followed."""
+    ends = [ending(start, problem, residual=residual) for start in starts]
+    measured = {name: [of(end) for end in ends] for name, of in measures.items()}
+    followed = {"residual": [end.residual for end in ends], "drift": [end.drift for end in ends]}
+    return {**measured, **followed}
 
 
 def check_followed(rows: Table, *, to: float = RESIDUAL) -> Check:

@@ -18,7 +18,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from flowbias.experiments._base import Check, Task, torch_device
 from flowbias.experiments.check import at_least, at_most
-from flowbias.experiments.drawing import name_line, reference_line
+from flowbias.experiments.drawing import name_line, reference_line, say
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.image_training import CLASSES, as_percent, split_of
 from flowbias.ground.look import BLUE, RED
@@ -100,14 +100,11 @@ def draw_twin(axes: Axes, twin: Table, network: Table) -> None:
     name_line(axes, "with f₀", own.x[-2], own.median[-2], side="below", colour=RED)
     reference_line(axes, y=level, text="without f₀")
     axes.plot(1.0, learned, "s", color=BLUE, markersize=6)
-    axes.annotate(
+    trained = (
         f"{twin['data'][0]}, {twin['images'][0]:.0f} images, width {twin['width'][0]:.0f},\n"
-        f"squared loss; ■ network itself: {learned:.1%}",
-        (0.03, 0.97),
-        xycoords="axes fraction",
-        va="top",
-        fontsize=9,
+        f"squared loss; ■ network itself: {learned:.1%}"
     )
+    say(axes, trained, 0.03, 0.97, va="top", fontsize=9)
     axes.set_ylim(0.0, 1.2)
     as_percent(axes)
 

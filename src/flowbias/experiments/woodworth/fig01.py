@@ -11,13 +11,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.datasets import SparseRegression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, more_than
+from flowbias.experiments.curves import draw_curve, first
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.largest_scale import optimality
 from flowbias.experiments.table import Columns, Summary, Table
@@ -30,21 +30,18 @@ from flowbias.experiments.woodworth.sample_sizes import (
     draw_samples_needed,
     l1_columns,
     l1_tasks,
+    largest_columns,
     planted_data,
     power,
-    recovery_columns,
     samples_needed,
     value_at,
 )
 from flowbias.ground.look import BLUE, RED
-from flowbias.ground.typing import FloatArray, Mask
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import basis_pursuit, limit_path, min_norm
 from flowbias.models import DiagonalNet
 from flowbias.problems.regression import Regression
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Share of the way between the two extremes that counts as nothing.
 LITTLE = 0.01
@@ -70,9 +67,7 @@ def compute(task: Task) -> Columns:
     if task.part == "path":
         data = planted_data(task, task.integer("n"))
         return _along_scales(net, data, task.integer("per_decade"))
-    sizes = [int(n) for n in task.numbers("sample_sizes")]
-    data = planted_data(task, max(sizes))
-    found = recovery_columns(data, sizes, (task.integer("depth"),), task.number("threshold"))
+    found = largest_columns(task, (task.integer("depth"),))
     return {name: column for name, column in found.items() if name != "depth"}
 
 
@@ -99,8 +94,7 @@ def _along_scales(net: DiagonalNet, data: SparseRegression, per_decade: int) -> 
 
 def draw_error(axes: Axes, table: Table) -> None:
     path = table.part("path")
-    curve = path.summary("error", by="log10_scale")
-    draw_band(axes, 10.0**curve.x, curve, color=BLUE)
+    draw_curve(axes, path, "error", by="log10_scale", log10=True, color=BLUE)
     axes.set(xscale="log", yscale="log", ylim=(None, 1.6))
     reference_line(axes, y=float(np.median(path["l2_error"])), text="least l2 norm")
     # On the right, because on the left the curve runs into its limit.
@@ -208,9 +202,9 @@ def _asymmetry(path: Table) -> Check:
     """Theorem 2: the kernel regime is near, the rich limit exponentially far."""
     x, l1, *_ = path.summary("excess_l1", by="log10_scale")
     l2 = path.summary("excess_l2", by="log10_scale").median
-    middle = _first(x, l1 >= 0.5 * l1[-1])
-    up = _first(x, l2 <= LITTLE * l2[0]) - middle
-    down = middle - _first(x[::-1], l1[::-1] <= LITTLE * l1[-1])
+    middle = first(x, l1 >= 0.5 * l1[-1])
+    up = first(x, l2 <= LITTLE * l2[0]) - middle
+    down = middle - first(x[::-1], l1[::-1] <= LITTLE * l1[-1])
     return Check(
         "rich-limit-is-farther",
         "l2 is approximated from a moderately large scale on, l1 only from a far smaller one",
@@ -233,16 +227,11 @@ def _by_replicate(rows: Table, column: str) -> FloatArray:
     return np.asarray(ordered[column].reshape(rows.levels("replicate").size, -1))
 
 
-def _first(x: FloatArray, passes: Mask) -> float:
-    """The first x that passes; NaN, which fails every comparison, without one."""
-    return float(x[np.argmax(passes)]) if passes.any() else np.nan
-
-
 def _check_tradeoff(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
     # No scale at all counts as smaller than any: close to the line that is half of the data sets.
     n, median, *_ = rows.summary("log10_scale", by="n")
     here = line.first(n)
-    beyond, following = _first(n, n >= 1.5 * here), _first(n, n > here)
+    beyond, following = first(n, n >= 1.5 * here), first(n, n > here)
     sizes = (here, following, beyond, n[-1])
     at_line, at_next, at_beyond, at_end = (value_at(n, median, size) for size in sizes)
     passing = rows["log10_scale"][rows["n"] == here] > -np.inf

@@ -15,21 +15,18 @@ The local power d ln f / d ln z says which norm a function f resembles at z: 2 f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.check import at_least, at_most, more_than
+from flowbias.experiments.curves import first
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, RED
-from flowbias.ground.typing import FloatArray, Mask
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.potentials import DistancePotential, Hypentropy, Potential
 from flowbias.theory import Reference, distance_by_minimization
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Both functions are computed to a few units in the last place.
 ROUNDING = 1e-14
@@ -235,18 +232,13 @@ def _approaches_to_l1(wide: Table) -> Iterator[Check]:
         at_most(np.abs(product - 1.0), 1e-4),
     )
     nearly = 0.05
-    at_q, at_r = (_first(z, excess <= nearly) for excess in (q, r))
+    at_q, at_r = (first(z, excess <= nearly) for excess in (q, r))
     yield Check(
         "q-needs-a-far-smaller-scale",
         f"to come within {nearly:g} of the power of l1, q needs a far smaller scale than r",
         f"z = beta/alpha^2 must be {at_q:.1e} for q, {at_r:.1e} for r",
         at_least(at_q, at_r**3),
     )
-
-
-def _first(z: FloatArray, passes: Mask) -> float:
-    """The first z that passes; NaN, which fails every comparison, without one."""
-    return float(z[np.argmax(passes)]) if passes.any() else np.nan
 
 
 EXPERIMENT = Experiment(

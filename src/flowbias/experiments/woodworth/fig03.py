@@ -12,13 +12,14 @@ writes alpha^D in front of the sum, which has the same minimizer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, more_than, true
+from flowbias.experiments.curves import groups, listed, stacked
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.sample_sizes import (
@@ -30,19 +31,16 @@ from flowbias.experiments.woodworth.sample_sizes import (
     draw_samples_needed,
     l1_columns,
     l1_tasks,
+    largest_columns,
     median_where_l1_works,
-    planted_data,
     power,
-    recovery_columns,
     samples_needed,
     value_at,
 )
 from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.typing import Axes
 from flowbias.potentials import DepthPotential, Hypentropy, Potential
 from flowbias.theory import Reference, l1_approach_log_scale, sparse_to_dense_cost
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 DASHES: Any = {2: "-", 3: (0, (5, 1.5)), 5: (0, (5, 1.5, 1, 1.5)), 10: (0, (1.2, 1.2))}
 
@@ -73,7 +71,7 @@ def compute(task: Task) -> Columns:
     if task.part == "largest":
         return _largest(task)
     build = {"potentials": _potentials, "ratio": _ratio, "approach": _approach}[task.part]
-    return Table.stack([Table.of({"depth": D, **build(task, D)}) for D in _depths_of(task)]).columns
+    return stacked({depth: build(task, depth) for depth in _depths_of(task)}, "depth")
 
 
 def _depths_of(task: Task) -> list[int]:
@@ -109,9 +107,7 @@ def _approach(task: Task, depth: int) -> Columns:
 
 
 def _largest(task: Task) -> Columns:
-    sizes = [int(n) for n in task.numbers("sample_sizes")]
-    data = planted_data(task, max(sizes))
-    found = Table.of(recovery_columns(data, sizes, _depths_of(task), task.number("threshold")))
+    found = Table.of(largest_columns(task, _depths_of(task)))
     return found.replaced(log10_start=found["depth"] * found["log10_scale"]).columns
 
 
@@ -163,8 +159,7 @@ def _style(depth: int) -> dict[str, Any]:
 
 
 def _by_depth(rows: Table) -> Iterator[tuple[int, Table]]:
-    for depth in rows.levels("depth"):
-        yield int(depth), rows.where(depth=depth)
+    return ((int(part["depth"][0]), part) for part in groups(rows, "depth"))
 
 
 # --- checks ------------------------------------------------------------------------------------
@@ -185,20 +180,20 @@ def check(table: Table) -> list[Check]:
 
 def _check_potentials(rows: Table) -> Iterator[Check]:
     depths = rows.levels("depth")
-    coefficients, slopes = np.array([_ends(curve) for curve in _depths(rows)]).T
+    coefficients, slopes = np.array([_ends(curve) for curve in groups(rows, "depth")]).T
     step = float(np.min(rows["z"][rows["z"] > 0.0]))
     expected = np.where(depths == 2.0, 0.25, (depths - 2.0) / (4.0 * depths))
     yield Check(
         "quadratic-near-zero",
         "every q_D is like l2 near zero: z^2/4 at depth 2, (D-2)/(4D) z^2 beyond",
-        f"q_D/z^2 at z = {step:.2g}: {_listed(coefficients)}",
+        f"q_D/z^2 at z = {step:.2g}: {listed(coefficients)}",
         # The next term of the series is below z^2/8 of the first.
         at_most(np.abs(coefficients / expected - 1.0), step**2 / 8.0),
     )
     yield Check(
         "slope-bounded-from-depth-3",
         "far from zero q_D has slope at most 1, like l1, from depth 3 on; q grows like z ln z",
-        f"slopes at the largest z: {_listed(slopes)}",
+        f"slopes at the largest z: {listed(slopes)}",
         more_than(slopes[depths == 2.0], 1.0),
         more_than(slopes[depths > 2.0], 0.0),
         less_than(slopes[depths > 2.0], 1.0),
@@ -215,14 +210,14 @@ def _ends(curve: Table) -> tuple[float, float]:
 def _check_ratio(rows: Table) -> Iterator[Check]:
     # Potentials carry 15 digits, and a ratio of sums of two of them nearly as many.
     rounding = 1e-13
-    curves = list(_depths(rows))
+    curves = list(groups(rows, "depth"))
     l1 = float(rows["d"][0]) ** -0.5
     step = min(float(np.diff(curve["ratio"]).min()) for curve in curves)
     low, high = (np.array([curve["ratio"][end] for curve in curves]) for end in (0, -1))
     yield Check(
         "ratio-falls-from-1-to-the-l1-value",
         "as the scale falls, the ratio falls from 1 (l2) towards 1/sqrt d (l1)",
-        f"from {_listed(high)} to {_listed(low)}, 1/sqrt d = {l1:.4g}",
+        f"from {listed(high)} to {listed(low)}, 1/sqrt d = {l1:.4g}",
         at_least(step, -rounding),
         at_least(low, l1 - rounding),
         at_most(high, 1.0 + rounding),
@@ -232,7 +227,7 @@ def _check_ratio(rows: Table) -> Iterator[Check]:
     yield Check(
         "l1-value-reached-from-depth-3",
         "at scale 1e-10 depths 3 and more are like l1, depth 2 not yet",
-        f"relative excess over 1/sqrt d: {_listed(left)}",
+        f"relative excess over 1/sqrt d: {listed(left)}",
         at_least(left[depths == 2.0], 0.05),
         at_most(left[depths > 2.0], 0.01),
     )
@@ -240,7 +235,7 @@ def _check_ratio(rows: Table) -> Iterator[Check]:
     yield Check(
         "deeper-is-sharper",
         "increasing the depth hastens the transition",
-        f"decades of scale from 90% to 10% of the way: {_listed(widths)}",
+        f"decades of scale from 90% to 10% of the way: {listed(widths)}",
         less_than(np.diff(widths), 0.0),
         more_than(widths, 0.0),
     )
@@ -255,8 +250,8 @@ def _width(curve: Table, l1: float) -> float:
 
 def _check_approach(rows: Table) -> Iterator[Check]:
     d = float(rows["d"][0])
-    depths, eps = rows.levels("depth"), next(iter(_depths(rows)))["eps"]
-    curves = np.array([curve["log10_scale"] for curve in _depths(rows)])
+    depths, eps = rows.levels("depth"), next(iter(groups(rows, "depth")))["eps"]
+    curves = np.array([curve["log10_scale"] for curve in groups(rows, "depth")])
     shallow, deep = curves[depths == 2.0], curves[depths > 2.0]
     # ln(1/alpha^2) = (1 + 1/eps) ln(d)/2 + 1, up to alpha^2: see
     # theory.hypentropy_needs_exponential_scale.
@@ -265,7 +260,7 @@ def _check_approach(rows: Table) -> Iterator[Check]:
         "exponential-at-depth-2",
         "at depth 2 the ratio is within a factor 1 + eps of l1 only for exponentially small scale: "
         "ln(1/alpha) = (1 + 1/eps) ln(d)/4 + 1/2",
-        f"alpha = {', '.join(map(power, shallow.ravel()))} for eps = {_listed(eps)}",
+        f"alpha = {', '.join(map(power, shallow.ravel()))} for eps = {listed(eps)}",
         at_most(np.abs(-shallow * np.log(10.0) / predicted - 1.0), 1e-6),
     )
     orders = (deep[:, -2] - deep[:, -1]) / np.log10(eps[-2] / eps[-1])
@@ -273,7 +268,7 @@ def _check_approach(rows: Table) -> Iterator[Check]:
     yield Check(
         "polynomial-from-depth-3",
         "from depth 3 on a power of eps is small enough: alpha is about eps^(1/(D-2))",
-        f"measured power times D - 2: {_listed(scaled)}",
+        f"measured power times D - 2: {listed(scaled)}",
         at_most(np.abs(scaled - 1.0), 0.1),
     )
     first = curves[:, 0]
@@ -289,7 +284,7 @@ def _check_approach(rows: Table) -> Iterator[Check]:
 
 
 def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
-    found = [median_where_l1_works(curve, "log10_start") for curve in _depths(rows)]
+    found = [median_where_l1_works(curve, "log10_start") for curve in groups(rows, "depth")]
     n, medians = found[0][0], np.array([median for _, median in found])
     here, beyond = line.first(n), n >= line.n
     curves = medians[:, beyond]
@@ -323,15 +318,6 @@ def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
         true(np.isfinite(rows["l1_error"])),
     )
     yield from check_sizes(line, rows)
-
-
-def _depths(rows: Table) -> Iterator[Table]:
-    for depth in rows.levels("depth"):
-        yield rows.rows(rows["depth"] == depth)
-
-
-def _listed(values: Iterable[float]) -> str:
-    return ", ".join(f"{value:.3g}" for value in values)
 
 
 EXPERIMENT = Experiment(

@@ -10,27 +10,26 @@ entries of a matrix of rank one are seen.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than
+from flowbias.experiments.curves import edges
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
     crossing,
-    ending,
+    endings,
     nuclear,
     planted,
     slope,
 )
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Share of the way between the two extremes that counts as nothing on a single data set of 100
 # entries: there the planted matrix itself may miss the least nuclear norm by a few percent.
@@ -54,19 +53,20 @@ def compute(task: Task) -> Columns:
     levels = np.linspace(-5.0, 3.0, task.integer("levels"))
     # The same draw at every scale, so that along a column only the scale changes.
     seed = int(task.rng().integers(2**32))
-    rows = []
-    for level in levels:
-        alpha = float(np.sqrt(10.0**level / width))
-        start = MatrixFactorization.gaussian((size, size), width=width, scale=alpha, rng=seed)
-        end = ending(start, problem)
-        moved, distance = data.spread(end.M - end.start), data.spread(end.M - truth)
-        rows.append((nuclear(end.M) - nuclear(truth), moved, distance, end.residual, end.drift))
-    names = ("excess", "moved", "distance", "residual", "drift")
+    alphas = [float(np.sqrt(10.0**level / width)) for level in levels]
+    gaussian = partial(MatrixFactorization.gaussian, (size, size), width=width, rng=seed)
+    ends = endings(
+        (gaussian(scale=alpha) for alpha in alphas),
+        problem,
+        excess=lambda end: nuclear(end.M) - nuclear(truth),
+        moved=lambda end: data.spread(end.M - end.start),
+        distance=lambda end: data.spread(end.M - truth),
+    )
     return {
         "log10_level": levels,
         "kernel_excess": nuclear(data.zero_filled) - nuclear(truth),
         "unseen_size": data.spread(truth),
-        **dict(zip(names, np.array(rows).T, strict=True)),
+        **ends,
     }
 
 
@@ -89,8 +89,8 @@ def _draw_map(
     widths, levels = table.levels("width"), table.levels("log10_level")
     # Zero and below have no logarithm: they take the colour of the smallest.
     values = np.maximum(_medians(table, table[column]), limits[0])
-    edges = 10.0 ** _edges(np.log10(widths)), 10.0 ** _edges(levels)
-    image = axes.pcolormesh(*edges, values.T, norm=LogNorm(*limits), cmap="cividis")
+    borders = 10.0 ** edges(np.log10(widths)), 10.0 ** edges(levels)
+    image = axes.pcolormesh(*borders, values.T, norm=LogNorm(*limits), cmap="cividis")
     axes.set(xscale="log", yscale="log")
     _draw_mark(axes, widths, np.ones_like(widths), "α²k = 1")
     # Above it the start itself is not small.
@@ -117,14 +117,6 @@ def _draw_mark(axes: Axes, x: FloatArray, y: FloatArray, text: str, **style: Any
         color="white",
         path_effects=edge,
     )
-
-
-def _edges(centres: FloatArray) -> FloatArray:
-    if len(centres) == 1:
-        return np.array([centres[0] - 0.5, centres[0] + 0.5])
-    middles = 0.5 * (centres[1:] + centres[:-1])
-    ends = 2.0 * centres[:1] - middles[:1], 2.0 * centres[-1:] - middles[-1:]
-    return np.concatenate([ends[0], middles, ends[1]])
 
 
 def _medians(table: Table, values: FloatArray) -> FloatArray:

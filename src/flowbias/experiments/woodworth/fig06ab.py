@@ -29,7 +29,7 @@ from flowbias.experiments._base import (
     torch_device,
 )
 from flowbias.experiments.check import at_least, at_most, less_than, within
-from flowbias.experiments.drawing import draw_band, name_line, reference_line
+from flowbias.experiments.drawing import draw_band, name_line, reference_line, say
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
@@ -106,9 +106,7 @@ def draw_error(axes: Axes, table: Table) -> None:
     axes.set(xscale="log", yscale="log")
     _draw_depths(axes, table, "rmse", label_at=1.75)
     reference_line(axes, y=float(np.median(table["zero_rmse"])), text="zero predictor")
-    axes.annotate(
-        _how(table), (0.98, 0.03), xycoords="axes fraction", ha="right", va="bottom", fontsize=9
-    )
+    say(axes, _how(table), 0.98, 0.03, ha="right", va="bottom", fontsize=9)
     axes.set_ylabel("test RMSE")
 
 
@@ -116,9 +114,7 @@ def draw_grad_distance(axes: Axes, table: Table) -> None:
     axes.set(xscale="log", ylim=(-0.02, 1.0))
     _draw_depths(axes, table, "grad_distance", label_at=-3.0)
     reference_line(axes, x=1.0, text="He's rule, α = 1")
-    axes.annotate(
-        "◯ torch's own start", (0.98, 0.6), xycoords="axes fraction", ha="right", fontsize=10
-    )
+    say(axes, "◯ torch's own start", 0.98, 0.6, ha="right", fontsize=10)
     axes.set_ylabel("grad distance of tangent features")
 
 

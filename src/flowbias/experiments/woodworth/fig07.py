@@ -34,6 +34,7 @@ from flowbias.experiments._base import (
     torch_device,
 )
 from flowbias.experiments.check import at_least, at_most, less_than
+from flowbias.experiments.drawing import say
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, INK, RED
 from flowbias.ground.torch import require_torch
@@ -187,13 +188,8 @@ def draw_curves(axes: Axes, table: Table, *, panel: str) -> None:
     axes.plot(x, last["cubic"], **thin, linestyle=(0, (6, 3)), label="cubic spline")
     axes.plot(POINTS, VALUES, "o", color=INK, markersize=6, zorder=5)
     axes.set(ylim=(-1.05, 0.72), xlabel="input x", ylabel="learned function f(x)")
-    axes.annotate(
-        f"width {rows['width'][0]:g} (paper: 10000), r = {rows['relative'][0]:.2g}",
-        (0.02, 0.97),
-        xycoords="axes fraction",
-        va="top",
-        fontsize=9,
-    )
+    trained = f"width {rows['width'][0]:g} (paper: 10000), r = {rows['relative'][0]:.2g}"
+    say(axes, trained, 0.02, 0.97, va="top", fontsize=9)
     axes.legend(ncols=3, fontsize=9, frameon=False, loc="lower center", handlelength=1.6)
 
 

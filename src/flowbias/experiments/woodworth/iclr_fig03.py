@@ -9,28 +9,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than
-from flowbias.experiments.drawing import draw_band, name_line, reference_line
+from flowbias.experiments.curves import draw_curve, groups, listed
+from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
     crossing,
-    ending,
+    endings,
     name_of,
     planted,
     slope,
 )
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
+from flowbias.ground.typing import Axes
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Share of the mean square of the unseen entries that counts as nothing.
 LITTLE = 0.01
@@ -56,17 +54,18 @@ def compute(task: Task) -> Columns:
     alphas = np.sqrt(10.0**levels / width)
     # The same draw at every scale, so that along a curve only the scale changes.
     seed = int(task.rng().integers(2**32))
-    rows = []
-    for alpha in alphas:
-        end = ending(_start(task, size, float(alpha), seed), problem)
-        error, moved = data.spread(end.M - truth) ** 2, data.spread(end.M - end.start) ** 2
-        rows.append((error, moved, float(np.abs(end.start).max()), end.residual, end.drift))
-    names = ("error", "moved", "start", "residual", "drift")
+    ends = endings(
+        (_start(task, size, float(alpha), seed) for alpha in alphas),
+        problem,
+        error=lambda end: data.spread(end.M - truth) ** 2,
+        moved=lambda end: data.spread(end.M - end.start) ** 2,
+        start=lambda end: float(np.abs(end.start).max()),
+    )
     return {
         "log10_level": levels,
         "alpha": alphas,
         "unseen": data.spread(truth) ** 2,
-        **dict(zip(names, np.array(rows).T, strict=True)),
+        **ends,
     }
 
 
@@ -89,8 +88,7 @@ def draw_identity(axes: Axes, table: Table) -> None:
         ("error", "error", BLUE, "right", 0.7),
         ("moved", "movement", RED, "left", 0.3),
     ):
-        curve = rows.summary(column, by="alpha")
-        draw_band(axes, curve.x, curve, color=colour)
+        curve = draw_curve(axes, rows, column, by="alpha", color=colour)
         place = int(np.argmin(np.abs(curve.median - at)))
         name_line(axes, text, curve.x[place], curve.median[place], side=side, colour=colour)
     axes.set(xscale="log", ylim=(-0.03, 1.12))
@@ -128,8 +126,7 @@ def _draw_widths(axes: Axes, table: Table, column: str) -> list[tuple[float, Sum
     drawn = []
     rows = _relative(table.part("gaussian"))
     for colour, width in zip(_COLOURS, rows.levels("width"), strict=False):
-        curve: Summary = rows.where(width=width).summary(column, by="alpha")
-        draw_band(axes, curve.x, curve, color=colour)
+        curve = draw_curve(axes, rows.where(width=width), column, by="alpha", color=colour)
         drawn.append((float(width), curve, colour))
     return drawn
 
@@ -200,12 +197,12 @@ def _check_identity(rows: Table) -> Iterator[Check]:
 
 def _check_gaussian(rows: Table) -> Iterator[Check]:
     widths = rows.levels("width")
-    by_width = [rows.rows(rows["width"] == width) for width in widths]
+    by_width = list(groups(rows, "width"))
     left = np.array([r.summary("error", by="log10_level").median[0] for r in by_width])
     yield Check(
         "gaussian-recovers",
         "small Gaussian starts recover the planted matrix at every width",
-        f"error at most {left.max():.1e} at widths {', '.join(f'{w:g}' for w in widths)}",
+        f"error at most {left.max():.1e} at widths {listed(widths, 'g')}",
         at_most(left, LITTLE),
     )
     moved = np.array([r.summary("moved", by="log10_level").median[-1] for r in by_width])

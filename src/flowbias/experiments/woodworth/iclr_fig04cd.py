@@ -30,7 +30,7 @@ from flowbias.experiments._base import (
     torch_device,
 )
 from flowbias.experiments.check import at_least, at_most, true, within
-from flowbias.experiments.drawing import draw_band, name_line, reference_line
+from flowbias.experiments.drawing import draw_band, name_line, reference_line, say
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
@@ -99,13 +99,8 @@ def draw_error(axes: Axes, table: Table) -> None:
     axes.set(yscale="log")
     _draw_depths(axes, table, "rmse")
     sets, steps = table.levels("replicate").size, table["steps_taken"].max()
-    axes.annotate(
-        f"{sets} data sets, doubled networks, at most {steps:.0f} steps",
-        (0.98, 0.02),
-        xycoords="axes fraction",
-        ha="right",
-        fontsize=9,
-    )
+    trained = f"{sets} data sets, doubled networks, at most {steps:.0f} steps"
+    say(axes, trained, 0.98, 0.02, ha="right", fontsize=9)
     axes.set_ylabel("test RMSE")
 
 

@@ -13,23 +13,21 @@ Vanishing starts then lead to the planted one all the same: what they prefer is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most
-from flowbias.experiments.drawing import draw_band, name_line, reference_line
+from flowbias.experiments.curves import draw_curve
+from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.woodworth.completion import check_followed, ending, nuclear, planted
+from flowbias.experiments.woodworth.completion import check_followed, endings, nuclear, planted
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits.spectral import frobenius_norm, nuclear_norm
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Relative residual, and how far norms of a matrix that misses the seen entries by that much may
 # be below the least one: ten times as much.
@@ -59,25 +57,19 @@ def compute(task: Task) -> Columns:
     rich, kernel = nuclear_norm(data.problem), frobenius_norm(data.problem)
     dual = float(np.linalg.norm(data.problem.adjoint(rich.dual), 2))
     powers = np.linspace(lowest, 1.0, (1 - lowest) * task.integer("per_decade") + 1)
-    rows = []
-    for alpha in 10.0**powers:
-        start = MatrixFactorization.unbiased(np.eye(size), np.eye(size), scale=float(alpha))
-        end = ending(start, data.problem, residual=RESIDUAL)
-        apart = [float(np.linalg.norm(end.M - M)) for M in (rich.M, kernel.M, data.truth)]
-        norms = nuclear(end.M), float(np.linalg.norm(end.M))
-        rows.append((*norms, *apart, end.residual, end.drift))
-    names = (
-        "nuclear",
-        "frobenius",
-        "to_nuclear",
-        "to_frobenius",
-        "to_planted",
-        "residual",
-        "drift",
-    )
+    unbiased = partial(MatrixFactorization.unbiased, np.eye(size), np.eye(size))
     return {
         "log10_scale": powers,
-        **dict(zip(names, np.array(rows).T, strict=True)),
+        **endings(
+            (unbiased(scale=float(alpha)) for alpha in 10.0**powers),
+            data.problem,
+            residual=RESIDUAL,
+            nuclear=lambda end: nuclear(end.M),
+            frobenius=lambda end: float(np.linalg.norm(end.M)),
+            to_nuclear=lambda end: float(np.linalg.norm(end.M - rich.M)),
+            to_frobenius=lambda end: float(np.linalg.norm(end.M - kernel.M)),
+            to_planted=lambda end: float(np.linalg.norm(end.M - data.truth)),
+        ),
         "least_nuclear": rich.details["nuclear_norm"],
         "nuclear_of_kernel": nuclear(kernel.M),
         "least_frobenius": float(np.linalg.norm(kernel.M)),
@@ -104,8 +96,8 @@ def draw_frobenius(axes: Axes, table: Table) -> None:
 
 
 def _draw_norm(axes: Axes, table: Table, values: object, colour: str) -> None:
-    curve = table.replaced(value=np.asarray(values)).summary("value", by="log10_scale")
-    draw_band(axes, 10.0**curve.x, curve, color=colour)
+    rows = table.replaced(value=np.asarray(values))
+    draw_curve(axes, rows, "value", by="log10_scale", log10=True, color=colour)
     axes.set(xscale="log")
     reference_line(axes, y=1.0, text="")
     axes.set_xlabel("scale of the start α")
@@ -121,13 +113,12 @@ def draw_distances(axes: Axes, table: Table) -> None:
         if not len(rows):
             continue
         share = rows.replaced(share=rows[name] / rows["between"])
-        curve = share.summary("share", by="log10_scale")
-        draw_band(axes, 10.0**curve.x, curve, color=colour)
+        curve = draw_curve(axes, share, "share", by="log10_scale", log10=True, color=colour)
         # Below its band, or beside the line where it is steep.
         heights = {"right": 6e-3, "below": float(curve.low[0]), "left": 6e-4}
         beside = int(np.argmin(np.abs(np.log(curve.median / heights[side]))))
         place = len(curve.x) // 4 if side == "below" else beside
-        name_line(axes, text, 10.0 ** curve.x[place], heights[side], side=side, colour=colour)
+        name_line(axes, text, curve.x[place], heights[side], side=side, colour=colour)
     axes.set_xlabel("scale of the start α")
     axes.set_ylabel("distance from it, relative to both apart")
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flowbias.datasets.images import Images, cifar10, mnist
 from flowbias.experiments._base import Task, checkpoint_file, torch_device
-from flowbias.experiments.drawing import draw_band
+from flowbias.experiments.drawing import draw_band, say
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.arguments import InputError
 from flowbias.ground.look import BLUE
@@ -162,15 +162,8 @@ def vgg_curve(task: Task) -> Columns:
             split.train.x,
             split.train.y,
             step_size=task.number("step_size") * min(1.0, scale ** -task.number("step_power")),
-            loss="cross_entropy",
-            batch_size=task.integer("batch_size"),
-            max_epochs=task.integer("epochs"),
-            stop_at_accuracy=1.0,
-            stop_at_loss=task.number("loss_target"),
-            rng=task.integer("replicate"),
-            evaluate_every=task.integer("evaluate_every"),
             callback=lambda moment: error_of(moment.module, split.test),
-            **kept_in_cache(),
+            **until_all_fit(task),
         )
         movement = parameter_movement(start, net).overall
     shares = training.accuracies if training.accuracies is not None else np.array([np.nan])
@@ -195,12 +188,8 @@ def last_layer_columns(task: Task) -> Columns:
             split.train.x,
             split.train.y,
             step_size=task.number("step_size"),
-            loss="cross_entropy",
-            batch_size=task.integer("batch_size"),
-            max_epochs=task.integer("epochs"),
-            rng=task.integer("replicate"),
             evaluate_every=task.integer("epochs"),
-            **kept_in_cache(),
+            **sgd_options(task),
         )
         error = error_of(net, split.test)
     share = float("nan") if training.accuracy is None else training.accuracy
@@ -214,14 +203,31 @@ def last_layer_columns(task: Task) -> Columns:
     }
 
 
-def kept_in_cache() -> dict[str, Any]:
+def sgd_options(task: Task) -> dict[str, Any]:
     """Options of `train` for a task, which goes on from its checkpoint where there is one.
 
     How far it is, the run shows; a process beside it shows nothing.
     """
     file = checkpoint_file()
-    shown = None if SCREEN.get() else False
-    return {"progress": shown, "checkpoint": file, "resume": file is not None}
+    return {
+        "loss": "cross_entropy",
+        "batch_size": task.integer("batch_size"),
+        "max_epochs": task.integer("epochs"),
+        "rng": task.integer("replicate"),
+        "progress": None if SCREEN.get() else False,
+        "checkpoint": file,
+        "resume": file is not None,
+    }
+
+
+def until_all_fit(task: Task) -> dict[str, Any]:
+    """The same for a training that ends where every picture is right and the loss is small."""
+    return {
+        **sgd_options(task),
+        "stop_at_accuracy": 1.0,
+        "stop_at_loss": task.number("loss_target"),
+        "evaluate_every": task.integer("evaluate_every"),
+    }
 
 
 def copy_of(net: Any) -> Any:
@@ -231,14 +237,9 @@ def copy_of(net: Any) -> Any:
 
 def say_scaling(axes: Axes, rows: Table, network: str, paper: str, *, top: bool = False) -> None:
     """What was trained on what, so that nobody takes a small run for the paper's."""
-    axes.annotate(
-        f"{rows['data'][0]}, {rows['images'][0]:.0f} images, {network}\n(paper: {paper})",
-        (0.98, 0.97 if top else 0.02),
-        xycoords="axes fraction",
-        ha="right",
-        va="top" if top else "bottom",
-        fontsize=9,
-    )
+    trained = f"{rows['data'][0]}, {rows['images'][0]:.0f} images, {network}\n(paper: {paper})"
+    height, side = (0.97, "top") if top else (0.02, "bottom")
+    say(axes, trained, 0.98, height, ha="right", va=side, fontsize=9)
 
 
 def draw_movement(axes: Axes, rows: Table, network: str, paper: str) -> None:

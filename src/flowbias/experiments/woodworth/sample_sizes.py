@@ -7,24 +7,22 @@ they compute, how it is drawn, and the checks that they share.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias.datasets import SparseRegression, sparse_regression
+from flowbias.datasets import SparseRegression
 from flowbias.experiments._base import Check, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, more_than, true
+from flowbias.experiments.curves import groups, listed, sparse_data, stacked
 from flowbias.experiments.drawing import draw_band
 from flowbias.experiments.largest_scale import TOLERANCE, largest_scale, optimality
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.ground.look import INK
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import basis_pursuit, min_norm
 from flowbias.models import DiagonalNet
 from flowbias.problems.regression import Regression
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Data sets of one task of basis pursuits, and the sizes that they have at d = 1000.
 BATCH, L1_SIZES = 10, "44 48 52 56 60"
@@ -35,13 +33,13 @@ def planted_data(task: Task, n: int) -> SparseRegression:
 
     So along n only n changes.
     """
-    return sparse_regression(
-        n=n,
-        d=task.integer("d"),
-        sparsity=task.integer("sparsity"),
-        noise_var=task.number("noise_var"),
-        rng=task.rng(apart_from=("depth", "depths")),
-    )
+    return sparse_data(task, task.rng(apart_from=("depth", "depths")), n)
+
+
+def largest_columns(task: Task, depths: Sequence[int]) -> Columns:
+    """`recovery_columns` of the data, the sizes and the threshold that a task has."""
+    sizes = [int(n) for n in task.numbers("sample_sizes")]
+    return recovery_columns(planted_data(task, max(sizes)), sizes, depths, task.number("threshold"))
 
 
 def recovery_columns(
@@ -51,11 +49,8 @@ def recovery_columns(
 
     The largest scale with its evidence, the errors of both extremes, and how well all is certified.
     """
-    tables = []
-    for n in sizes:
-        first = data._replace(X=data.X[:n], y=data.y[:n])
-        tables.append(Table.of({"n": n, **_at_one_size(first, depths, threshold)}))
-    return Table.stack(tables).columns
+    first = {n: data._replace(X=data.X[:n], y=data.y[:n]) for n in sizes}
+    return stacked({n: _at_one_size(one, depths, threshold) for n, one in first.items()}, "n")
 
 
 def _at_one_size(data: SparseRegression, depths: Sequence[int], threshold: float) -> Columns:
@@ -120,11 +115,7 @@ def l1_tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
 def l1_columns(task: Task) -> Columns:
     """Errors of the least-l1 solutions of a batch, the same in every figure that has it."""
     rng = Task("least-l1", task.part, task.settings).rng()
-    sizes = {key: task.integer(key) for key in ("n", "d", "sparsity")}
-    draws = [
-        sparse_regression(**sizes, noise_var=task.number("noise_var"), rng=rng)
-        for _ in range(BATCH)
-    ]
+    draws = [sparse_data(task, rng) for _ in range(BATCH)]
     found = [basis_pursuit(data.X, data.y) for data in draws]
     pairs = zip(found, draws, strict=True)
     errors = [float(data.population_error(one.w)) for one, data in pairs]
@@ -241,14 +232,10 @@ def _check_none_below(line: SampleSizeLine, rows: Table) -> Check:
     """Below the dashed line most data sets allow no scale, at any depth."""
     below = rows.rows(rows["n"] < line.n)
     works = np.where(np.isnan(below["log10_scale"]), np.nan, below["log10_scale"] > -np.inf)
-    groups = [
-        works[(below["n"] == n) & (below["depth"] == depth)]
-        for n in below.levels("n")
-        for depth in below.levels("depth")
-    ]
-    shares = np.array([np.mean(group) for group in groups])
+    parts = [part["works"] for part in groups(below.replaced(works=works), "n", "depth")]
+    shares = np.array([np.mean(part) for part in parts])
     # Two standard errors of a share of one half.
-    slack = 1.0 / np.sqrt(min(map(len, groups), default=1))
+    slack = 1.0 / np.sqrt(min(map(len, parts), default=1))
     return Check(
         "few-work-below-the-line",
         "with fewer samples than the least-l1 solution needs, at most half of the data sets allow "
@@ -264,7 +251,7 @@ def _check_grows(line: SampleSizeLine, rows: Table, scatter: float = 0.5) -> Che
     A further sample may hurt a data set: medians over them may fall by `scatter` decades.
     """
     beyond = rows.rows(rows["n"] >= line.n)
-    depths = [beyond.rows(beyond["depth"] == depth) for depth in beyond.levels("depth")]
+    depths = groups(beyond, "depth")
     curves = [median_where_l1_works(part, "log10_scale")[1] for part in depths]
     falls = [float(np.max(np.maximum.accumulate(curve) - curve)) for curve in curves if curve.size]
     gains = [float(curve[-1] - curve[0]) for curve in curves if curve.size]
@@ -272,8 +259,7 @@ def _check_grows(line: SampleSizeLine, rows: Table, scatter: float = 0.5) -> Che
         "more-samples-larger-scale",
         "the largest scale grows with the sample size (medians where the least-l1 solution "
         f"generalizes; falls of {scatter} decades are allowed)",
-        f"gains {', '.join(f'{gain:.3g}' for gain in gains)} decades, "
-        f"largest fall on the way {max(falls, default=np.nan):.2g}",
+        f"gains {listed(gains)} decades, largest fall on the way {max(falls, default=np.nan):.2g}",
         at_most(falls, scatter),
         more_than(gains, 0),
     )

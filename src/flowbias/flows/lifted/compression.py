@@ -182,6 +182,17 @@ class Compression:
         size = float(np.abs(self.model.root[: self.model.shape[0]]).max())
         return still <= 64.0 * float(np.sqrt(len(self.resting))) * EPS * size
 
+    def paired(self, weights: FloatArray) -> FloatArray:
+        """The weights; both factors as their mean where they are one, W W^T.
+
+        Two factors that start equal may be on the way to a saddle of the loss of U V^T, which
+        rounding alone would make them leave; W has no such way out.
+        """
+        if not self.model.is_tied:
+            return weights
+        mean = 0.5 * (weights[: self.rows] + weights[self.rows :])
+        return np.vstack([mean, mean])
+
     def moving_product(self, weights: FloatArray) -> FloatArray:
         """U1 V^T of one state, or of each."""
         upper, lower = weights[..., : self.rows, :], weights[..., self.rows :, :]

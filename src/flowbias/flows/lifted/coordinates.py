@@ -59,8 +59,7 @@ class LiftedCoordinates(FlowCoordinates):
         return self.compression.moving_product(self.shaped(states))
 
     def velocity(self, _: float, state: FloatArray) -> FloatArray:
-        weights = state.reshape(self._shape)
-        upper, lower = weights[: self._rows], weights[self._rows :]
+        upper, lower = self._factors(state)
         velocity = np.empty(self._shape)
         pull = self.fit.pull(upper @ lower.T)
         np.matmul(pull, lower, out=velocity[: self._rows])
@@ -120,11 +119,15 @@ class LiftedCoordinates(FlowCoordinates):
         normal = np.array(columns).reshape(r, m, r, m)
 
         def jacobian(_: float, state: FloatArray) -> FloatArray:
-            weights = state.reshape(self._shape)
-            upper, lower = weights[: self._rows], weights[self._rows :]
-            return product_jacobian(upper, lower, self.fit.pull(upper @ lower.T), normal)
+            upper, lower = self._factors(state)
+            matrix = product_jacobian(upper, lower, self.fit.pull(upper @ lower.T), normal)
+            return _of_pairs(matrix) if self.compression.model.is_tied else matrix
 
         return jacobian
+
+    def _factors(self, state: FloatArray) -> tuple[FloatArray, FloatArray]:
+        weights = self.compression.paired(state.reshape(self._shape))
+        return weights[: self._rows], weights[self._rows :]
 
     def fastest_rate(self, state: FloatArray) -> float:
         """Norm of the tangent kernel, by power iteration: how fast a residual can fall."""
@@ -224,6 +227,13 @@ class LiftedIntegration(FlowIntegration):
             return super().tighten()
         self.coordinates.is_careful = True
         return True
+
+
+def _of_pairs(jacobian: FloatArray) -> FloatArray:
+    """S J S, S the mean of both factors: that of a velocity which only the mean decides."""
+    half = len(jacobian) // 2
+    mean = 0.25 * jacobian.reshape(2, half, 2, half).sum(axis=(0, 2))
+    return np.tile(mean, (2, 2))
 
 
 def product_jacobian(

@@ -65,7 +65,8 @@ class _Steps:
 
     def advance(self, moving: FloatArray, fitted: FloatArray, step: int) -> FloatArray:
         """Weights, and velocity below them if there is momentum, after one more step."""
-        request, rows, weights = self.request, self.compression.rows, moving[0]
+        request, rows = self.request, self.compression.rows
+        weights = self.compression.paired(moving[0])
         pull = self.rate * self.fit.adjoint(self._misfit(fitted, step))
         push = np.vstack([pull @ weights[rows:], pull.T @ weights[:rows]])
         if request.weight_decay:

@@ -191,7 +191,9 @@ def _by_hessian(
 
             def step(weights: FloatArray) -> FloatArray:
                 pull = length * coordinates.velocity(0.0, np.ravel(weights))
-                return weights + scipy.linalg.lu_solve(factors, pull).reshape(weights.shape)
+                # A step that is too long overflows; it is not taken.
+                move = scipy.linalg.lu_solve(factors, pull, check_finite=False)
+                return weights + move.reshape(weights.shape)
 
             return step
 
@@ -204,6 +206,7 @@ def _step(setting: ReducedProblem, length: float, damped: Damping) -> Step:
     fit, rows = setting.fit, setting.compression.rows
 
     def step(weights: FloatArray) -> FloatArray:
+        weights = setting.compression.paired(weights)
         upper, lower = weights[:rows], weights[rows:]
         pull = fit.adjoint(damped(fit.target - fit.measure(upper @ lower.T)))
         return weights + length * np.vstack([pull @ lower, pull.T @ upper])

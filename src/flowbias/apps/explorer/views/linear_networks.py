@@ -73,7 +73,6 @@ class LinearSetup:
 class LinearNetworksScene:
     """The conserved imbalance, and curves over time: the loss is relative to the first."""
 
-    setup: LinearSetup
     imbalance: Imbalance
     t: FloatArray
     loss: FloatArray
@@ -95,35 +94,6 @@ def narrowed(net: LinearNet) -> LinearNet:
     """A network as wide as its inputs and outputs together at most, with the same flow."""
     d = net.shape[0]
     return LinearNet(net.root[:d], net.root[d:])
-
-
-def linear_networks_scene(setup: LinearSetup, points: int = 60) -> LinearNetworksScene:
-    """The flow until the residual is small; FlowError where it cannot be followed so far.
-
-    Curves have so many points after time 0.
-    """
-    X, Y, net = setup.draw()
-    with one_thread():
-        narrow = narrowed(net)
-        # Only to know where it ends, or is too small to draw; the curves are followed more closely.
-        whole = flow(narrow, X, Y, **FOLLOWED)
-        end = float(whole.t[whole.loss >= RESOLVED * whole.loss[0]][-1])
-        times = np.concatenate([[0.0], np.geomspace(1e-3 * end, end, points)])
-        columns = measured_flow(narrow, DescentProblem(X, Y, 1.0, step=0.0), times)
-    measured = {name: np.asarray(columns[name], dtype=np.float64) for name in columns}
-    first = measured["loss"][0]
-    theta = MatrixRegression(X, Y).min_norm
-    return LinearNetworksScene(
-        setup=setup,
-        imbalance=net.imbalance(X),
-        t=measured["t"],
-        loss=measured["loss"] / first,
-        loss_bound=measured["loss_bound"] / first,
-        rate=measured["rate"],
-        rate_bound=measured["rate_bound"],
-        drift=float(measured["drift"]),
-        from_min_norm=float(np.linalg.norm(whole.M[-1] - theta) / np.linalg.norm(theta)),
-    )
 
 
 def _curves(name: str, bound: str) -> tuple[Mark, ...]:
@@ -186,7 +156,26 @@ class LinearNetworksView(View[LinearNetworksScene]):
     )
 
     def scene(self, settings: Settings) -> LinearNetworksScene:
-        return linear_networks_scene(chosen(LinearSetup, settings))
+        """The flow until the residual is small; FlowError where it cannot be followed so far."""
+        X, Y, net = chosen(LinearSetup, settings).draw()
+        with one_thread():
+            narrow = narrowed(net)
+            # To know where it ends, or is too small to draw; the curves are followed more closely.
+            whole = flow(narrow, X, Y, **FOLLOWED)
+            end = float(whole.t[whole.loss >= RESOLVED * whole.loss[0]][-1])
+            times = np.concatenate([[0.0], np.geomspace(1e-3 * end, end, 60)])
+            columns = measured_flow(narrow, DescentProblem(X, Y, 1.0, step=0.0), times)
+        names = ("t", "loss", "loss_bound", "rate", "rate_bound")
+        curves = {name: np.asarray(columns[name], dtype=np.float64) for name in names}
+        first = curves["loss"][0]
+        curves |= {name: curves[name] / first for name in ("loss", "loss_bound")}
+        theta = MatrixRegression(X, Y).min_norm
+        return LinearNetworksScene(
+            imbalance=net.imbalance(X),
+            drift=float(np.asarray(columns["drift"])),
+            from_min_norm=float(np.linalg.norm(whole.M[-1] - theta) / np.linalg.norm(theta)),
+            **curves,
+        )
 
     def data(self, scene: LinearNetworksScene) -> Data:
         values = scene.imbalance.eigenvalues

@@ -116,15 +116,6 @@ class MatricesScene:
         return float(np.linalg.norm(M[unseen]) / np.linalg.norm(self.truth[unseen]))
 
 
-def matrices_scene(seen: Seen, scale: float, width: int) -> MatricesScene:
-    """The flow until the seen entries fit; FlowError where it cannot be followed so far."""
-    start = MatrixFactorization.gaussian((SIDE, SIDE), width=width, scale=scale, rng=seen.seed)
-    with one_thread():
-        end = ending(start, seen.problem, residual=RESIDUAL)
-        least, missing = _least_nuclear(seen)
-    return MatricesScene(seen, scale, width, end, least, missing)
-
-
 # One per data set.
 @lru_cache(maxsize=64)
 def _least_nuclear(seen: Seen) -> tuple[FloatArray | None, str]:
@@ -204,8 +195,14 @@ class MatricesView(View[MatricesScene]):
         load_solver()
 
     def scene(self, settings: Settings) -> MatricesScene:
+        """The flow until the seen entries fit; FlowError where it cannot be followed so far."""
         scale, width = 10.0 ** settings["log_alpha"], width_of(settings["log_width"])
-        return matrices_scene(chosen(Seen, settings), scale, width)
+        seen = chosen(Seen, settings)
+        start = MatrixFactorization.gaussian((SIDE, SIDE), width=width, scale=scale, rng=seen.seed)
+        with one_thread():
+            end = ending(start, seen.problem, residual=RESIDUAL)
+            least, missing = _least_nuclear(seen)
+        return MatricesScene(seen, scale, width, end, least, missing)
 
     def data(self, scene: MatricesScene) -> Data:
         truth, end = scene.truth, scene.end.M

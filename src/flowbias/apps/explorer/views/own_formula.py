@@ -204,11 +204,10 @@ def _levels(
         return (), ()
     room = 0.5 * (window[1] - window[0])
     section = section_of(start.function(1), start.theta(1), (window[0] - room, window[1] + room))
-    if section.w.size < 2:
+    if section is None:
         return (), ()
-    grid = np.linspace(section.w[0], section.w[-1], points)
-    terms = section.at(np.stack([grid, grid], axis=1))
-    return level_sets(grid, terms, float(np.sum(section.at(end))))
+    grid = np.linspace(section.x[0], section.x[-1], points)
+    return level_sets(grid, section(np.stack([grid, grid], axis=1)), float(np.sum(section(end))))
 
 
 class OwnFormulaView(View[OwnFormulaScene]):
