@@ -73,7 +73,7 @@ def test_two_limits_that_end_in_the_order_they_began(monkeypatch):
         return run(self, **settings)
 
     monkeypatch.setattr(DualNewton, "solve", run_in_turn)
-    X, y, _ = fb.datasets.sparse_regression(n=5, d=9, rng=0)
+    X, y, _ = fb.datasets.sparse_regression(n=20, d=200, rng=0)
 
     def solve():
         return fb.limit(fb.DiagonalNet(depth=2, scale=1.0), X, y)

@@ -30,12 +30,12 @@ from flowbias.ground import extended
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
 
-EPS = float(np.finfo(float).eps)
+EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 _RANDOM = np.random.default_rng()
 
 
 class Factor(NamedTuple):
-    """Lower L with L L^T = diag(unit) X diag(weights) X^T diag(unit), of unit diagonal."""
+    """Lower L, zero above, with L L^T = diag(unit) X diag(weights) X^T diag(unit), diagonal one."""
 
     lower: FloatArray
     unit: FloatArray
@@ -45,11 +45,8 @@ class Factor(NamedTuple):
         """Whether it agrees with X on a random vector, to rounding."""
         n, d = X.shape
         v = np.asarray(_RANDOM.standard_normal(n))
-        # dpotrf leaves what was above the diagonal where it was.
-        product = scipy.linalg.blas.dtrmv(self.lower, v, lower=1, trans=1)
-        product = scipy.linalg.blas.dtrmv(self.lower, product, lower=1)
-        wanted = self.unit * (X @ (self.weights * (X.T @ (self.unit * v))))
-        off: FloatArray = product - wanted
+        wanted = self.unit * X.dot(self.weights * (self.unit * v).dot(X))
+        off = self.lower.dot(self.lower.T.dot(v)) - wanted
         return bool(extended.length(off) <= 8.0 * (n + d) * EPS * extended.length(v))
 
     def least_eigenvalue(self, weights: FloatArray, largest: float) -> float:
@@ -57,17 +54,25 @@ class Factor(NamedTuple):
 
         Weights that count for nothing here may be anything: what they lack is taken off.
         """
-        counted = self.weights > 1e-12 * self.weights.max()
         ratios, lacking = weights / self.weights, 0.0
-        if counted.all():
-            ratio = float(ratios.min())
-        else:
+        ratio = extended.least(ratios)
+        # Where all have stayed about what they were, as in the last steps, there is none to take.
+        if not ratio > 0.5:
+            counted = self.weights > 1e-12 * self.weights.max()
             ratio = float(ratios[counted].min())
             lacks = np.maximum(self.weights - weights / ratio, 0.0)[~counted].sum()
             lacking = float(lacks) * (largest * extended.length(self.unit)) ** 2
         rcond, _ = scipy.linalg.lapack.dpocon(self.lower, 1.0, uplo="L")
         # As in `error_bound`: the condition number is estimated from below.
         return ratio * (0.1 * float(rcond) - lacking)
+
+    def spread(self, w: FloatArray) -> float:
+        """Length of w in units of the roots of the weights."""
+        roots = np.sqrt(self.weights)
+        sums = extended.length(w / roots)
+        if math.isnan(sums):  # neither w nor its weight is a double: 0 / 0 counts for nothing
+            sums = extended.length(np.divide(w, roots, out=np.zeros(len(w)), where=w != 0.0))
+        return sums
 
 
 @np.errstate(all="ignore")
@@ -84,43 +89,44 @@ def is_proved(
 ) -> bool:
     """Whether w and nu are the limit to tol, and to PROVED of w; comparisons with NaN are false."""
     n, d = X.shape
-    rise, misfit = X.T @ nu, np.abs(X @ w - y)
-    z = shift + rise
+    z = shift + nu.dot(X)
     near, slope = potential.grad_dual(z), potential.hess_dual(z)
     # What underflows moves no w, and H is no larger for it.
-    root = np.sqrt(np.maximum(slope, np.finfo(float).tiny))
-    # How far w is from w(z), as a change of z: twice that of a constant w', if that is about so.
-    away, points, square = np.abs(w - near), np.abs(z), root * root
-    moved = 2.0 * away / square
-    # And as far as the digits of w tell: where it hardly moves with z they do not tell z.
-    relative = (potential.evaluation_rounding + 8.0 * EPS) * np.abs(near)
-    told = moved + relative / square
-    # |X| |w| is at most this, in rows of the factor's units [Cauchy-Schwarz].
-    sums = np.divide(w, np.sqrt(factor.weights), out=np.zeros(d), where=w != 0.0)
-    misfit += (d + 2) * EPS * extended.length(sums) / factor.unit
-    gap = float(moved @ away) + float(np.abs(nu) @ misfit)
-    dual_size = max(float(points.max()), float(np.abs(rise).max()))
-    pairing = float(points @ np.abs(w))
+    root = np.sqrt(np.maximum(slope, TINY))
+    away, points, sizes = np.abs(w - near), np.abs(z), np.abs(nu)
+    # How far w is from w(z), in the norm of H: twice as far, in case that w' is only about so, and
+    # as far as the digits of w tell. As a change of z once more divided by the root: where w hardly
+    # moves with z its digits do not tell z.
+    off = (2.0 * away + (potential.evaluation_rounding + 8.0 * EPS) * np.abs(near)) / root
+    told, off_size = extended.largest(off / root), extended.length(off)
+    # A row of |X| |w| is at most the second divided by its unit [Cauchy-Schwarz].
+    misfit = np.abs(X.dot(w) - y) + (d + 2) * EPS * factor.spread(w) / factor.unit
+    gap = 0.5 * off_size * off_size + float(sizes.dot(misfit))
+    pairing, largest_point = float(points.dot(np.abs(w))), extended.largest(points)
     is_optimal = (
         # Where products underflow nothing is told: neither are these the sizes of Q and Q*.
-        pairing > np.finfo(float).tiny / EPS
+        pairing > TINY / EPS
         and extended.length(misfit) <= 0.5 * tol * extended.length(y)
-        and told.max() <= 0.5 * tol * dual_size
+        and told <= 0.5 * tol * largest_point
         and gap <= 0.5 * tol * pairing
     )
     if not is_optimal:
         return False
-    largest = max(float(X.max()), -float(X.min()))
+    largest = _largest(X)
     eigenvalue = factor.least_eigenvalue(slope, largest)
     if not (eigenvalue > 0.0 and factor.is_one_of(X)):
         return False
-    tilt = (n + 4) * EPS * largest * float(np.abs(nu).sum()) + 4.0 * EPS * (points + np.abs(shift))
-    tilt += potential.dual_rounding(z) + potential.law_rounding(z) + potential.shift_rounding(shift)
-    distance = extended.length(factor.unit * misfit) / math.sqrt(eigenvalue)
-    distance += extended.length((away + relative) / root) + extended.length(root * tilt)
-    reach = np.minimum(1.0 / root, largest * extended.length(factor.unit) / math.sqrt(eigenvalue))
-    growth = potential.hess_growth(z, 2.0 * distance * reach + tilt + moved).max()
-    error = extended.length(away) + 3.0 * float(root.max()) * distance
+    # Rounding of any coordinate of z: of a sum of n products, of the shift, which is no larger than
+    # z and the sum together, and of constants.
+    tilt = EPS * ((n + 8) * largest * scipy.linalg.blas.dasum(nu) + 8.0 * largest_point)
+    tilt += potential.tilt_rounding(z, shift)
+    narrowest = math.sqrt(eigenvalue)
+    distance = extended.length(factor.unit * misfit) / narrowest
+    distance += off_size + tilt * extended.length(root)
+    reach = np.minimum(1.0 / root, largest * extended.length(factor.unit) / narrowest)
+    growth = potential.growth_along(z, 2.0 * distance * reach + (tilt + told))(1.0)
+    # ||w - w(z)|| is at most half of the off-size, and that is part of the distance.
+    error = 3.5 * extended.largest(root) * distance
     # Growth of w' within which nothing bends: far below the factor that the argument allows, so
     # that what is proved here is proved by `error_bound` too, whose box has room for as much.
     close = 1.001
@@ -134,7 +140,7 @@ def declares_growth(potential: Potential) -> bool:
 
 def _largest(values: FloatArray) -> float:
     """The largest size of an entry, without a copy of its array."""
-    return max(float(values.max()), -float(values.min()))
+    return max(extended.largest(values), -extended.least(values))
 
 
 @dataclass(frozen=True)

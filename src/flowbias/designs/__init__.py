@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = [
     "Design",
     "Totals",
     "checked_array",
+    "checked_outputs",
     "design_of",
     "refuse_dense",
 ]
@@ -85,8 +87,6 @@ def design_of(X: Any) -> Design | None:
     """X as a design; None where it is for the dense solver. A design is its own."""
     if isinstance(X, Design):
         return X
-    if type(X) is np.ndarray and X.dtype == np.float64:
-        return None
     kind = _kind_of(X)
     return None if kind is None else kind.make(X)
 
@@ -105,6 +105,26 @@ def refuse_dense(name: str, value: Any) -> None:
             f"shape {tuple(value.shape)}. Pass {kind.as_array.format(name)}, if that fits into "
             "memory. fb.limit, fb.limit_path and fb.min_norm take it as X, with y beside it."
         )
+
+
+def _is_finite(array: FloatArray) -> bool:
+    """Whether all entries are, without a temporary of the array's size."""
+    # One pass, and no warning, where no square overflows; vdot copies what is not contiguous.
+    if array.flags.c_contiguous and math.isfinite(np.vdot(array, array)):
+        return True
+    # These propagate NaN and infinity.
+    return math.isfinite(array.max()) and math.isfinite(array.min())
+
+
+def checked_outputs(y: Any, n: int) -> FloatArray:
+    """y as n finite doubles."""
+    checked = checked_array("y", y, 1)
+    if len(checked) != n:
+        raise InputError(
+            f"y: must have one entry per row of X ({n}), "
+            f"got {len(checked)}. Check that X is samples x features."
+        )
+    return checked
 
 
 def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
@@ -140,8 +160,7 @@ def checked_array(name: str, value: Any, ndim: int) -> FloatArray:
     if array.size == 0:
         raise InputError(f"{name}: must not be empty, got shape {array.shape}. Pass some data.")
     array = array.astype(np.float64, copy=False)
-    # max and min propagate NaN and infinity, and unlike isfinite need no temporary of X's size.
-    if not (np.isfinite(array.max()) and np.isfinite(array.min())):
+    if not _is_finite(array):
         bad = np.argwhere(~np.isfinite(array))[0]
         raise InputError(
             f"{name}: must be finite, got {array[tuple(bad)]} at index {tuple(map(int, bad))}. "

@@ -154,30 +154,31 @@ class MemoryMappedDesign(DenseDesign):
             yield DenseBlock(np.array(self.values[:, part]), part)
 
 
-def gram(
-    rows: Any, weights: FloatArray | None, row_scale: FloatArray, *, late: bool | None = None
-) -> FloatArray:
+def gram(rows: Any, weights: FloatArray | None, row_scale: FloatArray) -> FloatArray:
     """Lower triangle of diag(r) rows diag(weights) rows^T diag(r), in column blocks.
 
-    No weights are weights of one; `late` is whether `row_scale` can wait, where that is known.
+    No weights are weights of one.
     """
-    late = can_wait(row_scale) if late is None else late
+    if not can_wait(row_scale):
+        return gram_of_rows(rows, weights, row_scale)
+    total = gram_of_rows(rows, weights)
+    total *= (row_scale[:, None] * row_scale).T  # ordered like the total
+    return total
+
+
+def gram_of_rows(
+    rows: Any, weights: FloatArray | None, row_scale: FloatArray | None = None
+) -> FloatArray:
+    """The same, with rows scaled piece by piece: wherever products of theirs leave the doubles."""
     root = None if weights is None else np.sqrt(weights)
 
     def scaled(part: slice) -> FloatArray:
-        if root is None:
-            entries = np.asarray(rows[:, part], dtype=np.float64)
-            return entries if late else entries * row_scale[:, None]
-        piece: FloatArray = np.multiply(rows[:, part], root[part], order="C", dtype=np.float64)
-        if not late:
-            piece *= row_scale[:, None]
-        return piece
+        entries: FloatArray = np.asarray(rows[:, part], dtype=np.float64)
+        if root is not None:
+            entries = np.multiply(entries, root[part], order="C")
+        return entries if row_scale is None else entries * row_scale[:, None]
 
-    total = summed_squares(rows.shape, scaled)
-    if late:
-        total *= row_scale
-        total *= row_scale[:, None]
-    return total
+    return summed_squares(rows.shape, scaled)
 
 
 def can_wait(row_scale: FloatArray, ordinary: float = 1e50) -> bool:
@@ -185,7 +186,7 @@ def can_wait(row_scale: FloatArray, ordinary: float = 1e50) -> bool:
 
     As far as their squares are safely inside the double range, weights included.
     """
-    return bool(row_scale.max() < ordinary and row_scale.min() > 1.0 / ordinary)
+    return extended.largest(row_scale) < ordinary and extended.least(row_scale) > 1.0 / ordinary
 
 
 def summed_squares(shape: tuple[int, int], piece: Callable[[slice], FloatArray]) -> FloatArray:
@@ -195,9 +196,11 @@ def summed_squares(shape: tuple[int, int], piece: Callable[[slice], FloatArray])
     the result is one piece, never a second X.
     """
     n, d = shape
-    total: FloatArray = np.zeros((n, n), order="F")
     width = max(1, PIECE_NUMBERS // n + 1)
-    for part in column_parts(d, width) if d > width else (slice(0, d),):
+    if d <= width:
+        return np.asarray(scipy.linalg.blas.dsyrk(1.0, piece(slice(0, d)).T, trans=1, lower=1))
+    total: FloatArray = np.zeros((n, n), order="F")
+    for part in column_parts(d, width):
         total = scipy.linalg.blas.dsyrk(
             1.0, piece(part).T, beta=1.0, c=total, trans=1, lower=1, overwrite_c=1
         )

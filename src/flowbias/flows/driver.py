@@ -9,11 +9,12 @@ has risen by no more than the integrator's error, that has to become smaller.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.integrate import LSODA, DenseOutput, OdeSolution, OdeSolver
+from scipy.integrate import DOP853, LSODA, DenseOutput, OdeSolution, OdeSolver
 from scipy.linalg import LinAlgWarning
 
 from flowbias.flows.coordinates import FlowCoordinates
@@ -269,10 +270,10 @@ class FlowIntegration:
             is_done = quality.residual <= asked and quality.within(asked)
         # Of what is as small as asked for, no rise is a fault and no fall a progress.
         misfit = max(quality.misfit, asked * self.fit.size)
-        left = np.append(quality.shares, quality.residual)
+        left, is_settled = np.append(quality.shares, quality.residual), quality.is_settled
         residuals = np.append(np.maximum(left, asked), self.coordinates.ahead(state))
         stage = self.coordinates.stage(state)
-        return FlowProgress(misfit, residuals, is_done, quality.is_settled, is_close, stage)
+        return FlowProgress(misfit, residuals, is_done, is_settled, is_close, stage)
 
     def status(self, curve: Curve) -> FlowStatus:
         status = FlowStatus.STOPPED
@@ -296,3 +297,97 @@ def sampled(
         end = float(coordinates.times(np.array([curve.end]))[0])
         times = np.append(times[times < end], end)
     return times, curve(coordinates.readings(times))
+
+
+class Dop853Replayed(DOP853):
+    """DOP853 that keeps no polynomials: a state between two steps is a shorter step from the first.
+
+    The interpolant of the method holds eight states per step and costs three evaluations more,
+    for each of many steps of which few are ever looked into; and it is of lower order.
+    """
+
+    def _dense_output_impl(self) -> DenseOutput:
+        return _Replay(self)
+
+
+class _Replay(DenseOutput):
+    def __init__(self, solver: Any) -> None:
+        super().__init__(solver.t_old, solver.t)
+        self._velocity, self._from = solver.fun, np.asarray(solver.y_old)
+        self._rtol, self._atol = solver.rtol, solver.atol
+
+    def _call_impl(self, t: FloatArray) -> FloatArray:
+        if t.ndim == 0:
+            return self._at(float(t))
+        return np.stack([self._at(float(time)) for time in t], axis=1)
+
+    def _at(self, time: float) -> FloatArray:
+        if time <= self.t_old:
+            return self._from
+        solver = DOP853(
+            self._velocity,
+            self.t_old,
+            self._from,
+            time,
+            rtol=self._rtol,
+            atol=self._atol,
+            first_step=time - self.t_old,
+        )
+        while solver.status == "running":
+            solver.step()
+        return np.asarray(solver.y)
+
+
+class StiffAware:
+    """Explicit steps until they are held back by stability alone, implicit ones from there on.
+
+    A flow from a small start grows some directions to size one and leaves others at the size of the
+    start, so that its rates lie as far apart as the two. Where that is known only on the way.
+    """
+
+    def __init__(
+        self,
+        explicit: OdeSolver,
+        implicit: Callable[[float, FloatArray, float], OdeSolver],
+        is_held_back: Callable[[FloatArray, float], bool],
+    ) -> None:
+        self._solver, self._implicit, self._is_held_back = explicit, implicit, is_held_back
+        self._steps, self._evaluations = 0, 0
+        self._has_switched = self._is_due = False
+
+    def step(self) -> str | None:
+        if self._is_due:
+            # Only now: until here the last step could be asked for its interpolant.
+            before, self._is_due, self._has_switched = self._solver, False, True
+            self._evaluations = int(before.nfev)
+            self._solver = self._implicit(self.t, self.y, float(before.step_size or 0.0))
+        message = self._solver.step()
+        self._steps += 1
+        # Explicit steps are looked at every so often: fewer are soon done.
+        is_time = self._steps % 300 == 0
+        if is_time and not self._has_switched and self.status == "running":
+            self._is_due = self._is_held_back(self.y, float(self._solver.step_size or 0.0))
+        return message
+
+    def dense_output(self) -> DenseOutput:
+        return self._solver.dense_output()
+
+    @property
+    def t(self) -> float:
+        return float(self._solver.t)
+
+    @property
+    def y(self) -> FloatArray:
+        return np.asarray(self._solver.y)
+
+    @property
+    def status(self) -> str:
+        return str(self._solver.status)
+
+    @property
+    def nfev(self) -> int:
+        return self._evaluations + int(self._solver.nfev)
+
+    @property
+    def njev(self) -> int:
+        return int(self._solver.njev)

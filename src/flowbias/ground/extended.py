@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from flowbias.ground.typing import FloatArray
@@ -75,13 +76,25 @@ def absolute_adjoint(X: FloatArray, nu: FloatArray) -> FloatArray:
 
 def length(v: FloatArray | Extended) -> float:
     """Euclidean norm, safe for entries whose squares overflow or vanish."""
-    square = float(np.vdot(v, v))  # which warns of nothing, unlike v @ v
+    # Neither warns of anything, unlike v @ v; of few doubles the first takes a quarter of the time.
+    is_plain = v.ndim == 1 and v.size and v.dtype == np.float64
+    square = scipy.linalg.blas.ddot(v, v) if is_plain else float(np.vdot(v, v))
     if 1e-200 < square < 1e200:  # no square has left the range but of what does not count
         return math.sqrt(square)
-    largest = float(np.abs(v).max(initial=0.0))
-    if largest == 0.0 or not np.isfinite(largest):
-        return largest
-    return largest * float(np.linalg.norm(np.asarray(v / largest, dtype=np.float64)))
+    size = largest(np.abs(v)) if v.size else 0.0
+    if size == 0.0 or not np.isfinite(size):
+        return size
+    return size * float(np.linalg.norm(np.asarray(v / size, dtype=np.float64)))
+
+
+def largest(v: FloatArray) -> float:
+    """The largest entry, NaN where there is one: of few in a third of the time of v.max()."""
+    return float(v.item(v.argmax()))
+
+
+def least(v: FloatArray) -> float:
+    """The least entry, likewise."""
+    return float(v.item(v.argmin()))
 
 
 def row_units(lengths: FloatArray) -> FloatArray:
@@ -92,11 +105,11 @@ def row_units(lengths: FloatArray) -> FloatArray:
 def row_lengths(X: FloatArray) -> FloatArray:
     """Euclidean length of each row, safe for entries whose squares overflow or vanish."""
     squares = np.einsum("ij,ij->i", X, X)
-    if squares.min(initial=1.0) > 1e-240 and squares.max(initial=1.0) < 1e240:
+    if squares.size and least(squares) > 1e-240 and largest(squares) < 1e240:
         return np.asarray(np.sqrt(squares))
-    largest = np.maximum(X.max(axis=1, initial=0.0), -X.min(axis=1, initial=0.0))
+    sizes = np.maximum(X.max(axis=1, initial=0.0), -X.min(axis=1, initial=0.0))
     lengths = np.zeros(len(X))
     # A row of NaN has no length, rather than none.
-    for i in np.flatnonzero(largest != 0.0):
-        lengths[i] = largest[i] * np.linalg.norm(X[i] / largest[i])
+    for i in np.flatnonzero(sizes != 0.0):
+        lengths[i] = sizes[i] * np.linalg.norm(X[i] / sizes[i])
     return lengths

@@ -1,4 +1,4 @@
-"""Orthogonal factors of matrices: graded ones, and those of data.
+"""Factors of matrices: Cholesky's, and orthogonal ones, graded and of data.
 
 Householder's method is accurate row by row where rows are sorted by size and columns pivoted, so
 that the large rows do not hide what only the small ones tell [Powell and Reid 1969; Cox and Higham
@@ -18,6 +18,17 @@ from numpy.typing import NDArray
 from flowbias.ground.typing import FloatArray
 
 Places: TypeAlias = NDArray[np.intp]
+
+
+def cholesky_with_condition(matrix: FloatArray) -> tuple[FloatArray | None, float]:
+    """Lower factor and reciprocal condition number; None and 0 where there is no factor."""
+    lapack: Any = scipy.linalg.lapack
+    norm = lapack.dlange("1", matrix)
+    factor, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1)
+    if failed:
+        return None, 0.0
+    rcond, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
+    return factor, float(rcond)
 
 
 def graded_qr(matrix: FloatArray) -> tuple[FloatArray, FloatArray, Places]:

@@ -31,6 +31,9 @@ class Provides(Enum):
     OWN_LIMIT = "limit(X, y, tol=, throw=): a way to the limit of its own"
     ACTIVATED_NEURON = "one neuron a sigma(<w, x>) with a leaky ReLU"
 
+    # Members are singletons; Enum hashes their names, in Python, wherever a set is made of them.
+    __hash__ = object.__hash__
+
 
 class Needing(Protocol):
     """A route, as far as matching is concerned."""

@@ -34,6 +34,11 @@ class SharedHold(Generic[Found]):
         self._lock, self._holders = threading.Lock(), 0
         self._found: Found
 
+    def is_needless(self, is_made: Callable[[], bool]) -> bool:
+        """Whether nobody holds the setting and it is made all the same: nobody will undo it."""
+        with self._lock:
+            return self._holders == 0 and is_made()
+
     @contextmanager
     def held(self) -> Iterator[Found]:
         """Hold the setting; gives what the first of those who hold it now has found."""
@@ -54,17 +59,23 @@ def threads_for(rows: FloatArray) -> AbstractContextManager[Any]:
     """A context with as many BLAS threads as products with these rows are worth."""
     # Multiplications in one Jacobian X diag(.) X^T from which a second thread pays.
     worth_threads = 5e8
+    # And up to which, beside entries, no BLAS takes one: asking takes longer than such a product.
+    never_threaded, few_entries = 2**16, 2**13
     n, d = rows.shape
-    if float(n) * n * d >= worth_threads:
+    work = float(n) * n * d
+    if work >= worth_threads or (work <= never_threaded and n * d <= few_entries):
         return nullcontext()
     return one_thread()
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[Any]:
     """A context with one BLAS thread."""
-    own = [library for library in _libraries() if library.user_api == "blas" and _is_own(library)]
-    with _SHARED_BLAS.held(), _held_here(own):
+    return nullcontext() if _SHARED_BLAS.is_needless(_is_single) else _one_thread()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    with _SHARED_BLAS.held(), _held_here([each for each in _blas() if _is_own(each)]):
         yield
 
 
@@ -72,6 +83,7 @@ def one_thread() -> Iterator[None]:
 def one_thread_in_every_pool() -> Iterator[None]:
     """A context with one thread of BLAS and of OpenMP, in the libraries loaded until now."""
     _libraries.cache_clear()
+    _blas.cache_clear()
     with _SHARED_BLAS.held(), _held_here([each for each in _libraries() if _is_own(each)]):
         yield
 
@@ -82,6 +94,15 @@ def _libraries() -> list[Any]:
     # Looking for them takes milliseconds, so it is not done at every solve.
     found: list[Any] = ThreadpoolController().lib_controllers
     return found
+
+
+@cache
+def _blas() -> list[Any]:
+    return [each for each in _libraries() if each.user_api == "blas"]
+
+
+def _is_single() -> bool:
+    return {library.num_threads for library in _blas()} <= {1}
 
 
 def _is_own(library: Any) -> bool:
@@ -118,8 +139,6 @@ def _set_threads(found: list[tuple[Any, int]]) -> None:
 
 
 _SHARED_BLAS: SharedHold[list[tuple[Any, int]]] = SharedHold(
-    take=lambda: _set_to_one(
-        [each for each in _libraries() if each.user_api == "blas" and not _is_own(each)]
-    ),
+    take=lambda: _set_to_one([each for each in _blas() if not _is_own(each)]),
     give_back=_set_threads,
 )

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -89,18 +90,32 @@ class _Newton(ABC):
     shift: FloatArray | float
     effort: Effort
     tolerances: Tolerances = DEFAULT
+    #: ||b||
+    target_size: float = field(init=False)
     #: sufficient decrease of phi along a line search (Armijo)
     decrease: ClassVar[float] = 1e-4
+    #: whether a residual is judged against A w where that is larger than b
+    counts_fit: ClassVar[bool]
 
-    def at(self, dual: FloatArray | None = None) -> DualPoint:
-        """The point of a dual, or of 0."""
+    def __post_init__(self) -> None:
+        self.target_size = extended.length(self.constraint.target)
+
+    def at(self, dual: FloatArray | None = None, z: FloatArray | None = None) -> DualPoint:
+        """The point of a dual, or of 0, with its z where that is known."""
         constraint = self.constraint
-        dual = np.zeros(len(constraint.target)) if dual is None else dual
-        z = self.shift + constraint.adjoint(dual)
+        if dual is None:
+            dual, z = np.zeros(len(constraint.target)), np.zeros(constraint.rows.shape[1])
+            z += self.shift
+        elif z is None:
+            z = self.shift + constraint.adjoint(dual)
         w = self.potential.grad_dual(z)
         fit = constraint.apply(w)
         gap = constraint.target - fit
-        size = self._size(constraint.size, w, fit) or 1.0
+        size = self.target_size
+        if self.counts_fit:
+            # Rows have unit length: A w = 0 is judged against what w could have made of it.
+            size = max(size, extended.length(fit)) if size > 0.0 else extended.length(w)
+        size = size or 1.0
         return DualPoint(dual, z, w, gap, size, extended.length(gap) / size)
 
     def _looked_ahead(self, point: DualPoint, before: DualPoint | None = None) -> DualPoint:
@@ -110,10 +125,6 @@ class _Newton(ABC):
         ahead = point.residual, extended.length(more) / point.size
         passed = () if before is None else before.passed
         return point._replace(curvature=curvature, passed=(*passed, ahead))
-
-    @abstractmethod
-    def _size(self, size: float, w: FloatArray, fit: FloatArray) -> float:
-        """The unit of the residual, from that of the target, w and A w."""
 
     @abstractmethod
     def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
@@ -128,6 +139,7 @@ class _Newton(ABC):
 class DualNewton(_Newton):
     """For a potential that separates."""
 
+    counts_fit: ClassVar[bool] = True
     systems: MakeSystem = NormalEquations
     #: the least share of a step that is worth taking: where w' grows too fast even along that, the
     #: limit is nearer to the rich than to the kernel one, and the iteration gives up
@@ -145,17 +157,44 @@ class DualNewton(_Newton):
 
     def solve(self, start: DualPoint | None = None, *, max_steps: int) -> DualPoint:
         """Where the iteration ends, with its last digits repaired in w if they are rounding."""
-        start = self.at() if start is None else start
-        start = start if self.least_share > 0.0 else self._blurred(self._looked_ahead(start))
+        if self.least_share > 0.0:
+            start = self._kernel_solution() if start is None else start
+        else:
+            start = self._blurred(self._looked_ahead(self.at() if start is None else start))
         end = iterate(self, start, self.effort, max_steps=max_steps).here
         is_solved = end.residual <= self.tolerances.residual
         return self.refined(end) if end.is_rounding and not (is_solved or end.ran_off) else end
 
+    def _kernel_solution(self) -> DualPoint:
+        """The point of the first step, where all coordinates start alike, at w = 0; else of 0.
+
+        With one w' for all, H is a multiple of A A^T, whose factor the constraint has.
+        """
+        potential, shift = self.potential, self.shift
+        if potential.shape_of_w not in ((), (1,)) or np.ndim(shift):
+            return self.at()
+        slope = float(potential.hess_dual(shift))
+        if not 0.0 < slope < np.inf or float(potential.grad_dual(shift)) != 0.0:
+            return self.at()
+        system = GramSystem(self.constraint, slope, self.effort)
+        step = system.solve(self.constraint.target)
+        rise = self.constraint.adjoint(step)
+        if not potential.growth_along(shift, rise)(1.0) <= self.trusted_growth:
+            return self.at()._replace(system=system)
+        self.effort.steps += 1
+        first = self.at(step, shift + rise)
+        return first._replace(system=system) if first.residual <= self._chord else first
+
+    @cached_property
+    def _chord(self) -> float:
+        n, d = self.constraint.rows.shape
+        return self.chord if n * n * d > self.small else self.small_chord
+
     def terminate(self, progress: Iteration[DualPoint]) -> bool:
         point, goal = progress.here, self.tolerances.residual
         if point.system is not None:
-            # Steps that cost next to nothing go on to the last digit, which Newton's own overshoot.
-            goal *= self.chord**2
+            # Steps that cost next to nothing go on for a digit, which Newton's own overshoot.
+            goal *= self.chord
         return point.residual <= goal or point.ran_off or point.is_rounding
 
     def step(self, progress: Iteration[DualPoint]) -> DualPoint | None:
@@ -170,20 +209,23 @@ class DualNewton(_Newton):
                 return None
             first = self._trusted(point, rise, growth_along)
             reach = self._line_search(point, step, rise, first)
-        after = self.at(point.dual + (step if reach == 1.0 else reach * step))
+        if reach != 1.0:
+            step, rise = reach * step, reach * rise
+        # In many steps z would gather their roundings: there it is computed anew from the dual.
+        after = self.at(point.dual + step, point.z + rise if self.least_share > 0.0 else None)
         is_linear = growth < self.nearly_linear
         # Without a step that lowers phi there is nothing more to find.
         is_end = point.residual < self.tolerances.solved or is_linear or reach <= self.shortest
         is_lost = self.least_share > 0.0 and reach == 1.0
-        if not after.residual < point.residual and (is_end or is_lost):
+        # Near the end a nearly linear step that does not halve what is left moves it by rounding.
+        least = 0.5 if is_linear and point.residual < self.tolerances.solved else 1.0
+        if not after.residual < least * point.residual and (is_end or is_lost):
             # Rounding reached, or too far off for Newton's method; or an older factor does not do.
             is_rounding = point.residual < self.tolerances.nearly_solved or is_linear
             if point.system is not None and not point.residual < self.tolerances.solved:
                 return point._replace(system=None)
             return point._replace(is_rounding=True) if is_rounding else None
-        n, d = self.constraint.rows.shape
-        chord = self.chord if n * n * d > self.small else self.small_chord
-        if reach == 1.0 and after.residual <= chord * point.residual:
+        if reach == 1.0 and after.residual <= self._chord * point.residual:
             after = after._replace(system=system)
         return after if self.least_share > 0.0 else self._blurred(self._looked_ahead(after, point))
 
@@ -192,13 +234,10 @@ class DualNewton(_Newton):
         if curvature is None:
             curvature = self.potential.hess_dual(point.z)
         slope = float(curvature.flat[0])
-        if self.least_share > 0.0 and 0.0 < slope < np.inf and (curvature == slope).all():
+        last = curvature.item(-1)
+        if self.least_share > 0.0 and 0.0 < slope == last < np.inf and (curvature == slope).all():
             return GramSystem(self.constraint, slope, self.effort)
         return self.systems(self.constraint, curvature, self.effort)
-
-    def _size(self, size: float, w: FloatArray, fit: FloatArray) -> float:
-        # Rows have unit length: A w = 0 is judged against what w could have made of it.
-        return max(size, extended.length(fit)) if size > 0.0 else extended.length(w)
 
     def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
         return curvature * change
@@ -295,6 +334,7 @@ class JointNewton(_Newton):
     residual is taken all the same.
     """
 
+    counts_fit: ClassVar[bool] = False
     shortest: ClassVar[float] = 2.0**-60
     #: points that one solve may look at. Forty are many: the rest is for steps along the end of the
     #: dual domain, where each of them is searched
@@ -346,9 +386,6 @@ class JointNewton(_Newton):
                 # Back inside the domain, faster from a step that was far longer than the dual is.
                 reach *= 1.0 / 16.0 if reach * times_dual > 1e3 else 0.25
         return None
-
-    def _size(self, size: float, w: FloatArray, fit: FloatArray) -> float:
-        return size
 
     def _moved(self, curvature: FloatArray, change: FloatArray) -> FloatArray:
         return np.asarray(curvature @ change)

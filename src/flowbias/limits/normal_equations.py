@@ -9,6 +9,8 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.certificates.candidate import Factor
+from flowbias.designs.dense import can_wait, gram_of_rows
+from flowbias.ground import extended
 from flowbias.ground.linear_algebra import graded_triangle
 from flowbias.ground.typing import FloatArray
 from flowbias.problems.regression import Constraint
@@ -21,8 +23,13 @@ class Effort:
     factorizations: int = 0
     steps: int = 0
     iterations: int = 0  # of conjugate gradients, where an older factor is made to do
-    #: the last factor, which a first look at the limit may go by; None where it is no such one
-    factor: Factor | None = None
+    #: the last system that was made
+    system: NormalEquations | GramSystem | None = None
+
+    @property
+    def factor(self) -> Factor | None:
+        """The last factor, which a first look at the limit may go by; None where it is no such."""
+        return None if self.system is None else self.system.of_data()
 
 
 class LinearSystem(Protocol):
@@ -55,12 +62,10 @@ class NormalEquations:
         *,
         graded: bool = False,
     ) -> None:
-        self.constraint = constraint
-        self.weights = weights
+        self.constraint, self.weights = constraint, weights
         effort.factorizations += 1
-        factor = _OrthogonalFactor if graded else _CholeskyFactor
-        self.factor = factor(constraint, weights)
-        effort.factor = self.factor.of_data(constraint, weights)
+        self.factor = (_OrthogonalFactor if graded else _CholeskyFactor)(constraint, weights)
+        effort.system = self
 
     def solve(self, b: FloatArray, *, refine: bool = True) -> FloatArray:
         """x with (A diag(weights) A^T) x = b; unrefined where a few digits are enough."""
@@ -70,44 +75,57 @@ class NormalEquations:
         product = self.constraint.apply(self.weights * self.constraint.adjoint(x))
         return x + self.factor.solve(b - product)
 
+    def of_data(self) -> Factor | None:
+        """As a factor of X's own rows, where the constraint's are these.
+
+        What takes an orthogonal factor to be told apart is nothing for a first look.
+        """
+        if self.constraint.to_data is not None or isinstance(self.factor, _OrthogonalFactor):
+            return None
+        unit = self.factor.equilibrate * self.constraint.row_scale
+        return Factor(self.factor.lower, unit, self.weights)
+
 
 class GramSystem:
     """slope A A^T, whose factor the constraint has: what H is where w' is the same everywhere."""
 
     def __init__(self, constraint: Constraint, slope: float, effort: Effort) -> None:
         self.constraint, self.slope = constraint, slope
-        factor, d = constraint.gram_factor, constraint.rows.shape[1]
-        effort.factor = None
-        if factor is not None and constraint.to_data is None:
-            effort.factor = Factor(factor, constraint.row_scale, np.ones(d))
+        effort.system = self
+
+    def of_data(self) -> Factor | None:
+        """As for any other system."""
+        constraint = self.constraint
+        if constraint.gram_factor is None or constraint.to_data is not None:
+            return None
+        weights = np.ones(constraint.rows.shape[1])
+        return Factor(constraint.gram_factor, constraint.row_scale, weights)
 
     def solve(self, b: FloatArray) -> FloatArray:
-        return self.constraint.inverse_gram(b) / self.slope
+        factor, b = self.constraint.gram_factor, b / self.slope
+        return b if factor is None else scipy.linalg.lapack.dpotrs(factor, b, lower=1)[0]
 
 
 class _CholeskyFactor:
     """Cholesky factor with equilibrated diagonal, which keeps it meaningful for graded weights."""
 
     def __init__(self, constraint: Constraint, weights: FloatArray) -> None:
-        matrix = constraint.gram(weights)
-        diagonal = np.diagonal(matrix)
+        # Rows of ordinary size need no unit but that of the factor.
+        scale = None if can_wait(constraint.row_scale) else constraint.row_scale
+        matrix = gram_of_rows(constraint.rows, weights, scale)
+        diagonal = matrix.flat[:: len(matrix) + 1]
         # A row on which no weight rests would divide by zero; it then stays where it is.
-        if not diagonal.min() > 0.0:
+        if not extended.least(diagonal) > 0.0:
             diagonal = np.where(diagonal > 0, diagonal, 1.0)
-        self.equilibrate = 1.0 / np.sqrt(diagonal)
-        matrix *= self.equilibrate
-        matrix *= self.equilibrate[:, None]
+        unit = 1.0 / np.sqrt(diagonal)
+        matrix *= unit
+        matrix *= unit[:, None]
+        self.equilibrate = unit / constraint.row_scale if scale is None else unit
         self.lower = cholesky_with_ridge(matrix)
 
     def solve(self, b: FloatArray) -> FloatArray:
         x, _ = scipy.linalg.lapack.dpotrs(self.lower, self.equilibrate * b, lower=1)
         return np.asarray(self.equilibrate * x)
-
-    def of_data(self, constraint: Constraint, weights: FloatArray) -> Factor | None:
-        """As a factor of X's own rows, where the constraint's are these."""
-        if constraint.to_data is not None:
-            return None
-        return Factor(self.lower, self.equilibrate * constraint.row_scale, weights)
 
 
 class _OrthogonalFactor:
@@ -129,17 +147,16 @@ class _OrthogonalFactor:
         x[self.pivots] = scipy.linalg.solve_triangular(self.upper, y, check_finite=False)
         return x
 
-    def of_data(self, constraint: Constraint, weights: FloatArray) -> None:
-        """None: what takes this factor to be told apart is nothing for a first look."""
-
 
 def cholesky_with_ridge(matrix: FloatArray) -> FloatArray:
-    """Lower factor of a unit-diagonal matrix, with the smallest ridge that lets it succeed."""
+    """Lower factor of a unit-diagonal matrix, with the smallest ridge that lets it succeed.
+
+    The diagonal is written over.
+    """
     ridge = 1e-15  # what Cholesky's own rounding costs
     while True:
-        trial = matrix.copy(order="F")
-        trial.flat[:: len(trial) + 1] = 1.0 + ridge
-        factor, info = scipy.linalg.lapack.dpotrf(trial, lower=1, clean=0, overwrite_a=1)
+        matrix.flat[:: len(matrix) + 1] = 1.0 + ridge
+        factor, info = scipy.linalg.lapack.dpotrf(matrix, lower=1)
         if info == 0:
             return np.asarray(factor)
         # Rounding made the matrix indefinite: it is singular to working precision, and a larger

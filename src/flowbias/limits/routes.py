@@ -6,6 +6,7 @@ there is to do near the kernel regime. What it does otherwise depends on the for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
+from flowbias.certificates.candidate import Factor
 from flowbias.ground import extended
 from flowbias.ground.extended import row_lengths, row_units
 from flowbias.ground.tolerances import DEFAULT, IN_RANGE, Tolerances
@@ -41,6 +43,8 @@ class Point:
     route: str
     reach: Reachable
     state: State | None = None
+    #: of X's rows, which a first look at the limit may go by; None where there is no such one
+    factor: Factor | None = None
 
 
 def without_choice(model: HasPotential, problem: Regression) -> Point | None:
@@ -92,7 +96,8 @@ def by_dual_newton(
     newton = DualNewton(constraint, model.potential, model.shift, effort)
     end = newton.solve(max_steps=200)
     reach = Reachable(constraint, None, constraint.distance)
-    return Point(end.w, constraint.dual_of_data(end.dual), f"dual Newton{end.shortfall}", reach)
+    dual, route = constraint.dual_of_data(end.dual), f"dual Newton{end.shortfall}"
+    return Point(end.w, dual, route, reach, factor=effort.factor)
 
 
 def _by_branches(
@@ -100,20 +105,19 @@ def _by_branches(
     problem: Regression,
     effort: Effort,
     warm: WarmStart | None,
-    sides: tuple[FloatArray, FloatArray],
     normalize: Callable[[Reachable, Effort], RichProblem],
 ) -> Point:
-    """Newton near the kernel regime, interior point elsewhere.
-
-    `sides`, of each coordinate or of all of them, exist where finite.
-    """
-    plus, minus = (np.isfinite(side) for side in sides)
-    is_open = bool(plus.all() and minus.all())
+    """Newton near the kernel regime, interior point elsewhere."""
+    potential: Any = model.potential
+    # Sides exist where the logarithm of their start is finite.
+    both = potential.log_plus + potential.log_minus
+    is_open = math.isfinite(both) if both.ndim == 0 else bool(np.isfinite(both).all())
     if is_open:
         reach = Reachable(problem.constraint, None, problem.constraint.distance)
     else:
         d = problem.X.shape[1:]
-        reach = reachable(problem, np.broadcast_to(plus, d), np.broadcast_to(minus, d))
+        sides = potential.log_plus, potential.log_minus
+        reach = reachable(problem, *(np.broadcast_to(np.isfinite(side), d) for side in sides))
     constraint = reach.constraint
     if not len(constraint.target):
         # No column that can move is seen by the data: all stays where it starts.
@@ -127,7 +131,8 @@ def _by_branches(
         # Where a side is closed w may have to vanish at the end of a dual that runs off.
         near = _easily(model, reach, effort, NEAR if is_open else 1.0)
         if near is not None:
-            return Point(near.w, constraint.dual_of_data(near.dual), "dual Newton", reach)
+            factor, dual = effort.factor, constraint.dual_of_data(near.dual)
+            return Point(near.w, dual, "dual Newton", reach, factor=factor)
     if not constraint.target.any() and reach.kept is None:
         # Without a target there is no size of w to normalize by; the start's own scale decides.
         return by_dual_newton(model, problem, effort, warm)
@@ -148,7 +153,8 @@ def _by_branches(
     w = reach.embed(moving)
     dual = constraint.dual_of_data(dual)
     dual = run_off(reach, problem, model.potential, model.shift, w, dual)
-    return Point(w, dual, "interior point and Newton", reach, state)
+    factor = effort.factor if reach.kept is None else None
+    return Point(w, dual, "interior point and Newton", reach, state, factor)
 
 
 def by_joint_newton(
@@ -164,29 +170,19 @@ def by_joint_newton(
     return Point(end.w, constraint.dual_of_data(end.dual), route, reach)
 
 
-def exponential_sides(model: HasPotential, d: int | None = None) -> tuple[FloatArray, FloatArray]:
-    """log P+ and log P- of each coordinate at the start; -inf where a side is absent.
-
-    Without d one number stands for all where they are alike.
-    """
+def exponential_sides(model: HasPotential, d: int) -> tuple[FloatArray, FloatArray]:
+    """log P+ and log P- of each coordinate at the start; -inf where a side is absent."""
     potential: Any = model.potential
     rise = potential.rate * np.asarray(model.shift)
-    return _broadcast(potential.log_plus + rise, potential.log_minus - rise, d)
+    plus, minus = potential.log_plus + rise, potential.log_minus - rise
+    return np.broadcast_to(plus, (d,)), np.broadcast_to(minus, (d,))
 
 
-def power_sides(model: HasPotential, d: int | None = None) -> tuple[FloatArray, FloatArray]:
-    """log c+ and log c- of each coordinate, in the potential's units; inf where absent.
-
-    Without d one number stands for all where they are alike.
-    """
+def power_sides(model: HasPotential, d: int) -> tuple[FloatArray, FloatArray]:
+    """log c+ and log c- of each coordinate, in the potential's units; inf where absent."""
     potential: Any = model.potential
     order, unit = 2.0 - potential.depth, potential.log_unit
-    return _broadcast(order * potential.log_plus - unit, order * potential.log_minus - unit, d)
-
-
-def _broadcast(plus: FloatArray, minus: FloatArray, d: int | None) -> tuple[FloatArray, FloatArray]:
-    if d is None:
-        return np.asarray(plus), np.asarray(minus)
+    plus, minus = (order * log - unit for log in (potential.log_plus, potential.log_minus))
     return np.broadcast_to(plus, (d,)), np.broadcast_to(minus, (d,))
 
 
@@ -199,7 +195,7 @@ def by_exponentials(
         plus, minus = map(reach.restrict, exponential_sides(model, problem.X.shape[1]))
         return exponential_problem(reach.constraint, plus, minus, potential.rate)
 
-    return _by_branches(model, problem, effort, warm, exponential_sides(model), normalized)
+    return _by_branches(model, problem, effort, warm, normalized)
 
 
 def by_powers(
@@ -212,7 +208,7 @@ def by_powers(
         law = potential.depth, potential.log_unit
         return power_problem(reach.constraint, plus, minus, *law, effort)
 
-    point = _by_branches(model, problem, effort, warm, power_sides(model), normalized)
+    point = _by_branches(model, problem, effort, warm, normalized)
     return replace(point, dual=inside_domain(potential, problem.X, point.w, point.dual))
 
 

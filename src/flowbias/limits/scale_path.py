@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias.designs import Design, design_of
+from flowbias.designs import Design
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import curves, picture
 from flowbias.ground.html import coefficients, shown, some, table
@@ -23,7 +23,7 @@ from flowbias.limits.solve import check_size, limit_with_state
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
-from flowbias.problems.regression import Regression, as_regression
+from flowbias.problems.regression import Regression, regression_of
 from flowbias.results.solution import Solution, Stats
 
 if TYPE_CHECKING:
@@ -147,8 +147,11 @@ def limit_path(
             f"log_scales: must be a non-empty list of finite numbers, got shape {scales.shape}. "
             "Pass natural logarithms, for example np.linspace(7, -690, 100)."
         )
-    design = design_of(X)
-    path = _in_memory(as_regression(X, y), tol) if design is None else _over_blocks(design, y, tol)
+    problem = regression_of(X, y)
+    if isinstance(problem, Regression):
+        path = _in_memory(problem, tol)
+    else:
+        path = _over_blocks(*problem, tol)
     starts = ((log_scale, model.at_log_scale(log_scale)) for log_scale in map(float, scales))
     solved = path.follow(starts)
     return LimitPath(scales, tuple(solution.checked(throw) for solution, _ in solved))

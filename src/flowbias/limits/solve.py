@@ -13,8 +13,12 @@ import numpy as np
 from flowbias.certificates.certificate import Certificate, beside, certify, judged, measured
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.certificates.rows import cut_by_rounding
+<<<<<<< HEAD
 from flowbias.designs import design_of
 from flowbias.ground.arguments import InputError, as_float, shown
+=======
+from flowbias.ground.arguments import InputError
+>>>>>>> limit
 from flowbias.ground.routing import first_fitting, provided_by
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import ArrayLike, FloatArray
@@ -41,7 +45,7 @@ from flowbias.models.lifted import LiftedModel
 from flowbias.models.reachable import Reachable
 from flowbias.potentials import L2, Provides
 from flowbias.problems.matrix import as_matrix_problem
-from flowbias.problems.regression import Regression, as_regression, check_dual
+from flowbias.problems.regression import Regression, as_regression, regression_of
 from flowbias.results.matrix_solution import LiftedSolution
 from flowbias.results.solution import Sensitivity, Solution, Stats, status_of
 
@@ -108,6 +112,7 @@ def limit(
     >>> solution.w.round(3), solution.certificate.ok
     (array([0.067, 0.467]), True)
     """
+    check_tol(tol)
     route = first_fitting(model, ROUTES)
     return route.limit(model, X, y, tol, progress).checked(throw)
 
@@ -171,7 +176,6 @@ class Route:
         self, model: Any, X: Any, y: Any, tol: float, progress: bool
     ) -> Solution | LiftedSolution:
         """The limit on data as they were given."""
-        check_tol(tol)
         return self.solve(model, X, y, tol)
 
 
@@ -187,11 +191,12 @@ class PotentialRoute:
 
     def limit(self, model: HasPotential, X: Any, y: Any, tol: float, progress: bool) -> Solution:
         """The limit on data as they were given; block by block where X is big, if Q separates."""
-        design = design_of(X) if Provides.POTENTIAL in self.needs else None
-        if design is None:
-            return InMemory(self, as_regression(X, y), tol).limit(model, None)[0]
-        check_size(model, design.d, tol)
-        return BlockLimits(design, y, tol=tol, progress=progress).limit(model)[0]
+        separates = Provides.POTENTIAL in self.needs
+        problem = regression_of(X, y) if separates else as_regression(X, y)
+        if isinstance(problem, Regression):
+            return InMemory(self, problem, tol).limit(model, None)[0]
+        check_size(model, problem.design.d, tol)
+        return BlockLimits(*problem, tol=tol, progress=progress).limit(model)[0]
 
 
 @dataclass(frozen=True)
@@ -211,7 +216,9 @@ class InMemory:
     def limit(self, model: HasPotential, warm: WarmStart | None) -> Found[State]:
         """The limit, and the state from which a nearby scale can start."""
         check_model(model, self.problem, self.tol)
-        if (only := self._without_choice(model)) is not None:
+        n, d = self.problem.X.shape
+        # Fewer samples than features always leave a choice.
+        if n >= d and (only := self._without_choice(model)) is not None:
             return only, None
         found = self.attempt(model, warm)
         if found[0].certificate.ok:
@@ -224,38 +231,38 @@ class InMemory:
 
     def attempt(self, model: HasPotential, warm: WarmStart | None) -> Found[State]:
         """The route taken once, and repaired where that helps."""
-        started, repair = time.perf_counter(), self.route.repair
-        effort = Effort(factorizations=self.problem.constraint.factorizations)
-        with threads_for(self.problem.X):
+        started, problem, repair = time.perf_counter(), self.problem, self.route.repair
+        effort = Effort(factorizations=problem.constraint.factorizations)
+        with threads_for(problem.X):
             # Trial points may overflow; each of them is judged by its residual before it is kept.
             with np.errstate(all="ignore"):
-                point = self.route.solve(model, self.problem, effort, warm)
-            solution = self._certified(model, point, effort, started)
-            if not solution.certificate.ok and repair is not None:
+                point = self.route.solve(model, problem, effort, warm)
+            seconds = time.perf_counter() - started
+            certificate = self._judged(model, point)
+            if not certificate.ok and repair is not None:
                 with np.errstate(all="ignore"):
-                    repaired = repair(model, self.problem, effort, point)
-                second = self._certified(model, repaired, effort, started)
-                is_better = second.certificate.ok
-                solution = second if is_better else replace(solution, stats=second.stats)
-        return solution, point.state
+                    repaired = repair(model, problem, effort, point)
+                seconds = time.perf_counter() - started
+                second = self._judged(model, repaired)
+                if second.ok:
+                    point, certificate = repaired, second
+        return self._solution(model, point, certificate, effort, seconds), point.state
 
     def _without_choice(self, model: HasPotential) -> Solution | None:
         """The certified limit where the data leave one predictor only, and it can be proved."""
         problem, started = self.problem, time.perf_counter()
-        if problem.X.shape[0] < problem.X.shape[1]:
-            return None  # fewer samples than features always leave a choice
         effort = Effort(factorizations=problem.constraint.factorizations + 1)
         with threads_for(problem.X), np.errstate(all="ignore"):
             point = without_choice(model, problem)
             if point is None:
                 return None
-            solution = self._certified(model, point, effort, started)
-        if not solution.certificate.ok:
-            found = solution.w, solution.dual, model.potential, model.shift
-            proof = certify(problem.X, problem.y, *found, tol=self.tol)
-            status = status_of(proof, solution.distance)
-            solution = replace(solution, certificate=proof, status=status)
-        return solution if solution.certificate.ok else None
+            seconds = time.perf_counter() - started
+            certificate = self._judged(model, point)
+        if not certificate.ok:
+            found = point.w, point.dual, model.potential, model.shift
+            certificate = certify(problem.X, problem.y, *found, tol=self.tol)
+        solution = self._solution(model, point, certificate, effort, seconds)
+        return solution if certificate.ok else None
 
     def _in_balls(self, model: HasPotential, solution: Solution) -> Solution:
         """The limit in balls, where a certificate in doubles refuses the one that was found."""
@@ -289,23 +296,26 @@ class InMemory:
             _sensitivity=solution.derivatives_at(exact.dual),
         )
 
-    def _certified(
-        self, model: HasPotential, point: Point, effort: Effort, started: float
+    def _judged(self, model: HasPotential, point: Point) -> Certificate:
+        """The certificate, recomputed from the data, which takes its own time."""
+        found = self.problem.design, self.problem.y, point.w, point.dual
+        return judged(*found, model.potential, model.shift, point.factor, tol=self.tol)
+
+    def _solution(
+        self,
+        model: HasPotential,
+        point: Point,
+        certificate: Certificate,
+        effort: Effort,
+        seconds: float,
     ) -> Solution:
-        """The solution with its certificate recomputed from the data, which takes its own time."""
-        seconds = time.perf_counter() - started
         problem, reach, dual = self.problem, point.reach, point.dual
-        potential, shift = model.potential, model.shift
-        found = problem.design, problem.y, point.w, dual, potential, shift
-        factor = effort.factor if reach.kept is None else None
-        certificate = judged(*found, factor, tol=self.tol)
         distance = reach.distance
         if not distance and len(dual) > len(reach.constraint.target):
             X = problem.X if reach.kept is None else problem.X[:, reach.kept]
             distance = cut_by_rounding(X, len(reach.constraint.target))
         # What nothing can move towards is out of reach as well.
         distance = distance or certificate.distance
-        derivatives = self.route.derivatives
         return Solution(
             w=point.w,
             dual=dual,
@@ -313,11 +323,11 @@ class InMemory:
             route=point.route,
             certificate=certificate,
             stats=Stats(effort.factorizations, effort.steps, seconds),
-            potential=potential,
-            shift=shift,
+            potential=model.potential,
+            shift=model.shift,
             distance=distance,
             # Not a closure: solutions travel between processes.
-            _sensitivity=partial(at_limit, derivatives, reach, model, problem, dual),
+            _sensitivity=partial(at_limit, self.route.derivatives, reach, model, problem, dual),
         )
 
 
@@ -370,7 +380,8 @@ def check_tol(tol: float) -> None:
 def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
     """Refuse a tolerance that is none, a model of another size than the data, and y too small."""
     check_size(model, problem.X.shape[1], tol)
-    check_dual(problem)
+    if not problem.is_ordinary:
+        problem.check_dual()
 
 
 def check_size(model: HasPotential, d: int, tol: float) -> None:
@@ -391,6 +402,6 @@ def _shape_of(model: Any) -> tuple[int, ...]:
         dimension = model.potential.dimension
         return np.shape(model.shift) if dimension is None else (dimension,)
     if Provides.POTENTIAL in declared:
-        one, shift = np.shape(model.potential.grad_dual(np.zeros(1))), np.shape(model.shift)
+        one, shift = model.potential.shape_of_w, np.shape(model.shift)
         return np.broadcast_shapes(one, shift) if shift else one
     return ()

@@ -30,6 +30,7 @@ from flowbias.potentials import (
 )
 from flowbias.potentials.biased_depth import SideWeights
 from flowbias.potentials.scale import (
+    ONE,
     Scale,
     ScaledStart,
     describe,
@@ -39,6 +40,10 @@ from flowbias.potentials.scale import (
     require,
     require_broadcast,
 )
+
+#: Beside what its potential provides.
+_OF_POWERS = frozenset({Provides.PARAMETERS, Provides.SCALE, Provides.RESTART})
+_OF_SQUARES = _OF_POWERS | {Provides.SQUARES}
 
 
 class TiedWeights(NamedTuple):
@@ -72,17 +77,21 @@ class DiagonalNet(MirrorModel):
         log_scale: float | None = None,
         w0: ArrayLike | None = None,
     ) -> None:
+        self.depth = _read_depth(depth)
         size = Scale.read(scale, log_scale)
         if size.log.ndim:
             raise InputError(
                 f"scale: must be a single number, got shape {size.log.shape}. "
                 "Pass the shape of the start as w0, for instance scale=1.0, w0=scales."
             )
-        base = read_weights("w0", 1.0 if w0 is None else w0)
-        nonzero = "Use DiagonalNet.from_weights for weights that start at zero."
-        require("w0", base, base != 0.0, "must have no zero entries", nonzero)
-        start = ScaledStart(base, size)
-        self._install(_read_depth(depth), start, start, tied=True)
+        base = ONE
+        if w0 is not None:
+            base = read_weights("w0", w0)
+            nonzero = "Use DiagonalNet.from_weights for weights that start at zero."
+            require("w0", base, base != 0.0, "must have no zero entries", nonzero)
+            _check_signs(self.depth, base, base)
+        self._plus = self._minus = ScaledStart(base, size)
+        self._tied = True
 
     @classmethod
     def from_weights(cls, w_plus: ArrayLike, w_minus: ArrayLike, depth: float = 2) -> DiagonalNet:
@@ -91,16 +100,11 @@ class DiagonalNet(MirrorModel):
         require_broadcast("w_minus", minus, "w_plus", plus)
         unit = Scale.read(1.0, None)
         net = cls.__new__(cls)
-        net._install(
-            _read_depth(depth), ScaledStart(plus, unit), ScaledStart(minus, unit), tied=False
-        )
+        net.depth = _read_depth(depth)
+        _check_signs(net.depth, plus, minus)
+        net._plus, net._minus = ScaledStart(plus, unit), ScaledStart(minus, unit)
+        net._tied = False
         return net
-
-    def _install(self, depth: float, plus: ScaledStart, minus: ScaledStart, tied: bool) -> None:
-        _check_signs(depth, plus.base, minus.base)
-        self.depth = depth
-        self._plus, self._minus = plus, minus
-        self._tied = tied
 
     @cached_property
     def _role(self) -> FloatArray:
@@ -121,11 +125,13 @@ class DiagonalNet(MirrorModel):
         """log of the common scale of all weights."""
         return self._plus.scale.log
 
-    @cached_property
+    @property
     def is_biased(self) -> bool:
         """Whether |w+(0)| and |w-(0)| differ, or some weight is zero."""
-        if self._tied:
-            return False
+        return not self._tied and self._differs
+
+    @cached_property
+    def _differs(self) -> bool:
         plus, minus = np.abs(self._plus.base), np.abs(self._minus.base)
         return not bool(np.all((plus == minus) & (plus > 0.0)))
 
@@ -157,8 +163,9 @@ class DiagonalNet(MirrorModel):
         """The same start rescaled: weights w0, or those given, times exp(log_scale)."""
         scale = Scale.read(None, log_scale)
         net = DiagonalNet.__new__(DiagonalNet)
-        plus, minus = (start.rescaled(float(scale.log)) for start in (self._plus, self._minus))
-        net._install(self.depth, plus, minus, self._tied)
+        net.depth, net._tied = self.depth, self._tied
+        starts = self._plus, self._minus
+        net._plus, net._minus = (start.rescaled(float(scale.log)) for start in starts)
         return net
 
     def restarted(self, parameters: Parameters) -> DiagonalNet:
@@ -168,8 +175,8 @@ class DiagonalNet(MirrorModel):
 
     @property
     def provides(self) -> frozenset[Provides]:
-        squares = {Provides.SQUARES} if self.depth == 2 else set()
-        return super().provides | squares | {Provides.RESTART}
+        declared = _OF_SQUARES if self.depth == 2 else _OF_POWERS
+        return self.potential.provides | declared
 
     @property
     def squares(self) -> tuple[ScaledStart, ScaledStart]:
@@ -199,10 +206,14 @@ class DiagonalNet(MirrorModel):
             return BiasedDepthPotential.from_weights(self.depth, *sides)
         return HyperbolicPotential.centred(2.0 * branch.log for branch in self._branches)
 
-    @cached_property
+    @property
     def shift(self) -> FloatArray | float:
         if self.depth > 2 or not self.is_biased:
             return 0.0  # the biased potential of depth D > 2 counts its dual from the start
+        return self._bias
+
+    @cached_property
+    def _bias(self) -> FloatArray:
         return np.asarray(self._plus.log_ratio(self._minus) * np.exp(-self.potential.log_unit))
 
     @cached_property
@@ -267,12 +278,15 @@ class DiagonalNet(MirrorModel):
 
 
 def _read_depth(depth: float) -> float:
+    if type(depth) in (int, float) and 2 <= depth < np.inf:
+        return float(depth)
     value = read_real("depth", depth, "Pass one number, for instance depth=3.")
     if value.ndim:
         raise InputError(f"depth: must be a single number, got {depth!r}. Pass depth=3.")
-    fix = "Depth 1 is linear regression: fb.min_norm(X, y) is its limit."
-    require("depth", value, (value >= 2.0) & (value < np.inf), "must be >= 2 and finite", fix)
-    return float(value)
+    if not 2.0 <= (number := value.item()) < np.inf:
+        fix = "Depth 1 is linear regression: fb.min_norm(X, y) is its limit."
+        raise InputError(f"depth: must be >= 2 and finite, got {number:.6g}. {fix}")
+    return number
 
 
 def _check_signs(depth: float, plus: FloatArray, minus: FloatArray) -> None:

@@ -99,6 +99,11 @@ class Potential(ConvexPotential):
     def hess_dual(self, z: FloatArray) -> FloatArray:
         """w'(z) per coordinate, the second derivative of the conjugate."""
 
+    @property
+    def shape_of_w(self) -> tuple[int, ...]:
+        """Of w; () or (1,) where any number of coordinates will do."""
+        return np.shape(self.grad_dual(np.zeros(1)))
+
     def hess_growth(self, z: FloatArray, radius: FloatArray | float) -> FloatArray:
         """Upper bound of w'(z+t)/w'(z) and of its inverse over |t| <= radius; inf where unknown."""
         return np.full(np.broadcast_shapes(np.shape(z), np.shape(radius)), np.inf)
@@ -133,6 +138,11 @@ class Potential(ConvexPotential):
     def dual_rounding(self, z: FloatArray) -> FloatArray:
         """How far z may be off because constants that differ between coordinates are rounded."""
         return np.zeros(np.shape(z))
+
+    def tilt_rounding(self, z: FloatArray, shift: FloatArray | float) -> float:
+        """All of the three: how far any coordinate of z may be off, of a start at `shift`."""
+        off = self.dual_rounding(z) + self.law_rounding(z) + self.shift_rounding(shift)
+        return float(off.max(initial=0.0))
 
     @property
     def evaluation_rounding(self) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flowbias.ground.typing import ArrayLike
+from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials.hyperbolic import HyperbolicPotential
 from flowbias.potentials.scale import OfScale, Scale
 
@@ -55,6 +55,12 @@ class Hypentropy(OfScale, HyperbolicPotential):
 
         logs = [2 * log for log in self._start.log_balls(d)]
         return ExponentialMap(logs, logs, self.rate)
+
+    def tilt_rounding(self, z: FloatArray, shift: FloatArray | float) -> float:
+        """None of a start at 0 with one scale for all, which is where it was given."""
+        if self.log_plus.ndim == 0 and isinstance(shift, float) and shift == 0.0:
+            return 0.0
+        return super().tilt_rounding(z, shift)
 
     def __repr__(self) -> str:
         return f"Hypentropy({self._start!r})"

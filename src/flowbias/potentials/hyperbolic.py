@@ -24,12 +24,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from flowbias.ground.extended import largest
 from flowbias.ground.routing import Provides
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials._base import EPS, Potential
 from flowbias.potentials.scale import (
     Scale,
     describe,
+    frozen_array,
     read_real,
     require,
     require_broadcast,
@@ -53,6 +55,7 @@ class HyperbolicPotential(Potential):
     rate: float
     log_unit: float
     _root: FloatArray = field(repr=False)  # exp((center + log_unit)/2)
+    _twice_root: FloatArray = field(repr=False)
 
     def __init__(self, log_plus: ArrayLike, log_minus: ArrayLike, rate: float = 1.0) -> None:
         plus = read_real("log_plus", log_plus, _LOG_FIX)
@@ -84,18 +87,24 @@ class HyperbolicPotential(Potential):
     def _install(self, plus: FloatArray, minus: FloatArray, rate: float, start: Scale) -> None:
         """Set the fields; start is exp((log_plus + log_minus)/4) wherever both sides exist."""
         if plus is minus:
-            plus = minus = np.array(plus)
+            plus = minus = frozen_array(plus)
         else:
-            plus, minus = (np.array(log) for log in np.broadcast_arrays(plus, minus))
-        finite = plus[np.isfinite(plus) & np.isfinite(minus)]
-        largest = float(finite.max()) if finite.size else -np.inf
+            plus, minus = (frozen_array(log) for log in np.broadcast_arrays(plus, minus))
+        known = {}
+        if plus is minus and plus.ndim == 0 and plus.item() > -np.inf:
+            # One number for all: what is derived below is known at once.
+            top = plus.item()
+            reach = min(_EXPONENTIAL, 709.0 - top) / rate if top <= 600.0 else -1.0
+            known = {"_is_tilted": False, "_all_two_sided": True, "_plain_reach": reach}
+        else:
+            finite = plus[np.isfinite(plus) & np.isfinite(minus)]
+            top = float(finite.max()) if finite.size else -np.inf
         # Above e^600 the dual w / s comes close to underflow: it is measured in units of about 1/s.
-        unit = -largest if largest > 600.0 else 0.0
-        root = np.array(start.power(1.0, 0.5 * unit))
-        for array in (plus, minus, root):
-            array.setflags(write=False)
+        unit = -top if top > 600.0 else 0.0
+        root = np.asarray(start.power(1.0, 0.5 * unit))
+        root.setflags(write=False)
         fields = {"log_plus": plus, "log_minus": minus, "rate": rate, "log_unit": unit}
-        self.__dict__.update(fields, _root=root)
+        self.__dict__.update(fields, _root=root, _twice_root=2.0 * root, **known)
 
     # What follows from the fields, when it is asked for: of a tied start next to nothing is.
 
@@ -133,10 +142,6 @@ class HyperbolicPotential(Potential):
         return self.log_plus is not self.log_minus and bool(self._tilt.any())
 
     @cached_property
-    def _twice_root(self) -> FloatArray:
-        return 2.0 * self._root
-
-    @cached_property
     def _plain_reach(self) -> float:
         """|z| up to which w = s sinh(rate z) as it stands, in all coordinates; below 0 for none."""
         if self.log_unit != 0.0 or self._is_tilted or not self._all_two_sided:
@@ -157,9 +162,12 @@ class HyperbolicPotential(Potential):
             return None
         return z if self.rate == 1.0 else self.rate * z
 
+    provides = frozenset({Provides.POTENTIAL, Provides.EXPONENTIAL_DUAL})
+    evaluation_rounding = 4.0 * EPS
+
     @property
-    def provides(self) -> frozenset[Provides]:
-        return frozenset({Provides.POTENTIAL, Provides.EXPONENTIAL_DUAL})
+    def shape_of_w(self) -> tuple[int, ...]:
+        return self.log_plus.shape
 
     def dual_map(self, d: int) -> ExponentialMap:
         from flowbias.ground.balls import as_balls
@@ -196,7 +204,8 @@ class HyperbolicPotential(Potential):
         plain = self._plain_argument(z)
         if plain is None:
             return self._branched_hess_dual(z)
-        return self.rate * (self._twice_root * (self._root * np.cosh(plain)))
+        slope = self._twice_root * (self._root * np.cosh(plain))
+        return slope if self.rate == 1.0 else self.rate * slope
 
     @np.errstate(all="ignore")
     def _branched_hess_dual(self, z: FloatArray) -> FloatArray:
@@ -245,7 +254,9 @@ class HyperbolicPotential(Potential):
 
     def growth_along(self, z: FloatArray, rise: FloatArray) -> Callable[[float], float]:
         """exp(rate reach max |rise|)."""
-        farthest = float(self.rate * self._in_own_units(np.abs(rise).max(initial=0.0)))
+        farthest = self.rate * (largest(np.abs(rise)) if rise.size else 0.0)
+        if self.log_unit != 0.0:
+            farthest = float(self._in_own_units(np.asarray(farthest)))
         return lambda reach: math.exp(reach * farthest) if reach * farthest < 709.0 else np.inf
 
     def dual_rounding(self, z: FloatArray) -> FloatArray:

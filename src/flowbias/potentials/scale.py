@@ -8,7 +8,7 @@ and the ratio of two coordinates is that of their factors alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,10 @@ def frozen_array(values: ArrayLike) -> FloatArray:
     array = np.array(values, dtype=np.float64)
     array.setflags(write=False)
     return array
+
+
+#: The shape of a start where all coordinates are alike.
+ONE = frozen_array(1.0)
 
 
 def working_array(values: ArrayLike) -> FloatArray:
@@ -102,6 +106,13 @@ class Scale:
     direct: FloatArray | None
     log_number: FloatArray
     factor: FloatArray | None = None
+    #: the logarithm of the product, which rounds to its own size
+    log: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        number, factor = self.log_number, self.factor
+        log = number if factor is None else frozen_array(number + np.log(factor))
+        self.__dict__["log"] = log
 
     @classmethod
     def read(
@@ -110,8 +121,9 @@ class Scale:
         """Check the pair of arguments scale, log_scale of which exactly one must be given."""
         if scale is not None and log_scale is None:
             direct = read_real(name, scale, f"Pass {name}=0.1 for instance.")
-            finite = np.isfinite(direct) & (direct > 0)
-            require(name, direct, finite, "must be > 0 and finite", _SCALE_FIX)
+            if direct.ndim or not 0.0 < direct.item() < np.inf:
+                finite = np.isfinite(direct) & (direct > 0)
+                require(name, direct, finite, "must be > 0 and finite", _SCALE_FIX)
             return cls(direct, frozen_array(np.log(direct)))
         if log_scale is not None and scale is None:
             log = read_real("log_scale", log_scale, _LOG_SCALE_FIX)
@@ -123,13 +135,6 @@ class Scale:
             f"Pass {name}=0.1, or log_scale=-10000.0 when the scale itself underflows."
         )
 
-    @cached_property
-    def log(self) -> FloatArray:
-        """The logarithm of the product, which rounds to its own size."""
-        if self.factor is None:
-            return self.log_number
-        return frozen_array(self.log_number + np.log(self.factor))
-
     @property
     def value(self) -> FloatArray:
         """The product; 0 or inf where only its logarithm exists."""
@@ -137,9 +142,15 @@ class Scale:
             return frozen_array(self.power(1.0))
         return self.direct
 
-    @np.errstate(all="ignore")
     def power(self, exponent: float, log_factor: float = 0.0) -> FloatArray:
         """(number * factor)^exponent * exp(log_factor), each power to a unit in its last place."""
+        is_itself = exponent == 1.0 and log_factor == 0.0 and self.factor is None
+        if is_itself and self.direct is not None:
+            return self.direct
+        return self._power(exponent, log_factor)
+
+    @np.errstate(all="ignore")
+    def _power(self, exponent: float, log_factor: float) -> FloatArray:
         number = self._power_of_number(exponent, log_factor)
         if self.factor is None:
             return number
@@ -212,16 +223,19 @@ class ScaledStart:
 
     base: FloatArray
     scale: Scale
+    #: |w(0)|, with an arbitrary 1 * scale where w(0) is zero: mask with `sign`
+    size: Scale = field(init=False)
+
+    def __post_init__(self) -> None:
+        size = self.scale
+        if self.base is not ONE:
+            sizes = np.abs(self.base)
+            size = size.times(sizes if sizes.all() else np.where(sizes == 0.0, 1.0, sizes))
+        self.__dict__["size"] = size
 
     @cached_property
     def sign(self) -> FloatArray:
         return frozen_array(np.sign(self.base))
-
-    @cached_property
-    def size(self) -> Scale:
-        """|w(0)|, with an arbitrary 1 * scale where w(0) is zero: mask with `sign`."""
-        sizes = np.abs(self.base)
-        return self.scale.times(sizes if sizes.all() else np.where(sizes == 0.0, 1.0, sizes))
 
     @cached_property
     def log(self) -> FloatArray:

@@ -14,35 +14,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.linalg
 
-from flowbias.designs import Design
+from flowbias.designs import Design, design_of
 from flowbias.designs import checked_array as checked_array
-from flowbias.designs.dense import ArrayDesign, can_wait, gram
+from flowbias.designs import checked_outputs as checked_outputs
+from flowbias.designs.dense import ArrayDesign, gram
 from flowbias.designs.tasks import RowSizes, dependence, noise_of_rows, products_of_rows
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import row_lengths, row_units
+from flowbias.ground.linear_algebra import cholesky_with_condition as cholesky_with_condition
 from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 
 # Squaring X in the Gram matrix costs half of the digits: below this reciprocal condition number
 # (condition of X above about 1e5) the rows are orthogonalized first instead.
 SAFE_GRAM_RCOND = 1e-10
-
-
-def checked_outputs(y: Any, n: int) -> FloatArray:
-    """y as n finite doubles."""
-    checked = checked_array("y", y, 1)
-    if len(checked) != n:
-        raise InputError(
-            f"y: must have one entry per row of X ({n}), "
-            f"got {len(checked)}. Check that X is samples x features."
-        )
-    return checked
 
 
 @dataclass(frozen=True)
@@ -61,29 +52,54 @@ class Regression:
 
     X: FloatArray
     y: FloatArray
+    #: of the rows of X
+    lengths: FloatArray = field(repr=False, compare=False)
+    #: whether y and the rows are of a size at which nothing of theirs can leave the doubles
+    is_ordinary: bool = field(repr=False, compare=False)
     #: X as a design of one block
     design: ArrayDesign = field(repr=False, compare=False)
 
     def __init__(self, X: Any, y: Any) -> None:
         checked_X = checked_array("X", X, 2)
         checked_y = checked_outputs(y, len(checked_X))
-        if not checked_X.any():
+        lengths = row_lengths(checked_X)
+        shortest, longest = extended.least(lengths), extended.largest(lengths)
+        if longest == 0.0:
             raise all_zeros(checked_X.shape)
-        self.__dict__.update(X=checked_X, y=checked_y, design=ArrayDesign(checked_X))
-        _check_rows(self.lengths)
+        size = extended.length(checked_y)
+        # Any power up to two of what lies within is far from the end of the doubles.
+        is_ordinary = min(shortest, size) > 1e-50 and max(longest, size) < 1e50
+        if not is_ordinary:
+            _check_rows(lengths)
+        self.__dict__.update(
+            X=checked_X,
+            y=checked_y,
+            lengths=lengths,
+            is_ordinary=is_ordinary,
+            design=ArrayDesign(checked_X),
+        )
 
     def __repr__(self) -> str:
         return f"Regression(n={self.X.shape[0]}, d={self.X.shape[1]})"
 
     @cached_property
-    def lengths(self) -> FloatArray:
-        """Of the rows of X."""
-        return row_lengths(self.X)
-
-    @cached_property
     def constraint(self) -> Constraint:
         """`A w = b`, the set of limits that the data allows."""
-        return constraint_of(self.X, self.y, self.lengths)
+        if not self.is_ordinary:
+            _check_predictor(self.y, self.lengths)
+        return _equilibrated(self.X, self.y, self.lengths)
+
+    def check_dual(self) -> None:
+        """Refuse y so far below its rows in size that a dual of order y / X^2 is no double."""
+        # The smallest dual ~ y / X^2 that is a double.
+        smallest_dual = 1e-305
+        decades = _largest_decades(self.y, self.lengths, 2)
+        if decades < np.log10(smallest_dual):
+            raise InputError(
+                f"y: must be at least {smallest_dual:.0e} times the squared length of its row of "
+                f"X, got 1e{decades:.0f} times. Divide X and y by a common factor, which changes "
+                "no limit."
+            )
 
 
 def as_regression(X: Any, y: Any) -> Regression:
@@ -98,16 +114,18 @@ def as_regression(X: Any, y: Any) -> Regression:
     return Regression(X, y)
 
 
-def check_dual(problem: Regression) -> None:
-    """Refuse outputs so far below their rows in size that a dual of order y / X^2 is no double."""
-    # The smallest dual ~ y / X^2 that is a double.
-    smallest_dual = 1e-305
-    decades = largest_decades(problem.y, problem.lengths, 2)
-    if decades < np.log10(smallest_dual):
-        raise InputError(
-            f"y: must be at least {smallest_dual:.0e} times the squared length of its row of X, "
-            f"got 1e{decades:.0f} times. Divide X and y by a common factor, which changes no limit."
-        )
+class BigRegression(NamedTuple):
+    """Data of which X stays where it is, and is read block by block."""
+
+    design: Design
+    y: Any
+
+
+def regression_of(X: Any, y: Any) -> Regression | BigRegression:
+    """The problem, of a big X block by block."""
+    is_array = type(X) is np.ndarray and X.dtype == np.float64
+    design = None if is_array else design_of(X)
+    return as_regression(X, y) if design is None else BigRegression(design, y)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,22 +218,19 @@ class Constraint(RowBasis):
             return np.asarray(nu / self.row_scale)
         return self.apply(X.T @ nu)  # orthonormal rows
 
-    def gram(self, weights: FloatArray) -> FloatArray:
-        """Lower triangle of A diag(weights) A^T."""
-        return gram(self.rows, weights, self.row_scale, late=self._is_ordinary)
 
-    @cached_property
-    def _is_ordinary(self) -> bool:
-        return can_wait(self.row_scale)
-
-
-def constraint_of(X: FloatArray, y: FloatArray, lengths: FloatArray | None = None) -> Constraint:
-    """Equilibrate the rows; orthogonalize them where they are (nearly) dependent."""
-    n, d = X.shape
-    lengths = row_lengths(X) if lengths is None else lengths
+def constraint_of(X: FloatArray, y: FloatArray) -> Constraint:
+    """`A w = b` on some columns alone."""
+    lengths = row_lengths(X)
     _check_rows(lengths)
     _check_predictor(y, lengths)
-    if n <= d and (lengths > 0).all():
+    return _equilibrated(X, y, lengths)
+
+
+def _equilibrated(X: FloatArray, y: FloatArray, lengths: FloatArray) -> Constraint:
+    """Equilibrate the rows; orthogonalize them where they are (nearly) dependent."""
+    n, d = X.shape
+    if n <= d and extended.least(lengths) > 0.0:
         scale = 1.0 / lengths
         factor, rcond = cholesky_with_condition(gram(X, None, scale))
         if factor is not None and rcond > SAFE_GRAM_RCOND:
@@ -236,7 +251,7 @@ def _check_rows(lengths: FloatArray) -> None:
 def _check_predictor(y: FloatArray, lengths: FloatArray) -> None:
     """Refuse outputs so far above their rows in size that the square of w is no double."""
     largest_predictor = 1e153  # w ~ y / X whose square is a double
-    decades = largest_decades(y, lengths, 1)
+    decades = _largest_decades(y, lengths, 1)
     if decades > np.log10(largest_predictor):
         raise InputError(
             f"y: must be at most {largest_predictor:.0e} times the length of its row of X, got "
@@ -244,11 +259,8 @@ def _check_predictor(y: FloatArray, lengths: FloatArray) -> None:
         )
 
 
-def largest_decades(y: FloatArray, lengths: FloatArray, power: int) -> float:
+def _largest_decades(y: FloatArray, lengths: FloatArray, power: int) -> float:
     """log10 of the largest |y| / length^power; 0 where none is seen, which is of ordinary size."""
-    # Data of ordinary size are: any power up to two of that is far from the end of the doubles.
-    if 1e-50 < extended.length(y) < 1e50 and 1e-50 < lengths.min() <= lengths.max() < 1e50:
-        return 0.0
     seen = (lengths > 0) & (y != 0)
     ratios = np.log10(np.abs(y[seen])) - power * np.log10(lengths[seen])
     return float(ratios.max()) if ratios.size else 0.0
@@ -362,16 +374,6 @@ def _fit_to_range(
         target, projected = np.zeros_like(target), np.zeros_like(y)
     distance = float(np.linalg.norm((y - projected) / size) / np.linalg.norm(y / size))
     return _RangeFit(target, from_data, distance, projected)
-
-
-def cholesky_with_condition(matrix: FloatArray) -> tuple[FloatArray | None, float]:
-    """Lower factor and reciprocal condition number; None and 0 where there is no factor."""
-    norm = np.abs(matrix).sum(axis=0).max()
-    factor, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1)
-    if failed:
-        return None, 0.0
-    rcond, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
-    return factor, float(rcond)
 
 
 def all_zeros(shape: tuple[int, ...]) -> InputError:

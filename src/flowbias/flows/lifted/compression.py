@@ -28,6 +28,8 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.flows.fit import Quality
+from flowbias.flows.request import SMALLEST
+from flowbias.ground.arguments import InputError
 from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray
 from flowbias.models.lifted import Factors, LiftedModel
@@ -170,6 +172,16 @@ class Compression:
         """k: the rank of the moving rows."""
         return int(self.weights.shape[1])
 
+    @property
+    def rests_apart(self) -> bool:
+        """Whether what rests of U adds nothing to U V^T: V U2^T = 0, U1 U2^T = 0. [min2021 (31)]"""
+        if self.resting is None:
+            return True
+        still = float(np.abs(self.resting).max())
+        # Against U alone: a large V would hide it, and multiplies it.
+        size = float(np.abs(self.model.root[: self.model.shape[0]]).max())
+        return still <= 64.0 * float(np.sqrt(len(self.resting))) * EPS * size
+
     def paired(self, weights: FloatArray) -> FloatArray:
         """The weights; both factors as their mean where they are one, W W^T.
 
@@ -248,6 +260,102 @@ def compress(model: LiftedModel, basis: FloatArray | None) -> Compression:
     weights, span = _narrowed(moving)
     resting = None if basis is None else _off(basis, start[:d]) @ span
     return Compression(model, start, weights, rows, basis, resting, span)
+
+
+@dataclass(frozen=True, eq=False)
+class ReducedProblem:
+    """A start on a problem, reduced to the rows that move."""
+
+    model: LiftedModel
+    problem: MatrixProblem
+    compression: Compression
+    fit: LiftedFit
+    #: singular values of X where the problem is a regression
+    root: FloatArray | None
+
+    @property
+    def stiffness(self) -> float:
+        """Ratio of the fastest to the slowest rate as far as the data alone decides it."""
+        return 1.0 if self.root is None else float((self.root[0] / self.root[-1]) ** 2)
+
+    @property
+    def lift(self) -> FloatArray | None:
+        """From what the fit compares to what each sample measures; None where they are the same."""
+        problem = self.problem
+        if not isinstance(problem, MatrixRegression):
+            return problem.range_basis
+        return None if self.root is None else problem.spectrum.W
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether the width keeps U V^T from fitting what the data would allow."""
+        return self.root is not None and self.fit.reachable is not self.fit.target
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether one matrix alone has the measurements that the data ask for."""
+        d, m = self.problem.shape
+        return self.fit.target.size == d * m if self.root is None else len(self.root) == d
+
+    def residual(self, M: FloatArray) -> float:
+        """||measure(M) - reachable|| / ||reachable||: what is decided by."""
+        basis = self.compression.basis
+        return self.fit.residual(M if basis is None else basis.T @ M)
+
+    def feasibility(self, M: FloatArray) -> float:
+        """||measure(M) - reachable|| / (||reachable|| + ||measure|| ||M||): what is shown.
+
+        As in every certificate relative to the terms of the difference: next to a large start a
+        tiny target is met up to the digits of M.
+        """
+        size = self.fit.size
+        terms = size + self.fit.norm * float(np.linalg.norm(M))
+        return self.residual(M) * size / terms
+
+    def rounding(self, M: FloatArray) -> float:
+        """What the digits of M leave undecided of the residual."""
+        # Of all of M: what rests is subtracted again to see what moved.
+        size = self.fit.norm * float(np.linalg.norm(M))
+        return 100.0 * EPS * size / self.fit.size
+
+    @property
+    def distance(self) -> float:
+        """Of the target from what can be reached, relative to the target."""
+        problem, fit = self.problem, self.fit
+        outside = float(np.linalg.norm(problem.target - problem.reachable))
+        outside = float(np.hypot(outside, np.linalg.norm(fit.target - fit.reachable)))
+        size = float(np.linalg.norm(problem.target))
+        return outside / size if outside > 1e-10 * size else 0.0
+
+
+def reduced_problem(
+    model: LiftedModel, problem: MatrixProblem, all_rows: bool = False
+) -> ReducedProblem:
+    """The rows that move: for a regression those in the row space of X, unless all do."""
+    lifted = model.lifted_problem(problem)
+    _check_sizes(model, lifted)
+    if isinstance(lifted, MatrixRegression) and not all_rows:
+        spectrum = lifted.spectrum
+        basis = spectrum.P1
+        fit = regression_fit(model, lifted)
+        return ReducedProblem(model, lifted, compress(model, basis), fit, spectrum.root)
+    return ReducedProblem(model, lifted, compress(model, None), lifted_fit(model, problem), None)
+
+
+def _check_sizes(model: LiftedModel, problem: MatrixProblem) -> None:
+    """Refuse sizes whose products leave the double range somewhere along the flow."""
+    with np.errstate(over="ignore"):
+        sizes = {
+            "target": float(np.abs(problem.target).max(initial=0.0)),
+            "measurements": float(np.abs(problem.adjoint(np.ones(problem.target.shape))).max()),
+            "start": float(np.abs(model.root).max()),
+        }
+    for name, size in sizes.items():
+        if size != 0.0 and not SMALLEST <= size <= 1.0 / SMALLEST:
+            raise InputError(
+                f"{name}: must have entries between {SMALLEST:g} and {1.0 / SMALLEST:g} in size, "
+                f"got {size:.1e}. Rescale it: the flow multiplies it by itself and by the others."
+            )
 
 
 def uncompressed(model: LiftedModel) -> Compression:

@@ -22,8 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, eigsh
 
-from flowbias.flows.lifted.compression import Compression, LiftedFit
-from flowbias.flows.lifted.flow import ReducedProblem, reduced_problem, samples
+from flowbias.flows.lifted.compression import (
+    Compression,
+    LiftedFit,
+    ReducedProblem,
+    reduced_problem,
+)
+from flowbias.flows.lifted.flow import samples
 from flowbias.flows.loss import loss_constant
 from flowbias.flows.steps import BaseDescent, DescentRequest, Draws, Process, take_steps
 from flowbias.ground.arguments import InputError

@@ -17,20 +17,17 @@ import numpy as np
 from flowbias.flows.driver import Curve, integrate, sampled
 from flowbias.flows.lifted.closed_form import TimeForm, is_whitened, time_form
 from flowbias.flows.lifted.compression import (
-    Compression,
-    LiftedFit,
-    compress,
+    ReducedProblem,
     lifted_fit,
-    regression_fit,
+    reduced_problem,
     uncompressed,
 )
 from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedIntegration
 from flowbias.flows.lifted.trajectory import LiftedTrajectory
 from flowbias.flows.loss import loss_constant
-from flowbias.flows.request import SMALLEST, FlowRequest
+from flowbias.flows.request import FlowRequest
 from flowbias.flows.trajectory import FlowStats, FlowStatus
 from flowbias.ground.arguments import InputError
-from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.routing import first_fitting
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
@@ -46,61 +43,6 @@ _MAX_DOUBLINGS = 200
 
 # Speed relative to its terms below which a flow with an error left is at rest.
 AT_REST = 1e-6
-
-
-@dataclass(frozen=True, eq=False)
-class ReducedProblem:
-    """A start on a problem, reduced to the rows that move."""
-
-    model: LiftedModel
-    problem: MatrixProblem
-    compression: Compression
-    fit: LiftedFit
-    #: singular values of X where the problem is a regression
-    root: FloatArray | None
-
-    @property
-    def stiffness(self) -> float:
-        """Ratio of the fastest to the slowest rate as far as the data alone decides it."""
-        return 1.0 if self.root is None else float((self.root[0] / self.root[-1]) ** 2)
-
-    @property
-    def lift(self) -> FloatArray | None:
-        """From what the fit compares to what each sample measures; None where they are the same."""
-        problem = self.problem
-        if not isinstance(problem, MatrixRegression):
-            return problem.range_basis
-        return None if self.root is None else problem.spectrum.W
-
-
-def reduced_problem(
-    model: LiftedModel, problem: MatrixProblem, all_rows: bool = False
-) -> ReducedProblem:
-    """The rows that move: for a regression those in the row space of X, unless all do."""
-    lifted = model.lifted_problem(problem)
-    _check_sizes(model, lifted)
-    if isinstance(lifted, MatrixRegression) and not all_rows:
-        spectrum = lifted.spectrum
-        basis = spectrum.P1
-        fit = regression_fit(model, lifted)
-        return ReducedProblem(model, lifted, compress(model, basis), fit, spectrum.root)
-    return ReducedProblem(model, lifted, compress(model, None), lifted_fit(model, problem), None)
-
-
-def _check_sizes(model: LiftedModel, problem: MatrixProblem) -> None:
-    """Refuse sizes whose products leave the double range somewhere along the flow."""
-    with np.errstate(over="ignore"):
-        sizes = {
-            "target": float(np.abs(problem.target).max(initial=0.0)),
-            "measurements": float(np.abs(problem.adjoint(np.ones(problem.target.shape))).max()),
-            "start": float(np.abs(model.root).max()),
-        }
-    for name, size in sizes.items():
-        if size != 0.0 and not SMALLEST <= size <= 1.0 / SMALLEST:
-            raise InputError(
-                f"{name}: must have entries between {SMALLEST:g} and {1.0 / SMALLEST:g} in size, "
-                f"got {size:.1e}. Rescale it: the flow multiplies it by itself and by the others."
-            )
 
 
 class LiftedStart:
@@ -218,19 +160,9 @@ def closed_form_of(setting: ReducedProblem) -> tuple[TimeForm, float] | None:
     compression = setting.compression
     form = time_form(compression.weights, setting.fit.target / root)
     # The part of U that rests meets V itself, not only its Gram matrix.
-    if form is None or not (form.has_weights or rests_apart(compression)):
+    if form is None or not (form.has_weights or compression.rests_apart):
         return None
     return form, root * root
-
-
-def rests_apart(compression: Compression) -> bool:
-    """Whether what rests of U adds nothing to U V^T: V U2^T = 0 and U1 U2^T = 0.  [min2021 (31)]"""
-    if compression.resting is None:
-        return True
-    still = float(np.abs(compression.resting).max())
-    # Against U alone: a large V would hide it, and multiplies it.
-    size = float(np.abs(compression.model.root[: compression.model.shape[0]]).max())
-    return still <= 64.0 * float(np.sqrt(len(compression.resting))) * EPS * size
 
 
 def _by_closed_form(start: LiftedStart, c: float, request: FlowRequest) -> LiftedTrajectory | None:

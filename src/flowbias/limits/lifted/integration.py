@@ -29,8 +29,9 @@ import scipy.linalg
 from scipy.sparse.linalg import LinearOperator, cg
 
 from flowbias.flows.driver import Curve, FlowProgress, integrate
+from flowbias.flows.lifted.compression import ReducedProblem
 from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedIntegration
-from flowbias.flows.lifted.flow import AT_REST, ReducedProblem
+from flowbias.flows.lifted.flow import AT_REST
 from flowbias.flows.request import TIGHTEST
 from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.threads import threads_for
@@ -122,7 +123,7 @@ class _LimitIntegration(LiftedIntegration):
         start = setting.fit.quality(coordinates.predictor(coordinates.start)).misfit
         self._share = setting.fit.size / max(setting.fit.size, start)
         #: whether what is ahead is a state of rest with an error left, not a fit
-        self.is_rest = is_narrow(setting)
+        self.is_rest = setting.is_narrow
 
     def progress(self, state: FloatArray) -> FlowProgress:
         reached = super().progress(state)
@@ -138,7 +139,7 @@ class _LimitIntegration(LiftedIntegration):
             self._tried_rest = speed
             length = step_to_rest(self.coordinates, self.coordinates.shaped(state)).length
             # Not so near a saddle, which the flow may take long to leave.
-            self.is_rest = is_narrow(self._setting) or np.isfinite(length)
+            self.is_rest = self._setting.is_narrow or np.isfinite(length)
             reached = reached._replace(is_done=length <= _LAST_STEP)
         if not self.is_rest:
             return reached
@@ -180,11 +181,6 @@ class _Run:
     @property
     def steps(self) -> int:
         return len(self.curve.pieces)
-
-
-def is_narrow(setting: ReducedProblem) -> bool:
-    """Whether the width keeps U V^T from fitting what the data would allow."""
-    return setting.root is not None and setting.fit.reachable is not setting.fit.target
 
 
 class LastStep(NamedTuple):

@@ -20,7 +20,8 @@ import numpy as np
 
 from flowbias.certificates.certificate import Certificate
 from flowbias.flows.integrate import flow
-from flowbias.flows.lifted.flow import ReducedProblem, closed_form_of, reduced_problem, rests_apart
+from flowbias.flows.lifted.compression import ReducedProblem, reduced_problem
+from flowbias.flows.lifted.flow import closed_form_of
 from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.lifted.diagonal_measurements import common_basis, diagonal_limit
@@ -64,9 +65,11 @@ def lifted_limit(model: LiftedModel, problem: MatrixProblem, tol: float) -> Lift
     """The limit of U V^T from `model`, by the first route that knows it."""
     started = time.perf_counter()
     setting = reduced_problem(model, problem)
-    endings = (route(setting, tol) for route in EXACT_ROUTES)
-    ending = next((found for found in endings if found is not None), None)
-    if ending is None:
+    for route in EXACT_ROUTES:
+        ending = route(setting, tol)
+        if ending is not None:
+            break
+    else:
         ending = _integrated(setting, tol)
     return _solution(setting, ending, tol, time.perf_counter() - started)
 
@@ -74,12 +77,13 @@ def lifted_limit(model: LiftedModel, problem: MatrixProblem, tol: float) -> Lift
 def _solution(
     setting: ReducedProblem, ending: RouteEnd, tol: float, seconds: float
 ) -> LiftedSolution:
-    M = ending.M
-    residual = residual_of(setting, M) if ending.feasibility is None else ending.feasibility
-    feasibility = feasibility_of(setting, M) if ending.feasibility is None else ending.feasibility
-    distance = distance_of(setting) if ending.distance is None else ending.distance
-    status = ending.status
-    undecided = rounding_of(setting, M)
+    M, status, gram = ending.M, ending.status, ending.gram
+    residual = setting.residual(M) if ending.feasibility is None else ending.feasibility
+    feasibility = setting.feasibility(M) if ending.feasibility is None else ending.feasibility
+    undecided, unique = setting.rounding(M), setting.is_unique and not ending.is_rest
+    if gram is None and ending.weights is not None:
+        gram = setting.compression.gram(ending.weights)
+    distance = setting.distance if ending.distance is None else ending.distance
     if status is not Status.INTEGRATED:
         undecided = min(undecided, WORST_ROUNDING)
     certificate = FitCertificate(
@@ -90,10 +94,6 @@ def _solution(
         status = Status.STALLED
     elif status is Status.CERTIFIED and distance > 0.0:
         status = Status.PROJECTED
-    unique = _is_unique(setting) and not ending.is_rest
-    gram = ending.gram
-    if gram is None and ending.weights is not None:
-        gram = setting.compression.gram(ending.weights)
     return LiftedSolution(
         M=M,
         status=status,
@@ -107,21 +107,13 @@ def _solution(
     )
 
 
-def _is_unique(setting: ReducedProblem) -> bool:
-    """Whether one matrix alone has the measurements that the data ask for."""
-    d, m = setting.problem.shape
-    if setting.root is not None:
-        return len(setting.root) == d
-    return setting.fit.target.size == d * m
-
-
 # --- exact routes ------------------------------------------------------------------------------
 
 
 def _data_alone(setting: ReducedProblem, tol: float) -> RouteEnd | None:
     """Theta, where nothing of U that rests meets V, once the flow is known to converge."""
     problem, compression = setting.problem, setting.compression
-    if not isinstance(problem, MatrixRegression) or not rests_apart(compression):
+    if not isinstance(problem, MatrixRegression) or not compression.rests_apart:
         return None
     weights, steps = compression.weights, 0
     rate = guaranteed_rate(setting, weights)
@@ -161,7 +153,7 @@ def _closed_form(setting: ReducedProblem, tol: float) -> RouteEnd | None:
     weights = found[0].at(np.inf)
     M = setting.compression.product(weights)
     route = "closed form in time, at t = infinity"
-    if not residual_of(setting, M) <= max(tol, min(rounding_of(setting, M), WORST_ROUNDING)):
+    if not setting.residual(M) <= max(tol, min(setting.rounding(M), WORST_ROUNDING)):
         # Next to it, however close, the flow leaves: an integration would, by its rounding.
         route += ", a saddle: up to rounding the start has no part in some direction of the target"
         return RouteEnd(route, M, None, np.inf, Status.STALLED)
@@ -197,7 +189,7 @@ def _diagonal(setting: ReducedProblem, tol: float) -> RouteEnd | None:
         solution.status,
         gram=solution.gram,
         feasibility=solution.certificate.feasibility,
-        distance=max(solution.distance, distance_of(setting)),
+        distance=max(solution.distance, setting.distance),
     )
 
 
@@ -239,7 +231,7 @@ def _integrated(setting: ReducedProblem, tol: float) -> RouteEnd:
     if found.failure is not None:
         route = f"integrated by {names}: {found.failure.rstrip('.')}"
         return RouteEnd(route, M, found.weights, np.inf, Status.STALLED, found.steps)
-    if found.is_rest and residual_of(setting, M) > _NEAR:
+    if found.is_rest and setting.residual(M) > _NEAR:
         route = (
             f"integrated by {names}, to rest at {_kind_of_rest(setting)} that is not a fit: "
             "no result on limits of zero error applies"
@@ -297,40 +289,3 @@ EXACT_ROUTES: tuple[Callable[[ReducedProblem, float], RouteEnd | None], ...] = (
     _data_alone,
     _closed_form,
 )
-
-
-def _moving(setting: ReducedProblem, M: FloatArray) -> FloatArray:
-    basis = setting.compression.basis
-    return M if basis is None else basis.T @ M
-
-
-def residual_of(setting: ReducedProblem, M: FloatArray) -> float:
-    """||measure(M) - reachable|| / ||reachable||: what is decided by."""
-    return setting.fit.residual(_moving(setting, M))
-
-
-def feasibility_of(setting: ReducedProblem, M: FloatArray) -> float:
-    """||measure(M) - reachable|| / (||reachable|| + ||measure|| ||M||): what is shown.
-
-    As in every certificate relative to the terms of the difference: next to a large start a tiny
-    target is met up to the digits of M.
-    """
-    size = setting.fit.size
-    terms = size + setting.fit.norm * float(np.linalg.norm(M))
-    return residual_of(setting, M) * size / terms
-
-
-def rounding_of(setting: ReducedProblem, M: FloatArray) -> float:
-    """What the digits of M leave undecided of the residual."""
-    # Of all of M: what rests is subtracted again to see what moved.
-    size = setting.fit.norm * float(np.linalg.norm(M))
-    return 100.0 * EPS * size / setting.fit.size
-
-
-def distance_of(setting: ReducedProblem) -> float:
-    """Of the target from what can be reached, relative to the target."""
-    problem = setting.problem
-    outside = float(np.linalg.norm(problem.target - problem.reachable))
-    outside = float(np.hypot(outside, np.linalg.norm(setting.fit.target - setting.fit.reachable)))
-    size = float(np.linalg.norm(problem.target))
-    return outside / size if outside > 1e-10 * size else 0.0

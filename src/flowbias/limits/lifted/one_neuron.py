@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias.flows.lifted.flow import ReducedProblem
+from flowbias.flows.lifted.compression import ReducedProblem
 from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.neurons.linear import neuron_limit

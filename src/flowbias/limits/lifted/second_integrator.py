@@ -29,9 +29,8 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.flows.driver import Curve
-from flowbias.flows.lifted.compression import LiftedFit
+from flowbias.flows.lifted.compression import LiftedFit, ReducedProblem
 from flowbias.flows.lifted.coordinates import STABLE, LiftedCoordinates
-from flowbias.flows.lifted.flow import ReducedProblem
 from flowbias.ground.typing import FloatArray
 
 # Order: at tolerance 1e-10 orders 8 and 10 took the same time, 6 twice that.

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import numpy as np
 import scipy.linalg
 
-from flowbias.flows.lifted.flow import ReducedProblem
+from flowbias.flows.lifted.compression import ReducedProblem
 from flowbias.ground.typing import FloatArray
 
 # What is left of a direction, relative to itself, once those that are known are taken out: below it
