@@ -13,12 +13,7 @@ import numpy as np
 from flowbias.certificates.certificate import Certificate, beside, certify, judged, measured
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.certificates.rows import cut_by_rounding
-<<<<<<< HEAD
-from flowbias.designs import design_of
 from flowbias.ground.arguments import InputError, as_float, shown
-=======
-from flowbias.ground.arguments import InputError
->>>>>>> limit
 from flowbias.ground.routing import first_fitting, provided_by
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import ArrayLike, FloatArray
