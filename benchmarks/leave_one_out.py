@@ -20,11 +20,9 @@ from _common import Report, parser, problem, progress
 
 import flowbias as fb
 from flowbias.estimators.inference.leave_one_out import refits_of, residuals_of
-from flowbias.estimators.inference.limit_inference import BiasColumn
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.weighted_rows import WeightedRows, weighted_rows
 from flowbias.estimators.intercepts.trained_bias import TrainedBias
-from flowbias.potentials.with_bias import WithBias
 
 SCALES = {
     2: (100.0, 10.0, 1.0, 0.3, 0.1, 0.03, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8, 1e-10),
@@ -69,15 +67,14 @@ def solved_centred(
 def trained(model: Any, X: np.ndarray, y: np.ndarray) -> LinearResponse:
     n, d = X.shape
     rows = WeightedRows(np.column_stack([X, np.ones(n)]), y, None, np.zeros(d), np.ones(n), True)
-    return linear_response(
-        BiasColumn(model, WithBias(model.potential, model.mirror_rate, d)), rows, TOL
-    )
+    return linear_response(TrainedBias.of(model, d), rows, TOL)
 
 
 def solved_trained(
     model: Any, X: np.ndarray, y: np.ndarray, x: np.ndarray
 ) -> tuple[fb.Solution, float]:
-    solution = TrainedBias(model).limit(X, y)
+    n, d = X.shape
+    solution = fb.limit(TrainedBias.of(model, d), np.column_stack([X, np.ones(n)]), y)
     return solution, float(x @ solution.w[:-1] + solution.w[-1])
 
 

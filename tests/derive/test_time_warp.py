@@ -171,6 +171,11 @@ def test_one_predictor():
             lambda: log_warp_along(neuron(3, 1.0), z=[1.0] * 3, times=[0.5, 1]),
             r"times: must start at 0 and increase, got \[0.5, 1.0\]",
         ),
+        (
+            # theta' = 3 theta^2 blows up at time 1 / (3 theta0).
+            lambda: log_warp_along(lambda th: th**3, [1.0, 2.0], z=[1.0, 1.0], times=[0, 0.2]),
+            r"times: must end before the flow along z leaves the double range, got 0.2\.",
+        ),
     ],
 )
 def test_bad_input(call, message):

@@ -29,6 +29,12 @@ Y = 2.0 + RNG.standard_normal(5)
 WEIGHT = np.array([1.0, 2.0, 0.5, 1.5, 1.0])
 
 
+def with_trained_bias(network, A, b, column=None, tol=1e-10):
+    """The limit of a network and its bias, whose column is ones by default."""
+    rows = np.column_stack([A, np.ones(len(A)) if column is None else column])
+    return fb.limit(TrainedBias.of(network, A.shape[1]), rows, b, tol=tol)
+
+
 def trained(network, A=X, b=Y, weight=None):
     """(w, bias) at the end of gradient flow of all parameters, bias included, by an integrator."""
     start = [np.broadcast_to(part, A.shape[1:]) for part in network.initial_parameters()]
@@ -107,7 +113,7 @@ def test_the_rich_end_is_the_centred_one(depth):
 )
 @pytest.mark.parametrize("size", [1.0, 100.0])
 def test_small_scales_are_certified(network, size):
-    solution = fb.limit(TrainedBias(network), X, size * Y, tol=1e-10)
+    solution = with_trained_bias(network, X, size * Y)
     assert solution.certificate.ok
     # The certificate's own equations, by hand: b is determined by the dual alone.
     bias = solution.dual.sum() / network.mirror_rate
@@ -122,7 +128,7 @@ def test_small_scales_are_certified(network, size):
 def test_the_two_ways_agree(network, column):
     problem = Regression(np.column_stack([X * column[:, None], column]), Y * column)
     w, _ = eliminate_bias(network, problem, Effort())
-    solution = fb.limit(TrainedBias(network, column), X * column[:, None], Y * column)
+    solution = with_trained_bias(network, X * column[:, None], Y * column, column)
     assert solution.route == "dual Newton"
     assert_allclose(w, solution.w, atol=1e-10)
 
@@ -131,7 +137,7 @@ def test_a_dual_within_rounding_of_the_end_of_its_domain():
     """Certified after shrinking it by a few digits; unshrunk its conjugate is infinite."""
     rng = np.random.default_rng(0)
     A, b = rng.standard_normal((5, 9)), 2.0 + rng.standard_normal(5)
-    assert fb.limit(TrainedBias(DiagonalNet(4, 1e-8)), A, b, tol=1e-8).certificate.ok
+    assert with_trained_bias(DiagonalNet(4, 1e-8), A, b, tol=1e-8).certificate.ok
 
 
 def test_a_bias_without_a_reason_stays_at_zero():
@@ -160,7 +166,7 @@ def test_awkward_data(network, A, monkeypatch):
     eliminated = {"bias eliminated": trained_bias.WAYS["bias eliminated"]}
     monkeypatch.setattr(trained_bias, "WAYS", eliminated)
     b = 3.0 + RNG.standard_normal(len(A))
-    solution = fb.limit(TrainedBias(network), A, b)
+    solution = with_trained_bias(network, A, b)
     assert solution.certificate.ok
     design = np.column_stack([A, np.ones(len(A))])
     best = design @ np.linalg.lstsq(design, b)[0]
@@ -259,10 +265,8 @@ def test_the_potential_is_a_sum():
 def test_a_small_change_of_scale_moves_the_limit_by_its_derivative():
     """What `scale_derivative` says of the bias, 0 at fixed dual, is right."""
     step = 1e-5
-    there, back = (
-        fb.limit(TrainedBias(DiagonalNet(2, log_scale=s)), X, Y).w for s in (step, -step)
-    )
-    at = fb.limit(TrainedBias(DiagonalNet(2, 1.0)), X, Y)
+    there, back = (with_trained_bias(DiagonalNet(2, log_scale=s), X, Y).w for s in (step, -step))
+    at = with_trained_bias(DiagonalNet(2, 1.0), X, Y)
     design, potential = np.column_stack([X, np.ones(5)]), at.potential
     z = design.T @ at.dual
     slope, drift = potential.hess_dual(z), potential.scale_derivative(z)

@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressorCV
 from flowbias.estimators.intercepts import frames
-from flowbias.estimators.intercepts.frames import Frame, plain
-from flowbias.estimators.samples import TO_CHOOSE, Samples
+from flowbias.estimators.intercepts.frames import Samples, plain
 from flowbias.estimators.scale_walk import Metric, ScaleWalk, SharedRows, TrainingPart
+from flowbias.ground.tolerances import TO_CHOOSE
 from flowbias.models import DiagonalNet
 from flowbias.results.solution import Status
 
@@ -215,14 +215,15 @@ def test_one_limit_is_enough_where_only_one_predictor_fits(monkeypatch):
         return solve(*arguments, **options)
 
     monkeypatch.setattr(frames, "limit_with_state", counting)
-    alone = plain(Samples.of(X.T, RNG.standard_normal(30))).alone
-    solved = alone(DiagonalNet(2, 1.0), RNG.standard_normal(30), 1e-8)
+    frame = plain(Samples.of(X.T, RNG.standard_normal(30)))
+    solved = frame.alone(DiagonalNet(2, 1.0), frame.problem(frame.y[:, 0]), 1e-8)
     found = [solved(log_scale) for log_scale in np.arange(5.0)]
     assert len(asked) == 1
     assert_array_equal(found[0].w, found[4].w)
     # Fewer samples than features leave a choice, whatever rounding says of their rank.
     both = np.vstack([X, X[:1]]), np.append(Y, 9.0)
-    solved = plain(Samples.of(*both)).alone(DiagonalNet(2, 1.0), both[1], 1e-8)
+    frame = plain(Samples.of(*both))
+    solved = frame.alone(DiagonalNet(2, 1.0), frame.problem(both[1]), 1e-8)
     assert [solved(log_scale).status.ok for log_scale in (0.0, -1.0)]
     assert len(asked) == 3
 
@@ -236,7 +237,8 @@ def test_data_on_which_no_scale_is_certified_are_given_up(monkeypatch):
         return replace(solution, status=Status.STALLED, route=f"at {asked[-1]:g}"), state
 
     monkeypatch.setattr(frames, "limit_with_state", failing)
-    solved = Frame.alone(plain(Samples.of(X, Y)), DiagonalNet(2, 1.0), Y, 1e-8)
+    frame = plain(Samples.of(X, Y))
+    solved = frame.alone(DiagonalNet(2, 1.0), frame.problem(Y), 1e-8)
     routes = [solved(log_scale).route for log_scale in np.arange(9.0)]
     assert asked == [0.0, 1.0, 2.0]
     assert routes[2:] == ["at 2"] * 7

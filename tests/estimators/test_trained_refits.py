@@ -8,18 +8,17 @@ from hypothesis import strategies as st
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor
 from flowbias.estimators.inference.leave_one_out import refits_of
-from flowbias.estimators.inference.limit_inference import BiasColumn
 from flowbias.estimators.inference.linear_response import linear_response
 from flowbias.estimators.inference.warm_newton import LinearBranch, with_bias
 from flowbias.estimators.inference.weighted_rows import WeightedRows
+from flowbias.estimators.intercepts.trained_bias import TrainedBias
 from flowbias.limits.interior_point import Branches, ExponentialResponse, PowerResponse
-from flowbias.potentials.with_bias import WithBias
 
 
 def refits_with_trained_bias(model, X, y):
     n, d = X.shape
     rows = WeightedRows(np.column_stack([X, np.ones(n)]), y, None, np.zeros(d), np.ones(n), True)
-    both = BiasColumn(model, WithBias(model.potential, model.mirror_rate, d))
+    both = TrainedBias.of(model, d)
     return refits_of(linear_response(both, rows), 1e-10)
 
 

@@ -15,7 +15,8 @@ from flowbias.estimators import (
     RichRegressor,
 )
 from flowbias.estimators.intercepts import frames, trained_bias
-from flowbias.estimators.samples import Samples
+from flowbias.estimators.intercepts.centring import centred_frame
+from flowbias.estimators.intercepts.frames import Samples
 from flowbias.estimators.start import default_log_scales
 
 RNG = np.random.default_rng(0)
@@ -127,10 +128,10 @@ def test_large_data_without_any_variation_have_their_mean():
 
 @pytest.mark.usefixtures("_everything_is_large")
 @pytest.mark.parametrize("unit", [1.0, 1e160, 1e-160])
-@pytest.mark.parametrize("frame", [frames.plain, frames.centred])
+@pytest.mark.parametrize("frame", [frames.plain, centred_frame])
 def test_default_scales_of_large_data_in_any_unit(unit, frame):
     A = sparse([])
-    means = (A.mean(axis=0), Y.mean()) if frame is frames.centred else (0.0, 0.0)
+    means = (A.mean(axis=0), Y.mean()) if frame is centred_frame else (0.0, 0.0)
     norm = np.linalg.norm(np.linalg.lstsq(A - means[0], Y - means[1])[0])
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)

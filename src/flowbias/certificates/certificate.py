@@ -201,16 +201,22 @@ def certify(
     >>> fb.certify(X, y, solution.w + 1e-6, solution.dual, fb.Hypentropy(scale=0.1)).ok
     False
     """
+    if not isinstance(potential, ConvexPotential):
+        raise InputError(
+            f"potential: must be a potential, got {type(potential).__name__}. Pass "
+            "model.potential, or fb.Hypentropy(scale=0.1) for instance."
+        )
     separates = Provides.POTENTIAL in potential.provides
     design = design_of(X) if separates else None
     if design is None:
         design = ArrayDesign(checked_array("X", X, 2))
-    check_shapes(design.shape, {"y": np.shape(y), "w": np.shape(w), "nu": np.shape(nu)})
     y, nu = checked_array("y", y, 1), _reals("nu", nu)
-    _check_shift(shift, design.d)
+    given: Any = w if design.in_memory is None else _reals("w", w)
+    check_shapes(design.shape, {"y": y.shape, "w": np.shape(given), "nu": nu.shape})
+    _check_shift(_reals("shift", shift), design.d)
     if design.in_memory is None:
-        return measured(design, y, design.column(w), nu, potential, shift, tol=tol)[0]
-    X, w = design.in_memory, _reals("w", w)
+        return measured(design, y, design.column(given), nu, potential, shift, tol=tol)[0]
+    X, w = design.in_memory, cast(FloatArray, given)
     certificate, candidate = measured(design, y, w, nu, potential, shift, tol=tol)
     if Provides.COSTS in potential.provides and not _is_settled(certificate, w):
         vertex = exact_vertex(X, y, cast(L1, potential), w, nu)
@@ -470,14 +476,18 @@ def _accuracy(
 
 def _reals(name: str, values: Any) -> FloatArray:
     """As doubles; what is not finite is left for the certificate to fail on."""
-    array = np.asarray(values)
     try:
-        return array.astype(np.float64, casting="same_kind", copy=False)
-    except TypeError:
+        array = np.asarray(values)
+    except ValueError:
+        raise InputError(
+            f"{name}: must be a vector, got rows of different lengths. Pass one number per entry."
+        ) from None
+    if array.dtype.kind not in "buif":
         raise InputError(
             f"{name}: must hold real numbers, got dtype {array.dtype}. "
             f"Convert it first, for example {name}.astype(float)."
-        ) from None
+        )
+    return array.astype(np.float64, copy=False)
 
 
 def _check_shift(shift: Any, d: int) -> None:

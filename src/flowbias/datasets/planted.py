@@ -25,13 +25,19 @@ here from the same law as the training points.
 """
 
 import math
-from numbers import Real
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError, read_count, read_positive, read_rng
+from flowbias.ground.arguments import (
+    InputError,
+    as_float,
+    read_count,
+    read_positive,
+    read_rng,
+    shown,
+)
 from flowbias.ground.typing import FloatArray
 
 
@@ -231,9 +237,10 @@ def _on_sphere(rng: np.random.Generator, n: int, d: int) -> FloatArray:
 
 
 def _require_variance(noise_var: object) -> None:
+    number = as_float(noise_var)
     # The chained comparison also turns away nan.
-    if not isinstance(noise_var, Real) or not 0.0 <= float(noise_var) < math.inf:
+    if number is None or not 0.0 <= number < math.inf:
         raise InputError(
-            f"noise_var: must be a finite number >= 0, got {noise_var!r}. "
+            f"noise_var: must be a finite number >= 0, got {shown(noise_var)}. "
             "Pass the variance of the noise, or 0 for none."
         )

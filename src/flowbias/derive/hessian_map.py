@@ -149,10 +149,7 @@ def hessian_map(
 
     Parameters
     ----------
-    F : the parametrization w = F(theta), a function of a torch vector, or a `Parametrization`
-    theta : where; left out for a `Parametrization`
-    points : how many points beside theta, along random flows
-    rng : seed or generator of those flows
+    F, theta, points, rng : as for `commuting`
 
     Returns
     -------

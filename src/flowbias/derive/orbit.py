@@ -140,10 +140,7 @@ def orbit_dimension(
 
     Parameters
     ----------
-    F : the parametrization w = F(theta), a function of a torch vector, or a `Parametrization`
-    theta : where; left out for a `Parametrization`
-    points : how many points beside theta, along random flows
-    rng : seed or generator of those flows
+    F, theta, points, rng : as for `commuting`
     max_cost : floating-point operations allowed, about: 3e10 are a minute on one core
 
     Returns

@@ -22,7 +22,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.integrate import solve_ivp
 
 from flowbias.derive.hessian_map import (
     TOLERANCE_ORIGIN,
@@ -36,6 +35,7 @@ from flowbias.derive.parametrization import (
     random_field,
     reachable_points,
 )
+from flowbias.derive.unit_time import RTOL, sampled
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import ArrayLike, FloatArray
@@ -113,10 +113,7 @@ def time_warp(
 
     Parameters
     ----------
-    F : the parametrization w = F(theta), a function of a torch vector, or a `Parametrization`
-    theta : where; left out for a `Parametrization`
-    points : how many points beside theta, along random flows
-    rng : seed or generator of those flows
+    F, theta, points, rng : as for `commuting`
 
     Returns
     -------
@@ -192,28 +189,21 @@ def log_warp_along(
             "It names the flow theta' = sum_i z_i grad F_i."
         )
 
+    last = float(at[-1])
+
     def velocity(_: float, state: FloatArray) -> FloatArray:
         J, phi = _jacobian_and_field(model, state[:-1])
-        motion = field_z @ J
+        motion = last * field_z @ J
         return np.append(motion, phi @ (J @ motion))
 
-    start = np.append(model.start, 0.0)
-    size, rtol = float(np.abs(model.start).max()) or 1.0, 1e-11
-    run = solve_ivp(
-        *(velocity, (0.0, float(at[-1])), start),
-        method="DOP853",
-        t_eval=at,
-        rtol=rtol,
-        atol=rtol * size,
-    )
-    if not run.success:
+    path = sampled(velocity, np.append(model.start, 0.0), RTOL, at / last)
+    if not np.isfinite(path).all():
         raise InputError(
-            f"times: must end before the flow along z leaves the double range, got {at[-1]:g} "
-            f"({run.message}). Take a shorter time or a smaller z."
+            f"times: must end before the flow along z leaves the double range, got {last:g}. "
+            "Take a shorter time or a smaller z."
         )
-    path = np.ascontiguousarray(run.y[:-1].T)
-    predictors = np.array([model.predictor_at(point) for point in path])
-    return WarpedFlow(field_z, at, path, predictors, np.array(run.y[-1]))
+    predictors = np.array([model.predictor_at(point) for point in path[:, :-1]])
+    return WarpedFlow(field_z, at, path[:, :-1], predictors, path[:, -1])
 
 
 def warp_field(model: Parametrization, theta: FloatArray) -> FloatArray:

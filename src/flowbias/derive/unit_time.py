@@ -46,6 +46,17 @@ def integrate(
     return None
 
 
+def sampled(field: Field, first: FloatArray, rtol: float, shares: FloatArray) -> FloatArray:
+    """The unknowns at increasing times in [0, 1], one row each; NaN where they do not get there."""
+    values = np.full((len(shares), len(first)), np.nan)
+    values[shares == 0.0] = first
+    for solver in steps(field, first, rtol, Evaluations()):
+        passed = (shares > solver.t_old) & (shares <= solver.t)
+        if passed.any():
+            values[passed] = solver.dense_output()(shares[passed]).T
+    return values
+
+
 def steps(
     field: Field, first: FloatArray, rtol: float, evaluations: Evaluations, shortest: float = 1e-10
 ) -> Iterator[Any]:

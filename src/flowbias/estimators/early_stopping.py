@@ -16,13 +16,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.validation import check_X_y
 
-from flowbias.estimators.intercepts.frames import FRAMES, Frame, MirrorFrame, plain
-from flowbias.estimators.regressors import LinearInterpolator, OutputFits, fit_limit, warn_of
-from flowbias.estimators.samples import TO_CHOOSE, Fold, Samples, folds_of, read_data
+from flowbias.estimators.folds import Fold, folds_of
+from flowbias.estimators.intercepts import FRAMES
+from flowbias.estimators.intercepts.frames import (
+    Frame,
+    OutputFits,
+    Samples,
+    plain,
+    read_data,
+    warn_of,
+)
+from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
 from flowbias.flows.loss import loss_constant
 from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.tolerances import TO_CHOOSE
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import check_tol
 from flowbias.potentials.scale import read_real
@@ -46,7 +55,8 @@ class FlowTimes:
 
     def __init__(self, frame: Frame, net: Any, loss: Any, tol: float) -> None:
         self.frame, self.net, self.tol = frame, net, tol
-        self.mirror: MirrorFrame = frame.mirror(net)
+        #: with a potential, and what it is fitted to
+        self.model, self.X = frame.mirror(net)
         self.loss = loss_constant(loss, frame.samples.total_weight)
         #: of the integrator, for each output followed last
         self.steps: list[int] = []
@@ -61,14 +71,14 @@ class FlowTimes:
     def _along(self, y: FloatArray, times: FloatArray, rtol: float) -> FloatArray:
         if not self.frame.moves:
             self.steps.append(0)
-            return np.zeros((len(times), self.mirror.X.shape[1]))
-        trajectory = flow(self.mirror.model, self.mirror.X, y, t=times, loss=self.loss, rtol=rtol)
+            return np.zeros((len(times), self.X.shape[1]))
+        trajectory = flow(self.model, self.X, y, t=times, loss=self.loss, rtol=rtol)
         self.steps.append(trajectory.stats.steps)
         return np.asarray(trajectory.w)
 
     def limit(self, *, throw: bool) -> OutputFits:
         """At infinity; without `throw` a limit that is not certified says so in `failure`."""
-        return fit_limit(self.frame, self.frame.model(self.net), self.tol, throw=throw)
+        return self.frame.limits(self.frame.model(self.net), self.tol, throw=throw)
 
     def coefficients(self, times: FloatArray, *, throw: bool = True, rtol: float = RTOL) -> AtTimes:
         """At increasing times, the last of which may be infinite."""
@@ -88,8 +98,8 @@ class FlowTimes:
         times = np.zeros(len(levels))
         for y in self.frame.y.T if self.frame.moves else ():
             trajectory = flow(
-                self.mirror.model,
-                self.mirror.X,
+                self.model,
+                self.X,
                 y,
                 loss=self.loss,
                 residual=float(residuals[-1]),

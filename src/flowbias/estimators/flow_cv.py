@@ -12,8 +12,9 @@ from sklearn.model_selection import RepeatedKFold
 from sklearn.utils.parallel import delayed
 
 from flowbias.estimators.early_stopping import EarlyStoppedRegressorCV, levels_of
-from flowbias.estimators.regressors import LinearInterpolator, warn_of
-from flowbias.estimators.samples import Samples, check_n_jobs, folds_of, read_data, side_by_side
+from flowbias.estimators.folds import check_n_jobs, folds_of, side_by_side
+from flowbias.estimators.intercepts.frames import Samples, read_data, warn_of
+from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.stages import StagesRegressorCV
 from flowbias.estimators.start import log_scales_of
 from flowbias.ground.typing import FloatArray
@@ -148,9 +149,8 @@ class FlowRegressorCV(LinearInterpolator):
         self.coef_ = sum(w * start.coef_ for w, start in parts)
         self.intercept_ = sum(w * start.intercept_ for w, start in parts)
         chosen = int(np.argmax(self.weights_))
-        self.best_, self.log_scale_ = starts[chosen], float(self.log_scales_[chosen])
-        with np.errstate(over="ignore"):
-            self.scale_ = float(np.exp(self.log_scale_))
+        self.best_ = starts[chosen]
+        self._keep_scale(float(self.log_scales_[chosen]))
         self.time_ = self.best_.time_ if np.isfinite(self.log_scale_) else self.best_.tau_
         self.n_iter_ = self.best_.n_iter_
         for name in ("certificate_", "status_", "dual_coef_"):

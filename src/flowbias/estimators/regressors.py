@@ -2,49 +2,34 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
-from flowbias.certificates.certificate import certify
 from flowbias.estimators.coefficient_table import CoefficientTable
 from flowbias.estimators.inference.limit_inference import LimitInference
-from flowbias.estimators.intercepts.frames import FRAMES, Frame, frame_of, plain, refuse_large
-from flowbias.estimators.samples import Samples, read_data
+from flowbias.estimators.intercepts import FRAMES
+from flowbias.estimators.intercepts.frames import (
+    Frame,
+    OutputFits,
+    Samples,
+    Solve,
+    plain,
+    read_data,
+    refuse_large,
+    warn_of,
+)
 from flowbias.estimators.start import default_log_scales, log_scales_of, network
-from flowbias.ground.arguments import depth_inside
+from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.rich_limit import rich_limit_of_rounded
 from flowbias.limits.solve import check_tol, min_norm
 from flowbias.potentials import L2
-from flowbias.results.solution import Solution, Stats, status_of
-
-#: The limit on one X and one column of y.
-Solve = Callable[[Any, FloatArray], Solution]
-
-
-@dataclass(frozen=True)
-class OutputFits:
-    """One limit per output."""
-
-    coef: FloatArray
-    intercept: FloatArray
-    dual: FloatArray
-    solutions: tuple[Solution, ...]
-
-    @property
-    def failure(self) -> str | None:
-        """What the first output that is not certified says about it."""
-        return next((s.message for s in self.solutions if not s.status.ok), None)
 
 
 class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -66,8 +51,19 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         return tags
 
     def _frame(self, samples: Samples) -> Frame:
-        """What `fit_intercept` makes of the samples."""
-        return frame_of(samples, self.fit_intercept, self._intercepts)
+        """The problem that `fit_intercept` makes of the samples."""
+        frames = {choice: FRAMES[choice] for choice in self._intercepts}
+        try:
+            frame = frames.get(self.fit_intercept)
+        except TypeError:  # an array or a list, which is no key
+            frame = None
+        if frame is None:
+            names = ", ".join(repr(choice) for choice in frames)
+            raise InputError(
+                f"fit_intercept: must be one of {names}, got {self.fit_intercept!r}. "
+                'True is "centered"; docs/estimators.md says what each of them means.'
+            )
+        return frame(samples)
 
     def predict(self, X: Any) -> FloatArray:
         """X coef_ + intercept_, of the shape that y had."""
@@ -100,6 +96,11 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self.coef_, self.n_iter_ = samples.shaped(coef), samples.shaped(steps)
         self.intercept_ = float(intercept[0]) if samples.single else intercept
 
+    def _keep_scale(self, log_scale: float) -> None:
+        self.log_scale_ = log_scale
+        with np.errstate(over="ignore"):  # infinite where only its logarithm is a double
+            self.scale_ = float(np.exp(log_scale))
+
     def _keep(self, fit: OutputFits, samples: Samples) -> None:
         """Set the attributes of an estimator that is a limit."""
         solutions, shaped = fit.solutions, samples.shaped
@@ -115,7 +116,7 @@ class DirectInterpolator(LinearInterpolator):
 
     @abstractmethod
     def _solver(self, frame: Frame) -> Solve:
-        """The limit on the frame's X and one output; its parameters checked."""
+        """The limit on one output of the frame; its parameters checked."""
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> DirectInterpolator:
         """Find the limit on (X, y).
@@ -127,8 +128,7 @@ class DirectInterpolator(LinearInterpolator):
         check_tol(self.tol)
         samples = Samples.of(*read_data(self, X, y, sample_weight))
         frame = self._frame(samples)
-        fit = fit_outputs(frame, self._solver(frame), self.tol)
-        self._keep(fit, samples)
+        self._keep(frame.fitted(self._solver(frame), self.tol), samples)
         return self
 
 
@@ -169,11 +169,9 @@ class ImplicitBiasRegressor(LimitInference, DirectInterpolator):
             depth = network(self.depth, shape=self.shape).depth
             self.log_scale_ = float(default_log_scales(frame, depth, self.shape, 3)[1])
         start = self._network()
-        self.log_scale_ = float(start.log_scale)
-        with np.errstate(over="ignore"):  # infinite where only its logarithm is a double
-            self.scale_ = float(np.exp(self.log_scale_))
+        self._keep_scale(float(start.log_scale))
         model = frame.model(start)
-        return lambda X, y: frame.limit(model, y, self.tol)
+        return lambda y: frame.limit(model, y, self.tol)
 
     def _network(self) -> Any:
         if self.scale is None and self.log_scale is None:
@@ -199,7 +197,7 @@ class MinNormRegressor(LimitInference, DirectInterpolator):
     tol: float = 1e-8
 
     def _solver(self, frame: Frame) -> Solve:
-        return lambda X, y: min_norm(X, y, tol=self.tol, throw=False)
+        return lambda y: min_norm(frame.X, y, tol=self.tol, throw=False)
 
     def _network(self) -> Any:
         return L2()
@@ -231,8 +229,7 @@ class RichRegressor(DirectInterpolator):
     def _solver(self, frame: Frame) -> Solve:
         refuse_large(frame.samples.X, type(self).__name__)
         model = network(self.depth)
-        rounding = frame.rounding
-        return lambda X, y: rich_limit_of_rounded(model, X, y, rounding, tol=self.tol)
+        return lambda y: rich_limit_of_rounded(model, frame.X, y, frame.rounding, tol=self.tol)
 
 
 def implicit_bias_path(
@@ -285,7 +282,7 @@ def implicit_bias_path(
     frame = plain(Samples.of(X, y))
     net = network(depth, shape=shape)
     logs = log_scales_of(scales, log_scales, frame, net.depth, shape, n_scales, eps)
-    fits = fit_scales(frame, net, logs, tol)
+    fits = frame.fitted_along(net, logs, tol)
     warn_of([(s, fit.failure) for s, fit in zip(logs, fits, strict=True)], "implicit_bias_path")
     certificates = [[solution.certificate for solution in fit.solutions] for fit in fits]
     coefs = np.stack([fit.coef for fit in fits], axis=-1)
@@ -301,78 +298,3 @@ def implicit_bias_path(
             "n_iters": np.array([sum(s.stats.steps for s in fit.solutions) for fit in fits]),
         },
     )
-
-
-# --- from limits to the attributes of a fitted estimator -----------------------------------------
-
-
-def warn_of(
-    failures: Sequence[tuple[float, str | None]], where: str, name: str = "log_scale"
-) -> None:
-    """One ConvergenceWarning that says for which log-scales (or times) limits are not certified."""
-    failed = [(value, message) for value, message in failures if message is not None]
-    if failed:
-        values = ", ".join(f"{value:.6g}" for value in sorted({value for value, _ in failed}))
-        warnings.warn(
-            f"{where}: {len(failed)} of {len(failures)} limits are not certified, at {name} "
-            f"{values}. The first: {failed[0][1]}",
-            ConvergenceWarning,
-            stacklevel=depth_inside(),
-        )
-
-
-def fit_outputs(frame: Frame, solve: Solve, tol: float, *, throw: bool = True) -> OutputFits:
-    """The limit for each column of y; with `throw` SolveError where one is not certified.
-
-    `solve` itself must not throw: what a solver could not certify in the frame, the frame may.
-    """
-    if not frame.moves:
-        solve = _start(tol)
-    fit = _assembled(frame, [solve(frame.X, column) for column in frame.y.T])
-    for solution in fit.solutions:
-        solution.checked(throw)
-    return fit
-
-
-def fit_limit(frame: Frame, model: Any, tol: float, *, throw: bool = True) -> OutputFits:
-    """The limit of a model for each column of y, as `fit_outputs`."""
-    return fit_outputs(frame, lambda X, y: frame.limit(model, y, tol), tol, throw=throw)
-
-
-def fit_scales(frame: Frame, network: Any, log_scales: FloatArray, tol: float) -> list[OutputFits]:
-    """The limits for each column of y at every log-scale, each with a warm start from the last."""
-    if not frame.moves:
-        return [fit_outputs(frame, _start(tol), tol)] * len(log_scales)
-    paths = [frame.along(network, log_scales, column, tol) for column in frame.y.T]
-    return [_assembled(frame, solutions) for solutions in zip(*paths, strict=True)]
-
-
-def _assembled(frame: Frame, solutions: Sequence[Solution]) -> OutputFits:
-    """Limits in the frame as coefficients of the data given."""
-    outputs = zip(solutions, frame.samples.y.T, strict=True)
-    solutions = [frame.said(solution, column) for solution, column in outputs]
-    coef, intercept = frame.coefficients(np.stack([solution.w for solution in solutions]))
-    dual = frame.samples.dual_of_given(np.stack([solution.dual for solution in solutions]))
-    return OutputFits(coef, intercept, dual, tuple(solutions))
-
-
-def _start(tol: float) -> Solve:
-    """Where X is 0 no predictor changes the loss, and gradient flow stays at its start, w = 0."""
-
-    def solve(X: Any, y: FloatArray) -> Solution:
-        w, dual = np.zeros(X.shape[1]), np.zeros(X.shape[0])
-        # What centring leaves of a constant column is rounding, and stands for the zeros proved of.
-        certificate = certify(scipy.sparse.csr_array(X.shape), y, w, dual, L2(), tol=tol)
-        distance = float(y.any())
-        return Solution(
-            w=w,
-            dual=dual,
-            status=status_of(certificate, distance),
-            route="nothing to learn: X is zero",
-            certificate=certificate,
-            stats=Stats(0, 0, 0.0),
-            potential=L2(),
-            distance=distance,
-        )
-
-    return solve

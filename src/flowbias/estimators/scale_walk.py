@@ -6,11 +6,16 @@ X X^T the Gram matrix of every fold: X is neither copied nor centred again, and 
 all folds, and many scales where these do not wait for each other.
 
 Neighbouring scales have neighbouring duals: in units of Q'(c), c the size of the least-norm fit,
-they are nearly constant in the kernel regime and nearly linear in log(scale) in the rich one. The
-walk goes down the scales in strides that extrapolation can take; scales in between are interpolated
-and corrected in blocks. Corrections are quasi-Newton steps: a factor of X diag(w'(z)) X^T is their
-metric for as many scales as it serves, and the secants of the steps tell what it has become wrong
-by (L-BFGS [Liu and Nocedal 1989]).
+they are nearly constant in the kernel regime, and polynomials in log(scale) follow what they do. In
+the rich one they are nearly linear in 1 / Q'(c): a coefficient w in use has
+
+    z / Q'(c) = 1 + log(w / c) / Q'(c)    at depth 2,     1 + O(scale^(D - 2)) = 1 + O(1 / Q'(c))
+                                                          at depth D > 2.
+
+The walk goes down the scales in strides that extrapolation can take; scales in between are
+interpolated and corrected in blocks. Corrections are quasi-Newton steps: a factor of
+X diag(w'(z)) X^T is their metric for as many scales as it serves, and the secants of the steps tell
+what it has become wrong by (L-BFGS [Liu and Nocedal 1989]).
 
 As w = grad Q*(X^T nu) by construction, a limit is missed by its residual alone. It passes at
 
@@ -32,9 +37,10 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from flowbias.estimators.samples import TO_CHOOSE
+from flowbias.estimators.start import Grid
 from flowbias.ground import extended
-from flowbias.ground.tolerances import IN_RANGE
+from flowbias.ground.threads import threads_for
+from flowbias.ground.tolerances import IN_RANGE, TO_CHOOSE
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.driver import Iteration, iterate
 from flowbias.limits.normal_equations import Effort, cholesky_with_ridge
@@ -82,12 +88,12 @@ class SharedRows:
         self.e = None if e is None else e / np.linalg.norm(e * self.mask, axis=1)[:, None]
         self.y = np.stack([part.y for part in parts])
         self.target = self.mask * self.centred(everyone, self.y)
-        self.size = np.array([extended.length(target) or 1.0 for target in self.target])
         products = X @ X.T
         self.grams = [
             self._completed(of, products[np.ix_(part.train, part.train)])
             for of, part in enumerate(parts)
         ]
+        self.size = np.array([extended.length(target) or 1.0 for target in self.target])
 
     def centred(self, of: Index, values: FloatArray) -> FloatArray:
         """Values (k, n) less the multiples of e that centre them on the training parts `of`."""
@@ -241,6 +247,25 @@ Keep = Callable[[int, int, FloatArray, FloatArray], None]
 Alone = Callable[[int, int], FloatArray | None]
 
 
+def walked(
+    X: FloatArray,
+    e: FloatArray | None,
+    parts: Sequence[TrainingPart],
+    grid: Grid,
+    tol: float,
+    keep: Keep,
+    alone: Alone,
+) -> FloatArray:
+    """The limits on parts of the rows of X, handed to `keep`; their duals (scales, parts, n).
+
+    NaN where a part has left the walk.
+    """
+    with threads_for(X), np.errstate(all="ignore"):
+        walk = ScaleWalk(SharedRows(X, e, parts), *grid, tol, keep, alone)
+        walk.run()
+        return np.stack([walk.duals_at(at) for at in range(len(grid.log_scales))])
+
+
 class ScaleWalk:
     """Limits of a network at log-scales, the largest first, on the parts of shared rows.
 
@@ -255,8 +280,9 @@ class ScaleWalk:
     max_steps: ClassVar[int] = 30
     #: a prediction this far off is made for a nearer scale
     far: ClassVar[float] = 0.3
-    #: after one this close the stride is doubled, which multiplies the error of a cubic by 16
-    close: ClassVar[float] = 1e-2
+    #: after one this close the stride is doubled, which multiplies the error of a cubic by 16; not
+    #: after larger ones, for which the metric of the last scale would not do
+    close: ClassVar[float] = 1e-4
     #: duals that extrapolate, and that interpolate; more are wild where columns come into use
     outside: ClassVar[int] = 4
     inside: ClassVar[int] = 6
@@ -279,6 +305,11 @@ class ScaleWalk:
         self.size = np.array([extended.length(w) or 1.0 for w in first @ rows.X])
         self.first: FloatArray = first / self.size[:, None]
         self.units = [potential.grad(self.size)[:, None] for potential in self.potentials]
+        #: log Q'(c), in duals that all scales share, and whether weights start above coefficients
+        logs = [np.log(unit[:, 0]) for unit in self.units]
+        self.heights = [log + p.log_unit for log, p in zip(logs, self.potentials, strict=True)]
+        alike = np.log(self.size / np.sqrt(rows.d))
+        self.is_lazy = [network.depth * log_scale > alike for log_scale in log_scales]
         #: duals of all parts in units of Q'(c), and their metrics, by scale
         self.duals: dict[int, FloatArray] = {}
         self.metrics: list[dict[int, Metric]] = [{} for _ in rows.parts]
@@ -292,6 +323,11 @@ class ScaleWalk:
         while self.going.size and (between := self._between()):
             for begin in range(0, len(between), count):
                 self._correct(self._predicted(between[begin : begin + count]))
+
+    def duals_at(self, at: int) -> FloatArray:
+        """Of all parts (k, n) at a scale; NaN where not known."""
+        known = self.duals.get(at)
+        return np.full_like(self.first, np.nan) if known is None else self.units[at] * known
 
     def _between(self) -> list[int]:
         """Scales in the middle between two that are done."""
@@ -328,11 +364,18 @@ class ScaleWalk:
         done = done[np.unique(self.log_scales[done], return_index=True)[1]]
         count = self.inside if at < done.max() else order
         near = done[np.argsort(np.abs(self.log_scales[done] - here), kind="stable")[:count]]
-        nodes = self.log_scales[near]
+        nodes = np.stack([self._away(other, at) for other in near])
         # Lagrange's polynomials: 1 at a node, 0 at the others.
-        shares = [np.prod((here - nodes[nodes != x]) / (x - nodes[nodes != x])) for x in nodes]
-        parts = (share * self.duals[i] for share, i in zip(shares, near.tolist(), strict=True))
+        others = [np.delete(nodes, i, axis=0) for i in range(len(nodes))]
+        shares = [np.prod(o / (o - x), axis=0) for o, x in zip(others, nodes, strict=True)]
+        parts = (x[:, None] * self.duals[i] for x, i in zip(shares, near.tolist(), strict=True))
         return np.asarray(sum(parts))
+
+    def _away(self, other: int, at: int) -> FloatArray:
+        """From one scale to another, for each part, in the variable that duals are smooth in."""
+        ahead = self.log_scales[other] - self.log_scales[at]
+        apart = self.heights[at] - self.heights[other]
+        return np.asarray(np.where(self.is_lazy[at], ahead, np.expm1(apart)))
 
     def _at(self, of: Index, at: Index, dual: FloatArray) -> Points:
         rows = self.rows

@@ -11,22 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.utils.parallel import delayed
 
 from flowbias.certificates.stage_certificate import weights_of
-from flowbias.estimators.intercepts.frames import Frame
+from flowbias.estimators.folds import Fold, check_n_jobs, folds_of, side_by_side
+from flowbias.estimators.intercepts.frames import Frame, Samples, read_data
 from flowbias.estimators.regressors import LinearInterpolator
-from flowbias.estimators.samples import (
-    Fold,
-    Samples,
-    check_n_jobs,
-    folds_of,
-    read_data,
-    side_by_side,
-)
 from flowbias.estimators.start import network
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.extended import length
@@ -272,21 +265,23 @@ def passing_times(path: Sequence[Stage], levels: FloatArray) -> FloatArray:
     return np.asarray(0.5 * (times[kept] + times[kept + 1]))
 
 
-class StepFunction:
+class StepFunction(NamedTuple):
     """A function of tau that is constant between `times`."""
 
-    def __init__(self, times: FloatArray, values: FloatArray) -> None:
-        self.times, self.values = times, values
+    times: FloatArray
+    values: FloatArray
 
     def at(self, tau: FloatArray) -> FloatArray:
         return np.asarray(self.values[np.searchsorted(self.times, tau, side="right") - 1])
 
 
-class Judged:
+class Judged(NamedTuple):
     """The errors of all folds on common times, and the time that a rule chooses."""
 
-    def __init__(self, taus: FloatArray, mse: FloatArray, tau: float, error: float) -> None:
-        self.taus, self.mse, self.tau, self.error = taus, mse, tau, error
+    taus: FloatArray
+    mse: FloatArray
+    tau: float
+    error: float
 
     @classmethod
     def of(

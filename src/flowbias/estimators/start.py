@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,33 @@ def network(
         "Layers of different size are known at depth 2 only."
     )
     return diagonal_net(depth, **start, shape=_read_shape(shape) or None, refusal=refusal)
+
+
+class Grid(NamedTuple):
+    """A network, and log-scales of its start to try, largest first."""
+
+    network: DiagonalNet | UntiedDiagonalNet
+    log_scales: FloatArray
+
+
+def grids_of(
+    frame: Frame, depth: Any, shape: Any, scales: Any, log_scales: Any, n_scales: Any, eps: Any
+) -> list[Grid]:
+    """One for each depth, of `log_scales_of`."""
+    networks = [network(each, shape=shape) for each in read_depths(depth)]
+    rest = shape, n_scales, eps
+    return [Grid(n, log_scales_of(scales, log_scales, frame, n.depth, *rest)) for n in networks]
+
+
+def read_depths(depth: Any) -> list[float]:
+    """One depth, or a list of them."""
+    depths = np.atleast_1d(read_real("depth", depth, "Pass one depth or a list."))
+    if depths.ndim != 1 or depths.size == 0:
+        raise InputError(
+            f"depth: must be a number or a non-empty list of them, got {depth!r}. "
+            "Pass depth=2 or depth=[2, 3]."
+        )
+    return [float(each) for each in depths]
 
 
 def _read_shape(shape: Any) -> float:

@@ -67,7 +67,8 @@ class FlowCoordinates(ABC):
 
     def readings(self, times: FloatArray) -> FloatArray:
         """Internal times at t."""
-        return times * self.time_rate
+        with np.errstate(over="ignore"):  # beyond the end of all clocks
+            return times * self.time_rate
 
     def durations(self, readings: FloatArray) -> FloatArray:
         """t from each internal time of a curve to the next, the first from 0 on."""

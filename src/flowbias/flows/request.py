@@ -40,11 +40,15 @@ class FlowRequest:
         route: str | None,
     ) -> FlowRequest:
         times = None if t is None else checked_times(t)
-        check_tolerance("residual", residual)
-        for name, value in (("rtol", rtol), ("atol", atol)):
-            if value is not None:
-                check_tolerance(name, value)
-        return cls(times, loss, residual, rtol, atol, route)
+        if not (route is None or isinstance(route, str)):
+            raise InputError(
+                f"route: must be the name of a route, got {shown(route)}. Leave it out to choose."
+            )
+        rtol, atol = (
+            None if value is None else check_tolerance(name, value)
+            for name, value in (("rtol", rtol), ("atol", atol))
+        )
+        return cls(times, loss, check_tolerance("residual", residual), rtol, atol, route)
 
     def local_error(self, share: float = 1e-3) -> float:
         """rtol as asked for; else that of times, or this share of the residual on the way to it.
@@ -63,11 +67,14 @@ def checked_times(t: ArrayLike) -> FloatArray:
     """Times from 0 on, increasing."""
     try:
         times = np.atleast_1d(np.asarray(t, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise InputError(f"t: must be a list of times, got {t!r}. Pass t=[0.1, 1.0].") from None
+    except (TypeError, ValueError, OverflowError):  # the last of integers beyond the doubles
+        raise InputError(
+            f"t: must be a list of times, got {shown(t)}. Pass t=[0.1, 1.0]."
+        ) from None
     if times.ndim != 1 or times.size == 0:
         raise InputError(f"t: must be a list of times, got shape {times.shape}. Pass t=[0.1, 1.0].")
-    right = np.isfinite(times) & (np.diff(times, prepend=-np.inf) > 0.0) & (times >= 0.0)
+    right = np.isfinite(times) & (times >= 0.0)
+    right[1:] &= times[1:] > times[:-1]
     if not right.all():
         first = int(np.argmin(right))
         raise InputError(
@@ -77,11 +84,12 @@ def checked_times(t: ArrayLike) -> FloatArray:
     return times
 
 
-def check_tolerance(name: str, value: object) -> None:
+def check_tolerance(name: str, value: object) -> float:
     """A tolerance is a small positive number."""
     number = as_float(value)
     if number is None or not 0.0 < number < 1.0:
         raise InputError(f"{name}: must lie in (0, 1), got {shown(value)}. Pass 1e-8 for instance.")
+    return number
 
 
 def check_sizes(sizes: Mapping[str, float]) -> None:

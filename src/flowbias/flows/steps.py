@@ -135,15 +135,18 @@ class DescentRequest:
     record_every: int | None = None
 
     def __post_init__(self) -> None:
-        _check_range("step_size", self.step_size, "> 0 and finite", "1e-3", above=True)
-        _check_count("max_steps", self.max_steps, "max_steps=100_000")
-        check_tolerance("residual", self.residual)
+        read: dict[str, Any] = {
+            "step_size": _range("step_size", self.step_size, "> 0 and finite", "1e-3", above=True),
+            "max_steps": _count("max_steps", self.max_steps, "max_steps=100_000"),
+            "residual": check_tolerance("residual", self.residual),
+        }
         for name, value in (("batch_size", self.batch_size), ("record_every", self.record_every)):
-            if value is not None:
-                _check_count(name, value, f"{name}=1")
-        _check_range("momentum", self.momentum, "in [0, 1)", "0.9", end=1.0)
-        _check_range("weight_decay", self.weight_decay, ">= 0 and finite", "1e-3")
-        _check_range("label_noise", self.label_noise, ">= 0 and finite", "0.1")
+            read[name] = None if value is None else _count(name, value, f"{name}=1")
+        read["momentum"] = _range("momentum", self.momentum, "in [0, 1)", "0.9", end=1.0)
+        read["weight_decay"] = _range("weight_decay", self.weight_decay, ">= 0 and finite", "1e-3")
+        read["label_noise"] = _range("label_noise", self.label_noise, ">= 0 and finite", "0.1")
+        # Counts of eight bits and fractions of integers would be computed with as they are.
+        self.__dict__.update(read)
         if self.schedule is not None and not callable(self.schedule):
             raise InputError(
                 f"schedule: must be a function of the step's number, got {shown(self.schedule)}. "
@@ -192,17 +195,19 @@ class DescentRequest:
         return every if self.record_every is None else self.record_every
 
 
-def _check_range(
+def _range(
     name: str, value: object, must: str, fix: str, *, above: bool = False, end: float = np.inf
-) -> None:
+) -> float:
     number = as_float(value)
     if number is None or not 0.0 <= number < end or (above and number == 0.0):
         raise InputError(f"{name}: must be {must}, got {shown(value)}. Try {fix}.")
+    return number
 
 
-def _check_count(name: str, value: object, fix: str) -> None:
+def _count(name: str, value: object, fix: str) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise InputError(f"{name}: must be an integer >= 1, got {shown(value)}. Try {fix}.")
+    return int(value)
 
 
 def _seed(rng: Any) -> int:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 # y counts as inside the range of X when the part outside is below this fraction of it: well above
 # the rounding of a projection in an ill-conditioned basis, well below any real misfit.
 IN_RANGE = 1e-10
+# Relative error of what is only compared with others of its kind, to choose among them.
+TO_CHOOSE = 1e-6
 
 
 @dataclass(frozen=True)

@@ -241,7 +241,9 @@ def _end_of_path(reach: Reachable, sides: Sides) -> tuple[FloatArray, FloatArray
     rows = constraint.row_scale[:, None] * constraint.rows
     size = extended.length(constraint.target) or 1.0
     costs = reach.restrict(sides.positive), reach.restrict(sides.negative)
-    walk = Walk(Columns.of_array(rows), constraint.target / size, *costs)
+    # In units of the largest: the sum of two costs is a double as well.
+    unit = max(float(cost.max(where=np.isfinite(cost), initial=0.0)) for cost in costs) or 1.0
+    walk = Walk(Columns.of_array(rows), constraint.target / size, *(cost / unit for cost in costs))
     for steps, _ in enumerate(walk.stages()):
         if steps > MOST_STAGES * len(rows):
             return None

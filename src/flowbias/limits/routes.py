@@ -54,6 +54,10 @@ def without_choice(model: HasPotential, problem: Regression) -> Point | None:
     return Point(w, dual, "the only predictor", reach)
 
 
+# The least share of a Newton step that is worth taking where an interior point may do instead.
+NEAR = 2.0**-18
+
+
 def _easily(
     model: HasPotential, reach: Reachable, effort: Effort, least_share: float
 ) -> DualPoint | None:
@@ -62,6 +66,23 @@ def _easily(
     newton = DualNewton(*found, least_share=least_share)
     end = newton.solve(max_steps=30)
     return end if end.residual <= DEFAULT.solved else None
+
+
+def from_dual(
+    model: HasPotential,
+    problem: Regression,
+    effort: Effort,
+    warm: WarmStart | None,
+    *,
+    dual: FloatArray,
+) -> Point:
+    """Newton's method from a dual of X's rows, as far as it gets while that is near the limit."""
+    constraint = problem.constraint
+    newton = DualNewton(constraint, model.potential, model.shift, effort, least_share=NEAR)
+    start = newton.at(constraint.dual_of_rows(problem.X, dual))
+    end = newton.solve(start, max_steps=30)
+    reach = Reachable(constraint, None, constraint.distance)
+    return Point(end.w, constraint.dual_of_data(end.dual), "dual Newton", reach)
 
 
 def by_dual_newton(
@@ -103,9 +124,8 @@ def _by_branches(
         dual = run_off(reach, problem, model.potential, model.shift, w, np.zeros_like(problem.y))
         return Point(w, dual, "all coordinates driven to zero", reach)
     if reach.kept is None and warm is None:
-        # Beyond, an interior point takes fewer steps; and where a side is closed w may have to
-        # vanish at the end of a dual that runs off.
-        near = _easily(model, reach, effort, 2.0**-18 if is_open else 1.0)
+        # Where a side is closed w may have to vanish at the end of a dual that runs off.
+        near = _easily(model, reach, effort, NEAR if is_open else 1.0)
         if near is not None:
             return Point(near.w, constraint.dual_of_data(near.dual), "dual Newton", reach)
     if not constraint.target.any() and reach.kept is None:

@@ -14,7 +14,7 @@ from flowbias.certificates.certificate import Certificate, beside, certify, judg
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.certificates.rows import cut_by_rounding
 from flowbias.designs import design_of
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.routing import first_fitting, provided_by
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import ArrayLike, FloatArray
@@ -32,6 +32,7 @@ from flowbias.limits.routes import (
     by_joint_newton,
     by_powers,
     carried_by_weights,
+    from_dual,
     without_choice,
 )
 from flowbias.limits.sensitivity import at_limit, joint_sensitivity, sensitivity
@@ -149,6 +150,14 @@ def limit_with_state(
     """`limit`, and the state from which a nearby scale can start."""
     route = first_fitting(model, POTENTIAL_ROUTES)
     return InMemory(route, problem, tol).limit(model, warm)
+
+
+def limit_from_dual(
+    model: HasPotential, problem: Regression, dual: FloatArray, *, tol: float
+) -> Solution:
+    """`limit` from a dual (n,) that is near: Newton's method and the proof, which may fail."""
+    route = PotentialRoute(frozenset({Provides.POTENTIAL}), partial(from_dual, dual=dual))
+    return InMemory(route, problem, tol).attempt(model, None)[0]
 
 
 @dataclass(frozen=True)
@@ -351,13 +360,10 @@ ROUTES: tuple[Route | PotentialRoute, ...] = (
 
 def check_tol(tol: float) -> None:
     """A tolerance is a positive number."""
-    try:
-        positive = 0.0 < float(tol) < np.inf
-    except (TypeError, ValueError):
-        positive = False
-    if not positive:
+    number = as_float(tol)
+    if number is None or not 0.0 < number < np.inf:
         raise InputError(
-            f"tol: must be a positive number, got {tol!r}. Leave it out for the default."
+            f"tol: must be a positive number, got {shown(tol)}. Leave it out for the default."
         )
 
 

@@ -204,6 +204,12 @@ def _check_size(problem: MatrixProblem) -> None:
             f"target: must have entries between 1e-70 and 1e70 in size, got {size:.1e}. "
             "Rescale it: the least nuclear norm scales with it."
         )
+    largest = float(np.abs(problem.matrices).max())
+    if not 1e-150 <= largest <= 1e150:
+        raise InputError(
+            f"problem: must have measurements of 1e-150 to 1e150 in size, got {largest:.1e}. "
+            "Multiply them and their target by a common factor, which changes no solution."
+        )
 
 
 def nuclear_norm(

@@ -78,10 +78,11 @@ class LiftedModel:
         """Independent normal weights: drawn, or only their Gram matrix by Bartlett's means."""
         d, m = shape
         row_scales = np.repeat(scales, shape)[:, None]
-        if keeps_weights(d + m, width, keep_weights):
-            Z = row_scales * rng.standard_normal((d + m, width))
-            return cls._from_root(None, shape, width, Factors(Z[:d], Z[d:]))
-        return cls._from_root(row_scales * bartlett_root(d + m, width, rng), shape, width)
+        with np.errstate(over="ignore"):  # what is no double is refused with the weights
+            if keeps_weights(d + m, width, keep_weights):
+                Z = row_scales * rng.standard_normal((d + m, width))
+                return cls._from_root(None, shape, width, Factors(Z[:d], Z[d:]))
+            return cls._from_root(row_scales * bartlett_root(d + m, width, rng), shape, width)
 
     def _install(
         self, shape: tuple[int, int], width: int, factors: Factors | None, root: FloatArray | None

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flowbias.ground import extended
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, shown
 from flowbias.ground.tolerances import DEFAULT
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import Model, Parameters, _features
@@ -204,13 +204,17 @@ class Neuron(Model):
 
 def real_number(name: str, value: Any, meaning: str) -> float:
     """The value as a finite float, or an error that says what it means."""
-    number = np.asarray(value)
-    is_number = number.ndim == 0 and isinstance(number.item(), Real)
-    if not (is_number and np.isfinite(float(number.item()))):
+    try:
+        number = np.asarray(value)
+        entry: Any = number.item() if number.ndim == 0 else None
+        found = float(entry) if isinstance(entry, Real) else np.nan
+    except (ValueError, OverflowError):  # rows of different lengths; integers beyond the doubles
+        found = np.nan
+    if not np.isfinite(found):
         raise InputError(
-            f"{name}: must be one finite real number, got {value!r}. In words: {meaning}."
+            f"{name}: must be one finite real number, got {shown(value)}. In words: {meaning}."
         )
-    return float(number.item())
+    return found
 
 
 def conserved_difference(a: float, w: FloatArray) -> float:

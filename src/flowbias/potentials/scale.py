@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, shown
 from flowbias.ground.typing import ArrayLike, FloatArray
 
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ def read_real(name: str, values: ArrayLike, fix: str) -> FloatArray:
     """Read-only float64 copy of an argument, or a ValueError that names it."""
     try:
         return frozen_array(values)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):  # the last of integers beyond the doubles
         raise InputError(
-            f"{name}: must be a real number or an array of them, got {values!r}. {fix}"
+            f"{name}: must be a real number or an array of them, got {shown(values)}. {fix}"
         ) from None
 
 

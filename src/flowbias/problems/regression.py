@@ -194,6 +194,12 @@ class Constraint(RowBasis):
         """A^T dual."""
         return np.asarray((self.row_scale * dual).dot(self.rows))
 
+    def dual_of_rows(self, X: FloatArray, nu: FloatArray) -> FloatArray:
+        """The dual of A's rows with A^T dual = X^T nu, from that of X's own."""
+        if self.to_data is None:
+            return np.asarray(nu / self.row_scale)
+        return self.apply(X.T @ nu)  # orthonormal rows
+
     def gram(self, weights: FloatArray) -> FloatArray:
         """Lower triangle of A diag(weights) A^T."""
         return gram(self.rows, weights, self.row_scale, late=self._is_ordinary)

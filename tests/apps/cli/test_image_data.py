@@ -3,7 +3,7 @@
 import pytest
 
 from flowbias.apps.cli import ExitCode
-from flowbias.datasets.image_files import PublicAddress, gunzip
+from flowbias.datasets.image_files import gunzip, public_address
 from flowbias.datasets.image_sets import IMAGE_SETS
 from tests import tiny_images as tiny
 from tests.apps.cli.program import document, invoke, only_line, spawn
@@ -74,7 +74,7 @@ def test_fetch_into_a_folder_of_choice(folder, tmp_path):
 
 
 def test_without_patience_nothing_is_asked_for(folder, monkeypatch):
-    sets = {"tiny": tiny_from(PublicAddress("http://127.0.0.1:9", {"a.gz": "0" * 64}, gunzip))}
+    sets = {"tiny": tiny_from(public_address("http://127.0.0.1:9", {"a.gz": "0" * 64}, gunzip))}
     monkeypatch.setattr("flowbias.datasets.image_sets.IMAGE_SETS", sets)
     run = invoke("data", "fetch", "tiny", "--patience", "0")
     assert run.exit_code == ExitCode.NOT_WRITTEN

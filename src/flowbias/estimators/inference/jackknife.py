@@ -27,13 +27,13 @@ from flowbias.estimators.inference.leave_one_out import (
     refits_of,
 )
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
-from flowbias.estimators.inference.weighted_rows import weighted_rows
+from flowbias.estimators.inference.weighted_rows import new_samples, weighted_rows
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.html import facts
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.solve import limit
 from flowbias.models._base import HasPotential
-from flowbias.problems.regression import as_regression, checked_array
+from flowbias.problems.regression import as_regression
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -73,12 +73,8 @@ class Jackknife:
         ------
         InputError for another number of features, or a coverage that is no share
         """
-        rows, (n, d) = checked_array("X", X, 2), self.coef.shape
-        if rows.shape[1] != d:
-            raise InputError(
-                f"X: must have {d} columns, one per coefficient, got shape {rows.shape}. "
-                "Pass samples with the features of the fit."
-            )
+        n, d = self.coef.shape
+        rows = new_samples(X, d)
         rank = _rank(coverage, n)
         if rank > n:
             return np.full(len(rows), -np.inf), np.full(len(rows), np.inf)

@@ -7,8 +7,7 @@ once more; all samples are then left out with one factorization (or a few each, 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,43 +23,16 @@ from flowbias.estimators.inference.leave_one_out import (
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.uncertainty import Uncertainty, uncertainty_of
 from flowbias.estimators.inference.weighted_rows import WeightedRows
-from flowbias.estimators.intercepts.frames import Frame, frame_of
-from flowbias.estimators.intercepts.trained_bias import TrainedBias
-from flowbias.estimators.samples import Samples, read_data
+from flowbias.estimators.intercepts.frames import Frame, Samples, read_data
 from flowbias.ground.typing import FloatArray
-from flowbias.models import MirrorModel
-from flowbias.potentials import Potential, Provides
-from flowbias.results.solution import Solution
-
-
-@dataclass(frozen=True)
-class BiasColumn:
-    """A network with a trained bias, as a model of the rows [X, e].
-
-    Has the potential of both, for derivatives, and the limit as the regressor finds it.
-
-    Newton's method on that potential alone ends above the scales at which the bias is eliminated.
-    """
-
-    network: MirrorModel
-    potential: Potential
-    shift: float = 0.0
-
-    @property
-    def provides(self) -> frozenset[Provides]:
-        return frozenset({Provides.POTENTIAL, Provides.OWN_LIMIT})
-
-    def limit(self, X: FloatArray, y: FloatArray, *, tol: float, throw: bool) -> Solution:
-        """The limit on rows whose last entry multiplies the bias."""
-        return TrainedBias(self.network, X[:, -1]).limit(X[:, :-1], y, tol=tol, throw=throw)
 
 
 class LimitInference:
     """Adds inference to an estimator that is the limit of a model with a potential."""
 
-    fit_intercept: Any
     tol: float
-    _intercepts: tuple[Any, ...]
+    #: what `fit_intercept` makes of samples
+    _frame: Callable[[Samples], Frame]
 
     @abstractmethod
     def _network(self) -> Any:
@@ -78,7 +50,7 @@ class LimitInference:
         X, y, weight = read_data(self, X, y, sample_weight, reset=False)
         samples = Samples.of(X, y, weight)
         check_one_can_be_left_out(len(samples.y))
-        frame = frame_of(samples, self.fit_intercept, self._intercepts)
+        frame = self._frame(samples)
         responses = list(self._responses(frame))
         coef, intercept = frame.coefficients(np.stack([r.solution.w for r in responses]))
         left = y.reshape(len(y), -1) - safe_sparse_dot(X, coef.T) - intercept
@@ -104,7 +76,7 @@ class LimitInference:
         check_is_fitted(self, "coef_")
         samples = Samples.of(*read_data(self, X, y, None, reset=False))
         check_one_can_be_left_out(len(samples.y))
-        frame = frame_of(samples, self.fit_intercept, self._intercepts)
+        frame = self._frame(samples)
         found = [jackknife_of(response, self.tol) for response in self._responses(frame)]
         return samples.shaped(found)  # type: ignore[no-any-return]
 
@@ -118,27 +90,14 @@ class LimitInference:
         """
         check_is_fitted(self, "coef_")
         samples = Samples.of(*read_data(self, X, y, sample_weight, reset=False))
-        frame = frame_of(samples, self.fit_intercept, self._intercepts)
+        frame = self._frame(samples)
         found = [uncertainty_of(response, sigma) for response in self._responses(frame)]
         return samples.shaped(found)  # type: ignore[no-any-return]
 
     def _responses(self, frame: Frame) -> Iterator[LinearResponse]:
-        network = self._network()
-        mirror = frame.mirror(network)
-        model = mirror.model
-        if mirror.has_bias_column:
-            model = BiasColumn(network, model.potential)
-        for y, y_mean in zip(frame.y.T, frame.y_mean, strict=True):
-            rows = WeightedRows(
-                mirror.X,
-                y,
-                mirror.free,
-                frame.X_mean,
-                frame.samples.root,
-                mirror.has_bias_column,
-                float(y_mean),
-            )
-            yield linear_response(model, rows, self.tol)
+        model, X = frame.mirror(self._network())
+        for output in range(frame.y.shape[1]):
+            yield linear_response(model, WeightedRows.of(frame, X, output), self.tol)
 
 
 def _residuals(response: LinearResponse, exact: bool, tol: float) -> FloatArray:

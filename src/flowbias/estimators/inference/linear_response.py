@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.weighted_rows import Unseen, WeightedRows, unseen_by
+from flowbias.estimators.intercepts.frames import at_rest
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import provided_by, unfitting
 from flowbias.ground.typing import FloatArray
@@ -23,7 +23,7 @@ from flowbias.limits.solve import limit
 from flowbias.models._base import HasPotential
 from flowbias.potentials import Provides
 from flowbias.problems.regression import Constraint
-from flowbias.results.solution import Solution, SolveError, Stats, UnresolvedError, status_of
+from flowbias.results.solution import Solution, SolveError, UnresolvedError
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +81,7 @@ class LinearResponse:
     @cached_property
     def basis_dual(self) -> FloatArray:
         """The dual of the basis rows: A^T basis_dual = X^T nu."""
-        constraint = self.constraint
-        if constraint.to_data is None:
-            return np.asarray(self.dual / constraint.row_scale)
-        return np.asarray(constraint.apply(self.rows.X.T @ self.dual))  # orthonormal rows
+        return self.constraint.dual_of_rows(self.rows.X, self.dual)
 
     @cached_property
     def unit(self) -> FloatArray:
@@ -127,22 +124,11 @@ def linear_response(model: HasPotential, rows: WeightedRows, tol: float = 1e-10)
 
 def _limit(model: HasPotential, rows: WeightedRows, tol: float) -> Solution:
     """Of the rows; where nothing is left of X, gradient flow stays where it starts."""
-    if rows.moves:
-        solution: Solution = limit(model, rows.X, rows.y, tol=tol)
-        return solution
-    n, d = rows.X.shape
-    w, dual = model.potential.grad_dual(np.zeros(d) + model.shift), np.zeros(n)
-    certificate = certify(rows.X, rows.y, w, dual, model.potential, model.shift, tol=tol)
-    return Solution(
-        w=w,
-        dual=dual,
-        status=status_of(certificate, distance=0.0),
-        route="nothing to learn: X is zero",
-        certificate=certificate,
-        stats=Stats(0, 0, 0.0),
-        potential=model.potential,
-        shift=model.shift,
-    )
+    if not rows.moves:
+        n, d = rows.X.shape
+        return at_rest((n, d), rows.y, model.potential, model.shift, tol=tol, distance=0.0)
+    solution: Solution = limit(model, rows.X, rows.y, tol=tol)
+    return solution
 
 
 def _check_moves_both_ways(model: HasPotential, solution: Solution) -> None:

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
-from flowbias.estimators.inference.weighted_rows import weighted_rows
+from flowbias.estimators.inference.weighted_rows import new_samples, weighted_rows
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.drawing import picture, stems
@@ -41,7 +41,6 @@ from flowbias.ground.extended import row_lengths
 from flowbias.ground.html import facts
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import HasPotential
-from flowbias.problems.regression import checked_array
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,12 +85,7 @@ class Uncertainty:
         ------
         InputError for another number of features
         """
-        rows, d = checked_array("X", X, 2), len(self.w_error)
-        if rows.shape[1] != d:
-            raise InputError(
-                f"X: must have {d} columns, one per coefficient, got shape {rows.shape}. "
-                "Pass samples with the features of the fit."
-            )
+        rows = new_samples(X, len(self.w_error))
         return np.asarray(self.sigma * row_lengths(rows @ self._dw_dy + self._db_dy))
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:

@@ -158,18 +158,14 @@ class PreconditionedSystems:
         return system
 
 
+@dataclass(frozen=True, eq=False)
 class PreconditionedSystem:
     """(A diag(weights) A^T) x = b."""
 
-    def __init__(
-        self,
-        family: PreconditionedSystems,
-        constraint: Constraint,
-        weights: FloatArray,
-        effort: Effort,
-    ) -> None:
-        self.family, self.constraint, self.weights = family, constraint, weights
-        self.effort = effort
+    family: PreconditionedSystems
+    constraint: Constraint
+    weights: FloatArray
+    effort: Effort
 
     @property
     def may_factor(self) -> bool:

@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias.estimators.intercepts.centring import centred, without
+from flowbias.estimators.intercepts import FRAMES
+from flowbias.estimators.intercepts.centring import without
+from flowbias.estimators.intercepts.frames import Frame, Samples
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import row_lengths, row_units
@@ -41,6 +43,12 @@ class WeightedRows:
     root: FloatArray
     has_bias_column: bool = False
     y_mean: float = 0.0
+
+    @classmethod
+    def of(cls, frame: Frame, X: FloatArray, output: int = 0) -> WeightedRows:
+        """One output of a frame, whose rows X are."""
+        e, root, mean = frame.free, frame.samples.root, float(frame.y_mean[output])
+        return cls(X, frame.y[:, output], e, frame.X_mean, root, frame.has_bias, mean)
 
     @property
     def moves(self) -> bool:
@@ -77,15 +85,9 @@ def weighted_rows(X: Any, y: Any, fit_intercept: bool, sample_weight: Any = None
     """Data as they are fitted."""
     _check_is_flag(fit_intercept)
     given = as_regression(X, y)
-    root = _root_of(sample_weight, len(given.y))
-    column = root[:, None]
-    if not fit_intercept:
-        return WeightedRows(
-            column * given.X, root * given.y, None, np.zeros(given.X.shape[1]), root
-        )
-    X, x_mean = centred(given.X, root**2)
-    y, y_mean = centred(given.y[:, None], root**2)
-    return WeightedRows(column * X, root * y[:, 0], root, x_mean, root, y_mean=float(y_mean[0]))
+    weight = _read_weight(sample_weight, len(given.y))
+    frame = FRAMES[bool(fit_intercept)](Samples.of(given.X, given.y, weight))
+    return WeightedRows.of(frame, frame.X)
 
 
 def _check_is_flag(fit_intercept: Any) -> None:
@@ -97,16 +99,27 @@ def _check_is_flag(fit_intercept: Any) -> None:
         )
 
 
-def _root_of(sample_weight: Any, n: int) -> FloatArray:
+def new_samples(X: Any, d: int) -> FloatArray:
+    """X (m, d), of which a fit with d features is asked something."""
+    rows = checked_array("X", X, 2)
+    if rows.shape[1] != d:
+        raise InputError(
+            f"X: must have {d} columns, one per coefficient, got shape {rows.shape}. "
+            "Pass samples with the features of the fit."
+        )
+    return rows
+
+
+def _read_weight(sample_weight: Any, n: int) -> FloatArray | None:
     if sample_weight is None:
-        return np.ones(n)
+        return None
     weight = checked_array("sample_weight", sample_weight, 1)
     if len(weight) != n or not (weight > 0.0).all():
         raise InputError(
             f"sample_weight: must be {n} positive numbers, one per row of X, got shape "
             f"{weight.shape} with smallest entry {weight.min():g}. Leave out samples of weight 0."
         )
-    return np.sqrt(weight)
+    return weight
 
 
 # --- what the rows cannot see --------------------------------------------------------------------

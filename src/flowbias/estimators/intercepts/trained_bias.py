@@ -21,12 +21,13 @@ import scipy.optimize
 
 from flowbias.certificates.certificate import Certificate, certify
 from flowbias.estimators.intercepts.centring import centred, without
+from flowbias.estimators.intercepts.frames import Frame, Samples, as_array, refuse_large
 from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import DualNewton
 from flowbias.limits.normal_equations import Effort
-from flowbias.limits.routes import dual_of, only_predictor, power_sides
+from flowbias.limits.routes import dual_of, inside_domain, only_predictor, power_sides
 from flowbias.limits.solve import limit_with_state
 from flowbias.models import MirrorModel
 from flowbias.models._base import HasPotential
@@ -38,28 +39,35 @@ from flowbias.results.solution import Solution, Stats, status_of
 
 @dataclass(frozen=True)
 class TrainedBias:
-    """`network` with a bias that starts at 0 and is trained with the rest.
+    """A network with a bias that starts at 0 and is trained with the rest, as a model of [X, e].
 
-    Its predictor has one entry more than X has columns: the bias, last. `column` multiplies the
-    bias in each sample; ones by default.
+    Its predictor has one entry more than X has columns: the bias, last. Has the potential of both,
+    for flows and derivatives, on the network's clock. Newton's method on that potential alone ends
+    above the scales at which the bias is eliminated: its limit is its own.
     """
 
     network: MirrorModel
-    column: FloatArray | None = None
+    potential: WithBias
+    shift: float = 0.0
+
+    @classmethod
+    def of(cls, network: MirrorModel, d: int) -> TrainedBias:
+        """Beside d features."""
+        return cls(network, WithBias(network.potential, bias_weight(network), d))
+
+    @property
+    def mirror_rate(self) -> float:
+        return self.network.mirror_rate
 
     @property
     def provides(self) -> frozenset[Provides]:
-        return frozenset({Provides.OWN_LIMIT})
+        return self.potential.provides | {Provides.OWN_LIMIT}
 
     def limit(self, X: Any, y: Any, *, tol: float = 1e-10, throw: bool = True) -> Solution:
-        """The limit on (X, y), certified on [X, e]."""
+        """The limit on rows whose last entry multiplies the bias, certified."""
         started = time.perf_counter()
-        n, d = np.shape(X)
-        column = np.ones(n) if self.column is None else self.column
-        problem = Regression(np.column_stack([X, column]), y)
-        potential = WithBias(self.network.potential, bias_weight(self.network), d)
         effort = Effort()
-        task = _Task.of(self.network, problem, potential, effort, tol)
+        task = _Task.of(self.network, Regression(X, y), self.potential, effort, tol)
         route, found, certificate = task.solved()
         return Solution(
             w=found.w,
@@ -71,6 +79,45 @@ class TrainedBias:
             potential=found.potential,
             distance=found.distance,
         ).checked(throw)
+
+
+@dataclass(frozen=True)
+class TrainedFrame(Frame):
+    """The last entry of a limit is its bias."""
+
+    has_bias = True
+
+    @property
+    def moves(self) -> bool:
+        return True  # the bias does
+
+    def model(self, network: MirrorModel) -> TrainedBias:
+        return TrainedBias.of(network, self.X.shape[1])
+
+    def mirror(self, network: MirrorModel) -> tuple[TrainedBias, FloatArray]:
+        return self.model(network), np.column_stack([self.X, self.samples.root])
+
+    def _from_scratch(self, model: TrainedBias, y: FloatArray, tol: float) -> Solution:
+        return model.limit(self.mirror(model.network)[1], y, tol=tol, throw=False)
+
+    def along(
+        self, network: Any, log_scales: FloatArray, y: FloatArray, tol: float
+    ) -> tuple[Solution, ...]:
+        models = (self.model(network.at_log_scale(float(log_scale))) for log_scale in log_scales)
+        return tuple(self.limit(model, y, tol) for model in models)
+
+    @property
+    def shared_rows(self) -> None:
+        return None
+
+    def coefficients(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return w[:, :-1], w[:, -1]
+
+
+def trained(samples: Samples) -> Frame:
+    """Data as they are, for a model that has its own bias."""
+    refuse_large(samples.X, 'fit_intercept="trained"')
+    return TrainedFrame.at_origin(samples, as_array(samples.X))
 
 
 def bias_weight(network: MirrorModel) -> float:
@@ -197,22 +244,8 @@ def _by_elimination(task: _Task) -> _Found:
     constraint, problem = task.balanced.constraint, task.problem
     fitted = problem.y if constraint.projected is None else constraint.projected
     w, dual = eliminate_bias(task.network, Regression(problem.X, fitted), task.effort)
-    dual = _inside_domain(problem, w, dual, task.potential, task.tol)
+    dual = inside_domain(task.potential, problem.X, w, dual)
     return _Found(w, dual, constraint.distance, task.potential)
-
-
-def _inside_domain(
-    problem: Regression, w: FloatArray, dual: FloatArray, potential: WithBias, tol: float
-) -> FloatArray:
-    """The dual, shrunk by what rounding may have put it outside its open domain.
-
-    At depth D >= 3 and tiny scales that of the limit is within rounding of its end.
-    """
-    for shrink in (0.0, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11):
-        inside = (1.0 - shrink) * dual
-        if certify(problem.X, problem.y, w, inside, potential, tol=tol).ok:
-            break
-    return inside
 
 
 #: Cheapest first.

@@ -33,7 +33,6 @@ MODEL = DiagonalNet(depth=2, scale=0.1)
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 0.95)
 NOISE = 0.3
 ALL, ONE = 0, 1  # samples a step: all, or one
-FLOOR = 1e-12  # of what is drawn on logarithmic axes
 COLOUR = {ALL: COLOURS[1], ONE: BLUE}
 NAME = {ALL: "all samples", ONE: "batches of 1"}
 
@@ -179,17 +178,20 @@ def draw_noise(axes: Axes, table: Table) -> None:
         ("error", "the run", GREY),
         ("effective_error", "its effective limit", BLUE),
     ):
-        line = _draw_above_floor(axes, rows, column, "epoch", colour)
+        line = _draw_up_to(3.0, axes, rows, column, "epoch", colour)
         name_line(axes, name, line.x[-2], line.median[-2], side="left", colour=colour)
     reference_line(axes, y=float(np.median(rows["nominal_error"])), text="flow, without noise")
-    axes.set(xscale="log", yscale="log", ylim=(0.3 * FLOOR, 3.0))
+    axes.set_xscale("log")
     axes.set_xlabel(f"epochs of batches of 1, label noise {NOISE}")
     axes.set_ylabel("error of  w, squared and relative")
 
 
-def _draw_above_floor(axes: Axes, rows: Table, column: str, by: str, colour: str) -> Summary:
-    """Zero has no place on a logarithmic axis."""
-    clipped = rows.replaced(**{column: np.maximum(rows[column], FLOOR)})
+def _draw_up_to(
+    top: float, axes: Axes, rows: Table, column: str, by: str, colour: str, floor: float = 1e-12
+) -> Summary:
+    """From a floor on: zero has no place on a logarithmic axis."""
+    clipped = rows.replaced(**{column: np.maximum(rows[column], floor)})
+    axes.set(yscale="log", ylim=(0.3 * floor, top))
     return draw_curve(axes, clipped, column, by=by, color=colour, **DOTS)
 
 
@@ -207,9 +209,8 @@ def draw_momentum(axes: Axes, table: Table) -> None:
 def draw_decay(axes: Axes, table: Table) -> None:
     rows = table.part("decay")
     for column, name, colour in (("apart", "distance of w", BLUE), ("gap", "duality gap", GREY)):
-        line = _draw_above_floor(axes, rows, column, "penalty", colour)
+        line = _draw_up_to(1e-3, axes, rows, column, "penalty", colour)
         name_line(axes, name, line.x[2], line.median[2], side="above", colour=colour)
-    axes.set(yscale="log", ylim=(0.3 * FLOOR, 1e-3))
     axes.set_xlabel("penalty, in units of the least that leaves nothing")
     axes.set_ylabel("from the lasso, relative")
 
