@@ -300,3 +300,19 @@ def test_a_sample_without_features_beside_interpolated_ones(model):
     assert found[2] == y[2]
     others = np.arange(4) != 2
     np.testing.assert_allclose(found[others], leave_one_out(model, X[others], y[others]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1e-150])
+def test_a_trained_bias_beside_tiny_features_is_refitted_without_a_warning(unit):
+    X, y = data(8, 2, 0)
+    fitted = ImplicitBiasRegressor(depth=4, fit_intercept="trained").fit(unit * X, unit * y)
+    assert np.isfinite(fitted.leave_one_out(unit * X, unit * y, exact=True)).all()
+
+
+def test_a_trained_bias_beside_small_features():
+    """More samples than features: every limit is the least-squares fit, in any unit."""
+    X, y = data(8, 2, 0)
+    fitted = ImplicitBiasRegressor(scale=1.0, fit_intercept="trained").fit(1e-10 * X, 1e-10 * y)
+    expected = by_refitting(fb.L2(), np.column_stack([X, np.ones(8)]), y)
+    found = fitted.leave_one_out(1e-10 * X, 1e-10 * y)
+    np.testing.assert_allclose(1e10 * found, expected, rtol=1e-10)

@@ -204,7 +204,9 @@ def refits_of(response: LinearResponse, tol: float, *, most_in_vain: int = 3) ->
     rich for them, and each costs several solves from scratch before it is given up.
     """
     residuals = least_squares_residuals(response)
-    finish = finish_of(response) if response.is_resolved else None
+    # A start that overflows leads nowhere: the limit is then taken from scratch.
+    with np.errstate(all="ignore"):
+        finish = finish_of(response) if response.is_resolved else None
     n = len(residuals)
     costs, from_scratch = [Effort() for _ in range(n)], np.zeros(n, dtype=bool)
     w, in_vain = np.full(response.rows.X.shape, np.nan), 0

@@ -206,6 +206,8 @@ def unseen_by(rows: WeightedRows) -> Unseen:
         columns, rank = np.column_stack([columns, e / extended.length(e)]), rank + 1
     if rank >= n:
         return _Complement(0, np.ones(n, dtype=bool), np.zeros((n, 0)))
+    # What columns span does not depend on their units: tiny ones beside a bias are no rounding.
+    columns = columns / row_units(row_lengths(columns.T))
     # A misfit loses the square of the ratio of lengths: up to this one it is good to 1e-8.
     even = unit.max() <= 1e4 * unit.min()
     if n > 2 * rank and even:
