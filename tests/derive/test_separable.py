@@ -10,10 +10,9 @@ from numpy.testing import assert_allclose
 from scipy.integrate import solve_ivp
 
 import flowbias as fb
-from flowbias.derive.coordinate_flows import CoordinateFlows, owners
 from flowbias.derive.derived_model import DerivedModel, SeparableModel, mirror_model
 from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.separable_potential import SeparablePotential
+from flowbias.derive.separable_potential import CoordinateFlows, SeparablePotential, owners
 from flowbias.designs.tasks import Coordinates
 from flowbias.potentials import check_potential
 from flowbias.problems.regression import InputError

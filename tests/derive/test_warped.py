@@ -9,10 +9,16 @@ from numpy.testing import assert_allclose
 
 import flowbias as fb
 from flowbias.derive.derived_model import WarpedModel
-from flowbias.derive.derived_potential import DerivedPotential, HessianWarp, WarpedPotential
+from flowbias.derive.derived_potential import (
+    DerivedPotential,
+    HessianWarp,
+    WarpedPotential,
+    along_dual,
+    along_predictor,
+    start_of,
+)
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.time_warp import warp_field
-from flowbias.derive.unit_time_flow import along_dual, along_predictor, start_of
 from flowbias.derive.warped_limit import warped_limit
 from flowbias.ground.arguments import InputError
 from flowbias.potentials import check_potential

@@ -8,7 +8,7 @@ from sklearn.exceptions import NotFittedError
 
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressor, MinNormRegressor, RichRegressor
-from tests.estimators.test_regressors import EVERY, WEIGHT, X, Y
+from tests.estimators.test_regressors import ALL, EVERY, WEIGHT, X, Y
 
 
 @pytest.mark.parametrize(
@@ -75,3 +75,17 @@ def test_a_failed_fit_leaves_an_estimator_unfitted(estimator):
         broken.fit(X, Y)
     with pytest.raises(NotFittedError):
         broken.predict(X)
+
+
+@pytest.mark.parametrize("estimator", [*ALL, ImplicitBiasRegressor()], ids=repr)
+@pytest.mark.parametrize(
+    ("x", "y", "match"),
+    [
+        (1e307, 1.0, "^X: must have entries of at most 1e.300 in size, got .*e.307. Measure it"),
+        (1.0, 1e307, "^y: must have entries of at most 1e.300 in size, got .*e.307. Measure it"),
+        (1e-300, 1e290, "^y: must be at most 1e.153 times the length of its row of X"),
+    ],
+)
+def test_units_beyond_the_doubles(estimator, x, y, match):
+    with pytest.raises(fb.InputError, match=match):
+        clone(estimator).fit(x * X, y * Y)

@@ -343,3 +343,9 @@ def test_squares_of_y_beyond_the_doubles_choose_the_same(data, rule, unit):
     usual, scaled = (StagesRegressorCV(rule=rule, cv=3).fit(X, k * y) for k in (1.0, unit))
     assert_allclose(scaled.coef_ / unit, usual.coef_, rtol=1e-12)
     assert np.count_nonzero(usual.coef_) > 0
+
+
+def test_no_error_in_units_whose_squares_are_no_doubles():
+    found = StagesRegressorCV(cv=2).fit(np.vstack([np.eye(3)] * 2), np.full(6, 2.0**700))
+    assert found.intercept_ == 2.0**700
+    assert not found.mse_path_.any()

@@ -76,6 +76,11 @@ def deep_starts_to_be_slow(table):
     return table.replaced(**spoiled)
 
 
+def one_of_moderate_start(table):
+    """A single limit, so that its share alone is not what is noticed."""
+    return np.arange(len(table)) == np.flatnonzero(table["decades"] < 100.0)[0]
+
+
 def at_depth_3(table):
     return table["depth"] == 3
 
@@ -103,6 +108,8 @@ SELECTION_CORRUPTIONS: list[tuple[set[str], Corruption]] = [
     ({"depth-moves-selection"}, depth_4_before_depth_3),
     ({"depth-moves-selection"}, changed("optimum", first_of_curve, lambda place: place + 1e-6)),
     ({"certified"}, higher("error_bound", 1e-4)),
+    ({"limits-are-proved"}, changed("proved", end_of_depth(2), lambda _: 0.0)),
+    ({"limits-are-proved"}, changed("proved", one_of_moderate_start, lambda _: 0.0)),
     ({"depth-2-forgets-shape"}, changed("to_plain", end_of_depth(2), lambda _: 1e-3)),
     ({"depth-2-forgets-shape"}, changed("to_weighted", end_of_depth(2), lambda _: 1e-3)),
     ({"depth-3-keeps-shape"}, changed("to_weighted", end_of_depth(3), lambda _: 1e-3)),
@@ -129,6 +136,7 @@ SELECTION_VALUES = (
     "first_order",
     "rich_limit_distance",
     "margin",
+    "proved",
 )
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from flowbias.flows import flow
+from flowbias.flows import FlowError, flow
 from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 
@@ -63,3 +63,9 @@ def test_data():
         flow(MODEL, X, [1.0])
     with pytest.raises(InputError, match="model: must declare what it `provides`, got ndarray"):
         flow(X, X, Y)
+
+
+def test_a_clock_at_the_end_of_the_doubles():
+    """Rates of 1e-320: the flow has not begun at t = 1e300."""
+    with pytest.raises(FlowError, match="its clock is at the end of the doubles; multiply X and y"):
+        flow(MODEL, np.multiply(1e-160, X), np.multiply(1e-160, Y))

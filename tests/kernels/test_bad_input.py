@@ -138,6 +138,10 @@ CASES = [
     ),
     (lambda: tangent_kernel(Function(lambda h: h.argmax(1)), X), r"real numbers, got torch.int64"),
     (lambda: tangent_kernel(Function(torch.detach), X), r"depend on a trainable parameter.*detach"),
+    (
+        lambda: tangent_kernel(Function(lambda h: h.exp_().mul_(2.0)), X),
+        r"module: must be differentiable, got RuntimeError.*modified by an inplace",
+    ),
     (lambda: tangent_kernel(mlp(), X.to("meta")), r"x1: must be on the module's device, cpu.*meta"),
     (lambda: tangent_kernel(mlp(), X, X.to("meta")), r"x2: must be on the module's device.*meta"),
     (lambda: tangent_kernel(mlp(), X.long()), r"x1: must have the dtype.*float32.*got torch.int64"),

@@ -12,7 +12,7 @@ from flowbias.kernels import (
     tangent_vector_product,
     top_eigenpairs,
 )
-from tests.kernels.architectures import ARCHITECTURES, build, torch
+from tests.kernels.architectures import ARCHITECTURES, build, explicit_kernel, torch
 
 # A sum over all parameters, once as products of maps and once as a matrix: rounding only.
 EXACT = 1e-10
@@ -93,3 +93,22 @@ def test_models_of_the_library():
     matrix = model.tangent_kernel(X)
     assert_allclose(tangent_vector_product(model, X, np.ones(5)), matrix.sum(1)[:, None])
     assert_allclose(top_eigenpairs(model, X, 2).values, np.linalg.eigvalsh(matrix)[:-3:-1])
+
+
+def test_single_precision_inside_costs_the_product_its_digits_and_the_kernel_none():
+    class Inside(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(3, 8), torch.nn.Linear(8, 2)
+
+        def forward(self, x):
+            return self.second(torch.tanh(self.first(x).float()).double())
+
+    torch.manual_seed(0)
+    module, x = Inside().double(), torch.randn(5, 3).double()
+    kernel, vector = explicit_kernel(module, x), torch.randn(5, 2).double()
+    size = float(kernel.abs().max())
+    assert float((tangent_kernel(module, x) - kernel).abs().max()) <= 1e-10 * size
+    off = tangent_vector_product(module, x, vector) - torch.einsum("ijab,jb->ia", kernel, vector)
+    # Ten entries of v, each beside a kernel that is rounded to single precision.
+    assert float(off.abs().max()) <= 10 * 1.2e-7 * size * float(vector.abs().max())

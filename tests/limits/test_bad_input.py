@@ -154,3 +154,22 @@ def test_outputs_whose_dual_leaves_the_double_range():
         fb.limit(model, [[1e155, 0.0]], [1.0])
     # A zero row has no length, and zero outputs no size.
     assert not fb.limit(model, [[1e155, 0.0], [0.0, 0.0]], [0.0, 0.0]).w.any()
+
+
+def test_rows_that_cannot_be_brought_to_length_one():
+    for solve in (fb.min_norm, fb.basis_pursuit, lambda *data: fb.limit(MODEL, *data)):
+        with pytest.raises(fb.InputError, match=r"^X: must have rows of zeros or of length 1e-305"):
+            solve([[1.0, 2.0], [3e-310, 0.0]], [1.0, 0.0])
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "match"),
+    [
+        (1e-160, 1e-160, r"^X: must wake its features at times.* got 1e3\d\d. Divide"),
+        (1e200, 1e200, r"^X: must wake its features at times.* got 1e-40\d. Divide"),
+        (1e-300, 1e30, r"^y: must leave w, .*, a double, got entries of X of .*e-300 and of y of"),
+    ],
+)
+def test_stages_whose_times_or_weights_leave_the_double_range(x, y, match):
+    with pytest.raises(fb.InputError, match=match):
+        fb.stages(fb.DiagonalNet(depth=2, scale=1.0), [[x, 2.0 * x]], [y])

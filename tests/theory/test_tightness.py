@@ -194,3 +194,55 @@ def test_explicit_distance_approaches_l1_polynomially_hypentropy_exponentially()
     np.testing.assert_allclose(
         np.diff(of_hypentropy) / np.diff(1.0 / eps), -np.log(d) / 4.0, rtol=1e-6
     )
+
+
+# --- bounds that no instance comes near: they are pinned by their formulas, on one coordinate -----
+
+
+def hypentropy(w, alpha):
+    """The potential of depth 2 as the paper prints it, s = 2 alpha^2."""
+    s = 2.0 * alpha**2
+    return w * np.arcsinh(w / s) - np.hypot(s, w) + s
+
+
+ALPHA, TARGET = 0.3, 1.7
+ONE = fb.DiagonalNet(depth=2, scale=ALPHA), [[1.0]], [TARGET]
+
+
+def test_loss_gap_is_bounded_by_the_divergence_over_time():
+    times = np.array([0.2, 1.0, 3.0])
+    found = [claim.predicted for claim in theory.loss_gap(*ONE, t=times)]
+    # g = 4 at depth 2, for c = 1.
+    np.testing.assert_allclose(found, hypentropy(TARGET, ALPHA) / (4.0 * times), rtol=1e-9)
+
+
+def test_the_saddle_is_left_at_the_latest_where_the_loss_gap_halves_the_loss():
+    early, late = theory.escape_from_the_saddle(*ONE)
+    # asinh((1 - 1/sqrt 2) |y|/(2 a^2))/(4 |y|), and 2 D_Q/(g L(0)) with g = 4, L(0) = y^2/2.
+    reach = (1.0 - np.sqrt(0.5)) * TARGET / (2.0 * ALPHA**2)
+    times = [np.arcsinh(reach) / (4.0 * TARGET), hypentropy(TARGET, ALPHA) / TARGET**2]
+    shares = (1.0 - fb.flow(*ONE, t=times).w[:, 0] / TARGET) ** 2
+    np.testing.assert_allclose([early.measured, late.measured], shares, atol=1e-6)
+
+
+def test_distance_to_the_kernel_limit_is_bounded_by_the_smaller_root():
+    scale, y = 2.0, 3.0
+    claim = theory.kernel_distance(fb.DiagonalNet(2, scale), [[1.0, 1.0]], [y])
+    # w_K = (y/2, y/2), and kappa = 1/48 at depth 2.
+    T = 48.0 * scale**4 / (y**2 / 2.0)
+    eta = claim.predicted**2
+    assert eta == pytest.approx(4.0 * (1.0 + eta) ** 3 / T**2, rel=1e-9)
+
+
+def test_weights_stay_bounded_by_the_first_error_over_the_rate():
+    u, v, y = 1.5, 0.4, 1.0
+    bounded, _, _ = theory.weights_converge(fb.LinearNet([[u]], [[v]]), [[1.0]], [[y]])
+    error = abs(y - u * v)
+    rate = 2.0 * np.hypot(u**2 - v**2, 2.0 * max(y - error, 0.0))  # [min2021, (15)]
+    assert bounded.predicted == pytest.approx(2.0 * error / rate, rel=1e-12)
+
+
+@pytest.mark.parametrize("depth", [3.0, 4.0, 10.0])
+def test_room_below_the_expansion_at_infinity_is_a_power(depth):
+    below, above = theory.depth_potential_large(20.0, depth)
+    assert above.predicted - below.predicted == pytest.approx(20.0 ** (2.0 / depth - 1.0))

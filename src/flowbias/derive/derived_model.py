@@ -8,10 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.derive.coordinate_flows import CoordinateFlows, Owners, owners
 from flowbias.derive.derived_potential import DerivedPotential, WarpedPotential
 from flowbias.derive.parametrization import Parametrization, parameter_unit
-from flowbias.derive.separable_potential import RichCosts, SeparablePotential, degree_of, rich_costs
+from flowbias.derive.separable_potential import (
+    CoordinateFlows,
+    Owners,
+    RichCosts,
+    SeparablePotential,
+    degree_of,
+    owners,
+    rich_costs,
+)
 from flowbias.derive.unit_time import Evaluations
 from flowbias.derive.warped_limit import warped_limit
 from flowbias.ground.arguments import InputError

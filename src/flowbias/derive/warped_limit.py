@@ -25,10 +25,9 @@ import scipy.linalg
 from scipy.optimize import minimize_scalar
 
 from flowbias.certificates.certificate import Certificate
-from flowbias.derive.derived_potential import WarpedPotential
+from flowbias.derive.derived_potential import FlowState, WarpedPotential, along_predictor, start_of
 from flowbias.derive.parametrization import Parametrization
 from flowbias.derive.unit_time import RTOL
-from flowbias.derive.unit_time_flow import FlowState, along_predictor, start_of
 from flowbias.flows.integrate import flow
 from flowbias.flows.trajectory import Trajectory
 from flowbias.ground import extended
@@ -126,7 +125,7 @@ def _newton(
     """Newton's method on the dual from a state near the limit; its end, nu of X's rows, steps."""
     constraint, effort = problem.constraint, Effort()
     # From there, because the straight line from the start may leave the domain of the dual.
-    nearby = WarpedPotential(potential.model, origin=state)
+    nearby = potential.begun_at(state)
     newton = JointNewton(constraint, nearby, 0.0, effort)
     rows = constraint.row_scale[:, None] * constraint.rows
     start = newton.at(np.asarray(scipy.linalg.lstsq(rows.T, state.z)[0]))

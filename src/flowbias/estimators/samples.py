@@ -50,7 +50,19 @@ def read_data(
         multi_output=True,
         y_numeric=True,
     )
+    for name, values in (("X", X), ("y", y)):
+        _check_size(name, float(abs(values).max()))
     return X, y, None if sample_weight is None else _weights(sample_weight, X)
+
+
+def _check_size(name: str, largest: float) -> None:
+    """Refuse numbers whose sum over samples, of which the means are made, is no double."""
+    most = 1e300
+    if largest > most:
+        raise InputError(
+            f"{name}: must have entries of at most {most:.0e} in size, got {largest:.1e}. "
+            "Measure it in a larger unit."
+        )
 
 
 def _weights(sample_weight: Any, X: Any) -> FloatArray:
@@ -200,10 +212,10 @@ class Fold:
         total = float(len(self.test)) if self.weight is None else self.share
         return float(np.square(left / self.unit).sum()) / total
 
-    @np.errstate(over="ignore", under="ignore")
+    @np.errstate(over="ignore", under="ignore", invalid="ignore")
     def in_plain_units(self, errors: Any) -> FloatArray:
         """Mean squared errors; 0 or infinite beyond the doubles."""
-        return np.asarray(np.square(self.unit) * errors)
+        return np.where(np.equal(errors, 0.0), 0.0, np.square(self.unit) * errors)
 
     def score(self, scorer: Scorer, predictor: Any) -> float:
         given = {} if self.weight is None else {"sample_weight": self.test_weight}

@@ -93,7 +93,9 @@ def default_log_scales(
     [azulay2021, section 4]
     """
     count, share = _read_grid(n_scales, eps)
-    size, uneven = _least_norm(frame) or 1.0, _read_shape(shape) ** 2
+    # A fit that is no double is refused where it is asked for.
+    size = min(_least_norm(frame), 1e300) or 1.0
+    uneven = _read_shape(shape) ** 2
     top = (np.log(end * size) - np.log((1.0 + uneven) / (1.0 - uneven))) / depth
     return np.linspace(top, top + np.log(share) / depth, count)
 

@@ -105,7 +105,8 @@ class Table:
     def summary(self, value: str, *, by: str) -> Summary:
         """Median and middle half of `value` at each level of `by`.
 
-        Quantiles are values that occurred, so that -inf (never) is as good a value as any.
+        Quantiles are values that occurred, so that -inf (never) is as good a value as any: the
+        median of two is the smaller one.
         """
         levels = self.levels(by)
         groups = [self[value][self[by] == level] for level in levels]

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from flowbias.flows.driver import Curve
 
 
+OUT_OF_TIME = (
+    "its clock is at the end of the doubles; multiply X and y by a common factor u, for the same "
+    "flow in a time u^2 times shorter"
+)
+
+
 class FlowStatus(Enum):
     """How a flow ended; a failure carries its remedy."""
 
@@ -151,7 +157,7 @@ class BaseTrajectory(TowardsLimit[LimitT]):
     def message(self) -> str:
         """The status in words, with its numbers."""
         words = self.stopped if self.status is FlowStatus.STOPPED else self.status.value
-        reason = (self.failure or "").rstrip(".")
+        reason = (self.failure or OUT_OF_TIME).rstrip(".")
         return words.format(t=self.t[-1], reason=reason, **self._numbers)
 
     def _over_time(

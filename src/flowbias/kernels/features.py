@@ -43,6 +43,26 @@ class Features:
     columns: dict[tuple[str, ...], slice] = field(default_factory=dict)
 
 
+def joined_features(blocks: Sequence[Features]) -> Features:
+    """Those of several blocks of samples, one after the other."""
+    torch, first = require_torch(), blocks[0]
+
+    def joined(names: tuple[str, ...]) -> LayerFactors:
+        parts = [block.factors[names] for block in blocks]
+        return LayerFactors(
+            torch.cat([part.g for part in parts], dim=1),
+            lambda: torch.cat([part.v() for part in parts], dim=1),
+            parts[0].lookup,
+        )
+
+    dense = [block.dense for block in blocks if block.dense is not None]
+    return Features(
+        {names: joined(names) for names in first.factors},
+        torch.cat(dense) if dense else None,
+        first.columns,
+    )
+
+
 def features(recording: Recording, parts: Sequence[Part], cotangents: Tensor) -> Features:
     """Of all samples of a recording, for each row of cotangents; `Misfit` where rules fail."""
     with require_torch().no_grad():

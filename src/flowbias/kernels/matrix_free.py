@@ -44,7 +44,13 @@ class Eigenpairs(NamedTuple):
 
 
 def tangent_vector_product(
-    module: Any, x1: Any, vector: Any, x2: Any = None, *, max_memory: int | str = "1GiB"
+    module: Any,
+    x1: Any,
+    vector: Any,
+    x2: Any = None,
+    *,
+    one_by_one: bool = False,
+    max_memory: int | str = "1GiB",
 ) -> Any:
     """K(x1, x2) vector, at the cost of two passes over the inputs.
 
@@ -52,7 +58,7 @@ def tangent_vector_product(
 
     Parameters
     ----------
-    module, x1, x2 : as for `tangent_kernel`
+    module, x1, x2, one_by_one : as for `tangent_kernel`
     vector : (n2, c)
     max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
 
@@ -75,18 +81,23 @@ def tangent_vector_product(
         given = np.asarray(as_array(vector), dtype=np.float64)
         _check_size(given, shape, "x1" if x2 is None else "x2")
         return np.einsum("ijab,jb->ia", kernel, given.reshape(shape))
-    first, second = _sides(module, x1, x2, max_memory)
+    first, second = _sides(module, x1, x2, one_by_one, max_memory)
     return first.jvp(second.vjp(_read_vector(second, vector)))
 
 
 def tangent_operator(
-    module: Any, x1: Any, x2: Any = None, *, max_memory: int | str = "1GiB"
+    module: Any,
+    x1: Any,
+    x2: Any = None,
+    *,
+    one_by_one: bool = False,
+    max_memory: int | str = "1GiB",
 ) -> Any:
     """K(x1, x2) as a scipy LinearOperator of shape (n1 c, n2 c), for any iterative method.
 
     Parameters
     ----------
-    module, x1, x2 : as for `tangent_kernel`
+    module, x1, x2, one_by_one : as for `tangent_kernel`
     max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
 
     Returns
@@ -106,7 +117,7 @@ def tangent_operator(
         kernel = closed_kernel(module, x1, x2)
         return scipy.sparse.linalg.aslinearoperator(kernel_matrix(kernel))
     torch = require_torch()
-    first, second = _sides(module, x1, x2, max_memory)
+    first, second = _sides(module, x1, x2, one_by_one, max_memory)
     network = first.network
 
     def product(left: TangentMap, right: TangentMap, vector: NDArray[Any]) -> NDArray[Any]:
@@ -123,13 +134,19 @@ def tangent_operator(
 
 
 def top_eigenpairs(
-    module: Any, x: Any, count: int = 6, *, tol: float = 0.0, max_memory: int | str = "1GiB"
+    module: Any,
+    x: Any,
+    count: int = 6,
+    *,
+    tol: float = 0.0,
+    one_by_one: bool = False,
+    max_memory: int | str = "1GiB",
 ) -> Eigenpairs:
     """The largest eigenvalues of K(x, x) and their eigenvectors, by Lanczos' method (ARPACK).
 
     Parameters
     ----------
-    module, x : as for `tangent_kernel`
+    module, x, one_by_one : as for `tangent_kernel`
     count : how many
     tol : ARPACK's relative accuracy, 0 for that of the module's dtype
     max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module and the result
@@ -147,7 +164,7 @@ def top_eigenpairs(
     >>> round(float(pairs.values[0]), 5)  # I + 1 1^T
     4.0
     """
-    operator = tangent_operator(module, x, max_memory=max_memory)
+    operator = tangent_operator(module, x, one_by_one=one_by_one, max_memory=max_memory)
     size = operator.shape[0]
     _check_count(count, size)
     # A fixed start, so that the same call gives the same last digits.
@@ -162,12 +179,13 @@ def top_eigenpairs(
     return Eigenpairs(values[order], vectors[:, order].reshape(_samples(x), -1, count))
 
 
-def _sides(module: Any, x1: Any, x2: Any, max_memory: int | str) -> tuple[TangentMap, TangentMap]:
+def _sides(
+    module: Any, x1: Any, x2: Any, one_by_one: bool, max_memory: int | str
+) -> tuple[TangentMap, TangentMap]:
     """Proved, and found to fit into memory, before any product is asked for."""
-    first = TangentMap(module, x1, name="x1", max_memory=max_memory).ready()
-    if x2 is None:
-        return first, first
-    return first, TangentMap(module, x2, name="x2", max_memory=max_memory).ready()
+    options: Any = {"one_by_one": one_by_one, "max_memory": max_memory}
+    first = TangentMap(module, x1, name="x1", **options).ready()
+    return first, first if x2 is None else TangentMap(module, x2, name="x2", **options).ready()
 
 
 def _check_count(count: Any, size: int) -> None:

@@ -9,7 +9,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import ceil
+from os import PathLike
 from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flowbias.ground.arguments import InputError
 
@@ -40,6 +44,30 @@ def shown_bytes(size: float) -> str:
         if size >= 1024**power:
             return f"{size / 1024**power:.4g} {unit}"
     return f"{size:.0f} bytes"
+
+
+def opened(out: Any, shape: tuple[int, ...], like: Any) -> NDArray[Any]:
+    """The array that a kernel of the dtype of `like` is written to, a file mapped into memory."""
+    dtype = np.dtype(str(like.dtype).removeprefix("torch."))
+    if like.device.type != "cpu":
+        raise InputError(
+            f"out: must be None for a module on {like.device}, got {out!r}. Compute on the CPU, or "
+            "block by block of samples by TangentMap.kernel."
+        )
+    if isinstance(out, str | PathLike):
+        return np.lib.format.open_memmap(out, mode="w+", dtype=dtype, shape=shape)
+    if not isinstance(out, np.ndarray):
+        raise InputError(
+            f"out: must be the path of a .npy file, or an array of NumPy's, got "
+            f"{type(out).__name__}. Pass a path: the file is made."
+        )
+    if out.shape != shape or out.dtype != dtype or not out.flags.writeable:
+        raise InputError(
+            f"out: must be a writable array of shape {shape} and dtype {dtype}, got "
+            f"{'one' if out.flags.writeable else 'one to be read only,'} of {out.shape} and "
+            f"{out.dtype}. Pass a path: the file is made as it has to be."
+        )
+    return out
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,13 @@ class Network:
         """
         value = self.outputs(sample)
         check_finite(value.detach(), name, place)
-        return value.detach()[0], derivatives(value, self.parameters, combination[None])
+        try:
+            return value.detach()[0], derivatives(value, self.parameters, combination[None])
+        except RuntimeError as error:
+            raise InputError(
+                f"module: must be differentiable, got {type(error).__name__} at sample {place} of "
+                f"{name}: {str(error).splitlines()[0]} Train it for a step to see the same."
+            ) from error
 
     @contextmanager
     def undisturbed(self, gradients_on: bool = True) -> Iterator[None]:
@@ -100,10 +106,10 @@ class Network:
                     f"arguments), got {type(part).__name__}. Convert it, for instance "
                     f"torch.as_tensor({name}, dtype={self.dtype})."
                 )
-            if part.device != self.device:
+            if part.is_meta:
                 raise InputError(
                     f"{name}: must be on the module's device, {self.device}, got {part.device}. "
-                    f"Pass {name}.to({str(self.device)!r})."
+                    f"There are no values to move: pass {name} with some."
                 )
         counts = {len(part) if part.ndim else 0 for part in parts}
         if len(counts) != 1 or 0 in counts:
@@ -114,7 +120,10 @@ class Network:
             )
         # A tensor made in inference mode cannot take part in differentiation; its copy can.
         with torch.inference_mode(False):
-            return tuple(p.clone() if p.is_inference() else p.detach() for p in parts)
+            return tuple(
+                p.clone() if p.is_inference() else p.detach()
+                for p in (part.to(self.device) for part in parts)
+            )
 
     def cast_inputs(self, name: str, x: Any) -> Inputs:
         """Inputs with real numbers in our precision; indices as they are."""

@@ -21,8 +21,9 @@ from flowbias.ground import progress
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.features import Features
-from flowbias.kernels.memory import Blocks
+from flowbias.kernels.features import Features, joined_features
+from flowbias.kernels.gemm import by_onednn, squared, times_transposed
+from flowbias.kernels.memory import Blocks, opened
 from flowbias.kernels.network import Tensor
 
 if TYPE_CHECKING:
@@ -56,39 +57,9 @@ class Reduction:
     collapsed: bool = False
 
 
-def _product(first: Tensor, second: Tensor, worth_a_copy: int = 2**26) -> Tensor:
-    """first second^T, of matrices; half of it is enough where both are one.
-
-    On the CPU torch has no symmetric product, and its BLAS leaves the wide instructions of some
-    processors alone, which oneDNN does not. That one copies a side, and builds code for each
-    shape: for products of `worth_a_copy` multiplications and more.
-    """
-    torch = require_torch()
-    itself = first is second
-    if first.device.type != "cpu" or first.dtype not in (torch.float32, torch.float64):
-        return first @ second.T
-    large = len(first) * second.numel() >= worth_a_copy
-    if large and first.dtype == torch.float32 and torch.backends.mkldnn.is_available():
-        return _by_strips(first) if itself else _by_onednn(first, second)
-    if not itself:
-        return first @ second.T
-    array = first.numpy()
-    return torch.from_numpy(array @ array.T)  # BLAS's syrk
-
-
-def _by_onednn(first: Tensor, second: Tensor) -> Tensor:
-    product: Tensor = require_torch().nn.functional.linear(first.to_mkldnn(), second).to_dense()
-    return product
-
-
-def _by_strips(rows: Tensor, height: int = 80) -> Tensor:
-    """rows rows^T, without most of what lies below the diagonal."""
-    product = rows.new_empty(len(rows), len(rows))
-    for start in range(0, len(rows), height):
-        strip = _by_onednn(rows[start : start + height], rows[start:])
-        product[start : start + height, start:] = strip
-        product[start + height :, start : start + height] = strip[:, height:].T
-    return product
+def _product(first: Tensor, second: Tensor) -> Tensor:
+    """first second^T, of matrices; half of it is enough where both are one."""
+    return squared(first) if first is second else times_transposed(first, second)
 
 
 def _all_pairs(first: Tensor, second: Tensor) -> Tensor:
@@ -167,6 +138,18 @@ class Cell(NamedTuple):
     def gradients(self) -> list[Tensor]:
         """Those (samples, outputs, size) that are kept as such."""
         return [part for part in (self.features.dense, self.jacobian) if part is not None]
+
+    @classmethod
+    def joined(cls, cells: list[Cell]) -> Cell:
+        """Those of several blocks of samples, one after the other."""
+        if len(cells) == 1:
+            return cells[0]
+        jacobians = [cell.jacobian for cell in cells if cell.jacobian is not None]
+        return cls(
+            joined_features([cell.features for cell in cells]),
+            require_torch().cat(jacobians) if jacobians else None,
+            cells[0].columns,
+        )
 
     def of(self, names: frozenset[str]) -> Cell:
         """What belongs to some of the parameters, a joined bias to where its weight does."""
@@ -267,42 +250,59 @@ def _add_by_sample(
     reduction: Reduction,
     room: int,
     same: bool,
-    piece: int = 2**24,
+    most: int = 2**26,
+    in_the_cache: int = 2**23,
 ) -> None:
-    """<sum_p g_{a,p} v_p^T, sum_q g'_{b,q} v'_q^T>, some rows of the gradients at a time.
+    """<sum_p g_{a,p} v_p^T, sum_q g'_{b,q} v'_q^T>, some units of the gradients at a time.
 
-    Of `piece` bytes, which stay in the cache between the two products.
+    Few large contractions are faster than many small ones, and so are products of what stays `in
+    the cache`: the gradients of a contraction are multiplied in pieces of so many bytes.
     """
     count = len(v[0]) * g[0].shape[2] + (0 if same else len(v[1]) * g[1].shape[2])
     positions = max(v[0].shape[1], v[1].shape[1])
     per_unit = count * (v[0].shape[2] + positions) * v[0].element_size()
-    step = max(1, min(room // 2, piece) // per_unit)
-    sides = [_Contraction(v[0], g[0], step)]
+    step = max(1, min(room // 2, most) // per_unit)
+    piece = min(step, max(1, in_the_cache // per_unit))
+    sides = [_Contraction(v[0], g[0], step, piece)]
     if not same:
-        sides.append(_Contraction(v[1], g[1], step))
+        sides.append(_Contraction(v[1], g[1], step, piece))
     for start in range(0, g[0].shape[3], step):
         found = [side(slice(start, start + step)) for side in sides]
-        _add_dense(kernel, found[0], found[-1], reduction, room // 2, same)
+        for ours, theirs in zip(found[0], found[-1], strict=True):
+            _add_dense(kernel, ours, theirs, reduction, room // 2, same)
 
 
 class _Contraction:
-    """sum_p g_p v_p^T for some units, (samples, outputs, units * inputs), in one and the same room.
+    """sum_p g_p v_p^T for some units, in pieces (samples, outputs, units * inputs).
 
-    To allocate it anew each time takes as long as the product.
+    In one and the same room: to allocate it anew each time takes as long as the product.
     """
 
-    def __init__(self, v: Tensor, g: Tensor, units: int) -> None:
-        self.v, self.g = v.contiguous(), g
+    def __init__(self, v: Tensor, g: Tensor, units: int, piece: int) -> None:
+        self.v, self.g, self.piece = v.contiguous(), g, piece
         samples, _, outputs, most = g.shape
-        self.room = v.new_empty(samples * outputs * min(units, most) * v.shape[2])
+        size = samples * outputs * piece * v.shape[2]
+        self.rooms = [v.new_empty(size) for _ in range(0, min(units, most), piece)]
 
-    def __call__(self, units: slice) -> Tensor:
-        flat = self.g[..., units].flatten(2)
-        samples, _, rows = flat.shape
-        shape = (samples, rows, self.v.shape[2])
-        target = self.room[: prod(shape)].view(shape)
-        require_torch().bmm(flat.transpose(1, 2), self.v, out=target)
-        return target.view(samples, self.g.shape[2], -1)
+    def __call__(self, units: slice) -> list[Tensor]:
+        g = self.g[..., units]
+        samples, _, outputs, _ = g.shape
+        pieces = g.split(self.piece, dim=3)
+        found = []
+        for room, part in zip(self.rooms, pieces, strict=False):
+            shape = (samples, outputs, part.shape[3], self.v.shape[2])
+            found.append(room[: prod(shape)].view(shape))
+        rows = g.flatten(2).transpose(1, 2)
+        if by_onednn(rows[0], self.v[0].T):
+            for sample, (one, v) in enumerate(zip(rows, self.v, strict=True)):
+                product = times_transposed(one, v.T).unflatten(0, (outputs, -1))
+                for target, part in zip(found, product.split(self.piece, dim=1), strict=True):
+                    target[sample] = part
+        else:
+            for target, part in zip(found, pieces, strict=True):
+                of_piece = part.flatten(2).transpose(1, 2)
+                require_torch().bmm(of_piece, self.v, out=target.flatten(1, 2))
+        return [target.flatten(2) for target in found]
 
 
 def _add_lookup(
@@ -423,15 +423,23 @@ class Tiles:
     symmetric: bool
     #: parameters of each kernel that is wanted, None for one of all
     layers: tuple[frozenset[str], ...] | None = None
+    #: a file or an array for the kernel, None for memory of torch's
+    out: Any = None
 
-    def kernel(self) -> Tensor:
+    def kernel(self) -> Any:
         """One kernel, or one for each of the layers along the first dimension."""
         torch = require_torch()
         shape = self.reduction.shape(self.first.samples, self.second.samples, len(self.rows))
-        kernels = self.rows.new_zeros(len(self.layers or (None,)), *shape)
+        if self.out is None:
+            array, kernels = None, self.rows.new_zeros(len(self.layers or (None,)), *shape)
+        else:
+            array = opened(self.out, shape, self.rows)
+            kernels = torch.from_numpy(array)[None].zero_()
         with torch.no_grad():
             self._fill(kernels)
-        _check_finite(kernels.sum(0))
+        _check_finite(kernels)
+        if array is not None:
+            return array
         return kernels[0] if self.layers is None else kernels
 
     def _split(self, cell: Cell) -> list[Cell]:
@@ -499,11 +507,11 @@ def _tile(kernel: Tensor, reduction: Reduction, first: CellRange, second: CellRa
     return reduction.block(part, first.outputs, second.outputs)
 
 
-def _check_finite(kernel: Tensor) -> None:
+def _check_finite(kernels: Tensor) -> None:
+    """Of all layers; row by row, as there may be no room for another kernel."""
     torch = require_torch()
-    if bool(torch.isfinite(kernel.sum())):
-        return
-    for row, values in enumerate(kernel):
+    for row in range(kernels.shape[1]):
+        values = kernels[:, row].sum(0)
         if not bool(torch.isfinite(values).all()):
             column = int((~torch.isfinite(values.reshape(len(values), -1)).all(1)).nonzero()[0, 0])
             raise InputError(

@@ -55,6 +55,8 @@ def tangent_kernel(
     *,
     reduce: Reduce = None,
     by_layer: bool = False,
+    one_by_one: bool = False,
+    out: Any = None,
     max_memory: int | str = "1GiB",
 ) -> Any:
     """K(x, x')_ab = <df_a(x)/dtheta, df_b(x')/dtheta> between samples of x1 and x2 (default x1).
@@ -79,13 +81,18 @@ def tangent_kernel(
         for a model of the library NumPy arrays of samples x features
     reduce : what of the c outputs is wanted; those beyond the first dimension are flattened
     by_layer : whether one kernel is wanted for each part of the module that holds parameters
+    one_by_one : whether the module is called with one sample at a time, as one must be whose
+        samples share a step size (adaptive ODEs)
+    out : where to write a kernel beyond memory, block by block: the path of a .npy file, or an
+        array (a memory map) of the kernel's shape and dtype. What it held before is lost
     max_memory : bytes, "1GiB" or "500MB", of what is held beyond the module, one gradient of it,
         and the result
 
     Returns
     -------
-    a tensor of the module's dtype on its device; an array for a model of the library. By layer a
-    dictionary of them, by the layer's name, which add up to the kernel
+    a tensor of the module's dtype on its device; an array for a model of the library; with `out`
+    the array, or the memory map of the file. By layer a dictionary of tensors, by the layer's name,
+    which add up to the kernel
 
     Raises
     ------
@@ -104,11 +111,22 @@ def tangent_kernel(
                 "by_layer: must be False for a model of this library, got True. Its closed form "
                 "knows no layers."
             )
+        if out is not None:
+            raise InputError(
+                f"out: must be None for a model of this library, got {out!r}. Its closed form is "
+                "computed in memory: numpy.save writes it."
+            )
         return reduction.of_full(closed_kernel(module, x1, x2))
-    first = TangentMap(module, x1, name="x1", max_memory=max_memory)
-    second = None if x2 is None else TangentMap(module, x2, name="x2", max_memory=max_memory)
-    of = first.layer_kernels if by_layer else first.kernel
-    return of(second, reduce=reduce)
+    if by_layer and out is not None:
+        raise InputError(
+            f"out: must be None with by_layer=True, got {out!r}. It has room for one kernel."
+        )
+    options: Any = {"one_by_one": one_by_one, "max_memory": max_memory}
+    first = TangentMap(module, x1, name="x1", **options)
+    second = None if x2 is None else TangentMap(module, x2, name="x2", **options)
+    if by_layer:
+        return first.layer_kernels(second, reduce=reduce)
+    return first.kernel(second, reduce=reduce, out=out)
 
 
 class TangentMap:
@@ -123,7 +141,7 @@ class TangentMap:
     module : any torch.nn.Module in eval mode
     x : inputs
     name : what errors call x
-    max_memory : as for `tangent_kernel`
+    one_by_one, max_memory : as for `tangent_kernel`
 
     >>> import torch
     >>> net, x = torch.nn.Linear(2, 1), torch.tensor([[1.0, 2.0]])
@@ -135,13 +153,19 @@ class TangentMap:
     """
 
     def __init__(
-        self, module: Any, x: Any, *, name: str = "x", max_memory: int | str = "1GiB"
+        self,
+        module: Any,
+        x: Any,
+        *,
+        name: str = "x",
+        one_by_one: bool = False,
+        max_memory: int | str = "1GiB",
     ) -> None:
         require_torch()  # its absence is said before anything of the arguments
         self.budget = read_bytes(max_memory)
         self.network = Network.read(module)
         self.name, self.inputs = name, self.network.read_inputs(name, x)
-        self.samples = len(self.inputs[0])
+        self.samples, self.one_by_one = len(self.inputs[0]), one_by_one
         self._excluded: frozenset[str] = frozenset()
         self._everywhere: frozenset[str] = frozenset()
         self._plan: Plan | None = None
@@ -160,9 +184,11 @@ class TangentMap:
             _ = self.block
         return self
 
-    def kernel(self, other: TangentMap | None = None, *, reduce: Reduce = None) -> Tensor:
-        """K between our samples and those of another map (default: our own)."""
-        return self._kernels(other, reduce, None)
+    def kernel(
+        self, other: TangentMap | None = None, *, reduce: Reduce = None, out: Any = None
+    ) -> Any:
+        """K between our samples and those of another map (default: our own), written to `out`."""
+        return self._kernels(other, reduce, None, out)
 
     def layer_kernels(
         self, other: TangentMap | None = None, *, reduce: Reduce = None
@@ -179,11 +205,12 @@ class TangentMap:
         other: TangentMap | None,
         reduce: Reduce,
         layers: tuple[frozenset[str], ...] | None,
-    ) -> Tensor:
+        out: Any = None,
+    ) -> Any:
         second = self if other is None else other
         reduction = read_reduction(reduce)
 
-        def compute() -> Tensor:
+        def compute() -> Any:
             units, symmetric = self.unit_outputs(), self is second
             rows = units.sum(dim=0, keepdim=True) if reduction.collapsed else units
             blocks = choose_blocks(
@@ -194,7 +221,7 @@ class TangentMap:
                 symmetric=symmetric,
                 budget=self.budget,
             )
-            return Tiles(self, second, reduction, rows, blocks, symmetric, layers).kernel()
+            return Tiles(self, second, reduction, rows, blocks, symmetric, layers, out).kernel()
 
         return planned_alike(self, second, compute)
 
@@ -249,7 +276,8 @@ class TangentMap:
     def plan(self) -> Plan:
         """How to compute: found by a trial, once; gradients must be on."""
         if self._plan is None:
-            self._plan = Trial.of(self.network, self.name, self.inputs).plan(
+            tried = tuple(part[:1] for part in self.inputs) if self.one_by_one else self.inputs
+            self._plan = Trial.of(self.network, self.name, tried).plan(
                 self._excluded, self._everywhere
             )
         return self._plan
@@ -279,7 +307,7 @@ class TangentMap:
                 f"{shown_bytes(sample)} for this module and these inputs, got "
                 f"{shown_bytes(self.budget)}. Raise it to {sample} bytes or more."
             )
-        return int(min(self.samples, self.budget // sample))
+        return 1 if self.one_by_one else int(min(self.samples, self.budget // sample))
 
     def _blocks(self) -> Iterator[tuple[slice, Inputs]]:
         for start in range(0, self.samples, self.block):
@@ -298,8 +326,13 @@ class TangentMap:
 
     def cell(self, samples: slice, cotangents: Tensor) -> Cell:
         """Features of d <cotangent, f(x)> / d parameters for the given samples."""
+        each = (
+            [slice(i, i + 1) for i in range(samples.start, samples.stop)]
+            if self.one_by_one
+            else [samples]
+        )
         with gradients():
-            return self._cell(samples, cotangents)
+            return Cell.joined([self._cell(block, cotangents) for block in each])
 
     def _cell(self, samples: slice, cotangents: Tensor) -> Cell:
         plan, part = self.plan, tuple(tensor[samples] for tensor in self.inputs)
@@ -320,7 +353,7 @@ class TangentMap:
     def _jacobian(self, names: Sequence[str], inputs: Inputs, cotangents: Tensor) -> Tensor:
         """Batched where that gives the gradient of a sample alone, one by one elsewhere."""
         if self._by_vmap is None:
-            self._by_vmap = self._vmap_is_right(names)
+            self._by_vmap = not self.one_by_one and self._vmap_is_right(names)
         if self._by_vmap:
             try:
                 return batched_jacobian(self.network, names, inputs, cotangents)

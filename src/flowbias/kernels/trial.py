@@ -396,8 +396,11 @@ def _keeps_products(part: Part, recording: Recording) -> bool:
 
 def _pulled(taken: Any, parameter: Any, gradient: Tensor) -> Tensor:
     """The gradient by a parameter from that by what became of it."""
-    if taken.name() == "torch::autograd::AccumulateGrad":
+    leaf = "torch::autograd::AccumulateGrad"
+    if taken.name() == leaf:
         return gradient.reshape(parameter.shape)
+    if taken.name() == "TBackward0" and taken.next_functions[0][0].name() == leaf:
+        return gradient.T  # the weight of every Linear: it needs no pass back
     (found,) = require_torch().autograd.grad(
         [at_output(taken)], [parameter], [gradient], retain_graph=True
     )

@@ -159,11 +159,26 @@ def _read(model: HasPotential, X: Any, y: Any, tol: float) -> Data:
     return Data(design, checked_outputs(y, design.n), design)
 
 
+@np.errstate(over="ignore", under="ignore")
 def _in_units(stage: Stage, x_unit: float, y_unit: float) -> Stage:
+    time, coefficients = stage.time / x_unit / y_unit, stage.coefficients * (y_unit / x_unit)
+    shortest = 1e-305  # with all its digits
+    if stage.time > 0.0 and not shortest < time < np.inf:
+        decades = np.log10(stage.time) - np.log10(x_unit) - np.log10(y_unit)
+        raise InputError(
+            f"X: must wake its features at times, of the order of 1 / (X^T y), that are doubles, "
+            f"got 1e{decades:.0f}. Divide X and y by a common factor u: the same stages, u^2 times "
+            "later."
+        )
+    if not np.isfinite(coefficients).all():
+        raise InputError(
+            f"y: must leave w, of the order of y / X, a double, got entries of X of {x_unit:.0e} "
+            f"and of y of {y_unit:.0e}. Divide y, and w is divided by the same."
+        )
     return Stage(
-        time=stage.time / x_unit / y_unit,
+        time=time,
         support=stage.support,
-        coefficients=stage.coefficients * (y_unit / x_unit),
+        coefficients=coefficients,
         residual=stage.residual * y_unit,
         tied=stage.tied,
     )

@@ -216,16 +216,14 @@ def shape_of(module: Any) -> Shape:
 
 
 def _slope(torch: Any, part: Any) -> float:
-    slopes = {
-        torch.nn.ReLU: lambda: 0.0,
-        torch.nn.LeakyReLU: lambda: float(part.negative_slope),
-    }
-    if type(part) not in slopes:
-        raise InputError(
-            f"modules: must have ReLU or LeakyReLU between the layers, got "
-            f"{type(part).__name__}. {_FIX}"
-        )
-    return slopes[type(part)]()
+    if type(part) is torch.nn.ReLU:
+        return 0.0
+    if type(part) is torch.nn.LeakyReLU:
+        return float(part.negative_slope)
+    raise InputError(
+        "modules: must have ReLU or LeakyReLU between the layers, got "
+        f"{type(part).__name__}. {_FIX}"
+    )
 
 
 def _linear(network: Any) -> list[Any]:

@@ -163,7 +163,9 @@ def _weighted_layers(module: Any) -> Iterator[Any]:
         *(nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d, nn.AdaptiveMaxPool2d),
     )
     seen: set[int] = set()
-    for part in _in_order(nn, module):
+    for _, part in module.named_modules(remove_duplicate=False):
+        if isinstance(part, nn.Sequential):
+            continue
         if type(part) in weighted:
             own = {id(parameter) for parameter in part.parameters()}
             if seen & own:
@@ -179,14 +181,6 @@ def _weighted_layers(module: Any) -> Iterator[Any]:
                 f"homogeneous ones, got {type(part).__name__}. Scale its parameters by hand, or "
                 "call this on the network inside: unbiased(relative_layer_scales(net, factors))."
             )
-
-
-def _in_order(nn: Any, module: Any) -> Iterator[Any]:
-    if isinstance(module, nn.Sequential):
-        for part in module:
-            yield from _in_order(nn, part)
-    else:
-        yield module
 
 
 def _read_factors(factors: Any, layers: int) -> tuple[float, ...]:

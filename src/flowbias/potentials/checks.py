@@ -4,7 +4,9 @@
     @pytest.mark.parametrize(("name", "check"), potential_checks(MyPotential(...)))
 
 Every tolerance is a multiple of the rounding error that exact formulas would show: an argument off
-by one unit in the last place moves w(z) by |z| w'(z) eps, and grad(w) by |w| / w'(z) eps.
+by one unit in the last place moves w(z) by |z| w'(z) eps, and grad(w) by |w| / w'(z) eps. For
+potentials of all coordinates together it is a multiple of their own `rounding`: a relative change
+eps of z moves w(z) by ||dw/dz|| ||z|| eps.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 from flowbias.ground.routing import Provides
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials._base import ConvexPotential, Potential
-from flowbias.potentials.joint_checks import JOINT_CHECKS, run_joint
+from flowbias.potentials.joint import JointPotential
 
 Check = Callable[[], None]
 _Finding: TypeAlias = tuple[FloatArray, str]
@@ -58,7 +60,7 @@ def potential_checks(
     (k, d) for a joint one.
     """
     joint = Provides.JOINT_POTENTIAL in potential.provides
-    kind: tuple[Any, Any] = (JOINT_CHECKS, run_joint) if joint else (_CHECKS, _run)
+    kind: tuple[Any, Any] = (_JOINT_CHECKS, _run_joint) if joint else (_CHECKS, _run)
     checks, run = kind
     return [
         (name, partial(run, name, check, potential, dual_points, rng))
@@ -217,4 +219,173 @@ _CHECKS: dict[str, Callable[[Potential, _Points], Iterator[_Finding]]] = {
     "convexity": _convexity,
     "hess_growth bound": _hess_growth_bounds,
     "totals": _totals,
+}
+
+
+# --- the same of all coordinates together ----------------------------------------------------
+
+# Share of the distance at which the sandwich of convexity is taken; any share is exact.
+_SHARE = 1e-2
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A dual point with everything the potential says about it, and a direction to go."""
+
+    z: FloatArray
+    w: FloatArray
+    hess: FloatArray
+    unit: float  # relative accuracy that may be asked for
+    direction: FloatArray
+
+    @property
+    def size_w(self) -> float:
+        """What an argument off by one relative unit moves w by, and w itself."""
+        return float(np.linalg.norm(self.w) + np.linalg.norm(self.hess, 2) * self.length_z)
+
+    @property
+    def size_z(self) -> float:
+        inverse = np.linalg.norm(np.linalg.inv(self.hess), 2)
+        return self.length_z + float(inverse * np.linalg.norm(self.w))
+
+    @property
+    def length_z(self) -> float:
+        return float(np.linalg.norm(self.z))
+
+
+def _run_joint(
+    name: str,
+    check: Callable[[JointPotential, _Point], Iterator[tuple[float, str]]],
+    potential: JointPotential,
+    dual_points: ArrayLike | None,
+    rng: int,
+) -> None:
+    """One check at every point."""
+    with np.errstate(all="ignore"):
+        for point in _joint_points(potential, dual_points, rng):
+            for excess, meaning in check(potential, point):
+                if not excess <= 0.0:
+                    raise AssertionError(
+                        f"{name}: {meaning}, violated by {potential!r} at z={point.z}, "
+                        f"w={point.w} (by {excess:.1e})"
+                    )
+
+
+def _joint_points(
+    potential: JointPotential, dual_points: ArrayLike | None, rng: int
+) -> list[_Point]:
+    random = np.random.default_rng(rng)
+    d = potential.dimension or 3  # where any number will do
+    if dual_points is None:
+        start = potential.grad_dual(np.broadcast_to(potential.shift, (d,)))
+        sizes = 10.0 ** random.uniform(-2.0, 2.0, 8)
+        predictors = start + sizes[:, None] * random.standard_normal((8, d))
+        gradients = [potential.grad(w) for w in predictors]
+        duals = np.array([*gradients, *(0.3 * gradients[i] for i in range(4))])
+    else:
+        duals = np.atleast_2d(np.asarray(dual_points, dtype=np.float64))
+    points = []
+    for z in duals:
+        w, hess = potential.grad_dual(z), potential.hess_dual(z)
+        if np.isfinite(z).all() and np.isfinite(w).all() and np.isfinite(hess).all():
+            direction = random.standard_normal(len(z))
+            # Roundings of the potential allowed on top of the conditioning.
+            unit = 500.0 * max(potential.rounding, float(np.finfo(float).eps))
+            points.append(_Point(z, w, hess, unit, direction / np.linalg.norm(direction)))
+    if not points:
+        raise AssertionError(
+            f"dual_points: must give finite predictors, got none for {potential!r}. "
+            "Pass dual_points (k, d) inside the dual domain of this potential."
+        )
+    return points
+
+
+def _joint_grad_is_derivative(p: JointPotential, at: _Point) -> Iterator[tuple[float, str]]:
+    # For a convex Q the difference lies between the end gradients: no truncation error.
+    there = at.w + _SHARE * (float(np.linalg.norm(at.w)) or 1.0) * at.direction
+    step = there - at.w
+    if not np.isfinite(p.value(there)):
+        return
+    rise, slack = p.value(there) - p.value(at.w), _value_slack(p, at)
+    yield float(at.z @ step) - rise - slack, "Q(w+h) - Q(w) must not be below <grad(w), h>"
+    beyond = float(p.grad(there) @ step)
+    yield rise - beyond - slack, "Q(w+h) - Q(w) must not exceed <grad(w+h), h>"
+
+
+def _joint_conjugate_derivative(p: JointPotential, at: _Point) -> Iterator[tuple[float, str]]:
+    step = _SHARE * _dual_length(at) * at.direction
+    there = p.grad_dual(at.z + step)
+    if not np.isfinite(there).all():
+        return
+    rise, slack = p.conjugate(at.z + step) - p.conjugate(at.z), _value_slack(p, at)
+    yield float(at.w @ step) - rise - slack, "Q*(z+h) - Q*(z) must not be below <w(z), h>"
+    yield rise - float(there @ step) - slack, "Q*(z+h) - Q*(z) must not exceed <w(z+h), h>"
+
+
+def _joint_hess_is_derivative(p: JointPotential, at: _Point) -> Iterator[tuple[float, str]]:
+    share = at.unit ** (1.0 / 3.0)
+    step = share * _dual_length(at) * at.direction
+    difference = p.grad_dual(at.z + step) - p.grad_dual(at.z - step)
+    if not np.isfinite(difference).all():
+        return
+    error = float(np.linalg.norm(difference - 2.0 * at.hess @ step))
+    # Central differences err by the square of the step times an O(100) third derivative.
+    truncation = 100.0 * share**2 * float(np.linalg.norm(at.hess, 2) * np.linalg.norm(step))
+    yield error - truncation - at.unit * at.size_w, "hess_dual(z) h must be the change of w(z)"
+
+
+def _joint_primal_round_trip(p: JointPotential, at: _Point) -> Iterator[tuple[float, str]]:
+    error = float(np.linalg.norm(p.grad_dual(p.grad(at.w)) - at.w))
+    yield error - at.unit * at.size_w, "grad_dual(grad(w)) must return w"
+
+
+def _joint_dual_round_trip(p: JointPotential, at: _Point) -> Iterator[tuple[float, str]]:
+    error = float(np.linalg.norm(p.grad(at.w) - at.z))
+    yield error - at.unit * at.size_z, "grad(grad_dual(z)) must return z"
+
+
+def _joint_fenchel_equality(p: JointPotential, at: _Point) -> Iterator[tuple[float, str]]:
+    gap = abs(p.value(at.w) + p.conjugate(at.z) - float(at.z @ at.w))
+    yield gap - _value_slack(p, at), "Q(w) + Q*(z) = <z, w> must hold at w = w(z)"
+
+
+def _joint_convexity(p: JointPotential, at: _Point) -> Iterator[tuple[float, str]]:
+    size = float(np.linalg.norm(at.hess, 2))
+    lopsided = float(np.abs(at.hess - at.hess.T).max())
+    yield lopsided - at.unit * size, "hess_dual(z) must be symmetric"
+    smallest = float(np.linalg.eigvalsh(0.5 * (at.hess + at.hess.T))[0])
+    yield -smallest - at.unit * size, "hess_dual(z) must be positive semidefinite"
+
+
+def _joint_strong_convexity(p: JointPotential, at: _Point) -> Iterator[tuple[float, str]]:
+    for share in (0.0, 0.1, 1.0):
+        radius = share * float(np.linalg.norm(at.w))
+        hess = p.hess_dual(p.grad(at.w + radius * at.direction))
+        if np.isfinite(hess).all():
+            least = 1.0 / float(np.linalg.norm(hess, 2))
+            excess = p.strong_convexity(at.w, radius) - least * (1.0 + at.unit)
+            yield excess, "strong_convexity(w, r) must not exceed the Hessian within r of w"
+
+
+def _dual_length(at: _Point) -> float:
+    """Over which w(z) changes by its own size, or z does."""
+    moved = float(np.linalg.norm(at.hess, 2))
+    length = float(np.linalg.norm(at.w)) / moved
+    return min(length, at.length_z) or length or 1.0
+
+
+def _value_slack(p: JointPotential, at: _Point) -> float:
+    terms = abs(p.value(at.w)) + abs(p.conjugate(at.z)) + abs(float(at.z @ at.w))
+    return at.unit * (terms + at.length_z * at.size_w)
+
+
+_JOINT_CHECKS: dict[str, Callable[[JointPotential, _Point], Iterator[tuple[float, str]]]] = {
+    "grad against difference quotient": _joint_grad_is_derivative,
+    "conjugate against difference quotient": _joint_conjugate_derivative,
+    "hess_dual against difference quotient": _joint_hess_is_derivative,
+    "round trip of w": _joint_primal_round_trip,
+    "round trip of z": _joint_dual_round_trip,
+    "Fenchel equality": _joint_fenchel_equality,
+    "convexity": _joint_convexity,
+    "strong convexity": _joint_strong_convexity,
 }

@@ -7,14 +7,14 @@ per coordinate, a = scale the size of w+(0) = w-(0); the general start a is not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials.power import PowerPotential, check_depth
-from flowbias.potentials.scale import Scale
+from flowbias.potentials.scale import OfScale, Scale
 
 if TYPE_CHECKING:
     from flowbias.potentials.dual_map import PowerMap
@@ -36,7 +36,7 @@ def power_log_unit(depth: float, log_start: FloatArray) -> float:
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class DepthPotential(PowerPotential):
+class DepthPotential(OfScale, PowerPotential):
     """Potential of w = w+^D - w-^D from w+(0) = w-(0) = scale.
 
     Parameters
@@ -49,9 +49,6 @@ class DepthPotential(PowerPotential):
     >>> potential.grad_dual(potential.grad(np.array([0.5, -2.0]))).round(12)
     array([ 0.5, -2. ])
     """
-
-    log_scale: FloatArray
-    _start: Scale = field(repr=False)
 
     def __init__(
         self, depth: float, scale: ArrayLike | None = None, *, log_scale: ArrayLike | None = None
@@ -67,8 +64,7 @@ class DepthPotential(PowerPotential):
 
     def _begin(self, depth: float, start: Scale) -> None:
         unit = power_log_unit(depth, start.log)
-        object.__setattr__(self, "_start", start)
-        object.__setattr__(self, "log_scale", start.log)
+        self._keep(start)
         self._install(
             depth,
             start.log,
@@ -85,11 +81,6 @@ class DepthPotential(PowerPotential):
 
         logs = self._start.log_balls(d)
         return PowerMap(logs, logs, self.depth)
-
-    @property
-    def scale(self) -> FloatArray:
-        """The scale; 0 or inf where only its logarithm is a double."""
-        return self._start.value
 
     def __repr__(self) -> str:
         return f"DepthPotential(depth={self.depth:g}, {self._start!r})"

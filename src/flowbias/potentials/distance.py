@@ -9,18 +9,18 @@ depth 4, log_plus = log_minus = log(scale)/2, log_unit = -log(scale), and grad R
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from flowbias.ground.routing import Provides
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials.power import PowerPotential
-from flowbias.potentials.scale import Scale
+from flowbias.potentials.scale import OfScale, Scale
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class DistancePotential(PowerPotential):
+class DistancePotential(OfScale, PowerPotential):
     """Least squared parameter distance from (scale, ..., scale).
 
     Parameters
@@ -32,15 +32,11 @@ class DistancePotential(PowerPotential):
     0.0308
     """
 
-    log_scale: FloatArray
-    _start: Scale = field(repr=False)
-
     def __init__(
         self, scale: ArrayLike | None = None, *, log_scale: ArrayLike | None = None
     ) -> None:
         start = Scale.read(scale, log_scale)
-        object.__setattr__(self, "_start", start)
-        object.__setattr__(self, "log_scale", start.log)
+        self._keep(start)
         largest = float(np.max(start.log, initial=-np.inf))
         # Beyond e^150 r'(w/scale^2) underflows; R is then measured in units of 1/scale^2.
         extra = -2.0 * largest if largest > 150.0 else 0.0
@@ -69,11 +65,6 @@ class DistancePotential(PowerPotential):
     def scale_derivative(self, z: FloatArray) -> FloatArray:
         """2 w, since w(z) = scale^2 h(z)."""
         return 2.0 * self.grad_dual(z)
-
-    @property
-    def scale(self) -> FloatArray:
-        """The scale; 0 or inf where only its logarithm is a double."""
-        return self._start.value
 
     def __repr__(self) -> str:
         return f"DistancePotential({self._start!r})"

@@ -8,21 +8,19 @@ scale is the size of w+(0) = w-(0), per coordinate or one for all.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike
 from flowbias.potentials.hyperbolic import HyperbolicPotential
-from flowbias.potentials.scale import Scale
+from flowbias.potentials.scale import OfScale, Scale
 
 if TYPE_CHECKING:
     from flowbias.potentials.dual_map import ExponentialMap
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class Hypentropy(HyperbolicPotential):
+class Hypentropy(OfScale, HyperbolicPotential):
     """Potential of w = w+^2 - w-^2 from w+(0) = w-(0) = scale.
 
     Parameters
@@ -34,9 +32,6 @@ class Hypentropy(HyperbolicPotential):
     >>> potential.grad_dual(potential.grad(np.array([0.5, -2.0]))).round(12)
     array([ 0.5, -2. ])
     """
-
-    log_scale: FloatArray
-    _start: Scale = field(repr=False)
 
     def __init__(
         self, scale: ArrayLike | None = None, *, log_scale: ArrayLike | None = None
@@ -51,7 +46,7 @@ class Hypentropy(HyperbolicPotential):
         return potential
 
     def _begin(self, start: Scale) -> None:
-        self.__dict__.update(_start=start, log_scale=start.log)
+        self._keep(start)
         logs = 2.0 * start.log
         self._install(logs, logs, 1.0, start)
 
@@ -60,15 +55,6 @@ class Hypentropy(HyperbolicPotential):
 
         logs = [2 * log for log in self._start.log_balls(d)]
         return ExponentialMap(logs, logs, self.rate)
-
-    def law_rounding(self, z: FloatArray) -> FloatArray:
-        """None: `dual_map` starts from the numbers that were given."""
-        return np.zeros(np.shape(z))
-
-    @property
-    def scale(self) -> FloatArray:
-        """The scale; 0 or inf where only its logarithm is a double."""
-        return self._start.value
 
     def __repr__(self) -> str:
         return f"Hypentropy({self._start!r})"

@@ -184,6 +184,25 @@ class Scale:
         return f"scale={describe(self.value)}"
 
 
+class OfScale:
+    """What a potential knows of the scale that its start was given by."""
+
+    log_scale: FloatArray
+    _start: Scale
+
+    def _keep(self, start: Scale) -> None:
+        self.__dict__.update(_start=start, log_scale=start.log)
+
+    @property
+    def scale(self) -> FloatArray:
+        """The scale; 0 or inf where only its logarithm is a double."""
+        return self._start.value
+
+    def law_rounding(self, z: FloatArray) -> FloatArray:
+        """None: `dual_map` starts from the numbers that were given."""
+        return np.zeros(np.shape(z))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ScaledStart:
     """One group of weights at the start, base * scale, per coordinate.

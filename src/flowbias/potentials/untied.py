@@ -9,14 +9,21 @@ is half the tied potential.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials.hyperbolic import HyperbolicPotential
-from flowbias.potentials.scale import Scale, describe, read_real, require, require_broadcast
+from flowbias.potentials.scale import (
+    OfScale,
+    Scale,
+    describe,
+    read_real,
+    require,
+    require_broadcast,
+)
 
 if TYPE_CHECKING:
     from flowbias.potentials.dual_map import ExponentialMap
@@ -25,7 +32,7 @@ _SHAPE_FIX = "shape = (|v|-|u|)/(|v|+|u|); for u = 0 or v = 0 pass from_sqrt_k(2
 
 
 @dataclass(frozen=True, eq=False, init=False, repr=False)
-class UntiedPotential(HyperbolicPotential):
+class UntiedPotential(OfScale, HyperbolicPotential):
     """Potential of an unbiased untied start.
 
     Parameters
@@ -40,8 +47,6 @@ class UntiedPotential(HyperbolicPotential):
     """
 
     shape: FloatArray
-    log_scale: FloatArray
-    _start: Scale = field(repr=False)
 
     def __init__(
         self,
@@ -57,8 +62,7 @@ class UntiedPotential(HyperbolicPotential):
         # (1-s)(1+s), not 1-s^2: |s| -> 1 is a limit of interest and must keep its digits.
         stretch = (1.0 + shape**2) / ((1.0 - shape) * (1.0 + shape))
         object.__setattr__(self, "shape", shape)
-        object.__setattr__(self, "_start", start)
-        object.__setattr__(self, "log_scale", start.log)
+        self._keep(start)
         logs = 2.0 * start.log + np.log(stretch)  # log(sqrt k / 4)
         self._install(logs, logs, 2.0, start.times(np.sqrt(stretch)))
 
@@ -77,15 +81,6 @@ class UntiedPotential(HyperbolicPotential):
         pairs = zip(self._start.log_balls(d), as_balls(self.shape, d), strict=True)
         logs = [2 * log + ((1 + s * s) / (1 - s * s)).log() for log, s in pairs]
         return ExponentialMap(logs, logs, self.rate)
-
-    def law_rounding(self, z: FloatArray) -> FloatArray:
-        """None: `dual_map` starts from the numbers that were given."""
-        return np.zeros(np.shape(z))
-
-    @property
-    def scale(self) -> FloatArray:
-        """sqrt(|u||v|); 0 or inf where only its logarithm is a double."""
-        return self._start.value
 
     def __repr__(self) -> str:
         return f"UntiedPotential({self._start!r}, shape={describe(self.shape)})"

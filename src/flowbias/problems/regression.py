@@ -70,6 +70,7 @@ class Regression:
         if not checked_X.any():
             raise all_zeros(checked_X.shape)
         self.__dict__.update(X=checked_X, y=checked_y, design=ArrayDesign(checked_X))
+        _check_rows(self.lengths)
 
     def __repr__(self) -> str:
         return f"Regression(n={self.X.shape[0]}, d={self.X.shape[1]})"
@@ -206,6 +207,7 @@ def constraint_of(X: FloatArray, y: FloatArray, lengths: FloatArray | None = Non
     """Equilibrate the rows; orthogonalize them where they are (nearly) dependent."""
     n, d = X.shape
     lengths = row_lengths(X) if lengths is None else lengths
+    _check_rows(lengths)
     _check_predictor(y, lengths)
     if n <= d and (lengths > 0).all():
         scale = 1.0 / lengths
@@ -213,6 +215,16 @@ def constraint_of(X: FloatArray, y: FloatArray, lengths: FloatArray | None = Non
         if factor is not None and rcond > SAFE_GRAM_RCOND:
             return Constraint(X, row_scale=scale, target=scale * y, gram_factor=factor)
     return _orthogonal_constraint(X, y, row_units(lengths))
+
+
+def _check_rows(lengths: FloatArray) -> None:
+    """Refuse rows so short that they cannot be brought to length one."""
+    shortest, least = 1e-305, float(lengths.min(where=lengths > 0.0, initial=np.inf))
+    if least < shortest:
+        raise InputError(
+            f"X: must have rows of zeros or of length {shortest:.0e} at least, got {least:.1e}. "
+            "Multiply them and their y by a common factor, which changes no limit that fits y."
+        )
 
 
 def _check_predictor(y: FloatArray, lengths: FloatArray) -> None:

@@ -34,6 +34,7 @@ from flowbias.limits.stage_path import Change
 from flowbias.limits.stages import stages
 from flowbias.models import DiagonalNet
 from flowbias.problems.regression import Regression, as_regression
+from flowbias.results.solution import Solution
 from flowbias.theory.arguments import (
     OutsideHypothesis,
     checked,
@@ -99,6 +100,15 @@ def rich_expansion(model: DiagonalNet, d: int) -> RichExpansion:
     )
 
 
+def _towards_rich(
+    model: DiagonalNet, X: Any, y: Any
+) -> tuple[Regression, RichExpansion, FloatArray, Solution]:
+    """The data, the expansion, the limit and the rich limit."""
+    problem = Regression(X, y)
+    expansion = rich_expansion(model, problem.X.shape[1])
+    return problem, expansion, limit(model, problem).w, rich_limit(model, problem)
+
+
 def _x_log_x(w: FloatArray, w0: FloatArray) -> FloatArray:
     size = np.abs(w)
     return np.where(size > 0.0, size * np.log(np.where(size > 0.0, size, 1.0) / w0**2), 0.0)
@@ -118,9 +128,8 @@ def rich_excess(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     >>> all(claim.holds for claim in fb.theory.rich_excess(model, [[1.0, 2.0]], [1.0]))
     True
     """
-    problem = Regression(X, y)
-    expansion = rich_expansion(model, problem.X.shape[1])
-    w, target = limit(model, problem).w, rich_limit(model, problem).w
+    problem, expansion, w, rich = _towards_rich(model, X, y)
+    target = rich.w
     better = expansion.selection(target) - expansion.selection(w)
     size, excess = expansion.l1(target), expansion.small * (better + expansion.remainder)
     whole, among = abs(expansion.selection(target)) + size, problem.X
@@ -142,9 +151,7 @@ def rich_distance(model: DiagonalNet, X: Any, y: Any) -> Claim:
     >>> fb.theory.rich_distance(fb.DiagonalNet(depth=2, scale=1e-3), [[1.0, 2.0]], [1.0]).holds
     True
     """
-    problem = Regression(X, y)
-    expansion = rich_expansion(model, problem.X.shape[1])
-    w, rich = limit(model, problem).w, rich_limit(model, problem)
+    problem, expansion, w, rich = _towards_rich(model, X, y)
     support = _on_support(rich.w)
     columns = problem.X[:, support]
     if np.linalg.matrix_rank(columns) < support.sum():
@@ -181,9 +188,7 @@ def rich_selection(model: DiagonalNet, X: Any, y: Any) -> tuple[Claim, Claim]:
     >>> all(claim.holds for claim in fb.theory.rich_selection(model, [[1.0, 1.0]], [1.0]))
     True
     """
-    problem = Regression(X, y)
-    expansion = rich_expansion(model, problem.X.shape[1])
-    w, rich = limit(model, problem).w, rich_limit(model, problem)
+    problem, expansion, w, rich = _towards_rich(model, X, y)
     support = _on_support(rich.w)
     rows = problem.X[:, support].T
     free = len(rows) - int(np.linalg.matrix_rank(rows))

@@ -204,8 +204,12 @@ def test_a_large_message_is_refused(server, size, refused):
     token = re.search(r'"token":"([^"]+)"', server.get("/")[2].decode()).group(1)
 
     async def talk():
+        # A page that computes on a busy machine answers late: 20 s, the default, were not enough.
         request = HTTPRequest(
-            f"ws://127.0.0.1:{server.port}/ws", headers={"Origin": server.address.rstrip("/")}
+            f"ws://127.0.0.1:{server.port}/ws",
+            headers={"Origin": server.address.rstrip("/")},
+            connect_timeout=300,
+            request_timeout=300,
         )
         connection = await websocket_connect(request, subprotocols=["bokeh", token])
         # The head of a text frame with a mask: it announces `size` bytes, of which none follow.

@@ -29,8 +29,8 @@ from flowbias.apps.explorer.formula import (
     Formula,
     parse,
 )
+from flowbias.derive.derived_potential import NoWarp, along_dual, start_of
 from flowbias.derive.parametrization import Parametrization
-from flowbias.derive.unit_time_flow import NoWarp, along_dual, start_of
 from flowbias.ground.typing import FloatArray
 
 

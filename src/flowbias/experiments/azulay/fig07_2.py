@@ -221,6 +221,16 @@ def _least_at_start(table: Table) -> Check:
     )
 
 
+def _at_shapes(values: list[float]) -> str:
+    pairs = zip(values, BY_SHAPE, strict=True)
+    return ", ".join(f"{value:.3f} at s = {start.shape:g}" for value, start in pairs)
+
+
+def _at_scales(values: list[float], form: str) -> str:
+    pairs = zip(values, BY_SCALE, strict=True)
+    return ", ".join(f"{value:{form}} at α = {start.alpha:g}" for value, start in pairs)
+
+
 def _round_about_start(table: Table) -> Check:
     misfits = [
         _off_quadratic(table, start, np.eye(2), start.alpha * DIRECTION) for start in BY_SHAPE
@@ -228,11 +238,7 @@ def _round_about_start(table: Table) -> Check:
     return Check(
         "shape-gives-distance",
         "as s grows towards 1 the potential becomes the l2 distance from the start",
-        "misfit by a multiple of it: "
-        + ", ".join(
-            f"{misfit:.3f} at s = {start.shape:g}"
-            for start, misfit in zip(BY_SHAPE, misfits, strict=True)
-        ),
+        f"misfit by a multiple of it: {_at_shapes(misfits)}",
         less_than(misfits[1:], 0.8 * np.array(misfits[:-1])),
         less_than(misfits[-1], 0.05),
     )
@@ -243,11 +249,7 @@ def _round_about_zero(table: Table) -> Check:
     return Check(
         "small-scale-gives-norm",
         "as the scale vanishes the potential depends on the l2 norm alone",
-        "spread over circles around 0: "
-        + ", ".join(
-            f"{spread:.2f} at α = {start.alpha:g}"
-            for start, spread in zip(BY_SCALE, spreads, strict=True)
-        ),
+        f"spread over circles around 0: {_at_scales(spreads, '.2f')}",
         # The linear term of D is 3/2 ||w(0)|| = 0.14 against ||v||^(1/2) >= 1.4 of its gradient.
         less_than(spreads[0], 0.1),
         less_than(spreads[0], 0.3 * min(spreads[1:])),
@@ -278,11 +280,7 @@ def _bent_in_between(table: Table) -> Check:
     return Check(
         "not-kernel-in-between",
         "at intermediate scales the potential is not that of a kernel; it comes closer as α grows",
-        "misfit by a multiple of the B-norm from the start: "
-        + ", ".join(
-            f"{misfit:.3f} at α = {start.alpha:g}"
-            for start, misfit in zip(BY_SCALE, misfits, strict=True)
-        ),
+        f"misfit by a multiple of the B-norm from the start: {_at_scales(misfits, '.3f')}",
         more_than(misfits[1], 0.05),
         less_than(misfits[2], misfits[1]),
     )

@@ -30,9 +30,9 @@ from flowbias.experiments.woodworth.sample_sizes import (
     draw_samples_needed,
     l1_columns,
     l1_tasks,
+    largest_columns,
     planted_data,
     power,
-    recovery_columns,
     samples_needed,
     value_at,
 )
@@ -67,9 +67,7 @@ def compute(task: Task) -> Columns:
     if task.part == "path":
         data = planted_data(task, task.integer("n"))
         return _along_scales(net, data, task.integer("per_decade"))
-    sizes = [int(n) for n in task.numbers("sample_sizes")]
-    data = planted_data(task, max(sizes))
-    found = recovery_columns(data, sizes, (task.integer("depth"),), task.number("threshold"))
+    found = largest_columns(task, (task.integer("depth"),))
     return {name: column for name, column in found.items() if name != "depth"}
 
 

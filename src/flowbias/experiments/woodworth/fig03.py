@@ -31,10 +31,9 @@ from flowbias.experiments.woodworth.sample_sizes import (
     draw_samples_needed,
     l1_columns,
     l1_tasks,
+    largest_columns,
     median_where_l1_works,
-    planted_data,
     power,
-    recovery_columns,
     samples_needed,
     value_at,
 )
@@ -108,9 +107,7 @@ def _approach(task: Task, depth: int) -> Columns:
 
 
 def _largest(task: Task) -> Columns:
-    sizes = [int(n) for n in task.numbers("sample_sizes")]
-    data = planted_data(task, max(sizes))
-    found = Table.of(recovery_columns(data, sizes, _depths_of(task), task.number("threshold")))
+    found = Table.of(largest_columns(task, _depths_of(task)))
     return found.replaced(log10_start=found["depth"] * found["log10_scale"]).columns
 
 

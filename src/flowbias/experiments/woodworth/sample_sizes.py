@@ -36,6 +36,12 @@ def planted_data(task: Task, n: int) -> SparseRegression:
     return sparse_data(task, task.rng(apart_from=("depth", "depths")), n)
 
 
+def largest_columns(task: Task, depths: Sequence[int]) -> Columns:
+    """`recovery_columns` of the data, the sizes and the threshold that a task has."""
+    sizes = [int(n) for n in task.numbers("sample_sizes")]
+    return recovery_columns(planted_data(task, max(sizes)), sizes, depths, task.number("threshold"))
+
+
 def recovery_columns(
     data: SparseRegression, sizes: Iterable[int], depths: Sequence[int], threshold: float
 ) -> Columns:

@@ -297,10 +297,19 @@ class OwnFormulaView(View[OwnFormulaScene]):
         paragraphs = [
             f"w = `{scene.function.formula.text}`: {_verdict(scene)}",
             f"{_limit(scene)} {_picture(scene)}",
-            _given_up(scene),
-            _evidence(scene),
         ]
-        return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
+        if scene.unfinished:
+            paragraphs.append(
+                f"Not finished within {MOST_NODES} evaluations of parts of the formula: "
+                f"{', '.join(scene.unfinished)}."
+            )
+        if scene.report is not None:
+            tests = (f"* {one.name}: {one.answer}; {one.summary}" for one in scene.report.evidence)
+            paragraphs += [
+                "Tests made at the start and at random points that the flow can reach:",
+                "\n".join(tests),
+            ]
+        return "\n\n".join(paragraphs)
 
     def code(self, settings: Settings) -> str:
         problem = read_equations(settings["equations"])
@@ -355,24 +364,6 @@ def _limit(scene: OwnFormulaScene) -> str:
     if scene.solution is not None:
         followed += f" A certified limit was not found: {scene.solution.message}."
     return f"{followed} {where}"
-
-
-def _given_up(scene: OwnFormulaScene) -> str:
-    if not scene.unfinished:
-        return ""
-    return (
-        f"Not finished within {MOST_NODES} evaluations of parts of the formula: "
-        f"{', '.join(scene.unfinished)}."
-    )
-
-
-def _evidence(scene: OwnFormulaScene) -> str:
-    if scene.report is None:
-        return ""
-    tests = "\n".join(
-        f"* {item.name}: {item.answer}; {item.summary}" for item in scene.report.evidence
-    )
-    return f"Tests made at the start and at random points that the flow can reach:\n\n{tests}"
 
 
 def _picture(scene: OwnFormulaScene) -> str:

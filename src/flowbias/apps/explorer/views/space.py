@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from flowbias.apps.explorer.drawing import (
     FLOW,
@@ -131,9 +132,7 @@ def direction(degrees: float) -> FloatArray:
 
 def kernel_of(X: FloatArray) -> FloatArray:
     """Orthonormal directions, as rows, along which X w does not change."""
-    _, sizes, rows = np.linalg.svd(X)
-    rank = int(np.sum(sizes > len(rows) * np.finfo(float).eps * sizes[0]))
-    return np.asarray(rows[rank:])
+    return np.asarray(scipy.linalg.null_space(X).T)
 
 
 def contours(

@@ -110,6 +110,10 @@ class SparseScene:
     exponent: float
     at_cursor: Solution
 
+    @property
+    def error(self) -> float:
+        return float(population_error(self.at_cursor.w, self.w_true))
+
 
 class PlantedSweep:
     """Data drawn once, and what has been solved on them from any scale."""
@@ -129,9 +133,8 @@ class PlantedSweep:
 
     def path(self) -> ScalePath:
         """Solved when first asked for."""
-        path = self.known_path or self._solved_path()
-        self.known_path = path
-        return path
+        self.known_path = self.known_path or self._solved_path()
+        return self.known_path
 
     def _solved_path(self) -> ScalePath:
         log_scales = np.multiply(PATH_EXPONENTS, math.log(10.0))
@@ -250,25 +253,28 @@ class SparseRegressionView(View[SparseScene]):
         return {
             **({} if path is None else path.data),
             "cursor": (x,),
-            "error now": (x, [float(population_error(w, scene.w_true))]),
+            "error now": (x, [scene.error]),
             "l1 now": (x, _excess(l1)),
             "l2 now": (x, _excess(l2)),
             **against_truth(w, scene.w_true),
         }
 
     def text(self, scene: SparseScene) -> str:
-        to_come = (
-            f"The {len(PATH_EXPONENTS)} limits on the curves are being computed; "
-            "faint curves belong to the settings before."
+        error = (
+            f"From scale **{power_of_ten(scene.exponent)}** the flow ends with population error "
+            f"**{scene.error:.3g}**"
         )
-        path, proof = scene.path, f"At the cursor: {proof_of(scene.at_cursor)}."
+        path, limits = scene.path, f"{len(PATH_EXPONENTS)} limits on the curves are"
+        proof = f"At the cursor: {proof_of(scene.at_cursor)}."
         if path is None:
-            parts = (f"{_error_in_words(scene)}. {_hits(scene)}", to_come, proof)
+            where = f"The {limits} being computed; faint curves belong to the settings before."
         else:
-            error = f"{_error_in_words(scene)}; {_ends_in_words(path)}. {_hits(scene)}"
-            where = path.extremes.words(scene.at_cursor.w)
-            parts = (error, where, f"{proof} {_curves_in_words(path)}")
-        return "\n\n".join(parts)
+            rich, kernel = map(path.error, (path.extremes.rich, path.extremes.kernel))
+            error += f"; the least l1 norm has {rich:.3g}, the least l2 norm {kernel:.3g}"
+            where, missing = path.extremes.words(scene.at_cursor.w), path.uncertified
+            proof += f" {missing} of the {limits} not" if missing else f" All {limits}"
+            proof += " certified."
+        return "\n\n".join((f"{error}. {_hits(scene)}", where, proof))
 
     def code(self, settings: Settings) -> str:
         data = chosen(PlantedData, settings).code()
@@ -285,37 +291,12 @@ def _scene(settings: Settings, sweep: PlantedSweep, path: ScalePath | None) -> S
     return SparseScene(settings["sparsity"], sweep.w_true, path, exponent, sweep.limit_at(exponent))
 
 
-def _error_in_words(scene: SparseScene) -> str:
-    return (
-        f"From scale **{power_of_ten(scene.exponent)}** the flow ends with population error "
-        f"**{_error(scene):.3g}**"
-    )
-
-
-def _error(scene: SparseScene) -> float:
-    return float(population_error(scene.at_cursor.w, scene.w_true))
-
-
-def _ends_in_words(path: ScalePath) -> str:
-    rich, kernel = (float(path.error(one)) for one in (path.extremes.rich, path.extremes.kernel))
-    return f"the least l1 norm has {rich:.3g}, the least l2 norm {kernel:.3g}"
-
-
 def _hits(scene: SparseScene) -> str:
     found = np.argsort(-np.abs(scene.at_cursor.w))[: scene.sparsity]
     hits = int(np.count_nonzero(scene.w_true[found]))
     return (
         f"Of its {scene.sparsity} largest coefficients {hits} belong to the truth."
-        f"{' Errors that small lie below the picture.' if _error(scene) < LEAST_ERROR else ''}"
-    )
-
-
-def _curves_in_words(path: ScalePath) -> str:
-    limits, missing = len(PATH_EXPONENTS), path.uncertified
-    return (
-        f"{missing} of the {limits} limits on the curves are not certified."
-        if missing
-        else f"All {limits} limits on the curves are certified."
+        f"{' Errors that small lie below the picture.' if scene.error < LEAST_ERROR else ''}"
     )
 
 
