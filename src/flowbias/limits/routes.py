@@ -83,10 +83,10 @@ def from_dual(
     """Newton's method from a dual of X's rows, as far as it gets while that is near the limit."""
     constraint = problem.constraint
     newton = DualNewton(constraint, model.potential, model.shift, effort, least_share=NEAR)
-    start = newton.at(constraint.dual_of_rows(problem.X, dual))
-    end = newton.solve(start, max_steps=30)
+    end = newton.solve(newton.at(constraint.dual_of_rows(problem.X, dual)), max_steps=30)
     reach = Reachable(constraint, None, constraint.distance)
-    return Point(end.w, constraint.dual_of_data(end.dual), "dual Newton", reach)
+    dual = constraint.dual_of_data(end.dual)
+    return Point(end.w, dual, "dual Newton", reach, factor=effort.factor)
 
 
 def by_dual_newton(

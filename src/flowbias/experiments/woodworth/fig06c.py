@@ -349,8 +349,8 @@ LAPTOP: Settings = {
     "twin_images": 1000,
     "replicates": 1,
 }
-# Smoke where MNIST is at hand, trained as at laptop: the smallest sizes tried at which every check
-# holds, with each of three seeds. With 3000 images large starts err more than the last layer alone.
+# Smoke where MNIST is at hand, trained as at laptop: every check holds with each of three seeds.
+# With 3000 images large starts err more than the last layer alone.
 GENUINE: Settings = {
     **LAPTOP,
     "images": 5000,
