@@ -187,7 +187,7 @@ def test_a_clock_without_a_rate_says_what_to_use_instead():
         stopped.fit(*data())
 
 
-@pytest.mark.parametrize("unit", [1e150, 1e160, 1e307])
+@pytest.mark.parametrize("unit", [1e150, 1e160, 1e290])
 def test_rates_beyond_the_doubles_are_named(unit):
     X, y = data()
     with warnings.catch_warnings():

@@ -241,7 +241,8 @@ class FlowIntegration:
         self.size = size if atol is None else atol / rtol
         self.first_step = float(np.sqrt(rtol)) * duration
         self.residual = None if times is not None else residual
-        last = np.inf if times is None else float(coordinates.readings(times[-1:])[0])
+        with np.errstate(over="ignore"):  # beyond the end of all clocks
+            last = np.inf if times is None else times[-1] * coordinates.time_rate
         self.end = float(min(last, FOREVER))
 
     def solver_at(self, time: float, state: FloatArray, first_step: float) -> OdeSolver:

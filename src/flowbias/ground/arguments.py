@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 import sys
 from numbers import Integral, Real
 from typing import Any
@@ -66,7 +67,8 @@ def shown(value: Any) -> str:
     """The value as an error message quotes it: integers of hundreds of digits by their length."""
     if isinstance(value, int) and abs(value) > WIDEST:
         return f"an integer of {value.bit_length()} bits"
-    return repr(value)
+    text = repr(value)
+    return text if len(text) <= 200 else reprlib.repr(value)
 
 
 def read_rng(rng: Any) -> np.random.Generator:

@@ -278,7 +278,7 @@ class DiagonalNet(MirrorModel):
 
 
 def _read_depth(depth: float) -> float:
-    if type(depth) in (int, float) and 2 <= depth < np.inf:
+    if type(depth) in (int, float) and 2 <= depth <= np.finfo(float).max:
         return float(depth)
     value = read_real("depth", depth, "Pass one number, for instance depth=3.")
     if value.ndim:
