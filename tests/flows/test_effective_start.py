@@ -405,6 +405,13 @@ def test_what_a_schedule_returned_is_shown():
         gradient_descent(DiagonalNet(2, 0.3), X, y, step_size=1e-3, schedule=lambda k: np.ones(1))
 
 
+def test_a_long_list_for_a_schedule_is_quoted_in_brief():
+    X, y, _ = data(5)
+    with pytest.raises(InputError, match="schedule: must be a function") as refused:
+        gradient_descent(DiagonalNet(2, 0.3), X, y, step_size=1e-3, schedule=[1.0] * 9999)
+    assert len(str(refused.value)) < 400
+
+
 def test_a_schedule_that_is_no_number_is_refused_where_it_shows():
     X, y, _ = data(5)
     with pytest.raises(InputError, match="schedule: must return a finite number >= 0"):
@@ -480,11 +487,3 @@ def test_from_a_start_of_1e_100_the_identity_holds():
     )
     assert run.explained.distance <= IDENTITY
     assert_allclose(run.effective_limit.w, limit(run.effective_start, X, y).w, rtol=0, atol=0)
-
-
-def test_a_long_list_for_a_schedule_is_quoted_in_brief():
-    with pytest.raises(InputError, match="schedule: must be a function") as refused:
-        fb.gradient_descent(
-            fb.DiagonalNet(scale=0.1), [[1.0]], [1.0], step_size=0.1, schedule=[1.0] * 9999
-        )
-    assert len(str(refused.value)) < 400

@@ -12,6 +12,7 @@ swap roles.
 
 from __future__ import annotations
 
+import sys
 from functools import cached_property
 from typing import NamedTuple
 
@@ -278,7 +279,7 @@ class DiagonalNet(MirrorModel):
 
 
 def _read_depth(depth: float) -> float:
-    if type(depth) in (int, float) and 2 <= depth <= np.finfo(float).max:
+    if type(depth) in (int, float) and 2 <= depth <= sys.float_info.max:
         return float(depth)
     value = read_real("depth", depth, "Pass one number, for instance depth=3.")
     if value.ndim:
