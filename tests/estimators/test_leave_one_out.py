@@ -309,10 +309,11 @@ def test_a_trained_bias_beside_tiny_features_is_refitted_without_a_warning(unit)
     assert np.isfinite(fitted.leave_one_out(unit * X, unit * y, exact=True)).all()
 
 
-def test_a_trained_bias_beside_small_features():
+@pytest.mark.parametrize("unit", [1e-10, 1e-20, 1e-100])
+def test_a_trained_bias_beside_small_features(unit):
     """More samples than features: every limit is the least-squares fit, in any unit."""
     X, y = data(8, 2, 0)
-    fitted = ImplicitBiasRegressor(scale=1.0, fit_intercept="trained").fit(1e-10 * X, 1e-10 * y)
+    fitted = ImplicitBiasRegressor(scale=1.0, fit_intercept="trained").fit(unit * X, unit * y)
     expected = by_refitting(fb.L2(), np.column_stack([X, np.ones(8)]), y)
-    found = fitted.leave_one_out(1e-10 * X, 1e-10 * y)
-    np.testing.assert_allclose(1e10 * found, expected, rtol=1e-10)
+    found = fitted.leave_one_out(unit * X, unit * y)
+    np.testing.assert_allclose(found / unit, expected, rtol=1e-10)

@@ -23,6 +23,7 @@ from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import row_lengths, row_units
 from flowbias.ground.typing import FloatArray, Mask
+from flowbias.limits.routes import only_predictor
 from flowbias.problems.regression import Constraint, Regression, as_regression, checked_array
 
 
@@ -67,6 +68,12 @@ class WeightedRows:
         n, d = self.X.shape
         none = np.zeros(0)
         return Constraint(np.zeros((0, d)), row_scale=none, target=none, to_data=np.zeros((n, 0)))
+
+    @property
+    def rank(self) -> int:
+        """Of X as its limits take it: of rows of unit length, or of columns that leave no choice."""
+        leaves_no_choice = self.moves and only_predictor(self.problem) is not None
+        return self.X.shape[1] if leaves_no_choice else len(self.constraint.target)
 
     def projected(self, values: FloatArray) -> FloatArray:
         """`values` (n, ...) less what the free column can do."""
@@ -192,11 +199,8 @@ class _Range(Unseen):
 
 
 def unseen_by(rows: WeightedRows) -> Unseen:
-    """Those of the rows, and their free column if there is one.
-
-    Ranks are judged on rows of unit length, as constraints do.
-    """
-    n, rank = len(rows.y), len(rows.constraint.target)
+    """Those of the rows, and their free column if there is one."""
+    n, rank = len(rows.y), rows.rank
     columns, unit = rows.X, np.ones(n)
     if rows.moves:
         unit = row_units(row_lengths(rows.X))
