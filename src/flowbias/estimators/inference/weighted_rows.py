@@ -71,7 +71,7 @@ class WeightedRows:
 
     @property
     def rank(self) -> int:
-        """Of X as its limits take it: of rows of unit length, or of columns that leave no choice."""
+        """Of X as limits take it: of rows of unit length, or of columns that leave no choice."""
         leaves_no_choice = self.moves and only_predictor(self.problem) is not None
         return self.X.shape[1] if leaves_no_choice else len(self.constraint.target)
 
