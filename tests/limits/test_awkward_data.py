@@ -109,6 +109,16 @@ def test_zero_outputs(model):
     assert not solution.w.any()
 
 
+@pytest.mark.parametrize("samples", [1, 4])
+@pytest.mark.parametrize("log_scale", [0.0, -1582.0])
+@pytest.mark.parametrize("depth", [2, 3, 30])
+def test_one_feature_with_a_start_of_its_own(depth, log_scale, samples):
+    model = fb.DiagonalNet(depth=depth, log_scale=log_scale, w0=[1.25])
+    solution = fb.limit(model, np.ones((samples, 1)), np.full(samples, 0.35))
+    # What fits is one number; tol of the solve.
+    assert_allclose(solution.w, [0.35], rtol=1e-10)
+
+
 @pytest.mark.parametrize("size", [1e-150, 1e150])
 @models
 def test_size_of_the_data(model, size):

@@ -61,10 +61,6 @@ class _Block:
     noise: FloatArray | None  # in the units of the targets
 
 
-# Steps laid out at a time: enough for what is done once to cost nothing, few enough to be kept.
-_LAID_OUT = 128
-
-
 @dataclass(eq=False)
 class Bench:
     """Where the steps of several runs are taken, made once, as are the views of every step.
@@ -81,7 +77,9 @@ class Bench:
 
     @classmethod
     def of(cls, runs: int, per_step: int, d: int) -> Bench:
-        shape = _LAID_OUT, runs, per_step
+        # Steps laid out at a time: enough for what is done once to cost nothing, few enough to be
+        # kept.
+        shape = 128, runs, per_step
         arrays = np.zeros(shape, np.intp), np.zeros(shape), np.zeros(shape)
         return cls(aligned((runs, d)), aligned((2, runs, d)), aligned((per_step, d)), *arrays)
 
@@ -161,7 +159,7 @@ class StepSamples:
         bench.factors[...] = 0.0  # as the multipliers are
         while len(shares):
             number, place = divmod(step, length)
-            count = min(len(shares), _LAID_OUT, length - place)
+            count = min(len(shares), len(bench.chosen), length - place)
             stop = place + count
             now, shares = shares[:count], shares[count:]
             block, scaled = self._loaded(number, seeds), now if is_scaled else None

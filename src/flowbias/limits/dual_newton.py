@@ -173,8 +173,9 @@ class DualNewton(_Newton):
         potential, shift = self.potential, self.shift
         if potential.shape_of_w not in ((), (1,)) or np.ndim(shift):
             return self.at()
-        slope = float(potential.hess_dual(shift))
-        if not 0.0 < slope < np.inf or float(potential.grad_dual(shift)) != 0.0:
+        # Of shape () or, where the one feature has a start of its own, (1,).
+        slope = np.asarray(potential.hess_dual(shift)).item()
+        if not 0.0 < slope < np.inf or np.any(potential.grad_dual(shift)):
             return self.at()
         system = GramSystem(self.constraint, slope, self.effort)
         step = system.solve(self.constraint.target)
