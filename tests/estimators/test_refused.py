@@ -46,7 +46,13 @@ def test_bad_data_get_scikit_learns_own_words():
         fitted.predict(X[:, :19])
 
 
-@pytest.mark.parametrize("weight", [-WEIGHT, np.zeros(8), np.ones(3), np.full(8, np.nan), ["a"]])
+def test_weights_that_leave_no_sample_are_refused():
+    # By scikit-learn, or where its version lets them pass by us: in either's words.
+    with pytest.raises(fb.InputError, match="sample_weight: must be .* got "):
+        MinNormRegressor().fit(X, Y, np.zeros(8))
+
+
+@pytest.mark.parametrize("weight", [-WEIGHT, np.ones(3), np.full(8, np.nan), ["a"]])
 def test_bad_weights_are_shown(weight):
     wanted = r"sample_weight: must be one finite weight >= 0 per sample \(8\).*, got \S+.*Leave it"
     with pytest.raises(fb.InputError, match=wanted):

@@ -1,5 +1,6 @@
 """Killed or interrupted half way, a run leaves what it finished, and the next one goes on."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 from flowbias.experiments import Preset, run
 from flowbias.experiments.progress import Silence
+from flowbias.ground import threads
 from tests.experiments.toy import COUNT, FREE, compute_in_two_sittings, toy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -110,6 +112,25 @@ def test_ctrl_c_stops_at_once_and_leaves_no_process_behind(start, tmp_path, jobs
     wait_for_end(process.pid)
     assert len(stored(tmp_path)) == FREE
     assert list((tmp_path / "cache").rglob("*.tmp")) == []
+
+
+def test_ctrl_c_while_libraries_are_looked_for_is_not_lost(monkeypatch):
+    """They are looked for by callbacks of ctypes, which swallow what is raised in them."""
+
+    @ctypes.CFUNCTYPE(None)
+    def pressed():
+        signal.raise_signal(signal.SIGINT)
+
+    class Search:
+        lib_controllers = ()
+
+        def __init__(self):
+            pressed()
+
+    monkeypatch.setattr(threads, "ThreadpoolController", Search)
+    with pytest.raises(KeyboardInterrupt), threads.one_thread_in_every_pool():
+        pass
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_ctrl_c_is_kept_from_the_workers_at_every_moment():

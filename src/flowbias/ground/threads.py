@@ -12,6 +12,7 @@ each to restore what it found itself, the one who came second would leave one th
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -92,8 +93,26 @@ def one_thread_in_every_pool() -> Iterator[None]:
 def _libraries() -> list[Any]:
     """What threadpoolctl knows to set."""
     # Looking for them takes milliseconds, so it is not done at every solve.
-    found: list[Any] = ThreadpoolController().lib_controllers
+    with _ctrl_c_waits():
+        found: list[Any] = ThreadpoolController().lib_controllers
     return found
+
+
+@contextmanager
+def _ctrl_c_waits() -> Iterator[None]:
+    """Ctrl-C is dealt with at the end: a callback of ctypes would swallow what it raises."""
+    given = signal.getsignal(signal.SIGINT)
+    if given is None or threading.current_thread() is not threading.main_thread():
+        yield  # not Python's to deal with, or not here
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, given)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 @cache
