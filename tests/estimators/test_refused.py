@@ -48,7 +48,7 @@ def test_bad_data_get_scikit_learns_own_words():
 
 def test_weights_that_leave_no_sample_are_refused():
     # By scikit-learn, or where its version lets them pass by us: in either's words.
-    with pytest.raises(fb.InputError, match="sample_weight: must be .* got "):
+    with pytest.raises(fb.InputError, match=r"sample_weight: must be .* got "):
         MinNormRegressor().fit(X, Y, np.zeros(8))
 
 
