@@ -314,7 +314,7 @@ SCALING = (
     "Preset laptop is scaled down: 2000 images instead of 50000, an eighth of the channels, a "
     "step size of 0.02 min(1, 1/α⁶) instead of 1e-4, which a few thousand steps could not show, "
     "and an end at 100% train accuracy with loss below 0.02, at most 300 epochs instead of 2000. "
-    "Preset paper has 4000 images and two seeds, from starts whose networks fit them in as many "
+    "Preset paper has 4000 images and three seeds, from starts whose networks fit them in as many "
     "epochs; it is not the paper's size. Preset full is, with the paper's own settings: about 18 "
     "CPU days a training, meant for a GPU. "
     "Preset smoke has 500 images and fewer channels still where CIFAR-10 is at hand, and elsewhere "
@@ -368,7 +368,7 @@ PAPER: Settings = {
     # α = 1.7, with a test error of 74%, and 29% at α = 2. The list was cut after that was seen.
     "scales": "0.8 0.9 1 1.2 1.5 1.6",
     "curve_scales": "0.6 0.7 1 1.2 1.5",
-    "replicates": 2,
+    "replicates": 3,
 }
 FULL: Settings = {
     "images": 50000,
