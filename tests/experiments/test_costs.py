@@ -1,5 +1,6 @@
 """What figures cost, as runs measured it: a file that runs add to, and the one of the package."""
 
+import dataclasses
 import json
 
 import pytest
@@ -16,7 +17,8 @@ def test_the_costs_of_the_package_are_of_its_figures():
     assert known
     for name, costs in known.items():
         for preset, cost in costs.items():
-            assert cost.seconds >= 0.0
+            # Two cores take half of it at best; both numbers are rounded to tenths.
+            assert cost.seconds / 2 - 0.1 <= cost.on_two_cores + 0.1 <= cost.seconds + 0.2
             assert "cores" in cost.machine
             assert 0 <= cost.held <= cost.checks
             # Presets that do the same cost the same.
@@ -42,10 +44,25 @@ def test_cached_results_count_with_what_they_took(tmp_path):
     assert again.compute_seconds == first.compute_seconds > 0.0
 
 
+@pytest.mark.parametrize(
+    ("tasks", "cores", "expected"),
+    [
+        ((), 2, 0.0),
+        ((3.0, 1.0, 1.0, 1.0), 1, 6.0),
+        ((3.0, 1.0, 1.0, 1.0), 2, 3.0),
+        ((1.0, 1.0, 1.0, 3.0), 2, 4.0),  # in their order, as a queue hands them out
+        ((1.0, 2.0), 3, 2.0),
+    ],
+)
+def test_how_long_cores_take_that_share_the_tasks(tmp_path, tasks, cores, expected):
+    record = run(toy(), preset="smoke", jobs=1, cache=tmp_path)
+    assert dataclasses.replace(record, task_seconds=tasks).seconds_on(cores) == expected
+
+
 def test_a_sum_of_what_was_not_all_measured_is_none():
     costs = {
-        "a": {"smoke": Cost(1.0, "m"), "laptop": Cost(3.0, "m")},
-        "b": {"smoke": Cost(2.0, "m")},
+        "a": {"smoke": Cost(1.0, 1.0, "m"), "laptop": Cost(3.0, 2.0, "m")},
+        "b": {"smoke": Cost(2.0, 1.0, "m")},
     }
     assert total(costs, ["a", "b"], "smoke") == 3.0
     assert total(costs, ["a", "b"], "laptop") is None

@@ -6,6 +6,7 @@ file; costs.json beside this module is such a file.
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import platform
@@ -127,8 +128,8 @@ class Record:
     checks: tuple[Check, ...]
     failures: tuple[Failure, ...]
     counts: Counts
-    #: CPU seconds that the table stands for, summed over tasks, cached ones included
-    compute_seconds: float
+    #: CPU seconds of each task that the table stands for, in their order, cached ones included
+    task_seconds: tuple[float, ...]
     #: what it needs and is not at hand: then it is skipped
     lacks: tuple[str, ...] = ()
 
@@ -147,6 +148,18 @@ class Record:
     @property
     def complete(self) -> bool:
         return self.table is not None
+
+    @property
+    def compute_seconds(self) -> float:
+        """CPU seconds of all tasks."""
+        return sum(self.task_seconds)
+
+    def seconds_on(self, cores: int) -> float:
+        """How long so many idle cores are at it: the next task to the first that is free."""
+        free_at = [0.0] * cores
+        for seconds in self.task_seconds:
+            heapq.heapreplace(free_at, free_at[0] + seconds)
+        return max(free_at)
 
     @property
     def skipped(self) -> str:
@@ -301,6 +314,8 @@ class Cost(NamedTuple):
     """CPU seconds, summed over tasks, the machine that took them, and how many checks held."""
 
     seconds: float
+    #: from start to end on two idle cores, which have the same tasks to share
+    on_two_cores: float
     machine: str
     held: int = 0
     #: 0 where nobody noted it
@@ -329,7 +344,8 @@ def note_costs(file: Path, records: Iterable[Record]) -> None:
         if record.complete and not record.counts.stale and not record.experiment.changes:
             for preset in same_presets(record.experiment, record.preset):
                 held = sum(check.holds for check in record.checks)
-                cost = Cost(round(record.compute_seconds, 1), here, held, len(record.checks))
+                seconds, on_two = round(record.compute_seconds, 1), round(record.seconds_on(2), 1)
+                cost = Cost(seconds, on_two, here, held, len(record.checks))
                 costs.setdefault(record.experiment.name, {})[preset] = cost
     write_atomically(file, _text(costs).encode())
 

@@ -273,7 +273,7 @@ class _Run:
             checks=checks,
             failures=tuple(failures),
             counts=self._count(names),
-            compute_seconds=sum(entry.seconds for entry in entries),
+            task_seconds=tuple(entry.seconds for entry in entries),
             lacks=skipped,
         )
 

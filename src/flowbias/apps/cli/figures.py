@@ -61,8 +61,7 @@ def _show_all(experiments: Sequence[Experiment]) -> None:
     from flowbias.experiments.record import known_costs, total
 
     known = known_costs()
-    # What a laptop takes on; `list NAME` has the others, and a line has its title on it.
-    presets = (Preset.SMOKE, Preset.LAPTOP)
+    presets = tuple(Preset)
     table = columns("name", *presets, "title", right=presets)
     for each in experiments:
         table.add_row(each.name, *(_seconds(_cost(each, preset)) for preset in presets), each.title)
@@ -72,8 +71,8 @@ def _show_all(experiments: Sequence[Experiment]) -> None:
     show(table)
     machines = dict.fromkeys(cost.machine for costs in known.values() for cost in costs.values())
     results().print(
-        f"\nTime of one core ({'; '.join(machines)}), -: not measured.\n"
-        "Other presets, settings, source: flowbias list NAME. "
+        f"\nSeconds of one core ({'; '.join(machines)}), -: not measured.\n"
+        "Settings and source: flowbias list NAME. "
         "Run it: flowbias run NAME --preset smoke"
     )
 
@@ -108,10 +107,10 @@ def _cost(experiment: Experiment, preset: str) -> float | None:
 
 
 def _seconds(cost: float | None) -> str:
-    """Short, for a column: minutes too are counted in seconds."""
+    """Short, for a column of seconds: a line has its title on it."""
     if cost is None:
         return "-"
-    return f"{cost:.1f} s" if cost < 9.95 else f"{cost:.0f} s"
+    return f"{cost:.1f}" if cost < 9.95 else f"{cost:.0f}"
 
 
 def _shown(seconds: float | None) -> str:
@@ -131,6 +130,7 @@ def _entry(experiment: Experiment) -> dict[str, Any]:
         "reference": str(experiment.reference),
         "tasks": {preset.value: len(experiment.task_list(preset)) for preset in Preset},
         "cpu_seconds": {preset: cost.seconds for preset, cost in known.items()},
+        "seconds_on_two_cores": {preset: cost.on_two_cores for preset, cost in known.items()},
         # Of smoke, where the paper's data are at hand.
         "genuine": dict(experiment.genuine),
         "settings": {
