@@ -102,7 +102,7 @@ def _faster_passes() -> Any:
     aten = torch.ops.aten
     product, dear = aten.mm.default, {aten.gelu_backward.default, aten.silu_backward.default}
 
-    class FasterPasses(TorchDispatchMode):
+    class FasterPasses(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         #: flex attention and its like are passed on as they are
         supports_higher_order_operators = True
 

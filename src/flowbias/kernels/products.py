@@ -175,17 +175,21 @@ def _columns_of(
 
 
 def add_products(
-    kernel: Tensor, first: Cell, second: Cell, reduction: Reduction, room: int
+    kernel: Tensor, first: Cell, second: Cell, reduction: Reduction, room: int, spent: bool = False
 ) -> None:
     """Add the products of two cells to `kernel`, with at most `room` bytes beside it.
 
-    With first = second only the part on and above the diagonal (of samples) is complete.
+    With first = second only the part on and above the diagonal (of samples) is complete. What is
+    `spent` is let go of layer by layer: nobody asks for it again.
     """
     same, rooms = first is second, _Rooms(room // 2)
-    for names, one in first.features.factors.items():
-        # In the order of the layers: that of a set of names, and with it the last bits of the sum,
-        # changes from one process to the next.
-        two = second.features.factors[names]
+    # In the order of the layers: that of a set of names, and with it the last bits of the sum,
+    # changes from one process to the next.
+    for names in list(first.features.factors):
+        one, two = (cell.features.factors[names] for cell in (first, second))
+        if spent:
+            first.features.factors.pop(names)
+            second.features.factors.pop(names, None)
         v1 = one.v()
         v2 = v1 if same else two.v()
         add = _add_lookup if one.lookup else partial(_add_layer, rooms=rooms)
@@ -475,7 +479,7 @@ class Tiles:
                 del opposed
             for kernel, one, two in zip(kernels, cells, against, strict=True):
                 block = _tile(kernel, self.reduction, part, opposite)
-                add_products(block, one, two, self.reduction, blocks.room)
+                add_products(block, one, two, self.reduction, blocks.room, len(tiles) == 1)
             del against
         if self.symmetric:
             for kernel in kernels:
