@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
 from flowbias.ground.torch import require_torch
+from flowbias.kernels.gemm import faster_passes
 from flowbias.kernels.graph import Recording, backward_to, output_shape
 from flowbias.kernels.layers import Lookup, Misfit, Part, Use
+from flowbias.kernels.memory import empty
 from flowbias.kernels.network import Tensor, half_the_digits
 
 
@@ -80,10 +83,12 @@ def _features(recording: Recording, parts: Sequence[Part], cotangents: Tensor) -
         if part.dense:
             start, end = end, end + prod(output_shape(uses[part][0].taken))
             columns[part.names] = slice(start, end)
-    dense = cotangents.new_empty(count, outputs, end)
+    dense = empty(cotangents, count, outputs, end)
     stores: dict[Part, Tensor] = {}
+    faster = faster_passes(cotangents)
     for output, cotangent in enumerate(cotangents):
-        found = backward_to(recording, nodes, cotangent.expand(count, -1))
+        with faster:
+            found = backward_to(recording, nodes, cotangent.expand(count, -1))
         left = Counter(nodes)
         for part, used in uses.items():
             mine = [found[use.node] for use in used]
@@ -99,10 +104,10 @@ def _features(recording: Recording, parts: Sequence[Part], cotangents: Tensor) -
                 continue
             g = part.made(used, mine, count)
             if part not in stores:
-                stores[part] = g.new_empty(*g.shape[:3], outputs, g.shape[3])
+                stores[part] = empty(g, *g.shape[:3], outputs, g.shape[3])
             stores[part][:, :, :, output] = g
     if count > 1:
-        _require_own_rows(recording, uses, held, stores, (dense, columns), cotangents)
+        _require_own_rows(recording, uses, held, stores, (dense, columns), cotangents, faster)
     return Features(
         {
             part.names: LayerFactors(g, part.seen(uses[part], count), isinstance(part.rule, Lookup))
@@ -120,6 +125,7 @@ def _require_own_rows(
     stores: dict[Part, Tensor],
     dense: tuple[Tensor, dict[tuple[str, ...], slice]],
     cotangents: Tensor,
+    faster: AbstractContextManager[Any],
 ) -> None:
     """Raise `Misfit` unless the rows that are a sample's depend on that sample alone.
 
@@ -131,7 +137,8 @@ def _require_own_rows(
     weights = (1.0 + torch.rand(count, generator=generator, dtype=torch.float64)).to(cotangents)
     mixture = torch.randn(len(cotangents), generator=generator, dtype=torch.float64).to(cotangents)
     nodes = [use.node for used in uses.values() for use in used]
-    found = backward_to(recording, nodes, weights[:, None] * (mixture @ cotangents))
+    with faster:
+        found = backward_to(recording, nodes, weights[:, None] * (mixture @ cotangents))
     smallest = torch.finfo(cotangents.dtype).tiny
     wrong: set[str] = set()
     for part, used in uses.items():
@@ -139,13 +146,15 @@ def _require_own_rows(
         if part.dense:
             weighted = part.shares(used, mine, count, held.get(part))
             total = mixture @ dense[0][:, :, dense[1][part.names]]
+            size = total.abs().amax(1)
         else:
-            weighted = part.made(used, mine, count).transpose(0, 1).flatten(1)
-            total = torch.zeros_like(stores[part][:, :, :, 0])
-            for output, factor in enumerate(mixture.tolist()):
-                total.add_(stores[part][:, :, :, output], alpha=factor)
+            # Each row by a random combination of its units: one pass over what is kept, no copies.
+            rows, kept = part.made(used, mine, count), stores[part]
+            units = torch.randn(rows.shape[3], generator=generator, dtype=torch.float64).to(rows)
+            weighted = (rows @ units).transpose(0, 1).flatten(1)
+            total = kept.flatten(3) @ torch.outer(mixture, units).flatten()
             total = total.transpose(0, 1).flatten(1)
-        size = total.abs().amax(1)
+            size = rows.norm(dim=3).amax((0, 2)) / weights
         change = (total * weights[:, None]).sub_(weighted).abs_().amax(1)
         # Numbers too small for the dtype have lost digits for no fault of the order.
         if not bool((change <= half_the_digits(total) * size + smallest).all()):

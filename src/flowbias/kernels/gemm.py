@@ -8,7 +8,9 @@ is enough to multiply. It has no double precision.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from typing import Any
 
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import Tensor
@@ -73,7 +75,54 @@ def squared(rows: Tensor, height: int = 64) -> Tensor:
         return torch.from_numpy(array @ array.T)  # BLAS's syrk
     product = rows.new_empty(len(rows), len(rows))
     for start in range(0, len(rows), height):
-        strip = times_transposed(rows[start : start + height], rows[start:])
-        product[start : start + height, start:] = strip
-        product[start + height :, start : start + height] = strip[:, height:].T
+        # Strips of columns: oneDNN arranges its second side anew, which is the small one here.
+        strip = times_transposed(rows[start:], rows[start : start + height])
+        product[start:, start : start + height] = strip
+        product[start : start + height, start + height :] = strip[height:].T
     return product
+
+
+def faster_passes(like: Tensor) -> AbstractContextManager[Any]:
+    """Passes back through one graph, again and again: large products, and slopes, at less cost."""
+    torch = require_torch()
+    onednn = like.dtype == torch.float32 and like.device.type == "cpu" and _onednn() is not None
+    return _faster_passes()() if onednn else nullcontext()
+
+
+@cache
+def _faster_passes() -> Any:
+    """A mode for operations below autograd.
+
+    Large products by oneDNN, which torch leaves to its BLAS. And a function of single numbers has
+    the same slopes in each pass: those that take an exponential are computed once.
+    """
+    torch = require_torch()
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    aten = torch.ops.aten
+    product, dear = aten.mm.default, {aten.gelu_backward.default, aten.silu_backward.default}
+
+    class FasterPasses(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+        #: flex attention and its like are passed on as they are
+        supports_higher_order_operators = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.slopes: dict[Any, tuple[Tensor, Tensor]] = {}
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            options = kwargs or {}
+            if func is product and by_onednn(args[0], args[1].T):
+                return times_transposed(args[0], args[1].T)
+            if func in dear:
+                gradient, x = args
+                # x stays alive here, so that no other tensor takes its place.
+                key = (func, x.data_ptr(), x.shape, x.stride(), *options.values())
+                if key not in self.slopes:
+                    self.slopes[key] = x, func(torch.ones_like(x), x, **options)
+                return gradient * self.slopes[key][1]
+            return func(*args, **options)
+
+    return FasterPasses

@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -62,6 +62,8 @@ class Recording:
 
     network: Network
     outputs: Tensor
+    #: what `Part.uses` found in it
+    uses: dict[Any, list[Any]] = field(default_factory=dict, compare=False)
 
     def gradients(self, nodes: Sequence[Any], cotangent: Tensor) -> list[Tensor | None]:
         """d <cotangent, outputs> / d (what the node made); None where that does not matter."""

@@ -260,6 +260,13 @@ class Part:
 
     def uses(self, recording: Recording) -> list[Use]:
         """Where the recording takes the parameters; `Misfit` if not as in the trial."""
+        # Asked for some ten times of each recording, and as dear as a small layer.
+        key = (self.names, self.words, self.shapes)
+        if key not in recording.uses:
+            recording.uses[key] = self._uses(recording)
+        return recording.uses[key]
+
+    def _uses(self, recording: Recording) -> list[Use]:
         length, count = len(self.words[0]), len(recording.outputs)
         nodes: dict[tuple[Any, int], Path] = {}
         for path in recording.paths.get(self.names[0], ()):

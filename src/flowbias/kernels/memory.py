@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias.ground.arguments import InputError
+from flowbias.ground.torch import require_torch
 
 _UNITS = {
     "": 1,
@@ -46,9 +47,25 @@ def shown_bytes(size: float) -> str:
     return f"{size:.0f} bytes"
 
 
+def empty(like: Any, *shape: int) -> Any:
+    """A tensor of the dtype and on the device of `like`; large ones in large pages.
+
+    NumPy asks the system for them, torch does not: what is written once and read once would spend
+    as long on its pages as on its numbers.
+    """
+    if like.device.type != "cpu":
+        return like.new_empty(shape)
+    return require_torch().from_numpy(np.empty(shape, np_dtype(like)))
+
+
+def np_dtype(like: Any) -> np.dtype[Any]:
+    """NumPy's name of a tensor's dtype."""
+    return np.dtype(str(like.dtype).removeprefix("torch."))
+
+
 def opened(out: Any, shape: tuple[int, ...], like: Any) -> NDArray[Any]:
     """The array that a kernel of the dtype of `like` is written to, a file mapped into memory."""
-    dtype = np.dtype(str(like.dtype).removeprefix("torch."))
+    dtype = np_dtype(like)
     if like.device.type != "cpu":
         raise InputError(
             f"out: must be None for a module on {like.device}, got {out!r}. Compute on the CPU, or "

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from math import isqrt, prod
+from functools import partial
+from math import isqrt
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
@@ -23,7 +24,7 @@ from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.features import Features, joined_features
 from flowbias.kernels.gemm import by_onednn, squared, times_transposed
-from flowbias.kernels.memory import Blocks, opened
+from flowbias.kernels.memory import Blocks, empty, opened
 from flowbias.kernels.network import Tensor
 
 if TYPE_CHECKING:
@@ -174,26 +175,30 @@ def _columns_of(
 
 
 def add_products(
-    kernel: Tensor, first: Cell, second: Cell, reduction: Reduction, room: int
+    kernel: Tensor, first: Cell, second: Cell, reduction: Reduction, room: int, spent: bool = False
 ) -> None:
     """Add the products of two cells to `kernel`, with at most `room` bytes beside it.
 
-    With first = second only the part on and above the diagonal (of samples) is complete.
+    With first = second only the part on and above the diagonal (of samples) is complete. What is
+    `spent` is let go of layer by layer: nobody asks for it again.
     """
-    same = first is second
-    for names, one in first.features.factors.items():
-        # In the order of the layers: that of a set of names, and with it the last bits of the sum,
-        # changes from one process to the next.
-        two = second.features.factors[names]
+    same, rooms = first is second, _Rooms(room // 2)
+    # In the order of the layers: that of a set of names, and with it the last bits of the sum,
+    # changes from one process to the next.
+    for names in list(first.features.factors):
+        one, two = (cell.features.factors[names] for cell in (first, second))
+        if spent:
+            first.features.factors.pop(names)
+            second.features.factors.pop(names, None)
         v1 = one.v()
         v2 = v1 if same else two.v()
-        add = _add_lookup if one.lookup else _add_layer
+        add = _add_lookup if one.lookup else partial(_add_layer, rooms=rooms)
         for group in range(len(v1)):
             g1 = one.g[group]
             pair = (g1, g1 if same else two.g[group])
-            add(kernel, (v1[group], v2[group]), pair, reduction, room, same)
+            add(kernel, (v1[group], v2[group]), pair, reduction, room // 2, same)
     for ours, theirs in zip(first.gradients, second.gradients, strict=True):
-        _add_dense(kernel, ours, theirs, reduction, room, same)
+        _add_dense(kernel, ours, theirs, reduction, room // 2, same)
 
 
 def _add_layer(
@@ -203,6 +208,7 @@ def _add_layer(
     reduction: Reduction,
     room: int,
     same: bool,
+    rooms: _Rooms,
     enough: int = 2**23,
 ) -> None:
     """The cheaper of two ways; products of positions `enough` bytes at a time, not all there is."""
@@ -217,7 +223,7 @@ def _add_layer(
     if by_position <= by_sample and needed <= room:
         _add_by_position(kernel, v, g, reduction, max(1, min(room, enough) // needed), same)
     else:
-        _add_by_sample(kernel, v, g, reduction, room, same)
+        _add_by_sample(kernel, v, g, reduction, room, same, rooms)
 
 
 def _add_by_position(
@@ -243,6 +249,23 @@ def _add_by_position(
             kernel[i, j] += products.unflatten(1, (-1, t2)).unflatten(0, (-1, t1)).sum((1, 3))
 
 
+class _Rooms:
+    """Memory for the contractions of one layer after the other, `most` bytes of it.
+
+    To allocate it anew each time takes as long as they do.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = min(most, 2**26)
+        self._held: dict[int, Tensor] = {}
+
+    def __call__(self, side: int, like: Tensor, size: int) -> Tensor:
+        if side not in self._held or len(self._held[side]) < size:
+            self._held.pop(side, None)
+            self._held[side] = empty(like, size)
+        return self._held[side][:size]
+
+
 def _add_by_sample(
     kernel: Tensor,
     v: tuple[Tensor, Tensor],
@@ -250,59 +273,44 @@ def _add_by_sample(
     reduction: Reduction,
     room: int,
     same: bool,
-    most: int = 2**26,
-    in_the_cache: int = 2**23,
+    rooms: _Rooms,
 ) -> None:
     """<sum_p g_{a,p} v_p^T, sum_q g'_{b,q} v'_q^T>, some units of the gradients at a time.
 
-    Few large contractions are faster than many small ones, and so are products of what stays `in
-    the cache`: the gradients of a contraction are multiplied in pieces of so many bytes.
+    Few large contractions are faster than many small ones.
     """
-    count = len(v[0]) * g[0].shape[2] + (0 if same else len(v[1]) * g[1].shape[2])
-    positions = max(v[0].shape[1], v[1].shape[1])
-    per_unit = count * (v[0].shape[2] + positions) * v[0].element_size()
-    step = max(1, min(room // 2, most) // per_unit)
-    piece = min(step, max(1, in_the_cache // per_unit))
-    sides = [_Contraction(v[0], g[0], step, piece)]
-    if not same:
-        sides.append(_Contraction(v[1], g[1], step, piece))
-    for start in range(0, g[0].shape[3], step):
-        found = [side(slice(start, start + step)) for side in sides]
-        for ours, theirs in zip(found[0], found[-1], strict=True):
-            _add_dense(kernel, ours, theirs, reduction, room // 2, same)
-
-
-class _Contraction:
-    """sum_p g_p v_p^T for some units, in pieces (samples, outputs, units * inputs).
-
-    In one and the same room: to allocate it anew each time takes as long as the product.
-    """
-
-    def __init__(self, v: Tensor, g: Tensor, units: int, piece: int) -> None:
-        self.v, self.g, self.piece = v.contiguous(), g, piece
-        samples, _, outputs, most = g.shape
-        size = samples * outputs * piece * v.shape[2]
-        self.rooms = [v.new_empty(size) for _ in range(0, min(units, most), piece)]
-
-    def __call__(self, units: slice) -> list[Tensor]:
-        g = self.g[..., units]
-        samples, _, outputs, _ = g.shape
-        pieces = g.split(self.piece, dim=3)
+    sides = [(v[i].contiguous(), g[i]) for i in range(1 if same else 2)]
+    per_unit = sum(len(v) * g.shape[2] * (v.shape[2] + v.shape[1]) for v, g in sides)
+    units = g[0].shape[3]
+    step = max(1, rooms.most // (per_unit * v[0].element_size()))
+    step = -(-units // -(-units // step))  # all of about the same size
+    by_calls = all(_worth_a_call_each(v, g, step) for v, g in sides)
+    for start in range(0, units, step):
         found = []
-        for room, part in zip(self.rooms, pieces, strict=False):
-            shape = (samples, outputs, part.shape[3], self.v.shape[2])
-            found.append(room[: prod(shape)].view(shape))
+        for side, (seen, made) in enumerate(sides):
+            part = made[..., start : start + step]
+            size = len(seen) * part.shape[2] * seen.shape[2] * part.shape[3]
+            found.append(_contracted(seen, part, rooms(side, seen, size), by_calls))
+        _add_dense(kernel, found[0], found[-1], reduction, room, same)
+
+
+def _worth_a_call_each(v: Tensor, g: Tensor, units: int) -> bool:
+    """Whether each sample has enough to multiply for a call of its own."""
+    return by_onednn(v[0].T, g[0, :, :, :units].flatten(1).T)
+
+
+def _contracted(v: Tensor, g: Tensor, room: Tensor, by_calls: bool) -> Tensor:
+    """sum_p v_p g_p^T in that room: (samples, outputs, size), inputs first where `by_calls`."""
+    samples, positions, outputs, units = g.shape
+    if by_calls:
+        shape = (samples, outputs, v.shape[2], units)
+        for own, seen, made in zip(room.view(shape).transpose(1, 2), v, g, strict=True):
+            product = times_transposed(seen.T, made.reshape(positions, -1).T)
+            own.copy_(product.view(own.shape))
+    else:
         rows = g.flatten(2).transpose(1, 2)
-        if by_onednn(rows[0], self.v[0].T):
-            for sample, (one, v) in enumerate(zip(rows, self.v, strict=True)):
-                product = times_transposed(one, v.T).unflatten(0, (outputs, -1))
-                for target, part in zip(found, product.split(self.piece, dim=1), strict=True):
-                    target[sample] = part
-        else:
-            for target, part in zip(found, pieces, strict=True):
-                of_piece = part.flatten(2).transpose(1, 2)
-                require_torch().bmm(of_piece, self.v, out=target.flatten(1, 2))
-        return [target.flatten(2) for target in found]
+        require_torch().bmm(rows, v, out=room.view(samples, outputs * units, -1))
+    return room.view(samples, outputs, -1)
 
 
 def _add_lookup(
@@ -471,7 +479,7 @@ class Tiles:
                 del opposed
             for kernel, one, two in zip(kernels, cells, against, strict=True):
                 block = _tile(kernel, self.reduction, part, opposite)
-                add_products(block, one, two, self.reduction, blocks.room)
+                add_products(block, one, two, self.reduction, blocks.room, len(tiles) == 1)
             del against
         if self.symmetric:
             for kernel in kernels:
