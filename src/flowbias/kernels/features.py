@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from flowbias.ground.torch import require_torch
-from flowbias.kernels.graph import Recording, backward_to, output_shape
+from flowbias.kernels.graph import Recording, backward_to
 from flowbias.kernels.layers import Lookup, Misfit, Part, Use
 from flowbias.kernels.network import Tensor, half_the_digits
 
@@ -78,7 +78,7 @@ def _features(recording: Recording, parts: Sequence[Part], cotangents: Tensor) -
     columns, end = {}, 0
     for part in parts:
         if part.dense:
-            start, end = end, end + prod(output_shape(uses[part][0].taken))
+            start, end = end, end + prod(uses[part][0].takes)
             columns[part.names] = slice(start, end)
     dense = cotangents.new_empty(count, outputs, end)
     stores: dict[Part, Tensor] = {}
