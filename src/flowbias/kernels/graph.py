@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from flowbias.ground.torch import require_torch
-from flowbias.kernels.layers import RULES, OwnGradient, Part, Use, is_covered, row_dimensions
+from flowbias.kernels.layers import RULES, OwnGradient, Part, Use, row_dimensions
 from flowbias.kernels.network import Inputs, Network, Tensor
 
 
@@ -130,53 +130,36 @@ def parts_of(
     more: Recording,
     excluded: frozenset[str],
     like: Mapping[str, Part] | None = None,
+    alike: Sequence[Recording] = (),
 ) -> dict[str, Part]:
-    """What has a rule, by graphs of some samples and of more, or of one and itself; not proved.
+    """What has a rule that keeps products, by graphs of some samples and of more; not proved.
 
-    One sample is not a batch: torch drops its dimension here and there, and takes other ways.
-    Where the way is the same, the rule of a part `like` it is taken.
+    One sample is not a batch: torch drops its dimension here and there, and takes other ways. Its
+    graph stands beside itself: where the way is that of a part `like` it, its rule is taken, and
+    what is not in `like` is left out. The graphs `alike` must use it as that of few samples does.
     """
     found = {}
-    for name, parameter in few.network.parameters.items():
-        paths = few.paths.get(name, ()), more.paths.get(name, ())
-        if name not in excluded and paths[0]:
-            counts = len(few.outputs), len(more.outputs)
-            part = _part_of(name, parameter, *paths, counts, (like or {}).get(name))
-            if part is not None:
-                found[name] = part
+    for name in few.network.parameters:
+        if name in excluded or name not in few.paths or (like is not None and name not in like):
+            continue
+        part = _part_of(name, few, more, None if like is None else like[name])
+        if part is not None and part.is_used_by(alike) and part.keeps_products(few):
+            found[name] = part
     return found
 
 
-def parts_alone(
-    recordings: Sequence[Recording], excluded: frozenset[str], batched: Mapping[str, Part] | None
-) -> dict[str, Part]:
-    """What each sample alone uses alike by one rule that keeps products, and a batch by one too."""
-    return {
-        name: part
-        for name, part in parts_of(recordings[0], recordings[0], excluded, batched).items()
-        if (batched is None or name in batched)
-        and part.is_used_by(recordings)
-        and part.keeps_products(recordings[0])
-    }
-
-
-def _part_of(
-    name: str,
-    parameter: Any,
-    few: tuple[Path, ...],
-    more: tuple[Path, ...],
-    counts: tuple[int, int],
-    like: Part | None,
-) -> Part | None:
-    if [path.words for path in few] != [path.words for path in more]:
+def _part_of(name: str, few: Recording, more: Recording, like: Part | None) -> Part | None:
+    ways, counts = few.paths[name], (len(few.outputs), len(more.outputs))
+    others = more.paths.get(name, ())
+    if [path.words for path in ways] != [path.words for path in others]:
         return None
-    lengths = {_own_length(*paths, counts, like) for paths in zip(few, more, strict=True)}
+    pairs = list(zip(ways, others, strict=True))
+    lengths = {_own_length(*paths, counts, like) for paths in pairs}
     length = lengths.pop()
     if lengths or not length:
         return None
     nodes = {
-        (path.nodes[length - 1], path.places[length - 1]): (path, other)
-        for path, other in zip(few, more, strict=True)
+        (path.nodes[length - 1], path.places[length - 1]): (path, other) for path, other in pairs
     }
     words = tuple(path.words[:length] for path, _ in nodes.values())
     rules = [RULES[one[-1]] for one in words]
@@ -189,9 +172,8 @@ def _part_of(
         dim = _growing(shape, other.shape(length - 1), counts)
         if (
             dim is None
-            or not is_covered(use.node, shape)
-            or dim >= max(1, row_dimensions(rules[0], use))
-            or use.node._input_metadata[0].dtype != parameter.dtype
+            or dim >= row_dimensions(rules[0], use)
+            or use.node._input_metadata[0].dtype != few.network.parameters[name].dtype
         ):
             return None
         shapes.append(((*shape[:dim], shape[dim] // counts[0], *shape[dim + 1 :]), dim))

@@ -211,29 +211,30 @@ class Use(NamedTuple):
     takes: tuple[int, ...]
 
 
-def is_covered(node: Any, made: tuple[int, ...]) -> bool:
-    """Whether the operation, which makes something of that shape, is as its rule takes it to be."""
-    name = node.name()
+def row_dimensions(rule: Rule, use: Use) -> int:
+    """How many dimensions of what the node made may be that of the samples, being rows.
+
+    0 where the operation is not as its rule takes it to be.
+    """
+    node, name, made = use.node, use.node.name(), use.makes
     if name == "ConvolutionBackward0":
-        return not node._saved_transposed and len(made) in (3, 4)
-    if name == "NativeBatchNormBackward0":
-        return not node._saved_training
-    if name == "EmbeddingBackward0":
-        return not node._saved_scale_grad_by_freq
-    if name in ("ExpandBackward0", "RepeatBackward0"):
+        covered = not node._saved_transposed and len(made) in (3, 4)
+    elif name == "NativeBatchNormBackward0":
+        covered = not node._saved_training
+    elif name == "EmbeddingBackward0":
+        covered = not node._saved_scale_grad_by_freq
+    elif name in ("ExpandBackward0", "RepeatBackward0"):
         taken = tuple(node._saved_self_sym_sizes)
         aligned = (*(1,) * (len(made) - len(taken)), *taken)
-        return all(size in (1, out) for size, out in zip(aligned, made, strict=True))
-    return True
-
-
-def row_dimensions(rule: Rule, use: Use) -> int:
-    """How many dimensions of what the node made are rows, one of them the samples."""
-    if use.node.name() in _CHANNELS_SECOND:
+        covered = all(size in (1, out) for size, out in zip(aligned, made, strict=True))
+    else:
+        covered = True
+    if not covered:
+        return 0
+    if name in _CHANNELS_SECOND:
         return 1
-    if isinstance(rule, Term):
-        return _ahead(use.takes, len(use.makes))
-    return len(use.makes) - 1
+    rows = _ahead(use.takes, len(made)) if isinstance(rule, Term) else len(made) - 1
+    return max(1, rows)
 
 
 @dataclass(frozen=True)

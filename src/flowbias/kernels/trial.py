@@ -22,7 +22,6 @@ from flowbias.ground.torch import require_torch
 from flowbias.kernels.graph import (
     Recording,
     backward_to_parts,
-    parts_alone,
     parts_of,
     record,
     with_own_gradients,
@@ -188,7 +187,7 @@ class Trial:
         """By name, what has one and the same rule in a batch and alone, and the right gradient."""
         first = recordings[0]
         batched = parts_of(together, self._twice(), excluded) if len(self.alone) > 1 else None
-        singles = parts_alone(recordings, excluded, batched)
+        singles = parts_of(first, first, excluded, batched, recordings)
         for alone, gradient in zip(recordings, expected, strict=True):
             singles = with_own_gradients(singles, alone, self.combination[None], gradient)
         if batched is None:
@@ -196,9 +195,7 @@ class Trial:
         alike = {
             name: part
             for name, part in batched.items()
-            if name in singles
-            and _takes_the_same(part, together, singles[name], first)
-            and part.keeps_products(together)
+            if name in singles and _takes_the_same(part, together, singles[name], first)
         }
         proved = self._in_order(alike, together, expected)
         return proved, {name: singles[name] for name in proved}
