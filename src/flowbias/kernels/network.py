@@ -89,12 +89,6 @@ class Network:
                 f"{name}: {str(error).splitlines()[0]} Train it for a step to see the same."
             ) from error
 
-    @contextmanager
-    def undisturbed(self, gradients_on: bool = True) -> Iterator[None]:
-        """Derivatives on (or off), and the module afterwards as before, whatever calls do to it."""
-        with left_alone(self.module), gradients(gradients_on):
-            yield
-
     def read_inputs(self, name: str, x: Any) -> Inputs:
         """x as a tuple of tensors with one and the same number of samples, on our device."""
         torch = require_torch()

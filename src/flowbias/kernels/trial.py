@@ -207,12 +207,12 @@ class Trial:
             return record(self.network, repeated)
 
     def require_own_outputs(self, inputs: Inputs, first: int, among: Tensor) -> None:
-        """Refuse a module whose samples have other outputs in this batch than alone.
+        """Refuse a module whose samples have other outputs in this batch, if it is one, than alone.
 
         By one in the middle, which sees some before it and some after it, and by the last, for
         which there is no room left where a batch has room for so many.
         """
-        for sample in {len(among) // 2, len(among) - 1}:
+        for sample in {len(among) // 2, len(among) - 1} if len(among) > 1 else ():
             place = first + sample
             alone = tuple(part[sample : sample + 1] for part in inputs)
             if self._agree(self.network.outputs(alone).detach()[0], among[sample].detach()):
