@@ -23,6 +23,7 @@ from flowbias.kernels.network import (
     flat_outputs,
     gradients,
     half_the_digits,
+    normals,
 )
 
 
@@ -142,7 +143,7 @@ def _twice_backward(
                 f"{type(error).__name__}: {str(error).splitlines()[0]}"
             ) from error
         # A backward that leaves no record of its own (through NumPy, say) makes this zero or less.
-        probe = random_like({"": outputs})[""]
+        probe = normals(1)(outputs.shape, outputs)
         if not is_adjoint(probe, change.detach(), derivatives(outputs, point, probe), direction):
             raise not_linearizable("a backward pass that leaves no record of its own.")
     return outputs.detach(), change
@@ -153,16 +154,6 @@ def not_linearizable(reason: str) -> InputError:
         "module: must have derivatives in forward mode, or twice backward, to be "
         f"linearized, got {reason} tangent_kernel needs one derivative only."
     )
-
-
-def random_like(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Normal numbers, the same ones on every device."""
-    torch = require_torch()
-    generator = torch.Generator().manual_seed(1)
-    return {
-        name: torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.detach())
-        for name, part in tensors.items()
-    }
 
 
 def is_adjoint(w: Tensor, moved: Tensor, pulled: dict[str, Tensor], u: dict[str, Tensor]) -> bool:

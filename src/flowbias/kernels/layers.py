@@ -24,7 +24,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowbias.ground.torch import require_torch
-from flowbias.kernels.network import Tensor, half_the_digits
+from flowbias.kernels.network import Tensor, half_the_digits, normals
 
 if TYPE_CHECKING:
     from flowbias.kernels.graph import Path, Recording
@@ -313,16 +313,9 @@ class Part:
         """Whether inner products of gradients are those of what the operation takes: L L^T = I."""
         if all(name in _REARRANGED for words in self.words for name, _ in words[:-1]):
             return True
-        torch = require_torch()
-        parameter = recording.network.parameters[self.names[0]]
-        generator = torch.Generator().manual_seed(0)
+        parameter, draw = recording.network.parameters[self.names[0]], normals(0)
         for use in self.uses(recording):
-            one, other = (
-                torch.randn(use.takes, generator=generator, dtype=torch.float64).to(
-                    parameter.detach()
-                )
-                for _ in range(2)
-            )
+            one, other = draw(use.takes, parameter), draw(use.takes, parameter)
             pulled = _pulled(use.taken, parameter, one), _pulled(use.taken, parameter, other)
             change = abs(float((pulled[0] * pulled[1]).sum() - (one * other).sum()))
             if change > half_the_digits(one) * float(one.norm() * other.norm()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -67,6 +67,14 @@ class Network:
     def size(self) -> int:
         """The number of trainable parameters."""
         return sum(p.numel() for p in self.parameters.values())
+
+    @property
+    def layers(self) -> dict[str, list[str]]:
+        """Names of parameters, by the part of the module that holds them."""
+        found: dict[str, list[str]] = {}
+        for name in self.parameters:
+            found.setdefault(name.rpartition(".")[0] or name, []).append(name)
+        return found
 
     def outputs(self, inputs: Inputs) -> Tensor:
         """f(x) as (samples, outputs), differentiable where gradients are on."""
@@ -332,6 +340,18 @@ def gradients(on: bool = True) -> Iterator[None]:
 def half_the_digits(like: Tensor) -> float:
     """Rounding stays far below it, a wrong formula far above."""
     return math.sqrt(require_torch().finfo(like.dtype).eps)
+
+
+def normals(seed: int) -> Callable[[Any, Tensor], Tensor]:
+    """Draws normal numbers of a shape, like a tensor: on the CPU, the same on every device."""
+    torch = require_torch()
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(shape: Any, like: Tensor) -> Tensor:
+        numbers = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return numbers.to(like.detach())
+
+    return draw
 
 
 def first_call(network: Network, name: str, inputs: Inputs) -> Tensor:

@@ -28,7 +28,6 @@ from flowbias.kernels.jacobian import (
     is_adjoint,
     not_linearizable,
     one_by_one_jacobian,
-    random_like,
     value_and_change,
 )
 from flowbias.kernels.layers import Misfit
@@ -42,6 +41,7 @@ from flowbias.kernels.network import (
     gradient_at,
     gradients,
     left_alone,
+    normals,
     takes_substitutes,
 )
 from flowbias.kernels.products import Reduce, Tiles, read_reduction
@@ -196,9 +196,7 @@ class TangentMap:
         self, other: TangentMap | None = None, *, reduce: Reduce = None
     ) -> dict[str, Tensor]:
         """Shares of K by the part of the module that holds the parameters; they add up to it."""
-        layers: dict[str, list[str]] = {}
-        for name in self.network.parameters:
-            layers.setdefault(name.rpartition(".")[0] or name, []).append(name)
+        layers = self.network.layers
         found = self._kernels(other, reduce, tuple(map(frozenset, layers.values())))
         return dict(zip(layers, found, strict=True))
 
@@ -372,7 +370,8 @@ class TangentMap:
             network = trial.nearby if on_a_kink else self.network
             at = {name: parameter.detach() for name, parameter in network.parameters.items()}
             pulled = gradient_at(network, trial.inputs, w)
-            u = random_like(network.parameters)
+            draw = normals(1)
+            u = {name: draw(part.shape, part) for name, part in network.parameters.items()}
             _, moved = value_and_change(network.module, at, u, trial.inputs)
             if is_adjoint(w, moved.detach().reshape(w.shape), pulled, u):
                 self._adjoint = True

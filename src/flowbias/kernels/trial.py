@@ -39,6 +39,7 @@ from flowbias.kernels.network import (
     gradient_at,
     gradients,
     half_the_digits,
+    normals,
 )
 
 
@@ -80,7 +81,6 @@ class Trial:
     @classmethod
     def of(cls, network: Network, name: str, inputs: Inputs) -> Trial:
         """Call the module with its first sample; gradients must be on."""
-        torch = require_torch()
         places = _two_that_differ(inputs)
         tried = tuple(part[list(places)] for part in inputs)
         alone = [tuple(part[i : i + 1] for part in tried) for i in range(len(places))]
@@ -91,11 +91,8 @@ class Trial:
                 f"module: its outputs must depend on a trainable parameter, got outputs on "
                 f"{name} that do not. Look for detach() or no_grad() in its forward."
             )
-        # On the CPU, so that the numbers are the same on every device.
-        generator = torch.Generator().manual_seed(0)
-        weights = torch.randn(first.shape[1], generator=generator, dtype=torch.float64)
-        tolerance = half_the_digits(first)
-        return cls(network, name, tried, alone, places, weights.to(first), tolerance, saved.bytes)
+        weights, tolerance = normals(0)(first.shape[1], first), half_the_digits(first)
+        return cls(network, name, tried, alone, places, weights, tolerance, saved.bytes)
 
     @property
     def outputs(self) -> int:
@@ -104,13 +101,10 @@ class Trial:
     @property
     def nearby(self) -> Network:
         """The same module at parameters nearby; to be called by `gradient_at` only."""
-        torch = require_torch()
-        generator = torch.Generator().manual_seed(0)
-        parameters = {}
+        draw, parameters = normals(0), {}
         for name, parameter in self.network.parameters.items():
-            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             # By about a percent: far above rounding, and to no other sign.
-            value = parameter.detach() * (1.0 + 1e-2 * noise).to(parameter)
+            value = parameter.detach() * (1.0 + 1e-2 * draw(parameter.shape, parameter))
             parameters[name] = value.requires_grad_(True)
         return Network(self.network.module, parameters)
 

@@ -111,9 +111,6 @@ class LayerMovement:
 def layer_movements(points: Any) -> dict[str, LayerMovement]:
     """By the name of the module that holds the parameters, of a torch module at two points."""
     (before, after), x = (point.network for point in points), points[0].inputs["x"]
-    layers: dict[str, list[str]] = {}
-    for name in before.parameters:
-        layers.setdefault(name.rpartition(".")[0] or name, []).append(name)
     samples = len(x[0])
 
     def outputs(put_back: list[str]) -> Any:
@@ -124,7 +121,7 @@ def layer_movements(points: Any) -> dict[str, LayerMovement]:
         trained = outputs([])
         learned = float((trained - outputs(list(before.parameters))).norm())
         found = {}
-        for layer, names in layers.items():
+        for layer, names in before.layers.items():
             sizes = [
                 np.linalg.norm([float(part.norm()) for part in parts])
                 for parts in (
