@@ -1,4 +1,4 @@
-"""The graph of derivatives: where each parameter comes into it, and gradients at its nodes.
+"""The graph of derivatives: where each parameter comes into it, by which rule, and gradients there.
 
 Every operation of a module leaves a node there, with the inputs that its derivative needs. How a
 parameter is used is read off the graph, not off the classes of layers: a `Linear`, a layer of

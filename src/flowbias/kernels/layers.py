@@ -11,8 +11,9 @@ table is such a product with v_p a unit vector, kept as its index. What multipli
 parameter position by position (normalizations, biases, learned positions, class tokens) has the
 gradient sum_p g_p * factor_p, which is as small as the parameter.
 
-A parameter may be transposed, viewed, sliced ahead of that. Such a map L leaves inner products of
-gradients alone if L L^T = I, which is tried.
+Gradients put together by a rule are compared with what torch gives of each sample alone, and only
+then is it used (`trial.py`). A parameter may be transposed, viewed, sliced ahead of that. Such a
+map L leaves inner products of gradients alone if L L^T = I, which is tried.
 """
 
 from __future__ import annotations

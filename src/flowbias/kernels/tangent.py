@@ -24,10 +24,13 @@ from flowbias.kernels.closed_form import closed_kernel, declared_by
 from flowbias.kernels.features import Features, Gradients, features
 from flowbias.kernels.graph import record
 from flowbias.kernels.jacobian import (
+    agree,
     batched_jacobian,
+    gradient_at,
     is_adjoint,
     not_linearizable,
     one_by_one_jacobian,
+    takes_substitutes,
     value_and_change,
 )
 from flowbias.kernels.layers import Misfit
@@ -36,13 +39,10 @@ from flowbias.kernels.network import (
     Inputs,
     Network,
     Tensor,
-    agree,
     check_finite,
-    gradient_at,
     gradients,
     left_alone,
     normals,
-    takes_substitutes,
 )
 from flowbias.kernels.products import Reduce, Tiles, read_reduction
 from flowbias.kernels.trial import Plan, Trial

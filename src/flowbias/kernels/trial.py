@@ -26,6 +26,7 @@ from flowbias.kernels.graph import (
     record,
     with_own_gradients,
 )
+from flowbias.kernels.jacobian import agree, gradient_at
 from flowbias.kernels.layers import Lookup, Misfit, OwnGradient, Part, Product, Term
 from flowbias.kernels.memory import Footprint
 from flowbias.kernels.network import (
@@ -33,10 +34,8 @@ from flowbias.kernels.network import (
     Network,
     Saved,
     Tensor,
-    agree,
     derivatives,
     first_call,
-    gradient_at,
     gradients,
     half_the_digits,
     normals,

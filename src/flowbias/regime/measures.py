@@ -41,7 +41,8 @@ from scipy.special import logsumexp, softmax
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.network import call_at, flat_outputs, gradients
+from flowbias.kernels.jacobian import call_at
+from flowbias.kernels.network import flat_outputs, gradients
 from flowbias.nets.losses import read_data, read_loss
 from flowbias.regime.data import Labels
 from flowbias.regime.leanest import leanest
