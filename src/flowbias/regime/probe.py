@@ -36,18 +36,8 @@ from flowbias.kernels.network import (
     share_statistics,
 )
 from flowbias.regime.data import fresh_tensors
-from flowbias.regime.measures import Beyond, most_beyond
-
-
-@dataclass(frozen=True)
-class Look:
-    """What is found of the module, against its start."""
-
-    kernel_change: float
-    grad_distance: float
-    parameter_movement: float
-    label_alignment: float | None
-    beyond: Beyond
+from flowbias.regime.history import Record
+from flowbias.regime.measures import most_beyond
 
 
 @dataclass(frozen=True)
@@ -110,7 +100,7 @@ class Probe:
             for rows, more in zip(kept, found, strict=True)
         )
 
-    def look(self) -> Look:
+    def look(self, step: int, seconds: float, loss: float | None) -> Record:
         """Where the module is now; refused where it is no longer the one of the start."""
         self._catch_up()
         if self.unsettled:
@@ -141,12 +131,18 @@ class Probe:
         turned = distance_from_products(*(as_array(part).astype(np.float64) for part in products))
         size = float(self._origin.norm())
         self._buffer = now.gradients
-        return Look(
+        beyond = most_beyond(values)
+        return Record(
+            step=step,
+            seconds=seconds,
+            loss=loss,
             kernel_change=relative_kernel_change(start.kernel, kernel),
             grad_distance=turned.overall,
             parameter_movement=float(moved.norm()) / size if size > 0.0 else float("inf"),
             label_alignment=self._aligned(kernel),
-            beyond=most_beyond(values),
+            beyond=beyond.share,
+            beyond_error=beyond.error,
+            inputs=self.inputs,
         )
 
     def _aligned(self, kernel: Tensor) -> float | None:
