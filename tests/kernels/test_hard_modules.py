@@ -15,7 +15,8 @@ from flowbias.kernels import (
     tangent_vector_product,
     top_eigenpairs,
 )
-from flowbias.kernels.network import agree, gradients
+from flowbias.kernels.jacobian import agree
+from flowbias.kernels.network import gradients
 from tests.kernels.architectures import build, explicit_jacobian, explicit_kernel, torch
 from tests.kernels.test_tangent import REDUCED, assert_kernel
 

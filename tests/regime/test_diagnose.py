@@ -22,7 +22,7 @@ from flowbias.kernels import (
 )
 from flowbias.nets import mlp, unbiased
 from flowbias.regime import THRESHOLDS, Diagnosis, Gaps, Verdict, diagnose, fit, predict
-from flowbias.regime.data import fresh_inputs, read_targets
+from flowbias.regime.data import fresh_tensors, read_targets
 from flowbias.regime.measures import Beyond, beyond_kernel, squared_loss_dual
 from flowbias.regime.thresholds import true_verdict
 from tests.regime import knob_zoo
@@ -284,10 +284,10 @@ def test_gaps_are_relative_to_the_smaller_of_function_and_movement(trained):
 
 def test_kernels_too_large_to_decompose_are_left_alone(trained, monkeypatch):
     net, moved, x = trained
-    module = sys.modules["flowbias.regime.diagnose"]
-    monkeypatch.setattr(module, "LARGEST", 11)
+    wanted = sys.modules["flowbias.regime.diagnose"].Wanted
+    monkeypatch.setattr(wanted, "largest", 11)
     assert diagnose(net, moved, x).gaps is None
-    monkeypatch.setattr(module, "LARGEST", 12)
+    monkeypatch.setattr(wanted, "largest", 12)
     assert diagnose(net, moved, x).gaps is not None
 
 
@@ -316,12 +316,13 @@ def test_the_twin_fits_what_it_can():
 def test_fresh_inputs_keep_to_the_values_of_each_feature():
     rng = np.random.default_rng(0)
     x, words = rng.standard_normal((7, 2)), np.array([[3], [5], [9]])
-    (drawn,) = fresh_inputs([x])
+    given = (torch.as_tensor(x),)
+    drawn = fresh_tensors(given)[0].numpy()
     assert (drawn >= x.min(0)).all()
     assert (drawn <= x.max(0)).all()
     assert not np.isin(drawn[:, 0], x[:, 0]).all()
-    assert set(fresh_inputs([words])[0].ravel()) == {3, 5, 9}
-    np.testing.assert_array_equal(fresh_inputs([x])[0], drawn)
+    assert set(fresh_tensors((torch.as_tensor(words),))[0].flatten().tolist()) == {3, 5, 9}
+    np.testing.assert_array_equal(fresh_tensors(given)[0], drawn)
 
 
 def test_importing_does_not_load_torch():

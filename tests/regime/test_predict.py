@@ -14,7 +14,7 @@ import flowbias as fb
 from flowbias.ground.arguments import InputError
 from flowbias.nets import mlp, scaled, unbiased
 from flowbias.regime import THRESHOLDS, Verdict, diagnose, predict
-from flowbias.regime.data import fresh_inputs
+from flowbias.regime.data import fresh_tensors
 from flowbias.regime.predict import read_derivatives
 from tests.regime.mlp_zoo import members, trained
 
@@ -82,7 +82,7 @@ def test_lazy_gap_is_that_of_the_module_itself(dense):
         start = net(x).numpy()
     y = start + np.linspace(-0.2, 0.2, 6).reshape(3, 2)
     delta = torch.as_tensor(np.linalg.pinv(jacobian) @ (y - start).reshape(-1))
-    new = torch.as_tensor(fresh_inputs([x.numpy()])[0])
+    (new,) = fresh_tensors((x,))
 
     def outputs(theta):
         parts = {"inner": theta[:8].reshape(4, 2), "outer": theta[8:].reshape(2, 4)}

@@ -154,6 +154,11 @@ def label_alignment(kernel: Any, y: Any, *, centered: bool = True) -> float:
     return _cosine(K, target, "kernel, y")
 
 
+def vary(labels: NDArray[Any]) -> bool:
+    """Whether samples differ in their labels: otherwise centering leaves nothing of them."""
+    return bool(np.any(labels != labels[:1]))
+
+
 def _kernel(name: str, kernel: Any) -> NDArray[np.float64]:
     array = np.asarray(as_array(kernel), dtype=np.float64)
     if array.ndim not in (2, 3, 4):

@@ -13,6 +13,7 @@ g_p (v'_p - v_p)^T: again a layer, with twice the positions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,9 +26,10 @@ from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by, feature_route
 from flowbias.kernels.compare import as_array, require_same_parameters
-from flowbias.kernels.memory import choose_blocks
+from flowbias.kernels.features import Features
+from flowbias.kernels.memory import Blocks
 from flowbias.kernels.network import Network, Tensor
-from flowbias.kernels.products import Cell
+from flowbias.kernels.products import cells
 from flowbias.kernels.tangent import TangentMap, planned_alike
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ def grad_distance(
 
 def map_distance(before: TangentMap, after: TangentMap) -> GradDistance:
     """Of one architecture at two points, on the same inputs."""
-    found = planned_alike(before, after, lambda: _accumulated(before, after))
+    found = planned_alike(before, after, partial(_accumulated, before, after), paired=True)
     return distance_from_products(*(as_array(part).astype(np.float64) for part in found))
 
 
@@ -149,34 +151,23 @@ def _from_products(own: FloatArray, cross: FloatArray, change: FloatArray) -> Fl
     return np.where(regular, np.clip(distance, 0.0, 2.0), one_vanishes)
 
 
-def _accumulated(before: TangentMap, after: TangentMap) -> _FeatureProducts:
-    torch = require_torch()
-    eye, samples = before.unit_outputs(), before.samples
-    blocks = choose_blocks(
-        before.plan.footprint,
-        (samples, samples),
-        len(eye),
-        paired=True,
-        symmetric=False,
-        budget=before.budget,
-    )
-    total = _FeatureProducts(*(eye.new_zeros(samples) for _ in range(3)))
-    for start in range(0, samples, blocks.samples):
-        part = slice(start, min(start + blocks.samples, samples))
-        for output in range(0, len(eye), blocks.outputs):
-            rows = eye[output : output + blocks.outputs]
-            first, second = (tangent.cell(part, rows) for tangent in (before, after))
-            with torch.no_grad():
-                found = _cell_products(first, second, blocks.room)
-                for sums, more in zip(total, found, strict=True):
-                    sums[part] += more
+def _accumulated(
+    before: TangentMap, after: TangentMap, rows: Tensor, blocks: Blocks
+) -> _FeatureProducts:
+    total = _FeatureProducts(*(rows.new_zeros(before.samples) for _ in range(3)))
+    for part, outputs in cells(before.samples, len(rows), blocks):
+        first, second = (tangent.cell(part, rows[outputs]) for tangent in (before, after))
+        with require_torch().no_grad():
+            found = _cell_products(first, second, blocks.room)
+            for sums, more in zip(total, found, strict=True):
+                sums[part] += more
     return total
 
 
-def _cell_products(first: Cell, second: Cell, room: int) -> _FeatureProducts:
+def _cell_products(first: Features, second: Features, room: int) -> _FeatureProducts:
     sums: list[Any] = [0.0, 0.0, 0.0]
-    for names, factors in first.features.factors.items():
-        others = second.features.factors[names]
+    for names, factors in first.factors.items():
+        others = second.factors[names]
         v = factors.v(), others.v()
         if factors.lookup:
             v = _unit_vectors(*v, factors.g)
@@ -186,10 +177,10 @@ def _cell_products(first: Cell, second: Cell, room: int) -> _FeatureProducts:
             change = _difference(ours, theirs)
             for index, (a, b) in enumerate(((ours, ours), (ours, change), (change, change))):
                 sums[index] = sums[index] + matched_products(a, b, room)
-    for ours, theirs in zip(first.gradients, second.gradients, strict=True):
-        change = theirs - ours
-        for index, (a, b) in enumerate(((ours, ours), (ours, change), (change, change))):
-            sums[index] = sums[index] + (a * b).sum((1, 2))
+    for one, other in zip(first.gradients, second.gradients, strict=True):
+        own, moved = one.values, other.values - one.values
+        for index, pair in enumerate(((own, own), (own, moved), (moved, moved))):
+            sums[index] = sums[index] + (pair[0] * pair[1]).sum((1, 2))
     return _FeatureProducts(*sums)
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.gemm import faster_passes
-from flowbias.kernels.graph import Recording, backward_to, output_shape
+from flowbias.kernels.graph import Recording, backward_to
 from flowbias.kernels.layers import Lookup, Misfit, Part, Use
 from flowbias.kernels.memory import empty
 from flowbias.kernels.network import Tensor, half_the_digits
@@ -34,36 +34,57 @@ class LayerFactors:
     lookup: bool = False
 
 
+class Gradients(NamedTuple):
+    """Those (samples, outputs, size) that are kept as such, and in which columns whose are."""
+
+    values: Tensor
+    columns: dict[tuple[str, ...], slice]
+
+
 @dataclass(frozen=True)
 class Features:
-    """Factors by the names that they belong to, and gradients (samples, outputs, size) of others.
-
-    `columns` says whose gradients those are.
-    """
+    """Factors by the names that they belong to, and gradients of others: by rules, by Jacobians."""
 
     factors: dict[tuple[str, ...], LayerFactors]
-    dense: Tensor | None = None
-    columns: dict[tuple[str, ...], slice] = field(default_factory=dict)
+    gradients: tuple[Gradients, ...] = ()
 
+    @classmethod
+    def joined(cls, blocks: Sequence[Features]) -> Features:
+        """Those of several blocks of samples, one after the other."""
+        first, cat = blocks[0], require_torch().cat
+        if len(blocks) == 1:
+            return first
 
-def joined_features(blocks: Sequence[Features]) -> Features:
-    """Those of several blocks of samples, one after the other."""
-    torch, first = require_torch(), blocks[0]
+        def joined(names: tuple[str, ...]) -> LayerFactors:
+            parts = [block.factors[names] for block in blocks]
+            return LayerFactors(
+                cat([part.g for part in parts], dim=1),
+                lambda: cat([part.v() for part in parts], dim=1),
+                parts[0].lookup,
+            )
 
-    def joined(names: tuple[str, ...]) -> LayerFactors:
-        parts = [block.factors[names] for block in blocks]
-        return LayerFactors(
-            torch.cat([part.g for part in parts], dim=1),
-            lambda: torch.cat([part.v() for part in parts], dim=1),
-            parts[0].lookup,
+        return cls(
+            {names: joined(names) for names in first.factors},
+            tuple(
+                Gradients(cat([part.values for part in parts]), parts[0].columns)
+                for parts in zip(*(block.gradients for block in blocks), strict=True)
+            ),
         )
 
-    dense = [block.dense for block in blocks if block.dense is not None]
-    return Features(
-        {names: joined(names) for names in first.factors},
-        torch.cat(dense) if dense else None,
-        first.columns,
-    )
+    def of(self, names: frozenset[str]) -> Features:
+        """What belongs to some of the parameters, a joined bias to where its weight does."""
+        wanted = [
+            [
+                part.values[:, :, place]
+                for owners, place in part.columns.items()
+                if owners[0] in names
+            ]
+            for part in self.gradients
+        ]
+        return Features(
+            {n: part for n, part in self.factors.items() if n[0] in names},
+            tuple(Gradients(require_torch().cat(some, dim=2), {}) for some in wanted if some),
+        )
 
 
 def features(recording: Recording, parts: Sequence[Part], cotangents: Tensor) -> Features:
@@ -81,7 +102,7 @@ def _features(recording: Recording, parts: Sequence[Part], cotangents: Tensor) -
     columns, end = {}, 0
     for part in parts:
         if part.dense:
-            start, end = end, end + prod(output_shape(uses[part][0].taken))
+            start, end = end, end + prod(uses[part][0].takes)
             columns[part.names] = slice(start, end)
     dense = empty(cotangents, count, outputs, end)
     stores: dict[Part, Tensor] = {}
@@ -107,14 +128,14 @@ def _features(recording: Recording, parts: Sequence[Part], cotangents: Tensor) -
                 stores[part] = empty(g, *g.shape[:3], outputs, g.shape[3])
             stores[part][:, :, :, output] = g
     if count > 1:
-        _require_own_rows(recording, uses, held, stores, (dense, columns), cotangents, faster)
+        kept = Gradients(dense, columns)
+        _require_own_rows(recording, uses, held, stores, kept, cotangents, faster)
     return Features(
         {
             part.names: LayerFactors(g, part.seen(uses[part], count), isinstance(part.rule, Lookup))
             for part, g in stores.items()
         },
-        dense if end else None,
-        columns,
+        (Gradients(dense, columns),) if end else (),
     )
 
 
@@ -123,7 +144,7 @@ def _require_own_rows(
     uses: dict[Part, list[Use]],
     held: dict[Part, list[Any]],
     stores: dict[Part, Tensor],
-    dense: tuple[Tensor, dict[tuple[str, ...], slice]],
+    dense: Gradients,
     cotangents: Tensor,
     faster: AbstractContextManager[Any],
 ) -> None:
@@ -145,7 +166,7 @@ def _require_own_rows(
         mine = [found[use.node] for use in used]
         if part.dense:
             weighted = part.shares(used, mine, count, held.get(part))
-            total = mixture @ dense[0][:, :, dense[1][part.names]]
+            total = mixture @ dense.values[:, :, dense.columns[part.names]]
             size = total.abs().amax(1)
         else:
             # Each row by a random combination of its units: one pass over what is kept, no copies.

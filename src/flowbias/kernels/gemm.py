@@ -15,9 +15,6 @@ from typing import Any
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import Tensor
 
-#: multiplications from which on oneDNN is faster, which arranges one side anew for each product
-WORTH_WHILE = 2**22
-
 
 @cache
 def _onednn() -> Callable[[Tensor, Tensor], Tensor] | None:
@@ -41,15 +38,19 @@ def _onednn() -> Callable[[Tensor, Tensor], Tensor] | None:
     return product if right else None
 
 
-def by_onednn(first: Tensor, second: Tensor, worth_while: int = WORTH_WHILE) -> bool:
-    """Whether first second^T is one for it."""
+def by_onednn(first: Tensor, second: Tensor, times: int = 1, worth_while: int = 2**22) -> bool:
+    """Whether first second^T is one for it, cut into so many products.
+
+    `worth_while`: multiplications from which on it is faster, as it arranges one side anew for each
+    product.
+    """
     torch = require_torch()
     return (
         first.dtype == second.dtype == torch.float32
         and _plain(first)
         and _plain(second)
         and first.device.type == second.device.type == "cpu"
-        and len(first) * len(second) * first.shape[1] >= worth_while
+        and len(first) * len(second) * first.shape[1] >= times * worth_while
         and _onednn() is not None
     )
 
@@ -70,7 +71,7 @@ def squared(rows: Tensor, height: int = 64) -> Tensor:
     torch = require_torch()
     if rows.device.type != "cpu" or rows.dtype not in (torch.float32, torch.float64):
         return rows @ rows.T
-    if not by_onednn(rows, rows, 16 * WORTH_WHILE):
+    if not by_onednn(rows, rows, times=16):
         array = rows.numpy()
         return torch.from_numpy(array @ array.T)  # BLAS's syrk
     product = rows.new_empty(len(rows), len(rows))

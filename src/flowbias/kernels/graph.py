@@ -1,4 +1,4 @@
-"""The graph of derivatives: where each parameter comes into it, and gradients at its nodes.
+"""The graph of derivatives: where each parameter comes into it, by which rule, and gradients there.
 
 Every operation of a module leaves a node there, with the inputs that its derivative needs. How a
 parameter is used is read off the graph, not off the classes of layers: a `Linear`, a layer of
@@ -9,13 +9,14 @@ are the same node.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from flowbias.ground.torch import require_torch
+from flowbias.kernels.layers import RULES, OwnGradient, Part, Use, row_dimensions
 from flowbias.kernels.network import Inputs, Network, Tensor
 
 
@@ -39,21 +40,14 @@ class Path:
         )
 
     def shape(self, step: int) -> tuple[int, ...]:
-        """Of what the node makes."""
-        return output_shape(self.nodes[step])
+        """Of what the node makes; of the parameter itself ahead of the first."""
+        node = self.nodes[step] if step >= 0 else self.leaf
+        return tuple(node._input_metadata[0].shape)
 
-    def taken(self, step: int) -> Any:
-        """The node whose output `nodes[step]` takes: the parameter's own, or the one before."""
-        return self.nodes[step - 1] if step else self.leaf
-
-
-def output_shape(node: Any) -> tuple[int, ...]:
-    return tuple(node._input_metadata[0].shape)
-
-
-def at_output(node: Any) -> Any:
-    """Where the gradient of what the node made arrives."""
-    return require_torch().autograd.graph.GradientEdge(node, 0)
+    def use(self, step: int) -> Use:
+        """What the node does with what it takes: the parameter, or what became of it before."""
+        taken = self.nodes[step - 1] if step else self.leaf
+        return Use(self.nodes[step], taken, self.shape(step), self.shape(step - 1))
 
 
 @dataclass(frozen=True)
@@ -64,20 +58,6 @@ class Recording:
     outputs: Tensor
     #: what `Part.uses` found in it
     uses: dict[Any, list[Any]] = field(default_factory=dict, compare=False)
-
-    def gradients(self, nodes: Sequence[Any], cotangent: Tensor) -> list[Tensor | None]:
-        """d <cotangent, outputs> / d (what the node made); None where that does not matter."""
-        if not nodes:
-            return []
-        return list(
-            require_torch().autograd.grad(
-                self.outputs,
-                [at_output(node) for node in nodes],
-                cotangent,
-                retain_graph=True,
-                allow_unused=True,
-            )
-        )
 
     @cached_property
     def paths(self) -> dict[str, tuple[Path, ...]]:
@@ -127,16 +107,6 @@ def _climbs(
             yield step
 
 
-def backward_to(recording: Recording, nodes: Sequence[Any], cotangent: Tensor) -> dict[Any, Tensor]:
-    """Gradients by what the nodes made, zero where it does not matter."""
-    each = list(dict.fromkeys(nodes))
-    found = recording.gradients(each, cotangent)
-    return {
-        node: cotangent.new_zeros(output_shape(node)) if gradient is None else gradient
-        for node, gradient in zip(each, found, strict=True)
-    }
-
-
 def record(network: Network, inputs: Inputs) -> Recording:
     """Call the module; gradients must be on."""
     with _steps_of_recurrent_layers(network):
@@ -155,3 +125,120 @@ def _steps_of_recurrent_layers(network: Network) -> Iterator[None]:
         warnings.filterwarnings("ignore", message="TF32 acceleration")
         with torch.backends.mkldnn.flags(enabled=False):
             yield
+
+
+def parts_of(
+    few: Recording,
+    more: Recording,
+    excluded: frozenset[str],
+    like: Mapping[str, Part] | None = None,
+    alike: Sequence[Recording] = (),
+) -> dict[str, Part]:
+    """What has a rule that keeps products, by graphs of some samples and of more; not proved.
+
+    One sample is not a batch: torch drops its dimension here and there, and takes other ways. Its
+    graph stands beside itself: where the way is that of a part `like` it, its rule is taken, and
+    what is not in `like` is left out. The graphs `alike` must use it as that of few samples does.
+    """
+    found = {}
+    for name in few.network.parameters:
+        if name in excluded or name not in few.paths or (like is not None and name not in like):
+            continue
+        part = _part_of(name, few, more, None if like is None else like[name])
+        if part is not None and part.is_used_by(alike) and part.keeps_products(few):
+            found[name] = part
+    return found
+
+
+def _part_of(name: str, few: Recording, more: Recording, like: Part | None) -> Part | None:
+    ways, counts = few.paths[name], (len(few.outputs), len(more.outputs))
+    others = more.paths.get(name, ())
+    if [path.words for path in ways] != [path.words for path in others]:
+        return None
+    pairs = list(zip(ways, others, strict=True))
+    lengths = {_own_length(*paths, counts, like) for paths in pairs}
+    length = lengths.pop()
+    if lengths or not length:
+        return None
+    nodes = {
+        (path.nodes[length - 1], path.places[length - 1]): (path, other) for path, other in pairs
+    }
+    words = tuple(path.words[:length] for path, _ in nodes.values())
+    rules = [RULES[one[-1]] for one in words]
+    if len({id(rule) for rule in rules}) > 1:
+        return None
+    shapes = []
+    for path, other in nodes.values():
+        use = path.use(length - 1)
+        shape = use.makes
+        dim = _growing(shape, other.shape(length - 1), counts)
+        if (
+            dim is None
+            or dim >= row_dimensions(rules[0], use)
+            or use.node._input_metadata[0].dtype != few.network.parameters[name].dtype
+        ):
+            return None
+        shapes.append(((*shape[:dim], shape[dim] // counts[0], *shape[dim + 1 :]), dim))
+    return Part((name,), rules[0], words, tuple(shapes))
+
+
+def _own_length(few: Path, more: Path, counts: tuple[int, int], like: Part | None) -> int:
+    """Steps up to the first node that has a rule and makes something per sample; 0 for none."""
+    if like is not None and few.words[: len(like.words[0])] in like.words:
+        return len(like.words[0])
+    for step, word in enumerate(few.words):
+        dim = _growing(few.shape(step), more.shape(step), counts)
+        if word in RULES and dim is not None:
+            return step + 1
+        if few.shape(step) != more.shape(step):
+            return 0
+    return 0
+
+
+def _growing(few: tuple[int, ...], more: tuple[int, ...], counts: tuple[int, int]) -> int | None:
+    """The one dimension that grows with the samples; with one sample all is its own."""
+    if len(few) != len(more) or not few or 0 in few:
+        return None
+    if counts == (1, 1):
+        return 0
+    grown = [dim for dim, sizes in enumerate(zip(few, more, strict=True)) if sizes[0] != sizes[1]]
+    if len(grown) != 1 or few[grown[0]] * counts[1] != more[grown[0]] * counts[0]:
+        return None
+    return grown[0]
+
+
+def backward_to(recording: Recording, nodes: Sequence[Any], cotangent: Tensor) -> dict[Any, Tensor]:
+    """d <cotangent, outputs> / d (what the nodes made), zero where it does not matter."""
+    each = list(dict.fromkeys(nodes))
+    if not each:
+        return {}
+    autograd = require_torch().autograd
+    found = autograd.grad(
+        recording.outputs,
+        [autograd.graph.GradientEdge(node, 0) for node in each],
+        cotangent,
+        retain_graph=True,
+        allow_unused=True,
+    )
+    return {
+        node: cotangent.new_zeros(tuple(node._input_metadata[0].shape))
+        if gradient is None
+        else gradient
+        for node, gradient in zip(each, found, strict=True)
+    }
+
+
+def backward_to_parts(
+    recording: Recording, parts: Collection[Part], cotangent: Tensor
+) -> dict[Any, Tensor]:
+    """Gradients by what the nodes of these parts made."""
+    nodes = [use.node for part in parts for use in part.uses(recording)]
+    return backward_to(recording, nodes, cotangent)
+
+
+def with_own_gradients(
+    parts: dict[str, Part], alone: Recording, cotangent: Tensor, expected: OwnGradient
+) -> dict[str, Part]:
+    """Those by whose rule a sample alone has the expected gradient."""
+    found = backward_to_parts(alone, parts.values(), cotangent)
+    return {n: part for n, part in parts.items() if part.is_like(alone, found, 0, expected)}

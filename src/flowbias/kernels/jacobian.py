@@ -1,4 +1,6 @@
-"""Derivatives of a module by its parameters through torch.func: Jacobians, and products with J.
+"""Derivatives of a module by parameters that are put in the place of its own.
+
+Gradients, Jacobians and products with J, through torch.func.
 
 All samples at once by `torch.vmap` where the module allows it, one sample after the other where it
 does not (data-dependent branches, operations without a batching rule); J u in forward mode, or by
@@ -7,7 +9,7 @@ differentiating backward twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
@@ -18,12 +20,67 @@ from flowbias.kernels.network import (
     Inputs,
     Network,
     Tensor,
-    call_at,
     derivatives,
     flat_outputs,
     gradients,
     half_the_digits,
+    normals,
+    one_tensor,
 )
+
+
+def call_at(module: Any, point: Mapping[str, Tensor], inputs: Inputs) -> Any:
+    """The module's output with some of its parameters replaced, by their names.
+
+    Names each place that holds a parameter once. Left to torch, a module that is registered under
+    two names would be swapped twice, and keep the substitutes for its parameters.
+    """
+    names = {id(p): name for name, p in module.named_parameters() if name in point}
+    places = {
+        f"{prefix}.{key}" if prefix else key: point[names[id(parameter)]]
+        for prefix, owner in module.named_modules()
+        for key, parameter in owner.named_parameters(recurse=False, remove_duplicate=False)
+        if id(parameter) in names
+    }
+    return require_torch().func.functional_call(module, places, inputs, tie_weights=False)
+
+
+def gradient_at(network: Network, inputs: Inputs, cotangent: Tensor) -> dict[str, Tensor]:
+    """d <cotangent, f(inputs)> / d parameters, at the network's parameters, not its module's."""
+    found = call_at(network.module, network.parameters, inputs)
+    return derivatives(flat_outputs(found, len(inputs[0])), network.parameters, cotangent)
+
+
+def agree(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> bool:
+    """Whether gradients are equal, up to that share of the largest entry of all parameters.
+
+    Of all: that of a shift before a softmax, say, is zero but for rounding.
+    """
+    largest = max(float(gradient.abs().max()) for gradient in expected.values())
+    return all(
+        float((found[name] - expected[name]).abs().max()) <= tolerance * largest for name in found
+    )
+
+
+def takes_substitutes(network: Network, inputs: Inputs) -> bool:
+    """Whether derivatives by parameters that are put in the place of the module's are its own.
+
+    A backward pass that calls the module again (the adjoint of an ODE, checkpoints) finds the
+    module's own parameters back in their place.
+    """
+    value = one_tensor(network.module(*inputs))
+    # Any weights that single out no output.
+    weights = require_torch().linspace(1.0, 2.0, value.numel()).to(value.detach())
+    cotangent = weights.view_as(value)
+    substitutes = {
+        name: parameter.detach().clone().requires_grad_(True)
+        for name, parameter in network.parameters.items()
+    }
+    again = call_at(network.module, substitutes, inputs)
+    found = derivatives(again, substitutes, cotangent)
+    return agree(
+        found, derivatives(value, network.parameters, cotangent), half_the_digits(cotangent)
+    )
 
 
 @contextmanager
@@ -142,7 +199,7 @@ def _twice_backward(
                 f"{type(error).__name__}: {str(error).splitlines()[0]}"
             ) from error
         # A backward that leaves no record of its own (through NumPy, say) makes this zero or less.
-        probe = random_like({"": outputs})[""]
+        probe = normals(1)(outputs.shape, outputs)
         if not is_adjoint(probe, change.detach(), derivatives(outputs, point, probe), direction):
             raise not_linearizable("a backward pass that leaves no record of its own.")
     return outputs.detach(), change
@@ -153,16 +210,6 @@ def not_linearizable(reason: str) -> InputError:
         "module: must have derivatives in forward mode, or twice backward, to be "
         f"linearized, got {reason} tangent_kernel needs one derivative only."
     )
-
-
-def random_like(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Normal numbers, the same ones on every device."""
-    torch = require_torch()
-    generator = torch.Generator().manual_seed(1)
-    return {
-        name: torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.detach())
-        for name, part in tensors.items()
-    }
 
 
 def is_adjoint(w: Tensor, moved: Tensor, pulled: dict[str, Tensor], u: dict[str, Tensor]) -> bool:

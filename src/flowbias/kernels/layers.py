@@ -11,21 +11,24 @@ table is such a product with v_p a unit vector, kept as its index. What multipli
 parameter position by position (normalizations, biases, learned positions, class tokens) has the
 gradient sum_p g_p * factor_p, which is as small as the parameter.
 
-A parameter may be transposed, viewed, sliced ahead of that. Such a map L leaves inner products of
-gradients alone if L L^T = I, which is tried.
+Gradients put together by a rule are compared with what torch gives of each sample alone, and only
+then is it used (`trial.py`). A parameter may be transposed, viewed, sliced ahead of that. Such a
+map L leaves inner products of gradients alone if L L^T = I, which is tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flowbias.ground.torch import require_torch
-from flowbias.kernels.graph import Path, Recording, output_shape
-from flowbias.kernels.network import Tensor
+from flowbias.kernels.network import Tensor, half_the_digits, normals
+
+if TYPE_CHECKING:
+    from flowbias.kernels.graph import Path, Recording
 
 
 @dataclass(frozen=True)
@@ -199,37 +202,54 @@ RULES: dict[tuple[str, int], Rule] = {
 }
 
 
-def _covered(node: Any) -> bool:
-    """Whether the operation is as its rule takes it to be."""
-    name, made = node.name(), output_shape(node)
-    if name == "ConvolutionBackward0":
-        return not node._saved_transposed and len(made) in (3, 4)
-    if name == "NativeBatchNormBackward0":
-        return not node._saved_training
-    if name == "EmbeddingBackward0":
-        return not node._saved_scale_grad_by_freq
-    if name in ("ExpandBackward0", "RepeatBackward0"):
-        taken = tuple(node._saved_self_sym_sizes)
-        aligned = (*(1,) * (len(made) - len(taken)), *taken)
-        return all(size in (1, out) for size, out in zip(aligned, made, strict=True))
-    return True
-
-
-def _row_dimensions(rule: Rule, use: Use) -> int:
-    """How many dimensions of what the node made are rows, one of them the samples."""
-    made = output_shape(use.node)
-    if use.node.name() in _CHANNELS_SECOND:
-        return 1
-    if isinstance(rule, Term):
-        return _ahead(output_shape(use.taken), len(made))
-    return len(made) - 1
-
-
 class Use(NamedTuple):
-    """The node that a rule is about, and the one whose output it takes."""
+    """The node that a rule is about, the one whose output it takes, and what both make."""
 
     node: Any
     taken: Any
+    makes: tuple[int, ...]
+    #: the shape that the parameter has there
+    takes: tuple[int, ...]
+
+
+def row_dimensions(rule: Rule, use: Use) -> int:
+    """How many dimensions of what the node made may be that of the samples, being rows.
+
+    0 where the operation is not as its rule takes it to be.
+    """
+    node, name, made = use.node, use.node.name(), use.makes
+    if name == "ConvolutionBackward0":
+        covered = not node._saved_transposed and len(made) in (3, 4)
+    elif name == "NativeBatchNormBackward0":
+        covered = not node._saved_training
+    elif name == "EmbeddingBackward0":
+        covered = not node._saved_scale_grad_by_freq
+    elif name in ("ExpandBackward0", "RepeatBackward0"):
+        taken = tuple(node._saved_self_sym_sizes)
+        aligned = (*(1,) * (len(made) - len(taken)), *taken)
+        covered = all(size in (1, out) for size, out in zip(aligned, made, strict=True))
+    else:
+        covered = True
+    if not covered:
+        return 0
+    if name in _CHANNELS_SECOND:
+        return 1
+    rows = _ahead(use.takes, len(made)) if isinstance(rule, Term) else len(made) - 1
+    return max(1, rows)
+
+
+@dataclass(frozen=True)
+class OwnGradient:
+    """Gradients of a sample as torch gives them, by name."""
+
+    gradients: dict[str, Tensor]
+
+    @cached_property
+    def rounding(self) -> float:
+        """All that some gradients are, those of parameters that move nothing."""
+        torch = require_torch()
+        sizes = torch.stack([gradient.abs().max() for gradient in self.gradients.values()])
+        return len(sizes) * float(sizes.max()) * float(torch.finfo(sizes.dtype).eps)
 
 
 @dataclass(frozen=True)
@@ -281,21 +301,50 @@ class Part:
         beside = [
             [path.nodes[0] for path in recording.paths.get(name, ())] for name in self.names[1:]
         ]
-        if (
-            words != self.words
-            or tuple(output_shape(node) for node, _ in nodes) != shapes
-            or any(set(others) != {node for node, _ in nodes} for others in beside)
-        ):
-            raise Misfit(frozenset(self.names))
-        return [Use(node, path.taken(length - 1)) for (node, _), path in nodes.items()]
+        if words == self.words:
+            uses = [path.use(length - 1) for path in nodes.values()]
+            made = {use.node for use in uses}
+            if tuple(use.makes for use in uses) == shapes and all(
+                set(others) == made for others in beside
+            ):
+                return uses
+        raise Misfit(frozenset(self.names))
 
-    @property
-    def is_bias(self) -> bool:
-        """Whether it is added to each row of a product, by the node of the product."""
-        return all(
-            words in ((("AddmmBackward0", 0),), (("ConvolutionBackward0", 2),))
-            for words in self.words
-        )
+    def is_used_by(self, recordings: Sequence[Recording]) -> bool:
+        """Whether each of them uses the parameters as the one that we were found in."""
+        try:
+            return all(self.uses(recording) for recording in recordings)
+        except Misfit:
+            return False
+
+    def keeps_products(self, recording: Recording) -> bool:
+        """Whether inner products of gradients are those of what the operation takes: L L^T = I."""
+        if all(name in _REARRANGED for words in self.words for name, _ in words[:-1]):
+            return True
+        parameter, draw = recording.network.parameters[self.names[0]], normals(0)
+        for use in self.uses(recording):
+            one, other = draw(use.takes, parameter), draw(use.takes, parameter)
+            pulled = _pulled(use.taken, parameter, one), _pulled(use.taken, parameter, other)
+            change = abs(float((pulled[0] * pulled[1]).sum() - (one * other).sum()))
+            if change > half_the_digits(one) * float(one.norm() * other.norm()):
+                return False
+        return True
+
+    def is_like(
+        self, recording: Recording, found: dict[Any, Tensor], sample: int, expected: OwnGradient
+    ) -> bool:
+        """Whether the gradient of a sample, by the rule and `found`, is the expected one."""
+        uses, count = self.uses(recording), len(recording.outputs)
+        mine = [found[use.node] for use in uses]
+        own = self.largest_term(uses, mine, count, sample)
+        if own == 0.0:
+            # Nothing to compare, and rows of several positions may come in another order.
+            return all(use.makes[0] == count for use in uses)
+        share = self.shares(uses, mine, count)[sample].reshape(uses[0].takes)
+        name = self.names[0]
+        pulled = _pulled(uses[0].taken, recording.network.parameters[name], share)
+        change = float((pulled - expected.gradients[name]).abs().max())
+        return change <= half_the_digits(share) * own + expected.rounding
 
     def by_sample(self, rows: Sequence[Tensor], samples: int) -> Tensor:
         """Rows of all nodes as (samples, positions, ...)."""
@@ -358,7 +407,7 @@ class Part:
         g = self.made(uses, found, samples)
         v = self.seen(uses, samples)() if seen is None else seen[0]
         if isinstance(self.rule, Lookup):
-            total = g.new_zeros(samples, *output_shape(uses[0].taken))
+            total = g.new_zeros(samples, *uses[0].takes)
             return total.scatter_add_(1, v[0, ..., None].expand_as(g[0]), g[0]).flatten(1)
         product = g.transpose(2, 3) @ v
         if self.rule.transposed:
@@ -382,7 +431,7 @@ class Part:
         factors = self.held(uses, samples) if factors is None else factors
         rule: Any = self.rule
         rows = [
-            rule.rows(g if factor is None else g * factor, output_shape(use.taken))
+            rule.rows(g if factor is None else g * factor, use.takes)
             for use, g, factor in zip(uses, found, factors, strict=True)
         ]
         return self.by_sample(rows, samples)
@@ -399,85 +448,19 @@ class Part:
         return float(sizes.sum(1).max())
 
 
-def parts_of(
-    few: Recording,
-    more: Recording,
-    excluded: frozenset[str],
-    like: Mapping[str, Part] | None = None,
-) -> dict[str, Part]:
-    """What has a rule, by graphs of some samples and of more, or of one and itself; not proved.
-
-    One sample is not a batch: torch drops its dimension here and there, and takes other ways.
-    Where the way is the same, the rule of a part `like` it is taken.
-    """
-    found = {}
-    for name, parameter in few.network.parameters.items():
-        paths = few.paths.get(name, ()), more.paths.get(name, ())
-        if name not in excluded and paths[0]:
-            counts = len(few.outputs), len(more.outputs)
-            part = _part_of(name, parameter, *paths, counts, (like or {}).get(name))
-            if part is not None:
-                found[name] = part
-    return found
+#: operations that leave every entry as it is
+_REARRANGED = frozenset(f"{name}Backward0" for name in ("T", "Transpose", "Permute", "View"))
 
 
-def _part_of(
-    name: str,
-    parameter: Any,
-    few: tuple[Path, ...],
-    more: tuple[Path, ...],
-    counts: tuple[int, int],
-    like: Part | None,
-) -> Part | None:
-    if [path.words for path in few] != [path.words for path in more]:
-        return None
-    lengths = {_own_length(*paths, counts, like) for paths in zip(few, more, strict=True)}
-    length = lengths.pop()
-    if lengths or not length:
-        return None
-    nodes = {
-        (path.nodes[length - 1], path.places[length - 1]): (path, other)
-        for path, other in zip(few, more, strict=True)
-    }
-    words = tuple(path.words[:length] for path, _ in nodes.values())
-    rules = [RULES[one[-1]] for one in words]
-    if len({id(rule) for rule in rules}) > 1:
-        return None
-    shapes = []
-    for path, other in nodes.values():
-        use = Use(path.nodes[length - 1], path.taken(length - 1))
-        shape = path.shape(length - 1)
-        dim = _growing(shape, other.shape(length - 1), counts)
-        if (
-            dim is None
-            or dim >= max(1, _row_dimensions(rules[0], use))
-            or use.node._input_metadata[0].dtype != parameter.dtype
-        ):
-            return None
-        shapes.append(((*shape[:dim], shape[dim] // counts[0], *shape[dim + 1 :]), dim))
-    return Part((name,), rules[0], words, tuple(shapes))
-
-
-def _own_length(few: Path, more: Path, counts: tuple[int, int], like: Part | None) -> int:
-    """Steps up to the first node that has a rule and makes something per sample; 0 for none."""
-    if like is not None and few.words[: len(like.words[0])] in like.words:
-        return len(like.words[0])
-    for step, word in enumerate(few.words):
-        dim = _growing(few.shape(step), more.shape(step), counts)
-        if word in RULES and dim is not None:
-            return step + 1 if _covered(few.nodes[step]) else 0
-        if few.shape(step) != more.shape(step):
-            return 0
-    return 0
-
-
-def _growing(few: tuple[int, ...], more: tuple[int, ...], counts: tuple[int, int]) -> int | None:
-    """The one dimension that grows with the samples; with one sample all is its own."""
-    if len(few) != len(more) or not few or 0 in few:
-        return None
-    if counts == (1, 1):
-        return 0
-    grown = [dim for dim, sizes in enumerate(zip(few, more, strict=True)) if sizes[0] != sizes[1]]
-    if len(grown) != 1 or few[grown[0]] * counts[1] != more[grown[0]] * counts[0]:
-        return None
-    return grown[0]
+def _pulled(taken: Any, parameter: Any, gradient: Tensor) -> Tensor:
+    """The gradient by a parameter from that by what became of it."""
+    leaf = "torch::autograd::AccumulateGrad"
+    if taken.name() == leaf:
+        return gradient.reshape(parameter.shape)
+    if taken.name() == "TBackward0" and taken.next_functions[0][0].name() == leaf:
+        return gradient.T  # the weight of every Linear: it needs no pass back
+    autograd = require_torch().autograd
+    edge = autograd.graph.GradientEdge(taken, 0)
+    (found,) = autograd.grad([edge], [parameter], [gradient], retain_graph=True)
+    dense: Tensor = found.to_dense()
+    return dense

@@ -29,14 +29,13 @@ from flowbias.ground.html import facts
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.compare import as_array, kernel_matrix
-from flowbias.kernels.jacobian import not_linearizable, value_and_change
+from flowbias.kernels.jacobian import not_linearizable, takes_substitutes, value_and_change
 from flowbias.kernels.network import (
     Network,
     copied,
     copied_in_double,
     gradients,
     left_alone,
-    takes_substitutes,
 )
 from flowbias.kernels.tangent import TangentMap
 

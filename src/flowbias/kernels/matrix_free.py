@@ -32,7 +32,15 @@ from flowbias.ground.arguments import InputError, read_size
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.closed_form import closed_kernel, declared_by
 from flowbias.kernels.compare import as_array, kernel_matrix
-from flowbias.kernels.network import Network, Tensor, first_call, flat_outputs, gradients, unwrapped
+from flowbias.kernels.network import (
+    Network,
+    Tensor,
+    first_call,
+    flat_outputs,
+    gradients,
+    left_alone,
+    unwrapped,
+)
 from flowbias.kernels.tangent import TangentMap, tangent_kernel
 
 
@@ -342,7 +350,7 @@ def estimated_trace(
         raise InputError(f"draws: must be at least 2, got {draws}. Their spread is the error.")
     torch, network = require_torch(), Network.read(module)
     inputs = network.read_inputs("x1", x1)
-    with network.undisturbed(), gradients(on=False):
+    with left_alone(network.module), gradients(on=False):
         outputs = first_call(network, "x1", tuple(part[:1] for part in inputs)).shape[1]
     generator = torch.Generator().manual_seed(seed)
     signs = 2.0 * torch.randint(0, 2, (count, outputs), generator=generator) - 1.0

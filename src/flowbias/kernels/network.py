@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,6 +68,14 @@ class Network:
         """The number of trainable parameters."""
         return sum(p.numel() for p in self.parameters.values())
 
+    @property
+    def layers(self) -> dict[str, list[str]]:
+        """Names of parameters, by the part of the module that holds them."""
+        found: dict[str, list[str]] = {}
+        for name in self.parameters:
+            found.setdefault(name.rpartition(".")[0] or name, []).append(name)
+        return found
+
     def outputs(self, inputs: Inputs) -> Tensor:
         """f(x) as (samples, outputs), differentiable where gradients are on."""
         return flat_outputs(self.module(*inputs), len(inputs[0]))
@@ -88,12 +96,6 @@ class Network:
                 f"module: must be differentiable, got {type(error).__name__} at sample {place} of "
                 f"{name}: {str(error).splitlines()[0]} Train it for a step to see the same."
             ) from error
-
-    @contextmanager
-    def undisturbed(self, gradients_on: bool = True) -> Iterator[None]:
-        """Derivatives on (or off), and the module afterwards as before, whatever calls do to it."""
-        with left_alone(self.module), gradients(gradients_on):
-            yield
 
     def read_inputs(self, name: str, x: Any) -> Inputs:
         """x as a tuple of tensors with one and the same number of samples, on our device."""
@@ -340,6 +342,18 @@ def half_the_digits(like: Tensor) -> float:
     return math.sqrt(require_torch().finfo(like.dtype).eps)
 
 
+def normals(seed: int) -> Callable[[Any, Tensor], Tensor]:
+    """Draws normal numbers of a shape, like a tensor: on the CPU, the same on every device."""
+    torch = require_torch()
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(shape: Any, like: Tensor) -> Tensor:
+        numbers = torch.randn(shape, generator=generator, dtype=torch.float64)
+        return numbers.to(like.detach())
+
+    return draw
+
+
 def first_call(network: Network, name: str, inputs: Inputs) -> Tensor:
     """Outputs on a few samples; where the module refuses them, say so in our words."""
     try:
@@ -359,22 +373,6 @@ def first_call(network: Network, name: str, inputs: Inputs) -> Tensor:
             f"{inputs[0].dtype}: {reason}. Pass samples along the first dimension, floats to "
             "dense and convolutional layers, integers to embeddings."
         ) from error
-
-
-def call_at(module: Any, point: Mapping[str, Tensor], inputs: Inputs) -> Any:
-    """The module's output with some of its parameters replaced, by their names.
-
-    Names each place that holds a parameter once. Left to torch, a module that is registered under
-    two names would be swapped twice, and keep the substitutes for its parameters.
-    """
-    names = {id(p): name for name, p in module.named_parameters() if name in point}
-    places = {
-        f"{prefix}.{key}" if prefix else key: point[names[id(parameter)]]
-        for prefix, owner in module.named_modules()
-        for key, parameter in owner.named_parameters(recurse=False, remove_duplicate=False)
-        if id(parameter) in names
-    }
-    return require_torch().func.functional_call(module, places, inputs, tie_weights=False)
 
 
 def share_statistics(module: Any, other: Any) -> bool:
@@ -433,12 +431,6 @@ def copied_in_double(module: Any) -> Any:
         return copied(module).to(require_torch().float64)
 
 
-def gradient_at(network: Network, inputs: Inputs, cotangent: Tensor) -> dict[str, Tensor]:
-    """d <cotangent, f(inputs)> / d parameters, at the network's parameters, not its module's."""
-    found = call_at(network.module, network.parameters, inputs)
-    return derivatives(flat_outputs(found, len(inputs[0])), network.parameters, cotangent)
-
-
 def derivatives(
     outputs: Tensor, parameters: dict[str, Any], cotangent: Tensor
 ) -> dict[str, Tensor]:
@@ -453,35 +445,3 @@ def derivatives(
     )
     dense = (gradient.to_dense() for gradient in found)
     return dict(zip(parameters, dense, strict=True))
-
-
-def agree(found: dict[str, Tensor], expected: dict[str, Tensor], tolerance: float) -> bool:
-    """Whether gradients are equal, up to that share of the largest entry of all parameters.
-
-    Of all: that of a shift before a softmax, say, is zero but for rounding.
-    """
-    largest = max(float(gradient.abs().max()) for gradient in expected.values())
-    return all(
-        float((found[name] - expected[name]).abs().max()) <= tolerance * largest for name in found
-    )
-
-
-def takes_substitutes(network: Network, inputs: Inputs) -> bool:
-    """Whether derivatives by parameters that are put in the place of the module's are its own.
-
-    A backward pass that calls the module again (the adjoint of an ODE, checkpoints) finds the
-    module's own parameters back in their place.
-    """
-    value = one_tensor(network.module(*inputs))
-    # Any weights that single out no output.
-    weights = require_torch().linspace(1.0, 2.0, value.numel()).to(value.detach())
-    cotangent = weights.view_as(value)
-    substitutes = {
-        name: parameter.detach().clone().requires_grad_(True)
-        for name, parameter in network.parameters.items()
-    }
-    again = call_at(network.module, substitutes, inputs)
-    found = derivatives(again, substitutes, cotangent)
-    return agree(
-        found, derivatives(value, network.parameters, cotangent), half_the_digits(cotangent)
-    )

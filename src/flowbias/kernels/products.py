@@ -22,7 +22,7 @@ from flowbias.ground import progress
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.features import Features, joined_features
+from flowbias.kernels.features import Features
 from flowbias.kernels.gemm import by_onednn, squared, times_transposed
 from flowbias.kernels.memory import Blocks, empty, opened
 from flowbias.kernels.network import Tensor
@@ -127,57 +127,15 @@ def read_reduction(reduce: Any) -> Reduction:
     return _REDUCTIONS[names[0]]
 
 
-class Cell(NamedTuple):
-    """Features of some samples and outputs: by the rules, and by Jacobians (or None)."""
-
-    features: Features
-    jacobian: Tensor | None
-    #: whose gradients the Jacobian has
-    columns: dict[tuple[str, ...], slice]
-
-    @property
-    def gradients(self) -> list[Tensor]:
-        """Those (samples, outputs, size) that are kept as such."""
-        return [part for part in (self.features.dense, self.jacobian) if part is not None]
-
-    @classmethod
-    def joined(cls, cells: list[Cell]) -> Cell:
-        """Those of several blocks of samples, one after the other."""
-        if len(cells) == 1:
-            return cells[0]
-        jacobians = [cell.jacobian for cell in cells if cell.jacobian is not None]
-        return cls(
-            joined_features([cell.features for cell in cells]),
-            require_torch().cat(jacobians) if jacobians else None,
-            cells[0].columns,
-        )
-
-    def of(self, names: frozenset[str]) -> Cell:
-        """What belongs to some of the parameters, a joined bias to where its weight does."""
-        ours = self.features
-        return Cell(
-            Features(
-                {n: part for n, part in ours.factors.items() if n[0] in names},
-                _columns_of(ours.dense, ours.columns, names),
-            ),
-            _columns_of(self.jacobian, self.columns, names),
-            {},
-        )
-
-
-def _columns_of(
-    gradients: Tensor | None, columns: dict[tuple[str, ...], slice], names: frozenset[str]
-) -> Tensor | None:
-    if gradients is None:
-        return None
-    wanted = [gradients[:, :, place] for owners, place in columns.items() if owners[0] in names]
-    return require_torch().cat(wanted, dim=2) if wanted else None
-
-
 def add_products(
-    kernel: Tensor, first: Cell, second: Cell, reduction: Reduction, room: int, spent: bool = False
+    kernel: Tensor,
+    first: Features,
+    second: Features,
+    reduction: Reduction,
+    room: int,
+    spent: bool = False,
 ) -> None:
-    """Add the products of two cells to `kernel`, with at most `room` bytes beside it.
+    """Add the products of two cells' features to `kernel`, with at most `room` bytes beside it.
 
     With first = second only the part on and above the diagonal (of samples) is complete. What is
     `spent` is let go of layer by layer: nobody asks for it again.
@@ -185,11 +143,11 @@ def add_products(
     same, rooms = first is second, _Rooms(room // 2)
     # In the order of the layers: that of a set of names, and with it the last bits of the sum,
     # changes from one process to the next.
-    for names in list(first.features.factors):
-        one, two = (cell.features.factors[names] for cell in (first, second))
+    for names in list(first.factors):
+        one, two = first.factors[names], second.factors[names]
         if spent:
-            first.features.factors.pop(names)
-            second.features.factors.pop(names, None)
+            first.factors.pop(names)
+            second.factors.pop(names, None)
         v1 = one.v()
         v2 = v1 if same else two.v()
         add = _add_lookup if one.lookup else partial(_add_layer, rooms=rooms)
@@ -198,7 +156,7 @@ def add_products(
             pair = (g1, g1 if same else two.g[group])
             add(kernel, (v1[group], v2[group]), pair, reduction, room // 2, same)
     for ours, theirs in zip(first.gradients, second.gradients, strict=True):
-        _add_dense(kernel, ours, theirs, reduction, room // 2, same)
+        _add_dense(kernel, ours.values, theirs.values, reduction, room // 2, same)
 
 
 def _add_layer(
@@ -411,11 +369,21 @@ def mirror(kernel: Tensor, reduction: Reduction) -> None:
         block[rows, columns] = other[rows, columns]
 
 
-class CellRange(NamedTuple):
+class Cell(NamedTuple):
     """A block of samples and a block of outputs."""
 
     samples: slice
     outputs: slice
+
+
+def cells(samples: int, outputs: int, blocks: Blocks) -> Iterator[Cell]:
+    """All of them, those of the same outputs one after the other."""
+    for start in range(0, outputs, blocks.outputs):
+        for first in range(0, samples, blocks.samples):
+            yield Cell(
+                slice(first, min(first + blocks.samples, samples)),
+                slice(start, min(start + blocks.outputs, outputs)),
+            )
 
 
 @dataclass(frozen=True)
@@ -425,69 +393,66 @@ class Tiles:
     first: TangentMap
     second: TangentMap
     reduction: Reduction
-    #: one cotangent per output
-    rows: Tensor
-    blocks: Blocks
-    symmetric: bool
     #: parameters of each kernel that is wanted, None for one of all
     layers: tuple[frozenset[str], ...] | None = None
     #: a file or an array for the kernel, None for memory of torch's
     out: Any = None
 
-    def kernel(self) -> Any:
-        """One kernel, or one for each of the layers along the first dimension."""
+    def kernel(self, rows: Tensor, blocks: Blocks) -> Any:
+        """One kernel, or one for each of the layers along the first dimension.
+
+        From one cotangent per output, tile by tile.
+        """
         torch = require_torch()
-        shape = self.reduction.shape(self.first.samples, self.second.samples, len(self.rows))
+        shape = self.reduction.shape(self.first.samples, self.second.samples, len(rows))
         if self.out is None:
-            array, kernels = None, self.rows.new_zeros(len(self.layers or (None,)), *shape)
+            array, kernels = None, rows.new_zeros(len(self.layers or (None,)), *shape)
         else:
-            array = opened(self.out, shape, self.rows)
+            array = opened(self.out, shape, rows)
             kernels = torch.from_numpy(array)[None].zero_()
         with torch.no_grad():
-            self._fill(kernels)
+            self._fill(kernels, rows, blocks)
         _check_finite(kernels)
         if array is not None:
             return array
         return kernels[0] if self.layers is None else kernels
 
-    def _split(self, cell: Cell) -> list[Cell]:
-        return [cell] if self.layers is None else [cell.of(names) for names in self.layers]
+    def _split(self, features: Features) -> list[Features]:
+        return [features] if self.layers is None else [features.of(n) for n in self.layers]
 
-    def _fill(self, kernels: Tensor) -> None:
-        rows, blocks = self.rows, self.blocks
-        ours = list(_parts(self.first.samples, len(rows), blocks))
-        theirs = list(_parts(self.second.samples, len(rows), blocks))
+    def _fill(self, kernels: Tensor, rows: Tensor, blocks: Blocks) -> None:
+        symmetric = self.first is self.second
+        ours = list(cells(self.first.samples, len(rows), blocks))
+        theirs = list(cells(self.second.samples, len(rows), blocks))
         tiles = [
             (index, other)
             for index, part in enumerate(ours)
             for other, opposite in enumerate(theirs)
-            if other >= index * self.symmetric
+            if other >= index * symmetric
             and (part.outputs == opposite.outputs or not self.reduction.paired)
         ]
-        at, cells = -1, [Cell(Features({}), None, {})]
+        at, found = -1, [Features({})]
         for index, other in shown(tiles, len(tiles), "tangent kernel"):
             part, opposite = ours[index], theirs[other]
             if index != at:
                 # Let go of the old one first: two cells is what memory is planned for.
-                del cells
-                at, cells = index, self._split(self.first.cell(part.samples, rows[part.outputs]))
-            itself = self.symmetric and index == other
-            against = cells
+                del found
+                at, found = index, self._split(self.first.cell(part.samples, rows[part.outputs]))
+            itself = symmetric and index == other
+            against = found
             if not itself:
                 opposed = self.second.cell(opposite.samples, rows[opposite.outputs])
                 against = self._split(opposed)
                 del opposed
-            for kernel, one, two in zip(kernels, cells, against, strict=True):
+            for kernel, one, two in zip(kernels, found, against, strict=True):
                 block = _tile(kernel, self.reduction, part, opposite)
                 add_products(block, one, two, self.reduction, blocks.room, len(tiles) == 1)
             del against
-        if self.symmetric:
+        if symmetric:
             for kernel in kernels:
                 self._complete(kernel, ours, tiles)
 
-    def _complete(
-        self, kernel: Tensor, parts: list[CellRange], tiles: list[tuple[int, int]]
-    ) -> None:
+    def _complete(self, kernel: Tensor, parts: list[Cell], tiles: list[tuple[int, int]]) -> None:
         """Fill in the tiles that symmetry gives."""
         for index, other in tiles:
             part, opposite = parts[index], parts[other]
@@ -497,20 +462,11 @@ class Tiles:
                 target.copy_(self.reduction.turned(source))
         for samples in {(part.samples.start, part.samples.stop) for part in parts}:
             for outputs in {(part.outputs.start, part.outputs.stop) for part in parts}:
-                own = CellRange(slice(*samples), slice(*outputs))
+                own = Cell(slice(*samples), slice(*outputs))
                 mirror(_tile(kernel, self.reduction, own, own), self.reduction)
 
 
-def _parts(samples: int, outputs: int, blocks: Blocks) -> Iterator[CellRange]:
-    for start in range(0, outputs, blocks.outputs):
-        for first in range(0, samples, blocks.samples):
-            yield CellRange(
-                slice(first, min(first + blocks.samples, samples)),
-                slice(start, min(start + blocks.outputs, outputs)),
-            )
-
-
-def _tile(kernel: Tensor, reduction: Reduction, first: CellRange, second: CellRange) -> Tensor:
+def _tile(kernel: Tensor, reduction: Reduction, first: Cell, second: Cell) -> Tensor:
     part = kernel[first.samples, second.samples]
     return reduction.block(part, first.outputs, second.outputs)
 

@@ -13,6 +13,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -20,29 +21,30 @@ from typing import Any, TypeVar
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.closed_form import closed_kernel, declared_by
-from flowbias.kernels.features import features
+from flowbias.kernels.features import Features, Gradients, features
 from flowbias.kernels.graph import record
 from flowbias.kernels.jacobian import (
+    agree,
     batched_jacobian,
+    gradient_at,
     is_adjoint,
     not_linearizable,
     one_by_one_jacobian,
-    random_like,
+    takes_substitutes,
     value_and_change,
 )
 from flowbias.kernels.layers import Misfit
-from flowbias.kernels.memory import choose_blocks, read_bytes, shown_bytes
+from flowbias.kernels.memory import Blocks, choose_blocks, read_bytes, shown_bytes
 from flowbias.kernels.network import (
     Inputs,
     Network,
     Tensor,
-    agree,
     check_finite,
-    gradient_at,
     gradients,
-    takes_substitutes,
+    left_alone,
+    normals,
 )
-from flowbias.kernels.products import Cell, Reduce, Tiles, read_reduction
+from flowbias.kernels.products import Reduce, Tiles, read_reduction
 from flowbias.kernels.trial import Plan, Trial
 
 Answer = TypeVar("Answer")
@@ -194,9 +196,7 @@ class TangentMap:
         self, other: TangentMap | None = None, *, reduce: Reduce = None
     ) -> dict[str, Tensor]:
         """Shares of K by the part of the module that holds the parameters; they add up to it."""
-        layers: dict[str, list[str]] = {}
-        for name in self.network.parameters:
-            layers.setdefault(name.rpartition(".")[0] or name, []).append(name)
+        layers = self.network.layers
         found = self._kernels(other, reduce, tuple(map(frozenset, layers.values())))
         return dict(zip(layers, found, strict=True))
 
@@ -209,21 +209,9 @@ class TangentMap:
     ) -> Any:
         second = self if other is None else other
         reduction = read_reduction(reduce)
-
-        def compute() -> Any:
-            units, symmetric = self.unit_outputs(), self is second
-            rows = units.sum(dim=0, keepdim=True) if reduction.collapsed else units
-            blocks = choose_blocks(
-                self.plan.footprint.joined(second.plan.footprint),
-                (self.samples, second.samples),
-                len(rows),
-                paired=reduction.paired,
-                symmetric=symmetric,
-                budget=self.budget,
-            )
-            return Tiles(self, second, reduction, rows, blocks, symmetric, layers, out).kernel()
-
-        return planned_alike(self, second, compute)
+        tiles = Tiles(self, second, reduction, layers, out)
+        paired, collapsed = reduction.paired, reduction.collapsed
+        return planned_alike(self, second, tiles.kernel, paired=paired, collapsed=collapsed)
 
     def values(self) -> Tensor:
         """f(x): (samples, outputs)."""
@@ -269,7 +257,7 @@ class TangentMap:
             map(id, self.network.parameters.values())
         ):
             self.network, self._plan, self._by_vmap = now, None, None
-        with self.network.undisturbed():
+        with left_alone(self.network.module), gradients():
             yield
 
     @property
@@ -289,11 +277,6 @@ class TangentMap:
         else:
             self._excluded |= misfit.names
         self._plan = self._by_vmap = None
-
-    def unit_outputs(self) -> Tensor:
-        """One cotangent per output: the identity."""
-        eye: Tensor = require_torch().eye(self.plan.trial.outputs).to(self.network.like.detach())
-        return eye
 
     @cached_property
     def block(self) -> int:
@@ -317,14 +300,10 @@ class TangentMap:
     def _output_blocks(self) -> Iterator[tuple[slice, Tensor]]:
         for rows, part in self._blocks():
             outputs = self.network.outputs(part)
-            self._require_own_outputs(part, rows.start, outputs)
+            self.plan.trial.require_own_outputs(part, rows.start, outputs)
             yield rows, outputs
 
-    def _require_own_outputs(self, part: Inputs, first: int, outputs: Tensor) -> None:
-        if len(outputs) > 1:
-            self.plan.trial.require_own_outputs(part, first, outputs)
-
-    def cell(self, samples: slice, cotangents: Tensor) -> Cell:
+    def cell(self, samples: slice, cotangents: Tensor) -> Features:
         """Features of d <cotangent, f(x)> / d parameters for the given samples."""
         each = (
             [slice(i, i + 1) for i in range(samples.start, samples.stop)]
@@ -332,23 +311,25 @@ class TangentMap:
             else [samples]
         )
         with gradients():
-            return Cell.joined([self._cell(block, cotangents) for block in each])
+            return Features.joined([self._cell(block, cotangents) for block in each])
 
-    def _cell(self, samples: slice, cotangents: Tensor) -> Cell:
+    def _cell(self, samples: slice, cotangents: Tensor) -> Features:
         plan, part = self.plan, tuple(tensor[samples] for tensor in self.inputs)
         jacobian = self._jacobian(plan.rest, part, cotangents) if plan.rest else None
         recording = record(self.network, part)
         check_finite(recording.outputs.detach(), self.name, samples.start)
-        self._require_own_outputs(part, samples.start, recording.outputs)
+        plan.trial.require_own_outputs(part, samples.start, recording.outputs)
         plan.require_known(recording)
         parts = plan.alone if len(recording.outputs) == 1 else plan.parts
         found = features(recording, parts, cotangents)
+        if jacobian is None:
+            return found
         sizes = [self.network.parameters[name].numel() for name in plan.rest]
         ends = list(accumulate(sizes, initial=0))
         columns: dict[tuple[str, ...], slice] = {
             (name,): slice(*ends[i : i + 2]) for i, name in enumerate(plan.rest)
         }
-        return Cell(found, jacobian, columns)
+        return replace(found, gradients=(*found.gradients, Gradients(jacobian, columns)))
 
     def _jacobian(self, names: Sequence[str], inputs: Inputs, cotangents: Tensor) -> Tensor:
         """Batched where that gives the gradient of a sample alone, one by one elsewhere."""
@@ -389,7 +370,8 @@ class TangentMap:
             network = trial.nearby if on_a_kink else self.network
             at = {name: parameter.detach() for name, parameter in network.parameters.items()}
             pulled = gradient_at(network, trial.inputs, w)
-            u = random_like(network.parameters)
+            draw = normals(1)
+            u = {name: draw(part.shape, part) for name, part in network.parameters.items()}
             _, moved = value_and_change(network.module, at, u, trial.inputs)
             if is_adjoint(w, moved.detach().reshape(w.shape), pulled, u):
                 self._adjoint = True
@@ -397,10 +379,18 @@ class TangentMap:
         raise not_linearizable("products with J and with J^T that are not each other's transpose.")
 
 
-def planned_alike(first: TangentMap, second: TangentMap, compute: Callable[[], Answer]) -> Answer:
-    """What `compute` returns, with one plan on both sides.
+def planned_alike(
+    first: TangentMap,
+    second: TangentMap,
+    compute: Callable[[Tensor, Blocks], Answer],
+    *,
+    paired: bool,
+    collapsed: bool = False,
+) -> Answer:
+    """What `compute` returns of one cotangent per output and blocks, with one plan on both sides.
 
-    Planned anew as long as some samples use a parameter as those tried did not.
+    Planned anew as long as some samples use a parameter as those tried did not. `paired` and
+    `collapsed` say of outputs what a `Reduction` does.
     """
     with first._at_work(), nullcontext() if second is first else second._at_work():
         while True:
@@ -413,7 +403,17 @@ def planned_alike(first: TangentMap, second: TangentMap, compute: Callable[[], A
                 )
             try:
                 _require_one_plan(ours, theirs)
-                return compute()
+                units = require_torch().eye(ours.trial.outputs).to(first.network.like.detach())
+                rows = units.sum(dim=0, keepdim=True) if collapsed else units
+                blocks = choose_blocks(
+                    ours.footprint.joined(theirs.footprint),
+                    (first.samples, second.samples),
+                    len(rows),
+                    paired=paired,
+                    symmetric=first is second,
+                    budget=first.budget,
+                )
+                return compute(rows, blocks)
             except Misfit as misfit:
                 first.exclude(misfit)
                 second.exclude(misfit)

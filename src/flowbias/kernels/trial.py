@@ -15,25 +15,30 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
-from flowbias.kernels.graph import Recording, at_output, backward_to, output_shape, record
-from flowbias.kernels.layers import Lookup, Misfit, Part, Product, Term, parts_of
+from flowbias.kernels.graph import (
+    Recording,
+    backward_to_parts,
+    parts_of,
+    record,
+    with_own_gradients,
+)
+from flowbias.kernels.jacobian import agree, gradient_at
+from flowbias.kernels.layers import Lookup, Misfit, OwnGradient, Part, Product, Term
 from flowbias.kernels.memory import Footprint
 from flowbias.kernels.network import (
     Inputs,
     Network,
     Saved,
     Tensor,
-    agree,
     derivatives,
     first_call,
-    gradient_at,
     gradients,
     half_the_digits,
+    normals,
 )
 
 
@@ -75,7 +80,6 @@ class Trial:
     @classmethod
     def of(cls, network: Network, name: str, inputs: Inputs) -> Trial:
         """Call the module with its first sample; gradients must be on."""
-        torch = require_torch()
         places = _two_that_differ(inputs)
         tried = tuple(part[list(places)] for part in inputs)
         alone = [tuple(part[i : i + 1] for part in tried) for i in range(len(places))]
@@ -86,11 +90,8 @@ class Trial:
                 f"module: its outputs must depend on a trainable parameter, got outputs on "
                 f"{name} that do not. Look for detach() or no_grad() in its forward."
             )
-        # On the CPU, so that the numbers are the same on every device.
-        generator = torch.Generator().manual_seed(0)
-        weights = torch.randn(first.shape[1], generator=generator, dtype=torch.float64)
-        tolerance = half_the_digits(first)
-        return cls(network, name, tried, alone, places, weights.to(first), tolerance, saved.bytes)
+        weights, tolerance = normals(0)(first.shape[1], first), half_the_digits(first)
+        return cls(network, name, tried, alone, places, weights, tolerance, saved.bytes)
 
     @property
     def outputs(self) -> int:
@@ -99,13 +100,10 @@ class Trial:
     @property
     def nearby(self) -> Network:
         """The same module at parameters nearby; to be called by `gradient_at` only."""
-        torch = require_torch()
-        generator = torch.Generator().manual_seed(0)
-        parameters = {}
+        draw, parameters = normals(0), {}
         for name, parameter in self.network.parameters.items():
-            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             # By about a percent: far above rounding, and to no other sign.
-            value = parameter.detach() * (1.0 + 1e-2 * noise).to(parameter)
+            value = parameter.detach() * (1.0 + 1e-2 * draw(parameter.shape, parameter))
             parameters[name] = value.requires_grad_(True)
         return Network(self.network.module, parameters)
 
@@ -160,7 +158,7 @@ class Trial:
     ) -> dict[str, tuple[Tensor, ...]]:
         """g of the combination of outputs, of each sample alone, for what is a product."""
         found = [
-            backward_to(alone, _nodes(parts, alone), self.combination[None]) for alone in recordings
+            backward_to_parts(alone, parts.values(), self.combination[None]) for alone in recordings
         ]
         made = {}
         for name, part in parts.items():
@@ -180,32 +178,17 @@ class Trial:
         excluded: frozenset[str],
     ) -> tuple[dict[str, Part], dict[str, Part]]:
         """By name, what has one and the same rule in a batch and alone, and the right gradient."""
-        first, batched = recordings[0], len(self.alone) > 1
-        parts: dict[str, Part] = {}
-        if batched:
-            parts = parts_of(together, self._twice(), excluded)
-        singles = {
-            name: part
-            for name, part in parts_of(first, first, excluded, parts).items()
-            if _is_used_alike(part, recordings)
-            and _keeps_products(part, first)
-            and (not batched or name in parts)
-        }
+        first = recordings[0]
+        batched = parts_of(together, self._twice(), excluded) if len(self.alone) > 1 else None
+        singles = parts_of(first, first, excluded, batched, recordings)
         for alone, gradient in zip(recordings, expected, strict=True):
-            found = backward_to(alone, _nodes(singles, alone), self.combination[None])
-            singles = {
-                name: part
-                for name, part in singles.items()
-                if _is_like(part, alone, found, 0, gradient)
-            }
-        if not batched:
+            singles = with_own_gradients(singles, alone, self.combination[None], gradient)
+        if batched is None:
             return singles, singles
         alike = {
             name: part
-            for name, part in parts.items()
-            if name in singles
-            and _takes_the_same(part, together, singles[name], first)
-            and _keeps_products(part, together)
+            for name, part in batched.items()
+            if name in singles and _takes_the_same(part, together, singles[name], first)
         }
         proved = self._in_order(alike, together, expected)
         return proved, {name: singles[name] for name in proved}
@@ -217,12 +200,12 @@ class Trial:
             return record(self.network, repeated)
 
     def require_own_outputs(self, inputs: Inputs, first: int, among: Tensor) -> None:
-        """Refuse a module whose samples have other outputs in this batch than alone.
+        """Refuse a module whose samples have other outputs in this batch, if it is one, than alone.
 
         By one in the middle, which sees some before it and some after it, and by the last, for
         which there is no room left where a batch has room for so many.
         """
-        for sample in {len(among) // 2, len(among) - 1}:
+        for sample in {len(among) // 2, len(among) - 1} if len(among) > 1 else ():
             place = first + sample
             alone = tuple(part[sample : sample + 1] for part in inputs)
             if self._agree(self.network.outputs(alone).detach()[0], among[sample].detach()):
@@ -273,13 +256,13 @@ class Trial:
         for i, alone in enumerate(expected):
             cotangent = self.combination.new_zeros(len(self.places), self.outputs)
             cotangent[i] = self.combination
-            found = backward_to(together, _nodes(parts, together), cotangent)
+            found = backward_to_parts(together, parts.values(), cotangent)
 
             def way(
                 part: Part, gradient: OwnGradient, i: int = i, found: Any = found
             ) -> Part | None:
                 ways = (part, replace(part, samples_first=not part.samples_first))
-                return next((w for w in ways if _is_like(w, together, found, i, gradient)), None)
+                return next((w for w in ways if w.is_like(together, found, i, gradient)), None)
 
             right = {name: way(part, alone) for name, part in parts.items()}
             if None in right.values() and self._on_a_kink(i, cotangent):
@@ -299,9 +282,9 @@ class Trial:
         made = {}
         for part in parts:
             uses = part.uses(recording)
-            made.update({use.node: math.prod(output_shape(use.node)) for use in uses})
+            made.update({use.node: math.prod(use.makes) for use in uses})
             if part.dense:
-                kept += math.prod(output_shape(uses[0].taken))
+                kept += math.prod(uses[0].takes)
             else:
                 # Of each row of what its nodes made, where gradients arrive.
                 own = sum(made[use.node] for use in uses)
@@ -322,24 +305,6 @@ class Trial:
         )
 
 
-@dataclass(frozen=True)
-class OwnGradient:
-    """Gradients of a sample as torch gives them, by name."""
-
-    gradients: dict[str, Tensor]
-
-    @cached_property
-    def rounding(self) -> float:
-        """All that some gradients are, those of parameters that move nothing."""
-        torch = require_torch()
-        sizes = torch.stack([gradient.abs().max() for gradient in self.gradients.values()])
-        return len(sizes) * float(sizes.max()) * float(torch.finfo(sizes.dtype).eps)
-
-
-def _nodes(parts: dict[str, Part], recording: Recording) -> list[Any]:
-    return [use.node for part in parts.values() for use in part.uses(recording)]
-
-
 def _form(
     part: Part, made: tuple[Tensor, ...] | None, recording: Recording, everywhere: bool
 ) -> dict[str, Any]:
@@ -353,79 +318,14 @@ def _form(
         active, positions = tuple(alive), len(alive)
     uses = part.uses(recording)
     table = isinstance(part.rule, Lookup)
-    inputs = output_shape(uses[0].taken)[0] if table else part.seen(uses, 1)().shape[3]
+    inputs = uses[0].takes[0] if table else part.seen(uses, 1)().shape[3]
     return {"active": active, "dense": inputs <= positions}
-
-
-def _is_used_alike(part: Part, recordings: list[Recording]) -> bool:
-    try:
-        return all(part.uses(recording) for recording in recordings)
-    except Misfit:
-        return False
 
 
 def _takes_the_same(part: Part, together: Recording, single: Part, alone: Recording) -> bool:
     """Whether features of the two have one layout."""
-    shapes = (output_shape(p.uses(r)[0].taken) for p, r in ((part, together), (single, alone)))
+    shapes = (p.uses(r)[0].takes for p, r in ((part, together), (single, alone)))
     return type(part.rule) is type(single.rule) and len(set(shapes)) == 1
-
-
-#: operations that leave every entry as it is
-REARRANGED = frozenset(f"{name}Backward0" for name in ("T", "Transpose", "Permute", "View"))
-
-
-def _keeps_products(part: Part, recording: Recording) -> bool:
-    """Whether inner products of gradients are those of what the operation takes: L L^T = I."""
-    torch = require_torch()
-    if all(name in REARRANGED for words in part.words for name, _ in words[:-1]):
-        return True
-    parameter = recording.network.parameters[part.names[0]]
-    generator = torch.Generator().manual_seed(0)
-    for use in part.uses(recording):
-        shape = output_shape(use.taken)
-        one, other = (
-            torch.randn(shape, generator=generator, dtype=torch.float64).to(parameter.detach())
-            for _ in range(2)
-        )
-        pulled = _pulled(use.taken, parameter, one), _pulled(use.taken, parameter, other)
-        change = abs(float((pulled[0] * pulled[1]).sum() - (one * other).sum()))
-        if change > half_the_digits(one) * float(one.norm() * other.norm()):
-            return False
-    return True
-
-
-def _pulled(taken: Any, parameter: Any, gradient: Tensor) -> Tensor:
-    """The gradient by a parameter from that by what became of it."""
-    leaf = "torch::autograd::AccumulateGrad"
-    if taken.name() == leaf:
-        return gradient.reshape(parameter.shape)
-    if taken.name() == "TBackward0" and taken.next_functions[0][0].name() == leaf:
-        return gradient.T  # the weight of every Linear: it needs no pass back
-    (found,) = require_torch().autograd.grad(
-        [at_output(taken)], [parameter], [gradient], retain_graph=True
-    )
-    dense: Tensor = found.to_dense()
-    return dense
-
-
-def _is_like(
-    part: Part,
-    recording: Recording,
-    found: dict[Any, Tensor],
-    sample: int,
-    expected: OwnGradient,
-) -> bool:
-    """Whether the gradient of a sample, by the rule and `found`, is the expected one."""
-    uses, count = part.uses(recording), len(recording.outputs)
-    mine = [found[use.node] for use in uses]
-    parameter = recording.network.parameters[part.names[0]]
-    own = part.largest_term(uses, mine, count, sample)
-    if own == 0.0:
-        # Nothing to compare, and rows of several positions may come in another order.
-        return all(output_shape(use.node)[0] == count for use in uses)
-    share = part.shares(uses, mine, count)[sample].reshape(output_shape(uses[0].taken))
-    change = _pulled(uses[0].taken, parameter, share) - expected.gradients[part.names[0]]
-    return float(change.abs().max()) <= half_the_digits(share) * own + expected.rounding
 
 
 def _joined(
@@ -439,7 +339,9 @@ def _joined(
     def at(name: str) -> tuple[frozenset[Any], ...]:
         return nodes(parts[name], together), nodes(singles[name], alone)
 
-    biases = {at(n): n for n in parts if parts[n].is_bias and singles[n].is_bias}
+    # Added to each row of a product, by the node of the product.
+    added = ((("AddmmBackward0", 0),), (("ConvolutionBackward0", 2),))
+    biases = {at(n): n for n in parts if {*parts[n].words, *singles[n].words}.issubset(added)}
     pairs = {
         name: (name, biases[at(name)])
         for name, part in parts.items()

@@ -26,7 +26,7 @@ from flowbias.kernels.network import copied
 from flowbias.nets.copies_batch import Batch, Shape
 from flowbias.nets.losses import SquaredLoss, as_tensor, read_loss
 from flowbias.nets.settings import read_module
-from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus, epochs_shown
+from flowbias.nets.training import Training, TrainingStatus, epochs_shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -262,7 +262,7 @@ class _DescentLoop(CopiesLoop):
                 f"modules: must have a finite loss at the start, got {float(first[bad])} at index "
                 f"{bad}. Check parameters and x for overflow or NaN; a smaller scale may do."
             )
-        self.limits = DIVERGED_ABOVE * torch.maximum(first, self.losses(self.targets))
+        self.limits = Training.diverged_above * torch.maximum(first, self.losses(self.targets))
 
     def advance(self) -> None:
         outputs, inputs = self.batch.forward(self.inputs)

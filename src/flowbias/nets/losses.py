@@ -11,7 +11,7 @@ n counts samples, and sums run over all outputs. On a batch, n is the size of th
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +21,6 @@ from flowbias.flows.loss import CONSTANTS, loss_constant
 from flowbias.ground.arguments import InputError, as_float
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import Network
-
-# Samples whose outputs are evaluated at once: bounds the memory of convolutions.
-AT_ONCE = 512
 
 #: A function of (outputs, targets) that returns a scalar tensor.
 OwnLoss = Callable[[Any, Any], Any]
@@ -285,12 +282,17 @@ def first_outputs(module: Any, samples: Any) -> Any:
     return outputs
 
 
+def in_parts(*tensors: Any, at_once: int = 512) -> Iterator[tuple[Any, ...]]:
+    """So many samples of each at a time, which bounds the memory of convolutions."""
+    return zip(*(tensor.split(at_once) for tensor in tensors), strict=True)
+
+
 def evaluate(module: Any, data: TrainingData, loss: Loss) -> tuple[float, float]:
     """Loss of all samples, and the share of right labels (NaN where there are none)."""
     torch = require_torch()
     total, right = 0.0, 0
     with torch.no_grad():
-        for x, y in zip(data.x.split(AT_ONCE), data.y.split(AT_ONCE), strict=True):
+        for x, y in in_parts(data.x, data.y):
             outputs = module(x)
             total += loss.weight(len(x), len(data)) * float(loss.of(outputs, y))
             right += right_labels(outputs, y) if loss.labels else 0

@@ -26,19 +26,19 @@ from flowbias.kernels.compare import kernel_matrix
 from flowbias.kernels.tangent import tangent_kernel
 from flowbias.nets.checkpoint import Keeper
 from flowbias.nets.losses import (
-    AT_ONCE,
     Loss,
     OwnLoss,
     SquaredLoss,
     TrainingData,
     evaluate,
+    in_parts,
     read_data,
     read_loss,
     read_samples,
     right_labels,
 )
 from flowbias.nets.settings import read_fraction, read_module
-from flowbias.nets.training import DIVERGED_ABOVE, Training, TrainingStatus, epochs_shown
+from flowbias.nets.training import Training, TrainingStatus, epochs_shown
 
 
 @dataclass(frozen=True)
@@ -293,7 +293,7 @@ class TrainingRun:
 
     def diverged(self, loss: float) -> bool:
         reference = max(self.losses[0], self.data.zero_level)
-        return not loss <= DIVERGED_ABOVE * reference
+        return not loss <= Training.diverged_above * reference
 
     def result(self, status: TrainingStatus) -> Training:
         return Training(
@@ -416,7 +416,7 @@ def _features(module: Any, layer: Any, x: Any) -> Any:
     kept = []
     try:
         with torch.no_grad():
-            for part in x.split(AT_ONCE):
+            for (part,) in in_parts(x):
                 outputs = module(part)
                 if len(made) != 1 or not torch.equal(made[0], outputs):
                     raise InputError(

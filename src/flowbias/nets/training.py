@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,6 @@ from flowbias.ground.typing import FloatArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-# Above this many times the larger of the loss at the start and that of the zero predictor,
-# training has left for good: a stable step never multiplies the loss by so much.
-DIVERGED_ABOVE = 1e6
 
 
 def epochs_shown(total: int, progress: bool | None) -> AbstractContextManager[Show]:
@@ -66,6 +62,9 @@ class Training:
     seconds: float
     #: what a callback returned at each of the epochs, NaN where that was no number
     notes: FloatArray = field(default_factory=lambda: np.empty(0))
+    #: above this many times the larger of the loss at the start and that of the zero predictor it
+    #: has left for good: a stable step never multiplies the loss by so much
+    diverged_above: ClassVar[float] = 1e6
 
     @property
     def epochs(self) -> int:

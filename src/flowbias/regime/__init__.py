@@ -11,9 +11,9 @@ Torch (extra `nets`) is loaded by the first call that needs it, not by importing
 
 from flowbias.regime.callbacks import lightning_callback, trainer_callback, watch
 from flowbias.regime.diagnose import diagnose
-from flowbias.regime.diagnosis import Diagnosis, Gaps
+from flowbias.regime.diagnosis import Diagnosis
 from flowbias.regime.history import Every, Geometric, History, Record, Schedule
-from flowbias.regime.measures import StepEffect, step_effect
+from flowbias.regime.measures import Gaps, StepEffect, step_effect
 from flowbias.regime.monitor import Monitor
 from flowbias.regime.predict import Prediction, Rescaling, predict
 from flowbias.regime.sweep import Fit, Sweep, SweepPoint, fit, sweep

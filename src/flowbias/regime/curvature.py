@@ -20,7 +20,7 @@ import numpy as np
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.jacobian import plain_attention
-from flowbias.kernels.network import Inputs, Network, Tensor, gradients
+from flowbias.kernels.network import Inputs, Network, Tensor, gradients, normals
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,8 @@ class ModuleDerivatives:
 
     def random_direction(self, seed: int) -> list[Tensor]:
         """A random unit vector of parameters, the same on every device."""
-        torch = require_torch()
-        generator = torch.Generator().manual_seed(seed)
-        parts = [
-            torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p)
-            for p in self.parameters
-        ]
+        draw = normals(seed)
+        parts = [draw(p.shape, p) for p in self.parameters]
         return _scaled(parts, 1.0 / _norm(parts))
 
     def pull_back(self, vector: Tensor) -> list[Tensor]:
@@ -138,13 +134,9 @@ class ModuleDerivatives:
 
     def _frobenius(self, transposed: Callable[[Tensor], list[Tensor]], draws: int = 16) -> float:
         """||A||_F: E ||A^T z||^2 over normal z is its square."""
-        torch = require_torch()
-        generator = torch.Generator().manual_seed(0)
-        shape = self.values().shape
-        total = 0.0
+        values, draw, total = self.values(), normals(0), 0.0
         for _ in range(draws):
-            z = torch.randn(shape, generator=generator, dtype=torch.float64)
-            total += _norm(transposed(z.to(self.parameters[0]))) ** 2
+            total += _norm(transposed(draw(values.shape, values))) ** 2
         return math.sqrt(total / draws)
 
 

@@ -31,6 +31,7 @@ from flowbias.kernels.compare import as_array
 from flowbias.kernels.network import (
     Inputs,
     Network,
+    Tensor,
     copied,
     first_call,
     gradients,
@@ -152,21 +153,17 @@ def _adapted() -> Any:
     return Adapted
 
 
-def fresh_inputs(
-    parts: Sequence[NDArray[Any]], samples: int = 200, seed: int = 0
-) -> list[NDArray[Any]]:
-    """As many arrays, each of `samples` rows, the same ones at each call.
+def fresh_tensors(inputs: Inputs, samples: int = 200) -> Inputs:
+    """Inputs that resemble the given ones but were not trained on, the same ones at each call.
 
     200: the error of a norm over inputs falls as 1/sqrt(2 samples), to a few percent.
-
-    >>> fresh_inputs([np.array([[0.0], [1.0]])], samples=3)[0].shape
-    (3, 1)
     """
-    rng = np.random.default_rng(seed)
-    return [_drawn(part, samples, rng) for part in parts]
+    rng, torch = np.random.default_rng(0), require_torch()
+    return tuple(torch.as_tensor(_drawn(part, samples, rng)).to(part) for part in inputs)
 
 
-def _drawn(part: NDArray[Any], samples: int, rng: np.random.Generator) -> NDArray[Any]:
+def _drawn(given: Tensor, samples: int, rng: np.random.Generator) -> NDArray[Any]:
+    part = as_array(given)
     count = len(part)
     columns = np.sort(part.reshape(count, -1), axis=0)
     place = rng.uniform(0.0, count - 1.0, size=(samples, columns.shape[1]))
@@ -179,13 +176,6 @@ def _drawn(part: NDArray[Any], samples: int, rng: np.random.Generator) -> NDArra
     high = np.take_along_axis(columns, above, axis=0)
     values = low + share * (high - low)
     return np.asarray(values.astype(part.dtype).reshape(samples, *part.shape[1:]))
-
-
-def fresh_tensors(inputs: Inputs, samples: int = 200) -> Inputs:
-    """Inputs that resemble the given ones but were not trained on."""
-    torch = require_torch()
-    drawn = fresh_inputs([as_array(part) for part in inputs], samples)
-    return tuple(torch.as_tensor(new).to(part) for new, part in zip(drawn, inputs, strict=True))
 
 
 def tensors_for(module: Any, x: Any, y: Any) -> tuple[Any, Any]:
@@ -287,11 +277,6 @@ def read_label_rows(y: Any, samples: int) -> FloatArray:
     return labels.reshape(samples, -1)
 
 
-def vary(labels: FloatArray) -> bool:
-    """Whether samples differ in their labels: otherwise centering leaves nothing of them."""
-    return bool(np.any(labels != labels[:1]))
-
-
 def _numbers(y: Any) -> FloatArray:
     try:
         return np.asarray(as_array(y), dtype=np.float64)
@@ -299,3 +284,30 @@ def _numbers(y: Any) -> FloatArray:
         raise InputError(
             f"y: must be numbers, got {type(y).__name__}: {error}. Encode classes one-hot."
         ) from error
+
+
+def loaded(before: Any, after: Any) -> Any:
+    """The module after training, which may be given as a state dict of it."""
+    torch = require_torch()
+    for name, given, kinds, words in (
+        ("before", before, torch.nn.Module, "a torch.nn.Module or a model of this library"),
+        ("after", after, torch.nn.Module | dict, "the module after training, or its state dict"),
+    ):
+        if not isinstance(given, kinds):
+            raise InputError(
+                f"{name}: must be {words}, got {type(given).__name__}. "
+                "Copy the module ahead of training (copy.deepcopy)."
+            )
+    return _loaded(copied(before), after) if isinstance(after, dict) else after
+
+
+def _loaded(module: Any, state: Any) -> Any:
+    with gradients(on=False):
+        try:
+            module.load_state_dict(state)
+        except RuntimeError as error:
+            raise InputError(
+                f"after: must be a state dict of before, got another: "
+                f"{' '.join(str(error).split())} Pass module.state_dict() after training."
+            ) from error
+    return module

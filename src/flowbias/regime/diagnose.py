@@ -18,35 +18,27 @@ library, for which it is known what it finds, are small.
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from flowbias.ground.arguments import InputError
-from flowbias.ground.progress import Show, shown
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.progress import shown
 from flowbias.kernels.closed_form import declared_by
-from flowbias.kernels.compare import kernel_alignment, label_alignment, relative_kernel_change
-from flowbias.kernels.network import gradients
-from flowbias.regime.data import Labels, evenly_spread, read_practice, read_targets, vary
-from flowbias.regime.diagnosis import Diagnosis, Gaps
-from flowbias.regime.leanest import leanest
-from flowbias.regime.measures import (
-    Beyond,
-    StepEffect,
-    beyond_kernel,
-    cross_entropy,
-    cross_entropy_dual,
-    layer_movements,
-    squared_loss_dual,
-    step_effect,
+from flowbias.kernels.compare import (
+    kernel_alignment,
+    label_alignment,
+    relative_kernel_change,
+    vary,
 )
-from flowbias.regime.points import Points, loaded, model_points, module_points
+from flowbias.kernels.network import gradients
+from flowbias.regime.data import Labels, evenly_spread, loaded, read_practice, read_targets
+from flowbias.regime.diagnosis import Diagnosis
+from flowbias.regime.measures import StepEffect, gaps, layer_movements, most_beyond, step_effect
+from flowbias.regime.points import Points, model_points, module_points
 from flowbias.regime.thresholds import THRESHOLDS
-
-# samples * outputs up to which kernels are decomposed: beyond, the cube of it takes minutes.
-LARGEST = 4000
 
 
 def diagnose(
@@ -115,29 +107,29 @@ def diagnose(
     began = time.perf_counter()
     if budget is not None and not budget > 0.0:
         raise InputError(f"budget: must be > 0, in seconds, got {budget!r}. None is no bound.")
-    if declared_by(before):
-        wanted = Wanted(functions, lean, by_layer, _step_effect(before, x, y, step_size, loss))
-        if by_layer:
-            raise InputError(
-                f"by_layer: must be False for a model of this library, got True for "
-                f"{type(before).__name__}. It has no layers by name."
-            )
-        points = model_points(before, after, x, x_new)
-        return _diagnosed(points, _read(y, points), wanted)
-    with gradients():  # whatever the caller's mode
-        (before, after), x, y = read_practice([before, loaded(before, after)], x, y)
-        wanted = Wanted(functions, lean, by_layer, _step_effect(before, x, y, step_size, loss))
-        points = module_points(before, after, x, x_new, max_memory)
-        if budget is None:
-            return _diagnosed(points, _read(y, points), wanted)
-        return _within(began + budget, points, _read(y, points), wanted)
+    own = declared_by(before)
+    if own and by_layer:
+        raise InputError(
+            f"by_layer: must be False for a model of this library, got True for "
+            f"{type(before).__name__}. It has no layers by name."
+        )
+    with nullcontext() if own else gradients():  # whatever the caller's mode
+        if not own:
+            (before, after), x, y = read_practice([before, loaded(before, after)], x, y)
+        step = None if step_size is None else _step_effect(before, x, y, step_size, loss)
+        wanted = Wanted(functions, lean, by_layer, step)
+        points = (
+            model_points(before, after, x, x_new)
+            if own
+            else module_points(before, after, x, x_new, max_memory)
+        )
+        labels = None if y is None else read_targets(y, points[0].values["x"].shape)
+        if own or budget is None:
+            return _diagnosed(points, labels, wanted)
+        return _within(began + budget, points, labels, wanted)
 
 
-def _step_effect(
-    before: Any, x: Any, y: Any, step_size: float | None, loss: Any
-) -> StepEffect | None:
-    if step_size is None:
-        return None
+def _step_effect(before: Any, x: Any, y: Any, step_size: float, loss: Any) -> StepEffect:
     if y is None or declared_by(before):
         raise InputError(
             f"step_size: must come with labels y and a torch module, got {step_size!r} without. "
@@ -154,15 +146,12 @@ class Wanted:
     lean: bool | None
     by_layer: bool
     step: StepEffect | None
+    #: samples * outputs up to which kernels are decomposed: beyond, the cube of it takes minutes
+    largest: ClassVar[int] = 4000
 
     def compares(self, size: int) -> bool:
         """Whether functions are compared, where samples times outputs are so many."""
-        return size <= LARGEST if self.functions is None else self.functions
-
-
-def _read(y: Any, points: Points) -> Labels | None:
-    samples, outputs = points[0].values("x").shape
-    return None if y is None else read_targets(y, (samples, outputs))
+        return size <= self.largest if self.functions is None else self.functions
 
 
 def _within(
@@ -173,7 +162,7 @@ def _within(
     On few of them first, then on four times as many as long as the next one, whose cost grows with
     the square of their number at most, will be done in time: what has been found is there.
     """
-    given, size, cost, found = points[0].values("x"), fewest, 0.0, None
+    given, size, cost, found = points[0].values["x"], fewest, 0.0, None
     samples, outputs = given.shape
     few = replace(wanted, functions=False, lean=False)
     while size < samples:
@@ -193,13 +182,8 @@ def _within(
 
 
 def _diagnosed(points: Points, labels: Labels | None, wanted: Wanted) -> Diagnosis:
-    with shown("diagnose", 5.0, counted=False) as show:
-        return _measured(points, labels, wanted, show)
-
-
-def _measured(points: Points, labels: Labels | None, wanted: Wanted, show: Show) -> Diagnosis:
     first, second = points
-    start, end = (point.values("x") for point in points)
+    start, end = (point.values["x"] for point in points)
     if not np.any(start != end):
         raise InputError(
             "after: must differ from before in its outputs on x, got the same. Copy the module "
@@ -208,87 +192,43 @@ def _measured(points: Points, labels: Labels | None, wanted: Wanted, show: Show)
     weighted = first.weighted and second.weighted
     # Without weights to compare, functions are all there is.
     compare = wanted.compares(start.size) or not weighted
-    turned, moved = first.moved(second) if weighted else (None, None)
-    show(1.0, "the kernel at the start")
-    # The twin needs K_0 with all pairs of outputs; every measure is of the trace, as a Monitor's.
-    before, full = first.kernels() if compare else (first.tangent_kernel("trace"), None)
-    show(2.0, "the kernel at the end")
-    after = second.tangent_kernel("trace")
-    show(3.0, "what was learned")
-    # Of labels that are all the same centering leaves nothing, and nothing of a single sample.
-    labelled = labels is not None and vary(labels.numbers)
-    found = Diagnosis(
-        samples=len(start),
-        outputs=start.shape[1],
-        beyond=_beyond(points) if weighted else None,
-        kernel_change=relative_kernel_change(before, after),
-        kernel_alignment=kernel_alignment(before, after) if len(start) > 1 else None,
-        grad_distance=turned,
-        parameter_movement=None if moved is None else moved.overall,
-        label_alignment=(
-            label_alignment(before, labels.numbers),
-            label_alignment(after, labels.numbers),
+    with shown("diagnose", 5.0, counted=False) as show:
+        show(0.0, "how far it moved")
+        turned, moved = first.moved(second) if weighted else (None, None)
+        show(1.0, "the kernel at the end")
+        after, _ = second.kernels(full=False)
+        show(2.0, "the kernel at the start")
+        # The twin needs K_0 with all pairs of outputs; every measure is of the trace.
+        before, full = first.kernels(full=compare)
+        change = relative_kernel_change(before, after)
+        alike = kernel_alignment(before, after) if len(start) > 1 else None
+        aligned = None
+        # Of labels that are all the same centering leaves nothing, and nothing of a single sample.
+        if labels is not None and vary(labels.numbers):
+            aligned = (
+                label_alignment(before, labels.numbers),
+                label_alignment(after, labels.numbers),
+            )
+        show(3.0, "what was learned")
+        linear = first.linear_change(second) if weighted else {}
+        beyond = ((first.values[name], second.values[name], linear[name]) for name in linear)
+        found = Diagnosis(
+            samples=len(start),
+            outputs=start.shape[1],
+            beyond=most_beyond(beyond) if weighted else None,
+            kernel_change=change,
+            kernel_alignment=alike,
+            grad_distance=turned,
+            parameter_movement=None if moved is None else moved.overall,
+            label_alignment=aligned,
+            gaps=None,
+            layers=layer_movements(points) if wanted.by_layer else None,
+            given=len(start),
+            hurried=False,
+            thresholds=THRESHOLDS,
+            step=wanted.step,
         )
-        if labels is not None and labelled
-        else None,
-        gaps=None,
-        layers=layer_movements(points) if wanted.by_layer else None,
-        given=len(start),
-        hurried=False,
-        thresholds=THRESHOLDS,
-        step=wanted.step,
-    )
-    if full is None:
-        return found
-    show(4.0, "its twin")
-    return replace(found, gaps=_gaps(points, full, labels, wanted))
-
-
-def _beyond(points: Points) -> Beyond:
-    """On the training inputs or on new ones, where it is more: units may switch between them."""
-    first, second = points
-    shares = (
-        beyond_kernel(first.values(name), second.values(name), first.linear_change(second, name))
-        for name in ("x", "x_new")
-    )
-    return max(shares, key=lambda beyond: beyond.share)
-
-
-def _gaps(points: Points, kernel: FloatArray, labels: Labels | None, wanted: Wanted) -> Gaps:
-    first, second = points
-    (start, end), (start_new, end_new) = (
-        [point.values(name).reshape(-1) for point in points] for name in ("x", "x_new")
-    )
-    sizes = [float(np.linalg.norm(part)) for part in (end_new - start_new, end_new)]
-    # By the smaller of the two: a start may be far larger than what training makes of it.
-    unit = min(size for size in sizes if size > 0.0)
-
-    def to_twin(dual: FloatArray) -> float:
-        """The distance to the linearized twin that this dual makes."""
-        twin = start_new + first.push_forward_elsewhere(first.pull_back(dual))
-        return float(np.linalg.norm(end_new - twin)) / unit
-
-    lazy = to_twin(squared_loss_dual(kernel, end - start))
-    to_labels = None if labels is None else to_twin(_dual_of_labels(kernel, start, end, labels))
-    lean = None
-    if first.rich_is_lean if wanted.lean is None else wanted.lean:
-        lean = leanest(second)
-    return Gaps(
-        lazy=lazy,
-        lean=None if lean is None else float(np.linalg.norm(end_new - lean.elsewhere)) / unit,
-        at_rest=lean is not None and lean.at_rest,
-        norm=None if lean is None else lean.norm,
-        known=first.rich_is_lean,
-        labels=to_labels,
-    )
-
-
-def _dual_of_labels(
-    kernel: FloatArray, start: FloatArray, end: FloatArray, labels: Labels
-) -> FloatArray:
-    """Of the twin that is trained on the labels: on numbers for ever, on classes as far."""
-    if labels.one_hot is None:
-        return squared_loss_dual(kernel, labels.numbers.reshape(-1) - start)
-    rows = labels.one_hot.shape
-    until = cross_entropy(end.reshape(rows), labels.one_hot)
-    return cross_entropy_dual(kernel, start.reshape(rows), labels.one_hot, until)
+        if full is None:
+            return found
+        show(4.0, "its twin")
+        return replace(found, gaps=gaps(points, full, labels, wanted.lean))

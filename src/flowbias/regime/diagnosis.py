@@ -6,57 +6,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import facts
 from flowbias.kernels.feature_distance import GradDistance
 from flowbias.regime.drawing import diagnosis_panels
-from flowbias.regime.measures import Beyond, LayerMovement, StepEffect
+from flowbias.regime.measures import Beyond, Gaps, LayerMovement, StepEffect
 from flowbias.regime.thresholds import Grounds, Thresholds, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """Distances in function space, relative to the function and to how far it moved (the smaller).
-
-    lazy     to the linearized twin with the same outputs on the training inputs
-    lean     to the leanest network nearby with the same outputs; None where it was not searched
-    at_rest  whether that network was reached; if not, it is at least `lean` away
-    norm     the norm of its parameters as a share of the network's own
-    known    whether it is known to be where starts of vanishing scale lead: not of torch modules
-    labels   to the linearized twin trained on the labels, on numbers for ever, on classes to the
-             network's own cross-entropy; None without labels
-    """
-
-    lazy: float
-    lean: float | None
-    at_rest: bool
-    norm: float | None
-    known: bool
-    labels: float | None
-    #: below this share of the function both extremes are one, up to how well they are known
-    indistinct: ClassVar[float] = 0.03
-
-    @property
-    def distinct(self) -> bool:
-        """Whether the two extremes are known to differ, so that a position means something."""
-        if self.lean is None:
-            return False
-        known = self.lazy + self.lean if self.at_rest else self.lazy
-        return known > self.indistinct
-
-    @property
-    def position(self) -> float | None:
-        """lazy / (lazy + lean): 0 is the linearized twin, 1 the leanest network."""
-        if self.lean is None:
-            return None
-        total = self.lazy + self.lean
-        return self.lazy / total if total > 0.0 else 0.0
 
 
 @dataclass(frozen=True, repr=False)

@@ -70,12 +70,8 @@ class Adjustable(ABC):
     def set_parameters(self, theta: FloatArray) -> None: ...
 
     @abstractmethod
-    def outputs(self) -> FloatArray:
-        """f(X)."""
-
-    @abstractmethod
-    def outputs_elsewhere(self) -> FloatArray:
-        """f on the inputs where functions are compared."""
+    def outputs(self, name: str = "x") -> FloatArray:
+        """f(X), or with "x_new" f on the inputs where functions are compared."""
 
     @abstractmethod
     def push_forward(self, theta: FloatArray) -> FloatArray:
@@ -108,7 +104,7 @@ def leanest(network: Adjustable) -> Leanest:
 
     Ends early, with at_rest False, where no step keeps the outputs or after the most steps.
     """
-    targets, trained = network.outputs(), network.outputs_elsewhere()
+    targets, trained = network.outputs(), network.outputs("x_new")
     first = now = network.parameters()
     size = _size(targets)
     elsewhere, calm, norms = trained, 0, [_size(first)]
@@ -119,7 +115,7 @@ def leanest(network: Adjustable) -> Leanest:
             break
         now = reached
         norms.append(_size(now))
-        before, elsewhere = elsewhere, network.outputs_elsewhere()
+        before, elsewhere = elsewhere, network.outputs("x_new")
         moved, away = _size(elsewhere - before), _size(elsewhere - trained)
         # Beside a network that is lean already, compare with the function itself.
         resting = moved <= SEARCH.at_rest * max(away, SEARCH.at_rest * _size(trained))
@@ -131,7 +127,7 @@ def leanest(network: Adjustable) -> Leanest:
         # All that the norm had fallen by was owed to outputs that strayed: nothing is leaner here.
         network.set_parameters(first)
     return Leanest(
-        elsewhere=network.outputs_elsewhere(),
+        elsewhere=network.outputs("x_new"),
         steps=len(norms) - 1,
         at_rest=SEARCH.ended(calm, norms),
         stray=_size(network.outputs() - targets) / size if size > 0.0 else 0.0,

@@ -29,8 +29,9 @@ run; for diagonal networks the whole effect is known exactly
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +41,12 @@ from scipy.special import logsumexp, softmax
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.network import call_at, flat_outputs, gradients
+from flowbias.kernels.jacobian import call_at
+from flowbias.kernels.network import flat_outputs, gradients
 from flowbias.nets.losses import read_data, read_loss
+from flowbias.regime.data import Labels
+from flowbias.regime.leanest import leanest
+from flowbias.regime.points import Points
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,11 @@ def beyond_kernel(start: FloatArray, end: FloatArray, linear: FloatArray) -> Bey
     return Beyond(share, float(np.hypot(error, rounding)))
 
 
+def most_beyond(outputs: Iterable[Sequence[FloatArray]]) -> Beyond:
+    """On the training inputs or on new ones, where it is more: units may switch between them."""
+    return max((beyond_kernel(*given) for given in outputs), key=lambda beyond: beyond.share)
+
+
 @dataclass(frozen=True)
 class LayerMovement:
     """How far a layer's parameters moved, relatively, and the share of f_T - f_0 they carry."""
@@ -101,10 +111,7 @@ class LayerMovement:
 
 def layer_movements(points: Any) -> dict[str, LayerMovement]:
     """By the name of the module that holds the parameters, of a torch module at two points."""
-    (before, after), x = (point.network for point in points), points[0].x
-    layers: dict[str, list[str]] = {}
-    for name in before.parameters:
-        layers.setdefault(name.rpartition(".")[0] or name, []).append(name)
+    (before, after), x = (point.network for point in points), points[0].inputs["x"]
     samples = len(x[0])
 
     def outputs(put_back: list[str]) -> Any:
@@ -115,7 +122,7 @@ def layer_movements(points: Any) -> dict[str, LayerMovement]:
         trained = outputs([])
         learned = float((trained - outputs(list(before.parameters))).norm())
         found = {}
-        for layer, names in layers.items():
+        for layer, names in before.layers.items():
             sizes = [
                 np.linalg.norm([float(part.norm()) for part in parts])
                 for parts in (
@@ -215,6 +222,86 @@ def cross_entropy_dual(
         slope, (0.0, end), np.zeros(start.size), "BDF", jac=derivative, events=excess, rtol=1e-4
     )
     return np.asarray(found.y[:, -1])
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Distances in function space, relative to the function and to how far it moved (the smaller).
+
+    lazy     to the linearized twin with the same outputs on the training inputs
+    lean     to the leanest network nearby with the same outputs; None where it was not searched
+    at_rest  whether that network was reached; if not, it is at least `lean` away
+    norm     the norm of its parameters as a share of the network's own
+    known    whether it is known to be where starts of vanishing scale lead: not of torch modules
+    labels   to the linearized twin trained on the labels, on numbers for ever, on classes to the
+             network's own cross-entropy; None without labels
+    """
+
+    lazy: float
+    lean: float | None
+    at_rest: bool
+    norm: float | None
+    known: bool
+    labels: float | None
+    #: below this share of the function both extremes are one, up to how well they are known
+    indistinct: ClassVar[float] = 0.03
+
+    @property
+    def distinct(self) -> bool:
+        """Whether the two extremes are known to differ, so that a position means something."""
+        if self.lean is None:
+            return False
+        known = self.lazy + self.lean if self.at_rest else self.lazy
+        return known > self.indistinct
+
+    @property
+    def position(self) -> float | None:
+        """lazy / (lazy + lean): 0 is the linearized twin, 1 the leanest network."""
+        if self.lean is None:
+            return None
+        total = self.lazy + self.lean
+        return self.lazy / total if total > 0.0 else 0.0
+
+
+def gaps(points: Points, kernel: FloatArray, labels: Labels | None, lean: bool | None) -> Gaps:
+    """Of the second of two points, with the kernel of the first on the training inputs.
+
+    `lean`: whether the leanest network is searched for, None for where it is known to be the limit.
+    """
+    first, second = points
+    start, end = (point.values["x"].reshape(-1) for point in points)
+    start_new, end_new = (point.values["x_new"].reshape(-1) for point in points)
+    sizes = [float(np.linalg.norm(part)) for part in (end_new - start_new, end_new)]
+    # By the smaller of the two: a start may be far larger than what training makes of it.
+    unit = min(size for size in sizes if size > 0.0)
+    duals = [squared_loss_dual(kernel, end - start)]
+    if labels is not None:
+        duals.append(_dual_of_labels(kernel, start, end, labels))
+    away = [
+        float(np.linalg.norm(end_new - (start_new + first.twin_change(dual)))) / unit
+        for dual in duals
+    ]
+    searched = first.rich_is_lean if lean is None else lean
+    found = leanest(second) if searched else None
+    return Gaps(
+        lazy=away[0],
+        lean=None if found is None else float(np.linalg.norm(end_new - found.elsewhere)) / unit,
+        at_rest=found is not None and found.at_rest,
+        norm=None if found is None else found.norm,
+        known=first.rich_is_lean,
+        labels=None if labels is None else away[1],
+    )
+
+
+def _dual_of_labels(
+    kernel: FloatArray, start: FloatArray, end: FloatArray, labels: Labels
+) -> FloatArray:
+    """Of the twin that is trained on the labels: on numbers for ever, on classes as far."""
+    if labels.one_hot is None:
+        return squared_loss_dual(kernel, labels.numbers.reshape(-1) - start)
+    rows = labels.one_hot.shape
+    until = cross_entropy(end.reshape(rows), labels.one_hot)
+    return cross_entropy_dual(kernel, start.reshape(rows), labels.one_hot, until)
 
 
 @dataclass(frozen=True)

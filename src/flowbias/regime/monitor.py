@@ -28,9 +28,9 @@ from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.compare import as_array
 from flowbias.kernels.memory import read_bytes
-from flowbias.kernels.network import Network, copied, first_call, gradients, unwrapped
+from flowbias.kernels.network import Network, copied, first_call, gradients, left_alone, unwrapped
 from flowbias.regime.data import evenly_spread, read_label_rows, read_practice, read_targets
-from flowbias.regime.history import Geometric, History, Record, Schedule
+from flowbias.regime.history import Geometric, History, Schedule
 from flowbias.regime.probe import Probe
 
 if TYPE_CHECKING:
@@ -232,22 +232,10 @@ class Monitor:
             self._owed = max(self._owed - 1, 0)
 
     def _record(self) -> None:
-        found, losses = self._probe.look(), self.history.losses
         self._read_losses()
-        self.history.records.append(
-            Record(
-                step=self.history.steps,
-                seconds=self.history.elapsed,
-                loss=losses[-1] if losses else None,
-                kernel_change=found.kernel_change,
-                grad_distance=found.grad_distance,
-                parameter_movement=found.parameter_movement,
-                label_alignment=found.label_alignment,
-                beyond=found.beyond.share,
-                beyond_error=found.beyond.error,
-                inputs=self._probe.inputs,
-            )
-        )
+        history = self.history
+        loss = history.losses[-1] if history.losses else None
+        history.records.append(self._probe.look(history.steps, history.elapsed, loss))
         self.history.inputs = self._probe.inputs
 
     def _measured(self, act: Callable[[], None], rows: int) -> None:
@@ -273,7 +261,7 @@ def _probe_within(
     inputs = network.cast_inputs("x", x)
     # In an order in which any first few are spread as well.
     rows = [evenly_spread(len(inputs[0]), most)[i] for i in _spread_order(len(inputs[0]), most)]
-    with gradients(on=False), network.undisturbed(gradients_on=False):
+    with gradients(on=False), left_alone(network.module):
         outputs = first_call(network, "x", tuple(part[:1] for part in inputs)).shape[1]
     labels = None if y is None else _read_labels(y, len(inputs[0]), outputs)
     # Of each input: at the start, at the start for a new one, now, and the change.

@@ -8,7 +8,6 @@ the most of the work, are in its own.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from flowbias.kernels.compare import (
 )
 from flowbias.kernels.feature_distance import GradDistance, grad_distance, map_distance
 from flowbias.kernels.network import (
+    Inputs,
     Network,
     check_finite,
     copied,
@@ -50,118 +50,90 @@ from flowbias.regime.leanest import Adjustable
 
 
 class NetworkPoint(Adjustable):
-    """What a diagnosis asks of a network with training inputs `x`, before it is adjusted."""
+    """What a diagnosis asks of a network at a point, before it is adjusted."""
 
     #: what the functions of `kernels` take
     subject: Any
-    x: Any
-    #: inputs that tell functions apart which agree on x
-    new: Any
+    #: by what errors call them: "x", those of training, and "x_new", on which functions differ that
+    #: agree there
+    inputs: dict[str, Any]
+    #: f on each of them: (samples, outputs)
+    values: dict[str, FloatArray]
     #: whether starts of vanishing scale are known to lead to the leanest network
     rich_is_lean: bool = True
+    #: whether weights were drawn: a wide start may be known by its Gram matrix alone
+    weighted: bool = True
 
     @abstractmethod
-    def values(self, name: str) -> FloatArray:
-        """f: (samples, outputs), on the inputs that errors call by this name, "x" or "x_new"."""
-
-    def tangent_kernel(self, reduce: Any) -> Any:
-        """K(x, x)."""
-        return tangent_kernel(self.subject, self.x, reduce=reduce)
-
-    @abstractmethod
-    def push_forward_elsewhere(self, theta: FloatArray) -> FloatArray:
-        """J theta on the inputs that tell functions apart."""
-
-    def kernels(self) -> tuple[Any, FloatArray]:
-        """Its trace over outputs, and with all pairs of outputs as the matrix J J^T."""
-        return self.tangent_kernel("trace"), self.kernel()
-
-    @property
-    def weighted(self) -> bool:
-        """Whether weights were drawn: a wide start may be known by its Gram matrix alone."""
-        return bool(declared_by(self.subject) & {Provides.PARAMETERS, Provides.FACTORS})
+    def kernels(self, full: bool) -> tuple[Any, FloatArray | None]:
+        """Its trace over outputs, and if asked for J J^T with all pairs of outputs."""
 
     def moved(self, after: Any) -> tuple[GradDistance, ParameterMovement]:
         """Grad distance and movement of parameters, of a start and an end with weights."""
         subjects = self.subject, after.subject
-        return grad_distance(*subjects, self.x), parameter_movement(*subjects)
+        return grad_distance(*subjects, self.inputs["x"]), parameter_movement(*subjects)
 
     @abstractmethod
-    def linear_change(self, after: Any, name: str) -> FloatArray:
-        """J (theta_after - theta) on the inputs of this name: (samples, outputs)."""
+    def linear_change(self, after: Any) -> dict[str, FloatArray]:
+        """J (theta_after - theta) on all inputs, as `values`."""
+
+    @abstractmethod
+    def twin_change(self, nu: FloatArray) -> FloatArray:
+        """J J(X)^T nu on the new inputs: how far a dual takes the linearized twin there."""
 
 
 class ModulePoint(NetworkPoint):
-    """A copy of a torch module; x and new are tuples of tensors."""
+    """A copy of a torch module, given in another dtype; inputs are tuples of tensors."""
 
     # Of linear layers it is; with ReLU many functions cost the same norm, and one of them is met.
     rich_is_lean = False
 
-    def __init__(self, module: Any, x: Any, new: Any, max_memory: int | str) -> None:
-        given = Network.read(module)
-        # Parameters that the caller goes on training must not move ours.
-        self.subject, self._dtype = copied_in_double(given.module), given.dtype
-        self.network = Network.read(self.subject)
-        self.x = self.network.cast_inputs("x", x)
-        self._given = None if new is None else self.network.cast_inputs("x_new", new)
-        self.max_memory = max_memory
-
-    @cached_property
-    def tangent(self) -> TangentMap:
-        """J on x, proved once for all questions."""
-        return TangentMap(self.subject, self.x, max_memory=self.max_memory)
-
-    @cached_property
-    def new(self) -> Any:
-        return fresh_tensors(self.x) if self._given is None else self._given
-
-    def values(self, name: str) -> FloatArray:
-        with gradients(on=False):
-            found = first_call(self.network, name, self.x if name == "x" else self.new)
-        check_finite(found, name, 0)
-        return np.asarray(as_array(found), dtype=np.float64)
-
-    def tangent_kernel(self, reduce: Any) -> Any:
-        return self.features.kernel(reduce=reduce)
-
-    @property
-    def weighted(self) -> bool:
-        return True
+    def __init__(
+        self, network: Network, dtype: Any, x: Inputs, new: Inputs | None, max_memory: int | str
+    ) -> None:
+        self.network, self.subject, self._given = network, network.module, (dtype, new, max_memory)
+        self.inputs = {"x": x, "x_new": fresh_tensors(x) if new is None else new}
+        self.values = {}
+        for name, part in self.inputs.items():
+            with gradients(on=False):
+                found = first_call(network, name, part)
+            check_finite(found, name, 0)
+            self.values[name] = np.asarray(as_array(found), dtype=np.float64)
+        #: J on each of the inputs, proved once for all questions
+        self.tangents = {
+            name: TangentMap(self.subject, part, name=name, max_memory=max_memory)
+            for name, part in self.inputs.items()
+        }
+        #: J on x in the dtype that was given, at where it was before it was adjusted
+        self.features = self.tangents["x"]
+        if dtype != network.dtype:
+            own = Network.read(copied(self.subject).to(dtype))
+            given = own.cast_inputs("x", x)
+            self.features = TangentMap(own.module, given, max_memory=max_memory)
 
     def on(self, rows: list[int]) -> ModulePoint:
         """The same module on some of its inputs."""
-        some = copy.copy(self)
-        for name in ("tangent", "features", "new", "_elsewhere"):
-            vars(some).pop(name, None)
-        some.x = tuple(part[rows] for part in self.x)
-        return some
+        dtype, new, max_memory = self._given
+        some = tuple(part[rows] for part in self.inputs["x"])
+        return ModulePoint(self.network, dtype, some, new, max_memory)
 
-    def kernels(self) -> tuple[Any, FloatArray]:
-        full = as_array(self.features.kernel())
-        return full.trace(axis1=2, axis2=3), kernel_matrix(full)
-
-    @cached_property
-    def features(self) -> TangentMap:
-        """J on x in the module's own precision, at where it was before it was adjusted."""
-        if self._dtype == self.network.dtype:
-            return self.tangent
-        own = copied(self.subject).to(self._dtype)
-        x = Network.read(own).cast_inputs("x", self.x)
-        return TangentMap(own, x, max_memory=self.max_memory)
-
-    @cached_property
-    def _elsewhere(self) -> TangentMap:
-        return TangentMap(self.subject, self.new, name="x_new", max_memory=self.max_memory)
+    def kernels(self, full: bool) -> tuple[Any, FloatArray | None]:
+        if not full:
+            return self.features.kernel(reduce="trace"), None
+        kernel = as_array(self.features.kernel())
+        return kernel.trace(axis1=2, axis2=3), kernel_matrix(kernel)
 
     def moved(self, after: Any) -> tuple[GradDistance, ParameterMovement]:
         # First: it refuses two architectures.
         movement = parameter_movement(self.subject, after.subject)
         return map_distance(self.features, after.features), movement
 
-    def linear_change(self, after: Any, name: str) -> FloatArray:
-        tangent = self.tangent if name == "x" else self._elsewhere
+    def linear_change(self, after: Any) -> dict[str, FloatArray]:
         moved = self._by_name(after.parameters() - self.parameters())
-        return as_array(tangent.jvp(moved)).reshape(tangent.samples, -1)
+        return {
+            name: as_array(tangent.jvp(moved)).reshape(tangent.samples, -1)
+            for name, tangent in self.tangents.items()
+        }
 
     def parameters(self) -> FloatArray:
         return _flat(self.network.parameters)
@@ -179,28 +151,26 @@ class ModulePoint(NetworkPoint):
             for (name, part), values in zip(parameters.items(), np.split(theta, cuts), strict=True)
         }
 
-    def outputs(self) -> FloatArray:
-        return self._outputs(self.x)
-
-    def outputs_elsewhere(self) -> FloatArray:
-        return self._outputs(self.new)
-
-    def _outputs(self, inputs: Any) -> FloatArray:
+    def outputs(self, name: str = "x") -> FloatArray:
         with gradients(on=False):
-            return np.asarray(as_array(self.network.outputs(inputs)), dtype=np.float64).reshape(-1)
+            found = self.network.outputs(self.inputs[name])
+        return np.asarray(as_array(found), dtype=np.float64).reshape(-1)
 
     def push_forward(self, theta: FloatArray) -> FloatArray:
-        return as_array(self.tangent.jvp(self._by_name(theta))).reshape(-1)
+        return as_array(self.tangents["x"].jvp(self._by_name(theta))).reshape(-1)
 
-    def push_forward_elsewhere(self, theta: FloatArray) -> FloatArray:
-        return as_array(self._elsewhere.jvp(self._by_name(theta))).reshape(-1)
+    def _pulled(self, nu: FloatArray) -> dict[str, Any]:
+        vector = require_torch().as_tensor(nu).to(self.network.like.detach())
+        return self.tangents["x"].vjp(vector.reshape(len(self.values["x"]), -1))
 
     def pull_back(self, nu: FloatArray) -> FloatArray:
-        vector = require_torch().as_tensor(nu).to(self.network.like.detach())
-        return _flat(self.tangent.vjp(vector.reshape(self.tangent.samples, -1)))
+        return _flat(self._pulled(nu))
+
+    def twin_change(self, nu: FloatArray) -> FloatArray:
+        return as_array(self.tangents["x_new"].jvp(self._pulled(nu))).reshape(-1)
 
     def kernel(self) -> FloatArray:
-        return kernel_matrix(self.tangent.kernel())
+        return kernel_matrix(self.tangents["x"].kernel())
 
 
 def _flat(parts: dict[str, Any]) -> FloatArray:
@@ -212,9 +182,13 @@ class _SmallModel(NetworkPoint):
 
     theta: FloatArray
 
+    def __init__(self, model: Any, inputs: dict[str, Any]) -> None:
+        self.subject, self.inputs = model, inputs
+        self.weighted = bool(declared_by(model) & {Provides.PARAMETERS, Provides.FACTORS})
+
     @abstractmethod
     def jacobian(self, name: str = "x") -> FloatArray:
-        """(samples * outputs, parameters), on the inputs that errors call by this name."""
+        """(samples * outputs, parameters), on the inputs of this name."""
 
     def parameters(self) -> FloatArray:
         return self.theta
@@ -225,15 +199,19 @@ class _SmallModel(NetworkPoint):
     def push_forward(self, theta: FloatArray) -> FloatArray:
         return np.asarray(self.jacobian() @ theta)
 
-    def push_forward_elsewhere(self, theta: FloatArray) -> FloatArray:
-        return np.asarray(self.jacobian("x_new") @ theta)
-
     def pull_back(self, nu: FloatArray) -> FloatArray:
         return np.asarray(nu @ self.jacobian())
+
+    def twin_change(self, nu: FloatArray) -> FloatArray:
+        return np.asarray(self.jacobian("x_new") @ self.pull_back(nu))
 
     def kernel(self) -> FloatArray:
         jacobian = self.jacobian()
         return np.asarray(jacobian @ jacobian.T)
+
+    def kernels(self, full: bool) -> tuple[Any, FloatArray | None]:
+        trace = tangent_kernel(self.subject, self.inputs["x"], reduce="trace")
+        return trace, self.kernel() if full else None
 
 
 class AtParameters(Model):
@@ -260,32 +238,28 @@ class PredictorPoint(_SmallModel):
     """
 
     def __init__(self, model: Any, x: Any, new: Any = None) -> None:
-        self.subject, self.x = model, np.asarray(x)
-        self.new = np.eye(self.x.shape[1]) if new is None else np.asarray(new)
-        self.layout = ParameterLayout(model.initial_parameters(), self.x.shape[1])
+        rows = np.asarray(x)
+        units = np.eye(rows.shape[1]) if new is None else np.asarray(new)
+        super().__init__(model, {"x": rows, "x_new": units})
+        start = model.initial_parameters()
+        self.layout = ParameterLayout(start, rows.shape[1])
         self.theta = self.layout.start
+        w = model.predictor(start)
+        self.values = {name: np.asarray(part @ w)[:, None] for name, part in self.inputs.items()}
 
-    def values(self, name: str) -> FloatArray:
-        w = self.subject.predictor(self.subject.initial_parameters())
-        return np.asarray((self.x if name == "x" else self.new) @ w)[:, None]
-
-    def _predictor(self) -> FloatArray:
-        return np.asarray(self.subject.predictor(self.layout.unflat(self.theta)))
-
-    def outputs(self) -> FloatArray:
-        return np.asarray(self.x @ self._predictor())
-
-    def outputs_elsewhere(self) -> FloatArray:
-        return np.asarray(self.new @ self._predictor())
+    def outputs(self, name: str = "x") -> FloatArray:
+        return np.asarray(
+            self.inputs[name] @ self.subject.predictor(self.layout.unflat(self.theta))
+        )
 
     def jacobian(self, name: str = "x") -> FloatArray:
-        point, x = self.layout.unflat(self.theta), self.x if name == "x" else self.new
-        rows = (self.layout.flat(self.subject.parameter_gradient(point, row)) for row in x)
-        return np.stack(list(rows))
+        point = self.layout.unflat(self.theta)
+        gradients = (self.subject.parameter_gradient(point, row) for row in self.inputs[name])
+        return np.stack([self.layout.flat(gradient) for gradient in gradients])
 
-    def linear_change(self, after: Any, name: str) -> FloatArray:
+    def linear_change(self, after: Any) -> dict[str, FloatArray]:
         moved = after.parameters() - self.parameters()
-        return np.asarray(self.jacobian(name) @ moved)[:, None]
+        return {name: np.asarray(self.jacobian(name) @ moved)[:, None] for name in self.inputs}
 
 
 class ProductPoint(_SmallModel):
@@ -298,19 +272,18 @@ class ProductPoint(_SmallModel):
         rows, columns = self.subject_shape = model.shape
         by_features = not isinstance(x, MatrixProblem) and np.ndim(x) == 2
         units = np.eye(rows) if by_features else np.eye(rows * columns).reshape(-1, rows, columns)
-        self.subject, self.x, self.new = model, x, units if new is None else new
+        super().__init__(model, {"x": x, "x_new": units if new is None else new})
         self.width, self.theta = model.root.shape[1], np.array(model.root).reshape(-1)
+        self.values = {name: self._measure(name, model.product) for name in self.inputs}
 
-    def values(self, name: str) -> FloatArray:
-        return self._measure(self.x if name == "x" else self.new, self.subject.product)
-
-    def linear_change(self, after: Any, name: str) -> FloatArray:
+    def linear_change(self, after: Any) -> dict[str, FloatArray]:
         (U, V), (U_after, V_after) = self.subject.factors, after.subject.factors
-        x = self.x if name == "x" else self.new
-        return self._measure(x, U @ (V_after - V).T + (U_after - U) @ V.T)
+        change = U @ (V_after - V).T + (U_after - U) @ V.T
+        return {name: self._measure(name, change) for name in self.inputs}
 
-    def _measure(self, x: Any, product: FloatArray) -> FloatArray:
+    def _measure(self, name: str, product: FloatArray) -> FloatArray:
         """What inputs measure of a product: (samples, outputs)."""
+        x = self.inputs[name]
         if isinstance(x, MatrixProblem):
             return np.asarray(x.measure(product)).reshape(-1, 1)
         given = np.asarray(x)
@@ -319,15 +292,11 @@ class ProductPoint(_SmallModel):
         return np.asarray(given @ product)
 
     @cached_property
-    def _measured(self) -> FloatArray:
-        return self._matrices(self.x)
-
-    @cached_property
-    def _measured_elsewhere(self) -> FloatArray:
-        return self._matrices(self.new)
+    def _measured(self) -> dict[str, FloatArray]:
+        """What each output measures, (samples * outputs, rows * columns), by name of the inputs."""
+        return {name: self._matrices(x) for name, x in self.inputs.items()}
 
     def _matrices(self, x: Any) -> FloatArray:
-        """What each output measures, (samples * outputs, rows * columns)."""
         rows, columns = self.subject_shape
         if isinstance(x, MatrixProblem):
             return np.asarray(x.matrices).reshape(-1, rows * columns)
@@ -340,20 +309,13 @@ class ProductPoint(_SmallModel):
         root, rows = self.theta.reshape(-1, self.width), self.subject_shape[0]
         return root[:rows], root[rows:]
 
-    def _product(self) -> FloatArray:
+    def outputs(self, name: str = "x") -> FloatArray:
         U, V = self._factors()
-        return np.asarray(U @ V.T, dtype=np.float64).reshape(-1)
-
-    def outputs(self) -> FloatArray:
-        return np.asarray(self._measured @ self._product())
-
-    def outputs_elsewhere(self) -> FloatArray:
-        return np.asarray(self._measured_elsewhere @ self._product())
+        return np.asarray(self._measured[name] @ (U @ V.T).reshape(-1), dtype=np.float64)
 
     def jacobian(self, name: str = "x") -> FloatArray:
         U, V = self._factors()
-        measured = self._measured if name == "x" else self._measured_elsewhere
-        matrices = measured.reshape(-1, *self.subject_shape)
+        matrices = self._measured[name].reshape(-1, *self.subject_shape)
         parts = (matrices @ V, np.swapaxes(matrices, 1, 2) @ U)
         return np.hstack([part.reshape(len(matrices), -1) for part in parts])
 
@@ -426,45 +388,25 @@ def model_points(before: Any, after: Any, x: Any, new: Any) -> Points:
 
 def module_points(before: Any, after: Any, x: Any, new: Any, max_memory: int | str) -> Points:
     """The two points of a torch module."""
-    first = ModulePoint(before, x, new, max_memory)
-    devices = first.network.device, Network.read(after).device
+    given = Network.read(before), Network.read(after)
+    devices = given[0].device, given[1].device
     if devices[0] != devices[1]:
         raise InputError(
             f"after: must be on the device of before, {devices[0]}, got {devices[1]}. "
             f"Pass after.to({str(devices[0])!r})."
         )
-    second = ModulePoint(after, first.x, first._given, max_memory)
-    if share_statistics(first.subject, second.subject):
+    # Parameters that the caller goes on training must not move ours.
+    first = Network.read(copied_in_double(given[0].module))
+    second = Network.read(copied_in_double(given[1].module))
+    if share_statistics(first.module, second.module):
         warnings.warn(
             "running statistics (BatchNorm) differ between before and after: those of after are "
             "used for both, so that only parameters count as learned",
             stacklevel=3,
         )
-    return first, second
-
-
-def loaded(before: Any, after: Any) -> Any:
-    """The module after training, which may be given as a state dict of it."""
-    torch = require_torch()
-    for name, given, kinds, words in (
-        ("before", before, torch.nn.Module, "a torch.nn.Module or a model of this library"),
-        ("after", after, torch.nn.Module | dict, "the module after training, or its state dict"),
-    ):
-        if not isinstance(given, kinds):
-            raise InputError(
-                f"{name}: must be {words}, got {type(given).__name__}. "
-                "Copy the module ahead of training (copy.deepcopy)."
-            )
-    return _loaded(copied(before), after) if isinstance(after, dict) else after
-
-
-def _loaded(module: Any, state: Any) -> Any:
-    with gradients(on=False):
-        try:
-            module.load_state_dict(state)
-        except RuntimeError as error:
-            raise InputError(
-                f"after: must be a state dict of before, got another: "
-                f"{' '.join(str(error).split())} Pass module.state_dict() after training."
-            ) from error
-    return module
+    x = first.cast_inputs("x", x)
+    new = None if new is None else first.cast_inputs("x_new", new)
+    return (
+        ModulePoint(first, given[0].dtype, x, new, max_memory),
+        ModulePoint(second, given[1].dtype, x, new, max_memory),
+    )

@@ -41,6 +41,7 @@ from flowbias.kernels.network import (
     copied_in_double,
     first_call,
     gradients,
+    normals,
 )
 from flowbias.regime.curvature import ModuleDerivatives
 from flowbias.regime.data import fresh_tensors, read_practice, read_targets
@@ -248,7 +249,8 @@ def _degree(module: Any, inputs: Any) -> float | None:
     J(s theta) = s^(D-1) J(theta), in size and in direction, on both sides of 1.
     """
     first = read_derivatives(module, inputs)
-    direction = _random_outputs(first)
+    values = first.values()
+    direction = normals(0)(values.shape, values)
     here = first.pull_back(direction)
     degrees = []
     for factor in (1.01, 1.0 / 1.01):
@@ -261,13 +263,6 @@ def _degree(module: Any, inputs: Any) -> float | None:
         degrees.append(1.0 + 0.5 * math.log(other / own) / math.log(factor))
     mean = 0.5 * (degrees[0] + degrees[1])
     return mean if abs(degrees[0] - degrees[1]) <= 0.02 else None
-
-
-def _random_outputs(curvature: Any) -> Any:
-    torch = require_torch()
-    values = curvature.values()
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
 
 
 def _search(prediction: Prediction, wanted: Verdict) -> Rescaling:
@@ -388,8 +383,7 @@ def read_derivatives(module: Any, x: Any) -> ModuleDerivatives:
         )
     Network.read(module)
     network = Network.read(copied_in_double(module))
-    parts = network.read_inputs("x", x)
-    inputs = tuple(p.double() if p.is_floating_point() else p for p in parts)
+    inputs = network.cast_inputs("x", x)
     with gradients(on=False):
         first_call(network, "x", tuple(part[:1] for part in inputs))
     return ModuleDerivatives(network, inputs)

@@ -22,7 +22,7 @@ import numpy as np
 from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.compare import as_array, label_alignment, relative_kernel_change
+from flowbias.kernels.compare import as_array, label_alignment, relative_kernel_change, vary
 from flowbias.kernels.feature_distance import distance_from_products
 from flowbias.kernels.network import (
     Inputs,
@@ -32,21 +32,12 @@ from flowbias.kernels.network import (
     copied,
     first_call,
     gradients,
+    left_alone,
     share_statistics,
 )
-from flowbias.regime.data import fresh_tensors, vary
-from flowbias.regime.measures import Beyond, beyond_kernel
-
-
-@dataclass(frozen=True)
-class Look:
-    """What is found of the module, against its start."""
-
-    kernel_change: float
-    grad_distance: float
-    parameter_movement: float
-    label_alignment: float | None
-    beyond: Beyond
+from flowbias.regime.data import fresh_tensors
+from flowbias.regime.history import Record
+from flowbias.regime.measures import most_beyond
 
 
 @dataclass(frozen=True)
@@ -109,7 +100,7 @@ class Probe:
             for rows, more in zip(kept, found, strict=True)
         )
 
-    def look(self) -> Look:
+    def look(self, step: int, seconds: float, loss: float | None) -> Record:
         """Where the module is now; refused where it is no longer the one of the start."""
         self._catch_up()
         if self.unsettled:
@@ -134,19 +125,24 @@ class Probe:
             [as_array(part) for part in parts]
             for parts in zip((start.outputs, other.outputs), outputs, linear, strict=True)
         ]
-        # On inputs or new ones, as in a diagnosis; of one combination on both, being so few.
+        # Of one combination on both inputs and new ones, being so few.
         if not self.all_outputs:
             values = [[np.concatenate(parts) for parts in zip(*values, strict=True)]]
-        shares = [beyond_kernel(*parts) for parts in values]
         turned = distance_from_products(*(as_array(part).astype(np.float64) for part in products))
         size = float(self._origin.norm())
         self._buffer = now.gradients
-        return Look(
+        beyond = most_beyond(values)
+        return Record(
+            step=step,
+            seconds=seconds,
+            loss=loss,
             kernel_change=relative_kernel_change(start.kernel, kernel),
             grad_distance=turned.overall,
             parameter_movement=float(moved.norm()) / size if size > 0.0 else float("inf"),
             label_alignment=self._aligned(kernel),
-            beyond=max(shares, key=lambda beyond: beyond.share),
+            beyond=beyond.share,
+            beyond_error=beyond.error,
+            inputs=self.inputs,
         )
 
     def _aligned(self, kernel: Tensor) -> float | None:
@@ -159,7 +155,7 @@ class Probe:
         torch = require_torch()
         parameters = list(network.parameters.values())
         rows, values, samples = buffer, [], len(inputs[0])
-        with network.undisturbed():
+        with left_alone(network.module), gradients():
             for sample in range(samples):
                 alone = tuple(part[sample : sample + 1] for part in inputs)
                 outputs = self._combined(network, alone)[0]
