@@ -37,12 +37,11 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import table
 from flowbias.ground.look import COLOURS
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Figure, FloatArray
 from flowbias.results.solution import Solution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 Result = TypeVar("Result")

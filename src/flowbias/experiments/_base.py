@@ -37,11 +37,11 @@ from flowbias.experiments.table import Columns, Table
 from flowbias.ground.arguments import InputError
 from flowbias.ground.threads import SharedHold
 from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import Figure
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: What a figure is made of.
 __all__ = [

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from flowbias.ground.look import COLOURS, INK, PANEL_SIZE, STYLE
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Figure, FloatArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: Puts one panel on axes.
 Panel: TypeAlias = "Callable[[Axes], None]"

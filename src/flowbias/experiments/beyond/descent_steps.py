@@ -200,10 +200,8 @@ def draw_momentum(axes: Axes, table: Table) -> None:
     axes.plot(beta, (1.0 + beta) / (1.0 - beta) ** 2, color=INK, linewidth=0.9)
     rows = table.part("momentum")
     draw_curve(axes, rows, "ratio", by="momentum", color=BLUE, marker="o", linestyle="none")
-    axes.set(yscale="log")
+    axes.set(yscale="log", xlabel=r"momentum  $\beta$", ylabel="gain, momentum 0 = 1")
     name_line(axes, r"$(1+\beta)/(1-\beta)^2$", 0.5, 6.0, side="right")
-    axes.set_xlabel(r"momentum  $\beta$")
-    axes.set_ylabel("gain, momentum 0 = 1")
 
 
 def draw_decay(axes: Axes, table: Table) -> None:

@@ -101,8 +101,7 @@ def draw_flow(axes: Axes, table: Table, decades: int) -> None:
     for i, height in ((3, END[2]), (4, END[3])):
         axes.annotate(f"$w_{i}$", (last, height), (4, 0), textcoords="offset points", va="center")
     axes.annotate("$w_1$", (2.5, 0.8), (0, 6), textcoords="offset points", ha="center")
-    axes.set_xlabel(r"slow time  $\tau = 4t / \log(1/\alpha^2)$")
-    axes.set_ylabel("coefficient  w")
+    axes.set(xlabel=r"slow time  $\tau = 4t / \log(1/\alpha^2)$", ylabel="coefficient  w")
 
 
 def draw_distance(axes: Axes, table: Table) -> None:
@@ -113,13 +112,12 @@ def draw_distance(axes: Axes, table: Table) -> None:
         axes.plot(one["decades_of_scale"], one["apart"], color=COLOURS[0], alpha=0.5, linewidth=1.2)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel(r"$\log_{10}(1/\alpha)$")
-    axes.set_ylabel("farthest of flow and stages, / largest w")
+    axes.set(xlabel=r"$\log_{10}(1/\alpha)$", ylabel="farthest of flow and stages, / largest w")
 
 
 def check(table: Table) -> list[Check]:
     """The end, the order of events, and the flow where the stages are."""
-    return [_ends(table), _rests(table), _wakes(table), _approaches(table)]
+    return [_ends(table), *_rest_and_wake(table), _approaches(table)]
 
 
 def _ends(table: Table) -> Check:
@@ -141,27 +139,23 @@ def _at(table: Table, decades: int, tau: FloatArray) -> FloatArray:
     return np.stack([rows[f"w{i}"][nearest] for i in range(1, 5)], axis=1)
 
 
-def _rests(table: Table) -> Check:
-    """At the points of the flow that are nearest to the middle of each stage."""
+def _rest_and_wake(table: Table) -> Iterator[Check]:
+    """In the middle of each stage, at the points of the flow that are nearest to it."""
     steps = table.part("stages")
     tau, w = steps["tau"], np.stack([steps[f"w{i}"] for i in range(1, 5)], axis=1)
     middle = np.append(0.5 * (tau[:-1] + tau[1:]), 1.1 * tau[-1])
     off = float(np.abs(_at(table, DRAWN[-1], middle) - w).max())
-    return Check(
+    yield Check(
         "flow-rests",
         "in the middle of each stage the flow from 1e-1000 is where the stages are",
         f"at most {off:.1e} away",
         less_than(off, 1e-6),
     )
-
-
-def _wakes(table: Table) -> Check:
-    """Which features the flow itself has in the middle of each stage."""
     tau = table.part("stages")["tau"]
     middle = np.append(0.5 * (tau[:-1] + tau[1:]), 1.1 * tau[-1])
     w = _at(table, DRAWN[-1], middle)
     seen = [tuple((np.flatnonzero(np.abs(row) > 1e-3) + 1).tolist()) for row in w]
-    return Check(
+    yield Check(
         "order",
         "in the flow features 1, 3 and 4 wake in turn, and 1 falls asleep when 3 wakes",
         " -> ".join(str(features) for features in seen),

@@ -113,8 +113,7 @@ def draw_along_level(axes: Axes, table: Table) -> None:
     x, curve = _points(table, narrow)
     name_line(axes, f"k = {narrow:g}", 10.0 ** x[-2], curve[-2], colour=_COLOURS[0])
     axes.set(xscale="log", ylim=(0.0, 1.15))
-    axes.set_xlabel("scale of the lifted start α²k")
-    axes.set_ylabel("error on unseen entries, relative")
+    axes.set(xlabel="scale of the lifted start α²k", ylabel="error on unseen entries, relative")
 
 
 def draw_approach(axes: Axes, table: Table) -> None:
@@ -129,8 +128,7 @@ def draw_approach(axes: Axes, table: Table) -> None:
     axes.plot(widths, guide, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
     middle = len(widths) // 2
     name_line(axes, "∝ 1/√k", widths[middle], 1.7 * guide[middle])
-    axes.set_xlabel("width k")
-    axes.set_ylabel("distance from infinite width, relative")
+    axes.set(xlabel="width k", ylabel="distance from infinite width, relative")
 
 
 def _points(table: Table, width: float) -> tuple[FloatArray, FloatArray]:
@@ -154,16 +152,10 @@ def _curve(
 
 
 def check(table: Table) -> list[Check]:
-    return [
-        *_check_infinite(table),
-        _check_collapse(table),
-        _check_fixed_sigma(table),
-        _check_rate(table),
-        check_followed(table, to=RESIDUAL),
-    ]
+    return [*_check_level(table), *_check_width(table), check_followed(table, to=RESIDUAL)]
 
 
-def _check_infinite(table: Table) -> Iterator[Check]:
+def _check_level(table: Table) -> Iterator[Check]:
     curve = table.summary("infinite_distance", by="log10_level").median
     yield Check(
         "both-regimes-at-infinite-width",
@@ -173,16 +165,13 @@ def _check_infinite(table: Table) -> Iterator[Check]:
         at_least(curve[-1], 0.98),
         more_than(np.diff(curve), 0.0),
     )
-
-
-def _check_collapse(table: Table) -> Check:
     # Width from which on 1/sqrt(k) is small.
     wide = 1000.0
     sigma = 10.0 ** table["log10_level"] / np.sqrt(table["width"])
     # Of a start that is not small beside entries of size 1 the noise stays in the limit.
     rows = table.rows((table["width"] >= wide) & (sigma <= 0.1))
     apart = np.abs(rows["distance"] - rows["infinite_distance"])
-    return Check(
+    yield Check(
         "collapse-along-level",
         f"from width {wide:g} on the error is a function of α²k alone, while σ is small",
         f"at most {apart.max():.3f} from that of infinite width, on any data set",
@@ -190,15 +179,15 @@ def _check_collapse(table: Table) -> Check:
     )
 
 
-def _check_fixed_sigma(table: Table) -> Check:
-    """The medians at one σ, linear between scales."""
+def _check_width(table: Table) -> Iterator[Check]:
+    # The medians at one σ, linear between scales.
     widths = table.levels("width")
     error = []
     for width in widths:
         curve = table.rows(table["width"] == width).summary("distance", by="log10_level")
         # Beyond the scales that were computed the curve is at its end, or all but.
         error.append(np.interp(FIXED_SIGMA + 0.5 * np.log10(width), curve.x, curve.median))
-    return Check(
+    yield Check(
         "width-decides-at-fixed-sigma",
         f"at the same σ = {10.0**FIXED_SIGMA:.2g}, a narrow start is rich and a wide one kernel",
         f"error {listed(error, '.2f')} at widths {listed(widths, 'g')}",
@@ -206,16 +195,13 @@ def _check_fixed_sigma(table: Table) -> Check:
         at_least(error[-1], 0.95),
         more_than(np.diff(error), 0.0),
     )
-
-
-def _check_rate(table: Table) -> Check:
     slopes = []
     for level in APPROACH:
         rows = table.rows(table["log10_level"] == level)
         curve = rows.summary("to_infinite", by="width")
         slopes.append(slope(np.log10(curve.x), np.log10(curve.median)))
     worst = max(abs(value + 0.5) for value in slopes) if np.isfinite(slopes).all() else np.nan
-    return Check(
+    yield Check(
         "approach-as-root-of-width",
         "the distance from infinite width falls as 1/√k",
         f"slopes {listed(slopes, '.3f')} at α²k = {listed((10.0**x for x in APPROACH), 'g')}",

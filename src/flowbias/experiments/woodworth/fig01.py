@@ -100,8 +100,7 @@ def draw_error(axes: Axes, table: Table) -> None:
     # On the right, because on the left the curve runs into its limit.
     rich = float(np.median(path["l1_error"]))
     reference_line(axes, y=rich, text="least l1 norm", side="right")
-    axes.set_xlabel("scale of the start α")
-    axes.set_ylabel("population error ‖β − β*‖²")
+    axes.set(xlabel="scale of the start α", ylabel="population error ‖β − β*‖²")
 
 
 def draw_excess(axes: Axes, table: Table) -> None:
@@ -116,8 +115,7 @@ def draw_excess(axes: Axes, table: Table) -> None:
         at = max(int(np.searchsorted(curve.x, -4.0)), int(np.argmax(curve.low >= 1e-3)))
         place = 10.0 ** (curve.x[at] + 0.3), curve.low[at]
         name_line(axes, f"{norm} norm", *place, side=side, colour=colour)
-    axes.set_xlabel("scale of the start α")
-    axes.set_ylabel("norm of the limit − least norm")
+    axes.set(xlabel="scale of the start α", ylabel="norm of the limit − least norm")
 
 
 def draw_largest_scale(axes: Axes, table: Table) -> None:

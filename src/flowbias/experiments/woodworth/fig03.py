@@ -120,8 +120,7 @@ def draw_potentials(axes: Axes, table: Table) -> None:
         axes.plot(rows["z"], rows["q"], color=colour)
         name_line(axes, f"D = {depth}", rows["z"][-1], rows["q"][-1], colour=colour)
     axes.set_xticks([-10, -5, 0, 5, 10])
-    axes.set_xlabel("z = β / $α^D$")
-    axes.set_ylabel("cost of one coordinate $q_D(z)$")
+    axes.set(xlabel="z = β / $α^D$", ylabel="cost of one coordinate $q_D(z)$")
 
 
 def draw_ratio(axes: Axes, table: Table) -> None:
@@ -137,8 +136,7 @@ def draw_ratio(axes: Axes, table: Table) -> None:
     axes.set_ylim(0.6 * l1, 1.6)
     # A legend, because from depth 3 on the lines are too close for names.
     axes.legend(frameon=False, loc="center left")
-    axes.set_xlabel("scale of the start α")
-    axes.set_ylabel("Q(e₁) / Q(1/√d), sparse to dense")
+    axes.set(xlabel="scale of the start α", ylabel="Q(e₁) / Q(1/√d), sparse to dense")
 
 
 def draw_largest_start(axes: Axes, table: Table) -> None:

@@ -91,12 +91,10 @@ def _draw_map(
     values = np.maximum(_medians(table, table[column]), limits[0])
     borders = 10.0 ** edges(np.log10(widths)), 10.0 ** edges(levels)
     image = axes.pcolormesh(*borders, values.T, norm=LogNorm(*limits), cmap="cividis")
-    axes.set(xscale="log", yscale="log")
+    axes.set(xscale="log", yscale="log", xlabel="width k", ylabel="scale of the lifted start α²k")
     _draw_mark(axes, widths, np.ones_like(widths), "α²k = 1")
     # Above it the start itself is not small.
     _draw_mark(axes, widths, np.sqrt(widths), "σ = α²√k = 1", linestyle=(0, (4, 3)))
-    axes.set_xlabel("width k")
-    axes.set_ylabel("scale of the lifted start α²k")
     axes.figure.colorbar(image, ax=axes, label=text, extend="both")
 
 

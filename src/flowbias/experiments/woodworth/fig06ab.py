@@ -103,19 +103,17 @@ def _at_depth(task: Task, depth: int, circles: list[Circle], device: object) -> 
 
 
 def draw_error(axes: Axes, table: Table) -> None:
-    axes.set(xscale="log", yscale="log")
+    axes.set(xscale="log", yscale="log", ylabel="test RMSE")
     _draw_depths(axes, table, "rmse", label_at=1.75)
     reference_line(axes, y=float(np.median(table["zero_rmse"])), text="zero predictor")
     say(axes, _how(table), 0.98, 0.03, ha="right", va="bottom", fontsize=9)
-    axes.set_ylabel("test RMSE")
 
 
 def draw_grad_distance(axes: Axes, table: Table) -> None:
-    axes.set(xscale="log", ylim=(-0.02, 1.0))
+    axes.set(xscale="log", ylim=(-0.02, 1.0), ylabel="grad distance of tangent features")
     _draw_depths(axes, table, "grad_distance", label_at=-3.0)
     reference_line(axes, x=1.0, text="He's rule, α = 1")
     say(axes, "◯ torch's own start", 0.98, 0.6, ha="right", fontsize=10)
-    axes.set_ylabel("grad distance of tangent features")
 
 
 def _draw_depths(axes: Axes, table: Table, column: str, label_at: float) -> None:
@@ -158,11 +156,9 @@ def check(table: Table) -> list[Check]:
     """
     table, printed = table.where(networks="doubled"), table.where(networks="single")
     return [
-        _fitted(table),
         *_check_error(table),
         *_check_turning(table),
-        _he_start(table),
-        _default_start(table),
+        *_usual_starts(table),
         *_as_printed(printed),
     ]
 
@@ -187,20 +183,17 @@ def _listed(values: dict[int, float], form: str) -> str:
     return ", ".join(f"{value:{form}} (D = {depth})" for depth, value in values.items())
 
 
-def _fitted(table: Table) -> Check:
+def _check_error(table: Table) -> Iterator[Check]:
     # Training RMSE, of labels of size 1, that counts as fitted.
     fitted = 0.01
     share = float(np.mean(table["train_rmse"] <= fitted))
     reached = float(np.mean(table["train_rmse"] <= 1.01e-5))
-    return Check(
+    yield Check(
         "trained-to-zero",
         "the networks fit the ten points",
         f"{share:.0%} to a training RMSE of {fitted:g}, {reached:.0%} to the paper's loss of 1e-9",
         at_least(share, 0.9),
     )
-
-
-def _check_error(table: Table) -> Iterator[Check]:
     ratio, flat, worst = {}, {}, {}
     for depth in DEPTHS:
         _, error = _grid(table.where(depth=depth), "rmse")
@@ -270,23 +263,20 @@ def _crossing(levels: FloatArray, turned: FloatArray, value: float) -> float:
     return float(levels[i - 1] + part * (levels[i] - levels[i - 1]))
 
 
-def _he_start(table: Table) -> Check:
-    """Appendix B: alpha near 1 is about to enter the kernel regime."""
+def _usual_starts(table: Table) -> Iterator[Check]:
+    # Appendix B: alpha near 1 is about to enter the kernel regime.
     # A cosine distance up to which features count as hardly turned: an angle of 26 degrees.
     hardly = 0.1
     curves = _medians(table, "grad_distance")
     entered = {depth: _crossing(*curve, hardly) for depth, curve in curves.items()}
-    return Check(
+    yield Check(
         "he-start-at-the-edge",
         "He's rule (alpha = 1) lies at the edge of the kernel regime",
         f"the grad distance passes {hardly:g} at alpha^D = "
         + _listed({depth: 10.0**value for depth, value in entered.items()}, ".2g"),
         *within(list(entered.values()), -2.0, 0.5),
     )
-
-
-def _default_start(table: Table) -> Check:
-    """The start that comes out of the box: alpha = 1/sqrt(6)."""
+    # The start that comes out of the box: alpha = 1/sqrt(6).
     more, lower = {}, {}
     for depth in DEPTHS:
         levels, turned = _medians(table, "grad_distance")[depth]
@@ -294,7 +284,7 @@ def _default_start(table: Table) -> Check:
         at, one = (int(np.argmin(np.abs(levels - x))) for x in (default_level(depth), 0.0))
         more[depth] = float(turned[at] / turned[one])
         lower[depth] = float(np.median(error[:, at] / error[:, -1]))
-    return Check(
+    yield Check(
         "default-start-outside",
         "torch's own start (alpha = 0.41) is outside the kernel regime and generalizes better",
         f"features turn {_listed(more, '.0f')} times as far as at alpha = 1; error over that of "

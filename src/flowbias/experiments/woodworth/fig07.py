@@ -207,16 +207,7 @@ def _colours(count: int) -> list[tuple[float, float, float]]:
 
 def check(table: Table) -> list[Check]:
     """What B.1 says about the three panels."""
-    return [
-        _fitted(table),
-        _rich_is_linear(table),
-        _rich_ignores_layers(table),
-        _kernel_is_exact(table),
-        _wide_enough(table),
-        _kernel_sees_layers(table),
-        _which_splines(table),
-        _transition(table),
-    ]
+    return [*_small_starts(table), *_large_starts(table), _transition(table)]
 
 
 def _at_end(table: Table, panel: str, end: int, column: str) -> FloatArray:
@@ -245,29 +236,23 @@ def _percent(values: dict[str, float]) -> str:
     return ", ".join(f"{value:.1%}" for value in values.values())
 
 
-def _fitted(table: Table) -> Check:
+def _small_starts(table: Table) -> Iterator[Check]:
     worst = float(np.max(table["train_rmse"])) / RANGE
-    return Check(
+    yield Check(
         "trained-to-zero",
         "all networks fit the points",
         f"training RMSE at most {worst:.1e} of the range",
         at_most(worst, 0.01),
     )
-
-
-def _rich_is_linear(table: Table) -> Check:
     away = _away(table, 0, "linear")
-    return Check(
+    yield Check(
         "small-start-is-the-linear-spline",
         "small starts give the linear spline",
         f"largest distance {_percent(away)} of the range (allowed: {NEAR:.0%})",
         at_most(list(away.values()), NEAR),
     )
-
-
-def _rich_ignores_layers(table: Table) -> Check:
     apart = max(_pairs(table, 0, "learned"))
-    return Check(
+    yield Check(
         "small-starts-agree",
         "the rich limit does not depend on how the scale is shared between the layers",
         f"curves of the smallest scale differ by at most {apart:.1%} of the range",
@@ -275,45 +260,36 @@ def _rich_ignores_layers(table: Table) -> Check:
     )
 
 
-def _kernel_is_exact(table: Table) -> Check:
+def _large_starts(table: Table) -> Iterator[Check]:
     away = _away(table, -1, "kernel")
-    return Check(
+    yield Check(
         "large-start-is-the-kernel-interpolant",
         "large starts give the interpolant of the tangent kernel at the start, computed exactly",
         f"largest distance {_percent(away)} of the range (allowed: {MEETS:.0%})",
         at_most(list(away.values()), MEETS),
     )
-
-
-def _wide_enough(table: Table) -> Check:
     # Networks of k units differ from infinitely wide ones by at most about this over sqrt(k): four
     # draws of each width and share did by 1.1 to 5.4.
     luck = 6.0
     away, allowed = _away(table, -1, "wide"), luck / float(np.sqrt(table["width"][0]))
-    return Check(
+    yield Check(
         "large-start-is-near-the-infinitely-wide-one",
         "large starts give the interpolant of infinite width, in closed form, up to the luck of "
         "their draw",
         f"largest distance {_percent(away)} of the range (allowed: {allowed:.1%})",
         at_most(list(away.values()), allowed),
     )
-
-
-def _kernel_sees_layers(table: Table) -> Check:
     apart = _pairs(table, -1, "wide")
-    return Check(
+    yield Check(
         "large-starts-differ",
         "the kernel limit changes with the relative scale of the layers, whatever the draw",
         "curves of infinite width and the largest scale (ab, ac, bc) differ by "
         + ", ".join(f"{value:.1%}" for value in apart),
         at_least(apart[:2], APART),
     )
-
-
-def _which_splines(table: Table) -> Check:
-    """B.1 speaks of different cubic splines; that is so where the second layer has its share."""
+    # B.1 speaks of different cubic splines; that is so where the second layer has its share.
     cubic, linear = (_away(table, -1, column, "wide") for column in ("cubic", "linear"))
-    return Check(
+    yield Check(
         "which-splines-they-resemble",
         "large starts with layers as usual resemble the natural cubic spline more than the linear "
         "one; the smaller the first layer the less, down to the linear one (not a cubic one)",

@@ -93,8 +93,7 @@ def draw_identity(axes: Axes, table: Table) -> None:
         name_line(axes, text, curve.x[place], curve.median[place], side=side, colour=colour)
     axes.set(xscale="log", ylim=(-0.03, 1.12))
     reference_line(axes, y=1.0, text="unseen entries at zero")
-    axes.set_xlabel("scale of the start α")
-    axes.set_ylabel("mean square over unseen entries, relative")
+    axes.set(xlabel="scale of the start α", ylabel="mean square over unseen entries, relative")
 
 
 def draw_error(axes: Axes, table: Table) -> None:
@@ -107,8 +106,7 @@ def draw_error(axes: Axes, table: Table) -> None:
         name_line(
             axes, name_of(width, widths), curve.x[k], curve.median[k], side=side, colour=colour
         )
-    axes.set_xlabel("scale of the start α")
-    axes.set_ylabel("error on unseen entries, relative")
+    axes.set(xlabel="scale of the start α", ylabel="error on unseen entries, relative")
 
 
 def draw_moved(axes: Axes, table: Table) -> None:
@@ -117,8 +115,7 @@ def draw_moved(axes: Axes, table: Table) -> None:
     for width, curve, colour in _draw_widths(axes, table, "moved"):
         name_line(axes, name_of(width, widths), curve.x[-1], curve.median[-1], colour=colour)
     axes.set_xlim(right=10.0 * axes.get_xlim()[1])  # room for the names
-    axes.set_xlabel("scale of the start α")
-    axes.set_ylabel("movement of unseen entries, relative")
+    axes.set(xlabel="scale of the start α", ylabel="movement of unseen entries, relative")
 
 
 def _draw_widths(axes: Axes, table: Table, column: str) -> list[tuple[float, Summary, str]]:

@@ -247,8 +247,7 @@ def draw_movement(axes: Axes, rows: Table, network: str, paper: str) -> None:
     curve = rows.summary("movement", by="scale")
     axes.set(xscale="log", yscale="log")
     draw_band(axes, curve.x, curve, color=BLUE, marker="o", markersize=5)
-    axes.set_xlabel("scale of the start α")
-    axes.set_ylabel("movement ‖w − w(0)‖ / ‖w(0)‖")
+    axes.set(xlabel="scale of the start α", ylabel="movement ‖w − w(0)‖ / ‖w(0)‖")
     say_scaling(axes, rows, network, paper, top=True)
 
 
