@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,11 +37,8 @@ from flowbias.experiments.table import Columns, Table
 from flowbias.ground.arguments import InputError
 from flowbias.ground.threads import SharedHold
 from flowbias.ground.torch import require_torch
-from flowbias.ground.typing import Figure
+from flowbias.ground.typing import Axes, Figure
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: What a figure is made of.
 __all__ = [

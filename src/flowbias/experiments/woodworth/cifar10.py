@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,11 +42,8 @@ from flowbias.experiments.woodworth.image_training import (
     vgg_curve,
 )
 from flowbias.ground.look import BLUE, RED
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # The least rise of the error that counts as a transition: several times the noise of a test set
 # of 2000 images at such errors, sqrt(0.25 / 2000) = 0.011.

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,12 +38,8 @@ from flowbias.experiments.woodworth.circle_networks import (
     single_network,
 )
 from flowbias.ground.look import DEPTH_COLOURS
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 DEPTHS = (2, 3, 5)
 NETWORKS = {"doubled": network, "single": single_network}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -46,14 +46,10 @@ from flowbias.experiments.woodworth.image_training import (
     until_all_fit,
 )
 from flowbias.ground.look import BLUE, RED
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.kernels import linearize
 from flowbias.nets import mlp, train, train_last_layer
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 # The paper's plateaus, at its width of 5000 and at smaller ones.
 SMALL, LARGE = 2.0, 50.0

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,7 +38,7 @@ from flowbias.experiments.drawing import say
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, INK, RED
 from flowbias.ground.torch import require_torch
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.nets import (
     flow_copies,
     linear_spline,
@@ -52,9 +52,6 @@ from flowbias.nets import (
 )
 from flowbias.nets.splines import Curve
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 POINTS = np.array([-1.0, -0.6, -0.1, 0.35, 0.8])
 VALUES = np.array([0.3, -0.4, 0.5, -0.2, 0.4])

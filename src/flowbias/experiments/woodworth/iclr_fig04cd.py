@@ -14,7 +14,6 @@ how it leaves.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,11 +39,8 @@ from flowbias.experiments.woodworth.circle_networks import (
     network,
 )
 from flowbias.ground.look import DEPTH_COLOURS
-from flowbias.ground.typing import FloatArray, Mask
+from flowbias.ground.typing import Axes, FloatArray, Mask
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: log10 of alpha^D: where small steps turn features by about 0.02 [woodworth-fig6ab].
 LEVELS = {2: -0.5, 3: 0.0, 5: 0.3}

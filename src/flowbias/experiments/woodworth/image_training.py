@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,9 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.look import BLUE
 from flowbias.ground.progress import SCREEN
 from flowbias.ground.torch import require_torch
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.kernels import parameter_movement
 from flowbias.nets import Training, train, train_last_layer, vgg11_like
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 #: Of both sets of pictures: digits, or kinds of things.
 CLASSES = 10
