@@ -14,7 +14,7 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, more_than
-from flowbias.experiments.curves import DOTS, draw_curve, listed
+from flowbias.experiments.curves import DOTS, draw_curve, exponent, listed
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
@@ -23,7 +23,6 @@ from flowbias.experiments.woodworth.completion import (
     endings,
     name_of,
     planted,
-    slope,
 )
 from flowbias.ground.look import DEPTH_COLOURS, INK
 from flowbias.ground.typing import Axes, FloatArray
@@ -199,7 +198,7 @@ def _check_width(table: Table) -> Iterator[Check]:
     for level in APPROACH:
         rows = table.rows(table["log10_level"] == level)
         curve = rows.summary("to_infinite", by="width")
-        slopes.append(slope(np.log10(curve.x), np.log10(curve.median)))
+        slopes.append(exponent(curve.x, curve.median))
     worst = max(abs(value + 0.5) for value in slopes) if np.isfinite(slopes).all() else np.nan
     yield Check(
         "approach-as-root-of-width",

@@ -16,7 +16,7 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, true
-from flowbias.experiments.curves import stacked
+from flowbias.experiments.curves import listed, stacked
 from flowbias.experiments.drawing import name_line, say
 from flowbias.experiments.min.loss_and_bounds import (
     DescentProblem,
@@ -199,9 +199,8 @@ def _order(rows: Table) -> Check:
     return Check(
         "imbalance-speeds-up",
         "the higher the level of imbalance, the faster; the balanced start is the slowest",
-        "in order of the level, the loss falls to 1% "
-        + ", ".join(f"{value:.3g}" for value in median)
-        + " times as fast as from balance",
+        f"in order of the level, the loss falls to 1% {listed(median)} times as fast as from "
+        "balance",
         true(ordered),
     )
 

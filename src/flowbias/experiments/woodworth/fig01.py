@@ -17,7 +17,7 @@ import numpy as np
 from flowbias.datasets import SparseRegression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, more_than
-from flowbias.experiments.curves import draw_curve, first
+from flowbias.experiments.curves import by_replicate, draw_curve, first
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.largest_scale import optimality
 from flowbias.experiments.table import Columns, Summary, Table
@@ -37,7 +37,7 @@ from flowbias.experiments.woodworth.sample_sizes import (
     value_at,
 )
 from flowbias.ground.look import BLUE, RED
-from flowbias.ground.typing import Axes, FloatArray
+from flowbias.ground.typing import Axes
 from flowbias.limits import basis_pursuit, limit_path, min_norm
 from flowbias.models import DiagonalNet
 from flowbias.problems.regression import Regression
@@ -166,8 +166,7 @@ def _check_error(path: Table) -> Iterator[Check]:
 def _check_norms(path: Table) -> Iterator[Check]:
     # Norms of certified minimizers: the relative duality gap is below 1e-10.
     rounding = 1e-9
-    # One row per replicate, scales increasing.
-    l1, l2 = (_by_replicate(path, column) for column in ("excess_l1", "excess_l2"))
+    l1, l2 = (by_replicate(path, f"excess_{norm}", "log10_scale") for norm in ("l1", "l2"))
     least = float(min(l1.min(), l2.min()))
     yield Check(
         "norms-exceed-the-least",
@@ -218,11 +217,6 @@ def _other_depth(rows: Table) -> str:
     """From depth 3 on a power of the scale is as good as its logarithm at depth 2 [Theorem 3]."""
     depth = rows["depth"][0]
     return "" if depth == 2.0 else f"the paper says it of depth 2; this is depth {depth:g}"
-
-
-def _by_replicate(rows: Table, column: str) -> FloatArray:
-    ordered = rows.rows(np.lexsort((rows["log10_scale"], rows["replicate"])))
-    return np.asarray(ordered[column].reshape(rows.levels("replicate").size, -1))
 
 
 def _check_tradeoff(line: SampleSizeLine, rows: Table) -> Iterator[Check]:

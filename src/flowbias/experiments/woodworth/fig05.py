@@ -17,15 +17,13 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than
-from flowbias.experiments.curves import edges
+from flowbias.experiments.curves import crossing, edges, exponent
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
-    crossing,
     endings,
     nuclear,
     planted,
-    slope,
 )
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import MatrixFactorization
@@ -199,7 +197,7 @@ def _check_kernel(shares: Map) -> Iterator[Check]:
         at_least(shares.distance[-1, kernel], 0.9),
     )
     least = shares.moved.min(axis=1)
-    steep = slope(np.log10(shares.widths), np.log10(least))
+    steep = exponent(shares.widths, least)
     yield Check(
         "kernel-needs-width",
         "a narrow start has no kernel regime: at its best scale entries still move by 1/√k",

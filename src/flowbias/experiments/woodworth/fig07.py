@@ -34,6 +34,7 @@ from flowbias.experiments._base import (
     torch_device,
 )
 from flowbias.experiments.check import at_least, at_most, less_than
+from flowbias.experiments.curves import listed
 from flowbias.experiments.drawing import say
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, INK, RED
@@ -61,7 +62,7 @@ GRID = np.linspace(POINTS[0], POINTS[-1], 181)
 #: How much larger the second layer's share of the kernel is, by panel; as it comes in (a).
 SHARES = {"a": None, "b": 10.0, "c": 0.1}
 # Distances are the largest on the grid, in units of the range of the values.
-NEAR, MEETS, APART = 0.05, 0.02, 0.04
+MEETS = 0.02
 
 
 def relative_scale(panel: str, width: int) -> float:
@@ -229,11 +230,7 @@ def _pairs(table: Table, end: int, column: str) -> list[float]:
     return [_apart(first, second) for first, second in combinations(curves, 2)]
 
 
-def _percent(values: dict[str, float]) -> str:
-    return ", ".join(f"{value:.1%}" for value in values.values())
-
-
-def _small_starts(table: Table) -> Iterator[Check]:
+def _small_starts(table: Table, near: float = 0.05) -> Iterator[Check]:
     worst = float(np.max(table["train_rmse"])) / RANGE
     yield Check(
         "trained-to-zero",
@@ -245,24 +242,24 @@ def _small_starts(table: Table) -> Iterator[Check]:
     yield Check(
         "small-start-is-the-linear-spline",
         "small starts give the linear spline",
-        f"largest distance {_percent(away)} of the range (allowed: {NEAR:.0%})",
-        at_most(list(away.values()), NEAR),
+        f"largest distance {listed(away.values(), '.1%')} of the range (allowed: {near:.0%})",
+        at_most(list(away.values()), near),
     )
     apart = max(_pairs(table, 0, "learned"))
     yield Check(
         "small-starts-agree",
         "the rich limit does not depend on how the scale is shared between the layers",
         f"curves of the smallest scale differ by at most {apart:.1%} of the range",
-        at_most(apart, NEAR),
+        at_most(apart, near),
     )
 
 
-def _large_starts(table: Table) -> Iterator[Check]:
+def _large_starts(table: Table, far: float = 0.04) -> Iterator[Check]:
     away = _away(table, -1, "kernel")
     yield Check(
         "large-start-is-the-kernel-interpolant",
         "large starts give the interpolant of the tangent kernel at the start, computed exactly",
-        f"largest distance {_percent(away)} of the range (allowed: {MEETS:.0%})",
+        f"largest distance {listed(away.values(), '.1%')} of the range (allowed: {MEETS:.0%})",
         at_most(list(away.values()), MEETS),
     )
     # Networks of k units differ from infinitely wide ones by at most about this over sqrt(k): four
@@ -273,7 +270,7 @@ def _large_starts(table: Table) -> Iterator[Check]:
         "large-start-is-near-the-infinitely-wide-one",
         "large starts give the interpolant of infinite width, in closed form, up to the luck of "
         "their draw",
-        f"largest distance {_percent(away)} of the range (allowed: {allowed:.1%})",
+        f"largest distance {listed(away.values(), '.1%')} of the range (allowed: {allowed:.1%})",
         at_most(list(away.values()), allowed),
     )
     apart = _pairs(table, -1, "wide")
@@ -281,8 +278,8 @@ def _large_starts(table: Table) -> Iterator[Check]:
         "large-starts-differ",
         "the kernel limit changes with the relative scale of the layers, whatever the draw",
         "curves of infinite width and the largest scale (ab, ac, bc) differ by "
-        + ", ".join(f"{value:.1%}" for value in apart),
-        at_least(apart[:2], APART),
+        + listed(apart, ".1%"),
+        at_least(apart[:2], far),
     )
     # B.1 speaks of different cubic splines; that is so where the second layer has its share.
     cubic, linear = (_away(table, -1, column, "wide") for column in ("cubic", "linear"))
@@ -290,12 +287,12 @@ def _large_starts(table: Table) -> Iterator[Check]:
         "which-splines-they-resemble",
         "large starts with layers as usual resemble the natural cubic spline more than the linear "
         "one; the smaller the first layer the less, down to the linear one (not a cubic one)",
-        f"of infinite width, from the natural cubic spline {_percent(cubic)}, from the linear one "
-        f"{_percent(linear)}",
+        f"of infinite width, from the natural cubic spline {listed(cubic.values(), '.1%')}, from "
+        f"the linear one {listed(linear.values(), '.1%')}",
         less_than(cubic["a"], linear["a"]),
         less_than(np.diff(list(linear.values())), 0.0),
         at_most(linear["c"], MEETS),
-        at_least(cubic["c"], APART),
+        at_least(cubic["c"], far),
     )
 
 

@@ -14,16 +14,14 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than
-from flowbias.experiments.curves import draw_curve, groups, listed
+from flowbias.experiments.curves import crossing, draw_curve, exponent, groups, listed
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
-    crossing,
     endings,
     name_of,
     planted,
-    slope,
 )
 from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
 from flowbias.ground.typing import Axes
@@ -209,7 +207,7 @@ def _check_gaussian(rows: Table) -> Iterator[Check]:
         f"movement {moved[-1]:.1e} at width {widths[-1]:g}",
         at_most(moved[-1], 1e-3),
     )
-    steep = slope(np.log10(widths), np.log10(moved))
+    steep = exponent(widths, moved)
     yield Check(
         "gaussian-kernel-becomes-delta",
         "with the width the tangent kernel becomes a delta: movement of large starts falls as 1/k",

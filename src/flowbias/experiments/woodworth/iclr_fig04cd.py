@@ -33,6 +33,7 @@ from flowbias.experiments.drawing import draw_band, name_line, reference_line, s
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
+    by_depth,
     by_descent,
     draw_circles,
     largest_stable_step,
@@ -154,10 +155,6 @@ def _median(rows: Table, column: str, fraction: float) -> float:
     return float(np.median(left)) if left.size >= ENOUGH * values.size else np.nan
 
 
-def _listed(values: dict[int, float], form: str) -> str:
-    return ", ".join(f"{value:{form}} (D = {depth})" for depth, value in values.items())
-
-
 def _check_turning(table: Table) -> Iterator[Check]:
     # A cosine distance up to which features count as hardly turned.
     hardly = 0.1
@@ -173,14 +170,14 @@ def _check_turning(table: Table) -> Iterator[Check]:
     yield Check(
         "small-steps-stay",
         "small steps remain in the kernel regime",
-        f"grad distance up to half of the stable step at most {_listed(below, '.3f')}",
+        f"grad distance up to half of the stable step at most {by_depth(below, '.3f')}",
         at_most(list(below.values()), hardly),
     )
     yield Check(
         "large-steps-leave",
         "from the same start larger steps leave the kernel regime",
-        f"grad distance {_listed(large, '.2f')} at {_listed(at, '.1f')} times the stable step, "
-        f"against {_listed(small, '.3f')}",
+        f"grad distance {by_depth(large, '.2f')} at {by_depth(at, '.1f')} times the stable step, "
+        f"against {by_depth(small, '.3f')}",
         at_least(list(large.values()), np.maximum(hardly, 4.0 * np.array(list(small.values())))),
     )
     yield _edge(table)
@@ -202,7 +199,7 @@ def _edge(table: Table) -> Check:
     return Check(
         "the-edge-is-stability",
         "features turn twice as far from about the largest stable step on (ours)",
-        f"first at {_listed(found, '.1f')} times it",
+        f"first at {by_depth(found, '.1f')} times it",
         *within(list(found.values()), 0.8, 1.6),
     )
 
@@ -226,9 +223,9 @@ def _errors(table: Table) -> Iterator[Check]:
     yield Check(
         "step-size-matters",
         "the step size has a significant effect on the test error, once it is large",
-        f"median change, up or down: {_listed(inside, '.0%')} up to half of the stable step, "
-        f"up to {_listed(beyond, '.0%')} beyond it; the largest step that works multiplies the "
-        f"error by {_listed(end, '.2f')}",
+        f"median change, up or down: {by_depth(inside, '.0%')} up to half of the stable step, "
+        f"up to {by_depth(beyond, '.0%')} beyond it; the largest step that works multiplies the "
+        f"error by {by_depth(end, '.2f')}",
         at_least(list(beyond.values()), np.maximum(0.1, 2.0 * np.array(list(inside.values())))),
     )
     largest = table["fraction"] == table.levels("fraction")[-1]

@@ -29,10 +29,8 @@ from flowbias.limits.spectral import frobenius_norm, nuclear_norm
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
 
-# Relative residual, and how far norms of a matrix that misses the seen entries by that much may
-# be below the least one: ten times as much.
+# Relative residual to which flows are followed.
 RESIDUAL = 1e-7
-BELOW = 10.0 * RESIDUAL
 # Distance, relative to that between the extremes, that counts as having arrived.
 ARRIVED = 0.05
 
@@ -185,6 +183,8 @@ def _median(values: FloatArray) -> float:
 
 
 def _check_norms(table: Table) -> Iterator[Check]:
+    # Norms of a matrix that misses the seen entries by the residual may be below the least one.
+    rounding = 10.0 * RESIDUAL
     below = [
         float(np.min(table[norm] / table[f"least_{norm}"])) - 1.0
         for norm in ("nuclear", "frobenius")
@@ -193,8 +193,8 @@ def _check_norms(table: Table) -> Iterator[Check]:
         "no-norm-below-the-least",
         "no limit has a smaller nuclear or Frobenius norm than the least one",
         f"smallest relative excess {below[0]:.1e} and {below[1]:.1e}",
-        at_least(below[0], -BELOW),
-        at_least(below[1], -BELOW),
+        at_least(below[0], -rounding),
+        at_least(below[1], -rounding),
     )
     rows = _planted_is_least(table)
     steps = []
@@ -211,8 +211,8 @@ def _check_norms(table: Table) -> Iterator[Check]:
         "as the scale grows, the nuclear norm grows and the Frobenius norm falls, where the "
         "planted matrix has the least nuclear norm",
         f"smallest step up {up:.1e}, smallest step down {-down:.1e}",
-        at_least(up, -BELOW),
-        at_most(down, BELOW),
+        at_least(up, -rounding),
+        at_most(down, rounding),
     )
     dual, gap = float(np.max(table["dual_norm"])), float(np.max(table["gap"]))
     yield Check(

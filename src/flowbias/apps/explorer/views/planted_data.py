@@ -53,6 +53,10 @@ class PlantedData:
         )
 
 
+#: Small enough to be solved while a slider moves; shown where nothing else was asked for.
+EXAMPLE = PlantedData(n=20, d=40, sparsity=3, noise=0.1, seed=0)
+
+
 def population_error(w: FloatArray, w_true: FloatArray) -> FloatArray:
     """||w - w_true||^2 of each row of w."""
     return np.asarray(np.square(w - w_true).sum(axis=-1))

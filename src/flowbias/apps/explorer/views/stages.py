@@ -23,7 +23,7 @@ from flowbias.apps.explorer.drawing import (
     line,
     points,
 )
-from flowbias.apps.explorer.view import Settings, Slider, View, scale_slider
+from flowbias.apps.explorer.view import MOMENTS, Settings, Slider, View, moment_slider, scale_slider
 from flowbias.apps.explorer.views.planted_data import bundled
 from flowbias.apps.explorer.views.space import (
     AZIMUTH,
@@ -45,7 +45,6 @@ from flowbias.limits.stages import stages
 from flowbias.models.diagonal import DiagonalNet
 
 X = np.array([[1.0, 0.7, 0.0], [0.5, 0.1, 0.7]])
-CURSOR_STEPS = 100
 # Base-10 logarithms of scales, from 1e-1000 to 0.1, ten in each factor of ten.
 SCALES = tuple(float(f"{-(10.0 ** (k / 10)):.2g}") for k in range(30, -1, -1))
 
@@ -111,7 +110,7 @@ def _followed(angle: float, exponent: float) -> Followed:
     log_scale, y = exponent * math.log(10.0), direction(angle)
     net = DiagonalNet(2, log_scale=log_scale)
     path, followed = stages(net, X, y), flow(net, X, y)
-    cursors = np.geomspace(0.5 * path.times[1], 2.0 * path.times[-1], CURSOR_STEPS + 1)
+    cursors = np.geomspace(0.5 * path.times[1], 2.0 * path.times[-1], MOMENTS + 1)
     # The flow's own steps as well: they are many where it jumps.
     pace = path.time_at(log_scale, 1.0)
     steps = followed.t / pace
@@ -133,11 +132,7 @@ class StagesView(View[StagesScene]):
     )
     controls = (
         scale_slider(SCALES[0], SCALES[-1], 1.0, -10.0, SCALES, plays=True),
-        Slider(
-            *("moment", "Cursor in slow time, along the axis", 0, CURSOR_STEPS, 1, 50),
-            shown="{:g}%".format,
-            plays=1,
-        ),
+        moment_slider("Cursor in slow time, along the axis"),
         # Not 90: a row of which nothing is left to fit has no size to be fitted relative to.
         Slider("angle", "Direction of y", 0.0, 356.0, 4.0, 0.0, "{:g}°".format),
         AZIMUTH,
@@ -226,7 +221,7 @@ class StagesView(View[StagesScene]):
         )
 
     def code(self, settings: Settings) -> str:
-        return self.script(_SCRIPT.format(X=X.tolist(), places=CURSOR_STEPS + 1, **settings))
+        return self.script(_SCRIPT.format(X=X.tolist(), places=MOMENTS + 1, **settings))
 
 
 def _digits(w: FloatArray) -> str:

@@ -27,6 +27,7 @@ from flowbias.apps.explorer.drawing import (
 )
 from flowbias.apps.explorer.view import Settings, Slider, View, scale_slider
 from flowbias.apps.explorer.views.planted_data import (
+    EXAMPLE,
     NOISE,
     SEED,
     SPARSITY,
@@ -41,7 +42,6 @@ from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray
 from flowbias.models.diagonal import DiagonalNet
 
-DATA = PlantedData(n=20, d=40, sparsity=3, noise=0.1, seed=0)
 # The most steps take half a second.
 RUN: dict[str, Any] = {"loss": "half_mean", "residual": 1e-10, "max_steps": 30_000}
 
@@ -98,12 +98,12 @@ class StepsView(View[StepsScene]):
     controls = (
         scale_slider(-2.0, 0.0, 0.1, -1.0, name="log_step", label="Step size h"),
         Slider(
-            *("batch", "Batch size b", 1, DATA.n, 1, 1),
-            shown=lambda b: f"all {b:g}" if b == DATA.n else f"{b:g}",
-            stops=(1, 2, 5, 10, DATA.n),
+            *("batch", "Batch size b", 1, EXAMPLE.n, 1, 1),
+            shown=lambda b: f"all {b:g}" if b == EXAMPLE.n else f"{b:g}",
+            stops=(1, 2, 5, 10, EXAMPLE.n),
         ),
         scale_slider(-2.0, 0.0, 0.1, -0.5),
-        replace(SPARSITY, default=DATA.sparsity),
+        replace(SPARSITY, default=EXAMPLE.sparsity),
         NOISE,
         SEED,
     )
@@ -170,13 +170,13 @@ class StepsView(View[StepsScene]):
 
 def planted_of(settings: Settings) -> PlantedData:
     """The data that the sliders describe."""
-    return replace(DATA, **{name: settings[name] for name in ("sparsity", "noise", "seed")})
+    return replace(EXAMPLE, **{name: settings[name] for name in ("sparsity", "noise", "seed")})
 
 
 def _end(scene: StepsScene) -> str:
     run, explained = scene.run, scene.run.explained
     size = run.request.batch_size
-    batches = "all samples" if size == DATA.n else f"batches of {size}"
+    batches = "all samples" if size == EXAMPLE.n else f"batches of {size}"
     return (
         f"Steps of {power_of_ten(math.log10(run.step_size))} on {batches}, from scale "
         f"{power_of_ten(scene.exponent)}, end **{explained.nominal:.1e}** (relatively) from the "
