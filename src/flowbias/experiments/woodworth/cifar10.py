@@ -18,17 +18,8 @@ from functools import partial
 
 import numpy as np
 
-from flowbias.experiments._base import (
-    Check,
-    Experiment,
-    Panel,
-    Preset,
-    Settings,
-    Task,
-    numbers,
-    picked,
-)
-from flowbias.experiments.check import at_least, at_most, more_than
+from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task, numbers, picked
+from flowbias.experiments.check import Check, at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.image_training import (

@@ -17,19 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.experiments._base import (
-    Check,
-    Experiment,
-    Panel,
-    Preset,
-    Settings,
-    Task,
-    numbers,
-    picked,
-    torch_device,
-)
-from flowbias.experiments.check import at_least, at_most, less_than, more_than
+from flowbias.experiments._base import Experiment, Panel, Task, torch_device
+from flowbias.experiments.check import Check, at_least, at_most, less_than, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
+from flowbias.experiments.settings import Preset, Settings, numbers, picked
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.exact_twin import check_twin, draw_twin, twin_columns
 from flowbias.experiments.woodworth.image_training import (

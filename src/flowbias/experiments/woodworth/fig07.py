@@ -23,19 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias.experiments._base import (
-    Check,
-    Experiment,
-    Panel,
-    Preset,
-    Settings,
-    Task,
-    needs_torch,
-    torch_device,
-)
-from flowbias.experiments.check import at_least, at_most, less_than
+from flowbias.experiments._base import Experiment, Panel, Task, needs_torch, torch_device
+from flowbias.experiments.check import Check, at_least, at_most, less_than
 from flowbias.experiments.curves import listed
 from flowbias.experiments.drawing import say
+from flowbias.experiments.settings import Preset, Settings
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, INK, RED
 from flowbias.ground.torch import require_torch

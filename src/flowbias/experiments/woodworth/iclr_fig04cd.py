@@ -17,19 +17,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from flowbias.experiments._base import (
-    Check,
-    Experiment,
-    Panel,
-    Preset,
-    Settings,
-    Task,
-    needs_torch,
-    picked,
-    torch_device,
-)
-from flowbias.experiments.check import at_least, at_most, true, within
+from flowbias.experiments._base import Experiment, Panel, Task, needs_torch, torch_device
+from flowbias.experiments.check import Check, at_least, at_most, true, within
 from flowbias.experiments.drawing import draw_band, name_line, reference_line, say
+from flowbias.experiments.settings import Preset, Settings, picked
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
