@@ -153,7 +153,7 @@ class Experiment:
     tasks: Callable[[Settings], Iterable[tuple[str, Settings]]]
     compute: Callable[[Task], Columns]
     panels: tuple[Panel, ...]
-    check: Callable[[Table], Sequence[Check]]
+    check: Callable[[Table], Iterable[Check]]
     #: what a task has in the place of the paper's data ("made-up pictures"), or nothing
     stand_in: Callable[[Task], str] = no_stand_in
     #: what a task needs beyond the package, by its name in `record.NEEDS`

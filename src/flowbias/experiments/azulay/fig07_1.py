@@ -263,32 +263,17 @@ def draw_collapse(axes: Axes, table: Table) -> None:
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """What the caption and section 7.1 say of the figure."""
     grid, flows = table.part("grid"), table.part("flow")
     shapes, log10_alpha, error = _median_map(grid)
     bounds = np.concatenate([table.part(part)["error_bound"] for part in ("paper", "grid")])
-    return [
-        _paper_curves(table.part("paper")),
-        *_regimes(grid),
-        *_over_shapes(shapes, log10_alpha, error),
-        *_one_quantity(flows),
-        never_above(
-            "certified",
-            "every limit of the curves and of the map is proved to eight digits",
-            f"largest relative error bound {{:.1e}} of {bounds.size}",
-            bounds,
-            1e-8,
-        ),
-    ]
-
-
-def _paper_curves(rows: Table) -> Check:
-    """Medians; the smallest scale is where shapes differ most."""
+    rows = table.part("paper")
+    # Medians; the smallest scale is where shapes differ most.
     curves = [rows.where(shape=s).summary("error", by="log10_alpha").median for s in PAPER_SHAPES]
     growth = min(float(np.min(later / earlier)) for earlier, later in pairwise(curves))
     first = [float(curve[0]) for curve in curves]
-    return Check(
+    yield Check(
         "papers-curves-are-ordered",
         "at each of the paper's scales the error grows with s, and close to s = 1 even the "
         "smallest of them is not rich",
@@ -298,45 +283,7 @@ def _paper_curves(rows: Table) -> Check:
         less_than(first[0], LOW_ERROR),
         more_than(first[-1], 2.0 * LOW_ERROR),
     )
-
-
-def _regimes(grid: Table) -> tuple[Check, Check]:
-    control, error, _, _ = grid.summary("error", by="log10_control")
-    # log10 of the control: between them lies the transition (n = 100, d = 1000, sparsity 5).
-    rich, kernel = -7.0, 0.0
-    rich_error = float(np.max(error[control <= rich]))
-    l1_error = float(np.median(grid["l1_error"]))
-    share = (grid["error"] / grid["l2_error"])[grid["log10_control"] >= kernel]
-    low, high = float(np.min(share)), float(np.max(share))
-    return (
-        Check(
-            "rich-where-control-is-small",
-            f"low error, below {LOW_ERROR} and twice that of least l1 norm, wherever "
-            f"α(1+s²)/(1−s²) <= 1e{rich:g}, and only below 1e-3",
-            f"largest median error {rich_error:.4f}, of least l1 norm {l1_error:.4f}; low up to "
-            f"1e{_last_low(control, error):.2g}",
-            less_than(rich_error, LOW_ERROR),
-            less_than(rich_error, 2.0 * l1_error),
-            less_than(_last_low(control, error), -3.0),
-        ),
-        Check(
-            "kernel-where-control-is-large",
-            "the error of the kernel (least l2 norm), within 1 percent, wherever α(1+s²)/(1−s²) "
-            f">= 1e{kernel:g}",
-            f"{low:.4f} to {high:.4f} times the kernel's error",
-            at_least(low, 0.99),
-            at_most(high, 1.01),
-        ),
-    )
-
-
-def _last_low(control: FloatArray, error: FloatArray) -> float:
-    """log10 of the largest control with low error; NaN if there is none."""
-    low = control[error < LOW_ERROR]
-    return float(low.max()) if low.size and np.isfinite(error).all() else np.nan
-
-
-def _over_shapes(shapes: FloatArray, log10_alpha: FloatArray, error: FloatArray) -> Iterator[Check]:
+    yield from _regimes(grid)
     growth = float(np.min(error[:, 1:] / error[:, :-1]))
     rich_at_first = error[:, 0] < LOW_ERROR
     # From the smallest scale up, errors at the last shape where s = 0 is still rich.
@@ -360,6 +307,48 @@ def _over_shapes(shapes: FloatArray, log10_alpha: FloatArray, error: FloatArray)
         f"error at s = 0 over the least error of its row: at most {excess:.6f}",
         at_most(excess, 1.0 + LEVEL),
     )
+    yield from _one_quantity(flows)
+    yield never_above(
+        "certified",
+        "every limit of the curves and of the map is proved to eight digits",
+        f"largest relative error bound {{:.1e}} of {bounds.size}",
+        bounds,
+        1e-8,
+    )
+
+
+def _regimes(grid: Table) -> Iterator[Check]:
+    control, error, _, _ = grid.summary("error", by="log10_control")
+    # log10 of the control: between them lies the transition (n = 100, d = 1000, sparsity 5).
+    rich, kernel = -7.0, 0.0
+    rich_error = float(np.max(error[control <= rich]))
+    l1_error = float(np.median(grid["l1_error"]))
+    share = (grid["error"] / grid["l2_error"])[grid["log10_control"] >= kernel]
+    low, high = float(np.min(share)), float(np.max(share))
+    yield Check(
+        "rich-where-control-is-small",
+        f"low error, below {LOW_ERROR} and twice that of least l1 norm, wherever "
+        f"α(1+s²)/(1−s²) <= 1e{rich:g}, and only below 1e-3",
+        f"largest median error {rich_error:.4f}, of least l1 norm {l1_error:.4f}; low up to "
+        f"1e{_last_low(control, error):.2g}",
+        less_than(rich_error, LOW_ERROR),
+        less_than(rich_error, 2.0 * l1_error),
+        less_than(_last_low(control, error), -3.0),
+    )
+    yield Check(
+        "kernel-where-control-is-large",
+        "the error of the kernel (least l2 norm), within 1 percent, wherever α(1+s²)/(1−s²) "
+        f">= 1e{kernel:g}",
+        f"{low:.4f} to {high:.4f} times the kernel's error",
+        at_least(low, 0.99),
+        at_most(high, 1.01),
+    )
+
+
+def _last_low(control: FloatArray, error: FloatArray) -> float:
+    """log10 of the largest control with low error; NaN if there is none."""
+    low = control[error < LOW_ERROR]
+    return float(low.max()) if low.size and np.isfinite(error).all() else np.nan
 
 
 def _one_quantity(flows: Table) -> Iterator[Check]:

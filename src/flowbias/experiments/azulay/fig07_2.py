@@ -192,13 +192,9 @@ def _curvature_ratio(table: Table, start: NeuronStart) -> float:
     return float(coefficients[0] / coefficients[1])
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """What the caption and section 7.2 say."""
-    return [*_round(table), *_kernels(table)]
-
-
-def _round(table: Table) -> Iterator[Check]:
-    """About the start, or about zero."""
+    # About the start, or about zero.
     distances = []
     for start in STARTS:
         points, value = _points(table, start)
@@ -233,20 +229,7 @@ def _round(table: Table) -> Iterator[Check]:
         less_than(spreads[0], 0.1),
         less_than(spreads[0], 0.3 * min(spreads[1:])),
     )
-
-
-def _at_shapes(values: list[float]) -> str:
-    pairs = zip(values, BY_SHAPE, strict=True)
-    return ", ".join(f"{value:.3f} at s = {start.shape:g}" for value, start in pairs)
-
-
-def _at_scales(values: list[float], form: str) -> str:
-    pairs = zip(values, BY_SCALE, strict=True)
-    return ", ".join(f"{value:{form}} at α = {start.alpha:g}" for value, start in pairs)
-
-
-def _kernels(table: Table) -> Iterator[Check]:
-    """Where the potential is that of the tangent kernel, and where it is not."""
+    # Where the potential is that of the tangent kernel, and where it is not.
     starts = [start for start in STARTS if start.alpha >= 1.0]
     errors = []
     for start in starts:
@@ -271,6 +254,16 @@ def _kernels(table: Table) -> Iterator[Check]:
         more_than(misfits[1], 0.05),
         less_than(misfits[2], misfits[1]),
     )
+
+
+def _at_shapes(values: list[float]) -> str:
+    pairs = zip(values, BY_SHAPE, strict=True)
+    return ", ".join(f"{value:.3f} at s = {start.shape:g}" for value, start in pairs)
+
+
+def _at_scales(values: list[float], form: str) -> str:
+    pairs = zip(values, BY_SCALE, strict=True)
+    return ", ".join(f"{value:{form}} at α = {start.alpha:g}" for value, start in pairs)
 
 
 EXPERIMENT = Experiment(

@@ -201,17 +201,9 @@ def draw_section(axes: Axes, table: Table, example: Example) -> None:
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """Verdicts as known, reasons given, potentials as the papers have them."""
     rows = first_rows(table)
-    return [*_verdicts(rows), *_potentials(table)]
-
-
-def _among(rows: Table, keys: tuple[str, ...]) -> Table:
-    return rows.rows(np.flatnonzero(np.isin(rows["example"], keys)))
-
-
-def _verdicts(rows: Table) -> Iterator[Check]:
     known = _among(rows, WITH_POTENTIAL)
     good = np.isin(known["verdict"], [Verdict.MIRROR_FLOW.value, Verdict.WARPED.value])
     yield Check(
@@ -238,9 +230,6 @@ def _verdicts(rows: Table) -> Iterator[Check]:
         f"{int((said & decided).sum())} of {len(rows)}",
         true(said & decided),
     )
-
-
-def _potentials(table: Table) -> Iterator[Check]:
     rows = table.rows(np.flatnonzero(np.isfinite(table["closed_form"])))
     errors, drawn = [], []
     for key in np.unique(rows["example"]):
@@ -269,6 +258,10 @@ def _potentials(table: Table) -> Iterator[Check]:
         f"second differences and values above {min(bends, default=np.nan):.1e} of the largest",
         more_than(bends, -1e-3),
     )
+
+
+def _among(rows: Table, keys: tuple[str, ...]) -> Table:
+    return rows.rows(np.flatnonzero(np.isin(rows["example"], keys)))
 
 
 _ALL = " ".join(example.key for example in EXAMPLES)

@@ -175,16 +175,22 @@ def _mark_restless(axes: Axes, rows: Table) -> None:
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     stable = table.rows(table["share"] < 1.0)
     unstable = table.rows(table["share"] > 1.0)
     shallow = stable.where(depth=2)
-    return [
-        *_stable_steps(stable),
-        *_effective_start(shallow),
-        _largest_step_farthest(stable),
-        *_unstable_steps(stable, unstable),
-    ]
+    yield from _stable_steps(stable)
+    yield from _effective_start(shallow)
+    growth = [float(np.min(run["distance"][1:] / run["distance"][:-1])) for run in _runs(stable)]
+    last = stable["distance"][stable["share"] == LARGEST_STABLE]
+    yield Check(
+        "larger-step-ends-farther",
+        "the larger a stable step, the farther from the flow's limit the descent ends",
+        f"distance grows from step to step by {np.min(growth):.3f} at least; at {LARGEST_STABLE} "
+        f"of the stable step it is {np.min(last):.1e} to {np.max(last):.2f}",
+        more_than(float(np.min(growth)), 1.0),
+    )
+    yield from _unstable_steps(stable, unstable)
 
 
 def _runs(rows: Table) -> Iterator[Table]:
@@ -245,18 +251,6 @@ def _has_exponent(order: float, stable: Table, value: str, name: str, claim: str
         f"exponents {np.min(found):.3f} to {np.max(found):.3f} for {len(found)} starts, steps up "
         f"to {small_step:g}",
         *within(found, order - error, order + error),
-    )
-
-
-def _largest_step_farthest(stable: Table) -> Check:
-    growth = [float(np.min(run["distance"][1:] / run["distance"][:-1])) for run in _runs(stable)]
-    last = stable["distance"][stable["share"] == LARGEST_STABLE]
-    return Check(
-        "larger-step-ends-farther",
-        "the larger a stable step, the farther from the flow's limit the descent ends",
-        f"distance grows from step to step by {np.min(growth):.3f} at least; at {LARGEST_STABLE} "
-        f"of the stable step it is {np.min(last):.1e} to {np.max(last):.2f}",
-        more_than(float(np.min(growth)), 1.0),
     )
 
 

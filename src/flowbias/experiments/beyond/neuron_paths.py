@@ -101,17 +101,8 @@ def draw(axes: Axes, table: Table, start: NeuronStart) -> None:
     axes.annotate("limit", limit_point, (10, 3), color=ON_MAP, textcoords="offset points")
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """The flow ends at the least point of the line; which point that is, scale and shape decide."""
-    return [*_limits(table)]
-
-
-def _off(table: Table, start: NeuronStart, other: str) -> float:
-    rows = of_start(table.part("path"), start)
-    return _apart(_point(rows, "limit"), _point(rows, other))
-
-
-def _limits(table: Table) -> Iterator[Check]:
     distances = []
     for start in STARTS:
         rows = of_start(table.part("path"), start)
@@ -147,6 +138,11 @@ def _limits(table: Table) -> Iterator[Check]:
         f"distance {nearest:.3f} from α = 0.01, at least {min(others):.2f} from the others",
         less_than(nearest, 0.2 * min(others)),
     )
+
+
+def _off(table: Table, start: NeuronStart, other: str) -> float:
+    rows = of_start(table.part("path"), start)
+    return _apart(_point(rows, "limit"), _point(rows, other))
 
 
 EXPERIMENT = Experiment(

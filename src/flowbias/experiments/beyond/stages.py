@@ -115,32 +115,19 @@ def draw_distance(axes: Axes, table: Table) -> None:
     axes.set(xlabel=r"$\log_{10}(1/\alpha)$", ylabel="farthest of flow and stages, / largest w")
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """The end, the order of events, and the flow where the stages are."""
-    return [_ends(table), *_rest_and_wake(table), _approaches(table)]
-
-
-def _ends(table: Table) -> Check:
     steps = table.part("stages")
     off = max(abs(float(steps[f"w{i + 1}"][-1]) - END[i]) for i in range(4))
     certified = bool(np.all(steps["certified"] == 1.0))
-    return Check(
+    yield Check(
         "end",
         "the last stage is (0, 0, 10/7, -10/49), the certified rich limit",
         f"{off:.1e} away, {'certified' if certified else 'not certified'}",
         less_than(off, 1e-12),
         true(certified),
     )
-
-
-def _at(table: Table, decades: int, tau: FloatArray) -> FloatArray:
-    rows = table.part("flow").where(decades=decades)
-    nearest = np.abs(rows["tau"][:, None] - tau).argmin(axis=0)
-    return np.stack([rows[f"w{i}"][nearest] for i in range(1, 5)], axis=1)
-
-
-def _rest_and_wake(table: Table) -> Iterator[Check]:
-    """In the middle of each stage, at the points of the flow that are nearest to it."""
+    # In the middle of each stage, at the points of the flow that are nearest to it.
     steps = table.part("stages")
     tau, w = steps["tau"], np.stack([steps[f"w{i}"] for i in range(1, 5)], axis=1)
     middle = np.append(0.5 * (tau[:-1] + tau[1:]), 1.1 * tau[-1])
@@ -161,20 +148,23 @@ def _rest_and_wake(table: Table) -> Iterator[Check]:
         " -> ".join(str(features) for features in seen),
         true(seen == [(), (1,), (3,), (3, 4)]),
     )
-
-
-def _approaches(table: Table) -> Check:
     rows = table.part("distance")
     by_scale = [
         float(np.median(rows["apart"][rows["decades_of_scale"] == k]))
         for k in np.unique(rows["decades_of_scale"])
     ]
-    return Check(
+    yield Check(
         "approach",
         "the smaller the start, the nearer the flow is to the stages between jumps",
         f"median from {by_scale[0]:.1e} at 1e-10 to {by_scale[-1]:.1e} at 1e-3000",
         less_than(np.diff(by_scale), 0.0),
     )
+
+
+def _at(table: Table, decades: int, tau: FloatArray) -> FloatArray:
+    rows = table.part("flow").where(decades=decades)
+    nearest = np.abs(rows["tau"][:, None] - tau).argmin(axis=0)
+    return np.stack([rows[f"w{i}"][nearest] for i in range(1, 5)], axis=1)
 
 
 EXPERIMENT = Experiment(

@@ -118,33 +118,36 @@ def _draw_powers(axes: Axes, rows: Table, plain: str, modified: str) -> None:
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     orders, late = table.part("order"), table.part("late")
-    return [
-        _check_losses(table.part("curve")),
-        *_check_orders(orders),
-        *_check_late(late),
-        _check_weights(table.part("weights")),
-    ]
-
-
-def _check_losses(rows: Table) -> Check:
-    """A mode that falls as (1 - x)^k, x = hλ <= 2 share, and not as e^{-xk}: x/2 of ln L off.
-
-    Twice that is allowed: for modes that are not there from the start, and the next order.
-    """
+    rows = table.part("curve")
+    # A mode that falls as (1 - x)^k, x = hλ <= 2 share, and not as e^{-xk}: x/2 of ln L off.
+    #
+    # Twice that is allowed: for modes that are not there from the start, and the next order.
     worst, longest = [], 0.25
     for start in STARTS:
         for share in rows.levels("share")[rows.levels("share") <= longest]:
             run = rows.rows((rows["start"] == start) & (rows["share"] == share))
             fall = np.maximum(-np.log(run["loss"]), 1.0)
             worst.append(np.max(np.abs(np.log(run["descent_loss"] / run["loss"])) / fall) / share)
-    return Check(
+    yield Check(
         "losses-collapse",
         "at t = h × steps the loss of descent is that of the flow",
         f"ln L differs by at most {np.max(worst):.2f} h of its fall, h up to {longest:g} stable "
         "steps",
         at_most(np.max(worst), 2.0),
+    )
+    yield from _check_orders(orders)
+    yield from _check_late(late)
+    rows = table.part("weights")
+    # Rounding of a hundred steps.
+    yield never_above(
+        "width-is-free",
+        "descent on a root of the Gram matrix is descent on all weights",
+        f"products differ by {{:.1e}} after {np.min(rows['steps']):.0f} steps",
+        rows["apart"],
+        1e-11,
+        at_least(np.min(rows["steps"]), min(WEIGHT_STEPS, 20)),
     )
 
 
@@ -204,18 +207,6 @@ def _check_late(rows: Table) -> Iterator[Check]:
         f"up to {most:.3f} times; all {len(large)} modes with a difference above {error:g}",
         more_than(faster, 1.0),
         at_least(most, 1.05),
-    )
-
-
-def _check_weights(rows: Table) -> Check:
-    """Rounding of a hundred steps."""
-    return never_above(
-        "width-is-free",
-        "descent on a root of the Gram matrix is descent on all weights",
-        f"products differ by {{:.1e}} after {np.min(rows['steps']):.0f} steps",
-        rows["apart"],
-        1e-11,
-        at_least(np.min(rows["steps"]), min(WEIGHT_STEPS, 20)),
     )
 
 

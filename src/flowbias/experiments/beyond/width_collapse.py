@@ -150,19 +150,16 @@ def _curve(
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
-    return [*_check_level(table), *_check_width(table), check_followed(table, to=RESIDUAL)]
-
-
-def _check_level(table: Table) -> Iterator[Check]:
-    curve = table.summary("infinite_distance", by="log10_level").median
+def check(table: Table) -> Iterator[Check]:
+    infinite = table.summary("infinite_distance", by="log10_level").median
+    steps = np.diff(infinite)
     yield Check(
         "both-regimes-at-infinite-width",
         "at infinite width, too, the limit goes from recovery to unseen entries at zero",
-        f"error from {curve[0]:.2f} to {curve[-1]:.3f}, smallest step {np.diff(curve).min():.2g}",
-        at_most(curve[0], 0.25),
-        at_least(curve[-1], 0.98),
-        more_than(np.diff(curve), 0.0),
+        f"error from {infinite[0]:.2f} to {infinite[-1]:.3f}, smallest step {steps.min():.2g}",
+        at_most(infinite[0], 0.25),
+        at_least(infinite[-1], 0.98),
+        more_than(steps, 0.0),
     )
     # Width from which on 1/sqrt(k) is small.
     wide = 1000.0
@@ -176,9 +173,6 @@ def _check_level(table: Table) -> Iterator[Check]:
         f"at most {apart.max():.3f} from that of infinite width, on any data set",
         at_most(apart, 0.1),
     )
-
-
-def _check_width(table: Table) -> Iterator[Check]:
     # The medians at one σ, linear between scales.
     widths = table.levels("width")
     error = []
@@ -207,6 +201,7 @@ def _check_width(table: Table) -> Iterator[Check]:
         # One draw per width scatters by a factor of about 2 over several decades of width.
         at_most(worst, 0.06),
     )
+    yield check_followed(table, to=RESIDUAL)
 
 
 EXPERIMENT = Experiment(

@@ -104,70 +104,49 @@ def name_scales(axes: Axes, scales: FloatArray) -> None:
     axes.set_xticks([], minor=True)
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """What appendix B says about the figure."""
     rows = table.rows(table["part"] == "network")
-    last = table.rows(table["part"] == "last-layer")
+    last_layer = table.rows(table["part"] == "last-layer")
     scale, error, *_ = rows.summary("error", by="scale")
     best, largest = float(error.min()), float(error[-1])
     way = (error - best) / (largest - best)
-    return [
-        _fitted(rows, last),
-        _transition(scale, way, best, largest),
-        _standard(scale, way),
-        _like_last_layer(error, float(np.median(last["error"]))),
-        _movement(rows),
-    ]
-
-
-def _fitted(rows: Table, last: Table) -> Check:
-    worst, alone = float(rows["train_error"].max()), float(last["train_error"].min())
-    return Check(
+    worst, alone = float(rows["train_error"].max()), float(last_layer["train_error"].min())
+    yield Check(
         "all-fit",
         "all networks reach 100% train accuracy; the last layer alone does not",
         f"least train accuracy {1 - worst:.4f}, with the last layer alone {1 - alone:.4f}",
         at_most(worst, 0.0),
         more_than(alone, 0.0),
     )
-
-
-def _transition(scale: FloatArray, way: FloatArray, best: float, largest: float) -> Check:
     above = np.flatnonzero(way >= 0.5)
     tail = above.size > 0 and bool(np.all(np.diff(above) == 1)) and above[0] > 0
     at = float(scale[above[0]]) if tail else np.nan
-    return Check(
+    yield Check(
         "transition",
         "the error rises from one level to another as the start grows",
         f"from {best:.1%} to {largest:.1%}, half of the way first passed at α = {at:g}",
         at_least(largest - best, RISE),
         more_than(at, 1.0),
     )
-
-
-def _standard(scale: FloatArray, way: FloatArray) -> Check:
     at_one = way[scale == 1.0]
     share = float(at_one[0]) if at_one.size else np.nan
-    return Check(
+    yield Check(
         "standard-start-is-outside",
         "He's own start, α = 1, generalizes about as well as any",
         f"{share:.0%} of the way from the least error to that of the largest start",
         at_most(share, 1 / 3),
     )
-
-
-def _like_last_layer(error: FloatArray, last: float) -> Check:
-    return Check(
+    last = float(np.median(last_layer["error"]))
+    yield Check(
         "last-layer-is-worse",
         "features that are learned beat random ones: the last layer alone errs more than the best",
         f"{last:.1%} against {error.min():.1%}",
         at_least(last, error.min() + RISE),
     )
-
-
-def _movement(rows: Table) -> Check:
     scale, moved, *_ = rows.summary("movement", by="scale")
     rise = float(np.max(np.diff(moved) / moved[:-1]))
-    return Check(
+    yield Check(
         "large-starts-hardly-move",
         "the larger the start, the less the weights move relative to their size",
         f"from {moved[0]:.3g} at α = {scale[0]:g} to {moved[-1]:.3g} at α = {scale[-1]:g}, "
@@ -219,18 +198,46 @@ def draw_curves(axes: Axes, table: Table, *, column: str, label: str) -> None:
     say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", PAPER_SIZE, top=True)
 
 
-def check_curves(table: Table) -> list[Check]:
+def check_curves(table: Table) -> Iterator[Check]:
     """What appendix B says about the curves."""
     rows = table.rows(table["part"] == "curve")
     scale = rows.levels("scale")
     ends = [_ends(rows.rows(rows["scale"] == one)) for one in scale]
     epochs, train_error, error = (np.array(column) for column in zip(*ends, strict=True))
-    return [
-        _curves_fit(train_error),
-        _slower(scale, epochs),
-        _curves_end(scale, error),
-        _curves_begin(rows),
-    ]
+    worst = float(train_error.max())
+    yield Check(
+        "all-fit",
+        "every curve ends at 100% train accuracy",
+        f"least train accuracy at the end {1 - worst:.4f}",
+        at_most(worst, 0.0),
+    )
+    small = scale <= 1.0
+    steps = np.diff(epochs[small])
+    first, one = float(epochs[0]), float(epochs[small][-1])
+    yield Check(
+        "small-starts-are-slow",
+        "the smaller the start, the longer it takes to learn",
+        f"half of the images are right after {first:g} epochs from α = {scale[0]:g}, after {one:g} "
+        f"from α = {scale[small][-1]:g}",
+        at_most(steps, 0.0),
+        at_least(first, 1.5 * one),
+    )
+    least = float(error[scale <= 1.0].min())
+    yield Check(
+        "large-starts-end-higher",
+        "the largest start ends at a larger test error than the starts up to α = 1",
+        f"{error[-1]:.1%} at α = {scale[-1]:g} against {least:.1%}",
+        at_least(error[-1], least + RISE),
+    )
+    at_start = rows["train_error"][rows["epoch"] == 0.0]
+    yield Check(
+        "start-knows-nothing",
+        "every curve begins near the error of a guess among the labels",
+        f"{at_start.min():.1%} to {at_start.max():.1%} of the train images wrong"
+        if at_start.size
+        else "no start",
+        at_least(at_start, 0.6),
+    )
 
 
 def _ends(rows: Table) -> tuple[float, float, float]:
@@ -244,52 +251,6 @@ def _ends(rows: Table) -> tuple[float, float, float]:
     learned = [float(epochs[0]) if epochs.size else np.nan for epochs in right]
     train_error, error = ([curve[name][-1] for curve in seeds] for name in ("train_error", "error"))
     return float(np.median(learned)), float(np.max(train_error)), float(np.median(error))
-
-
-def _curves_fit(train_error: FloatArray) -> Check:
-    worst = float(train_error.max())
-    return Check(
-        "all-fit",
-        "every curve ends at 100% train accuracy",
-        f"least train accuracy at the end {1 - worst:.4f}",
-        at_most(worst, 0.0),
-    )
-
-
-def _slower(scale: FloatArray, epochs: FloatArray) -> Check:
-    small = scale <= 1.0
-    steps = np.diff(epochs[small])
-    first, one = float(epochs[0]), float(epochs[small][-1])
-    return Check(
-        "small-starts-are-slow",
-        "the smaller the start, the longer it takes to learn",
-        f"half of the images are right after {first:g} epochs from α = {scale[0]:g}, after {one:g} "
-        f"from α = {scale[small][-1]:g}",
-        at_most(steps, 0.0),
-        at_least(first, 1.5 * one),
-    )
-
-
-def _curves_end(scale: FloatArray, error: FloatArray) -> Check:
-    least = float(error[scale <= 1.0].min())
-    return Check(
-        "large-starts-end-higher",
-        "the largest start ends at a larger test error than the starts up to α = 1",
-        f"{error[-1]:.1%} at α = {scale[-1]:g} against {least:.1%}",
-        at_least(error[-1], least + RISE),
-    )
-
-
-def _curves_begin(rows: Table) -> Check:
-    at_start = rows["train_error"][rows["epoch"] == 0.0]
-    return Check(
-        "start-knows-nothing",
-        "every curve begins near the error of a guess among the labels",
-        f"{at_start.min():.1%} to {at_start.max():.1%} of the train images wrong"
-        if at_start.size
-        else "no start",
-        at_least(at_start, 0.6),
-    )
 
 
 # --- both -----------------------------------------------------------------------------------------

@@ -166,33 +166,16 @@ def chosen(rows: Table) -> Table:
     return rows.rows(np.sort(kept))
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """What appendix B and the caption say about the figure."""
     best = chosen(table.rows(table["part"] == "network"))
     last = chosen(table.rows(table["part"] == "last-layer"))
     twin = table.rows(table["part"] == "twin")
     scale, error, *_ = best.summary("error", by="scale")
     small, large = _levels(scale, error)
-    return [
-        _fitted(best, last),
-        *_plateaus(scale, error, float(best["test_images"][0])),
-        *_compared(small, large, float(np.median(last["error"])), float(best["test_images"][0])),
-        _linearized(small, table.rows(table["part"] == "linearized")),
-        *_where(scale, error, small, large),
-        _movement(best),
-        *check_twin(twin, chosen(table.rows(table["part"] == "same-images"))),
-    ]
-
-
-def _levels(scale: FloatArray, values: FloatArray) -> tuple[float, float]:
-    """Medians over the small and over the large starts."""
-    return float(np.median(values[scale <= SMALL])), float(np.median(values[scale >= LARGE]))
-
-
-def _fitted(best: Table, last: Table) -> Check:
     accuracy, loss = float(best["accuracy"].min()), float(best["loss"].max())
     target = float(best["loss_target"][0])
-    return Check(
+    yield Check(
         "all-fit",
         "every network reaches 100% train accuracy and a small loss",
         f"least accuracy {accuracy:.4f}, largest loss {loss:.1e} (target {target:g}); last layer "
@@ -200,6 +183,26 @@ def _fitted(best: Table, last: Table) -> Check:
         at_least(accuracy, 1.0),
         at_most(loss, target),
     )
+    yield from _plateaus(scale, error, float(best["test_images"][0]))
+    yield from _compared(
+        small, large, float(np.median(last["error"])), float(best["test_images"][0])
+    )
+    yield _linearized(small, table.rows(table["part"] == "linearized"))
+    yield from _where(scale, error, small, large)
+    scale, moved, *_ = best.summary("movement", by="scale")
+    far, little = _levels(scale, moved)
+    yield Check(
+        "large-starts-hardly-move",
+        "weights move far from small starts and little, relative to their size, from large ones",
+        f"median {far:.3g} for α ≤ {SMALL:g}, {little:.3g} for α ≥ {LARGE:g}",
+        at_most(little, 0.5 * far),
+    )
+    yield from check_twin(twin, chosen(table.rows(table["part"] == "same-images")))
+
+
+def _levels(scale: FloatArray, values: FloatArray) -> tuple[float, float]:
+    """Medians over the small and over the large starts."""
+    return float(np.median(values[scale <= SMALL])), float(np.median(values[scale >= LARGE]))
 
 
 def _plateaus(scale: FloatArray, error: FloatArray, images: float) -> Iterator[Check]:
@@ -295,17 +298,6 @@ def _where(scale: FloatArray, error: FloatArray, small: float, large: float) -> 
         f"{share:.0%} of the way at α = 1, half of it after α = {last_below:g}",
         at_most(share, FLAT),
         at_most(last_below, just),
-    )
-
-
-def _movement(best: Table) -> Check:
-    scale, moved, *_ = best.summary("movement", by="scale")
-    first, last = _levels(scale, moved)
-    return Check(
-        "large-starts-hardly-move",
-        "weights move far from small starts and little, relative to their size, from large ones",
-        f"median {first:.3g} for α ≤ {SMALL:g}, {last:.3g} for α ≥ {LARGE:g}",
-        at_most(last, 0.5 * first),
     )
 
 
