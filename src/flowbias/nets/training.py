@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +13,7 @@ from numpy.typing import NDArray
 from flowbias.ground.drawing import course, picture
 from flowbias.ground.html import facts
 from flowbias.ground.progress import Show, shown
-from flowbias.ground.typing import FloatArray
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from flowbias.ground.typing import Axes, Figure, FloatArray
 
 # Above this many times the larger of the loss at the start and that of the zero predictor,
 # training has left for good: a stable step never multiplies the loss by so much.
