@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import TRUTH, Chart, Data, Mark, levels
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, Mark, levels
 from flowbias.apps.explorer.view import Settings, Slider, View
 from flowbias.apps.explorer.views.proof_words import distance_words, status_word
 from flowbias.apps.explorer.views.space import (
@@ -208,7 +208,7 @@ class GeometrySpaceView(_Geometry):
             (
                 Mark(
                     *("fits", "patch"),
-                    {"x": "x", "y": "y", "color": TRUTH, "fill_alpha": 0.12, "line_alpha": 0.6},
+                    {"x": "x", "y": "y", "color": Hue.TRUTH, "fill_alpha": 0.12, "line_alpha": 0.6},
                     "all w that fit",
                 ),
                 *SPACE_AXES,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.apps.explorer.drawing import FLOW, TRUTH, Chart, Data, cursor, line, points
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, cursor, line, points
 from flowbias.apps.explorer.view import (
     MOMENTS,
     Settings,
@@ -177,7 +177,7 @@ class LearningInTimeView(View[TimeScene]):
             "coefficient wᵢ",
             (
                 *CURVES,
-                points("limit", "diamond", FLOW, 9, "limit", 1.0, line_width=1),
+                points("limit", "diamond", Hue.FLOW, 9, "limit", 1.0, line_width=1),
                 cursor(),
             ),
             options={"x_axis_type": "log"},
@@ -189,8 +189,8 @@ class LearningInTimeView(View[TimeScene]):
             "time t",
             "loss, population error",
             (
-                line("loss", FLOW, "loss (half the mean square)"),
-                line("error", TRUTH, "population error ‖w − w*‖²", dash="dashed"),
+                line("loss", Hue.FLOW, "loss (half the mean square)"),
+                line("error", Hue.TRUTH, "population error ‖w − w*‖²", dash="dashed"),
                 cursor(),
             ),
             options={"x_axis_type": "log", "y_axis_type": "log"},

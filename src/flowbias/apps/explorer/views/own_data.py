@@ -31,7 +31,7 @@ from flowbias.apps.data_files.regression_data import (
     from_npz,
     reading_an_archive,
 )
-from flowbias.apps.explorer.drawing import FLOW, KERNEL, RICH, Chart, Data, Mark, points, stems
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, Mark, points, stems
 from flowbias.apps.explorer.view import Download, Settings, Upload, View
 from flowbias.apps.explorer.views.planted_data import EXAMPLE
 from flowbias.apps.explorer.views.proof_words import Extremes, distance_words
@@ -182,9 +182,9 @@ def _given(content: bytes) -> tuple[RegressionData, Extremes]:
 def _marks(of: str) -> tuple[Mark, ...]:
     """The limit last: it lies on top of an extreme that it has reached."""
     return (
-        points(f"kernel {of}", "square", KERNEL, 8, "least l2 norm"),
-        points(f"rich {of}", "diamond", RICH, 15, "least l1 norm"),
-        points(f"limit {of}", "circle", FLOW, 9, "limit", 1.0),
+        points(f"kernel {of}", "square", Hue.KERNEL, 8, "least l2 norm"),
+        points(f"rich {of}", "diamond", Hue.RICH, 15, "least l1 norm"),
+        points(f"limit {of}", "circle", Hue.FLOW, 9, "limit", 1.0),
     )
 
 

@@ -12,17 +12,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import (
-    FLOW,
-    RICH,
-    TRUTH,
-    Chart,
-    Data,
-    cursor,
-    labels,
-    line,
-    points,
-)
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, cursor, labels, line, points
 from flowbias.apps.explorer.view import MOMENTS, Settings, Slider, View, moment_slider, scale_slider
 from flowbias.apps.explorer.views.planted_data import bundled
 from flowbias.apps.explorer.views.space import (
@@ -147,12 +137,12 @@ class StagesView(View[StagesScene]):
             "to the right",
             "upwards",
             (
-                line("fits", TRUTH, "all w that fit", dash="dashed"),
+                line("fits", Hue.TRUTH, "all w that fit", dash="dashed"),
                 *SPACE_AXES,
-                line("jumps", RICH, width=1.5, dash="dotted"),
-                line("path", FLOW, "flow", 3.5),
-                points("saddles", "diamond", RICH, 20, "stages", 0.35, line_width=2.5),
-                points("now", "circle", FLOW, 12, "flow at the cursor", 1.0, line_width=1),
+                line("jumps", Hue.RICH, width=1.5, dash="dotted"),
+                line("path", Hue.FLOW, "flow", 3.5),
+                points("saddles", "diamond", Hue.RICH, 20, "stages", 0.35, line_width=2.5),
+                points("now", "circle", Hue.FLOW, 12, "flow at the cursor", 1.0, line_width=1),
             ),
             framed=False,
             **SQUARE,
@@ -164,8 +154,8 @@ class StagesView(View[StagesScene]):
             "slow time τ",
             "coefficient wᵢ",
             (
-                line("steps", RICH, "stages", 5, alpha=0.5),
-                line("curves", FLOW, "flow"),
+                line("steps", Hue.RICH, "stages", 5, alpha=0.5),
+                line("curves", Hue.FLOW, "flow"),
                 labels("ends", text_align="right", text_baseline="middle"),
                 cursor(),
             ),

@@ -14,17 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import (
-    FLOW,
-    FRAME,
-    TRUTH,
-    Chart,
-    Data,
-    level,
-    line,
-    points,
-    stems,
-)
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, level, line, points, stems
 from flowbias.apps.explorer.view import Settings, Slider, View, scale_slider
 from flowbias.apps.explorer.views.planted_data import (
     EXAMPLE,
@@ -118,9 +108,9 @@ class StepsView(View[StepsScene]):
             "coefficient wᵢ",
             (
                 stems("end"),
-                points("nominal", "square", FRAME, 9, "limit of its start"),
-                points("effective", "diamond", TRUTH, 15, "limit of the effective start"),
-                points("end", "circle", FLOW, 5, "end of the descent", 1.0, line_width=1),
+                points("nominal", "square", Hue.FRAME, 9, "limit of its start"),
+                points("effective", "diamond", Hue.TRUTH, 15, "limit of the effective start"),
+                points("end", "circle", Hue.FLOW, 5, "end of the descent", 1.0, line_width=1),
             ),
         ),
         Chart(
@@ -131,7 +121,7 @@ class StepsView(View[StepsScene]):
             "effective α / α",
             (
                 level(1.0),
-                points("shrunk", "diamond", TRUTH, 9, fill=1.0, line_width=1),
+                points("shrunk", "diamond", Hue.TRUTH, 9, fill=1.0, line_width=1),
             ),
             options={"y_axis_type": "log"},
         ),
@@ -140,7 +130,7 @@ class StepsView(View[StepsScene]):
             "The relative residual of all samples as a line over the steps.",
             "steps",
             "residual ‖Xw − y‖ / ‖y‖",
-            (line("residual", FLOW),),
+            (line("residual", Hue.FLOW),),
             options={"y_axis_type": "log"},
         ),
     )
