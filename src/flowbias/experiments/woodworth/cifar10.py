@@ -22,16 +22,7 @@ from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task
 from flowbias.experiments.check import Check, at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, reference_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.woodworth.image_training import (
-    CHOICES,
-    as_percent,
-    draw_movement,
-    last_layer_columns,
-    needs,
-    say_scaling,
-    stand_in,
-    vgg_curve,
-)
+from flowbias.experiments.woodworth import image_training as pictures
 from flowbias.ground.look import BLUE, RED
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.theory import Reference
@@ -68,11 +59,11 @@ def compute(task: Task) -> Columns:
 
 
 def _end_of_curve(task: Task) -> Columns:
-    curve = Table.of(vgg_curve(task))
+    curve = Table.of(pictures.vgg_curve(task))
     return {name: column[-1:] for name, column in curve.columns.items()}
 
 
-_PARTS = {"network": _end_of_curve, "last-layer": last_layer_columns}
+_PARTS = {"network": _end_of_curve, "last-layer": pictures.last_layer_columns}
 
 
 def draw_error(axes: Axes, table: Table) -> None:
@@ -83,16 +74,16 @@ def draw_error(axes: Axes, table: Table) -> None:
     last = float(np.median(table.part("last-layer")["error"]))
     reference_line(axes, y=last, text="last layer alone")
     name_scales(axes, curve.x)
-    as_percent(axes)
+    pictures.as_percent(axes)
     axes.margins(y=0.18)
-    say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", PAPER_SIZE)
+    pictures.say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", PAPER_SIZE)
 
 
 def draw_moved(axes: Axes, table: Table) -> None:
     rows = table.part("network")
     power = rows["step_power"][0]
     fall = f" min(1, 1/α^{power:g})" if power else ""
-    draw_movement(
+    pictures.draw_movement(
         axes, rows, f"step {rows['step_size'][0]:g}{fall}", "50000 images, step 1e-4 at every α"
     )
     name_scales(axes, rows.levels("scale"))
@@ -193,9 +184,9 @@ def draw_curves(axes: Axes, table: Table, *, column: str, label: str) -> None:
     bottom, _ = axes.set_ylim(top=high + 0.4 * (high - low))
     # There are no errors above 100%.
     axes.set_yticks([tick for tick in axes.get_yticks() if bottom <= tick < 1.01])
-    as_percent(axes)
+    pictures.as_percent(axes)
     axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper right", bbox_to_anchor=(1.0, 0.89))
-    say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", PAPER_SIZE, top=True)
+    pictures.say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", PAPER_SIZE, top=True)
 
 
 def check_curves(table: Table) -> Iterator[Check]:
@@ -364,9 +355,9 @@ EXPERIMENT = Experiment(
         Panel("b", "Large starts hardly move", draw_moved),
     ),
     check=check,
-    stand_in=stand_in,
-    needs=needs,
-    choices=CHOICES,
+    stand_in=pictures.stand_in,
+    needs=pictures.needs,
+    choices=pictures.CHOICES,
     genuine=GENUINE,
 )
 
@@ -386,7 +377,7 @@ TRAINING_CURVES = Experiment(
     # Looked at more often: after how many epochs half of the images are right is what is asked.
     settings={**PRESETS, Preset.LAPTOP: {**PRESETS[Preset.LAPTOP], "evaluate_every": 2}},
     tasks=curve_tasks,
-    compute=vgg_curve,
+    compute=pictures.vgg_curve,
     panels=(
         Panel(
             "a",
@@ -398,8 +389,8 @@ TRAINING_CURVES = Experiment(
         ),
     ),
     check=check_curves,
-    stand_in=stand_in,
-    needs=needs,
-    choices=CHOICES,
+    stand_in=pictures.stand_in,
+    needs=pictures.needs,
+    choices=pictures.CHOICES,
     genuine=GENUINE,
 )

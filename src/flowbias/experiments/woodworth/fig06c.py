@@ -22,20 +22,8 @@ from flowbias.experiments.check import Check, at_least, at_most, less_than, more
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.settings import Preset, Settings, numbers, picked
 from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.woodworth import image_training as pictures
 from flowbias.experiments.woodworth.exact_twin import check_twin, draw_twin, twin_columns
-from flowbias.experiments.woodworth.image_training import (
-    CHOICES,
-    CLASSES,
-    as_percent,
-    copy_of,
-    draw_movement,
-    needs,
-    outcome_columns,
-    say_scaling,
-    split_of,
-    stand_in,
-    until_all_fit,
-)
 from flowbias.ground.look import BLUE, RED
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.kernels import linearize
@@ -84,20 +72,20 @@ def _itself(net: Any) -> Any:
 
 
 def _trained(task: Task, method: Any = train, model: Callable[[Any], Any] = _itself) -> Columns:
-    split, scale = split_of(task), task.number("scale")
-    sizes = (split.train.x.shape[1], task.integer("width"), CLASSES)
+    split, scale = pictures.split_of(task), task.number("scale")
+    sizes = (split.train.x.shape[1], task.integer("width"), pictures.CLASSES)
     with torch_device() as device:
         drawn = mlp(sizes, scale=scale, start="normal", rng=task.integer("replicate"))
         net = model(drawn.to(device))
-        start = copy_of(net)
+        start = pictures.copy_of(net)
         training = method(
             net,
             split.train.x,
             split.train.y,
             step_size=task.number("step_size"),
-            **until_all_fit(task),
+            **pictures.until_all_fit(task),
         )
-        return outcome_columns(training, start, net, split)
+        return pictures.outcome_columns(training, start, net, split)
 
 
 _PARTS: dict[str, Callable[[Task], Columns]] = {
@@ -136,9 +124,9 @@ def draw_error(axes: Axes, table: Table) -> None:
     )
     top = max(float(curve.median.max()), last, float(linear.median.max()))
     axes.set_ylim(0.0, 1.5 * top)
-    as_percent(axes)
+    pictures.as_percent(axes)
     hidden = f"{best['width'][0]:.0f} hidden units"
-    say_scaling(axes, best, hidden, "60000 images, 5000 hidden units", top=True)
+    pictures.say_scaling(axes, best, hidden, "60000 images, 5000 hidden units", top=True)
 
 
 def draw_beside(axes: Axes, table: Table) -> None:
@@ -147,7 +135,9 @@ def draw_beside(axes: Axes, table: Table) -> None:
 
 def draw_moved(axes: Axes, table: Table) -> None:
     best = chosen(table.part("network"))
-    draw_movement(axes, best, f"loss ≤ {best['loss_target'][0]:g}", "60000 images, loss ≤ 1e-5")
+    pictures.draw_movement(
+        axes, best, f"loss ≤ {best['loss_target'][0]:g}", "60000 images, loss ≤ 1e-5"
+    )
 
 
 # --- checks ------------------------------------------------------------------------------------
@@ -401,8 +391,8 @@ EXPERIMENT = Experiment(
         Panel("c", "The exact linearized twin", draw_beside),
     ),
     check=check,
-    stand_in=stand_in,
-    needs=needs,
-    choices=CHOICES,
+    stand_in=pictures.stand_in,
+    needs=pictures.needs,
+    choices=pictures.CHOICES,
     genuine=GENUINE,
 )

@@ -300,6 +300,11 @@ def value_at(n: FloatArray, values: FloatArray, size: float) -> float:
     return float(values[n == size][0]) if (n == size).any() else np.nan
 
 
+def powers(exponents: Iterable[float]) -> str:
+    """Several of them."""
+    return ", ".join(map(power, exponents))
+
+
 def power(exponent: float) -> str:
     """A power of ten in words that also fit scales below the range of floats."""
     return "none" if exponent == -np.inf else f"10^{exponent:.1f}"
