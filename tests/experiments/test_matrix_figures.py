@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from flowbias.experiments.beyond import width_collapse
+from flowbias.experiments.curves import crossing, exponent
 from flowbias.experiments.table import Table
 from flowbias.experiments.woodworth import fig05, iclr_fig03, iclr_fig05
-from flowbias.experiments.woodworth.completion import crossing, slope
 from tests.experiments.conformance import Conformance
 from tests.experiments.judging import Corruption, higher
 
@@ -42,7 +42,7 @@ def share(column: str, of: float) -> Callable[[Table], np.ndarray]:
     return lambda table: of * table[column]
 
 
-# --- the crossing and the slope ------------------------------------------------------------------
+# --- the crossing and the exponent ---------------------------------------------------------------
 
 
 def test_crossing_is_the_first_and_linear_between_points():
@@ -56,10 +56,15 @@ def test_no_crossing_is_nan(values):
     assert np.isnan(crossing(np.array([0.0, 1.0]), np.array(values), 0.5))
 
 
-def test_slope_is_that_of_a_line():
+def test_exponent_is_that_of_a_power():
     x = np.array([1.0, 2.0, 4.0])
-    assert slope(x, 3.0 - 0.5 * x) == pytest.approx(-0.5, abs=1e-15)
-    assert np.isnan(slope(x, np.array([1.0, np.nan, 2.0])))
+    # Of three logarithms and a least-squares solve.
+    assert exponent(x, 3.0 / np.sqrt(x)) == pytest.approx(-0.5, abs=1e-14)
+
+
+@pytest.mark.parametrize("value", [np.nan, 0.0, -1.0, np.inf])
+def test_what_is_no_power_has_no_exponent(value):
+    assert np.isnan(exponent(np.array([1.0, 2.0, 4.0]), np.array([1.0, value, 2.0])))
 
 
 # --- woodworth-fig5 ------------------------------------------------------------------------------

@@ -5,17 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import table
 from flowbias.ground.look import COLOURS, INK, RED
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from flowbias.ground.typing import Axes, Figure
 
 
 class Measure(NamedTuple):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -37,13 +37,8 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import table
 from flowbias.ground.look import COLOURS
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, Figure, FloatArray
 from flowbias.results.solution import Solution
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 
 Result = TypeVar("Result")
 Found: TypeAlias = SeparableModel | DerivedModel | WarpedModel | UnderivedModel

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 _Directions: TypeAlias = list[tuple[str, FloatArray]]
 
-# Two steps, relative to the parameter: quotients err by eps/h in rounding and h in curvature.
-_STEP, _SHORTER = 1e-4, 1e-5
+# Relative to the parameter, beside a tenth of it: quotients err by eps/h in rounding and h in
+# curvature.
+_STEP = 1e-4
 # R - L falls by the factor 10 for C^2, by 10^a for a derivative that is Hoelder of order a.
 _SHRINKS = 0.6
 # Jumps and errors below this share of the slopes are curvature at the shorter step.
@@ -83,14 +84,14 @@ def _quotients(
 ) -> _Quotients:
     """`terms`: size of what function(start) is a sum of, which is what rounding is relative to."""
     here = function(start)
-    sides = []
-    for h in (_STEP, _SHORTER):
+    sides, shorter = [], 0.1 * _STEP
+    for h in (_STEP, shorter):
         ahead, behind = function(start + h * direction), function(start - h * direction)
         sides.append(((here - behind) / h, (ahead - here) / h))
     (far_left, far_right), (left, right) = sides
     jump = np.abs(right - left)
     # What a quotient at the shorter step may lose, in units of eps |F| / h.
-    rounding = 100.0 * np.finfo(float).eps * (np.abs(here) + terms) / _SHORTER
+    rounding = 100.0 * np.finfo(float).eps * (np.abs(here) + terms) / shorter
     noticed = rounding + _VISIBLE * (np.abs(right) + np.abs(left))
     kink = (jump > noticed) & (jump > _SHRINKS * np.abs(far_right - far_left))
     return _Quotients(left, right, 0.5 * (far_left + far_right), jump, noticed, kink)

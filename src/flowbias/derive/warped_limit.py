@@ -40,9 +40,6 @@ from flowbias.problems.regression import Regression, as_regression
 from flowbias.results.solution import Solution, SolveError, Stats, Status
 
 ROUTE = "time warp: flow, then Newton"
-# Distance of the flow's end from the lifted line (theta) and from the limit (w), relative, that
-# still is the same point: the flow is followed to about 1e-6. Another branch is away by its size.
-_SAME_POINT = 1e-3
 
 
 def warped_limit(
@@ -63,6 +60,9 @@ def warped_limit(
             "Pass samples x features."
         )
     started = time.perf_counter()
+    # Relative distance of the flow's end from the lifted line (theta) and from the limit (w) that
+    # still is the same point: it is followed to about 1e-6. Another branch is away by its size.
+    same_point = 1e-3
     # Near enough for Newton's method and for telling branches apart.
     trajectory = flow(model, problem, residual=1e-6, throw=False)
     ended_at = trajectory.parameters(float(trajectory.t[-1]))[0]
@@ -70,7 +70,7 @@ def warped_limit(
     why = ""
     if not trajectory.status.ok:
         why = f"the flow was only followed to residual {trajectory.residual[-1]:.1e}"
-    elif _apart(lifted.theta, ended_at) > _SAME_POINT:
+    elif _apart(lifted.theta, ended_at) > same_point:
         why = _why_another_branch(potential, lifted, trajectory)
     if why:
         return _refused(potential, problem, trajectory.w[-1], why, started, throw)
@@ -79,7 +79,7 @@ def warped_limit(
     again = _lifted(potential, w)
     certificate = _certificate(problem, w, dual, state, again, potential.rounding, tol)
     apart = _apart(w, trajectory.w[-1])
-    verified = certificate.ok and apart <= _SAME_POINT
+    verified = certificate.ok and apart <= same_point
     projected = problem.constraint.distance > 0.0
     solution = Solution(
         w=w,

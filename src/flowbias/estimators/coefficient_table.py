@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from flowbias.ground.drawing import picture, shortened
 from flowbias.ground.html import table
 from flowbias.ground.look import COLOURS, INK
-from flowbias.ground.typing import FloatArray
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from flowbias.ground.typing import Axes, Figure, FloatArray
 
 
 @dataclass(frozen=True, eq=False, repr=False)

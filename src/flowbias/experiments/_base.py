@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,11 +37,8 @@ from flowbias.experiments.table import Columns, Table
 from flowbias.ground.arguments import InputError
 from flowbias.ground.threads import SharedHold
 from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import Axes, Figure
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 #: What a figure is made of.
 __all__ = [
@@ -156,7 +153,7 @@ class Experiment:
     tasks: Callable[[Settings], Iterable[tuple[str, Settings]]]
     compute: Callable[[Task], Columns]
     panels: tuple[Panel, ...]
-    check: Callable[[Table], Sequence[Check]]
+    check: Callable[[Table], Iterable[Check]]
     #: what a task has in the place of the paper's data ("made-up pictures"), or nothing
     stand_in: Callable[[Task], str] = no_stand_in
     #: what a task needs beyond the package, by its name in `record.NEEDS`

@@ -42,6 +42,12 @@ def stacked(parts: Mapping[Any, Columns], key: str) -> Columns:
     return Table.stack(Table.of({key: name, **columns}) for name, columns in parts.items()).columns
 
 
+def by_replicate(rows: Table, value: str, by: str) -> FloatArray:
+    """One row of values a replicate, with `by` increasing."""
+    ordered = rows.rows(np.lexsort((rows[by], rows["replicate"])))
+    return np.asarray(ordered[value].reshape(rows.levels("replicate").size, -1))
+
+
 def groups(rows: Table, *names: str) -> Iterator[Table]:
     """The rows of each combination of values that these columns have, in increasing order."""
     if not names:
@@ -64,6 +70,17 @@ def exponent(x: FloatArray, y: FloatArray) -> float:
 def first(x: FloatArray, passes: Mask) -> float:
     """The first x that passes; NaN without one."""
     return float(x[np.argmax(passes)]) if passes.any() else np.nan
+
+
+def crossing(x: FloatArray, values: FloatArray, level: float) -> float:
+    """The first x at which values, linear between the points, cross the level; NaN if nowhere."""
+    above = values >= level
+    turns = np.flatnonzero(above[1:] != above[:-1])
+    if not turns.size or np.isnan(values).any():
+        return np.nan
+    i = int(turns[0])
+    share = (level - values[i]) / (values[i + 1] - values[i])
+    return float(x[i] + share * (x[i + 1] - x[i]))
 
 
 def edges(centres: FloatArray) -> FloatArray:

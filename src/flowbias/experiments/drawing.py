@@ -12,13 +12,11 @@ import numpy as np
 from flowbias.experiments.table import Summary, Table
 from flowbias.ground.drawing import new_figure
 from flowbias.ground.look import INK, PANEL_SIZE, STYLE
-from flowbias.ground.typing import ArrayLike
+from flowbias.ground.typing import ArrayLike, Axes, Figure
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.axis import Axis
     from matplotlib.backend_bases import FigureCanvasBase
-    from matplotlib.figure import Figure
 
     from flowbias.experiments._base import Panel
 

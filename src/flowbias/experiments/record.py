@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from flowbias._version import __version__
 from flowbias.datasets.image_sets import CIFAR10, MNIST, ImageSet
@@ -30,11 +30,8 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.atomic import write_atomically
 from flowbias.ground.html import table
 from flowbias.ground.sources import COMPUTING, version_of
+from flowbias.ground.typing import Figure
 from flowbias.theory import Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 # --- what figures need beyond the package: told once before a run, not by tasks that fail ---------
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -36,15 +36,12 @@ from flowbias.ground.drawing import Panel, stems
 from flowbias.ground.html import coefficients
 from flowbias.ground.routing import first_fitting, unfitting
 from flowbias.ground.threads import threads_for
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models._base import Parameters
 from flowbias.models.lifted import LiftedModel
 from flowbias.potentials import Provides
 from flowbias.problems.regression import as_regression
 from flowbias.results.solution import Solution
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 __all__ = ["FAMILIES", "Descent", "DescentFamily", "DescentStatus", "Explained", "gradient_descent"]
 

@@ -17,7 +17,7 @@ from flowbias.flows.fit import Quality, ReachableFit
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import Panel, course, curves, positive_times, time_axis
 from flowbias.ground.html import coefficients
-from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, Axes, FloatArray
 from flowbias.models._base import Parameters
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
@@ -25,8 +25,6 @@ from flowbias.problems.regression import Regression
 from flowbias.results.solution import Solution, SolveError
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from flowbias.flows.driver import Curve
 
 

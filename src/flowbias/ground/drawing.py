@@ -10,16 +10,12 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from flowbias.ground.look import COLOURS, INK, PANEL_SIZE, STYLE
-from flowbias.ground.typing import FloatArray
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from flowbias.ground.typing import Axes, Figure, FloatArray
 
 #: Puts one panel on axes.
 Panel: TypeAlias = "Callable[[Axes], None]"

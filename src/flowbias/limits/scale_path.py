@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import curves, picture
 from flowbias.ground.html import coefficients, shown, some, table
 from flowbias.ground.routing import provided_by, unfitting
-from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, Axes, Figure, FloatArray
 from flowbias.limits.blocks.limit import BlockLimits, Past, Reached
 from flowbias.limits.continuation import Continuation, Found, Rescalable, even_ladders, total
 from flowbias.limits.interior_point import State
@@ -25,10 +25,6 @@ from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
 from flowbias.problems.regression import Regression, regression_of
 from flowbias.results.solution import Solution, Stats
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,17 +19,13 @@ from flowbias.ground.drawing import course, curves, picture
 from flowbias.ground.extended import length
 from flowbias.ground.html import some, table
 from flowbias.ground.routing import provided_by, unfitting
-from flowbias.ground.typing import ArrayLike, FloatArray
+from flowbias.ground.typing import ArrayLike, Axes, Figure, FloatArray
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage
 from flowbias.limits.rich_limit import rich_limit
 from flowbias.limits.slow_clock import VanishingStart, wake_times
 from flowbias.potentials import Provides
 from flowbias.potentials.scale import read_real
 from flowbias.results.solution import Solution, SolveError, Stats, Status
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 class Change(StrEnum):

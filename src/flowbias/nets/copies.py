@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +21,12 @@ from flowbias.ground.arguments import InputError, read_count, read_positive
 from flowbias.ground.drawing import course, picture
 from flowbias.ground.html import some, table
 from flowbias.ground.torch import require_torch
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, Figure, FloatArray
 from flowbias.kernels.network import copied
 from flowbias.nets.copies_batch import Batch, Shape
 from flowbias.nets.losses import SquaredLoss, as_tensor, read_loss
 from flowbias.nets.settings import read_module
 from flowbias.nets.training import Training, TrainingStatus, epochs_shown
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,7 @@ from numpy.typing import NDArray
 from flowbias.ground.drawing import course, picture
 from flowbias.ground.html import facts
 from flowbias.ground.progress import Show, shown
-from flowbias.ground.typing import FloatArray
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from flowbias.ground.typing import Axes, Figure, FloatArray
 
 
 def epochs_shown(total: int, progress: bool | None) -> AbstractContextManager[Show]:

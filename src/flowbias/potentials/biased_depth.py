@@ -41,8 +41,6 @@ from flowbias.potentials.scale import (
 if TYPE_CHECKING:
     from flowbias.potentials.dual_map import PowerMap, Side
 
-# exp(709) is about the largest double, and w(0) = |w+(0)|^D - |w-(0)|^D must be one.
-_LARGEST_LOG = 709.0
 _OVERFLOW_FIX = "Use DepthPotential for an unbiased start of that size, or rescale the data."
 _LOG_FIX = "Pass log|w+(0)| and log|w-(0)|; -inf removes that branch."
 
@@ -118,9 +116,11 @@ class BiasedDepthPotential(PolePotential):
 
     def _begin(self, depth: float, plus_weights: SideWeights, minus_weights: SideWeights) -> None:
         plus, minus = frozen_array(plus_weights.log), frozen_array(minus_weights.log)
+        # exp(709) is about the largest double, and w(0) = |w+(0)|^D - |w-(0)|^D must be one.
+        largest = 709.0
         for name, log in (("log_plus", plus), ("log_minus", minus)):
-            limit = f"must be < {_LARGEST_LOG:g}/depth = {_LARGEST_LOG / depth:.6g}"
-            require(name, log, depth * log < _LARGEST_LOG, limit, _OVERFLOW_FIX)
+            limit = f"must be < {largest:g}/depth = {largest / depth:.6g}"
+            require(name, log, depth * log < largest, limit, _OVERFLOW_FIX)
         require_broadcast("log_minus", minus, "log_plus", plus)
         # The larger weight has the nearer pole; the flow never sees much of the other side.
         nearer = np.maximum(plus, minus)

@@ -9,11 +9,9 @@ import numpy as np
 
 from flowbias.ground.drawing import Panel, course
 from flowbias.ground.look import BLUE, GREY, INK, RED
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from flowbias.regime.diagnosis import Diagnosis
     from flowbias.regime.history import History
     from flowbias.regime.predict import Prediction

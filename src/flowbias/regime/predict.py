@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import facts
 from flowbias.ground.torch import require_torch
+from flowbias.ground.typing import Axes, Figure
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import as_array
 from flowbias.kernels.matrix_free import tangent_operator
@@ -48,10 +49,6 @@ from flowbias.regime.data import fresh_tensors, read_practice, read_targets
 from flowbias.regime.diagnosis import finite
 from flowbias.regime.drawing import prediction_panels
 from flowbias.regime.thresholds import THRESHOLDS, Grounds, Thresholds, Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)

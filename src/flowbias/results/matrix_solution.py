@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowbias.certificates.certificate import Certificate
 from flowbias.certificates.measures import Measure, Measured
 from flowbias.ground.drawing import Panel, heat_map, spectrum, stems
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.results.solution import Proof, Solved, Stats, Status
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -19,12 +19,8 @@ from flowbias.certificates.certificate import ONE_DIGIT, Certificate
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import Panel, picture, stems
 from flowbias.ground.html import coefficients, facts, shown
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, Figure, FloatArray
 from flowbias.potentials import ConvexPotential
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 class ResultStatus(Protocol):

@@ -262,18 +262,17 @@ def kernel_regime(
     regime = KernelRegime.of(model, problem, mu).required()
     places = WOODWORTH("Lemma 12"), WOODWORTH("Theorem 9")
     tangent = LinearizedFactorization(model, problem, loss)
-    return _stays_close(
-        regime, tangent, measured_or_followed(measured, model, problem, loss), places
-    )
+    return _stays_close(regime, tangent, measured, places)
 
 
 def _stays_close(
     regime: KernelRegime,
     tangent: LinearizedFactorization,
-    measured: MeasuredFactors,
-    places: tuple[Reference, Reference],
+    measured: MeasuredFactors | None,
+    places: tuple[Reference, ...],
 ) -> tuple[Claim, Claim]:
     """max_t ||Z(t) - Z(0)||_F and max_t ||Z(t) - Z_TK(t)||_F, t = infinity included, as bounded."""
+    measured = measured_or_followed(measured, tangent.model, tangent.problem, tangent.loss)
     # Weights that are lifted to [W; W] move sqrt(2) times as far as W.
     unit = float(np.sqrt(tangent.model.rate))
     moved = float(measured.movement.max()) / unit
@@ -437,8 +436,5 @@ def wide_kernel_regime(
     True
     """
     regime = wide_regime(model, problem, scale).regime
-    places = WOODWORTH("Corollary 10"), WOODWORTH("Corollary 10")
     tangent = LinearizedFactorization(model, problem, loss)
-    return _stays_close(
-        regime, tangent, measured_or_followed(measured, model, problem, loss), places
-    )
+    return _stays_close(regime, tangent, measured, (WOODWORTH("Corollary 10"),) * 2)

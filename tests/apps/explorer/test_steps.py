@@ -6,7 +6,7 @@ import pytest
 import flowbias as fb
 from flowbias.apps.explorer.view import settings_of
 from flowbias.apps.explorer.views.planted_data import population_error
-from flowbias.apps.explorer.views.steps import DATA, StepsView, planted_of
+from flowbias.apps.explorer.views.steps import EXAMPLE, StepsView, planted_of
 from flowbias.ground.arguments import InputError
 from tests.apps.explorer.drawn import Shown
 from tests.apps.explorer.scripts import run_script
@@ -24,7 +24,12 @@ def scene_of(**changes):
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"batch": DATA.n}, {"log_step": -0.5, "batch": 5}, {"log_scale": -2.0, "log_step": -0.5}],
+    [
+        {},
+        {"batch": EXAMPLE.n},
+        {"log_step": -0.5, "batch": 5},
+        {"log_scale": -2.0, "log_step": -0.5},
+    ],
     ids=str,
 )
 def test_the_end_is_the_limit_of_the_effective_start_and_not_of_the_nominal_one(changes):
@@ -41,7 +46,7 @@ def test_smaller_batches_and_larger_steps_shrink_the_start_more():
     def smallest(**changes):
         return float(scene_of(**changes).shrunk.min())
 
-    whole, some, one = (smallest(batch=batch) for batch in (DATA.n, 5, 1))
+    whole, some, one = (smallest(batch=batch) for batch in (EXAMPLE.n, 5, 1))
     assert one < some < whole < 1.0
     assert smallest(batch=5, log_step=-0.6) < some
 
@@ -64,7 +69,7 @@ def test_the_words_follow_the_numbers():
     assert f"from {scene.shrunk.min():.2g} to {scene.shrunk.max():.2g} times" in text
     w_true = planted_of(settings()).draw().w_true
     assert f"Population error: {population_error(run.w, w_true):.2g} at the end" in text
-    assert "on all samples" in VIEW.text(scene_of(batch=DATA.n))
+    assert "on all samples" in VIEW.text(scene_of(batch=EXAMPLE.n))
     assert "certified" in text
 
 
@@ -83,7 +88,7 @@ def test_pictures_hold_the_three_ends():
     assert list(shown.columns("shrunk")["x"]) == list(range(1, len(run.w) + 1))
 
 
-@pytest.mark.parametrize("changes", [{}, {"batch": DATA.n, "log_step": -0.6}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"batch": EXAMPLE.n, "log_step": -0.6}], ids=str)
 def test_the_code_gives_the_same_descent(changes, monkeypatch):
     made = run_script(VIEW.code(settings(**changes)), monkeypatch)
     run = scene_of(**changes).run

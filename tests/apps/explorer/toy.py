@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import FLOW, Chart, line
+from flowbias.apps.explorer.drawing import Chart, Hue, line
 from flowbias.apps.explorer.view import Choice, Download, Slider, Text, Upload, View
 from flowbias.ground.arguments import InputError
 
@@ -23,7 +23,7 @@ class ToyView(View):
         Upload("file", "A file", (".csv",), 100, refuse_wrong),
     )
 
-    charts = (Chart("A line", "A line that goes up.", "x", "y", (line("line", FLOW),)),)
+    charts = (Chart("A line", "A line that goes up.", "x", "y", (line("line", Hue.FLOW),)),)
 
     def scene(self, settings):
         if settings["word"] == "refused":

@@ -8,7 +8,7 @@ import io
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 from flowbias.apps.cli.console import results, write_json
 from flowbias.apps.data_files.regression_data import (
@@ -22,9 +22,7 @@ from flowbias.apps.data_files.regression_data import (
 from flowbias.ground.arguments import InputError
 from flowbias.ground.atomic import write_atomically
 from flowbias.ground.look import STYLE
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from flowbias.ground.typing import Figure
 
 T = TypeVar("T")
 STDIN = Path("-")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,14 +25,10 @@ from flowbias.apps.data_files.regression_data import RegressionData
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import MOST_CURVES, THIN, apart, new_figure, shortened
 from flowbias.ground.look import COLOURS, INK, STYLE
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, Figure, FloatArray
 from flowbias.limits import LimitPath, limit_path, min_norm, rich_limit
 from flowbias.models.untied import diagonal_net
 from flowbias.results.solution import Solution
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 def log_of(option: str, text: str) -> float:

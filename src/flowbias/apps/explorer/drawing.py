@@ -15,10 +15,15 @@ if TYPE_CHECKING:
     from bokeh.models import LinearColorMapper
     from bokeh.plotting import figure
 
-# The limit and the path to it, then the two extremes, then what is known of the truth.
-FLOW, RICH, KERNEL, TRUTH = "#d1622b", "#2a9470", "#3b6fb6", "#8a5a9e"
-# Frames, ticks and text: grey that reads on white and on near-black.
-FRAME = "#7b828a"
+
+class Hue:
+    """What a colour means."""
+
+    # The limit and the path to it, then the two extremes, then what is known of the truth.
+    FLOW, RICH, KERNEL, TRUTH = "#d1622b", "#2a9470", "#3b6fb6", "#8a5a9e"
+    # Frames, ticks and text: grey that reads on white and on near-black.
+    FRAME = "#7b828a"
+
 
 #: The columns of each mark, by its name.
 Data = Mapping[str, tuple[Any, ...]]
@@ -49,7 +54,7 @@ def line(
 
 def levels(name: str, label: str = "", width: float = 1.0) -> Mark:
     """Many curves at once, given as lists of their x and y."""
-    look = {"xs": "x", "ys": "y", "line_color": FRAME, "line_width": width}
+    look = {"xs": "x", "ys": "y", "line_color": Hue.FRAME, "line_width": width}
     return Mark(name, "multi_line", look, label)
 
 
@@ -71,24 +76,24 @@ def points(
 def stems(name: str) -> Mark:
     """A line from zero to every point."""
     ends = {"x0": "x", "y0": 0, "x1": "x", "y1": "y"}
-    return Mark(name, "segment", {**ends, "color": FLOW, "line_width": 1.5})
+    return Mark(name, "segment", {**ends, "color": Hue.FLOW, "line_width": 1.5})
 
 
 def cursor(name: str = "cursor") -> Mark:
     """A line from the bottom to the top of the chart."""
-    look = {"x": "x", "line_color": FLOW, "line_width": 1.5}
+    look = {"x": "x", "line_color": Hue.FLOW, "line_width": 1.5}
     return Mark(name, "vspan", look, columns=("x",))
 
 
 def level(y: float) -> Mark:
     """A line from its left to its right, that never moves."""
-    look = {"y": y, "line_color": FRAME, "line_dash": "dotted"}
+    look = {"y": y, "line_color": Hue.FRAME, "line_dash": "dotted"}
     return Mark(f"level {y:g}", "hspan", look, columns=())
 
 
 def labels(name: str, **look: Any) -> Mark:
     """Words at points."""
-    drawn = {"x": "x", "y": "y", "text": "name", "text_color": FRAME, "text_font_size": "14px"}
+    drawn = {"x": "x", "y": "y", "text": "name", "text_color": Hue.FRAME, "text_font_size": "14px"}
     return Mark(name, "text", {**drawn, **look}, columns=("x", "y", "name"))
 
 
@@ -205,9 +210,9 @@ def _new_figure(chart: Chart) -> figure:
         **options,
     )
     made.axis.minor_tick_line_color = None
-    made.axis.axis_line_color = made.axis.major_tick_line_color = FRAME
-    made.axis.axis_label_text_color = made.axis.major_label_text_color = FRAME
-    made.grid.grid_line_color, made.grid.grid_line_alpha = FRAME, 0.25
+    made.axis.axis_line_color = made.axis.major_tick_line_color = Hue.FRAME
+    made.axis.axis_label_text_color = made.axis.major_label_text_color = Hue.FRAME
+    made.grid.grid_line_color, made.grid.grid_line_alpha = Hue.FRAME, 0.25
     made.axis.visible = made.grid.visible = chart.framed
     if chart.ticks:
         made.xaxis.ticker = list(chart.ticks)
@@ -220,7 +225,7 @@ def _place_legend(made: figure, side: str) -> None:
     legend = made.legend[0]
     made.add_layout(legend, side)
     legend.ncols = 2
-    legend.label_text_color, legend.label_text_font_size = FRAME, "13px"
+    legend.label_text_color, legend.label_text_font_size = Hue.FRAME, "13px"
     legend.background_fill_alpha, legend.border_line_color = 0.0, None
     legend.padding, legend.margin, legend.spacing = 0, 4, 4
     legend.location = "bottom_left" if side == "below" else "top_right"
@@ -237,9 +242,9 @@ def _colour_bar(made: figure, title: str) -> LinearColorMapper:
         height=12,
         width=220,
         background_fill_alpha=0.0,
-        major_label_text_color=FRAME,
+        major_label_text_color=Hue.FRAME,
         title=title,
-        title_text_color=FRAME,
+        title_text_color=Hue.FRAME,
     )
     made.add_layout(bar, "below")
     return mapper

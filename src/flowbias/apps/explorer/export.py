@@ -19,8 +19,7 @@ from flowbias.apps.explorer import views
 from flowbias.apps.explorer.drawing import Picture
 from flowbias.apps.explorer.page import Wish, page_variables, presented, template
 from flowbias.apps.explorer.server import PATHS, RESOURCES, require_extra
-from flowbias.apps.explorer.view import Slider, View, settings_of
-from flowbias.apps.explorer.views.learning_in_time import CURSOR_STEPS
+from flowbias.apps.explorer.view import MOMENTS, Slider, View, settings_of
 from flowbias.apps.explorer.views.space import WIDE_SCALE
 from flowbias.apps.explorer.views.sparse_regression import EXPONENTS
 from flowbias.ground.arguments import InputError
@@ -32,7 +31,7 @@ POSITIONS: dict[str, dict[str, tuple[float, ...]]] = {
     "geometry": {"log_scale": WIDE_SCALE.grid[::3], "depth": (2, 3, 4)},
     "sparse-regression": {"log_scale": EXPONENTS, "depth": (2, 3), "noise": (0.0, 0.1, 0.3)},
     "time": {
-        "moment": tuple(range(0, CURSOR_STEPS + 1, 2)),
+        "moment": tuple(range(0, MOMENTS + 1, 2)),
         "log_scale": (-8.0, -6.0, -4.0, -2.0, 0.0),
     },
 }

@@ -46,8 +46,8 @@ FUNCTIONS: Mapping[str, Callable[[Any], tuple[Any, Any]]] = {
 }
 #: Longest formula, and longest line of equations, in characters.
 LONGEST = 200
-#: Predictors that a picture can show.
-FEWEST, MOST = 2, 3
+#: Predictors that a picture can show, at most; the fewest are two.
+MOST = 3
 
 
 class Arithmetic(NamedTuple):
@@ -353,10 +353,8 @@ def read_equations(text: str, most: int = 5) -> Regression:
     if not 1 <= len(rows) <= most:
         raise InputError(f"equations: must be 1 to {most}, got {len(rows)}. {_FIX}.")
     width = len(rows[0][0])
-    if not FEWEST <= width <= MOST:
-        raise InputError(
-            f"equations: must have {FEWEST} or {MOST} coefficients, got {width}. {_FIX}."
-        )
+    if not 2 <= width <= MOST:
+        raise InputError(f"equations: must have 2 or {MOST} coefficients, got {width}. {_FIX}.")
     for k, (coefficients, _) in enumerate(rows):
         if len(coefficients) != width:
             raise InputError(

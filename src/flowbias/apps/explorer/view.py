@@ -103,6 +103,15 @@ def scale_slider(
     return Slider(name, label, low, high, step, default, power_of_ten, -int(plays), stops)
 
 
+#: Places of a cursor in time, besides its beginning.
+MOMENTS = 100
+
+
+def moment_slider(label: str) -> Slider:
+    """A place on an axis of time, which plays from its beginning to its end."""
+    return Slider("moment", label, 0, MOMENTS, 1, MOMENTS // 2, "{:g}%".format, plays=1)
+
+
 @dataclass(frozen=True)
 class Choice(Control):
     """One of a few words: pairs of the value and what the reader sees."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -30,14 +30,10 @@ from flowbias.estimators.inference.linear_response import LinearResponse, linear
 from flowbias.estimators.inference.weighted_rows import new_samples, weighted_rows
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.html import facts
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, Figure, FloatArray
 from flowbias.limits.solve import limit
 from flowbias.models._base import HasPotential
 from flowbias.problems.regression import as_regression
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -192,18 +192,9 @@ def _curvature_ratio(table: Table, start: NeuronStart) -> float:
     return float(coefficients[0] / coefficients[1])
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """What the caption and section 7.2 say."""
-    return [
-        _least_at_start(table),
-        _round_about_start(table),
-        _round_about_zero(table),
-        _kernel_near_start(table),
-        _bent_in_between(table),
-    ]
-
-
-def _least_at_start(table: Table) -> Check:
+    # About the start, or about zero.
     distances = []
     for start in STARTS:
         points, value = _points(table, start)
@@ -213,11 +204,55 @@ def _least_at_start(table: Table) -> Check:
         # A difference of values that are summed to 16 digits.
         is_sound = np.isfinite(value).all() and value.min() >= -1e-14 * value.max()
         distances[-1] += 0.0 if is_sound else np.inf
-    return Check(
+    yield Check(
         "least-at-start",
         "the start is the least point of its own potential",
         f"lowest grid point at most {max(distances):.2f} cells from the start",
         at_most(max(distances), 1.0),
+    )
+    misfits = [
+        _off_quadratic(table, start, np.eye(2), start.alpha * DIRECTION) for start in BY_SHAPE
+    ]
+    yield Check(
+        "shape-gives-distance",
+        "as s grows towards 1 the potential becomes the l2 distance from the start",
+        f"misfit by a multiple of it: {_at_shapes(misfits)}",
+        less_than(misfits[1:], 0.8 * np.array(misfits[:-1])),
+        less_than(misfits[-1], 0.05),
+    )
+    spreads = [_off_radial(table, start) for start in BY_SCALE]
+    yield Check(
+        "small-scale-gives-norm",
+        "as the scale vanishes the potential depends on the l2 norm alone",
+        f"spread over circles around 0: {_at_scales(spreads, '.2f')}",
+        # The linear term of D is 3/2 ||w(0)|| = 0.14 against ||v||^(1/2) >= 1.4 of its gradient.
+        less_than(spreads[0], 0.1),
+        less_than(spreads[0], 0.3 * min(spreads[1:])),
+    )
+    # Where the potential is that of the tangent kernel, and where it is not.
+    starts = [start for start in STARTS if start.alpha >= 1.0]
+    errors = []
+    for start in starts:
+        s = start.shape
+        predicted = 1.0 - (1.0 - s) ** 2 / (2.0 * (1.0 + s**2))
+        errors.append(abs(_curvature_ratio(table, start) / predicted - 1.0))
+    yield Check(
+        "kernel-norm-near-start",
+        "near the start the level sets are ellipses of B: 1 - (1 - s)²/(2 (1 + s²)) along u",
+        f"curvature along u over that across, off by {max(errors):.3f} at most",
+        # Third derivatives over 0.35, at alpha >= 1.
+        less_than(max(errors), 0.1),
+    )
+    misfits = [
+        _off_quadratic(table, start, _kernel_metric(start), start.alpha * DIRECTION)
+        for start in BY_SCALE
+    ]
+    yield Check(
+        "not-kernel-in-between",
+        "at intermediate scales the potential is not that of a kernel; it comes closer as α grows",
+        f"misfit by a multiple of the B-norm from the start: {_at_scales(misfits, '.3f')}",
+        more_than(misfits[1], 0.05),
+        less_than(misfits[2], misfits[1]),
     )
 
 
@@ -229,61 +264,6 @@ def _at_shapes(values: list[float]) -> str:
 def _at_scales(values: list[float], form: str) -> str:
     pairs = zip(values, BY_SCALE, strict=True)
     return ", ".join(f"{value:{form}} at α = {start.alpha:g}" for value, start in pairs)
-
-
-def _round_about_start(table: Table) -> Check:
-    misfits = [
-        _off_quadratic(table, start, np.eye(2), start.alpha * DIRECTION) for start in BY_SHAPE
-    ]
-    return Check(
-        "shape-gives-distance",
-        "as s grows towards 1 the potential becomes the l2 distance from the start",
-        f"misfit by a multiple of it: {_at_shapes(misfits)}",
-        less_than(misfits[1:], 0.8 * np.array(misfits[:-1])),
-        less_than(misfits[-1], 0.05),
-    )
-
-
-def _round_about_zero(table: Table) -> Check:
-    spreads = [_off_radial(table, start) for start in BY_SCALE]
-    return Check(
-        "small-scale-gives-norm",
-        "as the scale vanishes the potential depends on the l2 norm alone",
-        f"spread over circles around 0: {_at_scales(spreads, '.2f')}",
-        # The linear term of D is 3/2 ||w(0)|| = 0.14 against ||v||^(1/2) >= 1.4 of its gradient.
-        less_than(spreads[0], 0.1),
-        less_than(spreads[0], 0.3 * min(spreads[1:])),
-    )
-
-
-def _kernel_near_start(table: Table) -> Check:
-    starts = [start for start in STARTS if start.alpha >= 1.0]
-    errors = []
-    for start in starts:
-        s = start.shape
-        predicted = 1.0 - (1.0 - s) ** 2 / (2.0 * (1.0 + s**2))
-        errors.append(abs(_curvature_ratio(table, start) / predicted - 1.0))
-    return Check(
-        "kernel-norm-near-start",
-        "near the start the level sets are ellipses of B: 1 - (1 - s)²/(2 (1 + s²)) along u",
-        f"curvature along u over that across, off by {max(errors):.3f} at most",
-        # Third derivatives over 0.35, at alpha >= 1.
-        less_than(max(errors), 0.1),
-    )
-
-
-def _bent_in_between(table: Table) -> Check:
-    misfits = [
-        _off_quadratic(table, start, _kernel_metric(start), start.alpha * DIRECTION)
-        for start in BY_SCALE
-    ]
-    return Check(
-        "not-kernel-in-between",
-        "at intermediate scales the potential is not that of a kernel; it comes closer as α grows",
-        f"misfit by a multiple of the B-norm from the start: {_at_scales(misfits, '.3f')}",
-        more_than(misfits[1], 0.05),
-        less_than(misfits[2], misfits[1]),
-    )
 
 
 EXPERIMENT = Experiment(

@@ -201,52 +201,35 @@ def draw_section(axes: Axes, table: Table, example: Example) -> None:
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """Verdicts as known, reasons given, potentials as the papers have them."""
     rows = first_rows(table)
-    return [_exist(rows), _refused(rows), _reasons(rows), _as_printed(table), _convex(table)]
-
-
-def _among(rows: Table, keys: tuple[str, ...]) -> Table:
-    return rows.rows(np.flatnonzero(np.isin(rows["example"], keys)))
-
-
-def _exist(rows: Table) -> Check:
     known = _among(rows, WITH_POTENTIAL)
     good = np.isin(known["verdict"], [Verdict.MIRROR_FLOW.value, Verdict.WARPED.value])
-    return Check(
+    yield Check(
         "potentials-exist",
         "diagonal networks have a potential, one neuron and balanced ones after a change of time",
         f"{int(good.sum())} of {len(known)}",
         true(good),
     )
-
-
-def _refused(rows: Table) -> Check:
     known = _among(rows, WITHOUT)
     refused = known["verdict"] == Verdict.NONE.value
     margin = float(np.min(known["warp_residual"], initial=np.inf)) / TOLERANCE
-    return Check(
+    yield Check(
         "no-potential",
         "generic neurons and matrix factorizations have no potential of the predictor alone",
         f"{int(refused.sum())} of {len(known)}, residuals at least {margin:.0e} tolerances",
         true(refused),
         more_than(margin, 1e3),
     )
-
-
-def _reasons(rows: Table) -> Check:
     said = np.array([len(reason) > 0 and "\n" not in reason for reason in rows["reason"]])
     decided = rows["verdict"] != Verdict.INCONCLUSIVE.value
-    return Check(
+    yield Check(
         "reasons",
         "every verdict is decided and has a reason in one line",
         f"{int((said & decided).sum())} of {len(rows)}",
         true(said & decided),
     )
-
-
-def _as_printed(table: Table) -> Check:
     rows = table.rows(np.flatnonzero(np.isfinite(table["closed_form"])))
     errors, drawn = [], []
     for key in np.unique(rows["example"]):
@@ -255,7 +238,7 @@ def _as_printed(table: Table) -> Check:
         errors.append(float(np.abs(one["exact"] - one["closed_form"]).max() / size))
         drawn.append(float(np.abs(one["value"] - one["closed_form"]).max() / size))
     worst = max(errors, default=np.nan)
-    return Check(
+    yield Check(
         "as-printed",
         "derived potentials are those that the papers print",
         f"{len(errors)} compared, relative difference at most {worst:.1e}",
@@ -263,21 +246,22 @@ def _as_printed(table: Table) -> Check:
         less_than(errors, 1e-8),
         less_than(drawn, 1e-3),
     )
-
-
-def _convex(table: Table) -> Check:
     bends = []
     for key in _among(first_rows(table), WITH_POTENTIAL)["example"]:
         value = table.where(example=key)["value"]
         inside = value[np.isfinite(value)]
         bend = np.diff(inside, 2).min() if len(inside) > 2 else -np.inf
         bends.append(float(min(bend, inside.min(initial=0.0)) / np.abs(inside).max(initial=1e-9)))
-    return Check(
+    yield Check(
         "convex",
         "every potential is convex along the axis, and least at the start",
         f"second differences and values above {min(bends, default=np.nan):.1e} of the largest",
         more_than(bends, -1e-3),
     )
+
+
+def _among(rows: Table, keys: tuple[str, ...]) -> Table:
+    return rows.rows(np.flatnonzero(np.isin(rows["example"], keys)))
 
 
 _ALL = " ".join(example.key for example in EXAMPLES)

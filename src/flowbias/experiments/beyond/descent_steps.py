@@ -200,10 +200,8 @@ def draw_momentum(axes: Axes, table: Table) -> None:
     axes.plot(beta, (1.0 + beta) / (1.0 - beta) ** 2, color=INK, linewidth=0.9)
     rows = table.part("momentum")
     draw_curve(axes, rows, "ratio", by="momentum", color=BLUE, marker="o", linestyle="none")
-    axes.set(yscale="log")
+    axes.set(yscale="log", xlabel=r"momentum  $\beta$", ylabel="gain, momentum 0 = 1")
     name_line(axes, r"$(1+\beta)/(1-\beta)^2$", 0.5, 6.0, side="right")
-    axes.set_xlabel(r"momentum  $\beta$")
-    axes.set_ylabel("gain, momentum 0 = 1")
 
 
 def draw_decay(axes: Axes, table: Table) -> None:
@@ -218,22 +216,11 @@ def draw_decay(axes: Axes, table: Table) -> None:
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """The theorem, the two papers' figures, momentum and decay."""
     steps = table.part("steps")
-    return [
-        _explained(steps),
-        *_longer_steps(steps),
-        _support(table.part("gain")),
-        _drifts(table.part("noise")),
-        _momentum_lengthens(table.part("momentum")),
-        _lasso(table.part("decay")),
-    ]
-
-
-def _explained(steps: Table) -> Check:
     worst, least = float(np.max(steps["distance"])), float(np.min(steps["nominal"]))
-    return Check(
+    yield Check(
         "explained",
         "every descent ends at the limit of the flow from its effective start, certified",
         f"at most {worst:.1e} away, and {least:.1e} or more from that of the nominal one",
@@ -241,9 +228,6 @@ def _explained(steps: Table) -> Check:
         at_least(float(np.min(steps["certified"])), 1.0),
         more_than(least, 1e-5),
     )
-
-
-def _longer_steps(steps: Table) -> Iterator[Check]:
     for samples, name, claim in (
         (ALL, "full-batches-hinder", "longer steps on all samples recover less"),
         (ONE, "small-batches-help", "longer steps on single samples recover more"),
@@ -254,47 +238,39 @@ def _longer_steps(steps: Table) -> Iterator[Check]:
         decisive = more_than(long, 1.1 * short) if samples == ALL else less_than(long, 0.9 * short)
         words = f"median error {short:.3f} with the shortest, {long:.3f} with the longest"
         yield Check(name, claim, words, decisive)
-
-
-def _support(gain: Table) -> Check:
+    gain = table.part("gain")
     true = gain["on_support"] == 1.0
     ratios = [
         float(np.mean(gain[column][true]) / np.mean(gain[column][~true]))
         for column in ("gain_all", "gain_one")
     ]
-    return Check(
+    yield Check(
         "gain-on-support",
         "all samples shrink the support, single ones all coordinates",
         f"gain on the support {ratios[0]:.1f} and {ratios[1]:.1f} times that off it",
         more_than(ratios[0], 3.0 * ratios[1]),
     )
-
-
-def _drifts(noise: Table) -> Check:
+    noise = table.part("noise")
     last = noise.where(epoch=float(np.nanmax(noise["epoch"])))
     share = float(np.median(last["effective_error"] / last["nominal_error"]))
-    return Check(
+    yield Check(
         "noise-drifts",
         "noise on the labels drifts to the sparse fit, which the effective limit shows",
         f"median error at the end {share:.1e} of that of the flow without noise",
         at_most(share, 0.05),
     )
-
-
-def _momentum_lengthens(rows: Table) -> Check:
+    rows = table.part("momentum")
     beta = rows["momentum"]
     off = float(np.max(np.abs(rows["ratio"] * (1.0 - beta) ** 2 / (1.0 + beta) - 1.0)))
-    return Check(
+    yield Check(
         "momentum-lengthens",
         "momentum multiplies the gain by (1+β)/(1-β)², to first order",
         f"at most {100.0 * off:.1f} percent off",
         at_most(off, 0.1),
     )
-
-
-def _lasso(rows: Table) -> Check:
+    rows = table.part("decay")
     apart, gap = float(np.max(rows["apart"])), float(np.max(rows["gap"]))
-    return Check(
+    yield Check(
         "decay-is-lasso",
         "weight decay ends at the lasso of its penalty",
         f"at most {apart:.1e} away, duality gap {gap:.1e}",

@@ -175,20 +175,22 @@ def _mark_restless(axes: Axes, rows: Table) -> None:
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     stable = table.rows(table["share"] < 1.0)
     unstable = table.rows(table["share"] > 1.0)
     shallow = stable.where(depth=2)
-    return [
-        _fit(stable),
-        _proportional(stable),
-        _explained(shallow),
-        _smaller(shallow),
-        _largest_step_farthest(stable),
-        _flatter(unstable),
-        _elsewhere(stable, unstable),
-        _diverges(table.rows(table["share"] == max(UNSTABLE))),
-    ]
+    yield from _stable_steps(stable)
+    yield from _effective_start(shallow)
+    growth = [float(np.min(run["distance"][1:] / run["distance"][:-1])) for run in _runs(stable)]
+    last = stable["distance"][stable["share"] == LARGEST_STABLE]
+    yield Check(
+        "larger-step-ends-farther",
+        "the larger a stable step, the farther from the flow's limit the descent ends",
+        f"distance grows from step to step by {np.min(growth):.3f} at least; at {LARGEST_STABLE} "
+        f"of the stable step it is {np.min(last):.1e} to {np.max(last):.2f}",
+        more_than(float(np.min(growth)), 1.0),
+    )
+    yield from _unstable_steps(stable, unstable)
 
 
 def _runs(rows: Table) -> Iterator[Table]:
@@ -196,8 +198,8 @@ def _runs(rows: Table) -> Iterator[Table]:
     return groups(rows, "depth", "replicate", "log10_start")
 
 
-def _fit(stable: Table) -> Check:
-    return never_above(
+def _stable_steps(stable: Table) -> Iterator[Check]:
+    yield never_above(
         "stable-steps-fit",
         f"every descent with a stable step fits the data to a relative residual of {RESIDUAL:g}",
         f"largest residual {{:.1e}} of {len(stable)} descents",
@@ -205,10 +207,7 @@ def _fit(stable: Table) -> Check:
         RESIDUAL,
         true(stable["rests"] == 1.0),
     )
-
-
-def _proportional(stable: Table) -> Check:
-    return _has_exponent(
+    yield _has_exponent(
         1.0,
         stable,
         "distance",
@@ -217,14 +216,26 @@ def _proportional(stable: Table) -> Check:
     )
 
 
-def _explained(shallow: Table) -> Check:
-    return _has_exponent(
+def _effective_start(shallow: Table) -> Iterator[Check]:
+    yield _has_exponent(
         2.0,
         shallow,
         "explained_distance",
         "explained-by-smaller-start",
         "at depth 2 descent ends where the flow from the smaller start √(w₊w₋) does, up to the "
         "square of the step",
+    )
+    # Thousands of steps, each rounding to 1e-16.
+    largest = float(np.max(shallow["largest_start"]))
+    shrinks = [float(np.max(np.diff(run["typical_start"]))) for run in _runs(shallow)]
+    least = float(np.min(shallow["typical_start"]))
+    yield Check(
+        "step-shrinks-start",
+        "that start is smaller than the true one in every coordinate, and the more so the larger "
+        "the step",
+        f"largest coordinate {largest:.6f} of the true one, geometric mean down to {least:.3f}",
+        at_most(largest, 1.0 + 1e-11),
+        less_than(float(np.max(shrinks)), 0.0),
     )
 
 
@@ -243,38 +254,11 @@ def _has_exponent(order: float, stable: Table, value: str, name: str, claim: str
     )
 
 
-def _smaller(shallow: Table) -> Check:
-    # Thousands of steps, each rounding to 1e-16.
-    largest = float(np.max(shallow["largest_start"]))
-    shrinks = [float(np.max(np.diff(run["typical_start"]))) for run in _runs(shallow)]
-    least = float(np.min(shallow["typical_start"]))
-    return Check(
-        "step-shrinks-start",
-        "that start is smaller than the true one in every coordinate, and the more so the larger "
-        "the step",
-        f"largest coordinate {largest:.6f} of the true one, geometric mean down to {least:.3f}",
-        at_most(largest, 1.0 + 1e-11),
-        less_than(float(np.max(shrinks)), 0.0),
-    )
-
-
-def _largest_step_farthest(stable: Table) -> Check:
-    growth = [float(np.min(run["distance"][1:] / run["distance"][:-1])) for run in _runs(stable)]
-    last = stable["distance"][stable["share"] == LARGEST_STABLE]
-    return Check(
-        "larger-step-ends-farther",
-        "the larger a stable step, the farther from the flow's limit the descent ends",
-        f"distance grows from step to step by {np.min(growth):.3f} at least; at {LARGEST_STABLE} "
-        f"of the stable step it is {np.min(last):.1e} to {np.max(last):.2f}",
-        more_than(float(np.min(growth)), 1.0),
-    )
-
-
-def _flatter(unstable: Table) -> Check:
+def _unstable_steps(stable: Table, unstable: Table) -> Iterator[Check]:
     resting = unstable["sharpness"][unstable["rests"] != 0.0]
     # At rest the sharpness is below 2/h; the residual that is left may hide its last digits.
     largest = float(np.max(resting, initial=0.0))
-    return Check(
+    yield Check(
         "rest-is-flatter",
         "an unstable step comes to rest only where the loss is flat enough for it: sharpness "
         "below 2/h, less than at the flow's limit",
@@ -282,27 +266,22 @@ def _flatter(unstable: Table) -> Check:
         at_most(largest, 1.0 + 1e-6),
         more_than(resting.size, 0),
     )
-
-
-def _elsewhere(stable: Table, unstable: Table) -> Check:
     nearest = [
         float(np.min(beyond["distance"]) / np.max(below["distance"]))
         for below, beyond in zip(_runs(stable), _runs(unstable), strict=True)
     ]
-    return Check(
+    yield Check(
         "unstable-steps-end-elsewhere",
         "every unstable step ends farther from the flow's limit than every stable one",
         f"nearest: {np.min(nearest):.2f} times the largest distance of a stable step",
         more_than(float(np.min(nearest)), 1.0),
     )
-
-
-def _diverges(largest: Table) -> Check:
-    share = float(np.mean(largest["diverges"]))
-    return Check(
+    diverging = unstable["diverges"][unstable["share"] == max(UNSTABLE)]
+    share = float(np.mean(diverging))
+    yield Check(
         "large-steps-diverge",
         f"at {max(UNSTABLE):g} times the stable step every descent diverges",
-        f"{100.0 * share:.0f} percent of {len(largest)}",
+        f"{100.0 * share:.0f} percent of {diverging.size}",
         at_least(share, 1.0),
     )
 

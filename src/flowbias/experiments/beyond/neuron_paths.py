@@ -101,61 +101,48 @@ def draw(axes: Axes, table: Table, start: NeuronStart) -> None:
     axes.annotate("limit", limit_point, (10, 3), color=ON_MAP, textcoords="offset points")
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """The flow ends at the least point of the line; which point that is, scale and shape decide."""
-    return [_arrives(table), _is_least(table), _certified(table), _moves(table)]
-
-
-def _off(table: Table, start: NeuronStart, other: str) -> float:
-    rows = of_start(table.part("path"), start)
-    return _apart(_point(rows, "limit"), _point(rows, other))
-
-
-def _arrives(table: Table) -> Check:
     distances = []
     for start in STARTS:
         rows = of_start(table.part("path"), start)
         end = float(rows["first"][-1]), float(rows["second"][-1])
         distances.append(_apart(end, _point(rows, "limit")))
-    return Check(
+    yield Check(
         "flow-reaches-limit",
         "the flow ends where the limit says",
         f"distance at most {max(distances):.1e}",
         # Flow and limit have a relative residual of 1e-10.
         less_than(distances, 1e-8),
     )
-
-
-def _is_least(table: Table) -> Check:
     spacing = float(np.ptp(_ticks())) / (len(_ticks()) - 1)
     distances = [_off(table, start, "searched") for start in STARTS]
-    return Check(
+    yield Check(
         "limit-is-least",
         "the limit is the point of the line where the potential around the start is least",
         f"at most {max(distances):.1e} from the least of points {spacing:.1e} apart",
         at_most(distances, spacing),
     )
-
-
-def _certified(table: Table) -> Check:
     certified = table.part("path")["certified"]
-    return Check(
+    yield Check(
         "certified",
         "every limit is certified",
         f"{np.mean(certified):.0%} of the rows",
         true(certified == 1.0),
     )
-
-
-def _moves(table: Table) -> Check:
     nearest = _off(table, BY_SCALE[0], "least")
     others = [_off(table, start, "least") for start in (*BY_SHAPE, *BY_SCALE[1:])]
-    return Check(
+    yield Check(
         "scale-decides",
         "from a small start the limit is nearly the fit of least norm; from large ones it is not",
         f"distance {nearest:.3f} from α = 0.01, at least {min(others):.2f} from the others",
         less_than(nearest, 0.2 * min(others)),
     )
+
+
+def _off(table: Table, start: NeuronStart, other: str) -> float:
+    rows = of_start(table.part("path"), start)
+    return _apart(_point(rows, "limit"), _point(rows, other))
 
 
 EXPERIMENT = Experiment(

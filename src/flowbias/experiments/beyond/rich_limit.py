@@ -132,8 +132,7 @@ def draw_depths(axes: Axes, table: Table) -> None:
     ):
         axes.axhline(y, color=INK, linewidth=0.9, linestyle=DOTTED)
         axes.text(x, y, text, transform=where, ha=side, va="bottom", fontsize=10)
-    axes.set_xlabel("depth D (spaced by 2/D)")
-    axes.set_ylabel("selected place t")
+    axes.set(xlabel="depth D (spaced by 2/D)", ylabel="selected place t")
 
 
 # --- checks ------------------------------------------------------------------------------------
@@ -146,49 +145,35 @@ def check(table: Table) -> list[Check]:
 
 def check_segment(segment: Table, curve: Table) -> list[Check]:
     """What the limits on the segment must show."""
-    return [
-        _not_unique(segment),
-        _selected(segment),
-        _independent(segment),
-        _rates(segment),
-        _deeper(segment, curve),
-        _certified(segment),
-    ]
+    return [*_selected(segment), *_by_depth(segment, curve)]
 
 
 def _smallest_start(segment: Table) -> Table:
     return segment.rows(segment["log10_start"] == segment["log10_start"].min())
 
 
-def _not_unique(segment: Table) -> Check:
+def _selected(segment: Table) -> Iterator[Check]:
     last = _smallest_start(segment)
     # The first row of X says that weights sum to 1, and on the segment none is negative.
     excess = float(np.max(np.abs(last["l1_norm"] - 1.0)))
     others = bool(np.all(last["is_unique"] == 0.0))
-    return Check(
+    yield Check(
         "many-minimizers",
         "all depths reach the least l1 norm, and its minimizer is not unique",
         f"norms of the limits differ from it by at most {excess:.1e}; unique: {not others}",
         at_most(excess, CERTIFIED),
         true(others),
     )
-
-
-def _selected(segment: Table) -> Check:
-    last = _smallest_start(segment)
     distance = np.abs(last["place"] - last["selected"])
     # The distance is about 1.3 alpha^D at the deepest, and what the solvers leave.
     allowed = 2.0 * 10.0 ** last["log10_start"] + CERTIFIED
-    return Check(
+    yield Check(
         "limit-is-selected",
         "as the scale vanishes the limit goes to the minimizer that rich_limit selects",
         f"largest distance at the smallest scale {np.max(distance):.1e}",
         at_most(distance, allowed),
     )
-
-
-def _independent(segment: Table) -> Check:
-    return never_above(
+    yield never_above(
         "selection-is-optimum",
         "rich_limit selects the largest Σ|w|^(2/D), at depth 2 the largest entropy, as found by "
         "bisection on the segment",
@@ -198,13 +183,13 @@ def _independent(segment: Table) -> Check:
     )
 
 
-def _rates(segment: Table) -> Check:
+def _by_depth(segment: Table, curve: Table) -> Iterator[Check]:
     exponents = {depth: _exponent(segment.where(depth=depth)) for depth in segment.levels("depth")}
     deep = np.array([exponent for depth, exponent in exponents.items() if depth > 2.0])
     text = ", ".join(f"D = {depth:g}: {exponent:.3f}" for depth, exponent in exponents.items())
     # What is left of the next order at the distances looked at.
     allowed = 0.05
-    return Check(
+    yield Check(
         "rate-on-segment",
         "on the segment the distance to the selected point falls like α^D from depth 3 on, and "
         "like (α^D)² at depth 2",
@@ -212,6 +197,22 @@ def _rates(segment: Table) -> Check:
         at_most(np.abs(deep - 1.0), allowed),
         at_most(abs(exponents.get(2.0, np.nan) - 2.0), allowed),
     )
+    last = _smallest_start(segment)
+    places = last["place"][np.argsort(last["depth"])]
+    entropy, centre = curve["optimum"][-1], curve["optimum"][0]
+    steps = np.diff([*places, centre])
+    near = np.abs(last["place"][last["depth"] == 2.0] - entropy)
+    yield Check(
+        "depth-moves-selection",
+        "the selected point moves with depth, from the largest entropy at depth 2 towards the "
+        "analytic centre",
+        f"{listed(places, '.5f')} and {centre:.5f} at infinite depth",
+        more_than(steps, 1e-4),
+        at_most(near, 10.0 * CERTIFIED),
+    )
+    claim = "every limit on the segment is proved to eight digits"
+    words = "largest error bound {:.1e}"
+    yield never_above("certified", claim, words, segment["error_bound"], 1e-8)
 
 
 def _exponent(rows: Table) -> float:
@@ -222,28 +223,6 @@ def _exponent(rows: Table) -> float:
     seen = (distance > 0.1 * CERTIFIED) & (distance < 1e-5)
     slopes = np.diff(np.log10(distance[seen])) / np.diff(rows["log10_start"][seen])
     return float(np.median(slopes)) if slopes.size else np.nan
-
-
-def _deeper(segment: Table, curve: Table) -> Check:
-    last = _smallest_start(segment)
-    places = last["place"][np.argsort(last["depth"])]
-    entropy, centre = curve["optimum"][-1], curve["optimum"][0]
-    steps = np.diff([*places, centre])
-    near = np.abs(last["place"][last["depth"] == 2.0] - entropy)
-    return Check(
-        "depth-moves-selection",
-        "the selected point moves with depth, from the largest entropy at depth 2 towards the "
-        "analytic centre",
-        f"{listed(places, '.5f')} and {centre:.5f} at infinite depth",
-        more_than(steps, 1e-4),
-        at_most(near, 10.0 * CERTIFIED),
-    )
-
-
-def _certified(segment: Table) -> Check:
-    claim = "every limit on the segment is proved to eight digits"
-    words = "largest error bound {:.1e}"
-    return never_above("certified", claim, words, segment["error_bound"], 1e-8)
 
 
 EXPERIMENT = Experiment(

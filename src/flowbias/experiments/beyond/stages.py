@@ -101,8 +101,7 @@ def draw_flow(axes: Axes, table: Table, decades: int) -> None:
     for i, height in ((3, END[2]), (4, END[3])):
         axes.annotate(f"$w_{i}$", (last, height), (4, 0), textcoords="offset points", va="center")
     axes.annotate("$w_1$", (2.5, 0.8), (0, 6), textcoords="offset points", ha="center")
-    axes.set_xlabel(r"slow time  $\tau = 4t / \log(1/\alpha^2)$")
-    axes.set_ylabel("coefficient  w")
+    axes.set(xlabel=r"slow time  $\tau = 4t / \log(1/\alpha^2)$", ylabel="coefficient  w")
 
 
 def draw_distance(axes: Axes, table: Table) -> None:
@@ -113,25 +112,52 @@ def draw_distance(axes: Axes, table: Table) -> None:
         axes.plot(one["decades_of_scale"], one["apart"], color=COLOURS[0], alpha=0.5, linewidth=1.2)
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlabel(r"$\log_{10}(1/\alpha)$")
-    axes.set_ylabel("farthest of flow and stages, / largest w")
+    axes.set(xlabel=r"$\log_{10}(1/\alpha)$", ylabel="farthest of flow and stages, / largest w")
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """The end, the order of events, and the flow where the stages are."""
-    return [_ends(table), _rests(table), _wakes(table), _approaches(table)]
-
-
-def _ends(table: Table) -> Check:
     steps = table.part("stages")
     off = max(abs(float(steps[f"w{i + 1}"][-1]) - END[i]) for i in range(4))
     certified = bool(np.all(steps["certified"] == 1.0))
-    return Check(
+    yield Check(
         "end",
         "the last stage is (0, 0, 10/7, -10/49), the certified rich limit",
         f"{off:.1e} away, {'certified' if certified else 'not certified'}",
         less_than(off, 1e-12),
         true(certified),
+    )
+    # In the middle of each stage, at the points of the flow that are nearest to it.
+    steps = table.part("stages")
+    tau, w = steps["tau"], np.stack([steps[f"w{i}"] for i in range(1, 5)], axis=1)
+    middle = np.append(0.5 * (tau[:-1] + tau[1:]), 1.1 * tau[-1])
+    off = float(np.abs(_at(table, DRAWN[-1], middle) - w).max())
+    yield Check(
+        "flow-rests",
+        "in the middle of each stage the flow from 1e-1000 is where the stages are",
+        f"at most {off:.1e} away",
+        less_than(off, 1e-6),
+    )
+    tau = table.part("stages")["tau"]
+    middle = np.append(0.5 * (tau[:-1] + tau[1:]), 1.1 * tau[-1])
+    w = _at(table, DRAWN[-1], middle)
+    seen = [tuple((np.flatnonzero(np.abs(row) > 1e-3) + 1).tolist()) for row in w]
+    yield Check(
+        "order",
+        "in the flow features 1, 3 and 4 wake in turn, and 1 falls asleep when 3 wakes",
+        " -> ".join(str(features) for features in seen),
+        true(seen == [(), (1,), (3,), (3, 4)]),
+    )
+    rows = table.part("distance")
+    by_scale = [
+        float(np.median(rows["apart"][rows["decades_of_scale"] == k]))
+        for k in np.unique(rows["decades_of_scale"])
+    ]
+    yield Check(
+        "approach",
+        "the smaller the start, the nearer the flow is to the stages between jumps",
+        f"median from {by_scale[0]:.1e} at 1e-10 to {by_scale[-1]:.1e} at 1e-3000",
+        less_than(np.diff(by_scale), 0.0),
     )
 
 
@@ -139,48 +165,6 @@ def _at(table: Table, decades: int, tau: FloatArray) -> FloatArray:
     rows = table.part("flow").where(decades=decades)
     nearest = np.abs(rows["tau"][:, None] - tau).argmin(axis=0)
     return np.stack([rows[f"w{i}"][nearest] for i in range(1, 5)], axis=1)
-
-
-def _rests(table: Table) -> Check:
-    """At the points of the flow that are nearest to the middle of each stage."""
-    steps = table.part("stages")
-    tau, w = steps["tau"], np.stack([steps[f"w{i}"] for i in range(1, 5)], axis=1)
-    middle = np.append(0.5 * (tau[:-1] + tau[1:]), 1.1 * tau[-1])
-    off = float(np.abs(_at(table, DRAWN[-1], middle) - w).max())
-    return Check(
-        "flow-rests",
-        "in the middle of each stage the flow from 1e-1000 is where the stages are",
-        f"at most {off:.1e} away",
-        less_than(off, 1e-6),
-    )
-
-
-def _wakes(table: Table) -> Check:
-    """Which features the flow itself has in the middle of each stage."""
-    tau = table.part("stages")["tau"]
-    middle = np.append(0.5 * (tau[:-1] + tau[1:]), 1.1 * tau[-1])
-    w = _at(table, DRAWN[-1], middle)
-    seen = [tuple((np.flatnonzero(np.abs(row) > 1e-3) + 1).tolist()) for row in w]
-    return Check(
-        "order",
-        "in the flow features 1, 3 and 4 wake in turn, and 1 falls asleep when 3 wakes",
-        " -> ".join(str(features) for features in seen),
-        true(seen == [(), (1,), (3,), (3, 4)]),
-    )
-
-
-def _approaches(table: Table) -> Check:
-    rows = table.part("distance")
-    by_scale = [
-        float(np.median(rows["apart"][rows["decades_of_scale"] == k]))
-        for k in np.unique(rows["decades_of_scale"])
-    ]
-    return Check(
-        "approach",
-        "the smaller the start, the nearer the flow is to the stages between jumps",
-        f"median from {by_scale[0]:.1e} at 1e-10 to {by_scale[-1]:.1e} at 1e-3000",
-        less_than(np.diff(by_scale), 0.0),
-    )
 
 
 EXPERIMENT = Experiment(

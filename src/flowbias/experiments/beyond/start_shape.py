@@ -8,6 +8,8 @@ linear program stay below their bound.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from flowbias.experiments._base import Check, Task
@@ -106,21 +108,12 @@ def draw_shape(axes: Axes, table: Table) -> None:
     say(axes, words, 0.99, 0.83, ha="right", va="top", fontsize=10)
     exponents = (1, 10, 100, 1000, 10000)
     axes.set_xticks(exponents, [f"$10^{{-{exponent}}}$" for exponent in exponents])
-    axes.set_xlabel("scale of the start α, as $α^D$")
-    axes.set_ylabel("relative distance of the limit")
+    axes.set(xlabel="scale of the start α, as $α^D$", ylabel="relative distance of the limit")
 
 
 def check_shape(shape: Table) -> list[Check]:
     """What the limits from starts of random shape must show."""
-    return [
-        _proved(shape),
-        _forgotten(shape),
-        _survives(shape),
-        _same_minimizers(shape),
-        _first_order(shape),
-        _powers(shape),
-        _faster(shape),
-    ]
+    return [_proved(shape), *_kept_or_forgotten(shape), *_how_fast(shape)]
 
 
 def _proved(shape: Table) -> Check:
@@ -139,34 +132,28 @@ def _proved(shape: Table) -> Check:
     )
 
 
-def _forgotten(shape: Table) -> Check:
+def _kept_or_forgotten(shape: Table) -> Iterator[Check]:
     rows = shape.where(depth=2)
     last = rows.rows(rows["decades"] == rows["decades"].max())
     plain, weighted = (float(np.median(last[name])) for name in ("to_plain", "to_weighted"))
-    return Check(
+    yield Check(
         "depth-2-forgets-shape",
         "at depth 2 the shape of the start is forgotten: the limit goes to the least plain l1 norm",
         f"median distance to it {plain:.1e}, to the weighted one {weighted:.2g}",
         at_most(plain, CERTIFIED),
         at_least(weighted, 0.1),
     )
-
-
-def _survives(shape: Table) -> Check:
     rows = shape.where(depth=3)
     last = rows.rows(rows["decades"] == rows["decades"].max())
     weighted, plain = float(np.max(last["to_weighted"])), float(np.median(last["to_plain"]))
-    return Check(
+    yield Check(
         "depth-3-keeps-shape",
         "at depth 3 it survives: the limit goes to the least l1 norm with weights 1/w0",
         f"largest distance to it {weighted:.1e}; median distance to the plain one {plain:.2g}",
         at_most(weighted, CERTIFIED),
         at_least(plain, 0.1),
     )
-
-
-def _same_minimizers(shape: Table) -> Check:
-    return never_above(
+    yield never_above(
         "rich-limit-knows-weights",
         "rich_limit gives the plain minimizer at depth 2 and the weighted one at depth 3",
         "largest distance {:.1e}",
@@ -180,7 +167,7 @@ def _own_distance(shape: Table) -> FloatArray:
     return np.where(shape["depth"] == 2.0, shape["to_plain"], shape["to_weighted"])
 
 
-def _first_order(shape: Table) -> Check:
+def _how_fast(shape: Table) -> Iterator[Check]:
     # Even small active weights are displaced by little, and by far more than rounding.
     low, high = 1e-10, 1e-7
     distance = _own_distance(shape)
@@ -189,27 +176,34 @@ def _first_order(shape: Table) -> Check:
     ratio = distance[compared] / shape["first_order"][compared]
     seen = {float(depth) for depth in shape["depth"][compared]}
     worst = float(np.max(np.abs(ratio - 1.0), initial=0.0))
-    return Check(
+    yield Check(
         "first-order",
         "close to the minimizer the distance is what the linear program's vertex and dual predict",
         f"within {100.0 * worst:.2g} percent on {ratio.size} limits",
         at_most(worst, 0.05),
         true(seen == {2.0, 3.0}),
     )
-
-
-def _powers(shape: Table) -> Check:
     slow, fast = (
         float(np.median([_power(one) for one in groups(rows, "replicate")]))
         for rows in (shape.where(depth=2), shape.where(depth=3))
     )
-    return Check(
+    yield Check(
         "powers-of-the-start",
         "that prediction is a power of the start: α^D at depth 3, and only (α²)^margin at depth 2, "
         "where margin is how far inactive coordinates of the dual stay from their bound",
         f"median exponent {fast:.4f} of α³; median exponent {slow:.4f} of (α²)^margin",
         at_most(abs(fast - 1.0), 0.05),
         at_most(abs(slow - 1.0), 0.05),
+    )
+    slow, fast = (_typical_decades(shape.where(depth=depth)) for depth in (2, 3))
+    yield Check(
+        "depth-makes-it-reachable",
+        f"within {REACHED:g} of the minimizer from moderate starts at depth 3, from absurdly small "
+        "ones at depth 2",
+        f"median start α³ = 1e-{fast:.0f} at depth 3, α² = 1e-{slow:.0f} at depth 2",
+        at_most(fast, 20.0),
+        at_least(slow, 3.0 * fast),
+        less_than(slow, np.inf),
     )
 
 
@@ -221,19 +215,6 @@ def _power(rows: Table) -> float:
     (first, last), (high, low) = rows["decades"][seen], np.log10(rows["first_order"][seen])
     law = rows["margin"][0] if rows["depth"][0] == 2.0 else 1.0
     return float((high - low) / (last - first) / law)
-
-
-def _faster(shape: Table) -> Check:
-    slow, fast = (_typical_decades(shape.where(depth=depth)) for depth in (2, 3))
-    return Check(
-        "depth-makes-it-reachable",
-        f"within {REACHED:g} of the minimizer from moderate starts at depth 3, from absurdly small "
-        "ones at depth 2",
-        f"median start α³ = 1e-{fast:.0f} at depth 3, α² = 1e-{slow:.0f} at depth 2",
-        at_most(fast, 20.0),
-        at_least(slow, 3.0 * fast),
-        less_than(slow, np.inf),
-    )
 
 
 def _typical_decades(rows: Table) -> float:

@@ -89,7 +89,7 @@ def _draw_orders(axes: Axes, table: Table, plain: str, modified: str) -> None:
         for value, style in ((plain, "-"), (modified, "--")):
             part, colour = rows.where(start=start), _COLOURS[start]
             draw_curve(axes, part, value, by="share", color=colour, linestyle=style, **DOTS)
-    axes.set(xscale="log", yscale="log")
+    axes.set(xscale="log", yscale="log", xlabel="step size h, in units of the stable step")
     shares = rows.levels("share")
     ticks = shares[::2]
     axes.set_xticks(ticks, [f"1/{1.0 / tick:g}" for tick in ticks])
@@ -97,7 +97,6 @@ def _draw_orders(axes: Axes, table: Table, plain: str, modified: str) -> None:
     _draw_powers(axes, rows, plain, modified)
     _name_starts(axes, 0.03, "left")
     say(axes, "dashed: from the flow of L + (h/4)‖∇L‖²", 0.99, 0.04, ha="right", fontsize=11)
-    axes.set_xlabel("step size h, in units of the stable step")
 
 
 def _draw_powers(axes: Axes, rows: Table, plain: str, modified: str) -> None:
@@ -119,34 +118,36 @@ def _draw_powers(axes: Axes, rows: Table, plain: str, modified: str) -> None:
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     orders, late = table.part("order"), table.part("late")
-    return [
-        _check_losses(table.part("curve")),
-        *_check_orders(orders),
-        _check_conserved(orders),
-        *_check_late(late),
-        _check_weights(table.part("weights")),
-    ]
-
-
-def _check_losses(rows: Table) -> Check:
-    """A mode that falls as (1 - x)^k, x = hλ <= 2 share, and not as e^{-xk}: x/2 of ln L off.
-
-    Twice that is allowed: for modes that are not there from the start, and the next order.
-    """
+    rows = table.part("curve")
+    # A mode that falls as (1 - x)^k, x = hλ <= 2 share, and not as e^{-xk}: x/2 of ln L off.
+    #
+    # Twice that is allowed: for modes that are not there from the start, and the next order.
     worst, longest = [], 0.25
     for start in STARTS:
         for share in rows.levels("share")[rows.levels("share") <= longest]:
             run = rows.rows((rows["start"] == start) & (rows["share"] == share))
             fall = np.maximum(-np.log(run["loss"]), 1.0)
             worst.append(np.max(np.abs(np.log(run["descent_loss"] / run["loss"])) / fall) / share)
-    return Check(
+    yield Check(
         "losses-collapse",
         "at t = h × steps the loss of descent is that of the flow",
         f"ln L differs by at most {np.max(worst):.2f} h of its fall, h up to {longest:g} stable "
         "steps",
         at_most(np.max(worst), 2.0),
+    )
+    yield from _check_orders(orders)
+    yield from _check_late(late)
+    rows = table.part("weights")
+    # Rounding of a hundred steps.
+    yield never_above(
+        "width-is-free",
+        "descent on a root of the Gram matrix is descent on all weights",
+        f"products differ by {{:.1e}} after {np.min(rows['steps']):.0f} steps",
+        rows["apart"],
+        1e-11,
+        at_least(np.min(rows["steps"]), min(WEIGHT_STEPS, 20)),
     )
 
 
@@ -170,12 +171,9 @@ def _check_orders(rows: Table) -> Iterator[Check]:
             # At steps so small the next order changes exponents by about a tenth.
             at_most(np.abs(slopes - power), 0.1),
         )
-
-
-def _check_conserved(rows: Table) -> Check:
-    """1e-8 is what a flow promises."""
+    # 1e-8 is what a flow promises.
     worst, least = float(np.max(rows["flow_drift"])), float(np.min(rows["drift"]))
-    return Check(
+    yield Check(
         "flow-conserves-the-imbalance",
         "the flow itself conserves the imbalance",
         f"changes by at most {worst:.1e}; the smallest change by a descent is {least:.1e}",
@@ -209,18 +207,6 @@ def _check_late(rows: Table) -> Iterator[Check]:
         f"up to {most:.3f} times; all {len(large)} modes with a difference above {error:g}",
         more_than(faster, 1.0),
         at_least(most, 1.05),
-    )
-
-
-def _check_weights(rows: Table) -> Check:
-    """Rounding of a hundred steps."""
-    return never_above(
-        "width-is-free",
-        "descent on a root of the Gram matrix is descent on all weights",
-        f"products differ by {{:.1e}} after {np.min(rows['steps']):.0f} steps",
-        rows["apart"],
-        1e-11,
-        at_least(np.min(rows["steps"]), min(WEIGHT_STEPS, 20)),
     )
 
 

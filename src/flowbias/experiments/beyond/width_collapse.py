@@ -14,7 +14,7 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, more_than
-from flowbias.experiments.curves import DOTS, draw_curve, listed
+from flowbias.experiments.curves import DOTS, draw_curve, exponent, listed
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
@@ -23,7 +23,6 @@ from flowbias.experiments.woodworth.completion import (
     endings,
     name_of,
     planted,
-    slope,
 )
 from flowbias.ground.look import DEPTH_COLOURS, INK
 from flowbias.ground.typing import Axes, FloatArray
@@ -113,8 +112,7 @@ def draw_along_level(axes: Axes, table: Table) -> None:
     x, curve = _points(table, narrow)
     name_line(axes, f"k = {narrow:g}", 10.0 ** x[-2], curve[-2], colour=_COLOURS[0])
     axes.set(xscale="log", ylim=(0.0, 1.15))
-    axes.set_xlabel("scale of the lifted start α²k")
-    axes.set_ylabel("error on unseen entries, relative")
+    axes.set(xlabel="scale of the lifted start α²k", ylabel="error on unseen entries, relative")
 
 
 def draw_approach(axes: Axes, table: Table) -> None:
@@ -129,8 +127,7 @@ def draw_approach(axes: Axes, table: Table) -> None:
     axes.plot(widths, guide, color=INK, linewidth=0.9, linestyle=(0, (1, 2)))
     middle = len(widths) // 2
     name_line(axes, "∝ 1/√k", widths[middle], 1.7 * guide[middle])
-    axes.set_xlabel("width k")
-    axes.set_ylabel("distance from infinite width, relative")
+    axes.set(xlabel="width k", ylabel="distance from infinite width, relative")
 
 
 def _points(table: Table, width: float) -> tuple[FloatArray, FloatArray]:
@@ -153,52 +150,37 @@ def _curve(
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
-    return [
-        *_check_infinite(table),
-        _check_collapse(table),
-        _check_fixed_sigma(table),
-        _check_rate(table),
-        check_followed(table, to=RESIDUAL),
-    ]
-
-
-def _check_infinite(table: Table) -> Iterator[Check]:
-    curve = table.summary("infinite_distance", by="log10_level").median
+def check(table: Table) -> Iterator[Check]:
+    infinite = table.summary("infinite_distance", by="log10_level").median
+    steps = np.diff(infinite)
     yield Check(
         "both-regimes-at-infinite-width",
         "at infinite width, too, the limit goes from recovery to unseen entries at zero",
-        f"error from {curve[0]:.2f} to {curve[-1]:.3f}, smallest step {np.diff(curve).min():.2g}",
-        at_most(curve[0], 0.25),
-        at_least(curve[-1], 0.98),
-        more_than(np.diff(curve), 0.0),
+        f"error from {infinite[0]:.2f} to {infinite[-1]:.3f}, smallest step {steps.min():.2g}",
+        at_most(infinite[0], 0.25),
+        at_least(infinite[-1], 0.98),
+        more_than(steps, 0.0),
     )
-
-
-def _check_collapse(table: Table) -> Check:
     # Width from which on 1/sqrt(k) is small.
     wide = 1000.0
     sigma = 10.0 ** table["log10_level"] / np.sqrt(table["width"])
     # Of a start that is not small beside entries of size 1 the noise stays in the limit.
     rows = table.rows((table["width"] >= wide) & (sigma <= 0.1))
     apart = np.abs(rows["distance"] - rows["infinite_distance"])
-    return Check(
+    yield Check(
         "collapse-along-level",
         f"from width {wide:g} on the error is a function of α²k alone, while σ is small",
         f"at most {apart.max():.3f} from that of infinite width, on any data set",
         at_most(apart, 0.1),
     )
-
-
-def _check_fixed_sigma(table: Table) -> Check:
-    """The medians at one σ, linear between scales."""
+    # The medians at one σ, linear between scales.
     widths = table.levels("width")
     error = []
     for width in widths:
         curve = table.rows(table["width"] == width).summary("distance", by="log10_level")
         # Beyond the scales that were computed the curve is at its end, or all but.
         error.append(np.interp(FIXED_SIGMA + 0.5 * np.log10(width), curve.x, curve.median))
-    return Check(
+    yield Check(
         "width-decides-at-fixed-sigma",
         f"at the same σ = {10.0**FIXED_SIGMA:.2g}, a narrow start is rich and a wide one kernel",
         f"error {listed(error, '.2f')} at widths {listed(widths, 'g')}",
@@ -206,22 +188,20 @@ def _check_fixed_sigma(table: Table) -> Check:
         at_least(error[-1], 0.95),
         more_than(np.diff(error), 0.0),
     )
-
-
-def _check_rate(table: Table) -> Check:
     slopes = []
     for level in APPROACH:
         rows = table.rows(table["log10_level"] == level)
         curve = rows.summary("to_infinite", by="width")
-        slopes.append(slope(np.log10(curve.x), np.log10(curve.median)))
+        slopes.append(exponent(curve.x, curve.median))
     worst = max(abs(value + 0.5) for value in slopes) if np.isfinite(slopes).all() else np.nan
-    return Check(
+    yield Check(
         "approach-as-root-of-width",
         "the distance from infinite width falls as 1/√k",
         f"slopes {listed(slopes, '.3f')} at α²k = {listed((10.0**x for x in APPROACH), 'g')}",
         # One draw per width scatters by a factor of about 2 over several decades of width.
         at_most(worst, 0.06),
     )
+    yield check_followed(table, to=RESIDUAL)
 
 
 EXPERIMENT = Experiment(

@@ -105,8 +105,7 @@ def draw_map(axes: Axes, table: Table) -> None:
     name_line(axes, "no rate", -0.95, 0.78, side="left", colour=RED)
     name_line(axes, "uv = y", 0.85, 1.2, side="left", colour=DEPTH_COLOURS[4])
     axes.set(aspect="equal", xlim=edge, ylim=edge)
-    axes.set_xlabel("u at the start  (dashed: margin begins and ends)")
-    axes.set_ylabel("v at the start")
+    axes.set(xlabel="u at the start  (dashed: margin begins and ends)", ylabel="v at the start")
 
 
 def draw_rates(axes: Axes, table: Table) -> None:
@@ -124,8 +123,7 @@ def draw_rates(axes: Axes, table: Table) -> None:
     axes.set(xscale="log", yscale="log")
     for axis in (axes.xaxis, axes.yaxis):
         plain_ticks(axis, 1, 3)
-    axes.set_xlabel("guaranteed rate c(0)")
-    axes.set_ylabel("slowest mean rate ln(L(0)/L(t))/t")
+    axes.set(xlabel="guaranteed rate c(0)", ylabel="slowest mean rate ln(L(0)/L(t))/t")
 
 
 # --- checks ------------------------------------------------------------------------------------
@@ -139,33 +137,24 @@ def _uncovered(rows: Table) -> Mask:
 def check(table: Table) -> list[Check]:
     """What section 3.1 and Figure 1 say of the scalar case."""
     rows = table.part("map")
-    return [
-        _formula(rows),
-        _margin(rows),
-        _coverage(rows),
-        _bound(rows),
-        *_balanced(rows),
-    ]
+    return [*_guarantee(rows), *_balanced(rows)]
 
 
-def _formula(rows: Table) -> Check:
+def _guarantee(rows: Table) -> Iterator[Check]:
     u, v = rows["u"], rows["v"]
     margin = np.maximum(TARGET - np.abs(TARGET - u * v), 0.0)
     predicted = 2.0 * np.hypot(u**2 - v**2, 2.0 * margin)
     apart = float(np.max(np.abs(rows["guaranteed"] - predicted)))
-    return Check(
+    yield Check(
         "theorem-3-is-the-scalar-bound",
         "with one weight per layer Theorem 3 is the bound (15) of the scalar case",
         f"they differ by at most {apart:.1e}",
         at_most(apart, 1e-10),
     )
-
-
-def _margin(rows: Table) -> Check:
     product = rows["u"] * rows["v"]
     inside = (product > 0.0) & (product < 2.0 * TARGET)
     wrong = int(np.sum((rows["margin"] > 0.0) != inside) + np.sum(np.isnan(rows["margin"])))
-    return Check(
+    yield Check(
         "margin-is-a-band",
         "there is a margin between u v = 0 and u v = 2 y, around the solutions, and nowhere else",
         f"{np.mean(inside):.0%} of the map; {wrong} starts on the wrong side",
@@ -173,16 +162,13 @@ def _margin(rows: Table) -> Check:
         true(inside.any()),
         true(not inside.all()),
     )
-
-
-def _coverage(rows: Table) -> Check:
-    """Balance is decided by the weights, not by the level that the guarantee was made of."""
+    # Balance is decided by the weights, not by the level that the guarantee was made of.
     balanced = np.abs(rows["u"]) == np.abs(rows["v"])
     level_there = float(np.max(np.abs(rows["level"] - np.abs(rows["u"] ** 2 - rows["v"] ** 2))))
     bare = _uncovered(rows)
     expected = balanced & ~(rows["margin"] > 0.0)
     wrong = int(np.sum(bare != expected))
-    return Check(
+    yield Check(
         "imbalance-or-margin-covers",
         "every start has a guaranteed rate but the balanced ones without a margin",
         f"{np.sum(bare)} of {len(rows)} have none; {wrong} are not as expected",
@@ -190,13 +176,10 @@ def _coverage(rows: Table) -> Check:
         true(bare.any()),
         at_most(level_there, 1e-10),
     )
-
-
-def _bound(rows: Table) -> Check:
-    """Relative where there is a bound; without one no rate is promised."""
+    # Relative where there is a bound; without one no rate is promised.
     covered = rows.rows(~_uncovered(rows))
     least = float(np.min(covered["slowest"] / covered["guaranteed"])) if len(covered) else np.nan
-    return Check(
+    yield Check(
         "theorem-3-never-crossed",
         "from every start the loss falls at least at the guaranteed rate, at all times",
         f"slowest mean rate at least {least:.4f} times the guaranteed one",

@@ -97,8 +97,7 @@ def draw_spectrum(axes: Axes, table: Table) -> None:
         name_line(axes, f"h = {width}", 0.4 * n, height * top, colour=_COLOURS[width])
     axes.plot([0.0, n + m + 1.0], [0.0, 0.0], color=INK, linewidth=0.9, linestyle=":")
     axes.set_xlim(0.0, n + m + 12.0)
-    axes.set_xlabel("eigenvalue, from the largest")
-    axes.set_ylabel("eigenvalues of D/(mh), D = UᵀU − VᵀV")
+    axes.set(xlabel="eigenvalue, from the largest", ylabel="eigenvalues of D/(mh), D = UᵀU − VᵀV")
 
 
 def _draw_gaps(
@@ -135,8 +134,7 @@ def draw_loss(axes: Axes, table: Table) -> None:
     axes.set(yscale="log", xlim=(0.0, SHOWN), ylim=(1e-8, 30.0))
     say(axes, "dashed: Theorem 3", 0.98, 0.95, ha="right")
     _name_widths(axes, 0.04)
-    axes.set_xlabel(_TIME)
-    axes.set_ylabel("loss L, relative to the first")
+    axes.set(xlabel=_TIME, ylabel="loss L, relative to the first")
 
 
 def draw_rate(axes: Axes, table: Table) -> None:
@@ -145,14 +143,12 @@ def draw_rate(axes: Axes, table: Table) -> None:
         x, rate, colour = rows["t"] / STEP, rows["rate"], _COLOURS[width]
         axes.plot(x, rate, color=colour)
         axes.plot(x, rows["rate_bound"], color=colour, linewidth=1.2, linestyle="--")
-    axes.set(yscale="log", xlim=(0.0, SHOWN))
+    axes.set(yscale="log", xlim=(0.0, SHOWN), xlabel=_TIME, ylabel="rate −L′/L")
     # Room for a line of text below; the names stand between the narrowest rate and its bound.
     axes.set_ylim(bottom=0.6 * axes.get_ylim()[0])
     _name_widths(axes, 0.3)
     plain_ticks(axes.yaxis, 1, 2, 5)
     say(axes, "dashed: Proposition 1", 0.02, 0.03)
-    axes.set_xlabel(_TIME)
-    axes.set_ylabel("rate −L′/L")
 
 
 def _name_widths(axes: Axes, bottom: float) -> None:
@@ -163,48 +159,49 @@ def _name_widths(axes: Axes, bottom: float) -> None:
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """What the captions, section 5.1 and appendix A.1 say."""
     spectra, flows = table.where(of="spectrum"), table.where(of="flow")
-    return [
-        _signs(spectra),
-        _start_size(spectra),
-        *_imbalance(spectra),
-        *check_bounds(flows),
-        _margin(flows),
-        _one_network(spectra, flows),
-        *_global_bound(flows),
-        *_rates(flows),
-        check_drift(flows),
-        check_descent(table.where(of="descent"), STEP * float(np.max(flows["rate"]))),
-    ]
+    yield from _starts(spectra)
+    yield from _imbalance(spectra)
+    yield from check_bounds(flows)
+    rows = flows
+    margin = float(np.max(rows["margin"]))
+    yield Check(
+        "no-margin",
+        "a random start has no margin: Theorem 3 rests on the imbalance alone",
+        f"largest margin {margin:.2g}",
+        less_than(margin, 0.0),
+    )
+    yield _one_network(spectra, flows)
+    yield from _global_bound(flows)
+    yield from _rates(flows)
+    yield check_drift(flows)
+    yield check_descent(table.where(of="descent"), STEP * float(np.max(flows["rate"])))
 
 
-def _signs(rows: Table) -> Check:
-    """Zero is rounding of the largest."""
+def _starts(rows: Table) -> Iterator[Check]:
+    # Zero is rounding of the largest.
     n, m = rows["n"][0], rows["m"][0]
     counts = []
     for values in (start["eigenvalue"] for start in groups(rows, "width", "replicate")):
         zero = 1e-12 * np.max(np.abs(values))
         counts.append((np.sum(values > zero), np.sum(values < -zero)))
     right = sum(pair == (n, m) for pair in counts)
-    return Check(
+    yield Check(
         "signs-of-the-spectrum",
         "from h = n + m on, the imbalance has n positive eigenvalues and m negative ones",
         f"{right} of {len(counts)} starts have {n:.0f} and {m:.0f}",
         at_least(right, len(counts)),
     )
-
-
-def _start_size(rows: Table) -> Check:
-    """Mean n, variance 2n (1 + (m + 1)/h)/m + 2n^2/(mh): five deviations of the mean allowed."""
+    # Mean n, variance 2n (1 + (m + 1)/h)/m + 2n^2/(mh): five deviations of the mean allowed.
     n, m = float(rows["n"][0]), float(rows["m"][0])
     first, off = rows.rows(rows["index"] == 1.0), []
     for width in WIDTHS:
         sizes = first["start_size"][first["width"] == width]
         variance = 2.0 * n * (1.0 + (m + 1.0) / width) / m + 2.0 * n * n / (m * width)
         off.append(abs(np.mean(sizes) - n) / np.sqrt(variance / max(len(sizes), 1)))
-    return Check(
+    yield Check(
         "product-keeps-its-scale",
         "the factor 1/√(mh) keeps the product as large at every width: squared norm n in the mean",
         f"means over the starts are within {np.max(off):.1f} standard deviations of that",
@@ -235,16 +232,6 @@ def _imbalance(rows: Table) -> Iterator[Check]:
             f"in the median {shares[0]:.2g} times Δ₊ and {shares[1]:.2g} times Δ₋",
             less_than(shares, 1.0) if below else more_than(shares, 1.0),
         )
-
-
-def _margin(rows: Table) -> Check:
-    margin = float(np.max(rows["margin"]))
-    return Check(
-        "no-margin",
-        "a random start has no margin: Theorem 3 rests on the imbalance alone",
-        f"largest margin {margin:.2g}",
-        less_than(margin, 0.0),
-    )
 
 
 def _one_network(spectra: Table, flows: Table) -> Check:

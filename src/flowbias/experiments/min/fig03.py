@@ -16,7 +16,7 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than, true
-from flowbias.experiments.curves import stacked
+from flowbias.experiments.curves import listed, stacked
 from flowbias.experiments.drawing import name_line, say
 from flowbias.experiments.min.loss_and_bounds import (
     DescentProblem,
@@ -109,8 +109,7 @@ def draw_loss(axes: Axes, table: Table) -> None:
         )
         say(axes, text, 0.98, heights[start], colour=_COLOURS[start], ha="right")
     axes.set(xlim=(0.0, end), ylim=(0.0, None))
-    axes.set_xlabel(f"{_TIME}, thousands")
-    axes.set_ylabel("loss L = ‖Y − XUVᵀ‖²/n")
+    axes.set(xlabel=f"{_TIME}, thousands", ylabel="loss L = ‖Y − XUVᵀ‖²/n")
 
 
 # Where the name of a line stands: the share of the first loss, and the side.
@@ -137,8 +136,7 @@ def draw_log_loss(axes: Axes, table: Table) -> None:
         end = max(end, x[-1])
     axes.set(yscale="log", xlim=(0.0, 0.8 * end), ylim=(1e-12, 3.0))
     say(axes, "dashed: Theorem 3", 0.98, 0.04, ha="right")
-    axes.set_xlabel(f"{_TIME}, thousands")
-    axes.set_ylabel("loss L, relative to the first")
+    axes.set(xlabel=f"{_TIME}, thousands", ylabel="loss L, relative to the first")
 
 
 def draw_rate(axes: Axes, table: Table) -> None:
@@ -148,48 +146,32 @@ def draw_rate(axes: Axes, table: Table) -> None:
         axes.plot(x[1:], rows["rate"][1:], color=_COLOURS[start])
         axes.plot(x[1:], bound[1:], color=_COLOURS[start], linewidth=1.2, linestyle="--")
         name_line(axes, start, x[-1], rows["rate"][-1], colour=_COLOURS[start])
-    axes.set(xscale="log", yscale="log")
+    axes.set(xscale="log", yscale="log", xlabel=_TIME, ylabel="rate −L′/L")
     axes.set_xlim(right=40.0 * float(x[-1]))  # room for the names
     say(axes, "dashed: Proposition 1", 0.98, 0.98, ha="right", va="top")
-    axes.set_xlabel(_TIME)
-    axes.set_ylabel("rate −L′/L")
 
 
 # --- checks ------------------------------------------------------------------------------------
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """What the caption and section 5.2 say about the figure."""
     rows = table.part("flow")
-    return [
-        _same_product(rows),
-        *check_bounds(rows),
-        _order(rows),
-        *_tightness(rows),
-        _margin(rows),
-        check_drift(rows),
-        check_descent(table.part("descent"), STEP * float(np.max(rows["rate"]))),
-    ]
-
-
-def _same_product(rows: Table) -> Check:
     first = rows.rows(rows["t"] == 0.0)
     apart = 0.0
     for replicate in first.levels("replicate"):
         losses = first.where(replicate=replicate)["loss"]
         apart = float(np.maximum(apart, np.max(np.abs(losses / losses[0] - 1.0))))
     complete = len(first) == len(STARTS) * first.levels("replicate").size
-    return Check(
+    yield Check(
         "one-product",
         "all starts have the same product U Vᵀ, hence the same loss at time 0",
         f"first losses differ by at most {apart:.1e}",
         at_most(apart, 1e-10),
         true(complete),
     )
-
-
-def _order(rows: Table) -> Check:
-    """Times to a hundredth of the first loss, and levels, start by start."""
+    yield from check_bounds(rows)
+    # Times to a hundredth of the first loss, and levels, start by start.
     ordered, faster = True, []
     for replicate in rows.levels("replicate"):
         parts = [rows.where(replicate=replicate, start=start) for start in STARTS]
@@ -201,14 +183,16 @@ def _order(rows: Table) -> Check:
         ordered &= bool(in_order and parts[0]["start"][0] == BALANCED)
         faster.append(times[0] / times)
     median = np.median(faster, axis=0)
-    return Check(
+    yield Check(
         "imbalance-speeds-up",
         "the higher the level of imbalance, the faster; the balanced start is the slowest",
-        "in order of the level, the loss falls to 1% "
-        + ", ".join(f"{value:.3g}" for value in median)
-        + " times as fast as from balance",
+        f"in order of the level, the loss falls to 1% {listed(median)} times as fast as from "
+        "balance",
         true(ordered),
     )
+    yield from _guarantees(rows)
+    yield check_drift(rows)
+    yield check_descent(table.part("descent"), STEP * float(np.max(rows["rate"])))
 
 
 def _time_to(part: Table, share: float) -> float:
@@ -216,7 +200,7 @@ def _time_to(part: Table, share: float) -> float:
     return float(part["t"][np.argmax(reached)]) if reached.any() else np.nan
 
 
-def _tightness(rows: Table) -> Iterator[Check]:
+def _guarantees(rows: Table) -> Iterator[Check]:
     # A bound is reasonably good where it accounts for half of the rate. (Balanced starts with m = 1
     # are never below that: the rate is 2 s (1 + cos^2), the bound 2 s.)
     good = 0.5
@@ -238,15 +222,11 @@ def _tightness(rows: Table) -> Iterator[Check]:
         f"at most {most:.0%} of the rate at time 0",
         less_than(most, good),
     )
-
-
-def _margin(rows: Table) -> Check:
-    first = rows.rows(rows["t"] == 0.0)
-    last = rows.rows(rows["start"] == BALANCED)
-    margin = float(np.max(first["margin"]))
-    falls = [np.max(1.0 - part["loss_bound"] / part["loss_bound"][0]) for part in runs(last)]
+    margin = float(np.max(rows["margin"][rows["t"] == 0.0]))
+    balanced = runs(rows.rows(rows["start"] == BALANCED))
+    falls = [np.max(1.0 - part["loss_bound"] / part["loss_bound"][0]) for part in balanced]
     guaranteed = float(np.max(falls))
-    return Check(
+    yield Check(
         "no-margin-no-bound-for-balance",
         "a random product has no margin, so Theorem 3 says nothing about the balanced start",
         f"largest margin {margin:.2g}; the bound on the balanced loss falls by {guaranteed:.1e}",

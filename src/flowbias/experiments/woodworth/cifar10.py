@@ -15,39 +15,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import (
-    Check,
-    Experiment,
-    Panel,
-    Preset,
-    Settings,
-    Task,
-    numbers,
-    picked,
-)
-from flowbias.experiments.check import at_least, at_most, more_than
+from flowbias.experiments._base import Experiment, Panel, Preset, Settings, Task, numbers, picked
+from flowbias.experiments.check import Check, at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, reference_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.woodworth.image_training import (
-    CHOICES,
-    as_percent,
-    draw_movement,
-    last_layer_columns,
-    needs,
-    say_scaling,
-    stand_in,
-    vgg_curve,
-)
+from flowbias.experiments.woodworth import image_training as pictures
 from flowbias.ground.look import BLUE, RED
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # The least rise of the error that counts as a transition: several times the noise of a test set
 # of 2000 images at such errors, sqrt(0.25 / 2000) = 0.011.
@@ -81,11 +59,11 @@ def compute(task: Task) -> Columns:
 
 
 def _end_of_curve(task: Task) -> Columns:
-    curve = Table.of(vgg_curve(task))
+    curve = Table.of(pictures.vgg_curve(task))
     return {name: column[-1:] for name, column in curve.columns.items()}
 
 
-_PARTS = {"network": _end_of_curve, "last-layer": last_layer_columns}
+_PARTS = {"network": _end_of_curve, "last-layer": pictures.last_layer_columns}
 
 
 def draw_error(axes: Axes, table: Table) -> None:
@@ -96,16 +74,16 @@ def draw_error(axes: Axes, table: Table) -> None:
     last = float(np.median(table.part("last-layer")["error"]))
     reference_line(axes, y=last, text="last layer alone")
     name_scales(axes, curve.x)
-    as_percent(axes)
+    pictures.as_percent(axes)
     axes.margins(y=0.18)
-    say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", PAPER_SIZE)
+    pictures.say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", PAPER_SIZE)
 
 
 def draw_moved(axes: Axes, table: Table) -> None:
     rows = table.part("network")
     power = rows["step_power"][0]
     fall = f" min(1, 1/α^{power:g})" if power else ""
-    draw_movement(
+    pictures.draw_movement(
         axes, rows, f"step {rows['step_size'][0]:g}{fall}", "50000 images, step 1e-4 at every α"
     )
     name_scales(axes, rows.levels("scale"))
@@ -117,70 +95,49 @@ def name_scales(axes: Axes, scales: FloatArray) -> None:
     axes.set_xticks([], minor=True)
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """What appendix B says about the figure."""
     rows = table.rows(table["part"] == "network")
-    last = table.rows(table["part"] == "last-layer")
+    last_layer = table.rows(table["part"] == "last-layer")
     scale, error, *_ = rows.summary("error", by="scale")
     best, largest = float(error.min()), float(error[-1])
     way = (error - best) / (largest - best)
-    return [
-        _fitted(rows, last),
-        _transition(scale, way, best, largest),
-        _standard(scale, way),
-        _like_last_layer(error, float(np.median(last["error"]))),
-        _movement(rows),
-    ]
-
-
-def _fitted(rows: Table, last: Table) -> Check:
-    worst, alone = float(rows["train_error"].max()), float(last["train_error"].min())
-    return Check(
+    worst, alone = float(rows["train_error"].max()), float(last_layer["train_error"].min())
+    yield Check(
         "all-fit",
         "all networks reach 100% train accuracy; the last layer alone does not",
         f"least train accuracy {1 - worst:.4f}, with the last layer alone {1 - alone:.4f}",
         at_most(worst, 0.0),
         more_than(alone, 0.0),
     )
-
-
-def _transition(scale: FloatArray, way: FloatArray, best: float, largest: float) -> Check:
     above = np.flatnonzero(way >= 0.5)
     tail = above.size > 0 and bool(np.all(np.diff(above) == 1)) and above[0] > 0
     at = float(scale[above[0]]) if tail else np.nan
-    return Check(
+    yield Check(
         "transition",
         "the error rises from one level to another as the start grows",
         f"from {best:.1%} to {largest:.1%}, half of the way first passed at α = {at:g}",
         at_least(largest - best, RISE),
         more_than(at, 1.0),
     )
-
-
-def _standard(scale: FloatArray, way: FloatArray) -> Check:
     at_one = way[scale == 1.0]
     share = float(at_one[0]) if at_one.size else np.nan
-    return Check(
+    yield Check(
         "standard-start-is-outside",
         "He's own start, α = 1, generalizes about as well as any",
         f"{share:.0%} of the way from the least error to that of the largest start",
         at_most(share, 1 / 3),
     )
-
-
-def _like_last_layer(error: FloatArray, last: float) -> Check:
-    return Check(
+    last = float(np.median(last_layer["error"]))
+    yield Check(
         "last-layer-is-worse",
         "features that are learned beat random ones: the last layer alone errs more than the best",
         f"{last:.1%} against {error.min():.1%}",
         at_least(last, error.min() + RISE),
     )
-
-
-def _movement(rows: Table) -> Check:
     scale, moved, *_ = rows.summary("movement", by="scale")
     rise = float(np.max(np.diff(moved) / moved[:-1]))
-    return Check(
+    yield Check(
         "large-starts-hardly-move",
         "the larger the start, the less the weights move relative to their size",
         f"from {moved[0]:.3g} at α = {scale[0]:g} to {moved[-1]:.3g} at α = {scale[-1]:g}, "
@@ -227,23 +184,51 @@ def draw_curves(axes: Axes, table: Table, *, column: str, label: str) -> None:
     bottom, _ = axes.set_ylim(top=high + 0.4 * (high - low))
     # There are no errors above 100%.
     axes.set_yticks([tick for tick in axes.get_yticks() if bottom <= tick < 1.01])
-    as_percent(axes)
+    pictures.as_percent(axes)
     axes.legend(frameon=False, fontsize=9, ncols=2, loc="upper right", bbox_to_anchor=(1.0, 0.89))
-    say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", PAPER_SIZE, top=True)
+    pictures.say_scaling(axes, rows, f"{rows['width'][0]:.0f} channels first", PAPER_SIZE, top=True)
 
 
-def check_curves(table: Table) -> list[Check]:
+def check_curves(table: Table) -> Iterator[Check]:
     """What appendix B says about the curves."""
     rows = table.rows(table["part"] == "curve")
     scale = rows.levels("scale")
     ends = [_ends(rows.rows(rows["scale"] == one)) for one in scale]
     epochs, train_error, error = (np.array(column) for column in zip(*ends, strict=True))
-    return [
-        _curves_fit(train_error),
-        _slower(scale, epochs),
-        _curves_end(scale, error),
-        _curves_begin(rows),
-    ]
+    worst = float(train_error.max())
+    yield Check(
+        "all-fit",
+        "every curve ends at 100% train accuracy",
+        f"least train accuracy at the end {1 - worst:.4f}",
+        at_most(worst, 0.0),
+    )
+    small = scale <= 1.0
+    steps = np.diff(epochs[small])
+    first, one = float(epochs[0]), float(epochs[small][-1])
+    yield Check(
+        "small-starts-are-slow",
+        "the smaller the start, the longer it takes to learn",
+        f"half of the images are right after {first:g} epochs from α = {scale[0]:g}, after {one:g} "
+        f"from α = {scale[small][-1]:g}",
+        at_most(steps, 0.0),
+        at_least(first, 1.5 * one),
+    )
+    least = float(error[scale <= 1.0].min())
+    yield Check(
+        "large-starts-end-higher",
+        "the largest start ends at a larger test error than the starts up to α = 1",
+        f"{error[-1]:.1%} at α = {scale[-1]:g} against {least:.1%}",
+        at_least(error[-1], least + RISE),
+    )
+    at_start = rows["train_error"][rows["epoch"] == 0.0]
+    yield Check(
+        "start-knows-nothing",
+        "every curve begins near the error of a guess among the labels",
+        f"{at_start.min():.1%} to {at_start.max():.1%} of the train images wrong"
+        if at_start.size
+        else "no start",
+        at_least(at_start, 0.6),
+    )
 
 
 def _ends(rows: Table) -> tuple[float, float, float]:
@@ -257,52 +242,6 @@ def _ends(rows: Table) -> tuple[float, float, float]:
     learned = [float(epochs[0]) if epochs.size else np.nan for epochs in right]
     train_error, error = ([curve[name][-1] for curve in seeds] for name in ("train_error", "error"))
     return float(np.median(learned)), float(np.max(train_error)), float(np.median(error))
-
-
-def _curves_fit(train_error: FloatArray) -> Check:
-    worst = float(train_error.max())
-    return Check(
-        "all-fit",
-        "every curve ends at 100% train accuracy",
-        f"least train accuracy at the end {1 - worst:.4f}",
-        at_most(worst, 0.0),
-    )
-
-
-def _slower(scale: FloatArray, epochs: FloatArray) -> Check:
-    small = scale <= 1.0
-    steps = np.diff(epochs[small])
-    first, one = float(epochs[0]), float(epochs[small][-1])
-    return Check(
-        "small-starts-are-slow",
-        "the smaller the start, the longer it takes to learn",
-        f"half of the images are right after {first:g} epochs from α = {scale[0]:g}, after {one:g} "
-        f"from α = {scale[small][-1]:g}",
-        at_most(steps, 0.0),
-        at_least(first, 1.5 * one),
-    )
-
-
-def _curves_end(scale: FloatArray, error: FloatArray) -> Check:
-    least = float(error[scale <= 1.0].min())
-    return Check(
-        "large-starts-end-higher",
-        "the largest start ends at a larger test error than the starts up to α = 1",
-        f"{error[-1]:.1%} at α = {scale[-1]:g} against {least:.1%}",
-        at_least(error[-1], least + RISE),
-    )
-
-
-def _curves_begin(rows: Table) -> Check:
-    at_start = rows["train_error"][rows["epoch"] == 0.0]
-    return Check(
-        "start-knows-nothing",
-        "every curve begins near the error of a guess among the labels",
-        f"{at_start.min():.1%} to {at_start.max():.1%} of the train images wrong"
-        if at_start.size
-        else "no start",
-        at_least(at_start, 0.6),
-    )
 
 
 # --- both -----------------------------------------------------------------------------------------
@@ -416,9 +355,9 @@ EXPERIMENT = Experiment(
         Panel("b", "Large starts hardly move", draw_moved),
     ),
     check=check,
-    stand_in=stand_in,
-    needs=needs,
-    choices=CHOICES,
+    stand_in=pictures.stand_in,
+    needs=pictures.needs,
+    choices=pictures.CHOICES,
     genuine=GENUINE,
 )
 
@@ -438,7 +377,7 @@ TRAINING_CURVES = Experiment(
     # Looked at more often: after how many epochs half of the images are right is what is asked.
     settings={**PRESETS, Preset.LAPTOP: {**PRESETS[Preset.LAPTOP], "evaluate_every": 2}},
     tasks=curve_tasks,
-    compute=vgg_curve,
+    compute=pictures.vgg_curve,
     panels=(
         Panel(
             "a",
@@ -450,8 +389,8 @@ TRAINING_CURVES = Experiment(
         ),
     ),
     check=check_curves,
-    stand_in=stand_in,
-    needs=needs,
-    choices=CHOICES,
+    stand_in=pictures.stand_in,
+    needs=pictures.needs,
+    choices=pictures.CHOICES,
     genuine=GENUINE,
 )

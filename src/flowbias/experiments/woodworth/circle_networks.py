@@ -44,6 +44,11 @@ class Trained(NamedTuple):
     steps: FloatArray
 
 
+def by_depth(values: dict[int, float], form: str) -> str:
+    """Numbers in words, each with its depth."""
+    return ", ".join(f"{value:{form}} (D = {depth})" for depth, value in values.items())
+
+
 def draw_circles(rng: np.random.Generator, count: int) -> list[Circle]:
     """Data sets with labels of root mean square 1 on their test points."""
     drawn = []

@@ -90,23 +90,6 @@ def check_followed(rows: Table, *, to: float = RESIDUAL) -> Check:
     )
 
 
-def crossing(x: FloatArray, values: FloatArray, level: float) -> float:
-    """The first x at which values, linear between the points, cross the level; NaN if nowhere."""
-    above = values >= level
-    turns = np.flatnonzero(above[1:] != above[:-1])
-    if not turns.size or np.isnan(values).any():
-        return np.nan
-    i = int(turns[0])
-    share = (level - values[i]) / (values[i + 1] - values[i])
-    return float(x[i] + share * (x[i + 1] - x[i]))
-
-
-def slope(x: FloatArray, y: FloatArray) -> float:
-    """Of the least-squares line; NaN, instead of an error, where a value is NaN."""
-    away = x - x.mean()
-    return float(away @ y / (away @ away))
-
-
 def name_of(width: float, widths: FloatArray) -> str:
     """A width as the name of its line; the widest says what the numbers are."""
     return f"k = {in_powers(width)}" if width == widths[-1] else in_powers(width)

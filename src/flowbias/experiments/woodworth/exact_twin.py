@@ -11,7 +11,7 @@ is, so that f_lin = fit + scale^2 rest, where fit is that of y and rest what is 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -23,12 +23,9 @@ from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.image_training import CLASSES, as_percent, split_of
 from flowbias.ground.look import BLUE, RED
 from flowbias.ground.torch import require_torch
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.kernels import kernel_matrix, linearize, tangent_kernel
 from flowbias.nets import mlp
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 def twin_columns(task: Task) -> Columns:

@@ -17,27 +17,13 @@ import numpy as np
 from flowbias.datasets import SparseRegression
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, more_than
-from flowbias.experiments.curves import draw_curve, first
+from flowbias.experiments.curves import by_replicate, draw_curve, first
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.largest_scale import optimality
 from flowbias.experiments.table import Columns, Summary, Table
-from flowbias.experiments.woodworth.sample_sizes import (
-    L1_SIZES,
-    SampleSizeLine,
-    check_certified,
-    check_sizes,
-    draw_largest,
-    draw_samples_needed,
-    l1_columns,
-    l1_tasks,
-    largest_columns,
-    planted_data,
-    power,
-    samples_needed,
-    value_at,
-)
+from flowbias.experiments.woodworth import sample_sizes as sizes
 from flowbias.ground.look import BLUE, RED
-from flowbias.ground.typing import Axes, FloatArray
+from flowbias.ground.typing import Axes
 from flowbias.limits import basis_pursuit, limit_path, min_norm
 from flowbias.models import DiagonalNet
 from flowbias.problems.regression import Regression
@@ -56,18 +42,18 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     search = picked(settings, "sample_sizes", "threshold")
     for replicate in range(int(settings["replicates"])):
         yield "largest", {**problem, **search, "replicate": replicate}
-    yield from l1_tasks(settings)
+    yield from sizes.l1_tasks(settings)
 
 
 def compute(task: Task) -> Columns:
     """The limits along the scales, the largest scales that generalize, or many basis pursuits."""
     if task.part == "l1":
-        return l1_columns(task)
+        return sizes.l1_columns(task)
     net = DiagonalNet(task.integer("depth"), 1.0)
     if task.part == "path":
-        data = planted_data(task, task.integer("n"))
+        data = sizes.planted_data(task, task.integer("n"))
         return _along_scales(net, data, task.integer("per_decade"))
-    found = largest_columns(task, (task.integer("depth"),))
+    found = sizes.largest_columns(task, (task.integer("depth"),))
     return {name: column for name, column in found.items() if name != "depth"}
 
 
@@ -100,8 +86,7 @@ def draw_error(axes: Axes, table: Table) -> None:
     # On the right, because on the left the curve runs into its limit.
     rich = float(np.median(path["l1_error"]))
     reference_line(axes, y=rich, text="least l1 norm", side="right")
-    axes.set_xlabel("scale of the start α")
-    axes.set_ylabel("population error ‖β − β*‖²")
+    axes.set(xlabel="scale of the start α", ylabel="population error ‖β − β*‖²")
 
 
 def draw_excess(axes: Axes, table: Table) -> None:
@@ -116,14 +101,13 @@ def draw_excess(axes: Axes, table: Table) -> None:
         at = max(int(np.searchsorted(curve.x, -4.0)), int(np.argmax(curve.low >= 1e-3)))
         place = 10.0 ** (curve.x[at] + 0.3), curve.low[at]
         name_line(axes, f"{norm} norm", *place, side=side, colour=colour)
-    axes.set_xlabel("scale of the start α")
-    axes.set_ylabel("norm of the limit − least norm")
+    axes.set(xlabel="scale of the start α", ylabel="norm of the limit − least norm")
 
 
 def draw_largest_scale(axes: Axes, table: Table) -> None:
     rows = table.part("largest")
-    draw_largest(axes, rows, "log10_scale", limits=(-10.0, 0.0), color=BLUE)
-    draw_samples_needed(axes, table)
+    sizes.draw_largest(axes, rows, "log10_scale", limits=(-10.0, 0.0), color=BLUE)
+    sizes.draw_samples_needed(axes, table)
     axes.set_ylabel(f"largest α with error ≤ {rows['threshold'][0]:g}")
 
 
@@ -137,9 +121,9 @@ def check(table: Table) -> list[Check]:
     return [
         *_check_error(path),
         *_check_norms(path),
-        *_check_tradeoff(samples_needed(table), largest),
-        *check_sizes(samples_needed(table), largest),
-        check_certified(table),
+        *_check_tradeoff(sizes.samples_needed(table), largest),
+        *sizes.check_sizes(sizes.samples_needed(table), largest),
+        sizes.check_certified(table),
     ]
 
 
@@ -168,8 +152,7 @@ def _check_error(path: Table) -> Iterator[Check]:
 def _check_norms(path: Table) -> Iterator[Check]:
     # Norms of certified minimizers: the relative duality gap is below 1e-10.
     rounding = 1e-9
-    # One row per replicate, scales increasing.
-    l1, l2 = (_by_replicate(path, column) for column in ("excess_l1", "excess_l2"))
+    l1, l2 = (by_replicate(path, f"excess_{norm}", "log10_scale") for norm in ("l1", "l2"))
     least = float(min(l1.min(), l2.min()))
     yield Check(
         "norms-exceed-the-least",
@@ -222,33 +205,28 @@ def _other_depth(rows: Table) -> str:
     return "" if depth == 2.0 else f"the paper says it of depth 2; this is depth {depth:g}"
 
 
-def _by_replicate(rows: Table, column: str) -> FloatArray:
-    ordered = rows.rows(np.lexsort((rows["log10_scale"], rows["replicate"])))
-    return np.asarray(ordered[column].reshape(rows.levels("replicate").size, -1))
-
-
-def _check_tradeoff(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
+def _check_tradeoff(line: sizes.SampleSizeLine, rows: Table) -> Iterator[Check]:
     # No scale at all counts as smaller than any: close to the line that is half of the data sets.
     n, median, *_ = rows.summary("log10_scale", by="n")
     here = line.first(n)
     beyond, following = first(n, n >= 1.5 * here), first(n, n > here)
-    sizes = (here, following, beyond, n[-1])
-    at_line, at_next, at_beyond, at_end = (value_at(n, median, size) for size in sizes)
+    places = (here, following, beyond, n[-1])
+    at_line, at_next, at_beyond, at_end = (sizes.value_at(n, median, size) for size in places)
     passing = rows["log10_scale"][rows["n"] == here] > -np.inf
     share = float(passing.mean()) if passing.size else np.nan
     yield Check(
         "tiny-at-the-line",
         "where the least-l1 solution just generalizes, the scale must be extremely small (medians)",
-        f"{power(at_line)} at n = {here:.0f}, where {share:.0%} of the data sets allow any scale; "
-        f"{power(at_next)} at n = {following:.0f} (counts as extreme: below 1e-4)",
+        f"{sizes.power(at_line)} at n = {here:.0f}, where {share:.0%} of the data sets allow any "
+        f"scale; {sizes.power(at_next)} at n = {following:.0f} (counts as extreme: below 1e-4)",
         at_most(at_line, -4.0),
         silence=_other_depth(rows),
     )
     yield Check(
         "much-larger-slightly-beyond",
         "with half as many samples again a much larger scale suffices; later gains are smaller",
-        f"{power(at_line)} at n = {here:.0f}, {power(at_beyond)} at n = {beyond:.0f}, "
-        f"{power(at_end)} at n = {n[-1]:.0f}",
+        f"{sizes.power(at_line)} at n = {here:.0f}, {sizes.power(at_beyond)} at n = {beyond:.0f}, "
+        f"{sizes.power(at_end)} at n = {n[-1]:.0f}",
         at_least(at_beyond - at_line, max(1.5, at_end - at_beyond)),
         silence=_other_depth(rows),
     )
@@ -292,7 +270,7 @@ EXPERIMENT = Experiment(
             "path_replicates": 9,
             "sample_sizes": "40 44 48 52 56 60 66 72 80 100 120 150 200",
             "replicates": 15,
-            "l1_sizes": L1_SIZES,
+            "l1_sizes": sizes.L1_SIZES,
             "l1_batches": 12,
         },
         Preset.PAPER: {"path_replicates": 31, "replicates": 51, "l1_batches": 20},

@@ -22,21 +22,7 @@ from flowbias.experiments.check import at_least, at_most, less_than, more_than, 
 from flowbias.experiments.curves import groups, listed, stacked
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.experiments.woodworth.sample_sizes import (
-    L1_SIZES,
-    SampleSizeLine,
-    check_certified,
-    check_sizes,
-    draw_largest,
-    draw_samples_needed,
-    l1_columns,
-    l1_tasks,
-    largest_columns,
-    median_where_l1_works,
-    power,
-    samples_needed,
-    value_at,
-)
+from flowbias.experiments.woodworth import sample_sizes as sizes
 from flowbias.ground.look import DEPTH_COLOURS, INK
 from flowbias.ground.typing import Axes
 from flowbias.potentials import DepthPotential, Hypentropy, Potential
@@ -61,13 +47,13 @@ def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
     keys = ("d", "sparsity", "noise_var", "sample_sizes", "threshold", "depths")
     for replicate in range(int(settings["replicates"])):
         yield "largest", {**picked(settings, *keys), "replicate": replicate}
-    yield from l1_tasks(settings)
+    yield from sizes.l1_tasks(settings)
 
 
 def compute(task: Task) -> Columns:
     """One part of the figure, all depths."""
     if task.part == "l1":
-        return l1_columns(task)
+        return sizes.l1_columns(task)
     if task.part == "largest":
         return _largest(task)
     build = {"potentials": _potentials, "ratio": _ratio, "approach": _approach}[task.part]
@@ -107,7 +93,7 @@ def _approach(task: Task, depth: int) -> Columns:
 
 
 def _largest(task: Task) -> Columns:
-    found = Table.of(largest_columns(task, _depths_of(task)))
+    found = Table.of(sizes.largest_columns(task, _depths_of(task)))
     return found.replaced(log10_start=found["depth"] * found["log10_scale"]).columns
 
 
@@ -120,8 +106,7 @@ def draw_potentials(axes: Axes, table: Table) -> None:
         axes.plot(rows["z"], rows["q"], color=colour)
         name_line(axes, f"D = {depth}", rows["z"][-1], rows["q"][-1], colour=colour)
     axes.set_xticks([-10, -5, 0, 5, 10])
-    axes.set_xlabel("z = β / $α^D$")
-    axes.set_ylabel("cost of one coordinate $q_D(z)$")
+    axes.set(xlabel="z = β / $α^D$", ylabel="cost of one coordinate $q_D(z)$")
 
 
 def draw_ratio(axes: Axes, table: Table) -> None:
@@ -137,16 +122,17 @@ def draw_ratio(axes: Axes, table: Table) -> None:
     axes.set_ylim(0.6 * l1, 1.6)
     # A legend, because from depth 3 on the lines are too close for names.
     axes.legend(frameon=False, loc="center left")
-    axes.set_xlabel("scale of the start α")
-    axes.set_ylabel("Q(e₁) / Q(1/√d), sparse to dense")
+    axes.set(xlabel="scale of the start α", ylabel="Q(e₁) / Q(1/√d), sparse to dense")
 
 
 def draw_largest_start(axes: Axes, table: Table) -> None:
     largest = table.part("largest")
     for depth, rows in _by_depth(largest):
         limits = (-12.0, -1.0)
-        draw_largest(axes, rows, "log10_start", limits=limits, open_band=False, **_style(depth))
-    draw_samples_needed(axes, table)
+        sizes.draw_largest(
+            axes, rows, "log10_start", limits=limits, open_band=False, **_style(depth)
+        )
+    sizes.draw_samples_needed(axes, table)
     # In the order of the lines, the deepest on top.
     axes.legend(frameon=False, loc="lower right", reverse=True)
     axes.set_ylabel(f"largest $α^D$ with error ≤ {largest['threshold'][0]:g}")
@@ -173,8 +159,8 @@ def check(table: Table) -> list[Check]:
         *_check_potentials(potentials),
         *_check_ratio(ratio),
         *_check_approach(approach),
-        *_check_largest(samples_needed(table), largest),
-        check_certified(table.rows(np.isin(table["part"], ("largest", "l1")))),
+        *_check_largest(sizes.samples_needed(table), largest),
+        sizes.check_certified(table.rows(np.isin(table["part"], ("largest", "l1")))),
     ]
 
 
@@ -260,7 +246,7 @@ def _check_approach(rows: Table) -> Iterator[Check]:
         "exponential-at-depth-2",
         "at depth 2 the ratio is within a factor 1 + eps of l1 only for exponentially small scale: "
         "ln(1/alpha) = (1 + 1/eps) ln(d)/4 + 1/2",
-        f"alpha = {', '.join(map(power, shallow.ravel()))} for eps = {listed(eps)}",
+        f"alpha = {sizes.powers(shallow.ravel())} for eps = {listed(eps)}",
         at_most(np.abs(-shallow * np.log(10.0) / predicted - 1.0), 1e-6),
     )
     orders = (deep[:, -2] - deep[:, -1]) / np.log10(eps[-2] / eps[-1])
@@ -277,14 +263,14 @@ def _check_approach(rows: Table) -> Iterator[Check]:
         "deeper-needs-less-small-scales",
         f"the scale that brings the ratio within {eps[0]:.0%} of l1 grows with depth, and so does "
         "the scale alpha^D of the predictor at the start",
-        f"alpha = {', '.join(map(power, first))}; alpha^D = {', '.join(map(power, starts))}",
+        f"alpha = {sizes.powers(first)}; alpha^D = {sizes.powers(starts)}",
         more_than(np.diff(first), 0.0),
         more_than(np.diff(starts), 0.0),
     )
 
 
-def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
-    found = [median_where_l1_works(curve, "log10_start") for curve in groups(rows, "depth")]
+def _check_largest(line: sizes.SampleSizeLine, rows: Table) -> Iterator[Check]:
+    found = [sizes.median_where_l1_works(curve, "log10_start") for curve in groups(rows, "depth")]
     n, medians = found[0][0], np.array([median for _, median in found])
     here, beyond = line.first(n), n >= line.n
     curves = medians[:, beyond]
@@ -292,10 +278,10 @@ def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
     yield Check(
         "deeper-allows-larger-starts",
         "from the dashed line on, the largest alpha^D that generalizes grows with depth",
-        f"medians at n = {rows['n'].max():.0f}: {', '.join(map(power, curves[:, -1:].ravel()))}",
+        f"medians at n = {rows['n'].max():.0f}: {sizes.powers(curves[:, -1])}",
         more_than(gaps, 0.0),
     )
-    at_line = np.array([value_at(n, median, here) for median in medians])
+    at_line = np.array([sizes.value_at(n, median, here) for median in medians])
     depths = rows.levels("depth")
     scales = at_line / depths
     deep = scales[depths > 2.0]
@@ -303,7 +289,7 @@ def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
         "reasonable-scales-from-depth-3",
         "where the samples just suffice for the least-l1 solution, scales of at least 0.001 are "
         "small enough from depth 3 on; depth 2 needs a far smaller one (by a factor 30 or more)",
-        f"median alpha at n = {here:.0f}: {', '.join(map(power, scales))}",
+        f"median alpha at n = {here:.0f}: {sizes.powers(scales)}",
         at_least(deep, -3.0),
         at_most(scales[depths == 2.0], np.min(deep, initial=np.inf) - 1.5),
     )
@@ -317,7 +303,7 @@ def _check_largest(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
         at_least(agree, 0.9),
         true(np.isfinite(rows["l1_error"])),
     )
-    yield from check_sizes(line, rows)
+    yield from sizes.check_sizes(line, rows)
 
 
 EXPERIMENT = Experiment(
@@ -355,7 +341,7 @@ EXPERIMENT = Experiment(
             "points": 321,
             "sample_sizes": "40 44 48 52 58 64 72 84 110 150",
             "replicates": 15,
-            "l1_sizes": L1_SIZES,
+            "l1_sizes": sizes.L1_SIZES,
             "l1_batches": 12,
         },
         Preset.PAPER: {"points": 641, "replicates": 41, "l1_batches": 20},

@@ -17,15 +17,13 @@ import numpy as np
 
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_least, at_most, less_than
-from flowbias.experiments.curves import edges
+from flowbias.experiments.curves import crossing, edges, exponent
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import (
     check_followed,
-    crossing,
     endings,
     nuclear,
     planted,
-    slope,
 )
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import MatrixFactorization
@@ -91,12 +89,10 @@ def _draw_map(
     values = np.maximum(_medians(table, table[column]), limits[0])
     borders = 10.0 ** edges(np.log10(widths)), 10.0 ** edges(levels)
     image = axes.pcolormesh(*borders, values.T, norm=LogNorm(*limits), cmap="cividis")
-    axes.set(xscale="log", yscale="log")
+    axes.set(xscale="log", yscale="log", xlabel="width k", ylabel="scale of the lifted start α²k")
     _draw_mark(axes, widths, np.ones_like(widths), "α²k = 1")
     # Above it the start itself is not small.
     _draw_mark(axes, widths, np.sqrt(widths), "σ = α²√k = 1", linestyle=(0, (4, 3)))
-    axes.set_xlabel("width k")
-    axes.set_ylabel("scale of the lifted start α²k")
     axes.figure.colorbar(image, ax=axes, label=text, extend="both")
 
 
@@ -201,7 +197,7 @@ def _check_kernel(shares: Map) -> Iterator[Check]:
         at_least(shares.distance[-1, kernel], 0.9),
     )
     least = shares.moved.min(axis=1)
-    steep = slope(np.log10(shares.widths), np.log10(least))
+    steep = exponent(shares.widths, least)
     yield Check(
         "kernel-needs-width",
         "a narrow start has no kernel regime: at its best scale entries still move by 1/√k",

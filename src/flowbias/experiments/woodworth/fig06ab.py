@@ -13,38 +13,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import (
-    Check,
-    Experiment,
-    Panel,
-    Preset,
-    Settings,
-    Task,
-    needs_torch,
-    picked,
-    torch_device,
-)
-from flowbias.experiments.check import at_least, at_most, less_than, within
+from flowbias.experiments._base import Experiment, Panel, Task, needs_torch, torch_device
+from flowbias.experiments.check import Check, at_least, at_most, less_than, within
+from flowbias.experiments.curves import by_replicate, crossing
 from flowbias.experiments.drawing import draw_band, name_line, reference_line, say
+from flowbias.experiments.settings import Preset, Settings, picked
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
+    by_depth,
     by_flow_and_descent,
     draw_circles,
     network,
     single_network,
 )
 from flowbias.ground.look import DEPTH_COLOURS
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 DEPTHS = (2, 3, 5)
 NETWORKS = {"doubled": network, "single": single_network}
@@ -103,19 +91,17 @@ def _at_depth(task: Task, depth: int, circles: list[Circle], device: object) -> 
 
 
 def draw_error(axes: Axes, table: Table) -> None:
-    axes.set(xscale="log", yscale="log")
+    axes.set(xscale="log", yscale="log", ylabel="test RMSE")
     _draw_depths(axes, table, "rmse", label_at=1.75)
     reference_line(axes, y=float(np.median(table["zero_rmse"])), text="zero predictor")
     say(axes, _how(table), 0.98, 0.03, ha="right", va="bottom", fontsize=9)
-    axes.set_ylabel("test RMSE")
 
 
 def draw_grad_distance(axes: Axes, table: Table) -> None:
-    axes.set(xscale="log", ylim=(-0.02, 1.0))
+    axes.set(xscale="log", ylim=(-0.02, 1.0), ylabel="grad distance of tangent features")
     _draw_depths(axes, table, "grad_distance", label_at=-3.0)
     reference_line(axes, x=1.0, text="He's rule, α = 1")
     say(axes, "◯ torch's own start", 0.98, 0.6, ha="right", fontsize=10)
-    axes.set_ylabel("grad distance of tangent features")
 
 
 def _draw_depths(axes: Axes, table: Table, column: str, label_at: float) -> None:
@@ -158,72 +144,57 @@ def check(table: Table) -> list[Check]:
     """
     table, printed = table.where(networks="doubled"), table.where(networks="single")
     return [
-        _fitted(table),
         *_check_error(table),
         *_check_turning(table),
-        _he_start(table),
-        _default_start(table),
+        *_usual_starts(table),
         *_as_printed(printed),
     ]
-
-
-def _grid(rows: Table, column: str) -> tuple[FloatArray, FloatArray]:
-    """The levels, and one row of values per data set."""
-    ordered = rows.rows(np.lexsort((rows["log10_level"], rows["replicate"])))
-    levels = rows.levels("log10_level")
-    return levels, np.asarray(ordered[column].reshape(-1, levels.size))
 
 
 def _medians(table: Table, column: str) -> dict[int, tuple[FloatArray, FloatArray]]:
     curves = {}
     for depth in DEPTHS:
-        levels, values = _grid(table.where(depth=depth), column)
+        rows = table.where(depth=depth)
         # NaN in any data set makes the median NaN, which fails every comparison.
-        curves[depth] = levels, np.median(values, axis=0)
+        median = np.median(by_replicate(rows, column, "log10_level"), axis=0)
+        curves[depth] = rows.levels("log10_level"), median
     return curves
 
 
-def _listed(values: dict[int, float], form: str) -> str:
-    return ", ".join(f"{value:{form}} (D = {depth})" for depth, value in values.items())
-
-
-def _fitted(table: Table) -> Check:
+def _check_error(table: Table) -> Iterator[Check]:
     # Training RMSE, of labels of size 1, that counts as fitted.
     fitted = 0.01
     share = float(np.mean(table["train_rmse"] <= fitted))
     reached = float(np.mean(table["train_rmse"] <= 1.01e-5))
-    return Check(
+    yield Check(
         "trained-to-zero",
         "the networks fit the ten points",
         f"{share:.0%} to a training RMSE of {fitted:g}, {reached:.0%} to the paper's loss of 1e-9",
         at_least(share, 0.9),
     )
-
-
-def _check_error(table: Table) -> Iterator[Check]:
     ratio, flat, worst = {}, {}, {}
     for depth in DEPTHS:
-        _, error = _grid(table.where(depth=depth), "rmse")
+        error = by_replicate(table.where(depth=depth), "rmse", "log10_level")
         ratio[depth] = float(np.median(error[:, 0] / error[:, -1]))
         flat[depth] = float(np.median(np.abs(error[:, -2] / error[:, -1] - 1.0)))
         worst[depth] = float(np.median(error, axis=0).max())
     yield Check(
         "small-starts-generalize",
         "leaving the kernel regime lowers the test error",
-        f"smallest over largest scale, median of the data sets: {_listed(ratio, '.2f')}",
+        f"smallest over largest scale, median of the data sets: {by_depth(ratio, '.2f')}",
         at_most(list(ratio.values()), 0.75),
     )
     yield Check(
         "error-plateau-in-the-kernel-regime",
         "in the kernel regime the test error no longer depends on the scale",
-        f"between the two largest scales it changes by {_listed(flat, '.1%')}",
+        f"between the two largest scales it changes by {by_depth(flat, '.1%')}",
         at_most(list(flat.values()), 0.05),
     )
     zero = float(np.median(table["zero_rmse"]))
     yield Check(
         "better-than-zero",
         "at every scale the networks are better than predicting zero (ours: they are doubled)",
-        f"largest median RMSE {_listed(worst, '.2f')}; zero has {zero:.2f}",
+        f"largest median RMSE {by_depth(worst, '.2f')}; zero has {zero:.2f}",
         less_than(list(worst.values()), 0.9 * zero),
     )
 
@@ -234,7 +205,7 @@ def _check_turning(table: Table) -> Iterator[Check]:
     yield Check(
         "kernel-regime-at-large-scales",
         "at large scales tangent features stay as they were",
-        f"grad distance {_listed({d: e[1] for d, e in ends.items()}, '.1e')}",
+        f"grad distance {by_depth({d: e[1] for d, e in ends.items()}, '.1e')}",
         at_most([last for _, last in ends.values()], 1e-3),
     )
     rise = {depth: float(np.max(np.diff(turned))) for depth, (_, turned) in curves.items()}
@@ -246,59 +217,46 @@ def _check_turning(table: Table) -> Iterator[Check]:
         at_most(list(rise.values()), 0.01),
     )
     half = {
-        depth: _crossing(levels, turned, 0.5 * turned[0])
+        depth: crossing(levels, turned, 0.5 * turned[0])
         for depth, (levels, turned) in curves.items()
     }
     powers = {depth: 10.0**value for depth, value in half.items()}
     yield Check(
         "transition",
         "there is a transition: at small scales features turn far, half as far near alpha^D = 0.1",
-        f"from {_listed({d: e[0] for d, e in ends.items()}, '.2f')}; half of it at alpha^D = "
-        + _listed(powers, ".2g"),
+        f"from {by_depth({d: e[0] for d, e in ends.items()}, '.2f')}; half of it at alpha^D = "
+        + by_depth(powers, ".2g"),
         at_least([first for first, _ in ends.values()], 0.4),
         *within(list(half.values()), -2.5, 0.0),
     )
 
 
-def _crossing(levels: FloatArray, turned: FloatArray, value: float) -> float:
-    """Where the curve first falls below a value; NaN, which fails comparisons, if never."""
-    below = turned <= value
-    if not below.any() or below[0]:
-        return np.nan
-    i = int(np.argmax(below))
-    part = (turned[i - 1] - value) / (turned[i - 1] - turned[i])
-    return float(levels[i - 1] + part * (levels[i] - levels[i - 1]))
-
-
-def _he_start(table: Table) -> Check:
-    """Appendix B: alpha near 1 is about to enter the kernel regime."""
+def _usual_starts(table: Table) -> Iterator[Check]:
+    # Appendix B: alpha near 1 is about to enter the kernel regime.
     # A cosine distance up to which features count as hardly turned: an angle of 26 degrees.
     hardly = 0.1
     curves = _medians(table, "grad_distance")
-    entered = {depth: _crossing(*curve, hardly) for depth, curve in curves.items()}
-    return Check(
+    entered = {depth: crossing(*curve, hardly) for depth, curve in curves.items()}
+    yield Check(
         "he-start-at-the-edge",
         "He's rule (alpha = 1) lies at the edge of the kernel regime",
         f"the grad distance passes {hardly:g} at alpha^D = "
-        + _listed({depth: 10.0**value for depth, value in entered.items()}, ".2g"),
+        + by_depth({depth: 10.0**value for depth, value in entered.items()}, ".2g"),
         *within(list(entered.values()), -2.0, 0.5),
     )
-
-
-def _default_start(table: Table) -> Check:
-    """The start that comes out of the box: alpha = 1/sqrt(6)."""
+    # The start that comes out of the box: alpha = 1/sqrt(6).
     more, lower = {}, {}
     for depth in DEPTHS:
         levels, turned = _medians(table, "grad_distance")[depth]
-        _, error = _grid(table.where(depth=depth), "rmse")
+        error = by_replicate(table.where(depth=depth), "rmse", "log10_level")
         at, one = (int(np.argmin(np.abs(levels - x))) for x in (default_level(depth), 0.0))
         more[depth] = float(turned[at] / turned[one])
         lower[depth] = float(np.median(error[:, at] / error[:, -1]))
-    return Check(
+    yield Check(
         "default-start-outside",
         "torch's own start (alpha = 0.41) is outside the kernel regime and generalizes better",
-        f"features turn {_listed(more, '.0f')} times as far as at alpha = 1; error over that of "
-        f"the kernel regime {_listed(lower, '.2f')}",
+        f"features turn {by_depth(more, '.0f')} times as far as at alpha = 1; error over that of "
+        f"the kernel regime {by_depth(lower, '.2f')}",
         at_least(list(more.values()), 4.0),
         at_most(list(lower.values()), 1.0),
     )
@@ -311,7 +269,7 @@ def _as_printed(table: Table) -> Iterator[Check]:
     yield Check(
         "as-printed-large-starts-lose-to-zero",
         "networks that are not doubled are worse at the largest scale than predicting zero (ours)",
-        f"median RMSE {_listed(error, '.1f')}; zero has {zero:.2f}",
+        f"median RMSE {by_depth(error, '.1f')}; zero has {zero:.2f}",
         at_least(list(error.values()), 2.0 * zero),
     )
     turned = {depth: curve for depth, (_, curve) in _medians(table, "grad_distance").items()}
@@ -320,7 +278,7 @@ def _as_printed(table: Table) -> Iterator[Check]:
     yield Check(
         "as-printed-features-turn-at-any-large-scale",
         "their features turn however large the scale: they have the start's output to undo (ours)",
-        f"grad distance {_listed(last, '.3f')}, {_listed(kept, '.2f')} times that of the scale "
+        f"grad distance {by_depth(last, '.3f')}, {by_depth(kept, '.2f')} times that of the scale "
         "before",
         at_least(list(last.values()), 1e-3),
         at_least(list(kept.values()), 0.5),

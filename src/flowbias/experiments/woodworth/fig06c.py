@@ -13,47 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from flowbias.experiments._base import (
-    Check,
-    Experiment,
-    Panel,
-    Preset,
-    Settings,
-    Task,
-    numbers,
-    picked,
-    torch_device,
-)
-from flowbias.experiments.check import at_least, at_most, less_than, more_than
+from flowbias.experiments._base import Experiment, Panel, Task, torch_device
+from flowbias.experiments.check import Check, at_least, at_most, less_than, more_than
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
+from flowbias.experiments.settings import Preset, Settings, numbers, picked
 from flowbias.experiments.table import Columns, Table
+from flowbias.experiments.woodworth import image_training as pictures
 from flowbias.experiments.woodworth.exact_twin import check_twin, draw_twin, twin_columns
-from flowbias.experiments.woodworth.image_training import (
-    CHOICES,
-    CLASSES,
-    as_percent,
-    copy_of,
-    draw_movement,
-    needs,
-    outcome_columns,
-    say_scaling,
-    split_of,
-    stand_in,
-    until_all_fit,
-)
 from flowbias.ground.look import BLUE, RED
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.kernels import linearize
 from flowbias.nets import mlp, train, train_last_layer
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 # The paper's plateaus, at its width of 5000 and at smaller ones.
 SMALL, LARGE = 2.0, 50.0
@@ -97,20 +72,20 @@ def _itself(net: Any) -> Any:
 
 
 def _trained(task: Task, method: Any = train, model: Callable[[Any], Any] = _itself) -> Columns:
-    split, scale = split_of(task), task.number("scale")
-    sizes = (split.train.x.shape[1], task.integer("width"), CLASSES)
+    split, scale = pictures.split_of(task), task.number("scale")
+    sizes = (split.train.x.shape[1], task.integer("width"), pictures.CLASSES)
     with torch_device() as device:
         drawn = mlp(sizes, scale=scale, start="normal", rng=task.integer("replicate"))
         net = model(drawn.to(device))
-        start = copy_of(net)
+        start = pictures.copy_of(net)
         training = method(
             net,
             split.train.x,
             split.train.y,
             step_size=task.number("step_size"),
-            **until_all_fit(task),
+            **pictures.until_all_fit(task),
         )
-        return outcome_columns(training, start, net, split)
+        return pictures.outcome_columns(training, start, net, split)
 
 
 _PARTS: dict[str, Callable[[Task], Columns]] = {
@@ -149,9 +124,9 @@ def draw_error(axes: Axes, table: Table) -> None:
     )
     top = max(float(curve.median.max()), last, float(linear.median.max()))
     axes.set_ylim(0.0, 1.5 * top)
-    as_percent(axes)
+    pictures.as_percent(axes)
     hidden = f"{best['width'][0]:.0f} hidden units"
-    say_scaling(axes, best, hidden, "60000 images, 5000 hidden units", top=True)
+    pictures.say_scaling(axes, best, hidden, "60000 images, 5000 hidden units", top=True)
 
 
 def draw_beside(axes: Axes, table: Table) -> None:
@@ -160,7 +135,9 @@ def draw_beside(axes: Axes, table: Table) -> None:
 
 def draw_moved(axes: Axes, table: Table) -> None:
     best = chosen(table.part("network"))
-    draw_movement(axes, best, f"loss ≤ {best['loss_target'][0]:g}", "60000 images, loss ≤ 1e-5")
+    pictures.draw_movement(
+        axes, best, f"loss ≤ {best['loss_target'][0]:g}", "60000 images, loss ≤ 1e-5"
+    )
 
 
 # --- checks ------------------------------------------------------------------------------------
@@ -179,35 +156,16 @@ def chosen(rows: Table) -> Table:
     return rows.rows(np.sort(kept))
 
 
-def check(table: Table) -> list[Check]:
+def check(table: Table) -> Iterator[Check]:
     """What appendix B and the caption say about the figure."""
     best = chosen(table.rows(table["part"] == "network"))
     last = chosen(table.rows(table["part"] == "last-layer"))
     twin = table.rows(table["part"] == "twin")
     scale, error, *_ = best.summary("error", by="scale")
     small, large = _levels(scale, error)
-    return [
-        _fitted(best, last),
-        *_plateaus(scale, error, float(best["test_images"][0])),
-        _ratio(small, large),
-        _near_last_layer(large, float(np.median(last["error"]))),
-        _order(small, large, float(np.median(last["error"])), float(best["test_images"][0])),
-        _linearized(small, table.rows(table["part"] == "linearized")),
-        *_where(scale, error, small, large),
-        _movement(best),
-        *check_twin(twin, chosen(table.rows(table["part"] == "same-images"))),
-    ]
-
-
-def _levels(scale: FloatArray, values: FloatArray) -> tuple[float, float]:
-    """Medians over the small and over the large starts."""
-    return float(np.median(values[scale <= SMALL])), float(np.median(values[scale >= LARGE]))
-
-
-def _fitted(best: Table, last: Table) -> Check:
     accuracy, loss = float(best["accuracy"].min()), float(best["loss"].max())
     target = float(best["loss_target"][0])
-    return Check(
+    yield Check(
         "all-fit",
         "every network reaches 100% train accuracy and a small loss",
         f"least accuracy {accuracy:.4f}, largest loss {loss:.1e} (target {target:g}); last layer "
@@ -215,6 +173,26 @@ def _fitted(best: Table, last: Table) -> Check:
         at_least(accuracy, 1.0),
         at_most(loss, target),
     )
+    yield from _plateaus(scale, error, float(best["test_images"][0]))
+    yield from _compared(
+        small, large, float(np.median(last["error"])), float(best["test_images"][0])
+    )
+    yield _linearized(small, table.rows(table["part"] == "linearized"))
+    yield from _where(scale, error, small, large)
+    scale, moved, *_ = best.summary("movement", by="scale")
+    far, little = _levels(scale, moved)
+    yield Check(
+        "large-starts-hardly-move",
+        "weights move far from small starts and little, relative to their size, from large ones",
+        f"median {far:.3g} for α ≤ {SMALL:g}, {little:.3g} for α ≥ {LARGE:g}",
+        at_most(little, 0.5 * far),
+    )
+    yield from check_twin(twin, chosen(table.rows(table["part"] == "same-images")))
+
+
+def _levels(scale: FloatArray, values: FloatArray) -> tuple[float, float]:
+    """Medians over the small and over the large starts."""
+    return float(np.median(values[scale <= SMALL])), float(np.median(values[scale >= LARGE]))
 
 
 def _plateaus(scale: FloatArray, error: FloatArray, images: float) -> Iterator[Check]:
@@ -237,38 +215,29 @@ def _plateaus(scale: FloatArray, error: FloatArray, images: float) -> Iterator[C
         )
 
 
-def _ratio(small: float, large: float) -> Check:
+def _compared(small: float, large: float, last: float, images: float) -> Iterator[Check]:
+    """Both plateaus and the last layer alone."""
     # Errors of the two plateaus: 1.4% and 2.4% in the paper.
     ratio = 1.5
-    return Check(
+    yield Check(
         "large-starts-generalize-worse",
         f"large starts have {ratio:g} times the error of small ones or more (paper: 1.7)",
         f"{large:.2%} for α ≥ {LARGE:g}, {small:.2%} for α ≤ {SMALL:g}{_times(large, small)}",
         at_least(large, ratio * small),
         more_than(large, 0.0),
     )
-
-
-def _times(error: float, other: float) -> str:
-    return f": {error / other:.2f} times" if other > 0.0 else ""
-
-
-def _near_last_layer(large: float, last: float) -> Check:
     # "No better than": 2.4% of large starts against 2.7% of the last layer alone in the paper.
     close = 0.3
-    return Check(
+    yield Check(
         "large-starts-are-random-features",
         "large starts do no better than a linear model over random features",
         f"{large:.2%} against {last:.2%} with the last layer alone{_times(large, last)}",
         at_most(abs(large - last), close * last),
     )
-
-
-def _order(small: float, large: float, last: float, images: float) -> Check:
     # One standard deviation of the difference. Allowed for since the full-size run was seen, which
     # has 2.24% for large starts and 2.23% for the last layer.
     noise = float(np.sqrt((large + last) / images))
-    return Check(
+    yield Check(
         "order",
         "small starts err least; large ones no more than the last layer alone, up to the noise of "
         "the test images",
@@ -276,6 +245,10 @@ def _order(small: float, large: float, last: float, images: float) -> Check:
         less_than(small, min(large, last)),
         at_most(large, last + noise),
     )
+
+
+def _times(error: float, other: float) -> str:
+    return f": {error / other:.2f} times" if other > 0.0 else ""
 
 
 def _linearized(small: float, rows: Table) -> Check:
@@ -315,17 +288,6 @@ def _where(scale: FloatArray, error: FloatArray, small: float, large: float) -> 
         f"{share:.0%} of the way at α = 1, half of it after α = {last_below:g}",
         at_most(share, FLAT),
         at_most(last_below, just),
-    )
-
-
-def _movement(best: Table) -> Check:
-    scale, moved, *_ = best.summary("movement", by="scale")
-    first, last = _levels(scale, moved)
-    return Check(
-        "large-starts-hardly-move",
-        "weights move far from small starts and little, relative to their size, from large ones",
-        f"median {first:.3g} for α ≤ {SMALL:g}, {last:.3g} for α ≥ {LARGE:g}",
-        at_most(last, 0.5 * first),
     )
 
 
@@ -429,8 +391,8 @@ EXPERIMENT = Experiment(
         Panel("c", "The exact linearized twin", draw_beside),
     ),
     check=check,
-    stand_in=stand_in,
-    needs=needs,
-    choices=CHOICES,
+    stand_in=pictures.stand_in,
+    needs=pictures.needs,
+    choices=pictures.CHOICES,
     genuine=GENUINE,
 )

@@ -19,26 +19,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from flowbias.experiments._base import (
-    Check,
-    Experiment,
-    Panel,
-    Preset,
-    Settings,
-    Task,
-    needs_torch,
-    torch_device,
-)
-from flowbias.experiments.check import at_least, at_most, less_than
+from flowbias.experiments._base import Experiment, Panel, Task, needs_torch, torch_device
+from flowbias.experiments.check import Check, at_least, at_most, less_than
+from flowbias.experiments.curves import listed
 from flowbias.experiments.drawing import say
+from flowbias.experiments.settings import Preset, Settings
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.look import BLUE, INK, RED
 from flowbias.ground.torch import require_torch
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.nets import (
     flow_copies,
     linear_spline,
@@ -53,9 +46,6 @@ from flowbias.nets import (
 from flowbias.nets.splines import Curve
 from flowbias.theory import Reference
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 POINTS = np.array([-1.0, -0.6, -0.1, 0.35, 0.8])
 VALUES = np.array([0.3, -0.4, 0.5, -0.2, 0.4])
 RANGE = float(np.ptp(VALUES))
@@ -64,7 +54,7 @@ GRID = np.linspace(POINTS[0], POINTS[-1], 181)
 #: How much larger the second layer's share of the kernel is, by panel; as it comes in (a).
 SHARES = {"a": None, "b": 10.0, "c": 0.1}
 # Distances are the largest on the grid, in units of the range of the values.
-NEAR, MEETS, APART = 0.05, 0.02, 0.04
+MEETS = 0.02
 
 
 def relative_scale(panel: str, width: int) -> float:
@@ -207,16 +197,7 @@ def _colours(count: int) -> list[tuple[float, float, float]]:
 
 def check(table: Table) -> list[Check]:
     """What B.1 says about the three panels."""
-    return [
-        _fitted(table),
-        _rich_is_linear(table),
-        _rich_ignores_layers(table),
-        _kernel_is_exact(table),
-        _wide_enough(table),
-        _kernel_sees_layers(table),
-        _which_splines(table),
-        _transition(table),
-    ]
+    return [*_small_starts(table), *_large_starts(table), _transition(table)]
 
 
 def _at_end(table: Table, panel: str, end: int, column: str) -> FloatArray:
@@ -241,88 +222,69 @@ def _pairs(table: Table, end: int, column: str) -> list[float]:
     return [_apart(first, second) for first, second in combinations(curves, 2)]
 
 
-def _percent(values: dict[str, float]) -> str:
-    return ", ".join(f"{value:.1%}" for value in values.values())
-
-
-def _fitted(table: Table) -> Check:
+def _small_starts(table: Table, near: float = 0.05) -> Iterator[Check]:
     worst = float(np.max(table["train_rmse"])) / RANGE
-    return Check(
+    yield Check(
         "trained-to-zero",
         "all networks fit the points",
         f"training RMSE at most {worst:.1e} of the range",
         at_most(worst, 0.01),
     )
-
-
-def _rich_is_linear(table: Table) -> Check:
     away = _away(table, 0, "linear")
-    return Check(
+    yield Check(
         "small-start-is-the-linear-spline",
         "small starts give the linear spline",
-        f"largest distance {_percent(away)} of the range (allowed: {NEAR:.0%})",
-        at_most(list(away.values()), NEAR),
+        f"largest distance {listed(away.values(), '.1%')} of the range (allowed: {near:.0%})",
+        at_most(list(away.values()), near),
     )
-
-
-def _rich_ignores_layers(table: Table) -> Check:
     apart = max(_pairs(table, 0, "learned"))
-    return Check(
+    yield Check(
         "small-starts-agree",
         "the rich limit does not depend on how the scale is shared between the layers",
         f"curves of the smallest scale differ by at most {apart:.1%} of the range",
-        at_most(apart, NEAR),
+        at_most(apart, near),
     )
 
 
-def _kernel_is_exact(table: Table) -> Check:
+def _large_starts(table: Table, far: float = 0.04) -> Iterator[Check]:
     away = _away(table, -1, "kernel")
-    return Check(
+    yield Check(
         "large-start-is-the-kernel-interpolant",
         "large starts give the interpolant of the tangent kernel at the start, computed exactly",
-        f"largest distance {_percent(away)} of the range (allowed: {MEETS:.0%})",
+        f"largest distance {listed(away.values(), '.1%')} of the range (allowed: {MEETS:.0%})",
         at_most(list(away.values()), MEETS),
     )
-
-
-def _wide_enough(table: Table) -> Check:
     # Networks of k units differ from infinitely wide ones by at most about this over sqrt(k): four
     # draws of each width and share did by 1.1 to 5.4.
     luck = 6.0
     away, allowed = _away(table, -1, "wide"), luck / float(np.sqrt(table["width"][0]))
-    return Check(
+    yield Check(
         "large-start-is-near-the-infinitely-wide-one",
         "large starts give the interpolant of infinite width, in closed form, up to the luck of "
         "their draw",
-        f"largest distance {_percent(away)} of the range (allowed: {allowed:.1%})",
+        f"largest distance {listed(away.values(), '.1%')} of the range (allowed: {allowed:.1%})",
         at_most(list(away.values()), allowed),
     )
-
-
-def _kernel_sees_layers(table: Table) -> Check:
     apart = _pairs(table, -1, "wide")
-    return Check(
+    yield Check(
         "large-starts-differ",
         "the kernel limit changes with the relative scale of the layers, whatever the draw",
         "curves of infinite width and the largest scale (ab, ac, bc) differ by "
-        + ", ".join(f"{value:.1%}" for value in apart),
-        at_least(apart[:2], APART),
+        + listed(apart, ".1%"),
+        at_least(apart[:2], far),
     )
-
-
-def _which_splines(table: Table) -> Check:
-    """B.1 speaks of different cubic splines; that is so where the second layer has its share."""
+    # B.1 speaks of different cubic splines; that is so where the second layer has its share.
     cubic, linear = (_away(table, -1, column, "wide") for column in ("cubic", "linear"))
-    return Check(
+    yield Check(
         "which-splines-they-resemble",
         "large starts with layers as usual resemble the natural cubic spline more than the linear "
         "one; the smaller the first layer the less, down to the linear one (not a cubic one)",
-        f"of infinite width, from the natural cubic spline {_percent(cubic)}, from the linear one "
-        f"{_percent(linear)}",
+        f"of infinite width, from the natural cubic spline {listed(cubic.values(), '.1%')}, from "
+        f"the linear one {listed(linear.values(), '.1%')}",
         less_than(cubic["a"], linear["a"]),
         less_than(np.diff(list(linear.values())), 0.0),
         at_most(linear["c"], MEETS),
-        at_least(cubic["c"], APART),
+        at_least(cubic["c"], far),
     )
 
 

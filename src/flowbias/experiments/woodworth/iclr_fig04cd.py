@@ -14,37 +14,25 @@ how it leaves.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowbias.experiments._base import (
-    Check,
-    Experiment,
-    Panel,
-    Preset,
-    Settings,
-    Task,
-    needs_torch,
-    picked,
-    torch_device,
-)
-from flowbias.experiments.check import at_least, at_most, true, within
+from flowbias.experiments._base import Experiment, Panel, Task, needs_torch, torch_device
+from flowbias.experiments.check import Check, at_least, at_most, true, within
 from flowbias.experiments.drawing import draw_band, name_line, reference_line, say
+from flowbias.experiments.settings import Preset, Settings, picked
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.circle_networks import (
     Circle,
+    by_depth,
     by_descent,
     draw_circles,
     largest_stable_step,
     network,
 )
 from flowbias.ground.look import DEPTH_COLOURS
-from flowbias.ground.typing import FloatArray, Mask
+from flowbias.ground.typing import Axes, FloatArray, Mask
 from flowbias.theory import Reference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 #: log10 of alpha^D: where small steps turn features by about 0.02 [woodworth-fig6ab].
 LEVELS = {2: -0.5, 3: 0.0, 5: 0.3}
@@ -96,18 +84,16 @@ def _at_depth(task: Task, depth: int, circles: list[Circle], device: object) -> 
 
 
 def draw_error(axes: Axes, table: Table) -> None:
-    axes.set(yscale="log")
+    axes.set(yscale="log", ylabel="test RMSE")
     _draw_depths(axes, table, "rmse")
     sets, steps = table.levels("replicate").size, table["steps_taken"].max()
     trained = f"{sets} data sets, doubled networks, at most {steps:.0f} steps"
     say(axes, trained, 0.98, 0.02, ha="right", fontsize=9)
-    axes.set_ylabel("test RMSE")
 
 
 def draw_grad_distance(axes: Axes, table: Table) -> None:
-    axes.set(ylim=(-0.02, 1.05))
+    axes.set(ylim=(-0.02, 1.05), ylabel="grad distance of tangent features")
     _draw_depths(axes, table, "grad_distance")
-    axes.set_ylabel("grad distance of tangent features")
 
 
 def _draw_depths(axes: Axes, table: Table, column: str) -> None:
@@ -143,7 +129,7 @@ def _workable(rows: Table) -> FloatArray:
 
 def check(table: Table) -> list[Check]:
     """What section 7 says about the step size."""
-    return [*_check_turning(table), _error(table), _too_large(table)]
+    return [*_check_turning(table), *_errors(table)]
 
 
 def _paired(rows: Table, column: str, fraction: float) -> FloatArray:
@@ -158,10 +144,6 @@ def _median(rows: Table, column: str, fraction: float) -> float:
     values = _paired(rows, column, fraction)
     left = values[np.isfinite(values)]
     return float(np.median(left)) if left.size >= ENOUGH * values.size else np.nan
-
-
-def _listed(values: dict[int, float], form: str) -> str:
-    return ", ".join(f"{value:{form}} (D = {depth})" for depth, value in values.items())
 
 
 def _check_turning(table: Table) -> Iterator[Check]:
@@ -179,14 +161,14 @@ def _check_turning(table: Table) -> Iterator[Check]:
     yield Check(
         "small-steps-stay",
         "small steps remain in the kernel regime",
-        f"grad distance up to half of the stable step at most {_listed(below, '.3f')}",
+        f"grad distance up to half of the stable step at most {by_depth(below, '.3f')}",
         at_most(list(below.values()), hardly),
     )
     yield Check(
         "large-steps-leave",
         "from the same start larger steps leave the kernel regime",
-        f"grad distance {_listed(large, '.2f')} at {_listed(at, '.1f')} times the stable step, "
-        f"against {_listed(small, '.3f')}",
+        f"grad distance {by_depth(large, '.2f')} at {by_depth(at, '.1f')} times the stable step, "
+        f"against {by_depth(small, '.3f')}",
         at_least(list(large.values()), np.maximum(hardly, 4.0 * np.array(list(small.values())))),
     )
     yield _edge(table)
@@ -208,12 +190,12 @@ def _edge(table: Table) -> Check:
     return Check(
         "the-edge-is-stability",
         "features turn twice as far from about the largest stable step on (ours)",
-        f"first at {_listed(found, '.1f')} times it",
+        f"first at {by_depth(found, '.1f')} times it",
         *within(list(found.values()), 0.8, 1.6),
     )
 
 
-def _error(table: Table) -> Check:
+def _errors(table: Table) -> Iterator[Check]:
     inside, beyond, end = {}, {}, {}
     for depth in LEVELS:
         rows = table.where(depth=depth)
@@ -229,13 +211,23 @@ def _error(table: Table) -> Check:
         )
         left = (last / start)[np.isfinite(last / start)]
         end[depth] = float(np.median(left)) if left.size else np.nan
-    return Check(
+    yield Check(
         "step-size-matters",
         "the step size has a significant effect on the test error, once it is large",
-        f"median change, up or down: {_listed(inside, '.0%')} up to half of the stable step, "
-        f"up to {_listed(beyond, '.0%')} beyond it; the largest step that works multiplies the "
-        f"error by {_listed(end, '.2f')}",
+        f"median change, up or down: {by_depth(inside, '.0%')} up to half of the stable step, "
+        f"up to {by_depth(beyond, '.0%')} beyond it; the largest step that works multiplies the "
+        f"error by {by_depth(end, '.2f')}",
         at_least(list(beyond.values()), np.maximum(0.1, 2.0 * np.array(list(inside.values())))),
+    )
+    largest = table["fraction"] == table.levels("fraction")[-1]
+    share = float(np.mean(_trained(table)[largest]))
+    known = bool(np.isfinite(table["fraction"]).all() and not np.isnan(table["steps_taken"]).any())
+    yield Check(
+        "too-large-diverges",
+        "beyond a few times the stable step descent no longer trains (ours)",
+        f"{share:.0%} train at {table.levels('fraction')[-1]:g} times it",
+        at_most(share, 0.5),
+        true(known),
     )
 
 
@@ -243,19 +235,6 @@ def _typical(ratios: FloatArray) -> float:
     """The median change; NaN where too few networks trained."""
     left = ratios[np.isfinite(ratios)]
     return float(np.median(np.abs(left - 1.0))) if left.size >= 0.5 * ratios.size else np.nan
-
-
-def _too_large(table: Table) -> Check:
-    largest = table["fraction"] == table.levels("fraction")[-1]
-    share = float(np.mean(_trained(table)[largest]))
-    known = bool(np.isfinite(table["fraction"]).all() and not np.isnan(table["steps_taken"]).any())
-    return Check(
-        "too-large-diverges",
-        "beyond a few times the stable step descent no longer trains (ours)",
-        f"{share:.0%} train at {table.levels('fraction')[-1]:g} times it",
-        at_most(share, 0.5),
-        true(known),
-    )
 
 
 EXPERIMENT = Experiment(

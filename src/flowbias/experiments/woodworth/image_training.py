@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,9 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.look import BLUE
 from flowbias.ground.progress import SCREEN
 from flowbias.ground.torch import require_torch
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.kernels import parameter_movement
 from flowbias.nets import Training, train, train_last_layer, vgg11_like
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 #: Of both sets of pictures: digits, or kinds of things.
 CLASSES = 10
@@ -247,8 +243,7 @@ def draw_movement(axes: Axes, rows: Table, network: str, paper: str) -> None:
     curve = rows.summary("movement", by="scale")
     axes.set(xscale="log", yscale="log")
     draw_band(axes, curve.x, curve, color=BLUE, marker="o", markersize=5)
-    axes.set_xlabel("scale of the start α")
-    axes.set_ylabel("movement ‖w − w(0)‖ / ‖w(0)‖")
+    axes.set(xlabel="scale of the start α", ylabel="movement ‖w − w(0)‖ / ‖w(0)‖")
     say_scaling(axes, rows, network, paper, top=True)
 
 

@@ -193,30 +193,10 @@ def draw_samples_needed(axes: Axes, table: Table) -> None:
 
 def check_sizes(line: SampleSizeLine, rows: Table) -> Iterator[Check]:
     """What is said of the samples, whatever the depth."""
-    yield _check_line(line, rows)
-    yield _check_kernel(rows)
-    yield _check_none_below(line, rows)
-    yield _check_grows(line, rows)
-    yield _check_enclosed(rows)
-
-
-def _check_kernel(rows: Table) -> Check:
-    """The other extreme does not generalize with so few samples."""
-    threshold, least = float(rows["threshold"][0]), float(rows["l2_error"].min())
-    return Check(
-        "kernel-solution-does-not-generalize",
-        f"with up to {rows['n'].max():.0f} samples of {rows['d'][0]:.0f} features the least-l2 "
-        "solution does not generalize at all",
-        f"its error is at least {least:.3g}, the threshold {threshold:g}",
-        at_least(least, 10.0 * threshold),
-    )
-
-
-def _check_line(line: SampleSizeLine, rows: Table) -> Check:
-    """Of the order of r log d, and known to within the distance of neighbouring sizes."""
+    # Of the order of r log d, and known to within the distance of neighbouring sizes.
     d = float(rows["d"][0])
     order = float(rows["sparsity"][0] * np.log(d))
-    return Check(
+    yield Check(
         "l1-needs-few-samples",
         "the least-l1 solution needs of the order of r log d samples, far fewer than d",
         f"{line.n:.1f} ± {line.error:.1f} samples = {line.n / order:.2f} r ln d, d = {d:.0f}, from "
@@ -226,23 +206,31 @@ def _check_line(line: SampleSizeLine, rows: Table) -> Check:
         at_most(line.n, 0.25 * d),
         at_most(line.error, 0.5 * np.min(np.diff(rows.levels("n")), initial=np.inf)),
     )
-
-
-def _check_none_below(line: SampleSizeLine, rows: Table) -> Check:
-    """Below the dashed line most data sets allow no scale, at any depth."""
+    # The other extreme does not generalize with so few samples.
+    threshold, least = float(rows["threshold"][0]), float(rows["l2_error"].min())
+    yield Check(
+        "kernel-solution-does-not-generalize",
+        f"with up to {rows['n'].max():.0f} samples of {rows['d'][0]:.0f} features the least-l2 "
+        "solution does not generalize at all",
+        f"its error is at least {least:.3g}, the threshold {threshold:g}",
+        at_least(least, 10.0 * threshold),
+    )
+    # Below the dashed line most data sets allow no scale, at any depth.
     below = rows.rows(rows["n"] < line.n)
     works = np.where(np.isnan(below["log10_scale"]), np.nan, below["log10_scale"] > -np.inf)
     parts = [part["works"] for part in groups(below.replaced(works=works), "n", "depth")]
     shares = np.array([np.mean(part) for part in parts])
     # Two standard errors of a share of one half.
     slack = 1.0 / np.sqrt(min(map(len, parts), default=1))
-    return Check(
+    yield Check(
         "few-work-below-the-line",
         "with fewer samples than the least-l1 solution needs, at most half of the data sets allow "
         f"any scale, up to the chance of so few of them ({slack:.0%})",
         f"{np.max(shares, initial=0.0):.0%} or less for n < {line.n:.1f}",
         at_most(shares, 0.5 + slack),
     )
+    yield _check_grows(line, rows)
+    yield _check_enclosed(rows)
 
 
 def _check_grows(line: SampleSizeLine, rows: Table, scatter: float = 0.5) -> Check:
@@ -310,6 +298,11 @@ def check_certified(table: Table) -> Check:
 def value_at(n: FloatArray, values: FloatArray, size: float) -> float:
     """The value at a sample size; NaN where there is none of that size."""
     return float(values[n == size][0]) if (n == size).any() else np.nan
+
+
+def powers(exponents: Iterable[float]) -> str:
+    """Several of them."""
+    return ", ".join(map(power, exponents))
 
 
 def power(exponent: float) -> str:

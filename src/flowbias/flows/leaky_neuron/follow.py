@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,12 +30,9 @@ from flowbias.ground.drawing import Panel
 from flowbias.ground.html import coefficients
 from flowbias.ground.look import GREY
 from flowbias.ground.threads import threads_for
-from flowbias.ground.typing import FloatArray
+from flowbias.ground.typing import Axes, FloatArray
 from flowbias.problems.regression import Regression, as_regression
 from flowbias.results.solution import Solution
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 class Switch(NamedTuple):

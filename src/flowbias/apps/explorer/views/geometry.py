@@ -6,28 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import TRUTH, Chart, Data, Mark, levels
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, Mark, levels
 from flowbias.apps.explorer.view import Settings, Slider, View
+from flowbias.apps.explorer.views import space
 from flowbias.apps.explorer.views.proof_words import distance_words, status_word
-from flowbias.apps.explorer.views.space import (
-    AZIMUTH,
-    DEPTH,
-    FLOW_AND_EXTREMES,
-    PLANE,
-    SPACE_AXES,
-    SQUARE,
-    WIDE_SCALE,
-    DiagonalStart,
-    Ends,
-    Sight,
-    contours,
-    direction,
-    follow,
-    kernel_of,
-    level_sets,
-    projection,
-    shown_reach,
-)
 from flowbias.ground.html import power_of_ten
 from flowbias.ground.typing import FloatArray
 
@@ -36,9 +18,9 @@ from flowbias.ground.typing import FloatArray
 class GeometryScene:
     """All numbers of a picture, in the plane or in space; points are rows."""
 
-    start: DiagonalStart
-    ends: Ends
-    sight: Sight
+    start: space.DiagonalStart
+    ends: space.Ends
+    sight: space.Sight
     # Polylines (m, d): the level of the limit itself, and others.
     own_levels: tuple[FloatArray, ...]
     levels: tuple[FloatArray, ...]
@@ -47,17 +29,17 @@ class GeometryScene:
 
 
 def level_curves(
-    ends: Ends, reach: float, points: int = 161, beyond: float = 2.0
+    ends: space.Ends, reach: float, points: int = 161, beyond: float = 2.0
 ) -> tuple[tuple[FloatArray, ...], tuple[FloatArray, ...]]:
     """Level sets of what the limit minimizes; a wide page shows what lies beyond the square."""
     grid = beyond * np.linspace(-reach, reach, points)
     terms = ends.terms(np.stack([grid, grid], axis=1))
-    return level_sets(grid, terms, float(np.sum(ends.terms(ends.solution.w))))
+    return space.level_sets(grid, terms, float(np.sum(ends.terms(ends.solution.w))))
 
 
-def levels_in_plane(ends: Ends, reach: float, count: int = 81) -> tuple[FloatArray, ...]:
+def levels_in_plane(ends: space.Ends, reach: float, count: int = 81) -> tuple[FloatArray, ...]:
     """Level curves, on the plane of solutions, of what the limit minimizes there."""
-    directions, centre = kernel_of(ends.x[np.newaxis]), ends.solution.w
+    directions, centre = space.kernel_of(ends.x[np.newaxis]), ends.solution.w
     grid = np.linspace(-reach, reach, count)
     a, b = np.meshgrid(grid, grid)
     points = centre + np.stack([a, b], axis=-1) @ directions
@@ -67,7 +49,7 @@ def levels_in_plane(ends: Ends, reach: float, count: int = 81) -> tuple[FloatArr
     # Where an extreme is the limit, or both are, a small share of the whole surface in its place.
     rise = max(float(rises.max()), 1e-3 * float(heights.max()))
     # Levels as shares of the rise from the limit to the farther of the two extremes.
-    curves = contours(grid, heights / rise, (0.05, 0.2, 0.5, 1.0, 2.0))
+    curves = space.contours(grid, heights / rise, (0.05, 0.2, 0.5, 1.0, 2.0))
     return tuple(centre + curve @ directions for curve in sum(curves.values(), ()))
 
 
@@ -110,8 +92,8 @@ class GeometryView(_Geometry):
         "is decided by where, and how small, it starts."
     )
     controls = (
-        WIDE_SCALE,
-        DEPTH,
+        space.WIDE_SCALE,
+        space.DEPTH,
         Slider("shape", "Shape of the start (depth 2)", -0.9, 0.9, 0.1, 0.0),
         Slider("start", "Where w₁ starts", -1.5, 1.5, 0.1, 0.0),
         Slider("angle", "Direction of x", 0.0, 180.0, 1.0, 60.0, "{:g}°".format),
@@ -126,19 +108,20 @@ class GeometryView(_Geometry):
             "least l1 norm, a square least l2 norm.",
             "w₁ (first coefficient)",
             "w₂ (second coefficient)",
-            PLANE,
-            **SQUARE,
+            space.PLANE,
+            **space.SQUARE,
         ),
     )
 
     def scene(self, settings: Settings) -> GeometryScene:
-        start, x = start_of(settings), direction(settings["angle"])
-        ends = follow(start, x, settings["y"])
-        reach = shown_reach(*ends.points)
+        start, x = start_of(settings), space.direction(settings["angle"])
+        ends = space.follow(start, x, settings["y"])
+        reach = space.shown_reach(*ends.points)
         # Beyond what is shown.
-        fits = ends.extremes.kernel + 2.0 * reach * np.array([[-1.0], [1.0]]) @ kernel_of(x[None])
+        ways = 2.0 * reach * np.array([[-1.0], [1.0]])
+        fits = ends.extremes.kernel + ways @ space.kernel_of(x[np.newaxis])
         own, others = level_curves(ends, reach)
-        return GeometryScene(start, ends, Sight(reach, np.eye(2)), own, others, fits)
+        return GeometryScene(start, ends, space.Sight(reach, np.eye(2)), own, others, fits)
 
     def text(self, scene: GeometryScene) -> str:
         return f"{super().text(scene)} {_shape(scene.start)} {_first(scene.start)}".rstrip()
@@ -149,13 +132,13 @@ class GeometryView(_Geometry):
         return self.script(body)
 
 
-def start_of(settings: Settings) -> DiagonalStart:
+def start_of(settings: Settings) -> space.DiagonalStart:
     """The network that the sliders describe; from w = 0 where they leave that out."""
     scale, depth = 10.0 ** settings["log_scale"], settings["depth"]
-    return DiagonalStart(scale, depth, settings.get("shape", 0.0), settings.get("start", 0.0))
+    return space.DiagonalStart(scale, depth, settings.get("shape", 0.0), settings.get("start", 0.0))
 
 
-def _shape(start: DiagonalStart) -> str:
+def _shape(start: space.DiagonalStart) -> str:
     if start.depth > 2:
         return (
             f"At depth {start.depth} a start need not be as small as at depth 2 to end sparse; the "
@@ -169,7 +152,7 @@ def _shape(start: DiagonalStart) -> str:
     )
 
 
-def _first(start: DiagonalStart) -> str:
+def _first(start: space.DiagonalStart) -> str:
     if start.first == 0.0:
         return ""
     return (
@@ -189,12 +172,12 @@ class GeometrySpaceView(_Geometry):
         "two weights tie)."
     )
     controls = (
-        WIDE_SCALE,
-        DEPTH,
+        space.WIDE_SCALE,
+        space.DEPTH,
         Slider("first", "Weight of feature 1", -1.5, 1.5, 0.1, 0.6),
         Slider("second", "Weight of feature 2", -1.5, 1.5, 0.1, 1.0),
         Slider("third", "Weight of feature 3", -1.5, 1.5, 0.1, 0.8),
-        AZIMUTH,
+        space.AZIMUTH,
     )
 
     charts = (
@@ -208,25 +191,25 @@ class GeometrySpaceView(_Geometry):
             (
                 Mark(
                     *("fits", "patch"),
-                    {"x": "x", "y": "y", "color": TRUTH, "fill_alpha": 0.12, "line_alpha": 0.6},
+                    {"x": "x", "y": "y", "color": Hue.TRUTH, "fill_alpha": 0.12, "line_alpha": 0.6},
                     "all w that fit",
                 ),
-                *SPACE_AXES,
+                *space.SPACE_AXES,
                 levels("levels", "level curves"),
-                *FLOW_AND_EXTREMES,
+                *space.FLOW_AND_EXTREMES,
             ),
             framed=False,
-            **SQUARE,
+            **space.SQUARE,
         ),
     )
 
     def scene(self, settings: Settings) -> GeometryScene:
         x, start = equation_of(settings), start_of(settings)
-        ends = follow(start, x, 1.0)
-        sight = Sight(shown_reach(*ends.points), projection(settings["azimuth"]))
+        ends = space.follow(start, x, 1.0)
+        sight = space.Sight(space.shown_reach(*ends.points), space.projection(settings["azimuth"]))
         half = 0.8 * sight.reach
         square = half * np.array([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0], [1.0, -1.0]])
-        fits = ends.solution.w + square @ kernel_of(x[np.newaxis])
+        fits = ends.solution.w + square @ space.kernel_of(x[np.newaxis])
         return GeometryScene(start, ends, sight, (), levels_in_plane(ends, half), fits)
 
     def code(self, settings: Settings) -> str:

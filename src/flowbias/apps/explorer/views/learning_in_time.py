@@ -14,8 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.apps.explorer.drawing import FLOW, TRUTH, Chart, Data, cursor, line, points
-from flowbias.apps.explorer.view import Settings, Slider, View, chosen, scale_slider
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, cursor, line, points
+from flowbias.apps.explorer.view import (
+    MOMENTS,
+    Settings,
+    Slider,
+    View,
+    chosen,
+    moment_slider,
+    scale_slider,
+)
 from flowbias.apps.explorer.views.planted_data import (
     AGAINST_TRUTH,
     CURVES,
@@ -37,8 +45,8 @@ from flowbias.models.diagonal import DiagonalNet
 from flowbias.problems.regression import Regression
 from flowbias.results.solution import Solution
 
-# Places of the cursor, and sampled times between two of them.
-CURSOR_STEPS, FINER = 100, 2
+# Sampled times between two places of the cursor.
+FINER = 2
 # How the flow is followed: to a residual and with a local error that no picture shows.
 FOLLOWED: dict[str, Any] = {"residual": 1e-4, "rtol": 1e-5}
 
@@ -130,7 +138,7 @@ def _passage(planted: PlantedData, depth: int, exponent: float) -> Passage:
     falls = followed.loss < 0.99 * followed.loss[0]
     # A little before anything happens.
     first = followed.t[np.argmax(falls)] / 3.0
-    t = np.geomspace(first, followed.t[-1], FINER * CURSOR_STEPS + 1)
+    t = np.geomspace(first, followed.t[-1], FINER * MOMENTS + 1)
     w = followed.at(t)
     misfit = np.square(w @ data.X.T - data.y)
     return Passage(
@@ -150,11 +158,7 @@ class LearningInTimeView(View[TimeScene]):
     title = "Time"
     question = "In which order does the flow learn, and when?"
     controls = (
-        Slider(
-            *("moment", "Time cursor, along the axis", 0, CURSOR_STEPS, 1, 50),
-            shown="{:g}%".format,
-            plays=1,
-        ),
+        moment_slider("Time cursor, along the axis"),
         scale_slider(-10.0, 1.0, 0.5, -4.0),
         Slider("depth", "Depth D", 2, 4, 1, 2),
         Slider("n", "Samples n", 10, 60, 2, 30),
@@ -173,7 +177,7 @@ class LearningInTimeView(View[TimeScene]):
             "coefficient wᵢ",
             (
                 *CURVES,
-                points("limit", "diamond", FLOW, 9, "limit", 1.0, line_width=1),
+                points("limit", "diamond", Hue.FLOW, 9, "limit", 1.0, line_width=1),
                 cursor(),
             ),
             options={"x_axis_type": "log"},
@@ -185,8 +189,8 @@ class LearningInTimeView(View[TimeScene]):
             "time t",
             "loss, population error",
             (
-                line("loss", FLOW, "loss (half the mean square)"),
-                line("error", TRUTH, "population error ‖w − w*‖²", dash="dashed"),
+                line("loss", Hue.FLOW, "loss (half the mean square)"),
+                line("error", Hue.TRUTH, "population error ‖w − w*‖²", dash="dashed"),
                 cursor(),
             ),
             options={"x_axis_type": "log", "y_axis_type": "log"},
@@ -211,7 +215,7 @@ class LearningInTimeView(View[TimeScene]):
     def code(self, settings: Settings) -> str:
         body = _SCRIPT.format(
             data=chosen(PlantedData, settings).code(),
-            times=FINER * CURSOR_STEPS + 1,
+            times=FINER * MOMENTS + 1,
             cursor=FINER * settings["moment"],
             **settings,
             **FOLLOWED,

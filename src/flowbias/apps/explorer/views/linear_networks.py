@@ -11,17 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import (
-    FLOW,
-    KERNEL,
-    RICH,
-    Chart,
-    Data,
-    Mark,
-    level,
-    line,
-    points,
-)
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, Mark, level, line, points
 from flowbias.apps.explorer.view import Settings, Slider, View, chosen, scale_slider
 from flowbias.apps.explorer.views.matrices import width_of
 from flowbias.apps.explorer.views.planted_data import SEED
@@ -97,7 +87,7 @@ def narrowed(net: LinearNet) -> LinearNet:
 
 
 def _curves(name: str, bound: str) -> tuple[Mark, ...]:
-    return line(name, FLOW, name, 3), line(f"{name} bound", FLOW, bound, 2, "dashed")
+    return line(name, Hue.FLOW, name, 3), line(f"{name} bound", Hue.FLOW, bound, 2, "dashed")
 
 
 class LinearNetworksView(View[LinearNetworksScene]):
@@ -128,9 +118,9 @@ class LinearNetworksView(View[LinearNetworksScene]):
             "λᵢ of the imbalance D",
             (
                 level(0.0),
-                points("plus", "triangle", RICH, 9, "positive: U is larger", 1.0, line_width=1),
+                points("plus", "triangle", Hue.RICH, 9, "positive: U is larger", 1.0, line_width=1),
                 points(
-                    *("minus", "inverted_triangle", KERNEL, 9, "negative: V is larger", 1.0),
+                    *("minus", "inverted_triangle", Hue.KERNEL, 9, "negative: V is larger", 1.0),
                     line_width=1,
                 ),
             ),

@@ -12,18 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import (
-    FLOW,
-    FRAME,
-    KERNEL,
-    RICH,
-    TRUTH,
-    Chart,
-    Data,
-    Mark,
-    labels,
-    points,
-)
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, Mark, labels, points
 from flowbias.apps.explorer.view import Settings, Slider, View, chosen, scale_slider
 from flowbias.apps.explorer.views.planted_data import SEED
 from flowbias.datasets.planted import LowRankCompletion, low_rank_completion
@@ -164,7 +153,7 @@ class MatricesView(View[MatricesScene]):
                     {"x": "x", "y": "y", "width": 1, "height": 1, "line_color": None},
                     columns=("x", "y", "value"),
                 ),
-                points("unseen", "x", FRAME, 7, line_width=1),
+                points("unseen", "x", Hue.FRAME, 7, line_width=1),
                 labels("names", text_align="center"),
             ),
             wide=True,
@@ -183,10 +172,10 @@ class MatricesView(View[MatricesScene]):
             "i (number of the singular value)",
             "σᵢ (singular value)",
             (
-                points("truth", "diamond", TRUTH, 15, "truth"),
-                points("zero", "square", KERNEL, 9, "least Frobenius norm"),
-                points("nuclear", "triangle", RICH, 9, "least nuclear norm"),
-                points("recovered", "circle", FLOW, 8, "recovered", 1.0),
+                points("truth", "diamond", Hue.TRUTH, 15, "truth"),
+                points("zero", "square", Hue.KERNEL, 9, "least Frobenius norm"),
+                points("nuclear", "triangle", Hue.RICH, 9, "least nuclear norm"),
+                points("recovered", "circle", Hue.FLOW, 8, "recovered", 1.0),
             ),
         ),
     )

@@ -31,9 +31,9 @@ from flowbias.apps.data_files.regression_data import (
     from_npz,
     reading_an_archive,
 )
-from flowbias.apps.explorer.drawing import FLOW, KERNEL, RICH, Chart, Data, Mark, points, stems
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, Mark, points, stems
 from flowbias.apps.explorer.view import Download, Settings, Upload, View
-from flowbias.apps.explorer.views.planted_data import PlantedData
+from flowbias.apps.explorer.views.planted_data import EXAMPLE
 from flowbias.apps.explorer.views.proof_words import Extremes, distance_words
 from flowbias.apps.explorer.views.space import DEPTH, WIDE_SCALE
 from flowbias.ground.arguments import InputError
@@ -53,16 +53,12 @@ MOST_SAMPLES = 200
 _MEMBERS = ("X", "X.npy", "y", "y.npy")
 # How np.savez packs. Others may ask for gigabytes of dictionary before the first byte.
 _PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-# A header is a hundred bytes or two, but may claim gigabytes.
-_LONGEST_HEADER = 2**14
 _ZIP, _PICKLE, _NPY = b"PK\x03\x04", b"\x80", b"\x93NUMPY"
 _EMPTY_ZIP = b"PK\x05\x06"
 _SEPARATORS = (b",", b";", b"\t", b"\n", b"\r")
 _COMMAND = "For larger data use the command: flowbias limit DATA --scale 1e-3."
 
 ARCHIVE = "flowbias-limit.npz"
-#: What is shown before a file is chosen; the code to copy draws the same.
-EXAMPLE = PlantedData(n=20, d=40, sparsity=3, noise=0.1, seed=0)
 # Coefficients that a picture has room for.
 MOST_SHOWN = 60
 _MEANS = {
@@ -120,7 +116,8 @@ def _opening(archive: zipfile.ZipFile, name: str) -> io.BytesIO:
     if archive.getinfo(name).compress_type not in _PACKED:
         raise InputError(f"{name}: must be stored or deflated, is not. Write it with np.savez.")
     with archive.open(name) as member:
-        return io.BytesIO(member.read(_LONGEST_HEADER))
+        # A header is a hundred bytes or two, but may claim gigabytes.
+        return io.BytesIO(member.read(2**14))
 
 
 def _require_small_array(name: str, member: io.BytesIO) -> None:
@@ -185,9 +182,9 @@ def _given(content: bytes) -> tuple[RegressionData, Extremes]:
 def _marks(of: str) -> tuple[Mark, ...]:
     """The limit last: it lies on top of an extreme that it has reached."""
     return (
-        points(f"kernel {of}", "square", KERNEL, 8, "least l2 norm"),
-        points(f"rich {of}", "diamond", RICH, 15, "least l1 norm"),
-        points(f"limit {of}", "circle", FLOW, 9, "limit", 1.0),
+        points(f"kernel {of}", "square", Hue.KERNEL, 8, "least l2 norm"),
+        points(f"rich {of}", "diamond", Hue.RICH, 15, "least l1 norm"),
+        points(f"limit {of}", "circle", Hue.FLOW, 9, "limit", 1.0),
     )
 
 

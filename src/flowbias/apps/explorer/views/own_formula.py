@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import FLOW, KERNEL, TRUTH, Chart, Data, line, window
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, line, window
 from flowbias.apps.explorer.formula import LONGEST, MOST, read_equations
 from flowbias.apps.explorer.typed_parametrization import (
     TypedFunction,
@@ -256,9 +256,9 @@ class OwnFormulaView(View[OwnFormulaScene]):
             "t (time)",
             "wᵢ (coefficient)",
             (
-                line("w1", KERNEL, "w₁", 3),
-                line("w2", FLOW, "w₂", 3, "dashed"),
-                line("w3", TRUTH, "w₃", 3, "dotted"),
+                line("w1", Hue.KERNEL, "w₁", 3),
+                line("w2", Hue.FLOW, "w₂", 3, "dashed"),
+                line("w3", Hue.TRUTH, "w₃", 3, "dotted"),
             ),
             options={"x_axis_type": "log"},
         ),

@@ -11,17 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import (
-    FLOW,
-    FRAME,
-    TRUTH,
-    Chart,
-    Data,
-    Mark,
-    line,
-    points,
-    stems,
-)
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, Mark, line, points, stems
 from flowbias.apps.explorer.view import Slider
 from flowbias.datasets import SparseRegression, sparse_regression
 from flowbias.ground.typing import FloatArray
@@ -53,14 +43,18 @@ class PlantedData:
         )
 
 
+#: Small enough to be solved while a slider moves; shown where nothing else was asked for.
+EXAMPLE = PlantedData(n=20, d=40, sparsity=3, noise=0.1, seed=0)
+
+
 def population_error(w: FloatArray, w_true: FloatArray) -> FloatArray:
     """||w - w_true||^2 of each row of w."""
     return np.asarray(np.square(w - w_true).sum(axis=-1))
 
 
 CURVES = (
-    Mark("others", "line", {"x": "x", "y": "y", "color": FRAME, "alpha": 0.6}, "others"),
-    line("support", TRUTH, "in the truth", 3),
+    Mark("others", "line", {"x": "x", "y": "y", "color": Hue.FRAME, "alpha": 0.6}, "others"),
+    line("support", Hue.TRUTH, "in the truth", 3),
 )
 AGAINST_TRUTH = Chart(
     "The predictor at the cursor",
@@ -70,8 +64,8 @@ AGAINST_TRUTH = Chart(
     "coefficient wᵢ",
     (
         stems("w"),
-        points("w", "circle", FLOW, 5, "w, the flow", 1.0, line_width=1),
-        points("truth", "square", TRUTH, 11, "w*, the truth"),
+        points("w", "circle", Hue.FLOW, 5, "w, the flow", 1.0, line_width=1),
+        points("truth", "square", Hue.TRUTH, 11, "w*, the truth"),
     ),
 )
 

@@ -22,20 +22,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias.apps.explorer.drawing import (
-    FLOW,
-    FRAME,
-    KERNEL,
-    RICH,
-    TRUTH,
-    Data,
-    Mark,
-    labels,
-    levels,
-    line,
-    points,
-    window,
-)
+from flowbias.apps.explorer.drawing import Data, Hue, Mark, labels, levels, line, points, window
 from flowbias.apps.explorer.view import Slider, scale_slider
 from flowbias.apps.explorer.views.proof_words import Extremes
 from flowbias.ground.typing import FloatArray
@@ -56,24 +43,24 @@ SQUARE: dict[str, Any] = {
 }
 #: The flow from its start to its limit, and the two solutions that do not depend on the start.
 FLOW_AND_EXTREMES = (
-    line("path", FLOW, "path of the flow", 3.5),
-    points("start", "x", FLOW, 11, "start", line_width=3),
-    points("l1", "diamond", RICH, 22, "least l1 norm", 0.35, line_width=2.5),
-    points("l2", "square", KERNEL, 16, "least l2 norm", 0.35, line_width=2.5),
-    points("limit", "circle", FLOW, 12, "limit", 1.0, line_width=1),
+    line("path", Hue.FLOW, "path of the flow", 3.5),
+    points("start", "x", Hue.FLOW, 11, "start", line_width=3),
+    points("l1", "diamond", Hue.RICH, 22, "least l1 norm", 0.35, line_width=2.5),
+    points("l2", "square", Hue.KERNEL, 16, "least l2 norm", 0.35, line_width=2.5),
+    points("limit", "circle", Hue.FLOW, 12, "limit", 1.0, line_width=1),
 )
 #: All that is drawn in the plane.
 PLANE = (
     levels("levels", "level sets"),
     levels("own", width=3.0),
-    line("fits", TRUTH, "all w that fit", dash="dashed"),
+    line("fits", Hue.TRUTH, "all w that fit", dash="dashed"),
     *FLOW_AND_EXTREMES,
 )
 #: The axes of space, with their names at the tips.
 SPACE_AXES = (
     Mark(
         *("axes", "segment"),
-        {"x0": "x", "y0": "y", "x1": "to_x", "y1": "to_y", "line_color": FRAME, "line_width": 1.5},
+        {"x0": "x", "y0": "y", "x1": "to_x", "y1": "to_y", "color": Hue.FRAME, "line_width": 1.5},
         columns=("x", "y", "to_x", "to_y"),
     ),
     labels("names", text_align="center", text_baseline="middle"),

@@ -13,17 +13,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import (
-    FLOW,
-    KERNEL,
-    RICH,
-    Chart,
-    Data,
-    Mark,
-    cursor,
-    line,
-    points,
-)
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, Mark, cursor, line, points
 from flowbias.apps.explorer.view import Settings, Slider, View, chosen, scale_slider
 from flowbias.apps.explorer.views.planted_data import (
     AGAINST_TRUTH,
@@ -212,10 +202,10 @@ class SparseRegressionView(View[SparseScene]):
             "lines are the errors of the solutions of least l1 and least l2 norm.",
             "population error ‖w − w*‖²",
             (
-                line("error", FLOW, "flow"),
-                line("l1 error", RICH, "least l1 norm", 2, "dashed"),
-                line("l2 error", KERNEL, "least l2 norm", 2, "dotted"),
-                points("error now", "circle", FLOW, 10, fill=1.0, line_width=1),
+                line("error", Hue.FLOW, "flow"),
+                line("l1 error", Hue.RICH, "least l1 norm", 2, "dashed"),
+                line("l2 error", Hue.KERNEL, "least l2 norm", 2, "dotted"),
+                points("error now", "circle", Hue.FLOW, 10, fill=1.0, line_width=1),
             ),
             y_axis_type="log",
             y_range=(LEAST_ERROR, 30.0),
@@ -226,10 +216,10 @@ class SparseRegressionView(View[SparseScene]):
             "the first vanishes to the left, the second to the right.",
             "norm / least norm − 1",
             (
-                line("l1", RICH, "l1 norm", dash="dashed"),
-                points("l1 now", "circle", RICH, 10, fill=1.0, line_width=1),
-                line("l2", KERNEL, "l2 norm", dash="dotted"),
-                points("l2 now", "square", KERNEL, 10, fill=1.0, line_width=1),
+                line("l1", Hue.RICH, "l1 norm", dash="dashed"),
+                points("l1 now", "circle", Hue.RICH, 10, fill=1.0, line_width=1),
+                line("l2", Hue.KERNEL, "l2 norm", dash="dotted"),
+                points("l2 now", "square", Hue.KERNEL, 10, fill=1.0, line_width=1),
             ),
             y_axis_type="log",
             y_range=(LEAST_EXCESS, 20.0),

@@ -12,30 +12,10 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import (
-    FLOW,
-    RICH,
-    TRUTH,
-    Chart,
-    Data,
-    cursor,
-    labels,
-    line,
-    points,
-)
-from flowbias.apps.explorer.view import Settings, Slider, View, scale_slider
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, cursor, labels, line, points
+from flowbias.apps.explorer.view import MOMENTS, Settings, Slider, View, moment_slider, scale_slider
+from flowbias.apps.explorer.views import space
 from flowbias.apps.explorer.views.planted_data import bundled
-from flowbias.apps.explorer.views.space import (
-    AZIMUTH,
-    COEFFICIENTS,
-    SPACE_AXES,
-    SQUARE,
-    Sight,
-    direction,
-    kernel_of,
-    projection,
-    shown_reach,
-)
 from flowbias.flows.integrate import flow
 from flowbias.ground.drawing import apart
 from flowbias.ground.html import power_of_ten
@@ -45,7 +25,6 @@ from flowbias.limits.stages import stages
 from flowbias.models.diagonal import DiagonalNet
 
 X = np.array([[1.0, 0.7, 0.0], [0.5, 0.1, 0.7]])
-CURSOR_STEPS = 100
 # Base-10 logarithms of scales, from 1e-1000 to 0.1, ten in each factor of ten.
 SCALES = tuple(float(f"{-(10.0 ** (k / 10)):.2g}") for k in range(30, -1, -1))
 
@@ -82,7 +61,7 @@ class Followed:
             "steps": bundled(steps, at_steps),
             "curves": bundled(self.tau, self.w),
             # Beyond the end of the curves.
-            "ends": (np.full(3, 1.3 * self.cursors[-1]), heights, COEFFICIENTS),
+            "ends": (np.full(3, 1.3 * self.cursors[-1]), heights, space.COEFFICIENTS),
         }
 
 
@@ -93,7 +72,7 @@ class StagesScene:
     followed: Followed
     exponent: float
     at: int
-    sight: Sight
+    sight: space.Sight
 
     @property
     def tau(self) -> float:
@@ -108,10 +87,10 @@ class StagesScene:
 # Some 50 kilobytes each: as many as ten readers look at.
 @lru_cache(maxsize=64)
 def _followed(angle: float, exponent: float) -> Followed:
-    log_scale, y = exponent * math.log(10.0), direction(angle)
+    log_scale, y = exponent * math.log(10.0), space.direction(angle)
     net = DiagonalNet(2, log_scale=log_scale)
     path, followed = stages(net, X, y), flow(net, X, y)
-    cursors = np.geomspace(0.5 * path.times[1], 2.0 * path.times[-1], CURSOR_STEPS + 1)
+    cursors = np.geomspace(0.5 * path.times[1], 2.0 * path.times[-1], MOMENTS + 1)
     # The flow's own steps as well: they are many where it jumps.
     pace = path.time_at(log_scale, 1.0)
     steps = followed.t / pace
@@ -133,14 +112,10 @@ class StagesView(View[StagesScene]):
     )
     controls = (
         scale_slider(SCALES[0], SCALES[-1], 1.0, -10.0, SCALES, plays=True),
-        Slider(
-            *("moment", "Cursor in slow time, along the axis", 0, CURSOR_STEPS, 1, 50),
-            shown="{:g}%".format,
-            plays=1,
-        ),
+        moment_slider("Cursor in slow time, along the axis"),
         # Not 90: a row of which nothing is left to fit has no size to be fitted relative to.
         Slider("angle", "Direction of y", 0.0, 356.0, 4.0, 0.0, "{:g}°".format),
-        AZIMUTH,
+        space.AZIMUTH,
     )
 
     charts = (
@@ -152,15 +127,15 @@ class StagesView(View[StagesScene]):
             "to the right",
             "upwards",
             (
-                line("fits", TRUTH, "all w that fit", dash="dashed"),
-                *SPACE_AXES,
-                line("jumps", RICH, width=1.5, dash="dotted"),
-                line("path", FLOW, "flow", 3.5),
-                points("saddles", "diamond", RICH, 20, "stages", 0.35, line_width=2.5),
-                points("now", "circle", FLOW, 12, "flow at the cursor", 1.0, line_width=1),
+                line("fits", Hue.TRUTH, "all w that fit", dash="dashed"),
+                *space.SPACE_AXES,
+                line("jumps", Hue.RICH, width=1.5, dash="dotted"),
+                line("path", Hue.FLOW, "flow", 3.5),
+                points("saddles", "diamond", Hue.RICH, 20, "stages", 0.35, line_width=2.5),
+                points("now", "circle", Hue.FLOW, 12, "flow at the cursor", 1.0, line_width=1),
             ),
             framed=False,
-            **SQUARE,
+            **space.SQUARE,
         ),
         Chart(
             "Coefficients over slow time",
@@ -169,8 +144,8 @@ class StagesView(View[StagesScene]):
             "slow time τ",
             "coefficient wᵢ",
             (
-                line("steps", RICH, "stages", 5, alpha=0.5),
-                line("curves", FLOW, "flow"),
+                line("steps", Hue.RICH, "stages", 5, alpha=0.5),
+                line("curves", Hue.FLOW, "flow"),
                 labels("ends", text_align="right", text_baseline="middle"),
                 cursor(),
             ),
@@ -187,14 +162,16 @@ class StagesView(View[StagesScene]):
     def scene(self, settings: Settings) -> StagesScene:
         exponent = settings["log_scale"]
         followed = _followed(settings["angle"], exponent)
-        sight = Sight(shown_reach(followed.path.w, followed.w), projection(settings["azimuth"]))
+        sight = space.Sight(
+            space.shown_reach(followed.path.w, followed.w), space.projection(settings["azimuth"])
+        )
         return StagesScene(followed, exponent, settings["moment"], sight)
 
     def data(self, scene: StagesScene) -> Data:
         followed, sight = scene.followed, scene.sight
         rests = followed.path.w
         # Two equations in three unknowns leave one direction open.
-        line = rests[-1] + sight.reach * np.array([[-1.0], [1.0]]) @ kernel_of(X)
+        line = rests[-1] + sight.reach * np.array([[-1.0], [1.0]]) @ space.kernel_of(X)
         return {
             **followed.data,
             **sight.frame(),
@@ -210,7 +187,7 @@ class StagesView(View[StagesScene]):
         followed, path = scene.followed, scene.followed.path
         rest, now = path.at(scene.tau), scene.flow_now
         told = ", ".join(
-            f"{event.told_of(COEFFICIENTS[event.feature])} at {event.time:.3g}"
+            f"{event.told_of(space.COEFFICIENTS[event.feature])} at {event.time:.3g}"
             for event in path.events
         )
         return "\n\n".join(
@@ -226,7 +203,7 @@ class StagesView(View[StagesScene]):
         )
 
     def code(self, settings: Settings) -> str:
-        return self.script(_SCRIPT.format(X=X.tolist(), places=CURSOR_STEPS + 1, **settings))
+        return self.script(_SCRIPT.format(X=X.tolist(), places=MOMENTS + 1, **settings))
 
 
 def _digits(w: FloatArray) -> str:

@@ -14,19 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.apps.explorer.drawing import (
-    FLOW,
-    FRAME,
-    TRUTH,
-    Chart,
-    Data,
-    level,
-    line,
-    points,
-    stems,
-)
+from flowbias.apps.explorer.drawing import Chart, Data, Hue, level, line, points, stems
 from flowbias.apps.explorer.view import Settings, Slider, View, scale_slider
 from flowbias.apps.explorer.views.planted_data import (
+    EXAMPLE,
     NOISE,
     SEED,
     SPARSITY,
@@ -41,7 +32,6 @@ from flowbias.ground.threads import one_thread
 from flowbias.ground.typing import FloatArray
 from flowbias.models.diagonal import DiagonalNet
 
-DATA = PlantedData(n=20, d=40, sparsity=3, noise=0.1, seed=0)
 # The most steps take half a second.
 RUN: dict[str, Any] = {"loss": "half_mean", "residual": 1e-10, "max_steps": 30_000}
 
@@ -98,12 +88,12 @@ class StepsView(View[StepsScene]):
     controls = (
         scale_slider(-2.0, 0.0, 0.1, -1.0, name="log_step", label="Step size h"),
         Slider(
-            *("batch", "Batch size b", 1, DATA.n, 1, 1),
-            shown=lambda b: f"all {b:g}" if b == DATA.n else f"{b:g}",
-            stops=(1, 2, 5, 10, DATA.n),
+            *("batch", "Batch size b", 1, EXAMPLE.n, 1, 1),
+            shown=lambda b: f"all {b:g}" if b == EXAMPLE.n else f"{b:g}",
+            stops=(1, 2, 5, 10, EXAMPLE.n),
         ),
         scale_slider(-2.0, 0.0, 0.1, -0.5),
-        replace(SPARSITY, default=DATA.sparsity),
+        replace(SPARSITY, default=EXAMPLE.sparsity),
         NOISE,
         SEED,
     )
@@ -118,9 +108,9 @@ class StepsView(View[StepsScene]):
             "coefficient wᵢ",
             (
                 stems("end"),
-                points("nominal", "square", FRAME, 9, "limit of its start"),
-                points("effective", "diamond", TRUTH, 15, "limit of the effective start"),
-                points("end", "circle", FLOW, 5, "end of the descent", 1.0, line_width=1),
+                points("nominal", "square", Hue.FRAME, 9, "limit of its start"),
+                points("effective", "diamond", Hue.TRUTH, 15, "limit of the effective start"),
+                points("end", "circle", Hue.FLOW, 5, "end of the descent", 1.0, line_width=1),
             ),
         ),
         Chart(
@@ -131,7 +121,7 @@ class StepsView(View[StepsScene]):
             "effective α / α",
             (
                 level(1.0),
-                points("shrunk", "diamond", TRUTH, 9, fill=1.0, line_width=1),
+                points("shrunk", "diamond", Hue.TRUTH, 9, fill=1.0, line_width=1),
             ),
             options={"y_axis_type": "log"},
         ),
@@ -140,7 +130,7 @@ class StepsView(View[StepsScene]):
             "The relative residual of all samples as a line over the steps.",
             "steps",
             "residual ‖Xw − y‖ / ‖y‖",
-            (line("residual", FLOW),),
+            (line("residual", Hue.FLOW),),
             options={"y_axis_type": "log"},
         ),
     )
@@ -170,13 +160,13 @@ class StepsView(View[StepsScene]):
 
 def planted_of(settings: Settings) -> PlantedData:
     """The data that the sliders describe."""
-    return replace(DATA, **{name: settings[name] for name in ("sparsity", "noise", "seed")})
+    return replace(EXAMPLE, **{name: settings[name] for name in ("sparsity", "noise", "seed")})
 
 
 def _end(scene: StepsScene) -> str:
     run, explained = scene.run, scene.run.explained
     size = run.request.batch_size
-    batches = "all samples" if size == DATA.n else f"batches of {size}"
+    batches = "all samples" if size == EXAMPLE.n else f"batches of {size}"
     return (
         f"Steps of {power_of_ten(math.log10(run.step_size))} on {batches}, from scale "
         f"{power_of_ten(scene.exponent)}, end **{explained.nominal:.1e}** (relatively) from the "
