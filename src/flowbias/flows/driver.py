@@ -159,9 +159,9 @@ class _Driver:
             self.retries += 1
             if self.retries > MAX_RETRIES:
                 curve.failure = reason or "the loss rises however short the step"
+                self._count(solver)
                 break
             solver = self._restart(solver, SHORTER)
-        self._count(solver)
 
     def _restart(self, solver: OdeSolver, shorter: float) -> OdeSolver:
         self._count(solver)
@@ -169,12 +169,18 @@ class _Driver:
         return self._solver()
 
     def _solver(self) -> OdeSolver:
-        return self.integration.solver_at(self.curve.end, self.curve.states[-1], self.length)
+        curve = self.curve
+        #: what the solvers before this one have cost
+        self.before = curve.evaluations, curve.jacobians
+        solver = self.integration.solver_at(curve.end, curve.states[-1], self.length)
+        self._count(solver)
+        return solver
 
     def _accept(self, solver: OdeSolver, ahead: FlowProgress) -> None:
         self.curve.states.append(np.array(solver.y))
         self.curve.times.append(float(solver.t))
         self.curve.pieces.append(solver.dense_output())
+        self._count(solver)
         if ahead.stage != self.reached.stage:
             self.lowest, self.steps_since = ahead.residuals, 0
         self.reached, self.retries = ahead, 0
@@ -192,8 +198,8 @@ class _Driver:
         return None
 
     def _count(self, solver: OdeSolver) -> None:
-        self.curve.evaluations += int(solver.nfev)
-        self.curve.jacobians += int(solver.njev)
+        self.curve.evaluations = self.before[0] + int(solver.nfev)
+        self.curve.jacobians = self.before[1] + int(solver.njev)
 
 
 def take_step(solver: OdeSolver) -> str | None:
