@@ -97,6 +97,7 @@ class Certificate(Measured):
         certificate.__dict__["numbers"] = numbers
         object.__setattr__(certificate, "tol", tol)
         object.__setattr__(certificate, "distance", 0.0)  # a factor of all rows has proved it
+        object.__setattr__(certificate, "exact", None)  # in doubles
         return certificate
 
     if not TYPE_CHECKING:  # for which the fields are there
@@ -114,11 +115,6 @@ class Certificate(Measured):
     @property
     def ok(self) -> bool:
         return "numbers" in self.__dict__ or all(measure.ok for measure in self.measures)
-
-    @property
-    def is_in_doubles(self) -> bool:
-        """Whether it took no balls to tell how far the limit is."""
-        return "numbers" in self.__dict__ or self.exact is None
 
     @property
     def measures(self) -> tuple[Measure, ...]:

@@ -18,7 +18,8 @@ from sklearn.utils.parallel import delayed
 
 from flowbias.certificates.stage_certificate import weights_of
 from flowbias.estimators.folds import Fold, check_n_jobs, folds_of, side_by_side
-from flowbias.estimators.intercepts.frames import Frame, Samples, read_data
+from flowbias.estimators.intercepts.frames import Frame
+from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import network
 from flowbias.ground.arguments import InputError, as_float, shown
@@ -110,7 +111,7 @@ class StagesRegressor(StagesBase):
         """
         check_tol(self.tol)
         self._check_rules()
-        samples = Samples.of(*read_data(self, X, y, sample_weight))
+        samples = Samples.of(*self._read_data(X, y, sample_weight))
         frame = self._frame(samples)
         paths = self._paths(frame)
         clock = frame.samples.total_weight
@@ -192,7 +193,7 @@ class StagesRegressorCV(StagesBase):
             raise InputError(
                 f"rule: must be one of {', '.join(map(repr, RULES))}, got {self.rule!r}."
             )
-        X, y, weight = read_data(self, X, y, sample_weight)
+        X, y, weight = self._read_data(X, y, sample_weight)
         samples = Samples.of(X, y, weight)
         self._judge(samples, folds_of(self.cv, X, y, weight, groups))
         self._settle(samples)

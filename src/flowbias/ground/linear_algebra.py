@@ -22,13 +22,31 @@ Places: TypeAlias = NDArray[np.intp]
 
 def cholesky_with_condition(matrix: FloatArray) -> tuple[FloatArray | None, float]:
     """Lower factor and reciprocal condition number; None and 0 where there is no factor."""
-    lapack: Any = scipy.linalg.lapack
-    norm = lapack.dlange("1", matrix)
     factor, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1)
-    if failed:
-        return None, 0.0
-    rcond, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
-    return factor, float(rcond)
+    return (None, 0.0) if failed else (factor, reciprocal_condition(factor, matrix))
+
+
+def reciprocal_condition(lower: FloatArray, matrix: FloatArray) -> float:
+    """Of a matrix with this Cholesky factor, in the 1-norm."""
+    lapack: Any = scipy.linalg.lapack
+    rcond, _ = lapack.dpocon(lower, lapack.dlange("1", matrix), uplo="L")
+    return float(rcond)
+
+
+def cholesky_with_ridge(matrix: FloatArray) -> FloatArray:
+    """Lower factor of a unit-diagonal matrix, with the smallest ridge that lets it succeed.
+
+    The diagonal is written over.
+    """
+    ridge = 1e-15  # what Cholesky's own rounding costs
+    while True:
+        matrix.flat[:: len(matrix) + 1] = 1.0 + ridge
+        factor, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1)
+        if not failed:
+            return np.asarray(factor)
+        # Rounding made the matrix indefinite: it is singular to working precision, and a larger
+        # ridge leaves the lost directions where they are instead of sending them far away.
+        ridge *= 10.0
 
 
 def graded_qr(matrix: FloatArray) -> tuple[FloatArray, FloatArray, Places]:

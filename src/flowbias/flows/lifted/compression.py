@@ -156,7 +156,8 @@ class Compression:
         [U; V] = ([P1 U1 + resting; V] Q^T + [beyond; 0]) turn,   [U1; V] = weights (p, k)
 
     `resting` and `beyond` are the parts of U that the data does not see and the flow does not
-    move, within and beyond the span of the moving rows, of rank k. basis is P1, or None where all of U moves.
+    move, within and beyond the span of the moving rows, of rank k. basis is P1, or None where all
+    of U moves.
     rests_apart says whether what rests of U adds nothing to U V^T: V U2^T = 0, U1 U2^T = 0.
     [min2021 (31)]
     """
