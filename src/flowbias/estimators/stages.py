@@ -34,8 +34,6 @@ from flowbias.limits.stages import stages, uncertified_stages
 CRITERIA: dict[str, Callable[[float], float]] = {"aic": lambda n: 2.0, "bic": math.log}
 #: How cross-validation chooses: the least error, or the fewest stages within one standard error.
 RULES = ("min", "1se")
-#: The only stage where X is zero and nothing moves.
-AT_REST = Stage(0.0, (), np.zeros(0), np.zeros(0), ())
 
 
 class StagesBase(LinearInterpolator):
@@ -235,7 +233,9 @@ class StagesRegressorCV(StagesBase):
     def _followed(self, frame: Frame) -> list[tuple[Stage, ...]]:
         """The stages of each output, not certified."""
         if not frame.moves:
-            return [(AT_REST,)] * frame.y.shape[1]
+            # X is zero.
+            at_rest = Stage(0.0, (), np.zeros(0), np.zeros(0), ())
+            return [(at_rest,)] * frame.y.shape[1]
         model, columns = network(self.depth), (np.ascontiguousarray(y) for y in frame.y.T)
         return [uncertified_stages(model, frame.X, y, self.max_stages) for y in columns]
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.integrate import DOP853, LSODA, DenseOutput, OdeSolution, OdeSolver
 from scipy.linalg import LinAlgWarning
 
-from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.coordinates import FOREVER, FlowCoordinates
 from flowbias.flows.fit import SETTLED, Quality
 from flowbias.flows.request import TIGHTEST
 from flowbias.flows.trajectory import FlowStatus
@@ -37,8 +37,6 @@ TIGHTER = 1e-2
 # Roundings of the state that may add up in the misfit, and the residual up to which a flow that
 # they have stopped may still be called one that has ended.
 _FEW, _STILL_A_FIT = 10.0, 1e-4
-# Internal times end here, far beyond rest and before overflow.
-FOREVER = 1e300
 
 
 class FlowProgress(NamedTuple):
