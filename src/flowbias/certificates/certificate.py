@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from flowbias.certificates.candidate import Candidate, Factor, declares_growth, is_proved
+from flowbias.certificates.candidate import (
+    HALF,
+    Candidate,
+    Factor,
+    declares_growth,
+    is_proved,
+)
 from flowbias.certificates.error_bound import PROVED, error_bound
 from flowbias.certificates.exact_limit import ExactLimit, exact_limit
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
@@ -37,8 +43,6 @@ from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.potentials import L1, SEEN, ConvexPotential, Potential, Provides
 
-# Where w is next to nothing, half of the digits of what is not.
-HALF = float(np.sqrt(np.finfo(float).eps))
 # What is proved to one digit is still an answer, though not one without a word about it.
 ONE_DIGIT = 0.1
 # Multiplications up to which the bound of an error that is not judged is worth its time: a minute

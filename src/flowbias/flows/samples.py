@@ -439,8 +439,9 @@ def _start(model: Any, d: int) -> FloatArray:
     bad = ~((sizes > _SMALLEST) & (sizes < 1.0 / _SMALLEST))
     if bad.any():
         raise InputError(
-            f"model: must start at weights between {_SMALLEST:g} and {1.0 / _SMALLEST:g} in size to "
-            f"be stepped, got {sizes[bad][0]:.1e}. fb.limit, fb.flow and fb.stages take any scale."
+            f"model: must start at weights between {_SMALLEST:g} and {1.0 / _SMALLEST:g} in size "
+            f"to be stepped, got {sizes[bad][0]:.1e}. fb.limit, fb.flow and fb.stages take any "
+            "scale."
         )
     return start
 

@@ -7,6 +7,7 @@ that the large rows do not hide what only the small ones tell [Powell and Reid 1
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -20,10 +21,19 @@ from flowbias.ground.typing import FloatArray
 Places: TypeAlias = NDArray[np.intp]
 
 
-def cholesky_with_condition(matrix: FloatArray) -> tuple[FloatArray | None, float]:
-    """Lower factor and reciprocal condition number; None and 0 where there is no factor."""
+def cholesky_if_conditioned(matrix: FloatArray, least: float) -> FloatArray | None:
+    """Lower factor; None where there is none, or the reciprocal condition number is not above."""
     factor, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1)
-    return (None, 0.0) if failed else (factor, reciprocal_condition(factor, matrix))
+    if failed:
+        return None
+    # All eigenvalues but the least have a product of at most the power of their mean. Of a few rows
+    # that mostly says enough, and asking LAPACK takes longer than the factor.
+    n, trace = len(factor), float(np.vdot(factor.T, factor.T))
+    eigenvalue = math.prod(factor.diagonal().tolist()) ** 2 * ((n - 1) / trace) ** (n - 1)
+    # The 1-norms of a matrix and its inverse are at most the root of n times those of its largest
+    # eigenvalues.
+    is_clear = eigenvalue > least * n * trace
+    return factor if is_clear or reciprocal_condition(factor, matrix) > least else None
 
 
 def reciprocal_condition(lower: FloatArray, matrix: FloatArray) -> float:
