@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 
 from flowbias.estimators import ImplicitBiasRegressor, ImplicitBiasRegressorCV, MinNormRegressor
 from flowbias.estimators.intercepts import frames
-from flowbias.estimators.intercepts.centring import CentredSparseDesign
+from flowbias.estimators.intercepts.centred_sparse import CentredSparseDesign
 from tests.designs.conformance import check_design
 
 RNG = np.random.default_rng(2)
@@ -36,7 +36,7 @@ def test_large_is_small(estimator, weight, monkeypatch):
     """The way for large X, taken on a small one, gives what its dense copy gives."""
     expected = estimator.fit(X.toarray(), Y, weight)
     coef, constant = expected.coef_, expected.intercept_
-    for module in ("flowbias.designs", "flowbias.estimators.intercepts.frames"):
+    for module in ("flowbias.designs", "flowbias.estimators.intercepts.samples"):
         monkeypatch.setattr(f"{module}.DENSE_UP_TO", 1)
     assert frames.is_large(X)
     fitted = estimator.fit(X, Y, weight)

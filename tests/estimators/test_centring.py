@@ -15,7 +15,7 @@ from flowbias.estimators import (
     leave_one_out,
     leave_one_out_refits,
 )
-from flowbias.estimators.intercepts.centring import centred, without
+from flowbias.estimators.intercepts.samples import centred, without
 
 RNG = np.random.default_rng(8)
 X = RNG.standard_normal((12, 30))

@@ -11,7 +11,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 import flowbias as fb
 from flowbias.estimators import ImplicitBiasRegressorCV
 from flowbias.estimators.intercepts import frames
-from flowbias.estimators.intercepts.frames import Samples, plain
+from flowbias.estimators.intercepts.frames import plain
+from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.scale_walk import Metric, ScaleWalk, SharedRows, TrainingPart
 from flowbias.ground.tolerances import TO_CHOOSE
 from flowbias.models import DiagonalNet
@@ -29,19 +30,17 @@ class Walked:
 
     def __init__(self, rows, network, log_scales, tol=1e-8, alone=None):
         self.w = np.full((len(rows.parts), len(log_scales), rows.d), np.nan)
-        self.left = {}
         self.alone = []
-
-        def keep(of, at, w, left):
-            self.w[of, at], self.left[of, at] = w, left
 
         def asked(of, at):
             self.alone.append((int(of), int(at)))
             return None if alone is None else alone(of, at)
 
-        self.walk = ScaleWalk(rows, network, np.asarray(log_scales), tol, keep, asked)
+        self.walk = ScaleWalk(rows, network, np.asarray(log_scales), tol, asked, True)
         with np.errstate(all="ignore"):
             self.walk.run()
+        for (at, of), w in self.walk.w.items():
+            self.w[of, at] = w
 
 
 def centred_part(A, b, train, e=None):
@@ -105,7 +104,7 @@ def test_what_is_left_of_the_other_rows_is_their_error():
         level = np.mean(Y[ODD] - X[ODD] @ w)
         expected = Y[even] - X[even] @ w - level
         # The same sums in another order.
-        assert_allclose(walked.left[0, at][even], expected, atol=1e-11)
+        assert_allclose(walked.walk.left[at, 0][even], expected, atol=1e-11)
 
 
 def test_the_walk_tests_what_it_keeps():

@@ -15,8 +15,8 @@ from flowbias.estimators import (
     RichRegressor,
 )
 from flowbias.estimators.intercepts import frames, trained_bias
-from flowbias.estimators.intercepts.centring import centred_frame
-from flowbias.estimators.intercepts.frames import Samples
+from flowbias.estimators.intercepts.frames import centred_frame
+from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.start import default_log_scales
 
 RNG = np.random.default_rng(0)
@@ -98,7 +98,7 @@ def test_columns_of_different_units(estimator):
 
 @pytest.fixture
 def _everything_is_large(monkeypatch):
-    for module in ("flowbias.designs", "flowbias.estimators.intercepts.frames"):
+    for module in ("flowbias.designs", "flowbias.estimators.intercepts.samples"):
         monkeypatch.setattr(f"{module}.DENSE_UP_TO", 1)
 
 

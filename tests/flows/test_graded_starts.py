@@ -74,7 +74,7 @@ def test_what_errors_count_against():
     problem = MatrixCompletion([0, 1], [0, 1], [1.0, 2.0], (3, 2))
     setting = reduced_problem(model, problem)
     weights = setting.compression.weights
-    sizes = LiftedCoordinates(setting.compression, setting.fit, 1.0).entry_sizes
+    sizes = LiftedCoordinates(setting, 1.0).entry_sizes
     sizes = sizes.reshape(weights.shape)
     assert_allclose(np.linalg.matrix_rank(sizes / sizes.max(axis=1)[:, None]), 1)
     # No entry is held to less than a few of its own sizes.

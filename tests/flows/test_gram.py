@@ -313,7 +313,7 @@ def test_a_users_product_joins_by_declaring():
 @EVERY_CASE
 def test_the_jacobian_is_the_derivative(model, problem):
     setting = reduced_problem(model, problem)
-    coordinates = LiftedCoordinates(setting.compression, setting.fit, 1.0)
+    coordinates = LiftedCoordinates(setting, 1.0)
     state = coordinates.start + 0.1 * RNG.standard_normal(coordinates.start.size)
     jacobian = coordinates.jacobian(0.0, state)
     assert_allclose(jacobian, jacobian.T, rtol=0, atol=1e-13 * np.abs(jacobian).max())

@@ -6,7 +6,8 @@ from numpy.testing import assert_allclose
 
 from flowbias.datasets import sparse_regression
 from flowbias.flows import flow
-from flowbias.flows.driver import FOREVER, SHORTER, take_step
+from flowbias.flows.coordinates import FOREVER
+from flowbias.flows.driver import SHORTER, take_step
 from flowbias.flows.request import TIGHTEST
 from flowbias.ground.arguments import InputError
 from flowbias.models import DiagonalNet

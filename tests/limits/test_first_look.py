@@ -86,14 +86,37 @@ def test_a_factor_of_something_else_proves_nothing():
     assert not looked_at(solution, X, y, factor=factor_of(X, far))
 
 
+@given(st.integers(0, 10**6), st.integers(1, 8), st.floats(0.0, 3.0))
+def test_eigenvalues_are_bounded_from_below(seed, n, skew):
+    """The cheap bound of few rows as well as the other."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3 * n))
+    weights, others = np.exp(skew * rng.standard_normal((2, 3 * n)))
+    factor = factor_of(X, weights)
+    matrix = (X * others) @ X.T * factor.unit * factor.unit[:, None]
+    least = np.linalg.eigvalsh(matrix)[0]
+    bounds = list(factor.least_eigenvalues(others, np.abs(X).max()))
+    # Up to the rounding of the eigenvalue itself.
+    assert max(bounds) <= least + 1e-12 * np.trace(matrix)
+    assert 1 <= len(bounds) <= 2
+
+
+def test_few_rows_have_a_cheap_bound_of_their_least_eigenvalue():
+    X, _ = data(6, 60)
+    weights = np.ones(60)
+    bounds = factor_of(X, weights).least_eigenvalues(weights, np.abs(X).max())
+    # Rows of random data are nearly orthogonal: their eigenvalues are about one.
+    assert next(bounds) > 0.1
+
+
 def test_a_weight_that_counts_for_nothing_is_taken_off():
     X, _ = data(3, 4)
     X[2, :3] = 0.0  # only the last column tells the third row
     weights = np.array([1.0, 1.0, 1.0, 1e-13])
     factor = factor_of(X, weights)
     entry = np.abs(X).max()
-    assert factor.least_eigenvalue(weights, entry) > 0.0
-    assert factor.least_eigenvalue(weights * [1.0, 1.0, 1.0, 0.0], entry) <= 0.0
+    assert max(factor.least_eigenvalues(weights, entry)) > 0.0
+    assert max(factor.least_eigenvalues(weights * [1.0, 1.0, 1.0, 0.0], entry)) <= 0.0
 
 
 @given(st.integers(0, 10**6))

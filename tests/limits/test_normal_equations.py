@@ -3,13 +3,36 @@
 import mpmath as mp
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 
+from flowbias.ground.linear_algebra import cholesky_if_conditioned
 from flowbias.limits.normal_equations import Effort, NormalEquations
 from flowbias.problems.regression import Regression
 
 RNG = np.random.default_rng(12)
 X = RNG.standard_normal((4, 9))
 B = RNG.standard_normal(4)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 20, 60])
+@pytest.mark.parametrize("decades", [0.0, 3.0, 8.0, 9.5, 12.0])
+def test_a_factor_is_had_of_matrices_that_are_conditioned_as_asked(n, decades):
+    """Whether or not it takes the condition number itself to tell."""
+    rotation, _ = np.linalg.qr(RNG.standard_normal((n, n)))
+    matrix = (rotation * np.logspace(0.0, -decades, n)) @ rotation.T
+    unit = 1.0 / np.sqrt(np.diagonal(matrix))
+    matrix = matrix * unit * unit[:, None]
+    rcond = 1.0 / np.linalg.cond(matrix, 1)
+    for share in (0.1, 10.0):
+        factor = cholesky_if_conditioned(matrix, share * rcond)
+        # LAPACK's estimate of a norm of the inverse is within a factor of three.
+        assert (factor is not None) == (share < 1.0)
+        if factor is not None:
+            assert_allclose(factor @ factor.T, matrix, atol=1e-13)
+
+
+def test_matrices_that_are_indefinite_have_no_factor():
+    assert cholesky_if_conditioned(np.array([[1.0, 2.0], [2.0, 1.0]]), 1e-10) is None
 
 
 def exact_solution(weights):

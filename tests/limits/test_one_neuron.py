@@ -7,7 +7,7 @@ from scipy.integrate import solve_ivp
 
 import flowbias as fb
 from flowbias.flows.lifted.flow import reduced_problem
-from flowbias.limits.lifted.one_neuron import one_neuron_limit
+from flowbias.limits.lifted.limit import one_neuron_limit
 from flowbias.problems.matrix import MatrixRegression
 from flowbias.results.matrix_solution import LiftedSolution
 from flowbias.results.solution import Status

@@ -35,7 +35,7 @@ def completion(scale):
 
 
 def coordinates_of(setting):
-    return LiftedCoordinates(setting.compression, setting.fit, 1.0)
+    return LiftedCoordinates(setting, 1.0)
 
 
 def methods(setting):

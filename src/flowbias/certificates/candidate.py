@@ -16,6 +16,7 @@ whoever has computed it: that it is one is checked on a vector that nobody knows
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -31,6 +32,8 @@ from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
 
 EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
+# Half of the digits.
+HALF = math.sqrt(EPS)
 _RANDOM = np.random.default_rng()
 
 
@@ -49,10 +52,12 @@ class Factor(NamedTuple):
         off = self.lower.dot(self.lower.T.dot(v)) - wanted
         return bool(extended.length(off) <= 8.0 * (n + d) * EPS * extended.length(v))
 
-    def least_eigenvalue(self, weights: FloatArray, largest: float) -> float:
-        """Lower bound of that of diag(unit) X diag(weights) X^T diag(unit), entries up to largest.
+    def least_eigenvalues(self, weights: FloatArray, largest: float) -> Iterator[float]:
+        """Lower bounds of that of diag(unit) X diag(weights) X^T diag(unit), entries up to largest.
 
-        Weights that count for nothing here may be anything: what they lack is taken off.
+        The first is had for next to nothing, and means something of a few rows: all eigenvalues but
+        the least have a product of at most the power of their mean. Weights that count for nothing
+        here may be anything: what they lack is taken off.
         """
         ratios, lacking = weights / self.weights, 0.0
         ratio = extended.least(ratios)
@@ -62,9 +67,14 @@ class Factor(NamedTuple):
             ratio = float(ratios[counted].min())
             lacks = np.maximum(self.weights - weights / ratio, 0.0)[~counted].sum()
             lacking = float(lacks) * (largest * extended.length(self.unit)) ** 2
+        rest, trace = len(self.unit) - 1, float(np.vdot(self.lower.T, self.lower.T))
+        least = math.prod(self.lower.diagonal().tolist()) ** 2 * (rest / trace) ** rest
+        # Far above the rounding of the factor.
+        if least > HALF:
+            yield ratio * (least - lacking)
         rcond, _ = scipy.linalg.lapack.dpocon(self.lower, 1.0, uplo="L")
         # As in `error_bound`: the condition number is estimated from below.
-        return ratio * (0.1 * float(rcond) - lacking)
+        yield ratio * (0.1 * float(rcond) - lacking)
 
     def spread(self, w: FloatArray) -> float:
         """Length of w in units of the roots of the weights."""
@@ -97,12 +107,14 @@ def is_proved(
     # How far w is from w(z), in the norm of H: twice as far, in case that w' is only about so, and
     # as far as the digits of w tell. As a change of z once more divided by the root: where w hardly
     # moves with z its digits do not tell z.
-    off = (2.0 * away + (potential.evaluation_rounding + 8.0 * EPS) * np.abs(near)) / root
+    # (And |w(z)| is at most |w| and the distance of the two.)
+    told_to, weight = potential.evaluation_rounding + 8.0 * EPS, np.abs(w)
+    off = ((2.0 + told_to) * away + told_to * weight) / root
     told, off_size = extended.largest(off / root), extended.length(off)
     # A row of |X| |w| is at most the second divided by its unit [Cauchy-Schwarz].
     misfit = np.abs(X.dot(w) - y) + (d + 2) * EPS * factor.spread(w) / factor.unit
     gap = 0.5 * off_size * off_size + float(sizes.dot(misfit))
-    pairing, largest_point = float(points.dot(np.abs(w))), extended.largest(points)
+    pairing, largest_point = float(points.dot(weight)), extended.largest(points)
     is_optimal = (
         # Where products underflow nothing is told: neither are these the sizes of Q and Q*.
         pairing > TINY / EPS
@@ -113,24 +125,28 @@ def is_proved(
     if not is_optimal:
         return False
     largest = _largest(X)
-    eigenvalue = factor.least_eigenvalue(slope, largest)
-    if not (eigenvalue > 0.0 and factor.is_one_of(X)):
+    if not factor.is_one_of(X):
         return False
     # Rounding of any coordinate of z: of a sum of n products, of the shift, which is no larger than
     # z and the sum together, and of constants.
     tilt = EPS * ((n + 8) * largest * scipy.linalg.blas.dasum(nu) + 8.0 * largest_point)
     tilt += potential.tilt_rounding(z, shift)
-    narrowest = math.sqrt(eigenvalue)
-    distance = extended.length(factor.unit * misfit) / narrowest
-    distance += off_size + tilt * extended.length(root)
-    reach = np.minimum(1.0 / root, largest * extended.length(factor.unit) / narrowest)
-    growth = potential.growth_along(z, 2.0 * distance * reach + (tilt + told))(1.0)
-    # ||w - w(z)|| is at most half of the off-size, and that is part of the distance.
-    error = 3.5 * extended.largest(root) * distance
-    # Growth of w' within which nothing bends: far below the factor that the argument allows, so
-    # that what is proved here is proved by `error_bound` too, whose box has room for as much.
-    close = 1.001
-    return bool(growth <= close and error <= 0.1 * PROVED * extended.length(w))
+    missed, known = extended.length(factor.unit * misfit), off_size + tilt * extended.length(root)
+    widest, longest = extended.largest(root), largest * extended.length(factor.unit)
+    for eigenvalue in factor.least_eigenvalues(slope, largest):
+        if not eigenvalue > 0.0:
+            continue
+        narrowest = math.sqrt(eigenvalue)
+        distance = missed / narrowest + known
+        # ||w - w(z)|| is at most half of the off-size, and that is part of the distance.
+        if not 3.5 * widest * distance <= 0.1 * PROVED * extended.length(w):
+            continue
+        reach = np.minimum(1.0 / root, longest / narrowest)
+        # Growth of w' within which nothing bends: far below the factor that the argument allows, so
+        # that what is proved here is proved by `error_bound` too, whose box has room for as much.
+        if potential.growth_along(z, 2.0 * distance * reach + (tilt + told))(1.0) <= 1.001:
+            return True
+    return False
 
 
 def declares_growth(potential: Potential) -> bool:
@@ -184,7 +200,7 @@ class Candidate:
     @cached_property
     def size(self) -> float:
         """||w||; where it is next to nothing, w is known to half of the digits of what is not."""
-        return max(extended.length(self.w), float(np.sqrt(EPS)) * self._fixed_size)
+        return max(extended.length(self.w), HALF * self._fixed_size)
 
     def bound(self, driven: Mask) -> float:
         """An upper bound of the distance, in doubles.

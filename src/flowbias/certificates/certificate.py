@@ -21,7 +21,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from flowbias.certificates.candidate import Candidate, Factor, declares_growth, is_proved
+from flowbias.certificates.candidate import (
+    HALF,
+    Candidate,
+    Factor,
+    declares_growth,
+    is_proved,
+)
 from flowbias.certificates.error_bound import PROVED, error_bound
 from flowbias.certificates.exact_limit import ExactLimit, exact_limit
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
@@ -37,8 +43,6 @@ from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.potentials import L1, SEEN, ConvexPotential, Potential, Provides
 
-# Where w is next to nothing, half of the digits of what is not.
-HALF = float(np.sqrt(np.finfo(float).eps))
 # What is proved to one digit is still an answer, though not one without a word about it.
 ONE_DIGIT = 0.1
 # Multiplications up to which the bound of an error that is not judged is worth its time: a minute
@@ -97,6 +101,7 @@ class Certificate(Measured):
         certificate.__dict__["numbers"] = numbers
         object.__setattr__(certificate, "tol", tol)
         object.__setattr__(certificate, "distance", 0.0)  # a factor of all rows has proved it
+        object.__setattr__(certificate, "exact", None)  # in doubles
         return certificate
 
     if not TYPE_CHECKING:  # for which the fields are there
@@ -114,11 +119,6 @@ class Certificate(Measured):
     @property
     def ok(self) -> bool:
         return "numbers" in self.__dict__ or all(measure.ok for measure in self.measures)
-
-    @property
-    def is_in_doubles(self) -> bool:
-        """Whether it took no balls to tell how far the limit is."""
-        return "numbers" in self.__dict__ or self.exact is None
 
     @property
     def measures(self) -> tuple[Measure, ...]:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from flowbias.estimators.folds import (
     Fold,
-    FoldPath,
+    Judged,
     check_n_jobs,
     check_takes_weights,
     folds_of,
@@ -20,7 +20,8 @@ from flowbias.estimators.folds import (
 )
 from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts import FRAMES
-from flowbias.estimators.intercepts.frames import Samples, read_data, warn_of
+from flowbias.estimators.intercepts.frames import warn_of
+from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import Grid, grids_of, network, read_depths
 from flowbias.ground.arguments import InputError
@@ -77,7 +78,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         groups goes to the splitter. A limit that is not certified is warned of and never chosen.
         """
         check_tol(self.tol)
-        X, y, weight = read_data(self, X, y, sample_weight)
+        X, y, weight = self._read_data(X, y, sample_weight)
         samples = Samples.of(X, y, weight)
         frame = self._frame(samples)
         given = self.scales, self.log_scales, self.n_scales, self.eps
@@ -88,15 +89,16 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         if scorer is not None and weight is not None:
             check_takes_weights(scorer, self.scoring)
         task = frame, self._frame, grids, self.tol, scorer, self.n_jobs
-        paths, duals = judged_on(folds, *task)
-        chosen, at = self._chosen(folds, grids, paths)
+        judged = judged_on(folds, *task)
+        chosen, at = self._chosen(folds, grids, judged)
         self.depth_ = grids[chosen].network.depth
-        self._keep_scale(float(grids[chosen].log_scales[at]))
+        log_scale = float(grids[chosen].log_scales[at])
         # A mean of duals that are 0 outside their folds is a dual of all data, and inside the dual
         # domain, which is convex.
-        near = duals[chosen][at]
-        start = grids[chosen].network.at_log_scale(self.log_scale_)
+        near = judged.duals[chosen][at]
+        start = grids[chosen].network.at_log_scale(log_scale)
         self._keep(frame.limits(frame.model(start), self.tol, near=near), samples)
+        self._keep_scale(log_scale)
         return self
 
     def plot(self, path: str | Path | None = None, *, ax: Axes | None = None) -> Figure:
@@ -138,23 +140,13 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         check_is_fitted(self, "log_scale_")
         return network(self.depth_, log_scale=self.log_scale_, shape=self.shape)
 
-    def _chosen(
-        self, folds: list[Fold], grids: list[Grid], paths: list[list[FoldPath]]
-    ) -> tuple[int, int]:
+    def _chosen(self, folds: list[Fold], grids: list[Grid], judged: Judged) -> tuple[int, int]:
         """Keep the errors, warn of what failed, and say which depth and scale did best."""
-        # (depths, scales, folds)
-        mse = np.stack([np.stack([part.mse for part in parts], axis=-1) for parts in paths])
-        score = np.stack([np.stack([part.score for part in parts], axis=-1) for parts in paths])
-        self.mse_path_ = _without_depth(folds[0].in_plain_units(mse))
+        mse, score = judged.mse, judged.score
+        self.mse_path_ = _without_depth(mse)
         self.score_path_ = -self.mse_path_ if self.scoring is None else _without_depth(score)
         self.log_scales_ = _without_depth(np.stack([grid.log_scales for grid in grids]))
-        outcomes = [
-            (log_scale, failure)
-            for grid, parts in zip(grids, paths, strict=True)
-            for part in parts
-            for log_scale, failure in zip(grid.log_scales, part.failures, strict=True)
-        ]
-        warn_of(outcomes, f"{type(self).__name__} (never chosen where so)")
+        warn_of(judged.failures, f"{type(self).__name__} (never chosen where so)")
         average = np.average(score, axis=-1, weights=[fold.share for fold in folds])
         if np.isnan(average).all() and not np.isnan(mse).any():
             raise InputError(

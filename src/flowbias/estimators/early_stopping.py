@@ -18,14 +18,8 @@ from sklearn.utils.validation import check_X_y
 
 from flowbias.estimators.folds import Fold, folds_of
 from flowbias.estimators.intercepts import FRAMES
-from flowbias.estimators.intercepts.frames import (
-    Frame,
-    OutputFits,
-    Samples,
-    plain,
-    read_data,
-    warn_of,
-)
+from flowbias.estimators.intercepts.frames import Frame, OutputFits, plain, warn_of
+from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
@@ -266,7 +260,7 @@ class EarlyStoppedRegressor(StoppedFlow):
             raise InputError(
                 f"time: must be a number >= 0, got {shown(self.time)}. Pass np.inf for the limit."
             )
-        samples = Samples.of(*read_data(self, X, y, sample_weight))
+        samples = Samples.of(*self._read_data(X, y, sample_weight))
         self._stop_at(samples, stop)
         return self
 
@@ -304,7 +298,7 @@ class EarlyStoppedRegressorCV(StoppedFlow):
         sample_weight counts in the fits, in the errors within a fold and in their average. A limit
         that is not certified is warned of and never chosen.
         """
-        X, y, weight = read_data(self, X, y, sample_weight)
+        X, y, weight = self._read_data(X, y, sample_weight)
         samples = Samples.of(X, y, weight)
         self._judge(samples, folds_of(self.cv, X, y, weight, groups))
         self._settle(samples)

@@ -13,7 +13,8 @@ from sklearn.utils.parallel import delayed
 
 from flowbias.estimators.early_stopping import EarlyStoppedRegressorCV, levels_of
 from flowbias.estimators.folds import check_n_jobs, folds_of, side_by_side
-from flowbias.estimators.intercepts.frames import Samples, read_data, warn_of
+from flowbias.estimators.intercepts.frames import warn_of
+from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.stages import StagesRegressorCV
 from flowbias.estimators.start import log_scales_of
@@ -83,7 +84,7 @@ class FlowRegressorCV(LinearInterpolator):
         """
         check_tol(self.tol)
         check_n_jobs(self.n_jobs)
-        X, y, weight = read_data(self, X, y, sample_weight)
+        X, y, weight = self._read_data(X, y, sample_weight)
         samples = Samples.of(X, y, weight)
         frame = self._frame(samples)
         given = self.scales, self.log_scales
@@ -105,7 +106,7 @@ class FlowRegressorCV(LinearInterpolator):
             )
             judges.append(partial(starts[-1]._judge, samples, folds, levels))
         for start in starts:
-            read_data(start, X, y, weight)
+            start._read_data(X, y, weight)
         errors = side_by_side(self.n_jobs, map(delayed(_or_failure), judges))
         least = np.array([np.nan if failure else error for error, failure in errors])
         self.mse_ = folds[0].in_plain_units(least)

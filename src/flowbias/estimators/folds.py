@@ -8,19 +8,21 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
-from flowbias.estimators.intercepts.frames import Frame, Samples
+from flowbias.designs import design_of
+from flowbias.estimators.intercepts.frames import Frame
+from flowbias.estimators.intercepts.samples import Samples, as_array
 from flowbias.estimators.regressors import ImplicitBiasRegressor
 from flowbias.estimators.scale_walk import TrainingPart, walked
 from flowbias.estimators.start import Grid
 from flowbias.ground.arguments import InputError, shown
-from flowbias.ground.threads import one_thread
+from flowbias.ground.threads import one_thread, threads_for
 from flowbias.ground.tolerances import DEFAULT
 from flowbias.ground.typing import FloatArray
 from flowbias.results.solution import Solution
@@ -202,7 +204,7 @@ class FoldPath:
             if not self.frame.moves:
                 still = np.zeros(self.frame.X.shape[1])
                 self.limits = {at: {**self.limits[at], output: still} for at in self.limits}
-            elif self.frame.shared_rows is None:
+            elif _shared_rows(self.frame) is None:
                 y = self.frame.y[:, output]
                 along = self.frame.along(self.network, self.log_scales, y, self.tol)
                 for at, solution in enumerate(along):
@@ -220,9 +222,6 @@ class FoldPath:
         if constraint.distance > 0.0 or rank >= d or self.tol < DEFAULT.residual:
             return
 
-        def keep(of: int, at: int, w: FloatArray, left: FloatArray) -> None:
-            self.limits[scales[at]][output] = w
-
         def alone(of: int, at: int) -> FloatArray | None:
             solution = self.alone(scales[at], output)
             ok = solution.status.ok
@@ -231,7 +230,10 @@ class FoldPath:
         independent = constraint.row_scale[:, None] * constraint.rows
         part = TrainingPart(np.arange(rank), constraint.target)
         grid = Grid(self.network, self.log_scales[scales])
-        walked(independent, None, [part], grid, self.tol, keep, alone)
+        with threads_for(independent):
+            found = walked(independent, None, [part], grid, self.tol, alone)
+        for (at, _), w in found.w.items():
+            self.limits[scales[at]][output] = w
 
     def judge(self, scorer: Scorer | None) -> None:
         """Errors and scores of the limits kept."""
@@ -247,6 +249,18 @@ class FoldPath:
             self.score = -self.mse
 
 
+class Judged(NamedTuple):
+    """What the limits at many scales are worth: (grids, scales, folds)."""
+
+    mse: FloatArray
+    #: the larger the better; in units where it is the error
+    score: FloatArray
+    #: log-scales, and why a limit there is not certified in some fold
+    failures: list[tuple[float, str | None]]
+    #: for each grid the mean (scales, outputs, n) of the duals of all folds; NaN where not known
+    duals: list[FloatArray]
+
+
 def judged_on(
     folds: list[Fold],
     frame: Frame,
@@ -255,11 +269,8 @@ def judged_on(
     tol: float,
     scorer: Scorer | None,
     n_jobs: int | None,
-) -> tuple[list[list[FoldPath]], list[FloatArray]]:
-    """For each grid, the path of each fold, and the mean (scales, outputs, n) of their duals.
-
-    `frame` has all data; means are NaN where a dual is not known.
-    """
+) -> Judged:
+    """The paths of each grid on each fold; `frame` has all data."""
     # As many groups of folds as there are to be judged at a time.
     size = -(-len(folds) // jobs_at_a_time(n_jobs))
     groups = [folds[start : start + size] for start in range(0, len(folds), size)]
@@ -271,7 +282,16 @@ def judged_on(
     done = side_by_side(n_jobs, calls)
     of_grids = [done[start : start + len(groups)] for start in range(0, len(done), len(groups))]
     paths = [[path for group, _ in of_grid for path in group] for of_grid in of_grids]
-    return paths, [sum(dual for _, dual in of_grid) / len(folds) for of_grid in of_grids]
+    mse = np.stack([np.stack([path.mse for path in row], axis=-1) for row in paths])
+    score = np.stack([np.stack([path.score for path in row], axis=-1) for row in paths])
+    failures = [
+        outcome
+        for row in paths
+        for path in row
+        for outcome in zip(path.log_scales.tolist(), path.failures, strict=True)
+    ]
+    duals = [sum(dual for _, dual in of_grid) / len(folds) for of_grid in of_grids]
+    return Judged(folds[0].in_plain_units(mse), score, failures, duals)
 
 
 def _paths(
@@ -285,31 +305,44 @@ def _paths(
     return paths, duals
 
 
+def _shared_rows(frame: Frame) -> tuple[FloatArray, FloatArray | None] | None:
+    """X of which a fold takes rows, with the e that centres it; None where it has its own."""
+    if frame.has_bias or design_of(frame.X) is not None:
+        return None
+    return as_array(frame.X), frame.free
+
+
 def _walk_together(paths: list[FoldPath], frame: Frame, is_scored: bool) -> FloatArray:
     """What can be had from rows of all data; and the sum of the duals, NaN where not known."""
-    shared, outputs, tol = frame.shared_rows, frame.y.shape[1], paths[0].tol
+    shared, outputs, tol = _shared_rows(frame), frame.y.shape[1], paths[0].tol
     grid = Grid(paths[0].network, paths[0].log_scales)
     # What no solve in doubles gets to is left to certificates.
     if shared is None or tol < DEFAULT.residual:
         return np.full((len(grid.log_scales), outputs, len(frame.y)), np.nan)
-    rows_of = frame.samples.rows_of
+    kept = frame.samples.kept
+
+    def rows_of(given: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The rows of samples as they were given, less those of weight 0."""
+        return given if kept is None else np.searchsorted(kept, given[np.isin(given, kept)])
+
     train = [rows_of(path.fold.train) for path in paths]
     test = [rows_of(path.fold.test) for path in paths]
     parts = [TrainingPart(rows, np.ascontiguousarray(y)) for rows in train for y in frame.y.T]
-
-    def keep(of: int, at: int, w: FloatArray, left: FloatArray) -> None:
-        path, output = paths[of // outputs], of % outputs
-        if outputs == 1 and not is_scored:
-            path.mse[at] = path.fold.error(left[test[of]])
-        else:
-            path.limits[at][output] = w
 
     def alone(of: int, at: int) -> FloatArray | None:
         path = paths[of // outputs]
         solution = path.alone(at, of % outputs)
         return path.frame.restored(solution).dual if solution.status.ok else None
 
-    duals = walked(*shared, parts, grid, tol, keep, alone)
+    by_left = outputs == 1 and not is_scored
+    with threads_for(shared[0]):
+        found = walked(*shared, parts, grid, tol, alone, keeps_w=not by_left)
+    for (at, of), w in found.w.items():
+        paths[of // outputs].limits[at][of % outputs] = w
+    if by_left:
+        for at, of in np.argwhere(~np.isnan(found.left).any(axis=-1)).tolist():
+            paths[of].mse[at] = paths[of].fold.error(found.left[at, of, test[of]])
+    duals = found.duals
     return np.asarray(duals.reshape(len(duals), len(paths), outputs, -1).sum(axis=1))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
@@ -9,21 +10,18 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    check_X_y,
+    validate_data,
+)
 
 from flowbias.estimators.coefficient_table import CoefficientTable
 from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts import FRAMES
-from flowbias.estimators.intercepts.frames import (
-    Frame,
-    OutputFits,
-    Samples,
-    Solve,
-    plain,
-    read_data,
-    refuse_large,
-    warn_of,
-)
+from flowbias.estimators.intercepts.frames import Frame, OutputFits, Solve, plain, warn_of
+from flowbias.estimators.intercepts.samples import Samples, refuse_large
 from flowbias.estimators.start import default_log_scales, log_scales_of, network
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
@@ -49,6 +47,27 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def _read_data(
+        self, X: Any, y: Any, sample_weight: Any, *, reset: bool = True
+    ) -> tuple[Any, FloatArray, FloatArray | None]:
+        """X (dense or CSR), y and weights as `fit` was given them, checked by scikit-learn's rules.
+
+        Sets n_features_in_ and feature_names_in_, or (without `reset`) compares.
+        """
+        X, y = validate_data(
+            self,
+            X,
+            y,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=np.float64,
+            multi_output=True,
+            y_numeric=True,
+        )
+        for name, values in (("X", X), ("y", y)):
+            _check_size(name, float(abs(values).max()))
+        return X, y, None if sample_weight is None else _weights(sample_weight, X)
 
     def _frame(self, samples: Samples) -> Frame:
         """The problem that `fit_intercept` makes of the samples."""
@@ -106,9 +125,34 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         solutions, shaped = fit.solutions, samples.shaped
         steps = [solution.stats.steps for solution in solutions]
         self._keep_linear(samples, fit.coef, fit.intercept, steps)
-        self.dual_coef_ = shaped(fit.dual)
+        self.dual_coef_ = fit.dual
         self.certificate_ = shaped([solution.certificate for solution in solutions])
         self.status_ = shaped([solution.status.name for solution in solutions])
+
+
+def _check_size(name: str, largest: float) -> None:
+    """Refuse numbers whose sum over samples, of which the means are made, is no double."""
+    most = 1e300
+    if largest > most:
+        raise InputError(
+            f"{name}: must have entries of at most {most:.0e} in size, got {largest:.1e}. "
+            "Measure it in a larger unit."
+        )
+
+
+def _weights(sample_weight: Any, X: Any) -> FloatArray:
+    """One weight per sample, by scikit-learn's rules, whose words do not say what they got."""
+    try:
+        checked: FloatArray = _check_sample_weight(
+            sample_weight, X, dtype=np.float64, ensure_non_negative=True
+        )
+    except ValueError as refusal:
+        raise InputError(
+            f"sample_weight: must be one finite weight >= 0 per sample ({X.shape[0]}), not all of "
+            f"them 0, got {reprlib.repr(sample_weight)}, of which scikit-learn says: {refusal} "
+            "Leave it out to count samples alike."
+        ) from refusal
+    return checked
 
 
 class DirectInterpolator(LinearInterpolator):
@@ -126,7 +170,7 @@ class DirectInterpolator(LinearInterpolator):
         not be certified.
         """
         check_tol(self.tol)
-        samples = Samples.of(*read_data(self, X, y, sample_weight))
+        samples = Samples.of(*self._read_data(X, y, sample_weight))
         frame = self._frame(samples)
         self._keep(frame.fitted(self._solver(frame), self.tol), samples)
         return self
@@ -294,7 +338,7 @@ def implicit_bias_path(
         {
             "certified": np.array([fit.failure is None for fit in fits]),
             "certificates": [shaped(of_scale) for of_scale in certificates],
-            "dual_coefs": shaped(duals),
+            "dual_coefs": duals,
             "n_iters": np.array([sum(s.stats.steps for s in fit.solutions) for fit in fits]),
         },
     )

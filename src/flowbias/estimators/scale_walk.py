@@ -39,12 +39,12 @@ from numpy.typing import NDArray
 
 from flowbias.estimators.start import Grid
 from flowbias.ground import extended
-from flowbias.ground.threads import threads_for
+from flowbias.ground.linear_algebra import cholesky_with_ridge, reciprocal_condition
 from flowbias.ground.tolerances import IN_RANGE, TO_CHOOSE
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.limits.driver import Iteration, iterate
-from flowbias.limits.normal_equations import Effort, cholesky_with_ridge
-from flowbias.problems.regression import SAFE_GRAM_RCOND, cholesky_with_condition
+from flowbias.limits.normal_equations import Effort
+from flowbias.problems.regression import SAFE_GRAM_RCOND
 
 Index = NDArray[np.intp]
 
@@ -93,6 +93,12 @@ class SharedRows:
             self._completed(of, products[np.ix_(part.train, part.train)])
             for of, part in enumerate(parts)
         ]
+        #: of the least-norm fits, and how well their equations are conditioned
+        self.kernel = [Metric.of(gram, 1.0) for gram in self.grams]
+        self.rcond = [
+            reciprocal_condition(metric.lower, equilibrated(gram)[0])
+            for metric, gram in zip(self.kernel, self.grams, strict=True)
+        ]
         self.size = np.array([extended.length(target) or 1.0 for target in self.target])
 
     def centred(self, of: Index, values: FloatArray) -> FloatArray:
@@ -114,7 +120,8 @@ class SharedRows:
     def is_fit(self, of: int) -> bool:
         """Whether the rows of a part are independent, and known well enough from these."""
         train, gram = self.parts[of].train, self.grams[of]
-        if len(train) > self.d:
+        # A row of zeros is a constraint that nothing meets: its factor has a one there.
+        if len(train) > self.d or not np.diagonal(gram).min() > 0.0:
             return False
         if self.e is not None:
             # nu is orthogonal to e to rounding: so much it sees of the mean of the part.
@@ -122,7 +129,7 @@ class SharedRows:
             least = np.sqrt(np.diagonal(gram).min())
             if not np.finfo(float).eps * mean < IN_RANGE * least:
                 return False
-        return bool(cholesky_with_condition(equilibrated(gram)[0])[1] > SAFE_GRAM_RCOND)
+        return self.rcond[of] > SAFE_GRAM_RCOND
 
     def metric(self, of: int, slope: FloatArray) -> Metric | None:
         """For w' = slope; None where that leaves the doubles.
@@ -157,8 +164,7 @@ class SharedRows:
 
     def least_norm(self) -> FloatArray:
         """Duals of the least-norm fits."""
-        metrics = [Metric.of(gram, 1.0) for gram in self.grams]
-        targets = enumerate(zip(metrics, self.target, strict=True))
+        targets = enumerate(zip(self.kernel, self.target, strict=True))
         return np.concatenate([self.solve(of, metric, y[None]) for of, (metric, y) in targets])
 
     def dual_of(self, of: int, dual: FloatArray) -> FloatArray:
@@ -241,10 +247,19 @@ class Correction:
         )
 
 
-#: What is done with a limit: its part and scale, w, and what w leaves of y in all rows.
-Keep = Callable[[int, int, FloatArray, FloatArray], None]
 #: The dual of the limit on a part at a scale, solved for alone; None where it is not certified.
 Alone = Callable[[int, int], FloatArray | None]
+
+
+class Walked(NamedTuple):
+    """What a walk has found, of every scale, part and row of X."""
+
+    #: duals (scales, parts, n); NaN where a part has left the walk
+    duals: FloatArray
+    #: y less what w fits of it, and an intercept takes; NaN also where a limit was solved for alone
+    left: FloatArray
+    #: w by scale and part, where they are asked for and left is known
+    w: dict[tuple[int, int], FloatArray]
 
 
 def walked(
@@ -253,17 +268,16 @@ def walked(
     parts: Sequence[TrainingPart],
     grid: Grid,
     tol: float,
-    keep: Keep,
     alone: Alone,
-) -> FloatArray:
-    """The limits on parts of the rows of X, handed to `keep`; their duals (scales, parts, n).
-
-    NaN where a part has left the walk.
-    """
-    with threads_for(X), np.errstate(all="ignore"):
-        walk = ScaleWalk(SharedRows(X, e, parts), *grid, tol, keep, alone)
+    *,
+    keeps_w: bool = True,
+) -> Walked:
+    """The limits on parts of the rows of X."""
+    with np.errstate(all="ignore"):
+        walk = ScaleWalk(SharedRows(X, e, parts), *grid, tol, alone, keeps_w)
         walk.run()
-        return np.stack([walk.duals_at(at) for at in range(len(grid.log_scales))])
+        duals = np.stack([walk.duals_at(at) for at in range(len(grid.log_scales))])
+        return Walked(duals, walk.left, walk.w)
 
 
 class ScaleWalk:
@@ -293,10 +307,12 @@ class ScaleWalk:
         network: Any,
         log_scales: FloatArray,
         tol: float,
-        keep: Keep,
         alone: Alone,
+        keeps_w: bool,
     ) -> None:
-        self.rows, self.log_scales, self.keep, self.alone = rows, log_scales, keep, alone
+        self.rows, self.log_scales, self.alone, self.keeps_w = rows, log_scales, alone, keeps_w
+        self.left: FloatArray = np.full((len(log_scales), *rows.y.shape), np.nan)
+        self.w: dict[tuple[int, int], FloatArray] = {}
         self.potentials = [network.at_log_scale(float(s)).potential for s in log_scales]
         # None has to be better than what would be certified with two digits to spare.
         self.least = min(1e-2 * tol, TO_CHOOSE)
@@ -316,7 +332,7 @@ class ScaleWalk:
         self.effort = Effort()
 
     def run(self) -> None:
-        """Every limit, handed to `keep` as soon as it is there."""
+        """Every limit."""
         self._go_down()
         # A block takes no more room than X.
         count = max(1, len(self.rows.mask[0]) // (2 * len(self.rows.parts)))
@@ -423,7 +439,9 @@ class ScaleWalk:
         done = self._are_limits(points)
         for i in np.flatnonzero(done):
             of, at = int(points.of[i]), int(points.at[i])
-            self.keep(of, at, points.w[i], points.left[i])
+            self.left[at, of] = points.left[i]
+            if self.keeps_w:
+                self.w[at, of] = points.w[i]
             self.duals[at][of] = points.dual[i] / self.units[at][of]
         return correction.chosen(~done) if done.any() else correction
 

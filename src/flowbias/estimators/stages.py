@@ -18,7 +18,8 @@ from sklearn.utils.parallel import delayed
 
 from flowbias.certificates.stage_certificate import weights_of
 from flowbias.estimators.folds import Fold, check_n_jobs, folds_of, side_by_side
-from flowbias.estimators.intercepts.frames import Frame, Samples, read_data
+from flowbias.estimators.intercepts.frames import Frame
+from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import network
 from flowbias.ground.arguments import InputError, as_float, shown
@@ -33,8 +34,6 @@ from flowbias.limits.stages import stages, uncertified_stages
 CRITERIA: dict[str, Callable[[float], float]] = {"aic": lambda n: 2.0, "bic": math.log}
 #: How cross-validation chooses: the least error, or the fewest stages within one standard error.
 RULES = ("min", "1se")
-#: The only stage where X is zero and nothing moves.
-AT_REST = Stage(0.0, (), np.zeros(0), np.zeros(0), ())
 
 
 class StagesBase(LinearInterpolator):
@@ -110,7 +109,7 @@ class StagesRegressor(StagesBase):
         """
         check_tol(self.tol)
         self._check_rules()
-        samples = Samples.of(*read_data(self, X, y, sample_weight))
+        samples = Samples.of(*self._read_data(X, y, sample_weight))
         frame = self._frame(samples)
         paths = self._paths(frame)
         clock = frame.samples.total_weight
@@ -192,7 +191,7 @@ class StagesRegressorCV(StagesBase):
             raise InputError(
                 f"rule: must be one of {', '.join(map(repr, RULES))}, got {self.rule!r}."
             )
-        X, y, weight = read_data(self, X, y, sample_weight)
+        X, y, weight = self._read_data(X, y, sample_weight)
         samples = Samples.of(X, y, weight)
         self._judge(samples, folds_of(self.cv, X, y, weight, groups))
         self._settle(samples)
@@ -234,7 +233,9 @@ class StagesRegressorCV(StagesBase):
     def _followed(self, frame: Frame) -> list[tuple[Stage, ...]]:
         """The stages of each output, not certified."""
         if not frame.moves:
-            return [(AT_REST,)] * frame.y.shape[1]
+            # X is zero.
+            at_rest = Stage(0.0, (), np.zeros(0), np.zeros(0), ())
+            return [(at_rest,)] * frame.y.shape[1]
         model, columns = network(self.depth), (np.ascontiguousarray(y) for y in frame.y.T)
         return [uncertified_stages(model, frame.X, y, self.max_stages) for y in columns]
 

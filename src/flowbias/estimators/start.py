@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from flowbias.designs import Design, design_of
-from flowbias.estimators.intercepts.frames import Frame, as_array
+from flowbias.estimators.intercepts.frames import Frame
+from flowbias.estimators.intercepts.samples import as_array
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
-from flowbias.models.untied import diagonal_net
+from flowbias.models.untied import with_shape
 from flowbias.potentials.scale import read_real, require
 
 # scale^depth over the l2 norm of the least-norm fit at the largest default scale. At depth 2 the
@@ -27,11 +28,15 @@ def network(
 ) -> DiagonalNet | UntiedDiagonalNet:
     """The diagonal network at its start; log_scale, where given, stands in for the scale."""
     start = {"scale": scale} if log_scale is None else {"log_scale": log_scale}
+    ratio = _read_shape(shape)
+    tied = DiagonalNet(depth, **start)
+    if not ratio:
+        return tied
     refusal = (
         "shape: must be 0 unless depth is 2, got {shape:g} at depth {depth:g}. "
         "Layers of different size are known at depth 2 only."
     )
-    return diagonal_net(depth, **start, shape=_read_shape(shape) or None, refusal=refusal)
+    return with_shape(tied, ratio, refusal, **start)
 
 
 class Grid(NamedTuple):
@@ -45,6 +50,8 @@ def grids_of(
     frame: Frame, depth: Any, shape: Any, scales: Any, log_scales: Any, n_scales: Any, eps: Any
 ) -> list[Grid]:
     """One for each depth, of `log_scales_of`."""
+    if scales is None and log_scales is None:
+        n_scales, eps = _read_grid(n_scales, eps)
     networks = [network(each, shape=shape) for each in read_depths(depth)]
     rest = shape, n_scales, eps
     return [Grid(n, log_scales_of(scales, log_scales, frame, n.depth, *rest)) for n in networks]

@@ -227,10 +227,9 @@ class ParameterCoordinates(FlowCoordinates):
 # Trial points of an implicit step may leave the dual domain (depth > 2) or overflow (depth 2). A
 # predictor this far above anything the flow visits makes the step fail and be retried shorter.
 BEYOND = 1e3
-# Rates whose inverses, times the square root of the tightest tolerance, are normal doubles.
-_FASTEST = 1e300
-# Change of w'(z) that counts as one natural length of the dual.
-_GROWTH = 2.0
+# Internal times end here, far beyond rest and before overflow; and rates: their inverses, times the
+# square root of the tightest tolerance, are normal doubles.
+FOREVER = 1e300
 
 
 class HasClock(HasPotential, Protocol):
@@ -334,7 +333,8 @@ class DualCoordinates(FlowCoordinates):
 
         def is_short(radius: float) -> bool:
             growth = self.potential.hess_growth(self.shift, radius)
-            return bool(np.max(growth, initial=0.0, where=moving) <= _GROWTH)
+            # One natural length of the dual doubles w'(z).
+            return bool(np.max(growth, initial=0.0, where=moving) <= 2.0)
 
         exponents = range(-1000, 1001)
         first_long = bisect.bisect_left(exponents, True, key=lambda e: not is_short(2.0**e))
@@ -360,9 +360,9 @@ class DualCoordinates(FlowCoordinates):
 
 
 def _check_rate(rate: float) -> None:
-    if not rate < _FASTEST:
+    if not rate < FOREVER:
         raise InputError(
-            f"X: must leave the rates of the flow, of the order of X^2 w', below {_FASTEST:g}, got "
+            f"X: must leave the rates of the flow, of the order of X^2 w', below {FOREVER:g}, got "
             f"{rate:.1e}. Divide X and y by a common factor u: the same flow, u^2 times slower."
         )
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.integrate import DOP853, LSODA, DenseOutput, OdeSolution, OdeSolver
 from scipy.linalg import LinAlgWarning
 
-from flowbias.flows.coordinates import FlowCoordinates
+from flowbias.flows.coordinates import FOREVER, FlowCoordinates
 from flowbias.flows.fit import SETTLED, Quality
 from flowbias.flows.request import TIGHTEST
 from flowbias.flows.trajectory import FlowStatus
@@ -37,8 +37,6 @@ TIGHTER = 1e-2
 # Roundings of the state that may add up in the misfit, and the residual up to which a flow that
 # they have stopped may still be called one that has ended.
 _FEW, _STILL_A_FIT = 10.0, 1e-4
-# Internal times end here, far beyond rest and before overflow.
-FOREVER = 1e300
 
 
 class FlowProgress(NamedTuple):
@@ -159,9 +157,9 @@ class _Driver:
             self.retries += 1
             if self.retries > MAX_RETRIES:
                 curve.failure = reason or "the loss rises however short the step"
+                self._count(solver)
                 break
             solver = self._restart(solver, SHORTER)
-        self._count(solver)
 
     def _restart(self, solver: OdeSolver, shorter: float) -> OdeSolver:
         self._count(solver)
@@ -169,12 +167,18 @@ class _Driver:
         return self._solver()
 
     def _solver(self) -> OdeSolver:
-        return self.integration.solver_at(self.curve.end, self.curve.states[-1], self.length)
+        curve = self.curve
+        #: what the solvers before this one have cost
+        self.before = curve.evaluations, curve.jacobians
+        solver = self.integration.solver_at(curve.end, curve.states[-1], self.length)
+        self._count(solver)
+        return solver
 
     def _accept(self, solver: OdeSolver, ahead: FlowProgress) -> None:
         self.curve.states.append(np.array(solver.y))
         self.curve.times.append(float(solver.t))
         self.curve.pieces.append(solver.dense_output())
+        self._count(solver)
         if ahead.stage != self.reached.stage:
             self.lowest, self.steps_since = ahead.residuals, 0
         self.reached, self.retries = ahead, 0
@@ -192,8 +196,8 @@ class _Driver:
         return None
 
     def _count(self, solver: OdeSolver) -> None:
-        self.curve.evaluations += int(solver.nfev)
-        self.curve.jacobians += int(solver.njev)
+        self.curve.evaluations = self.before[0] + int(solver.nfev)
+        self.curve.jacobians = self.before[1] + int(solver.njev)
 
 
 def take_step(solver: OdeSolver) -> str | None:

@@ -338,7 +338,7 @@ class SampleProcess(Process):
 
 
 # Sizes whose squares and ratios are doubles.
-_SMALLEST, _LARGEST = 1e-150, 1e150
+_SMALLEST = 1e-150
 
 
 class SquareSteps(SampleProcess):
@@ -436,11 +436,12 @@ def _start(model: Any, d: int) -> FloatArray:
     sides = model.squares
     start = np.stack([np.broadcast_to(side.value, (d,)) for side in sides])
     sizes = np.abs(start[np.stack([np.broadcast_to(side.sign, (d,)) for side in sides]) != 0.0])
-    bad = ~((sizes > _SMALLEST) & (sizes < _LARGEST))
+    bad = ~((sizes > _SMALLEST) & (sizes < 1.0 / _SMALLEST))
     if bad.any():
         raise InputError(
-            f"model: must start at weights between {_SMALLEST:g} and {_LARGEST:g} in size to be "
-            f"stepped, got {sizes[bad][0]:.1e}. fb.limit, fb.flow and fb.stages take any scale."
+            f"model: must start at weights between {_SMALLEST:g} and {1.0 / _SMALLEST:g} in size "
+            f"to be stepped, got {sizes[bad][0]:.1e}. fb.limit, fb.flow and fb.stages take any "
+            "scale."
         )
     return start
 

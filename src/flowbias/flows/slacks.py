@@ -25,8 +25,7 @@ import numpy as np
 from scipy.integrate import LSODA, DenseOutput, OdeSolver, Radau
 from scipy.optimize import brentq, nnls
 
-from flowbias.flows.coordinates import BEYOND, FlowCoordinates, HasClock, mirror_time_rate
-from flowbias.flows.driver import FOREVER
+from flowbias.flows.coordinates import BEYOND, FOREVER, FlowCoordinates, HasClock, mirror_time_rate
 from flowbias.flows.fit import ReachableFit, equal_columns
 from flowbias.flows.step_clock import StepClock
 from flowbias.ground.linear_algebra import EPS
@@ -38,14 +37,13 @@ _ASLEEP = 1e-15
 # Digits of the dual that must be left where slacks are what the data ask for: with fewer, slacks
 # are followed in place of it.
 _RESOLVED = 1e-12
-# What is left of a slack at the end of an epoch: one digit of it is lost, none of the next.
-_LEFT = 0.1
+# What is left of a slack at the end of an epoch: one digit of it is lost, none of the next. As much
+# of it, as long as its velocity is no rounding, the first step of an epoch takes.
+_DIGIT = 0.1
 # Longest time since an epoch began, in steps: their digits are ten below those of the time.
 _STEPS_TOLD_APART = 1e5
 # Speed relative to its terms at which what is awake has come to rest: some thousand roundings.
 _AT_REST = 1e-12
-# Share of a slack, as long as its velocity is no rounding, that the first step of an epoch takes.
-_FIRST = 0.1
 # Steps of one epoch after which the next begins with implicit ones: where coordinates fall asleep
 # again, like a power of time, LSODA may go on in steps as short as what is at rest by then allows.
 _PATIENCE = 400
@@ -293,7 +291,7 @@ class Epoch:
         self.awake = np.flatnonzero(nearer <= 2.0 * coordinates.threshold)
         self.asleep = np.flatnonzero(nearer > 2.0 * coordinates.threshold)
         #: where a sleeping slack ends the epoch
-        self._levels = np.maximum(coordinates.threshold, _LEFT * nearer[self.asleep])
+        self._levels = np.maximum(coordinates.threshold, _DIGIT * nearer[self.asleep])
         self._columns = self.rows[:, self.awake]
         self._signs, self._total = self.side[self.awake], self.total[self.awake]
         self.start = np.concatenate([nearer[self.awake], np.zeros(len(self.rows))])
@@ -354,7 +352,7 @@ class Epoch:
         slacks = np.where(drift > 0.0, self.p[self.asleep], self.q[self.asleep])
         way = slacks - self.coordinates.threshold
         if not self.is_even:
-            way = np.minimum(way, (1.0 - _LEFT) * slacks)
+            way = np.minimum(way, (1.0 - _DIGIT) * slacks)
         with np.errstate(divide="ignore"):
             times = way / np.abs(drift)
         return float(np.min(times, initial=np.inf))
@@ -368,7 +366,7 @@ class Epoch:
         fades = (sizes < _FADED * sizes.max(initial=0.0)) & (rise > _AT_REST * unit)
         slow = self._rounding if (fades & (rise <= self._rounding * unit)).any() else _AT_REST
         moves = np.abs(rise) > slow * unit
-        return float(np.min(_FIRST * slacks[moves] / np.abs(rise[moves]), initial=np.inf))
+        return float(np.min(_DIGIT * slacks[moves] / np.abs(rise[moves]), initial=np.inf))
 
     # --- steps -----------------------------------------------------------------------------------
 

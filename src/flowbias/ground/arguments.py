@@ -55,6 +55,8 @@ def read_positive(name: str, value: Any, meaning: str) -> float:
 
 def as_float(value: Any) -> float | None:
     """A real number as a float; None for anything else, for bools and for what has no float."""
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     try:

@@ -7,6 +7,7 @@ that the large rows do not hide what only the small ones tell [Powell and Reid 1
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -20,15 +21,42 @@ from flowbias.ground.typing import FloatArray
 Places: TypeAlias = NDArray[np.intp]
 
 
-def cholesky_with_condition(matrix: FloatArray) -> tuple[FloatArray | None, float]:
-    """Lower factor and reciprocal condition number; None and 0 where there is no factor."""
-    lapack: Any = scipy.linalg.lapack
-    norm = lapack.dlange("1", matrix)
+def cholesky_if_conditioned(matrix: FloatArray, least: float) -> FloatArray | None:
+    """Lower factor; None where there is none, or the reciprocal condition number is not above."""
     factor, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1)
     if failed:
-        return None, 0.0
-    rcond, _ = scipy.linalg.lapack.dpocon(factor, norm, uplo="L")
-    return factor, float(rcond)
+        return None
+    # All eigenvalues but the least have a product of at most the power of their mean. Of a few rows
+    # that mostly says enough, and asking LAPACK takes longer than the factor.
+    n, trace = len(factor), float(np.vdot(factor.T, factor.T))
+    eigenvalue = math.prod(factor.diagonal().tolist()) ** 2 * ((n - 1) / trace) ** (n - 1)
+    # The 1-norms of a matrix and its inverse are at most the root of n times those of its largest
+    # eigenvalues.
+    is_clear = eigenvalue > least * n * trace
+    return factor if is_clear or reciprocal_condition(factor, matrix) > least else None
+
+
+def reciprocal_condition(lower: FloatArray, matrix: FloatArray) -> float:
+    """Of a matrix with this Cholesky factor, in the 1-norm."""
+    lapack: Any = scipy.linalg.lapack
+    rcond, _ = lapack.dpocon(lower, lapack.dlange("1", matrix), uplo="L")
+    return float(rcond)
+
+
+def cholesky_with_ridge(matrix: FloatArray) -> FloatArray:
+    """Lower factor of a unit-diagonal matrix, with the smallest ridge that lets it succeed.
+
+    The diagonal is written over.
+    """
+    ridge = 1e-15  # what Cholesky's own rounding costs
+    while True:
+        matrix.flat[:: len(matrix) + 1] = 1.0 + ridge
+        factor, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1)
+        if not failed:
+            return np.asarray(factor)
+        # Rounding made the matrix indefinite: it is singular to working precision, and a larger
+        # ridge leaves the lost directions where they are instead of sending them far away.
+        ridge *= 10.0
 
 
 def graded_qr(matrix: FloatArray) -> tuple[FloatArray, FloatArray, Places]:

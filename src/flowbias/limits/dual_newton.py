@@ -15,7 +15,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -100,8 +99,17 @@ class _Newton(ABC):
     def __post_init__(self) -> None:
         self.target_size = extended.length(self.constraint.target)
 
-    def at(self, dual: FloatArray | None = None, z: FloatArray | None = None) -> DualPoint:
-        """The point of a dual, or of 0, with its z where that is known."""
+    def at(
+        self,
+        dual: FloatArray | None = None,
+        z: FloatArray | None = None,
+        system: LinearSystem | None = None,
+        serves_to: float = 0.0,
+    ) -> DualPoint:
+        """The point of a dual, or of 0, with its z where that is known.
+
+        `system` has led here, and serves once more where the residual is at most `serves_to`.
+        """
         constraint = self.constraint
         if dual is None:
             dual, z = np.zeros(len(constraint.target)), np.zeros(constraint.rows.shape[1])
@@ -116,7 +124,9 @@ class _Newton(ABC):
             # Rows have unit length: A w = 0 is judged against what w could have made of it.
             size = max(size, extended.length(fit)) if size > 0.0 else extended.length(w)
         size = size or 1.0
-        return DualPoint(dual, z, w, gap, size, extended.length(gap) / size)
+        residual = extended.length(gap) / size
+        serves = system if residual <= serves_to else None
+        return DualPoint(dual, z, w, gap, size, residual, system=serves)
 
     def _looked_ahead(self, point: DualPoint, before: DualPoint | None = None) -> DualPoint:
         """With its curvature, and what a dual twice as long would add to A w, to first order."""
@@ -154,6 +164,13 @@ class DualNewton(_Newton):
     small_chord: ClassVar[float] = 1e-3
     small: ClassVar[float] = 1e6
     shortest: ClassVar[float] = 2.0**-200
+    #: that share, of these data
+    serves: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        n, d = self.constraint.rows.shape
+        self.serves = self.chord if n * n * d > self.small else self.small_chord
 
     def solve(self, start: DualPoint | None = None, *, max_steps: int) -> DualPoint:
         """Where the iteration ends, with its last digits repaired in w if they are rounding."""
@@ -175,7 +192,7 @@ class DualNewton(_Newton):
             return self.at()
         # Of shape () or, where the one feature has a start of its own, (1,).
         slope = np.asarray(potential.hess_dual(shift)).item()
-        if not 0.0 < slope < np.inf or np.any(potential.grad_dual(shift)):
+        if not 0.0 < slope < np.inf or np.asarray(potential.grad_dual(shift)).item() != 0.0:
             return self.at()
         system = GramSystem(self.constraint, slope, self.effort)
         step = system.solve(self.constraint.target)
@@ -183,13 +200,7 @@ class DualNewton(_Newton):
         if not potential.growth_along(shift, rise)(1.0) <= self.trusted_growth:
             return self.at()._replace(system=system)
         self.effort.steps += 1
-        first = self.at(step, shift + rise)
-        return first._replace(system=system) if first.residual <= self._chord else first
-
-    @cached_property
-    def _chord(self) -> float:
-        n, d = self.constraint.rows.shape
-        return self.chord if n * n * d > self.small else self.small_chord
+        return self.at(step, shift + rise, system, self.serves)
 
     def terminate(self, progress: Iteration[DualPoint]) -> bool:
         point, goal = progress.here, self.tolerances.residual
@@ -213,7 +224,9 @@ class DualNewton(_Newton):
         if reach != 1.0:
             step, rise = reach * step, reach * rise
         # In many steps z would gather their roundings: there it is computed anew from the dual.
-        after = self.at(point.dual + step, point.z + rise if self.least_share > 0.0 else None)
+        z = point.z + rise if self.least_share > 0.0 else None
+        used = system if reach == 1.0 else None
+        after = self.at(point.dual + step, z, used, self.serves * point.residual)
         is_linear = growth < self.nearly_linear
         # Without a step that lowers phi there is nothing more to find.
         is_end = point.residual < self.tolerances.solved or is_linear or reach <= self.shortest
@@ -226,8 +239,6 @@ class DualNewton(_Newton):
             if point.system is not None and not point.residual < self.tolerances.solved:
                 return point._replace(system=None)
             return point._replace(is_rounding=True) if is_rounding else None
-        if reach == 1.0 and after.residual <= self._chord * point.residual:
-            after = after._replace(system=system)
         return after if self.least_share > 0.0 else self._blurred(self._looked_ahead(after, point))
 
     def _system(self, point: DualPoint) -> LinearSystem:

@@ -11,7 +11,7 @@ import scipy.linalg
 from flowbias.certificates.candidate import Factor
 from flowbias.designs.dense import can_wait, gram_of_rows
 from flowbias.ground import extended
-from flowbias.ground.linear_algebra import graded_triangle
+from flowbias.ground.linear_algebra import cholesky_with_ridge, graded_triangle
 from flowbias.ground.typing import FloatArray
 from flowbias.problems.regression import Constraint
 
@@ -146,19 +146,3 @@ class _OrthogonalFactor:
         x = np.empty_like(b)
         x[self.pivots] = scipy.linalg.solve_triangular(self.upper, y, check_finite=False)
         return x
-
-
-def cholesky_with_ridge(matrix: FloatArray) -> FloatArray:
-    """Lower factor of a unit-diagonal matrix, with the smallest ridge that lets it succeed.
-
-    The diagonal is written over.
-    """
-    ridge = 1e-15  # what Cholesky's own rounding costs
-    while True:
-        matrix.flat[:: len(matrix) + 1] = 1.0 + ridge
-        factor, info = scipy.linalg.lapack.dpotrf(matrix, lower=1)
-        if info == 0:
-            return np.asarray(factor)
-        # Rounding made the matrix indefinite: it is singular to working precision, and a larger
-        # ridge leaves the lost directions where they are instead of sending them far away.
-        ridge *= 10.0

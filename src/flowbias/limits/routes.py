@@ -82,8 +82,9 @@ def from_dual(
 ) -> Point:
     """Newton's method from a dual of X's rows, as far as it gets while that is near the limit."""
     constraint = problem.constraint
+    near = constraint.dual_of_rows(problem.X, dual)
     newton = DualNewton(constraint, model.potential, model.shift, effort, least_share=NEAR)
-    end = newton.solve(newton.at(constraint.dual_of_rows(problem.X, dual)), max_steps=30)
+    end = newton.solve(newton.at(near), max_steps=30)
     reach = Reachable(constraint, None, constraint.distance)
     dual = constraint.dual_of_data(end.dual)
     return Point(end.w, dual, "dual Newton", reach, factor=effort.factor)

@@ -232,16 +232,15 @@ class InMemory:
             # Trial points may overflow; each of them is judged by its residual before it is kept.
             with np.errstate(all="ignore"):
                 point = self.route.solve(model, problem, effort, warm)
-            seconds = time.perf_counter() - started
-            certificate = self._judged(model, point)
-            if not certificate.ok and repair is not None:
+            solution = self._judged(model, point, effort, time.perf_counter() - started)
+            if not solution.certificate.ok and repair is not None:
                 with np.errstate(all="ignore"):
                     repaired = repair(model, problem, effort, point)
-                seconds = time.perf_counter() - started
-                second = self._judged(model, repaired)
-                if second.ok:
-                    point, certificate = repaired, second
-        return self._solution(model, point, certificate, effort, seconds), point.state
+                second = self._judged(model, repaired, effort, time.perf_counter() - started)
+                if second.certificate.ok:
+                    return second, repaired.state
+                solution = replace(solution, stats=second.stats)
+        return solution, point.state
 
     def _without_choice(self, model: HasPotential) -> Solution | None:
         """The certified limit where the data leave one predictor only, and it can be proved."""
@@ -252,12 +251,8 @@ class InMemory:
             if point is None:
                 return None
             seconds = time.perf_counter() - started
-            certificate = self._judged(model, point)
-        if not certificate.ok:
-            found = point.w, point.dual, model.potential, model.shift
-            certificate = certify(problem.X, problem.y, *found, tol=self.tol)
-        solution = self._solution(model, point, certificate, effort, seconds)
-        return solution if certificate.ok else None
+            solution = self._judged(model, point, effort, seconds, in_balls=True)
+        return solution if solution.certificate.ok else None
 
     def _in_balls(self, model: HasPotential, solution: Solution) -> Solution:
         """The limit in balls, where a certificate in doubles refuses the one that was found."""
@@ -291,20 +286,22 @@ class InMemory:
             _sensitivity=solution.derivatives_at(exact.dual),
         )
 
-    def _judged(self, model: HasPotential, point: Point) -> Certificate:
-        """The certificate, recomputed from the data, which takes its own time."""
-        found = self.problem.design, self.problem.y, point.w, point.dual
-        return judged(*found, model.potential, model.shift, point.factor, tol=self.tol)
-
-    def _solution(
+    def _judged(
         self,
         model: HasPotential,
         point: Point,
-        certificate: Certificate,
         effort: Effort,
         seconds: float,
+        *,
+        in_balls: bool = False,
     ) -> Solution:
-        problem, reach, dual = self.problem, point.reach, point.dual
+        """With its certificate, recomputed from the data, which takes its own time."""
+        problem, potential, shift = self.problem, model.potential, model.shift
+        found = point.w, point.dual, potential, shift
+        certificate = judged(problem.design, problem.y, *found, point.factor, tol=self.tol)
+        if not certificate.ok and in_balls:
+            certificate = certify(problem.X, problem.y, *found, tol=self.tol)
+        reach, dual = point.reach, point.dual
         distance = reach.distance
         if not distance and len(dual) > len(reach.constraint.target):
             X = problem.X if reach.kept is None else problem.X[:, reach.kept]
@@ -318,8 +315,8 @@ class InMemory:
             route=point.route,
             certificate=certificate,
             stats=Stats(effort.factorizations, effort.steps, seconds),
-            potential=model.potential,
-            shift=model.shift,
+            potential=potential,
+            shift=shift,
             distance=distance,
             # Not a closure: solutions travel between processes.
             _sensitivity=partial(at_limit, self.route.derivatives, reach, model, problem, dual),

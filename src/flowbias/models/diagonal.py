@@ -165,8 +165,8 @@ class DiagonalNet(MirrorModel):
         scale = Scale.read(None, log_scale)
         net = DiagonalNet.__new__(DiagonalNet)
         net.depth, net._tied = self.depth, self._tied
-        starts = self._plus, self._minus
-        net._plus, net._minus = (start.rescaled(float(scale.log)) for start in starts)
+        net._plus = ScaledStart(self._plus.base, scale)
+        net._minus = net._plus if self._tied else ScaledStart(self._minus.base, scale)
         return net
 
     def restarted(self, parameters: Parameters) -> DiagonalNet:

@@ -13,7 +13,7 @@ coordinate keeps one sign; both zero: it is frozen at 0.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -134,7 +134,8 @@ class UntiedDiagonalNet(MirrorModel):
 
     def at_log_scale(self, log_scale: float) -> UntiedDiagonalNet:
         """The same start rescaled: per-feature scales keep their ratios and get this log mean."""
-        scale = self._plus.rescaled(float(Scale.read(None, log_scale).log)).scale
+        middle, log = Scale.read(None, log_scale), self._scale.log
+        scale = Scale(None, frozen_array(middle.log + (log - log.mean()))) if log.ndim else middle
         net = UntiedDiagonalNet.__new__(UntiedDiagonalNet)
         if not self._from_weights:
             net._shape = self._shape
@@ -269,17 +270,14 @@ class UntiedDiagonalNet(MirrorModel):
         return f"UntiedDiagonalNet.from_weights({weights}){rescaled}"
 
 
-def diagonal_net(
-    depth: Any, scale: Any = None, *, log_scale: Any = None, shape: Any, refusal: str
-) -> DiagonalNet | UntiedDiagonalNet:
-    """The network of a depth, a scale and, at depth 2, a shape; tied where the shape is None.
+def with_shape(
+    tied: DiagonalNet, shape: float, refusal: str, **size: float | None
+) -> UntiedDiagonalNet:
+    """The network of a shape in place of a tied one, from the same scale or log_scale.
 
-    `refusal` is what to say, with {shape} and {depth}, of a shape at another depth: callers name
-    their own argument.
+    `refusal` is what to say, with {shape} and {depth}, of another depth than 2: callers name their
+    own argument.
     """
-    tied = DiagonalNet(depth, scale, log_scale=log_scale)
-    if shape is None:
-        return tied
     if tied.depth != 2.0:
         raise InputError(refusal.format(shape=shape, depth=tied.depth))
-    return UntiedDiagonalNet(scale, log_scale=log_scale, shape=shape)
+    return UntiedDiagonalNet(**size, shape=shape)

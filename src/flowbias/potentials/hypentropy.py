@@ -46,9 +46,9 @@ class Hypentropy(OfScale, HyperbolicPotential):
         return potential
 
     def _begin(self, start: Scale) -> None:
-        self._keep(start)
         logs = 2.0 * start.log
         self._install(logs, logs, 1.0, start)
+        self._keep(start)
 
     def dual_map(self, d: int) -> ExponentialMap:
         from flowbias.potentials.dual_map import ExponentialMap

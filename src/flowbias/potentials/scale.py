@@ -257,12 +257,6 @@ class ScaledStart:
         by_logs = np.where(self.sign == 0.0, 0.0, self.sign * np.exp(self.size.log + exponent))
         return np.where(ordinary, by_factors, by_logs)
 
-    def rescaled(self, log_scale: float) -> ScaledStart:
-        """The same base; the scale's geometric mean over coordinates becomes exp(log_scale)."""
-        log = self.scale.log
-        spread = log - log.mean() if log.ndim else np.zeros(())
-        return ScaledStart(self.base, Scale(None, frozen_array(log_scale + spread)))
-
     @np.errstate(all="ignore")
     def log_ratio(self, other: ScaledStart) -> FloatArray:
         """log(|self| / |other|) for starts of one common scale; 0 where either is zero."""

@@ -27,7 +27,7 @@ from flowbias.designs.tasks import RowSizes, dependence, noise_of_rows, products
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import row_lengths, row_units
-from flowbias.ground.linear_algebra import cholesky_with_condition as cholesky_with_condition
+from flowbias.ground.linear_algebra import cholesky_if_conditioned
 from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 
@@ -232,8 +232,8 @@ def _equilibrated(X: FloatArray, y: FloatArray, lengths: FloatArray) -> Constrai
     n, d = X.shape
     if n <= d and extended.least(lengths) > 0.0:
         scale = 1.0 / lengths
-        factor, rcond = cholesky_with_condition(gram(X, None, scale))
-        if factor is not None and rcond > SAFE_GRAM_RCOND:
+        factor = cholesky_if_conditioned(gram(X, None, scale), SAFE_GRAM_RCOND)
+        if factor is not None:
             return Constraint(X, row_scale=scale, target=scale * y, gram_factor=factor)
     return _orthogonal_constraint(X, y, row_units(lengths))
 
@@ -299,8 +299,8 @@ def row_basis_of(design: Design, y: FloatArray) -> RowBasis:
         raise all_zeros(design.shape)
     unit = row_units(lengths)
     scale, products = scale / unit, products / unit / unit[:, None]
-    factor, rcond = cholesky_with_condition(np.tril(products))
-    if factor is not None and rcond > SAFE_GRAM_RCOND:
+    factor = cholesky_if_conditioned(np.tril(products), SAFE_GRAM_RCOND)
+    if factor is not None:
         return RowBasis(row_scale=scale, target=scale * y, gram_factor=factor)
     return _orthogonal_row_basis(design, y, scale, products)
 

@@ -27,7 +27,8 @@ from flowbias.ground.drawing import MOST_CURVES, THIN, apart, new_figure, shorte
 from flowbias.ground.look import COLOURS, INK, STYLE
 from flowbias.ground.typing import Axes, Figure, FloatArray
 from flowbias.limits import LimitPath, limit_path, min_norm, rich_limit
-from flowbias.models.untied import diagonal_net
+from flowbias.models import DiagonalNet
+from flowbias.models.untied import with_shape
 from flowbias.results.solution import Solution
 
 
@@ -78,7 +79,8 @@ def start_of(
         "--shape: must come with --depth 2, got depth {depth:g}. "
         "Only networks of two layers have a shape (|v|-|u|)/(|v|+|u|)."
     )
-    return diagonal_net(depth, **size, shape=shape, refusal=refusal)
+    tied = DiagonalNet(depth, **size)
+    return tied if shape is None else with_shape(tied, shape, refusal, **size)
 
 
 def cross_validated(

@@ -29,7 +29,8 @@ from flowbias.apps.data_files.csv_columns import (
     said_of,
 )
 from flowbias.apps.data_files.csv_table import TARGET, CsvTable, read_table, unknown_column
-from flowbias.estimators.intercepts.centring import Contrasts, centred
+from flowbias.estimators.intercepts.frames import Contrasts
+from flowbias.estimators.intercepts.samples import centred
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.problems.regression import Regression

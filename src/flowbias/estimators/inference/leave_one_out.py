@@ -35,7 +35,7 @@ from flowbias.certificates.certificate import certify
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.warm_newton import Finish, PredictedDual, finish_of
 from flowbias.estimators.inference.weighted_rows import weighted_rows
-from flowbias.estimators.intercepts.centring import centred
+from flowbias.estimators.intercepts.samples import centred
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import picture, stems
 from flowbias.ground.html import facts

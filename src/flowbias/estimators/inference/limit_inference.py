@@ -23,7 +23,8 @@ from flowbias.estimators.inference.leave_one_out import (
 from flowbias.estimators.inference.linear_response import LinearResponse, linear_response
 from flowbias.estimators.inference.uncertainty import Uncertainty, uncertainty_of
 from flowbias.estimators.inference.weighted_rows import WeightedRows
-from flowbias.estimators.intercepts.frames import Frame, Samples, read_data
+from flowbias.estimators.intercepts.frames import Frame
+from flowbias.estimators.intercepts.samples import Samples
 from flowbias.ground.typing import FloatArray
 
 
@@ -33,6 +34,8 @@ class LimitInference:
     tol: float
     #: what `fit_intercept` makes of samples
     _frame: Callable[[Samples], Frame]
+    #: checks data by scikit-learn's rules
+    _read_data: Callable[..., tuple[Any, FloatArray, FloatArray | None]]
 
     @abstractmethod
     def _network(self) -> Any:
@@ -47,7 +50,7 @@ class LimitInference:
         warm-started refits (`exact`). A sample of weight 0 is left out anyway.
         """
         check_is_fitted(self, "coef_")
-        X, y, weight = read_data(self, X, y, sample_weight, reset=False)
+        X, y, weight = self._read_data(X, y, sample_weight, reset=False)
         samples = Samples.of(X, y, weight)
         check_one_can_be_left_out(len(samples.y))
         frame = self._frame(samples)
@@ -74,7 +77,7 @@ class LimitInference:
         SolveError where one of the limits cannot be certified
         """
         check_is_fitted(self, "coef_")
-        samples = Samples.of(*read_data(self, X, y, None, reset=False))
+        samples = Samples.of(*self._read_data(X, y, None, reset=False))
         check_one_can_be_left_out(len(samples.y))
         frame = self._frame(samples)
         found = [jackknife_of(response, self.tol) for response in self._responses(frame)]
@@ -89,7 +92,7 @@ class LimitInference:
         leave-one-out residuals.
         """
         check_is_fitted(self, "coef_")
-        samples = Samples.of(*read_data(self, X, y, sample_weight, reset=False))
+        samples = Samples.of(*self._read_data(X, y, sample_weight, reset=False))
         frame = self._frame(samples)
         found = [uncertainty_of(response, sigma) for response in self._responses(frame)]
         return samples.shaped(found)  # type: ignore[no-any-return]

@@ -17,8 +17,8 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.estimators.intercepts import FRAMES
-from flowbias.estimators.intercepts.centring import without
-from flowbias.estimators.intercepts.frames import Frame, Samples
+from flowbias.estimators.intercepts.frames import Frame
+from flowbias.estimators.intercepts.samples import Samples, without
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import row_lengths, row_units

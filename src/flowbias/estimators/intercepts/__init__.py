@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from flowbias.estimators.intercepts.centring import centred_frame
-from flowbias.estimators.intercepts.frames import Frame, Samples, plain
+from flowbias.estimators.intercepts.frames import Frame, centred_frame, plain
+from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.intercepts.trained_bias import trained
 
 FRAMES: dict[Hashable, Callable[[Samples], Frame]] = {

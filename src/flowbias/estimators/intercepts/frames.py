@@ -1,159 +1,39 @@
-"""Data as an estimator gets them, and the problem that is solved: a frame.
-
-Data are checked by scikit-learn's rules, weights read once. `sample_weight` is the weight of a
-sample in the loss, (c/2) sum weight_i (<x_i, w> - y_i)^2, which is the loss of rows
-sqrt(weight_i) (x_i, y_i): an interpolator does not change with it, a least-squares limit and the
-centre of the data do. A sample of weight 0 is not there.
-"""
+"""The problem that is solved of samples, as they are or less their means: a frame."""
 
 from __future__ import annotations
 
-import reprlib
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import scipy.sparse
-from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from flowbias.certificates.certificate import certify
-from flowbias.designs import DENSE_UP_TO, design_of
-from flowbias.ground.arguments import InputError, depth_inside
+from flowbias.certificates.certificate import beside, certify, measured
+from flowbias.certificates.exact_limit import exact_limit
+from flowbias.designs.dense import ArrayDesign
+from flowbias.estimators.intercepts.centred_sparse import CentredSparseDesign, varying
+from flowbias.estimators.intercepts.samples import (
+    Samples,
+    as_array,
+    centred,
+    centred_outputs,
+    is_large,
+    is_sparse,
+    refuse_large,
+)
+from flowbias.ground.arguments import depth_inside
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.routes import only_predictor
 from flowbias.limits.scale_path import limit_path
 from flowbias.limits.solve import limit, limit_from_dual, limit_with_state
 from flowbias.models import MirrorModel
-from flowbias.potentials import L2, Potential
+from flowbias.potentials import L2, Potential, Provides
 from flowbias.problems.regression import Regression
 from flowbias.results.solution import Solution, Stats, Status, status_of
-
-
-def is_sparse(X: Any) -> bool:
-    """Whether X is in one of SciPy's sparse formats."""
-    return bool(scipy.sparse.issparse(X))
-
-
-def read_data(
-    estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool = True
-) -> tuple[Any, FloatArray, FloatArray | None]:
-    """X (dense or CSR), y and weights as `fit` was given them, checked by scikit-learn's rules.
-
-    Sets n_features_in_ and feature_names_in_ of the estimator, or (without `reset`) compares.
-    """
-    X, y = validate_data(
-        estimator,
-        X,
-        y,
-        reset=reset,
-        accept_sparse="csr",
-        dtype=np.float64,
-        multi_output=True,
-        y_numeric=True,
-    )
-    for name, values in (("X", X), ("y", y)):
-        _check_size(name, float(abs(values).max()))
-    return X, y, None if sample_weight is None else _weights(sample_weight, X)
-
-
-def _check_size(name: str, largest: float) -> None:
-    """Refuse numbers whose sum over samples, of which the means are made, is no double."""
-    most = 1e300
-    if largest > most:
-        raise InputError(
-            f"{name}: must have entries of at most {most:.0e} in size, got {largest:.1e}. "
-            "Measure it in a larger unit."
-        )
-
-
-def _weights(sample_weight: Any, X: Any) -> FloatArray:
-    """One weight per sample, by scikit-learn's rules, whose words do not say what they got."""
-    try:
-        checked: FloatArray = _check_sample_weight(
-            sample_weight, X, dtype=np.float64, ensure_non_negative=True
-        )
-    except ValueError as refusal:
-        raise InputError(
-            f"sample_weight: must be one finite weight >= 0 per sample ({X.shape[0]}), not all of "
-            f"them 0, got {reprlib.repr(sample_weight)}, of which scikit-learn says: {refusal} "
-            "Leave it out to count samples alike."
-        ) from refusal
-    return checked
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Samples of positive weight: X (n, d), dense or CSR, and y (n, k)."""
-
-    X: Any
-    y: FloatArray
-    #: whether y was given without the dimension of its outputs
-    single: bool
-    #: roots of the weights, or None where all samples count alike
-    root_weight: FloatArray | None
-    #: which of the samples given these are; None: all
-    kept: NDArray[np.intp] | None
-    given: int
-
-    @classmethod
-    def of(cls, X: Any, y: FloatArray, weight: FloatArray | None = None) -> Samples:
-        """Those of checked data whose weight is not 0."""
-        n, single = X.shape[0], y.ndim == 1
-        y = np.asarray(y, dtype=np.float64).reshape(n, -1)
-        if weight is None:
-            return cls(X, y, single, None, None, n)
-        kept = np.flatnonzero(weight > 0.0)
-        if len(kept) == 0:
-            raise InputError(
-                f"sample_weight: must be positive for at least one sample, got {n} zeros. "
-                "In cross-validation every training part needs one."
-            )
-        return cls(X[kept], y[kept], single, np.sqrt(weight[kept]), kept, n)
-
-    @property
-    def root(self) -> FloatArray:
-        """Square roots of the weights: ones where there are none."""
-        return np.ones(len(self.y)) if self.root_weight is None else self.root_weight
-
-    @property
-    def total_weight(self) -> float:
-        """The sum of the weights: n where samples count alike."""
-        return float(self.root @ self.root)
-
-    @property
-    def weight(self) -> FloatArray | None:
-        return None if self.root_weight is None else self.root_weight**2
-
-    def rows_of(self, given: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The rows here of samples as they were given, less those that are not there."""
-        if self.kept is None:
-            return given
-        return np.searchsorted(self.kept, given[np.isin(given, self.kept)])
-
-    def shaped(self, outputs: Any) -> Any:
-        """One value or row per output, or the only one where y had one dimension."""
-        return outputs[0] if self.single else outputs
-
-    def weighted(self, rows: Any) -> Any:
-        """Rows of this sample, each times the root of its weight."""
-        if self.root_weight is None:
-            return rows
-        if is_sparse(rows):
-            return (scipy.sparse.diags_array(self.root_weight) @ rows).tocsr()
-        return rows * self.root_weight[:, None]
-
-    def dual_of_given(self, dual: FloatArray) -> FloatArray:
-        """Duals (k, n) of the weighted rows as duals of the samples given; 0 for those dropped."""
-        if self.root_weight is None:
-            return dual
-        full = np.zeros((len(dual), self.given))
-        full[:, self.kept] = dual * self.root_weight
-        return full
-
 
 #: The limit on one column of y.
 Solve = Callable[[FloatArray], Solution]
@@ -165,6 +45,7 @@ class OutputFits:
 
     coef: FloatArray
     intercept: FloatArray
+    #: of the shape that y was given in
     dual: FloatArray
     solutions: tuple[Solution, ...]
 
@@ -226,7 +107,7 @@ class Frame:
         if near is not None:
             problem = self.problem(y)
             found = limit_from_dual(model, problem, self.reduced(near), tol=tol)
-            if found.status is Status.CERTIFIED and found.certificate.is_in_doubles:
+            if found.status is Status.CERTIFIED:
                 return self.restored(found)
         return self._from_scratch(model, y, tol)
 
@@ -251,11 +132,6 @@ class Frame:
     def restored(self, solution: Solution) -> Solution:
         """A limit on `problem`, with the dual of the data's own rows."""
         return solution
-
-    @property
-    def shared_rows(self) -> tuple[FloatArray, FloatArray | None] | None:
-        """X of which a fold takes rows, with the e that centres it; None where it has its own."""
-        return None if design_of(self.X) is not None else (as_array(self.X), self.free)
 
     def alone(self, network: Any, problem: Regression, tol: float) -> Callable[[float], Solution]:
         """The limit on `problem` at any log-scale, each solved for from scratch.
@@ -373,21 +249,145 @@ def plain(samples: Samples) -> Frame:
     return Frame.at_origin(samples, samples.X)
 
 
-def is_large(X: Any) -> bool:
-    """Whether X is sparse and has too many entries, zeros counted, to be made dense."""
-    return is_sparse(X) and X.shape[0] * X.shape[1] > DENSE_UP_TO
+class Contrasts:
+    """n - 1 orthonormal combinations of n rows that see no multiple of e: a reflection less a row.
+
+    Of rows less their mean they say all there is, and are independent where those are not.
+    """
+
+    def __init__(self, e: FloatArray) -> None:
+        self._axis = e / np.linalg.norm(e)
+        self._axis[0] += 1.0
+
+    def of(self, rows: FloatArray) -> FloatArray:
+        """(n - 1, k) of rows (n, k)."""
+        return self._reflected(rows)[1:]
+
+    def adjoint(self, dual: FloatArray) -> FloatArray:
+        """The dual (n,) of the rows, from that of their contrasts."""
+        return self._reflected(np.append(0.0, dual))
+
+    def _reflected(self, rows: FloatArray) -> FloatArray:
+        axis = self._axis
+        return np.asarray(rows - np.multiply.outer(axis, (axis @ rows) / axis[0]))
 
 
-def as_array(X: Any) -> FloatArray:
-    """X as a dense array."""
-    return np.asarray(X.toarray() if is_sparse(X) else X)
+def about_the_mean(
+    solution: Solution, X: FloatArray, y: FloatArray, given: tuple[FloatArray, FloatArray]
+) -> Solution:
+    """The limit on the data given less their exact means, near that on (X, y), their doubles.
+
+    Itself where that cannot be had.
+    """
+    potential, shift, tol = solution.potential, solution.shift, solution.certificate.tol
+    if Provides.POTENTIAL not in potential.provides:
+        return solution
+    exact = exact_limit(X, y, cast(Potential, potential), shift, solution.dual, solution.w, given)
+    if exact is None:
+        return solution
+    measures, candidate = measured(
+        ArrayDesign(X), y, exact.w, exact.dual, potential, shift, tol=tol
+    )
+    proof = measures if candidate is None else beside(exact, measures, candidate)
+    if not proof.ok:
+        return solution
+    return replace(
+        solution,
+        w=exact.w,
+        dual=exact.dual,
+        certificate=proof,
+        status=status_of(proof, solution.distance),
+        _sensitivity=solution.derivatives_at(exact.dual),
+    )
 
 
-def refuse_large(X: Any, purpose: str) -> None:
-    """InputError where X would have to be made dense and is too large for it."""
-    if is_large(X):
-        raise InputError(
-            f"X: must have at most {DENSE_UP_TO} entries, zeros counted, for {purpose}, which "
-            f"makes it dense; got shape {X.shape}. ImplicitBiasRegressor and MinNormRegressor with "
-            "fit_intercept=True or False keep it sparse."
-        )
+# --- the frame of centred data -------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CentredFrame(Frame):
+    """The rows of X, times the roots of the weights, add up to zero."""
+
+    @property
+    def rounding(self) -> float:
+        """That of the means tells columns apart that tie; IN_RANGE is well above it."""
+        return IN_RANGE
+
+    def _from_scratch(self, model: Any, y: FloatArray, tol: float) -> Solution:
+        """On one row less, which says the same; on all where that is not certified."""
+        if 1 < len(y) <= self.X.shape[1]:
+            X, rest = self.reduced(self.X), self.reduced(y)
+            if X.any():
+                solution = self.restored(limit(model, X, rest, tol=tol, throw=False))
+                if solution.status is Status.CERTIFIED:
+                    return solution
+        return super()._from_scratch(model, y, tol)
+
+    def reduced(self, values: Any) -> Any:
+        return self._contrasts.of(values)
+
+    def restored(self, solution: Solution) -> Solution:
+        return replace(solution, dual=self._contrasts.adjoint(solution.dual))
+
+    @property
+    def _contrasts(self) -> Contrasts:
+        """One row less says the same, and independent rows need no singular values."""
+        return Contrasts(self.samples.root)
+
+    def said(self, solution: Solution, y: FloatArray) -> Solution:
+        """Centring leaves rows that rounding alone tells apart: that is no projection of y.
+
+        And it breaks ties: where doubles could not tell what the limit is, that of the data less
+        their exact means is taken.
+        """
+        if Provides.COSTS in solution.potential.provides and self._loses_rows():
+            why = "centring loses rows in units far below the mean of a column"
+            return replace(solution, status=Status.STALLED, route=f"{solution.route}: {why}")
+        # In doubles it took no balls to tell how far the limit is.
+        in_doubles = solution.certificate.exact is None and solution.status is not Status.STALLED
+        if self.samples.root_weight is None and not in_doubles:
+            given = as_array(self.samples.X), y
+            solution = about_the_mean(solution, self.X, y - np.mean(y), given)
+        if not 0.0 < solution.distance <= IN_RANGE:
+            return solution
+        projected = solution.status is Status.PROJECTED
+        status = Status.CERTIFIED if projected else solution.status
+        proof = replace(solution.certificate, distance=0.0)
+        return replace(solution, status=status, distance=0.0, certificate=proof)
+
+    def _loses_rows(self) -> bool:
+        """Whether what tells two rows apart is, beside the means, near the last digit."""
+        sizes = np.abs(as_array(self.samples.X)).max(axis=1)
+        small = IN_RANGE * float(np.abs(self.X_mean).max())
+        return bool(np.count_nonzero((sizes > 0.0) & (sizes < small)) > 1)
+
+
+@dataclass(frozen=True)
+class LargeFrame(Frame):
+    """X is a design, centred without being filled."""
+
+    varies: bool = True
+
+    @property
+    def moves(self) -> bool:
+        return self.varies
+
+
+def centred_frame(samples: Samples) -> Frame:
+    """Data less their means."""
+    if is_large(samples.X):
+        return _centred_large(samples)
+    X, X_mean = centred(as_array(samples.X), samples.weight)
+    y, y_mean = centred_outputs(samples)
+    return CentredFrame(samples, samples.weighted(X), y, X_mean, y_mean, samples.root)
+
+
+def _centred_large(samples: Samples) -> Frame:
+    e = samples.root
+    varies = varying(samples.X)
+    # Constant columns are left out, not turned into rounding.
+    kept = samples.weighted(samples.X) @ scipy.sparse.diags_array(varies.astype(np.float64))
+    mean = np.where(varies, np.asarray(e**2 @ samples.X) / samples.total_weight, 0.0)
+    y, y_mean = centred_outputs(samples)
+    X = CentredSparseDesign(kept, e, mean)
+    return LargeFrame(samples, X, y, mean, y_mean, varies=bool(varies.any()))

@@ -20,8 +20,14 @@ import scipy.linalg
 import scipy.optimize
 
 from flowbias.certificates.certificate import Certificate, certify
-from flowbias.estimators.intercepts.centring import centred, without
-from flowbias.estimators.intercepts.frames import Frame, Samples, as_array, refuse_large
+from flowbias.estimators.intercepts.frames import Frame
+from flowbias.estimators.intercepts.samples import (
+    Samples,
+    as_array,
+    centred,
+    refuse_large,
+    without,
+)
 from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import row_lengths
 from flowbias.ground.typing import FloatArray
@@ -105,10 +111,6 @@ class TrainedFrame(Frame):
     ) -> tuple[Solution, ...]:
         models = (self.model(network.at_log_scale(float(log_scale))) for log_scale in log_scales)
         return tuple(self.limit(model, y, tol) for model in models)
-
-    @property
-    def shared_rows(self) -> None:
-        return None
 
     def coefficients(self, w: FloatArray) -> tuple[FloatArray, FloatArray]:
         return w[:, :-1], w[:, -1]

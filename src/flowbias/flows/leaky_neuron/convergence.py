@@ -20,11 +20,10 @@ from __future__ import annotations
 import numpy as np
 
 from flowbias.flows.leaky_neuron.field import LeakyStart, activation
+from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import FloatArray
 from flowbias.models.neuron import ALONG, AT_START, is_below_zero
 
-# z counts as inside the range of X where the part outside is below this share of it.
-_IN_RANGE = 1e-10
 # What the flow's own error may be of ||y||.
 _ERROR = 1e-9
 
@@ -64,7 +63,7 @@ def can_fit(start: LeakyStart, sign: float) -> bool:
     """Whether some w fits all samples with an outer weight of this sign."""
     z = targets(sign, start.y, start.slope)
     left = start.rows / start.singular_values
-    return bool(np.linalg.norm(z - left @ (left.T @ z)) <= _IN_RANGE * np.linalg.norm(z))
+    return bool(np.linalg.norm(z - left @ (left.T @ z)) <= IN_RANGE * np.linalg.norm(z))
 
 
 def settled_sign(start: LeakyStart, state: FloatArray) -> float | None:

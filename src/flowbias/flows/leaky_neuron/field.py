@@ -28,8 +28,9 @@ Indices = NDArray[np.integer[Any]]
 #: +1 and -1: the side of the kink that <w, x_n> is on; 0: it slides along the kink
 Sides = NDArray[np.int8]
 
-# Distance of unit vectors, in roundings of their entries, within which they are one.
-_SAME = 8.0 * EPS
+# Of a unit vector's entries what may be their rounding: nearer than this two of them are one, and
+# one whose product with another is less is orthogonal to it.
+OF_UNIT_VECTORS = 8.0 * EPS
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +251,6 @@ def _groups(directions: FloatArray, is_row: NDArray[np.bool_]) -> Indices:
         if is_row[i]:
             later = i + 1 + np.flatnonzero(nearly[i, i + 1 :])
             apart = np.abs(directions[later] - directions[i]).max(axis=1, initial=0.0)
-            group[later[(apart <= _SAME) & (group[later] < 0)]] = count
+            group[later[(apart <= OF_UNIT_VECTORS) & (group[later] < 0)]] = count
         count += 1
     return group

@@ -18,7 +18,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.flows.driver import FOREVER, MAX_STEPS
+from flowbias.flows.coordinates import FOREVER
+from flowbias.flows.driver import MAX_STEPS
 from flowbias.flows.leaky_neuron.convergence import is_sure_to_fit
 from flowbias.flows.leaky_neuron.field import LeakyStart, activation, merged_start
 from flowbias.flows.leaky_neuron.patterns import Goal, LeakyCurve, follow_patterns

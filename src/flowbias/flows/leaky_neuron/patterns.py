@@ -36,13 +36,17 @@ from flowbias.flows.driver import (
     take_step,
 )
 from flowbias.flows.leaky_neuron.convergence import fits_from_start
-from flowbias.flows.leaky_neuron.field import Indices, LeakyStart, PatternField, Sides
+from flowbias.flows.leaky_neuron.field import (
+    OF_UNIT_VECTORS,
+    Indices,
+    LeakyStart,
+    PatternField,
+    Sides,
+)
 from flowbias.flows.request import TIGHTEST
 from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray
 
-# Share of ||x_n|| ||w|| below which s_n at the start counts as zero: its own rounding.
-_ON_KINK = 8.0 * EPS
 # Points of a step at which its margins are looked at: a dip between them that no point sees is one
 # that the step's own error could have made.
 _LOOKS = np.linspace(0.0, 1.0, 9)[1:]
@@ -59,7 +63,8 @@ class NotUniqueError(RuntimeError):
 def first_sides(start: LeakyStart) -> Sides:
     """The pattern that the flow sets out in."""
     size = float(np.linalg.norm(start.w))
-    on_kink = np.abs(start.preactivations) <= _ON_KINK * start.lengths * size
+    # s_n counts as zero where it is its own rounding.
+    on_kink = np.abs(start.preactivations) <= OF_UNIT_VECTORS * start.lengths * size
     sides = np.sign(start.preactivations).astype(np.int8)
     sides[on_kink] = 1
     kinks = np.flatnonzero(on_kink & start.bends)

@@ -156,7 +156,10 @@ class Compression:
         [U; V] = ([P1 U1 + resting; V] Q^T + [beyond; 0]) turn,   [U1; V] = weights (p, k)
 
     `resting` and `beyond` are the parts of U that the data does not see and the flow does not
-    move, within and beyond the span of the moving rows. basis is P1, or None where all of U moves.
+    move, within and beyond the span of the moving rows, of rank k. basis is P1, or None where all
+    of U moves.
+    rests_apart says whether what rests of U adds nothing to U V^T: V U2^T = 0, U1 U2^T = 0.
+    [min2021 (31)]
     """
 
     model: LiftedModel
@@ -166,21 +169,7 @@ class Compression:
     basis: FloatArray | None
     resting: FloatArray | None
     span: FloatArray | None  # Q, from the columns of `start`; None: weights as they are
-
-    @property
-    def width(self) -> int:
-        """k: the rank of the moving rows."""
-        return int(self.weights.shape[1])
-
-    @property
-    def rests_apart(self) -> bool:
-        """Whether what rests of U adds nothing to U V^T: V U2^T = 0, U1 U2^T = 0. [min2021 (31)]"""
-        if self.resting is None:
-            return True
-        still = float(np.abs(self.resting).max())
-        # Against U alone: a large V would hide it, and multiplies it.
-        size = float(np.abs(self.model.root[: self.model.shape[0]]).max())
-        return still <= 64.0 * float(np.sqrt(len(self.resting))) * EPS * size
+    rests_apart: bool = True
 
     def paired(self, weights: FloatArray) -> FloatArray:
         """The weights; both factors as their mean where they are one, W W^T.
@@ -252,14 +241,16 @@ def compress(model: LiftedModel, basis: FloatArray | None) -> Compression:
     d = model.shape[0]
     start = _start(model)
     if basis is None:
-        rows, moving = d, start
-    else:
-        rows = basis.shape[1]
-        # What rounding puts where the start has nothing would grow.
-        moving = np.vstack([product_without_noise(basis.T, start[:d]), start[d:]])
+        weights, span = _narrowed(start)
+        return Compression(model, start, weights, d, None, None, span)
+    # What rounding puts where the start has nothing would grow.
+    moving = np.vstack([product_without_noise(basis.T, start[:d]), start[d:]])
     weights, span = _narrowed(moving)
-    resting = None if basis is None else _off(basis, start[:d]) @ span
-    return Compression(model, start, weights, rows, basis, resting, span)
+    resting = _off(basis, start[:d]) @ span
+    # Against U alone: a large V would hide it, and multiplies it.
+    size = float(np.abs(model.root[:d]).max())
+    rests_apart = float(np.abs(resting).max()) <= 64.0 * float(np.sqrt(d)) * EPS * size
+    return Compression(model, start, weights, basis.shape[1], basis, resting, span, rests_apart)
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,22 +265,12 @@ class ReducedProblem:
     root: FloatArray | None
 
     @property
-    def stiffness(self) -> float:
-        """Ratio of the fastest to the slowest rate as far as the data alone decides it."""
-        return 1.0 if self.root is None else float((self.root[0] / self.root[-1]) ** 2)
-
-    @property
     def lift(self) -> FloatArray | None:
         """From what the fit compares to what each sample measures; None where they are the same."""
         problem = self.problem
         if not isinstance(problem, MatrixRegression):
             return problem.range_basis
         return None if self.root is None else problem.spectrum.W
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether the width keeps U V^T from fitting what the data would allow."""
-        return self.root is not None and self.fit.reachable is not self.fit.target
 
     @property
     def is_unique(self) -> bool:

@@ -15,7 +15,7 @@ from scipy.integrate import LSODA, OdeSolver
 
 from flowbias.flows.coordinates import STIFF, FlowCoordinates
 from flowbias.flows.driver import Dop853Replayed, FlowIntegration, StiffAware
-from flowbias.flows.lifted.compression import Compression, LiftedFit
+from flowbias.flows.lifted.compression import LiftedFit, ReducedProblem
 from flowbias.ground.linear_algebra import EPS
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Parameters
@@ -36,15 +36,16 @@ class LiftedCoordinates(FlowCoordinates):
 
     name = "gram"
 
-    def __init__(
-        self, start: Compression, fit: LiftedFit, time_rate: float, stiffness: float = 1.0
-    ) -> None:
-        self.compression, self.fit, self.time_rate = start, fit, time_rate
+    def __init__(self, setting: ReducedProblem, time_rate: float) -> None:
+        start, root = setting.compression, setting.root
+        self.compression, self.fit, self.time_rate = start, setting.fit, time_rate
         self.start = np.ravel(start.weights)
         #: whether the unknowns are few enough for implicit steps
         self.may_be_implicit = self.start.size <= FEW_UNKNOWNS
+        # Of the fastest to the slowest rate, as far as the data alone decides it.
+        is_stiff = root is not None and float((root[0] / root[-1]) ** 2) > STIFF
         #: whether steps are implicit, from the start or from where explicit ones were held back
-        self.is_implicit = stiffness > STIFF and self.may_be_implicit
+        self.is_implicit = is_stiff and self.may_be_implicit
         #: the time from which on they are
         self.implicit_from: float | None = 0.0 if self.is_implicit else None
         #: whether steps keep well inside the region of stability

@@ -112,7 +112,7 @@ def _integrated(
     setting: ReducedProblem, c: float, request: FlowRequest, route: str, started: float
 ) -> LiftedTrajectory:
     compression, fit, times = setting.compression, setting.fit, request.times
-    coordinates = LiftedCoordinates(compression, fit, c * setting.model.rate, setting.stiffness)
+    coordinates = LiftedCoordinates(setting, c * setting.model.rate)
     # A step that is too long may overflow; it is then retried shorter.
     with threads_for(compression.weights), np.errstate(over="ignore", invalid="ignore"):
         integration = LiftedIntegration(

@@ -23,6 +23,7 @@ import scipy.sparse.linalg
 from flowbias.designs import Design
 from flowbias.designs.tasks import Coordinates
 from flowbias.ground import extended
+from flowbias.ground.linear_algebra import cholesky_with_ridge
 from flowbias.ground.tolerances import DEFAULT, Tolerances
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.blocks.tasks import (
@@ -37,7 +38,7 @@ from flowbias.limits.blocks.tasks import (
     WeightedGram,
 )
 from flowbias.limits.driver import Iteration, iterate
-from flowbias.limits.normal_equations import Effort, cholesky_with_ridge
+from flowbias.limits.normal_equations import Effort
 from flowbias.problems.regression import RowBasis
 
 #: Told after every step: how many there were, and the relative gap.

@@ -34,7 +34,6 @@ from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedIntegrati
 from flowbias.flows.lifted.flow import AT_REST
 from flowbias.flows.request import TIGHTEST
 from flowbias.ground.linear_algebra import EPS
-from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.lifted.second_integrator import by_another
 
@@ -66,41 +65,35 @@ class IntegratedWeights:
 def integrated_weights(setting: ReducedProblem, tol: float) -> IntegratedWeights:
     """To the limit at two tolerances, and once more by another integrator to the same time."""
     fine = min(max(1e-2 * tol, TIGHTEST), 1e-8)
-    # Steps that are too long overflow, and kernels that see nothing divide by zero: both are seen.
-    quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
-    with threads_for(setting.compression.weights), quiet:
-        run = _Run.of(setting, fine)
-        last, coordinates, is_rest = run.last, run.coordinates, run.integration.is_rest
-        names, tail = _integrators(coordinates), last.length * last.length
-        coarse = _Run.of(setting, min(100.0 * fine, 1e-6), OFF_START)
-        steps = run.steps + coarse.steps
-        saddle = _saddle_left_by_rounding(run, coarse)
-        if saddle is not None:
-            return IntegratedWeights(saddle, [], np.inf, names, steps, is_rest, LEFT_BY_ROUNDING)
-        if run.is_lost:
-            end = coordinates.shaped(run.curve.states[-1])
-            return IntegratedWeights(end, [], np.inf, names, steps, is_rest, _why(run))
-        others = [coarse.last.weights]
-        second = by_another(setting, coordinates, run.curve, fine, is_rest)
-        if second.state is None:
-            names += f" alone ({second.name})"
-        else:
-            names += f" and {second.name}"
-            others.append(run.integration.last_step(second.state).weights)
+    run = _Run.of(setting, fine)
+    last, coordinates, is_rest = run.last, run.integration.coordinates, run.integration.is_rest
+    names, tail = _integrators(coordinates), last.length * last.length
+    coarse = _Run.of(setting, min(100.0 * fine, 1e-6), OFF_START)
+    steps, end = len(run.curve.pieces) + len(coarse.curve.pieces), run.curve.states[-1]
+    node = where_apart(run.curve, coarse.curve, coordinates)
+    if node is not None:
+        saddle = slowest_before(run.curve, coordinates, node)
+        return IntegratedWeights(saddle, [], np.inf, names, steps, is_rest, LEFT_BY_ROUNDING)
+    # Where the integrator gave up, a last step that is longer leads nowhere.
+    if not last.length < (np.inf if run.curve.failure is None else 0.1):
+        weights = coordinates.shaped(end)
+        return IntegratedWeights(weights, [], np.inf, names, steps, is_rest, _why(run))
+    others = [coarse.last.weights]
+    fastest = coordinates.fastest_rate(end)
+    second = by_another(setting, coordinates, run.curve.end, fastest, fine, is_rest)
+    if second.state is None:
+        names += f" alone ({second.name})"
+    else:
+        names += f" and {second.name}"
+        others.append(run.integration.last_step(second.state).weights)
     return IntegratedWeights(last.weights, others, tail, names, steps, is_rest, None)
 
 
 def _why(run: _Run) -> str:
     """Why a run has no end."""
-    if run.coordinates.relative_speed(run.curve.states[-1]) <= AT_REST:
+    if run.integration.coordinates.relative_speed(run.curve.states[-1]) <= AT_REST:
         return "it comes to rest at a saddle of the loss, in a set that the flow does not leave"
     return run.curve.failure or "the flow could not be followed to its end"
-
-
-def _saddle_left_by_rounding(run: _Run, nudged: _Run) -> FloatArray | None:
-    """The weights nearest to a saddle that only rounding makes the flow leave, if there is one."""
-    node = where_apart(run.curve, nudged.curve, run.coordinates)
-    return None if node is None else slowest_before(run.curve, run.coordinates, node)
 
 
 def _integrators(coordinates: LiftedCoordinates) -> str:
@@ -113,21 +106,23 @@ def _integrators(coordinates: LiftedCoordinates) -> str:
 class _LimitIntegration(LiftedIntegration):
     """A flow that is over when what is left is one small step."""
 
-    def __init__(
-        self, setting: ReducedProblem, coordinates: LiftedCoordinates, rtol: float
-    ) -> None:
+    def __init__(self, setting: ReducedProblem, rtol: float) -> None:
+        coordinates = LiftedCoordinates(setting, 1.0)
         super().__init__(coordinates, setting.fit, rtol, None, None, 1e-13)
         self._setting = setting
+        # Whether the width keeps U V^T from fitting what the data would allow.
+        reaches_all = setting.fit.reachable is setting.fit.target
+        self._is_narrow = setting.root is not None and not reaches_all
         self._tried_fit = self._tried_rest = _TRIED_FROM / _AGAIN
         # A target may be tiny next to the start: relative to it nothing but rounding may be left.
         start = setting.fit.quality(coordinates.predictor(coordinates.start)).misfit
         self._share = setting.fit.size / max(setting.fit.size, start)
         #: whether what is ahead is a state of rest with an error left, not a fit
-        self.is_rest = setting.is_narrow
+        self.is_rest = self._is_narrow
 
     def progress(self, state: FloatArray) -> FlowProgress:
         reached = super().progress(state)
-        if reached.is_over():
+        if reached.is_done or reached.is_settled:
             return reached
         left = self._share * float(reached.residuals.max())
         if not self.is_rest and left <= _AGAIN * self._tried_fit:
@@ -139,7 +134,7 @@ class _LimitIntegration(LiftedIntegration):
             self._tried_rest = speed
             length = step_to_rest(self.coordinates, self.coordinates.shaped(state)).length
             # Not so near a saddle, which the flow may take long to leave.
-            self.is_rest = self._setting.is_narrow or np.isfinite(length)
+            self.is_rest = self._is_narrow or np.isfinite(length)
             reached = reached._replace(is_done=length <= _LAST_STEP)
         if not self.is_rest:
             return reached
@@ -156,7 +151,6 @@ class _LimitIntegration(LiftedIntegration):
 class _Run:
     """One integration to the limit, and its last step."""
 
-    coordinates: LiftedCoordinates
     integration: _LimitIntegration
     curve: Curve
     last: LastStep
@@ -164,23 +158,11 @@ class _Run:
     @classmethod
     def of(cls, setting: ReducedProblem, rtol: float, nudge: float = 0.0) -> _Run:
         """From the start, or from next to it: weights off by `nudge`, relative to each."""
-        coordinates = LiftedCoordinates(setting.compression, setting.fit, 1.0, setting.stiffness)
-        integration = _LimitIntegration(setting, coordinates, rtol)
-        start = coordinates.start
+        integration = _LimitIntegration(setting, rtol)
+        start = integration.coordinates.start
         start = start * (1.0 + nudge * np.cos(np.arange(start.size)))
         curve = integrate(integration, start)
-        return cls(coordinates, integration, curve, integration.last_step(curve.states[-1]))
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether no end is known, or only one that is far from where the integrator gave up."""
-        has_failed = self.curve.failure is not None
-        # Where the integrator gave up, a last step that is longer leads nowhere.
-        return not self.last.length < (0.1 if has_failed else np.inf)
-
-    @property
-    def steps(self) -> int:
-        return len(self.curve.pieces)
+        return cls(integration, curve, integration.last_step(curve.states[-1]))
 
 
 class LastStep(NamedTuple):
@@ -257,7 +239,10 @@ LEFT_BY_ROUNDING = (
 
 
 def where_apart(curve: Curve, other: Curve, coordinates: LiftedCoordinates) -> int | None:
-    """The first node at which the products of two curves differ; None if they do not."""
+    """The first node at which the products of two curves differ; None if they do not.
+
+    Rounding alone has then made the flow leave a saddle.
+    """
     # Beyond its end a curve that has ended stays there; one that was given up is not known.
     known = len(curve.times)
     if other.failure is not None:

@@ -6,8 +6,18 @@ for Y ~ X U V^T. What is conserved and zero error do not determine V(inf): many 
 known in closed form where the flow is in time, and not needed where U2 V^T stays zero (X of full
 column rank; starts with V U2^T = 0 and U1 U2^T = 0 [min2021, Proposition 10]), if the flow is known
 to converge [min2021, Theorem 3]. Measurements that are diagonal together have an exact
-limit at any width, and one hidden unit with one output is a neuron [azulay2021, Theorem 2]. These
-are certified. Everything else is integrated, and says so.
+limit at any width, and one hidden unit with one output is a neuron [azulay2021, Theorem 2]:
+
+    [U1; V] = [p; a b] q^T,    U1 = P1^T U
+
+with unit vectors q and b. Gradient flow commutes with rotations of the hidden units, so that all
+other units rest, and V keeps the direction b if W^T Y = t b^T has no part across it: always, where
+there is one output. Then U V^T = a (U q) b^T is at all times the predictor of the neuron (a, U q)
+on the targets Y b. The part of U that the data does not see may have any rank. Networks of width
+one are of this kind, copies of one hidden unit, and starts of one output that are balanced on the
+data: U1^T U1 = V^T V has rank one.  (docs/theory/neurons.md, Many neurons)
+
+These are certified. Everything else is integrated, and says so.
 """
 
 from __future__ import annotations
@@ -23,13 +33,15 @@ from flowbias.flows.integrate import flow
 from flowbias.flows.lifted.compression import ReducedProblem, reduced_problem
 from flowbias.flows.lifted.flow import closed_form_of
 from flowbias.ground.linear_algebra import EPS
+from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.lifted.diagonal_measurements import common_basis, diagonal_limit
 from flowbias.limits.lifted.integration import IntegratedWeights, integrated_weights
-from flowbias.limits.lifted.one_neuron import one_neuron_limit
 from flowbias.limits.lifted.stable_manifold import out_of_reach
+from flowbias.limits.neurons.linear import neuron_limit
 from flowbias.models.imbalance import Imbalance
 from flowbias.models.lifted import LiftedModel
+from flowbias.models.neuron import one_neuron
 from flowbias.problems.matrix import MatrixProblem, MatrixRegression
 from flowbias.results.matrix_solution import FitCertificate, LiftedSolution
 from flowbias.results.solution import Stats, Status
@@ -70,7 +82,11 @@ def lifted_limit(model: LiftedModel, problem: MatrixProblem, tol: float) -> Lift
         if ending is not None:
             break
     else:
-        ending = _integrated(setting, tol)
+        # Steps too long overflow, and kernels that see nothing divide by zero: both are seen.
+        quiet = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+        with threads_for(setting.compression.weights), quiet:
+            found = integrated_weights(setting, tol)
+        ending = _integrated(setting, found)
     return _solution(setting, ending, tol, time.perf_counter() - started)
 
 
@@ -193,16 +209,47 @@ def _diagonal(setting: ReducedProblem, tol: float) -> RouteEnd | None:
     )
 
 
-def _one_neuron(setting: ReducedProblem, tol: float) -> RouteEnd | None:
-    found = one_neuron_limit(setting, tol)
-    if found is None:
+def one_neuron_limit(setting: ReducedProblem, tol: float) -> RouteEnd | None:
+    """The limit where all that moves is one neuron and its limit is certified; else None."""
+    problem, compression = setting.problem, setting.compression
+    rows, basis, span = compression.rows, compression.basis, compression.span
+    is_one = compression.weights.shape[1] == 1
+    if not (is_one and isinstance(problem, MatrixRegression)) or basis is None or span is None:
         return None
-    proof, error = found.solution.certificate, found.solution.certificate.error_bound
+    outer = compression.weights[rows:, 0]
+    b = _direction(outer, setting.fit.target, len(problem.X))
+    if b is None:
+        return None
+    inner = (compression.start[: problem.shape[0]] @ span)[:, 0]
+    neuron = one_neuron(float(outer @ b), inner)
+    found = neuron_limit(neuron, problem.X, problem.Y @ b, tol)
+    if not found.status.ok:
+        return None
+    a, w = found.details["a"], found.w
+    # y = 0: where w ends is not known, and the product is 0 wherever that is.
+    weights = None if a == 0.0 else np.concatenate([basis.T @ (w / a), a * b])[:, None]
+    error = found.certificate.error_bound
     if not np.isfinite(error):
         # At the kink of the potential, a predictor of 0: nothing but rounding is off.
-        error = _product_rounding(setting, setting.compression.weights)
-    route, steps = f"one neuron: {found.solution.route}", found.solution.stats.steps
-    return RouteEnd(route, found.M, found.weights, error, steps=steps, minimizer=proof)
+        error = _product_rounding(setting, compression.weights)
+    route, proof = f"one neuron: {found.route}", found.certificate
+    end = np.outer(w, b), weights, error
+    return RouteEnd(route, *end, steps=found.stats.steps, minimizer=proof)
+
+
+def _direction(outer: FloatArray, target: FloatArray, samples: int) -> FloatArray | None:
+    """b, if V and the rows of W^T Y are multiples of it; None if they are not."""
+    if len(outer) == 1:
+        return np.ones(1)
+    length = float(np.linalg.norm(outer))
+    if length > 0.0:
+        b = outer / length
+    elif target.any():
+        b = np.linalg.svd(target, full_matrices=False)[2][0]
+    else:
+        return None
+    across = float(np.linalg.norm(target - np.outer(target @ b, b)))
+    return b if across <= 8.0 * samples * EPS * float(np.linalg.norm(target)) else None
 
 
 def _stable_manifold(setting: ReducedProblem, tol: float) -> RouteEnd | None:
@@ -224,8 +271,7 @@ def _product_rounding(setting: ReducedProblem, weights: FloatArray) -> float:
 # --- integration -------------------------------------------------------------------------------
 
 
-def _integrated(setting: ReducedProblem, tol: float) -> RouteEnd:
-    found = integrated_weights(setting, tol)
+def _integrated(setting: ReducedProblem, found: IntegratedWeights) -> RouteEnd:
     M = setting.compression.product(found.weights)
     names = found.integrators
     if found.failure is not None:
@@ -250,7 +296,7 @@ def _integrated(setting: ReducedProblem, tol: float) -> RouteEnd:
 
 
 def _kind_of_rest(setting: ReducedProblem) -> str:
-    rank = setting.compression.width
+    rank = setting.compression.weights.shape[1]
     if rank < setting.model.width:
         # A further hidden unit along the residual, however small, would grow.
         return (
@@ -284,7 +330,7 @@ def _limit_product(setting: ReducedProblem, weights: FloatArray) -> FloatArray:
 #: Cheapest first; each returns None where it does not apply.
 EXACT_ROUTES: tuple[Callable[[ReducedProblem, float], RouteEnd | None], ...] = (
     _diagonal,
-    _one_neuron,
+    one_neuron_limit,
     _stable_manifold,
     _data_alone,
     _closed_form,

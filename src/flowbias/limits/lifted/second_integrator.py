@@ -28,7 +28,6 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg
 
-from flowbias.flows.driver import Curve
 from flowbias.flows.lifted.compression import LiftedFit, ReducedProblem
 from flowbias.flows.lifted.coordinates import STABLE, LiftedCoordinates
 from flowbias.ground.typing import FloatArray
@@ -56,18 +55,18 @@ class SecondRun(NamedTuple):
 def by_another(
     setting: ReducedProblem,
     coordinates: LiftedCoordinates,
-    curve: Curve,
+    end: float,
+    fastest: float,
     rtol: float,
     is_rest: bool,
 ) -> SecondRun:
-    """From the start to where the curve ends, which the first integrator has followed.
+    """From the start to the time at which the first integrator has ended.
 
-    is_rest says whether an error is left there.
+    fastest is the rate there, and is_rest says whether an error is left.
     """
     jacobian = coordinates.jacobian if is_rest else None
     implicit = _by_kernel(setting) if jacobian is None else _by_hessian(coordinates, jacobian)
-    fastest = coordinates.fastest_rate(curve.states[-1])
-    count = max(_FEW_STEPS, int(min(curve.end * fastest / STABLE, _MOST_WORK)))
+    count = max(_FEW_STEPS, int(min(end * fastest / STABLE, _MOST_WORK)))
     explicit_work = count * _work(setting)
     implicit_work = _FEW_STEPS * (_work(setting) + _implicit_work(setting, jacobian is not None))
     if min(explicit_work, implicit_work) > _MOST_WORK:
@@ -79,7 +78,7 @@ def by_another(
         name, method, count = "extrapolated implicit Euler steps", implicit, _FEW_STEPS
     # Its tolerance is that of the first integrator's coarser run. After each four times as many
     # steps as are expected it is raised.
-    found = _Extrapolation(coordinates, method, 100.0 * rtol).run(curve.end, 4 * count)
+    found = _Extrapolation(coordinates, method, 100.0 * rtol).run(end, 4 * count)
     if found is None:
         return SecondRun(None, f"{name} did not come to the end")
     return SecondRun(np.ravel(found), name)
@@ -87,7 +86,7 @@ def by_another(
 
 def _work(setting: ReducedProblem) -> float:
     """Multiplications and additions in the products of one extrapolated step."""
-    (rows, outputs), width = setting.fit.shape, setting.compression.width
+    (rows, outputs), width = setting.fit.shape, int(setting.compression.weights.shape[1])
     return 3.0 * _ORDER * (_ORDER + 1) * rows * outputs * width
 
 
