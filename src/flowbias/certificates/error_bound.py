@@ -28,7 +28,8 @@ import scipy.linalg
 from flowbias.certificates.gap_bound import gap_bound
 from flowbias.certificates.rows import numerical_rank
 from flowbias.designs import Design, Totals
-from flowbias.designs.tasks import Coordinates, PerCoordinate, RowGram, RowProducts, RowSizes
+from flowbias.designs.dense import can_wait
+from flowbias.designs.tasks import Coordinates, PerCoordinate, RowGram, RowProducts
 from flowbias.ground import extended
 from flowbias.ground.extended import row_lengths, row_units
 from flowbias.ground.typing import FloatArray, Indices
@@ -76,11 +77,16 @@ def box_bound(
     noise_of_fit: float = 0.0,
 ) -> float:
     """The bound of a separable potential."""
-    # Rows of about unit size, so that no square of theirs leaves the double range.
-    scale = 1.0 / row_units(design.reduce(RowSizes()).largest[0])
     kept = None if design.in_memory is None else _Kept()
     at = Coordinates(potential, shift, design.d), nu, kept
-    applied, spread, gram = design.reduce(_Residual(*at, scale)).sums
+    found = design.reduce(_Residual(*at, np.ones(design.n)))
+    # Rows of about unit size, so that no square of theirs leaves the double range.
+    scale = 1.0 / row_units(found.largest[0])
+    applied, spread, gram = found.sums
+    if can_wait(scale):
+        gram = gram * scale * scale[:, None]
+    else:
+        *_, gram = design.reduce(_Residual(*at, scale)).sums
     residual = y.astype(np.longdouble) - applied
     # Rounding of an extended sum: its length times the sizes of what is summed.
     rounding = (design.d + 2) * extended.EPS * (spread + np.abs(y))
@@ -154,7 +160,7 @@ class _AtDual(PerCoordinate):
 
 @dataclass(frozen=True)
 class _Residual(_AtDual):
-    """X w^, |X| |w^| and H of the rescaled rows."""
+    """X w^, |X| |w^| and H of the rescaled rows; the largest entries of X's own."""
 
     row_scale: FloatArray
 
@@ -163,7 +169,7 @@ class _Residual(_AtDual):
         _, w, slope = self.point(block)
         spread = block.absolute_apply(np.asarray(w, dtype=np.float64))
         gram = block.gram(np.asarray(slope, dtype=np.float64), self.row_scale)
-        return Totals((block.extended_apply(w), spread, gram))
+        return Totals((block.extended_apply(w), spread, gram), (block.largest_entries(),))
 
 
 @dataclass(frozen=True)
