@@ -31,7 +31,7 @@ from flowbias.designs import Design, Totals
 from flowbias.designs.dense import can_wait
 from flowbias.designs.tasks import Coordinates, PerCoordinate, RowGram, RowProducts
 from flowbias.ground import extended
-from flowbias.ground.extended import row_lengths, row_units
+from flowbias.ground.extended import column_parts, row_lengths, row_units
 from flowbias.ground.typing import FloatArray, Indices
 from flowbias.potentials import ConvexPotential, JointPotential, Potential, Provides
 
@@ -186,14 +186,19 @@ class _Noise(_AtDual):
         root, rise = np.sqrt(slope), block.adjoint(self.step)
         if self.kept is not None:
             self.kept.rise = rise
-        terms = block.absolute_adjoint(self.nu) + np.abs(shift)
-        tilt = (block.n + 2) * extended.EPS * terms + potential.dual_rounding(z)
+        tilt = block.absolute_adjoint(self.nu) + np.abs(shift)
+        tilt = (block.n + 2) * extended.EPS * tilt + potential.dual_rounding(z)
         tilt = tilt + potential.shift_rounding(shift)
         relative = potential.evaluation_rounding * np.abs(np.asarray(exact, dtype=np.float64))
-        scaled = np.divide(relative, root, out=np.zeros_like(root), where=root > 0)
-        centre = exact - w + extended_slope * rise
-        parts = root * tilt, scaled, centre, root * rise
-        squares = np.array([_squares(part) for part in parts])
+        # Of the tilt, the rounding of each coordinate, the centre and the move, one at a time.
+        squares = np.array(
+            [
+                _squares(root * tilt),
+                _squares(np.divide(relative, root, out=np.zeros_like(root), where=root > 0)),
+                _squares(exact - w + extended_slope * rise),
+                _squares(root * rise),
+            ]
+        )
         return Totals((block.apply(slope * rise), squares), (float(root.max(initial=0.0)),))
 
 
@@ -217,10 +222,15 @@ class _Box(_AtDual):
             rise, slope = block.adjoint(self.step), potential.hess_dual(z)
         leverage = np.sqrt(block.quadratic(self.inverse_root))
         first = np.abs(rise) + leverage * self.noise
-        box = first + leverage * self.thetas[:, None]
-        # A coordinate without slope cannot move, whatever the bound says about it.
-        excess = np.where(slope > 0, box * (potential.hess_growth(z, box) - 1.0), 0.0)
-        return Totals((_squares(np.sqrt(slope) * excess), _squares(slope * excess)))
+        eta, bend = [], []
+        # All at once where they are few numbers; else what goes with them might be as large as X.
+        for some in column_parts(len(self.thetas), max(1, 2**15 // block.width)):
+            box = first + leverage * self.thetas[some, None]
+            # A coordinate without slope cannot move, whatever the bound says about it.
+            excess = np.where(slope > 0, box * (potential.hess_growth(z, box) - 1.0), 0.0)
+            eta.append(_squares(np.sqrt(slope) * excess))
+            bend.append(_squares(slope * excess))
+        return Totals((np.concatenate(eta), np.concatenate(bend)))
 
 
 def _independent_rows(design: Design, scale: FloatArray) -> Indices | None:

@@ -262,7 +262,9 @@ def summed_squares(shape: tuple[int, int], piece: Callable[[slice], FloatArray])
     the result is one piece, never a second X.
     """
     n, d = shape
-    width = max(1, PIECE_NUMBERS // n + 1)
+    # A thousand columns make the most of an update; with fewer, a total that no cache holds is read
+    # for too little work.
+    width = max(min(PIECE_NUMBERS // n, 1024), PIECE_NUMBERS // 4 // n) + 1
     if d <= width:
         return np.asarray(scipy.linalg.blas.dsyrk(1.0, piece(slice(0, d)).T, trans=1, lower=1))
     total: FloatArray = np.zeros((n, n), order="F")
