@@ -238,8 +238,9 @@ def gram_of_rows(
             return np.asarray(entries, dtype=np.float64)
         out = scratch.of(*entries.shape)
         if root is None:
-            return np.multiply(entries, row_scale[:, None], out=out, dtype=np.float64)
-        np.multiply(entries, root[part], out=out, dtype=np.float64)
+            np.copyto(out, entries)
+        else:
+            np.multiply(entries, root[part], out=out, dtype=np.float64)
         if row_scale is not None:
             out *= row_scale[:, None]
         return out
