@@ -90,6 +90,7 @@ class RowRange:
     @cached_property
     def _projection(self) -> RangeProjection | None:
         """None where the rows are independent, so that all can be fitted."""
+        products: Any
         sizes, products = self._rows
         unit = row_units(sizes)
         lengths = row_units(np.sqrt(np.diagonal(products)))
