@@ -56,6 +56,27 @@ def test_blocks_are_the_columns_in_their_order():
     np.testing.assert_array_equal(np.hstack([block.values for block in blocks]), X)
 
 
+def test_a_pass_is_one_task_a_block_and_the_sums_of_four(tmp_path):
+    """Reading a block, reducing it and handing the sum on is one task: each has its price."""
+    from dask.callbacks import Callback
+
+    X, task = data()
+    np.save(tmp_path / "X.npy", X)
+    started = []
+    with Callback(pretask=lambda key, *rest: started.append(key)):
+        design = DaskDesign(mapped_columns(np.load(tmp_path / "X.npy", mmap_mode="r"), 7))
+        design.reduce(task, np.zeros(design.d))
+    blocks = -(-D // 7)
+    sums, level = 0, blocks
+    while level > 1:
+        level = -(-level // 4)
+        sums += level
+    visits = [key for key in started if key[0].startswith(("visit-", "add-"))]
+    assert len(visits) == blocks + sums
+    # And one for the path of the file.
+    assert len(started) <= len(visits) + 1
+
+
 def test_threads_give_the_same_bits_every_time():
     X, task = data()
     design = design_of(da.from_array(X, chunks=(N, 1)))

@@ -10,10 +10,10 @@ from scipy.sparse.linalg import aslinearoperator
 import flowbias as fb
 import flowbias.designs as designs
 from flowbias.designs import dense, design_of, sparse
-from flowbias.designs.dense import DenseDesign, MemoryMappedDesign
+from flowbias.designs.dense import DenseBlock, DenseDesign, MemoryMappedDesign
 from flowbias.designs.linear_operator import OperatorDesign
 from flowbias.designs.sparse import SparseDesign
-from flowbias.designs.tasks import Coordinates, RowSizes
+from flowbias.designs.tasks import Coordinates, RowSizes, sizes_and_products
 from flowbias.models import DiagonalNet
 from flowbias.potentials import DepthPotential, Hypentropy
 from flowbias.problems.regression import InputError
@@ -122,6 +122,60 @@ def test_a_design_is_refused_where_only_an_array_will_do(call):
     X = some_matrix(4, 6, 25, 1.0)
     with pytest.raises(InputError, match=r"X: must be an array in memory.*DenseDesign of shape"):
         call(fb.DiagonalNet(2, 0.1), DenseDesign(X), np.ones(6))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["float32", "int16", "longdouble"])
+def test_pieces_are_converted_into_the_same_memory(dtype, order):
+    X = np.asarray(some_matrix(7, 6, 25, 1.0, dtype), order=order)
+    block, seen = DenseBlock(X, slice(0, 25)), []
+    for part, piece in block.pieces():
+        np.testing.assert_array_equal(piece, X[:, part])
+        seen.append(piece)
+    assert len(seen) > 5
+    assert all(np.shares_memory(piece, seen[0]) for piece in seen)
+
+
+def test_products_of_doubles_leave_them_as_they_are():
+    X = some_matrix(8, 6, 25, 1.0)
+    block = DenseBlock(X.copy(), slice(0, 25))
+    block.absolute_apply(np.ones(25))
+    block.gram(np.full(25, 2.0), np.full(6, 1e60))
+    np.testing.assert_array_equal(block.values, X)
+
+
+@given(rows=st.integers(1, 7), seed=st.integers(0, 100))
+def test_a_triangular_factor_loses_nothing_where_its_zeros_are_left_out(rows, seed):
+    """Also one with rows and columns of zeros, as where some rows of X are left out."""
+    rng = np.random.default_rng(seed)
+    factor = np.tril(rng.integers(-3, 4, (rows, 6)))
+    factor[:, rng.random(6) < 0.3] = 0
+    X = rng.integers(-9, 9, (6, 40))
+    wanted = np.square(factor @ X).sum(axis=0)  # integers: exact in any order
+    found = DenseBlock(X.astype("float32"), slice(0, 40)).quadratic(factor.astype(float))
+    np.testing.assert_array_equal(found, wanted)
+
+
+class CountedPasses(DenseDesign):
+    passes = 0
+
+    def reduce(self, task, *columns):
+        self.passes += 1
+        return super().reduce(task, *columns)
+
+
+@pytest.mark.parametrize(("size", "passes"), [(1.0, 1), (2.0**100, 1), (2.0**600, 2)])
+def test_sizes_and_products_of_rows_take_one_pass_where_no_square_is_lost(size, passes):
+    X = some_matrix(9, 6, 25, 1.0)
+    X[1] /= size
+    X[2] *= size
+    design = CountedPasses(X)
+    sizes, products = sizes_and_products(design)
+    assert design.passes == passes
+    np.testing.assert_array_equal(sizes, np.abs(X).max(axis=1))
+    A = X / sizes[:, None]
+    # Sums of 25 products in another order.
+    np.testing.assert_allclose(products, A @ A.T, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("make", [DenseDesign, SparseDesign])

@@ -28,9 +28,10 @@ import scipy.linalg
 from flowbias.certificates.gap_bound import gap_bound
 from flowbias.certificates.rows import numerical_rank
 from flowbias.designs import Design, Totals
-from flowbias.designs.tasks import Coordinates, PerCoordinate, RowGram, RowProducts, RowSizes
+from flowbias.designs.dense import can_wait
+from flowbias.designs.tasks import Coordinates, PerCoordinate, RowGram, RowProducts
 from flowbias.ground import extended
-from flowbias.ground.extended import row_lengths, row_units
+from flowbias.ground.extended import column_parts, row_lengths, row_units
 from flowbias.ground.typing import FloatArray, Indices
 from flowbias.potentials import ConvexPotential, JointPotential, Potential, Provides
 
@@ -76,11 +77,16 @@ def box_bound(
     noise_of_fit: float = 0.0,
 ) -> float:
     """The bound of a separable potential."""
-    # Rows of about unit size, so that no square of theirs leaves the double range.
-    scale = 1.0 / row_units(design.reduce(RowSizes()).largest[0])
     kept = None if design.in_memory is None else _Kept()
     at = Coordinates(potential, shift, design.d), nu, kept
-    applied, spread, gram = design.reduce(_Residual(*at, scale)).sums
+    found = design.reduce(_Residual(*at, np.ones(design.n)))
+    # Rows of about unit size, so that no square of theirs leaves the double range.
+    scale = 1.0 / row_units(found.largest[0])
+    applied, spread, gram = found.sums
+    if can_wait(scale):
+        gram = gram * scale * scale[:, None]
+    else:
+        *_, gram = design.reduce(_Residual(*at, scale)).sums
     residual = y.astype(np.longdouble) - applied
     # Rounding of an extended sum: its length times the sizes of what is summed.
     rounding = (design.d + 2) * extended.EPS * (spread + np.abs(y))
@@ -154,7 +160,7 @@ class _AtDual(PerCoordinate):
 
 @dataclass(frozen=True)
 class _Residual(_AtDual):
-    """X w^, |X| |w^| and H of the rescaled rows."""
+    """X w^, |X| |w^| and H of the rescaled rows; the largest entries of X's own."""
 
     row_scale: FloatArray
 
@@ -163,7 +169,7 @@ class _Residual(_AtDual):
         _, w, slope = self.point(block)
         spread = block.absolute_apply(np.asarray(w, dtype=np.float64))
         gram = block.gram(np.asarray(slope, dtype=np.float64), self.row_scale)
-        return Totals((block.extended_apply(w), spread, gram))
+        return Totals((block.extended_apply(w), spread, gram), (block.largest_entries(),))
 
 
 @dataclass(frozen=True)
@@ -180,14 +186,19 @@ class _Noise(_AtDual):
         root, rise = np.sqrt(slope), block.adjoint(self.step)
         if self.kept is not None:
             self.kept.rise = rise
-        terms = block.absolute_adjoint(self.nu) + np.abs(shift)
-        tilt = (block.n + 2) * extended.EPS * terms + potential.dual_rounding(z)
+        tilt = block.absolute_adjoint(self.nu) + np.abs(shift)
+        tilt = (block.n + 2) * extended.EPS * tilt + potential.dual_rounding(z)
         tilt = tilt + potential.shift_rounding(shift)
         relative = potential.evaluation_rounding * np.abs(np.asarray(exact, dtype=np.float64))
-        scaled = np.divide(relative, root, out=np.zeros_like(root), where=root > 0)
-        centre = exact - w + extended_slope * rise
-        parts = root * tilt, scaled, centre, root * rise
-        squares = np.array([_squares(part) for part in parts])
+        # Of the tilt, the rounding of each coordinate, the centre and the move, one at a time.
+        squares = np.array(
+            [
+                _squares(root * tilt),
+                _squares(np.divide(relative, root, out=np.zeros_like(root), where=root > 0)),
+                _squares(exact - w + extended_slope * rise),
+                _squares(root * rise),
+            ]
+        )
         return Totals((block.apply(slope * rise), squares), (float(root.max(initial=0.0)),))
 
 
@@ -211,10 +222,15 @@ class _Box(_AtDual):
             rise, slope = block.adjoint(self.step), potential.hess_dual(z)
         leverage = np.sqrt(block.quadratic(self.inverse_root))
         first = np.abs(rise) + leverage * self.noise
-        box = first + leverage * self.thetas[:, None]
-        # A coordinate without slope cannot move, whatever the bound says about it.
-        excess = np.where(slope > 0, box * (potential.hess_growth(z, box) - 1.0), 0.0)
-        return Totals((_squares(np.sqrt(slope) * excess), _squares(slope * excess)))
+        eta, bend = [], []
+        # All at once where they are few numbers; else what goes with them might be as large as X.
+        for some in column_parts(len(self.thetas), max(1, 2**15 // block.width)):
+            box = first + leverage * self.thetas[some, None]
+            # A coordinate without slope cannot move, whatever the bound says about it.
+            excess = np.where(slope > 0, box * (potential.hess_growth(z, box) - 1.0), 0.0)
+            eta.append(_squares(np.sqrt(slope) * excess))
+            bend.append(_squares(slope * excess))
+        return Totals((np.concatenate(eta), np.concatenate(bend)))
 
 
 def _independent_rows(design: Design, scale: FloatArray) -> Indices | None:

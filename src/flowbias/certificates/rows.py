@@ -17,7 +17,7 @@ from flint import fmpq_mat, nmod_mat
 
 from flowbias.designs import Design
 from flowbias.designs.dense import gram
-from flowbias.designs.tasks import RowSizes, dependence, noise_of_rows, products_of_rows
+from flowbias.designs.tasks import dependence, noise_of_rows, sizes_and_products
 from flowbias.ground.extended import row_lengths, row_units
 from flowbias.ground.linear_algebra import graded_qr
 from flowbias.ground.typing import FloatArray
@@ -83,20 +83,16 @@ class RowRange:
         self.design = design
 
     @cached_property
-    def _sizes(self) -> FloatArray:
-        """The largest entry of each row."""
-        return np.asarray(self.design.reduce(RowSizes()).largest[0])
-
-    @cached_property
-    def _products(self) -> FloatArray:
-        """Of the rows in units of their sizes."""
-        return products_of_rows(self.design, 1.0 / row_units(self._sizes))
+    def _rows(self) -> tuple[FloatArray, FloatArray]:
+        """The largest entry of each, and their products in units of these."""
+        return sizes_and_products(self.design)
 
     @cached_property
     def _projection(self) -> RangeProjection | None:
         """None where the rows are independent, so that all can be fitted."""
-        unit = row_units(self._sizes)
-        products: Any = self._products
+        products: Any
+        sizes, products = self._rows
+        unit = row_units(sizes)
         lengths = row_units(np.sqrt(np.diagonal(products)))
         values, vectors = scipy.linalg.eigh(products / lengths / lengths[:, None])
         # Below ten roundings of the Gram matrix an eigenvalue belongs to dependent rows.
@@ -120,7 +116,7 @@ class RowRange:
         Not in the units of its columns, as of an array: a Gram matrix has none.
         """
         n, d = self.design.shape
-        if n * d > RANK_ENTRIES or not self._sizes.any() or self._projection is None:
+        if n * d > RANK_ENTRIES or not self._rows[0].any() or self._projection is None:
             return 0.0
         X = np.empty((n, d))
         for block in self.design.blocks():
@@ -129,7 +125,7 @@ class RowRange:
 
     def fitted(self, y: FloatArray) -> tuple[FloatArray, float]:
         """P y, and its rounding relative to y."""
-        if not self._sizes.any() or not self._products.any():
+        if not all(part.any() for part in self._rows):
             return np.zeros_like(y), 0.0  # X is zero, and fits nothing
         if self._projection is None:
             return y, EPS

@@ -57,7 +57,18 @@ class EntriesBlock(Block):
 
     @abstractmethod
     def pieces(self) -> Iterator[tuple[slice, Any]]:
-        """(part of this block's columns, their entries as a matrix of doubles, dense or sparse)."""
+        """(part of this block's columns, their entries as a matrix of doubles, dense or sparse).
+
+        To be used before the next is asked for, which may be written over it.
+        """
+
+    def absolute_of(self) -> Callable[[Any], Any]:
+        """piece -> |piece|, likewise."""
+        return abs
+
+    def extended_of(self) -> Callable[[Any], Any]:
+        """piece -> the same in extended precision, likewise."""
+        return lambda piece: piece.astype(np.longdouble)
 
     def apply(self, w: FloatArray) -> FloatArray:
         return np.asarray(self._summed(w, lambda piece: piece))
@@ -67,19 +78,19 @@ class EntriesBlock(Block):
 
     def absolute_apply(self, w: FloatArray) -> FloatArray:
         """|X| |w|."""
-        return np.asarray(self._summed(np.abs(w), abs))
+        return np.asarray(self._summed(np.abs(w), self.absolute_of()))
 
     def absolute_adjoint(self, dual: FloatArray) -> FloatArray:
         """|X|^T |dual|."""
-        return np.asarray(self._across(np.abs(dual), abs))
+        return np.asarray(self._across(np.abs(dual), self.absolute_of()))
 
     def extended_apply(self, w: Any) -> Any:
         """X w in extended precision."""
-        return self._summed(w.astype(np.longdouble), _extended)
+        return self._summed(w.astype(np.longdouble), self.extended_of())
 
     def extended_adjoint(self, dual: Any) -> Any:
         """X^T dual in extended precision."""
-        return self._across(dual.astype(np.longdouble), _extended)
+        return self._across(dual.astype(np.longdouble), self.extended_of())
 
     def _summed(self, w: Any, seen: Callable[[Any], Any]) -> Any:
         total = np.zeros((self.n, *w.shape[1:]), dtype=w.dtype)
@@ -100,10 +111,6 @@ class EntriesBlock(Block):
             lifted = factor @ piece
             out[part] = np.einsum("ij,ij->j", lifted, lifted)
         return out
-
-
-def _extended(piece: Any) -> Any:
-    return piece.astype(np.longdouble)
 
 
 @dataclass(frozen=True)

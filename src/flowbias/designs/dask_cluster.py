@@ -83,8 +83,21 @@ def computed(
 
     # A block is read, used and dropped by one task: no scheduler can then keep it or send it on.
     with dask.config.set({"optimization.fuse.delayed": True}):
-        ready = optimize(graph, list(keys)).to_dict()
+        ready = _without_aliases(optimize(graph, list(keys)).to_dict(), graph)
     return tuple(_here(ready, keys, processes) if client is None else _there(client, ready, keys))
+
+
+def _without_aliases(fused: dict[Any, Any], graph: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Fused tasks under the keys that ask for them.
+
+    Dask names them anew, and puts beside each one more task that hands its result on.
+    """
+    from dask.task_spec import Alias
+
+    made = [node for node in fused.values() if isinstance(node, Alias) and node.target not in graph]
+    for alias in made:
+        fused[alias.key] = fused.pop(alias.target).substitute({}, key=alias.key)
+    return fused
 
 
 def _scheduler(**options: Any) -> Any:

@@ -10,8 +10,9 @@ from typing import Any, Self
 import numpy as np
 
 from flowbias.designs._base import Design, Totals
+from flowbias.designs.dense import can_wait
 from flowbias.ground.arguments import InputError
-from flowbias.ground.extended import column_parts
+from flowbias.ground.extended import column_parts, row_units
 from flowbias.ground.typing import FloatArray, Indices, Mask
 from flowbias.potentials import Potential, Provides
 
@@ -96,6 +97,16 @@ class RowGram(Uniform):
 
 
 @dataclass(frozen=True)
+class PlainRows(Uniform):
+    """Largest entry of each row, likewise, and X X^T."""
+
+    @np.errstate(all="ignore")
+    def __call__(self, block: Any) -> Totals:
+        largest = block.largest_entries()
+        return Totals((block.gram(np.ones(block.width), np.ones(block.n)),), (largest,))
+
+
+@dataclass(frozen=True)
 class RowProducts(Uniform):
     """Squared lengths of X^T u for each column u of `duals`."""
 
@@ -123,9 +134,20 @@ def _combined(block: Any, duals: FloatArray) -> Iterator[FloatArray]:
         yield block.adjoint(duals[:, some])
 
 
-def products_of_rows(design: Design, row_scale: FloatArray) -> FloatArray:
-    """A A^T for the rescaled rows A; InputError where it is not finite."""
-    products = np.asarray(design.reduce(RowGram(row_scale)).sums[0])
+def sizes_and_products(design: Design) -> tuple[FloatArray, FloatArray]:
+    """The largest entry of each row, and A A^T for the rows A in units of these.
+
+    In one pass over X, where no square of an entry is far from one; else in two.
+    """
+    plain = design.reduce(PlainRows())
+    sizes = np.asarray(plain.largest[0])
+    scale = 1.0 / row_units(sizes)
+    if can_wait(scale):
+        return sizes, _finite(plain.sums[0] * scale * scale[:, None])
+    return sizes, _finite(np.asarray(design.reduce(RowGram(scale)).sums[0]))
+
+
+def _finite(products: FloatArray) -> FloatArray:
     if not np.isfinite(products).all():
         row = int(np.flatnonzero(~np.isfinite(products).all(axis=1))[0])
         raise InputError(

@@ -19,7 +19,7 @@ from flowbias.ground.typing import FloatArray
 Extended = NDArray[np.longdouble]
 
 # Entries that are converted at a time.
-PART_NUMBERS = 2**18
+PART_NUMBERS = 2**17
 EPS = float(np.finfo(np.longdouble).eps)
 # Looked up once: of few numbers that takes as long as the product.
 _ddot, _DOUBLE = scipy.linalg.blas.ddot, np.dtype(np.float64)
@@ -64,7 +64,8 @@ def absolute_apply(X: FloatArray, w: FloatArray) -> FloatArray:
     """|X| |w|; np.abs(X) as a whole would be a second X."""
     total = np.zeros(len(X))
     for part in _columns_in_use(X, w):
-        total += np.abs(X[:, part] * w[part]).sum(axis=1)
+        terms = X[:, part] * w[part]
+        total += np.abs(terms, out=terms).sum(axis=1)
     return total
 
 

@@ -23,7 +23,7 @@ from flowbias.designs import Design, design_of
 from flowbias.designs import checked_array as checked_array
 from flowbias.designs import checked_outputs as checked_outputs
 from flowbias.designs.dense import ArrayDesign, gram
-from flowbias.designs.tasks import RowSizes, dependence, noise_of_rows, products_of_rows
+from flowbias.designs.tasks import dependence, noise_of_rows, sizes_and_products
 from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.extended import row_lengths, row_units
@@ -288,12 +288,11 @@ def _orthogonal_constraint(X: FloatArray, y: FloatArray, unit: FloatArray) -> Co
 
 
 def row_basis_of(design: Design, y: FloatArray) -> RowBasis:
-    """Two passes over X: sizes of rows, with all checks of the entries, and their Gram matrix."""
-    largest = design.reduce(RowSizes()).largest[0]
+    """One pass over X: sizes of rows, with all checks of the entries, and their Gram matrix."""
+    largest, products = sizes_and_products(design)
     if not largest.any():
         raise all_zeros(design.shape)
     scale = 1.0 / row_units(largest)
-    products = products_of_rows(design, scale)
     lengths = np.sqrt(np.diagonal(products))
     if not lengths.any():
         raise all_zeros(design.shape)
