@@ -101,10 +101,15 @@ class ExactProblem:
             if reached is not None:
                 fit, gone = reached.fit, used.copy()
                 gone[used] = ~reached.used
-                if cut_by_rounding(X[:, used], len(rows)) > 0.0 and not _driven(X, y, fit, gone):
+                is_cut = cut_by_rounding(X[:, used], len(rows)) > 0.0
+                if is_cut and not _driven(X, y, fit, gone):
                     return None
                 used = used & ~gone
                 rows = _rows_to_fit(X[:, used])
+                if is_cut and cut_by_rounding(X[:, used], len(rows)) == 0.0:
+                    # Rounding hides nothing of the columns that are left: what they fit of y is
+                    # that of X as it is, not of the rows that stood for others.
+                    fit = None
         return cls(X, y, potential, np.broadcast_to(shift, X.shape[1:]), used, rows, fit, given)
 
 

@@ -30,10 +30,9 @@ from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
 from flowbias.flows.loss import loss_constant
-from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.arguments import InputError, as_float, read_tolerance, shown
 from flowbias.ground.tolerances import TO_CHOOSE
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.solve import check_tol
 from flowbias.potentials.scale import read_real
 
 # The relative residual at the first of the default times.
@@ -156,7 +155,7 @@ def flow_time_path(
     >>> coefs.shape
     (30, 4)
     """
-    check_tol(tol)
+    read_tolerance("tol", tol)
     X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)
     samples = Samples.of(X, y)
     flows = FlowTimes(plain(samples), network(depth, scale, log_scale, shape), loss, tol)
@@ -220,7 +219,7 @@ class StoppedFlow(LinearInterpolator):
     _intercepts = tuple(FRAMES)
 
     def _flows(self, samples: Samples) -> FlowTimes:
-        check_tol(self.tol)
+        read_tolerance("tol", self.tol)
         net = network(self.depth, self.scale, self.log_scale, self.shape)
         return FlowTimes(self._frame(samples), net, self.loss, self.tol)
 

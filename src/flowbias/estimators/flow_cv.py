@@ -17,8 +17,8 @@ from flowbias.estimators.intercepts.frames import Samples, read_data, warn_of
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.stages import StagesRegressorCV
 from flowbias.estimators.start import log_scales_of
+from flowbias.ground.arguments import read_tolerance
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.solve import check_tol
 from flowbias.results.solution import SolveError
 
 
@@ -81,7 +81,7 @@ class FlowRegressorCV(LinearInterpolator):
 
         sample_weight counts in the fits, in the errors within a fold and in their average.
         """
-        check_tol(self.tol)
+        read_tolerance("tol", self.tol)
         check_n_jobs(self.n_jobs)
         X, y, weight = read_data(self, X, y, sample_weight)
         samples = Samples.of(X, y, weight)

@@ -25,10 +25,10 @@ from flowbias.estimators.intercepts.frames import (
     warn_of,
 )
 from flowbias.estimators.start import default_log_scales, log_scales_of, network
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_tolerance
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.rich_limit import rich_limit_of_rounded
-from flowbias.limits.solve import check_tol, min_norm
+from flowbias.limits.solve import min_norm
 from flowbias.potentials import L2
 
 
@@ -125,7 +125,7 @@ class DirectInterpolator(LinearInterpolator):
         and the centre of the data, not what interpolates them. SolveError where the limit could
         not be certified.
         """
-        check_tol(self.tol)
+        read_tolerance("tol", self.tol)
         samples = Samples.of(*read_data(self, X, y, sample_weight))
         frame = self._frame(samples)
         self._keep(frame.fitted(self._solver(frame), self.tol), samples)
@@ -277,7 +277,7 @@ def implicit_bias_path(
     >>> coefs.shape, bool(info["certified"].all())
     ((30, 4), True)
     """
-    check_tol(tol)
+    read_tolerance("tol", tol)
     X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)
     frame = plain(Samples.of(X, y))
     net = network(depth, shape=shape)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError, shown
+from flowbias.ground.arguments import InputError, real_array, shown
 from flowbias.ground.typing import ArrayLike, FloatArray
 
 if TYPE_CHECKING:
@@ -33,12 +33,22 @@ def frozen_array(values: ArrayLike) -> FloatArray:
 ONE = frozen_array(1.0)
 
 
-def working_array(values: ArrayLike) -> FloatArray:
-    """As float64, or in extended precision where the caller already works in it."""
-    array = np.asarray(values)
+def working_array(values: ArrayLike, name: str = "z") -> FloatArray:
+    """As float64, or in extended precision where the caller already works in it.
+
+    An error that names the argument for anything but real numbers; NaN comes out as NaN.
+    """
+    if type(values) is np.ndarray and values.dtype == np.float64:
+        return values
+    array = real_array(name, values, "Pass one number per coordinate.")
     if array.dtype == np.longdouble:
         return array
     return array.astype(np.float64, copy=False)
+
+
+def double_array(values: ArrayLike, name: str = "w") -> FloatArray:
+    """As float64 whatever it was, with the same errors."""
+    return working_array(values, name).astype(np.float64, copy=False)
 
 
 def describe(values: FloatArray) -> str:
