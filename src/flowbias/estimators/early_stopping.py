@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_X_y
 
 from flowbias.estimators.folds import Fold, folds_of
 from flowbias.estimators.intercepts import FRAMES
@@ -22,6 +21,7 @@ from flowbias.estimators.intercepts.frames import (
     Frame,
     OutputFits,
     Samples,
+    checked_data,
     plain,
     read_data,
     warn_of,
@@ -30,7 +30,13 @@ from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
 from flowbias.flows.loss import loss_constant
-from flowbias.ground.arguments import InputError, as_float, read_tolerance, shown
+from flowbias.ground.arguments import (
+    LARGEST_SIZE,
+    InputError,
+    as_float,
+    read_tolerance,
+    shown,
+)
 from flowbias.ground.tolerances import TO_CHOOSE
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials.scale import read_real
@@ -156,7 +162,7 @@ def flow_time_path(
     (30, 4)
     """
     read_tolerance("tol", tol)
-    X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)
+    X, y = checked_data(X, y)
     samples = Samples.of(X, y)
     flows = FlowTimes(plain(samples), network(depth, scale, log_scale, shape), loss, tol)
     chosen = times_of(times, flows, n_times, eps)
@@ -176,11 +182,11 @@ def levels_of(n_times: Any, eps: Any) -> FloatArray:
     left at last. Long before anything happens, and long after, there is nothing to choose from.
     """
     count, share = as_float(n_times), as_float(eps)
-    if count is None or count < 1 or count % 1:
+    if count is None or not 1 <= count <= LARGEST_SIZE or count % 1:
         raise InputError(
             f"n_times: must be a whole number >= 1, got {shown(n_times)}. Pass n_times=50."
         )
-    if share is None or not 0.0 < share < FIRST_RESIDUAL:
+    if share is None or not np.finfo(np.float64).tiny <= share < FIRST_RESIDUAL:
         raise InputError(
             f"eps: must lie in (0, {FIRST_RESIDUAL}), got {shown(eps)}. It is the relative "
             "residual at the last time: pass eps=1e-3."

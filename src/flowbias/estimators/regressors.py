@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from flowbias.estimators.coefficient_table import CoefficientTable
 from flowbias.estimators.inference.limit_inference import LimitInference
@@ -19,6 +19,8 @@ from flowbias.estimators.intercepts.frames import (
     OutputFits,
     Samples,
     Solve,
+    checked_data,
+    doubles_alone,
     plain,
     read_data,
     refuse_large,
@@ -68,7 +70,8 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     def predict(self, X: Any) -> FloatArray:
         """X coef_ + intercept_, of the shape that y had."""
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, accept_sparse=["csr", "csc", "coo"], reset=False)
+        with doubles_alone():
+            X = validate_data(self, X, accept_sparse=["csr", "csc", "coo"], reset=False)
         return np.asarray(safe_sparse_dot(X, self.coef_.T) + self.intercept_)
 
     def coefficient_table(self) -> CoefficientTable:
@@ -278,7 +281,7 @@ def implicit_bias_path(
     ((30, 4), True)
     """
     read_tolerance("tol", tol)
-    X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)
+    X, y = checked_data(X, y)
     frame = plain(Samples.of(X, y))
     net = network(depth, shape=shape)
     logs = log_scales_of(scales, log_scales, frame, net.depth, shape, n_scales, eps)

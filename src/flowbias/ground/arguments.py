@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import reprlib
 import sys
@@ -93,6 +94,19 @@ def as_float(value: Any) -> float | None:
         return float(value)
     except OverflowError:  # an integer or a fraction beyond the doubles
         return None
+
+
+def takes(function: Any, count: int) -> bool:
+    """Whether it can be called with so many arguments, as far as it says what it takes."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # built-in functions may not say
+        return True
+    return True
 
 
 def shown(value: Any) -> str:

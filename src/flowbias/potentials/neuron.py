@@ -57,7 +57,7 @@ class NeuronPotential(JointPotential):
         half = 0.5 * abs(self.delta)
         # The larger of the two has no cancellation, and the other is x divided by it.
         larger = float(np.sqrt(np.hypot(x, half) + half))
-        smaller = x / larger if larger > 0.0 else 0.0
+        smaller = 0.0 if larger == 0.0 else x / larger
         return (larger, smaller) if self.delta >= 0.0 else (smaller, larger)
 
     def outer_weight(self, m: float) -> float:
@@ -65,14 +65,14 @@ class NeuronPotential(JointPotential):
         root = float(np.sqrt(abs(self.delta)))
         if self.delta >= 0.0:
             return float(np.hypot(root, m))
-        return float(np.sqrt(m - root) * np.sqrt(m + root)) if m > root else 0.0
+        return 0.0 if m <= root else float(np.sqrt(m - root) * np.sqrt(m + root))
 
     # --- the potential ---------------------------------------------------------------------------
 
     def value(self, w: FloatArray) -> float:
         a, m = self.weights(_length(double_array(w)))
         if self.delta < 0.0:
-            return a * (m * m - 0.5 * self.delta) if a > 0.0 else 0.0
+            return 0.0 if a == 0.0 else a * (m * m - 0.5 * self.delta)
         root = float(np.sqrt(self.delta))
         if a == 0.0:
             return 0.0
@@ -84,7 +84,7 @@ class NeuronPotential(JointPotential):
         w = double_array(w)
         a, _ = self.weights(_length(w))
         # At a kink: the least subgradient.
-        return 1.5 * (w / a) if a > 0.0 else np.zeros_like(w)
+        return np.zeros_like(w) if a == 0.0 else 1.5 * (w / a)
 
     def grad_dual(self, z: FloatArray) -> FloatArray:
         inner = double_array(z, "z") / 1.5

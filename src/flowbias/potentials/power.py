@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import WIDEST, InputError
 from flowbias.ground.routing import Provides
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials._base import EPS, Potential
@@ -43,6 +43,7 @@ def check_depth(depth: float) -> float:
             f"depth: must be a single number, got {depth!r}. Pass depth=3 for instance."
         )
     require("depth", value, (value > 2.0) & (value < np.inf), "must be > 2 and finite", _DEPTH_FIX)
+    require("depth", value, value <= WIDEST**0.5, "must be at most 1e150", _DEPTH_FIX)
     return float(value)
 
 
@@ -292,4 +293,5 @@ def solve_natural_dual(ratio: FloatArray, log_ratio: FloatArray, depth: float) -
     h = 2.0 * np.exp(k * log_cosh(t)) * np.sinh(k * t)
     step = (h / ratio - 1.0) / (k * np.tanh(t) + k / np.tanh(k * t))
     t = np.where((ratio < 1e280) & (ratio > 1e-290), t - step, t)
-    return np.where(ratio < 1e-9, ratio / (2.0 * k), t)
+    # Small ratios, and NaN, which has no t.
+    return np.where(ratio >= 1e-9, t, ratio / (2.0 * k))

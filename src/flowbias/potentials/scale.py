@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError, real_array, shown
+from flowbias.ground.arguments import WIDEST, InputError, real_array, shown
 from flowbias.ground.typing import ArrayLike, FloatArray
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ def describe(values: FloatArray) -> str:
 def read_real(name: str, values: ArrayLike, fix: str) -> FloatArray:
     """Read-only float64 copy of an argument, or a ValueError that names it."""
     try:
-        return frozen_array(values)
-    except (TypeError, ValueError, OverflowError):  # the last of integers beyond the doubles
+        return frozen_array(real_array(name, values, fix))
+    except InputError:
         raise InputError(
             f"{name}: must be a real number or an array of them, got {shown(values)}. {fix}"
         ) from None
@@ -138,6 +138,9 @@ class Scale:
         if log_scale is not None and scale is None:
             log = read_real("log_scale", log_scale, _LOG_SCALE_FIX)
             require("log_scale", log, np.isfinite(log), "must be finite", _LOG_SCALE_FIX)
+            # A few times the depth as far must be a double.
+            inside = np.abs(log) <= WIDEST**0.5
+            require("log_scale", log, inside, "must be at most 1e150 in size", _LOG_SCALE_FIX)
             return cls(None, log)
         got = "neither" if scale is None else "both"
         raise InputError(

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, as_float
 from flowbias.ground.progress import Show, shown
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by
@@ -113,7 +113,8 @@ def diagnose(
     'KERNEL'
     """
     began = time.perf_counter()
-    if budget is not None and not budget > 0.0:
+    seconds = None if budget is None else as_float(budget)
+    if budget is not None and (seconds is None or not seconds > 0.0):
         raise InputError(f"budget: must be > 0, in seconds, got {budget!r}. None is no bound.")
     if declared_by(before):
         wanted = Wanted(functions, lean, by_layer, _step_effect(before, x, y, step_size, loss))
@@ -128,9 +129,9 @@ def diagnose(
         (before, after), x, y = read_practice([before, loaded(before, after)], x, y)
         wanted = Wanted(functions, lean, by_layer, _step_effect(before, x, y, step_size, loss))
         points = module_points(before, after, x, x_new, max_memory)
-        if budget is None:
+        if seconds is None:
             return _diagnosed(points, _read(y, points), wanted)
-        return _within(began + budget, points, _read(y, points), wanted)
+        return _within(began + seconds, points, _read(y, points), wanted)
 
 
 def _step_effect(

@@ -261,7 +261,14 @@ class PredictorPoint(_SmallModel):
 
     def __init__(self, model: Any, x: Any, new: Any = None) -> None:
         self.subject, self.x = model, np.asarray(x)
-        self.new = np.eye(self.x.shape[1]) if new is None else np.asarray(new)
+        self.new = np.eye(self.x.shape[1])
+        if new is not None:
+            self.new = checked_array("x_new", new, 2)
+            if self.new.shape[1] != self.x.shape[1]:
+                raise InputError(
+                    f"x_new: must have as many features as x ({self.x.shape[1]}), got "
+                    f"{self.new.shape[1]}. Pass inputs of the same model."
+                )
         self.layout = ParameterLayout(model.initial_parameters(), self.x.shape[1])
         self.theta = self.layout.start
 

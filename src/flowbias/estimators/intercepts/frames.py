@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import reprlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -18,7 +19,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight, check_X_y, validate_data
 
 from flowbias.certificates.certificate import certify
 from flowbias.designs import DENSE_UP_TO, design_of
@@ -38,6 +39,33 @@ def is_sparse(X: Any) -> bool:
     return bool(scipy.sparse.issparse(X))
 
 
+# Of scikit-learn, for X and y.
+_RULES: dict[str, Any] = {
+    "accept_sparse": "csr",
+    "dtype": np.float64,
+    "multi_output": True,
+    "y_numeric": True,
+}
+
+
+@contextmanager
+def doubles_alone() -> Iterator[None]:
+    """In place of Python's words, which name no argument, for numbers that are no doubles."""
+    try:
+        yield
+    except OverflowError:
+        raise InputError(
+            "X, y: must hold numbers that are doubles, got an integer or a fraction beyond them. "
+            "Measure in larger units."
+        ) from None
+
+
+def checked_data(X: Any, y: Any) -> tuple[Any, FloatArray]:
+    """X (dense or CSR) and y, checked by scikit-learn's rules."""
+    with doubles_alone():
+        return check_X_y(X, y, **_RULES)  # type: ignore[no-any-return]
+
+
 def read_data(
     estimator: Any, X: Any, y: Any, sample_weight: Any, *, reset: bool = True
 ) -> tuple[Any, FloatArray, FloatArray | None]:
@@ -45,16 +73,8 @@ def read_data(
 
     Sets n_features_in_ and feature_names_in_ of the estimator, or (without `reset`) compares.
     """
-    X, y = validate_data(
-        estimator,
-        X,
-        y,
-        reset=reset,
-        accept_sparse="csr",
-        dtype=np.float64,
-        multi_output=True,
-        y_numeric=True,
-    )
+    with doubles_alone():
+        X, y = validate_data(estimator, X, y, reset=reset, **_RULES)
     for name, values in (("X", X), ("y", y)):
         _check_size(name, float(abs(values).max()))
     return X, y, None if sample_weight is None else _weights(sample_weight, X)
