@@ -137,7 +137,7 @@ def test_function_without_start():
 
 
 def test_negative_points():
-    with pytest.raises(InputError, match="points: must be >= 0, got -1"):
+    with pytest.raises(InputError, match="points: must be an integer >= 0, got -1"):
         commuting(neuron(3, 0.4), points=-1)
 
 

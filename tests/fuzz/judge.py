@@ -35,6 +35,8 @@ def judge(problem: Problem, outcome: Outcome) -> Verdict:
     if outcome.error:
         kind = REFUSED if outcome.explained else FOREIGN
         return Verdict(kind, outcome.error, status=outcome.error.partition(":")[0])
+    if not outcome.answers:  # a limit that is refused leaves no point to be certified
+        return Verdict(REFUSED, "no finite point")
     data = data_of(problem, problem.X, problem.y)
     verdicts = [_judged(problem, answer, data) for answer in outcome.answers]
     return max(verdicts, key=lambda verdict: ORDER.index(verdict.kind))

@@ -5,11 +5,16 @@ entries between 1e-150 and 1e150, condition numbers up to 1e12, zero and repeate
 any real dtype, either memory order, read-only, sparse, or plain lists.
 """
 
+import ast
+import doctest
+import inspect
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from hypothesis import strategies as st
+
+import flowbias as fb
 
 SEEDS = st.integers(0, 2**32 - 1)
 MOST_ROWS, MOST_COLUMNS = 6, 9
@@ -25,6 +30,22 @@ def assert_explains_itself(refusal: Exception) -> None:
     subject, _, complaint = str(refusal).partition(": ")
     assert subject
     assert complaint
+
+
+def example_of(function: Any) -> dict[str, Any]:
+    """The arguments with which the docstring of a public function or class calls it."""
+    name, known = function.__name__, {"fb": fb, "np": np, **vars(inspect.getmodule(function))}
+
+    def value(node):
+        return eval(compile(ast.Expression(node), name, "eval"), known)
+
+    for example in doctest.DocTestParser().get_examples(inspect.cleandoc(function.__doc__)):
+        for node in ast.walk(ast.parse(example.source)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name:
+                named = {word.arg: value(word.value) for word in node.keywords}
+                return inspect.signature(function).bind(*map(value, node.args), **named).arguments
+        exec(example.source, known)
+    raise AssertionError(f"{name} has no example of a call")
 
 
 def _magnitudes(rng: np.random.Generator, spread: float, size: int) -> np.ndarray:

@@ -385,7 +385,7 @@ def test_the_probe_is_bounded():
     ("options", "words"),
     [
         ({"budget": 0.0}, "budget: must be > 0"),
-        ({"most_inputs": 0}, "most_inputs: must be >= 1"),
+        ({"most_inputs": 0}, "most_inputs: must be an integer >= 1"),
         ({"y": torch.ones(3)}, "y: must have one row of finite numbers per input"),
         ({"y": torch.full((10,), float("nan"))}, "y: must have one row of finite numbers"),
         ({"y": ["a"] * 10}, "y: must be numbers"),

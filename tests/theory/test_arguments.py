@@ -4,8 +4,6 @@ Every public function of flowbias.theory is called as its own example calls it, 
 after the other replaced by something of a wrong kind or size.
 """
 
-import ast
-import doctest
 import inspect
 import types
 
@@ -15,6 +13,7 @@ import pytest
 import flowbias as fb
 from flowbias import theory
 from flowbias.theory.arguments import EXPECTED, checked
+from tests.hardening import awkward as hardening
 from tests.theory.verdicts import why_nothing
 
 PUBLIC = sorted(name for name in theory.__all__ if inspect.isfunction(getattr(theory, name)))
@@ -53,20 +52,7 @@ NOTHING_OF_THE_KIND = {
 
 
 def example_of(name):
-    """The arguments with which the docstring of a function calls it."""
-    function = getattr(theory, name)
-    known = {"fb": fb, "np": np}
-
-    def value(node):
-        return eval(compile(ast.Expression(node), name, "eval"), known)
-
-    for example in doctest.DocTestParser().get_examples(inspect.cleandoc(function.__doc__)):
-        for node in ast.walk(ast.parse(example.source)):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == f"fb.theory.{name}":
-                named = {word.arg: value(word.value) for word in node.keywords}
-                return inspect.signature(function).bind(*map(value, node.args), **named).arguments
-        exec(example.source, known)
-    raise AssertionError(f"{name} has no example of a call")
+    return hardening.example_of(getattr(theory, name))
 
 
 def refused(name, parameter, wrong):

@@ -37,7 +37,7 @@ from flowbias.designs import Design, Totals, checked_array, design_of
 from flowbias.designs.dense import PIECE_NUMBERS, ArrayDesign
 from flowbias.designs.tasks import Coordinates, PerCoordinate, Uniform
 from flowbias.ground import extended
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_tolerance, real_array
 from flowbias.ground.extended import row_lengths
 from flowbias.ground.tolerances import IN_RANGE
 from flowbias.ground.typing import ArrayLike, FloatArray, Mask
@@ -207,13 +207,16 @@ def certify(
             "model.potential, or fb.Hypentropy(scale=0.1) for instance."
         )
     separates = Provides.POTENTIAL in potential.provides
+    tol = read_tolerance("tol", tol)
     design = design_of(X) if separates else None
     if design is None:
         design = ArrayDesign(checked_array("X", X, 2))
     y, nu = checked_array("y", y, 1), _reals("nu", nu)
     given: Any = w if design.in_memory is None else _reals("w", w)
     check_shapes(design.shape, {"y": y.shape, "w": np.shape(given), "nu": nu.shape})
-    _check_shift(_reals("shift", shift), design.d)
+    moved = _reals("shift", shift)
+    _check_shift(moved, design.d)
+    shift = moved if moved.ndim else float(moved)
     if design.in_memory is None:
         return measured(design, y, design.column(given), nu, potential, shift, tol=tol)[0]
     X, w = design.in_memory, cast(FloatArray, given)
@@ -476,17 +479,7 @@ def _accuracy(
 
 def _reals(name: str, values: Any) -> FloatArray:
     """As doubles; what is not finite is left for the certificate to fail on."""
-    try:
-        array = np.asarray(values)
-    except ValueError:
-        raise InputError(
-            f"{name}: must be a vector, got rows of different lengths. Pass one number per entry."
-        ) from None
-    if array.dtype.kind not in "buif":
-        raise InputError(
-            f"{name}: must hold real numbers, got dtype {array.dtype}. "
-            f"Convert it first, for example {name}.astype(float)."
-        )
+    array = real_array(name, values, "Pass one number per entry.")
     return array.astype(np.float64, copy=False)
 
 

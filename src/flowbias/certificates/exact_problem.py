@@ -101,10 +101,15 @@ class ExactProblem:
             if reached is not None:
                 fit, gone = reached.fit, used.copy()
                 gone[used] = ~reached.used
-                if cut_by_rounding(X[:, used], len(rows)) > 0.0 and not _driven(X, y, fit, gone):
+                is_cut = cut_by_rounding(X[:, used], len(rows)) > 0.0
+                if is_cut and not _driven(X, y, fit, gone):
                     return None
                 used = used & ~gone
                 rows = _rows_to_fit(X[:, used])
+                if is_cut and cut_by_rounding(X[:, used], len(rows)) == 0.0:
+                    # Rounding hides nothing of the columns that are left: what they fit of y is
+                    # that of X as it is, not of the rows that stood for others.
+                    fit = None
         return cls(X, y, potential, np.broadcast_to(shift, X.shape[1:]), used, rows, fit, given)
 
 
@@ -149,7 +154,7 @@ def reach(
     if X.size > CONE_ENTRIES:
         return None
     sides, seen = _Sides(upward, downward), (X != 0.0).any(axis=0)
-    cone = _Cone(_spanned(sides.turned(X), rows), sides.free)
+    cone = Cone(_spanned(sides.turned(X), rows), sides.free)
     outputs, sided = rational_matrix(y[:, None]), sides.one_sided(seen)
     found, rest = cone.projected(outputs, sided, _in_use(sides.turned(X), y, sides.free, sided))
     used = set(found)
@@ -179,7 +184,7 @@ def not_driven(
     """The coordinates that what is left of y does not drive to zero."""
     sides = _Sides(upward, downward)
     turned = sides.turned(X)
-    cone, sided = _Cone(rational_matrix(turned), sides.free), sides.one_sided(upward | downward)
+    cone, sided = Cone(rational_matrix(turned), sides.free), sides.one_sided(upward | downward)
     guess = _in_use(turned, y, sides.free, sided)
     _, rest = cone.projected(rational_matrix(y[:, None]), sided, guess, pivots)
     driven = {i for i in sided if cone.along(i, rest) < 0}
@@ -215,16 +220,20 @@ def _spanned(X: FloatArray, rows: list[int]) -> fmpq_mat:
     return whole * turned * (basis * turned).solve(basis)
 
 
-class _Cone:
+class Cone:
     """Columns, of which some may be taken with either sign."""
 
     def __init__(self, columns: fmpq_mat, free: list[int]) -> None:
         self.columns = columns
         self.free = self._independent(free)
 
-    def with_free(self, more: list[int]) -> _Cone:
+    def with_free(self, more: list[int]) -> Cone:
         """The same columns, more of them free."""
-        return _Cone(self.columns, [*self.free, *more])
+        return Cone(self.columns, [*self.free, *more])
+
+    def rank(self, chosen: list[int]) -> int:
+        """How many of these columns are independent."""
+        return len(self._independent(chosen))
 
     def along(self, i: int, direction: fmpq_mat) -> fmpq:
         return (columns_of(self.columns, [i]).transpose() * direction)[0, 0]

@@ -20,8 +20,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse
+from flint import fmpq, fmpq_mat
 
 from flowbias.certificates.certificate import ratio
+from flowbias.certificates.exact_simplex import rational_matrix
 from flowbias.certificates.measures import Measure, Measured
 from flowbias.designs import Block, Design
 from flowbias.ground.typing import FloatArray, Mask
@@ -101,6 +103,61 @@ def certify_stages(
         tol=tol,
         whole=whole,
     )
+
+
+@dataclass(frozen=True)
+class ExactStage:
+    """w from `time` on, and what it leaves of y, in rational numbers."""
+
+    time: fmpq
+    weights: dict[int, fmpq]
+    residual: fmpq_mat
+
+
+def are_stages(
+    X: FloatArray,
+    y: FloatArray,
+    upper: FloatArray,
+    lower: FloatArray,
+    stages: Sequence[ExactStage],
+    *,
+    whole: bool,
+) -> bool:
+    """Whether times and weights are those of a path, exactly: from these and the data alone."""
+    matrix, outputs = rational_matrix(X), rational_matrix(y[:, None])
+    turned, zeta = matrix.transpose(), fmpq_mat(X.shape[1], 1)
+    above, below = (
+        [fmpq(*bound.as_integer_ratio()) if bound < np.inf else None for bound in side.tolist()]
+        for side in (upper, lower)
+    )
+
+    def is_held(w: fmpq_mat) -> bool:
+        """Whether zeta is within its bounds, and at that of each weight."""
+        for at, weight, most, least in zip(zeta.entries(), w.entries(), above, below, strict=True):
+            if not ((most is None or at <= most) and (least is None or at >= -least)):
+                return False
+            met = most if weight > 0 else least
+            if weight != 0 and (met is None or at != (met if weight > 0 else -met)):
+                return False
+        return True
+
+    ends = [stage.time for stage in stages[1:]]
+    for stage, end in zip(stages, [*ends, stages[-1].time], strict=True):
+        w = fmpq_mat(X.shape[1], 1)
+        for i, weight in stage.weights.items():
+            w[i, 0] = weight
+        pull = turned * (outputs - matrix * w)
+        if not (end >= stage.time and is_held(w)):
+            return False
+        zeta += pull * (end - stage.time)
+        if not is_held(w):
+            return False
+    answers = [
+        p
+        for p, most, least in zip(pull.entries(), above, below, strict=True)
+        if p != 0 and (most if p > 0 else least) is not None
+    ]
+    return stages[0].time == 0 and not (whole and answers)
 
 
 def weights_of(stages: Sequence[StageWeights], d: int) -> Any:

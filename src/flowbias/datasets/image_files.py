@@ -26,6 +26,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import shown as quoted
 from flowbias.ground.atomic import write_atomically
 from flowbias.ground.progress import Show, shown
 
@@ -129,7 +131,12 @@ class Shelf:
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
     """`folder`, or $FLOWBIAS_DATA, or flowbias/data in the user's cache folder."""
     if folder is not None:
-        return Path(folder)
+        try:
+            return Path(folder)
+        except TypeError:
+            raise InputError(
+                f"folder: must be a path, got {quoted(folder)}. Leave it out for the user's cache."
+            ) from None
     if chosen := os.environ.get(FOLDER_VARIABLE):
         return Path(chosen)
     try:

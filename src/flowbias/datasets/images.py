@@ -31,7 +31,7 @@ from flowbias.datasets.image_files import (
     files_of,
 )
 from flowbias.datasets.image_sets import CIFAR10, FASHION_MNIST, MNIST, ImageSet
-from flowbias.ground.arguments import read_count
+from flowbias.ground.arguments import InputError, read_count, shown
 from flowbias.ground.typing import FloatArray
 
 Folder = str | os.PathLike[str] | None
@@ -171,8 +171,8 @@ def load_images(
     image_set: ImageSet, folder: Folder = None, split: str = "train", *, fetch: bool = True
 ) -> Images:
     """A data set from its folder. Absent files are fetched; a damaged one is an error."""
-    if split not in _SPLITS:
-        raise ValueError(f"split: must be one of {', '.join(_SPLITS)}, got {split!r}.")
+    if str(split) not in _SPLITS:
+        raise InputError(f"split: must be one of {', '.join(_SPLITS)}, got {shown(split)}.")
     parts = [
         image_set.decode([(file.name, _content(image_set, file, folder, fetch)) for file in files])
         for files in (image_set.splits[part] for part in _SPLITS[split])

@@ -36,6 +36,7 @@ from flowbias.ground.arguments import (
     read_count,
     read_positive,
     read_rng,
+    read_size,
     shown,
 )
 from flowbias.ground.typing import FloatArray
@@ -85,8 +86,8 @@ def sparse_regression(
     >>> X.shape, int(np.count_nonzero(w_true)), bool(np.allclose(X.dot(w_true), y))
     ((20, 50), 5, True)
     """
-    read_count("n", n, "Pass the number of samples to draw.")
-    read_count("d", d, "Pass the number of features.")
+    read_size("n", n, "the number of samples to draw")
+    read_size("d", d, "the number of features")
     read_count("sparsity", sparsity, "Pass the number of non-zero entries.")
     if sparsity > d:
         raise InputError(
@@ -165,7 +166,7 @@ def _require_shape(shape: object) -> tuple[int, int]:
     if not isinstance(shape, tuple | list) or len(shape) != 2:
         raise InputError(f"shape: must be two integers >= 1, got {shape!r}. Pass (rows, columns).")
     for side in shape:
-        read_count("shape", side, "Pass (rows, columns).")
+        read_size("shape", side, "(rows, columns)")
     return int(shape[0]), int(shape[1])
 
 
@@ -217,18 +218,23 @@ def circle_teacher(
     >>> data.X.shape, data.y.shape
     ((10, 2), (10,))
     """
-    read_count("n", n, "Pass the number of training points.")
+    read_size("n", n, "the number of training points")
     read_count("d", d, "Pass the dimension; 2 is the circle.", at_least=2)
-    read_count("units", units, "Pass the teacher's hidden units.")
-    read_count("n_test", n_test, "Pass the number of test points.")
-    read_positive("scale", scale, "It multiplies the teacher's weights; 1 is He's rule.")
+    read_size("d", d, "the dimension; 2 is the circle")
+    read_size("units", units, "the teacher's hidden units")
+    read_size("n_test", n_test, "the number of test points")
+    scale = read_positive("scale", scale, "It multiplies the teacher's weights; 1 is He's rule.")
     # One stream per quantity: drawing more of one leaves the others as they were.
     train_rng, test_rng, inner_rng, outer_rng = read_rng(rng).spawn(4)
     inner = scale * inner_rng.uniform(-1.0, 1.0, (units, d)) * math.sqrt(6.0 / d)
     outer = scale * outer_rng.uniform(-1.0, 1.0, units) * math.sqrt(6.0 / units)
     X, X_test = _on_sphere(train_rng, n, d), _on_sphere(test_rng, n_test, d)
     empty = CircleTeacher(X, np.empty(n), X_test, np.empty(n_test), inner, outer)
-    return empty._replace(y=empty.teacher(X), y_test=empty.teacher(X_test))
+    with np.errstate(over="ignore", invalid="ignore"):
+        y, y_test = empty.teacher(X), empty.teacher(X_test)
+    if not (np.isfinite(y).all() and np.isfinite(y_test).all()):
+        raise InputError(f"scale: must leave outputs that are doubles, got {scale:g}. Lower it.")
+    return empty._replace(y=y, y_test=y_test)
 
 
 def _on_sphere(rng: np.random.Generator, n: int, d: int) -> FloatArray:

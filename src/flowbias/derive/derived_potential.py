@@ -44,6 +44,7 @@ from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
 from flowbias.potentials.joint import JointPotential
+from flowbias.potentials.scale import double_array
 from flowbias.problems.regression import Regression
 
 T = TypeVar("T")
@@ -354,7 +355,7 @@ class DerivedPotential(JointPotential):
         return float(np.abs(self.model.predictor_at(state.theta) - w).max() / (size or 1.0))
 
     def _vector(self, name: str, given: FloatArray) -> FloatArray:
-        array = np.array(given, dtype=np.float64)
+        array = double_array(given, name).copy()
         if array.shape != (self.model.d,):
             raise InputError(
                 f"{name}: must be one vector of shape ({self.model.d},), got shape {array.shape}. "

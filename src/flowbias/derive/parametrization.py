@@ -20,7 +20,7 @@ import numpy as np
 
 from flowbias.derive.smoothness import require_smooth
 from flowbias.derive.unit_time import integrate
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_count, shown, takes
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.models._base import Model, Parameters
@@ -76,6 +76,11 @@ class Parametrization(Model):
         self.initial: FloatArray = self._first_call()
         self.d = int(self.initial.size)
         if afford is not None:
+            if not takes(afford, 1):
+                raise InputError(
+                    f"afford: must be a function of the parametrization, got {shown(afford)}. "
+                    "Leave it out: any size will do then."
+                )
             afford(self)
         require_smooth(self)
 
@@ -316,13 +321,20 @@ def read_names(names: Sequence[str] | None, p: int) -> tuple[str, ...]:
     """One name per parameter, all different."""
     if names is None:
         return tuple(f"th{i + 1}" for i in range(p))
-    given = tuple(map(str, names))
+    given = _words(names)
     if len(given) != p or len(set(given)) != p:
         raise InputError(
             f"names: must be {p} different names, one per entry of theta0, got {list(given)}. "
             "Leave it out for th1, th2, ..."
         )
     return given
+
+
+def _words(names: Any) -> tuple[str, ...]:
+    try:
+        return tuple(map(str, names))
+    except TypeError:  # a number, or an array that is one
+        return (shown(names),)
 
 
 # A start or a field that is halved so often and still leads nowhere is given up.
@@ -359,8 +371,7 @@ def reachable_points(
     model: Parametrization, count: int, rng: np.random.Generator
 ) -> list[FloatArray]:
     """theta0 and `count` more points, each reached from the one before along a random field."""
-    if count < 0:
-        raise InputError(f"points: must be >= 0, got {count}. 0 looks at theta0 alone.")
+    read_count("points", count, "0 looks at theta0 alone.", at_least=0)
     points = [np.array(model.start)]
     for _ in range(count):
         points.append(_moved(model, points[-1], rng))

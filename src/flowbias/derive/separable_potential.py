@@ -44,6 +44,7 @@ from flowbias.derive.unit_time import MOST_STEPS, RTOL
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray, Mask
 from flowbias.potentials import Potential
+from flowbias.potentials.scale import double_array
 
 #: for each parameter the predictor that it moves
 Owners: TypeAlias = NDArray[np.intp]
@@ -380,7 +381,7 @@ class SeparablePotential(Potential):
         self, name: str, given: FloatArray, of: Callable[[FloatArray], FloatArray]
     ) -> FloatArray:
         """One vector of all coordinates after the other; what is not asked for is at its start."""
-        points = np.asarray(given, dtype=np.float64)
+        points = double_array(given, name)
         try:
             points = np.broadcast_to(points, np.broadcast_shapes(points.shape, self.columns.shape))
         except ValueError as error:

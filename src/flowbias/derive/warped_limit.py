@@ -31,11 +31,10 @@ from flowbias.derive.unit_time import RTOL
 from flowbias.flows.integrate import flow
 from flowbias.flows.trajectory import Trajectory
 from flowbias.ground import extended
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_tolerance
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.dual_newton import JointNewton
 from flowbias.limits.normal_equations import Effort
-from flowbias.limits.solve import check_tol
 from flowbias.problems.regression import Regression, as_regression
 from flowbias.results.solution import Solution, SolveError, Stats, Status
 
@@ -51,7 +50,7 @@ def warped_limit(
     straight line from the start: equal only if Q depends on no path. `details` has g at the limit
     and how far from the flow's own end it is. Not verified: SolveError, or STALLED.
     """
-    check_tol(tol)
+    read_tolerance("tol", tol)
     problem = as_regression(X, y)
     model = potential.model
     if problem.X.shape[1] != model.d:

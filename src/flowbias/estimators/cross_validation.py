@@ -24,11 +24,10 @@ from flowbias.estimators.intercepts.frames import warn_of
 from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import Grid, grids_of, network, read_depths
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_tolerance
 from flowbias.ground.drawing import picture
 from flowbias.ground.look import DEPTH_COLOURS, INK
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.solve import check_tol
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,7 +76,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         sample_weight counts in the fits, in the errors within a fold and in their average.
         groups goes to the splitter. A limit that is not certified is warned of and never chosen.
         """
-        check_tol(self.tol)
+        read_tolerance("tol", self.tol)
         X, y, weight = self._read_data(X, y, sample_weight)
         samples = Samples.of(X, y, weight)
         frame = self._frame(samples)

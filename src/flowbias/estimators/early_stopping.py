@@ -14,20 +14,24 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from sklearn.utils.validation import check_X_y
 
 from flowbias.estimators.folds import Fold, folds_of
 from flowbias.estimators.intercepts import FRAMES
 from flowbias.estimators.intercepts.frames import Frame, OutputFits, plain, warn_of
-from flowbias.estimators.intercepts.samples import Samples
+from flowbias.estimators.intercepts.samples import Samples, checked_data
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
 from flowbias.flows.loss import loss_constant
-from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.arguments import (
+    LARGEST_SIZE,
+    InputError,
+    as_float,
+    read_tolerance,
+    shown,
+)
 from flowbias.ground.tolerances import TO_CHOOSE
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.solve import check_tol
 from flowbias.potentials.scale import read_real
 
 # The relative residual at the first of the default times.
@@ -150,8 +154,8 @@ def flow_time_path(
     >>> coefs.shape
     (30, 4)
     """
-    check_tol(tol)
-    X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)
+    read_tolerance("tol", tol)
+    X, y = checked_data(X, y)
     samples = Samples.of(X, y)
     flows = FlowTimes(plain(samples), network(depth, scale, log_scale, shape), loss, tol)
     chosen = times_of(times, flows, n_times, eps)
@@ -171,11 +175,11 @@ def levels_of(n_times: Any, eps: Any) -> FloatArray:
     left at last. Long before anything happens, and long after, there is nothing to choose from.
     """
     count, share = as_float(n_times), as_float(eps)
-    if count is None or count < 1 or count % 1:
+    if count is None or not 1 <= count <= LARGEST_SIZE or count % 1:
         raise InputError(
             f"n_times: must be a whole number >= 1, got {shown(n_times)}. Pass n_times=50."
         )
-    if share is None or not 0.0 < share < FIRST_RESIDUAL:
+    if share is None or not np.finfo(np.float64).tiny <= share < FIRST_RESIDUAL:
         raise InputError(
             f"eps: must lie in (0, {FIRST_RESIDUAL}), got {shown(eps)}. It is the relative "
             "residual at the last time: pass eps=1e-3."
@@ -214,7 +218,7 @@ class StoppedFlow(LinearInterpolator):
     _intercepts = tuple(FRAMES)
 
     def _flows(self, samples: Samples) -> FlowTimes:
-        check_tol(self.tol)
+        read_tolerance("tol", self.tol)
         net = network(self.depth, self.scale, self.log_scale, self.shape)
         return FlowTimes(self._frame(samples), net, self.loss, self.tol)
 

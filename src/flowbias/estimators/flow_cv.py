@@ -18,8 +18,8 @@ from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.stages import StagesRegressorCV
 from flowbias.estimators.start import log_scales_of
+from flowbias.ground.arguments import read_tolerance
 from flowbias.ground.typing import FloatArray
-from flowbias.limits.solve import check_tol
 from flowbias.results.solution import SolveError
 
 
@@ -82,7 +82,7 @@ class FlowRegressorCV(LinearInterpolator):
 
         sample_weight counts in the fits, in the errors within a fold and in their average.
         """
-        check_tol(self.tol)
+        read_tolerance("tol", self.tol)
         check_n_jobs(self.n_jobs)
         X, y, weight = self._read_data(X, y, sample_weight)
         samples = Samples.of(X, y, weight)

@@ -10,23 +10,24 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import (
-    _check_sample_weight,
-    check_is_fitted,
-    check_X_y,
-    validate_data,
-)
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from flowbias.estimators.coefficient_table import CoefficientTable
 from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts import FRAMES
 from flowbias.estimators.intercepts.frames import Frame, OutputFits, Solve, plain, warn_of
-from flowbias.estimators.intercepts.samples import Samples, refuse_large
+from flowbias.estimators.intercepts.samples import (
+    RULES,
+    Samples,
+    checked_data,
+    doubles_alone,
+    refuse_large,
+)
 from flowbias.estimators.start import default_log_scales, log_scales_of, network
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_tolerance
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.rich_limit import rich_limit_of_rounded
-from flowbias.limits.solve import check_tol, min_norm
+from flowbias.limits.solve import min_norm
 from flowbias.potentials import L2
 
 
@@ -55,16 +56,8 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
         Sets n_features_in_ and feature_names_in_, or (without `reset`) compares.
         """
-        X, y = validate_data(
-            self,
-            X,
-            y,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=np.float64,
-            multi_output=True,
-            y_numeric=True,
-        )
+        with doubles_alone():
+            X, y = validate_data(self, X, y, reset=reset, **RULES)
         for name, values in (("X", X), ("y", y)):
             _check_size(name, float(abs(values).max()))
         return X, y, None if sample_weight is None else _weights(sample_weight, X)
@@ -87,7 +80,8 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     def predict(self, X: Any) -> FloatArray:
         """X coef_ + intercept_, of the shape that y had."""
         check_is_fitted(self, "coef_")
-        X = validate_data(self, X, accept_sparse=["csr", "csc", "coo"], reset=False)
+        with doubles_alone():
+            X = validate_data(self, X, accept_sparse=["csr", "csc", "coo"], reset=False)
         return np.asarray(safe_sparse_dot(X, self.coef_.T) + self.intercept_)
 
     def coefficient_table(self) -> CoefficientTable:
@@ -169,7 +163,7 @@ class DirectInterpolator(LinearInterpolator):
         and the centre of the data, not what interpolates them. SolveError where the limit could
         not be certified.
         """
-        check_tol(self.tol)
+        read_tolerance("tol", self.tol)
         samples = Samples.of(*self._read_data(X, y, sample_weight))
         frame = self._frame(samples)
         self._keep(frame.fitted(self._solver(frame), self.tol), samples)
@@ -321,8 +315,8 @@ def implicit_bias_path(
     >>> coefs.shape, bool(info["certified"].all())
     ((30, 4), True)
     """
-    check_tol(tol)
-    X, y = check_X_y(X, y, accept_sparse="csr", dtype=np.float64, multi_output=True, y_numeric=True)
+    read_tolerance("tol", tol)
+    X, y = checked_data(X, y)
     frame = plain(Samples.of(X, y))
     net = network(depth, shape=shape)
     logs = log_scales_of(scales, log_scales, frame, net.depth, shape, n_scales, eps)

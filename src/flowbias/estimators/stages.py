@@ -22,11 +22,10 @@ from flowbias.estimators.intercepts.frames import Frame
 from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import network
-from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.arguments import InputError, as_float, read_tolerance, shown
 from flowbias.ground.extended import length
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.inverse_scale_space import Stage
-from flowbias.limits.solve import check_tol
 from flowbias.limits.stage_path import StagePath
 from flowbias.limits.stages import stages, uncertified_stages
 
@@ -107,7 +106,7 @@ class StagesRegressor(StagesBase):
         sample_weight multiplies the squared error of a sample in the loss. SolveError where the
         path could not be certified.
         """
-        check_tol(self.tol)
+        read_tolerance("tol", self.tol)
         self._check_rules()
         samples = Samples.of(*self._read_data(X, y, sample_weight))
         frame = self._frame(samples)
@@ -185,7 +184,7 @@ class StagesRegressorCV(StagesBase):
 
         sample_weight counts in the fits, in the errors within a fold and in their average.
         """
-        check_tol(self.tol)
+        read_tolerance("tol", self.tol)
         check_n_jobs(self.n_jobs)
         if self.rule not in RULES:
             raise InputError(

@@ -9,7 +9,7 @@ import numpy as np
 from flowbias.designs import Design, design_of
 from flowbias.estimators.intercepts.frames import Frame
 from flowbias.estimators.intercepts.samples import as_array
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import LARGEST_SIZE, InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models.untied import with_shape
@@ -163,9 +163,13 @@ def _largest_entry(design: Design) -> float:
 
 def _read_grid(n_scales: Any, eps: Any) -> tuple[int, float]:
     count = read_real("n_scales", n_scales, "Pass a whole number.")
-    whole = (count >= 1) & (count % 1 == 0) & (count.ndim == 0)
-    require("n_scales", count, whole, "must be a whole number >= 1", _COUNT)
     share = read_real("eps", eps, _SHARE)
+    for name, value, fix in (("n_scales", count, _COUNT), ("eps", share, _SHARE)):
+        if value.ndim:
+            raise InputError(f"{name}: must be one number, got shape {value.shape}. {fix}")
+    # Infinity is no whole number, and has no rest.
+    whole = (count >= 1) & (count <= LARGEST_SIZE) & (np.floor(count) == count)
+    require("n_scales", count, whole, "must be a whole number >= 1", _COUNT)
     require("eps", share, (share > 0) & (share < 1), "must lie in (0, 1)", _SHARE)
     return int(count), float(share)
 

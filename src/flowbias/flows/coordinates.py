@@ -63,7 +63,7 @@ class FlowCoordinates(ABC):
 
     def times(self, readings: FloatArray) -> FloatArray:
         """t at internal times."""
-        return readings / self.time_rate
+        return self._in_time(readings)
 
     def readings(self, times: FloatArray) -> FloatArray:
         """Internal times at t."""
@@ -72,7 +72,17 @@ class FlowCoordinates(ABC):
 
     def durations(self, readings: FloatArray) -> FloatArray:
         """t from each internal time of a curve to the next, the first from 0 on."""
-        return np.diff(readings, prepend=0.0) / self.time_rate
+        return self._in_time(np.diff(readings, prepend=0.0))
+
+    def _in_time(self, internal: FloatArray) -> FloatArray:
+        with np.errstate(over="ignore"):
+            t = internal / self.time_rate
+        if not np.isfinite(t).all():
+            raise InputError(
+                f"loss: must let times be doubles, got one at rate {self.time_rate:.1e}. "
+                "Pass a larger constant: it sets the clock alone."
+            )
+        return t
 
     @abstractmethod
     def natural_scales(self) -> tuple[float, float]:

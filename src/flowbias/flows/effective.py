@@ -167,7 +167,13 @@ def predicted_start(
         )
     problem = as_regression(X, y)
     trajectory = flow(model, problem, loss=loss)
-    integral = _integral(trajectory, request)
+    with np.errstate(over="ignore", invalid="ignore"):
+        integral = _integral(trajectory, request)
+    if not np.isfinite(integral).all():
+        raise InputError(
+            "step_size: must let the squares of gradients times the step add up to doubles, got "
+            f"{step_size:g}. fb.flows.stable_step is the largest with which descents come to rest."
+        )
     if Provides.SQUARES in declared:
         return _smaller_squares(model, 0.5 * integral[0], step_size)
     return _smaller_weights(model, 0.5 * integral)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.arguments import InputError, as_float, real_array, shown
 from flowbias.ground.typing import ArrayLike, FloatArray
 
 # Local error per step for states asked for by time.
@@ -48,6 +48,12 @@ class FlowRequest:
             None if value is None else check_tolerance(name, value)
             for name, value in (("rtol", rtol), ("atol", atol))
         )
+        least = 100.0 * float(np.finfo(np.float64).eps)
+        if rtol is not None and rtol < least:
+            raise InputError(
+                f"rtol: must be at least {least:.2g}, a hundred roundings of a double, got "
+                f"{rtol:g}. Raise it: no integrator follows a flow more closely in doubles."
+            )
         return cls(times, loss, check_tolerance("residual", residual), rtol, atol, route)
 
     def local_error(self, share: float = 1e-3) -> float:
@@ -66,8 +72,8 @@ class FlowRequest:
 def checked_times(t: ArrayLike) -> FloatArray:
     """Times from 0 on, increasing."""
     try:
-        times = np.atleast_1d(np.asarray(t, dtype=np.float64))
-    except (TypeError, ValueError, OverflowError):  # the last of integers beyond the doubles
+        times = np.atleast_1d(real_array("t", t, "")).astype(np.float64, copy=False)
+    except InputError:
         raise InputError(
             f"t: must be a list of times, got {shown(t)}. Pass t=[0.1, 1.0]."
         ) from None

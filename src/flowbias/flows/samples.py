@@ -135,9 +135,16 @@ class StepSamples:
             rows, target, lift = np.ascontiguousarray(problem.X), problem.y, None
         power = _power(rows)
         unit = factor / power / power * draws.n / draws.per_step
+        with np.errstate(over="ignore", invalid="ignore"):
+            targets = power * unit * target
+        if not (unit > 0.0 and np.isfinite(targets).all()):
+            raise InputError(
+                f"step_size: must leave a step times X times the outputs a double, got "
+                f"{request.step_size:g}. Lower it, or rescale X and y."
+            )
         if power != 1.0:
             rows = power * rows
-        return cls(draws, request, unit, power * unit, rows, power * unit * target, lift)
+        return cls(draws, request, unit, power * unit, rows, targets, lift)
 
     def bench(self, runs: int) -> Bench:
         """For so many runs; full batches are seen where they are."""

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from flowbias.flows.destination import LimitT, TowardsLimit
 from flowbias.flows.request import check_tolerance
-from flowbias.ground.arguments import InputError, as_float, read_rng, shown
+from flowbias.ground.arguments import InputError, as_float, read_rng, shown, takes
 from flowbias.ground.drawing import course
 from flowbias.ground.typing import FloatArray, Indices
 
@@ -147,7 +147,7 @@ class DescentRequest:
         read["label_noise"] = _range("label_noise", self.label_noise, ">= 0 and finite", "0.1")
         # Counts of eight bits and fractions of integers would be computed with as they are.
         self.__dict__.update(read)
-        if self.schedule is not None and not callable(self.schedule):
+        if self.schedule is not None and not takes(self.schedule, 1):
             raise InputError(
                 f"schedule: must be a function of the step's number, got {shown(self.schedule)}. "
                 "Pass for instance lambda k: 1 / (1 + k / 1000); it multiplies step_size."
@@ -157,7 +157,13 @@ class DescentRequest:
         """The length of a step."""
         if self.schedule is None:
             return self.step_size
-        returned = self.schedule(step)
+        try:
+            returned = self.schedule(step)
+        except Exception as error:
+            raise InputError(
+                f"schedule: must return a finite number >= 0, got {error!r} at step {step}. It "
+                "multiplies step_size."
+            ) from error
         factor = as_float(returned)
         if factor is None or not 0.0 <= factor < np.inf:
             raise InputError(
@@ -175,7 +181,9 @@ class DescentRequest:
     @property
     def is_several(self) -> bool:
         """Whether more than one seed was given."""
-        return isinstance(self.rng, Sequence | np.ndarray) and not isinstance(self.rng, str)
+        if isinstance(self.rng, np.ndarray):
+            return self.rng.ndim > 0
+        return isinstance(self.rng, Sequence) and not isinstance(self.rng, str)
 
     @property
     def seeds(self) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import reprlib
 import sys
@@ -9,6 +10,7 @@ from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 # Larger counts leave the degrees of freedom of a wide product's Gram matrix no double, and have too
 # many digits for a message.
@@ -53,6 +55,37 @@ def read_positive(name: str, value: Any, meaning: str) -> float:
     return number
 
 
+def read_tolerance(name: str, value: Any) -> float:
+    """What a certificate or a stopping rule is held to."""
+    number = as_float(value)
+    if number is None or not 0.0 < number < math.inf:
+        raise InputError(
+            f"{name}: must be a positive number, got {shown(value)}. Leave it out for the default."
+        )
+    return number
+
+
+def real_array(name: str, values: Any, fix: str) -> NDArray[Any]:
+    """Real numbers of any dtype, as they are; those that no dtype holds, as doubles.
+
+    Whether they are finite is left to the caller. A string of digits is no number, nor is None,
+    though NumPy reads both; and complex numbers do not lose their imaginary part.
+    """
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InputError(
+            f"{name}: must hold real numbers, got rows of different lengths. {fix}"
+        ) from None
+    if array.dtype.kind in "buif":
+        return array
+    if array.dtype.kind == "O":  # integers beyond 64 bits, fractions, decimals, or no numbers
+        numbers = [as_float(entry) for entry in array.flat]
+        if None not in numbers:
+            return np.array(numbers, dtype=np.float64).reshape(array.shape)
+    raise InputError(f"{name}: must hold real numbers, got {shown(values)}. {fix}")
+
+
 def as_float(value: Any) -> float | None:
     """A real number as a float; None for anything else, for bools and for what has no float."""
     if type(value) is float:
@@ -63,6 +96,19 @@ def as_float(value: Any) -> float | None:
         return float(value)
     except OverflowError:  # an integer or a fraction beyond the doubles
         return None
+
+
+def takes(function: Any, count: int) -> bool:
+    """Whether it can be called with so many arguments, as far as it says what it takes."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # built-in functions may not say
+        return True
+    return True
 
 
 def shown(value: Any) -> str:

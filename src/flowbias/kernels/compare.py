@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, real_array
+from flowbias.ground.typing import FloatArray
 from flowbias.kernels.closed_form import declared_by, feature_route
 from flowbias.kernels.network import Network
 
@@ -24,6 +25,19 @@ def as_array(values: Any) -> NDArray[Any]:
     if torch is not None and isinstance(values, torch.Tensor):
         return np.asarray(values.detach().cpu())
     return np.asarray(values)
+
+
+def as_doubles(name: str, values: Any, fix: str) -> FloatArray:
+    """The same of real numbers alone, in double precision."""
+    return as_reals(name, values, fix).astype(np.float64, copy=False)
+
+
+def as_reals(name: str, values: Any, fix: str) -> NDArray[Any]:
+    """A NumPy array of a tensor, an array or nested lists, if they hold real numbers."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(values, torch.Tensor):
+        values = as_array(values)
+    return real_array(name, values, fix)
 
 
 def kernel_matrix(kernel: Any) -> NDArray[Any]:
@@ -44,7 +58,7 @@ def kernel_matrix(kernel: Any) -> NDArray[Any]:
     >>> kernel_matrix(np.ones((2, 5, 3, 3))).shape
     (6, 15)
     """
-    array = as_array(kernel)
+    array = as_reals("kernel", kernel, "Pass what tangent_kernel returns.")
     if array.ndim == 2:
         return array
     if array.ndim != 4 or array.shape[2] != array.shape[3]:
@@ -133,7 +147,9 @@ def label_alignment(kernel: Any, y: Any, *, centered: bool = True) -> float:
     1.0
     """
     K = _kernel("kernel", kernel)
-    labels = np.asarray(as_array(y), dtype=np.float64)
+    labels = as_doubles("y", y, "Pass classes one-hot.")
+    if not labels.size:
+        raise InputError("y: must have one row per sample, got none. Pass the labels.")
     if not np.isfinite(labels).all():
         raise InputError("y: must be finite, got NaN or infinity. Drop or impute such entries.")
     Y = labels.reshape(len(labels), -1) if labels.ndim else labels.reshape(1, 1)
@@ -160,7 +176,7 @@ def vary(labels: NDArray[Any]) -> bool:
 
 
 def _kernel(name: str, kernel: Any) -> NDArray[np.float64]:
-    array = np.asarray(as_array(kernel), dtype=np.float64)
+    array = as_doubles(name, kernel, "Pass what tangent_kernel returns.")
     if array.ndim not in (2, 3, 4):
         raise InputError(
             f"{name}: must be a kernel of shape (n1, n2), (n1, n2, c) or (n1, n2, c, c), got "

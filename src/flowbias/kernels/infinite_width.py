@@ -127,12 +127,30 @@ def infinite_width_kernels(
     layers = read_size("depth", depth, "hidden layers")
     weight = _read_variance("weight_var", weight_var, "2 keeps the size of ReLU units.")
     bias = _read_variance("bias_var", bias_var, "0 is for no bias.")
-    moments_of = _ACTIVATIONS.get(activation)
+    moments_of = _ACTIVATIONS.get(str(activation))
     if moments_of is None:
         raise InputError(
             f"activation: must be 'relu' or 'erf', got {activation!r}. For others use a wide "
             "network and tangent_kernel."
         )
+    nngp, ntk = _kernels((first, second), layers, moments_of, weight, bias)
+    if not (np.isfinite(nngp).all() and np.isfinite(ntk).all()):
+        raise InputError(
+            "x1: must have kernels that are doubles, got some beyond. Rescale the inputs or lower "
+            "weight_var and bias_var."
+        )
+    return InfiniteWidthKernels(nngp, ntk)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _kernels(
+    inputs: tuple[FloatArray, FloatArray],
+    layers: int,
+    moments_of: Callable[[FloatArray, FloatArray, FloatArray], Moments],
+    weight: float,
+    bias: float,
+) -> tuple[FloatArray, FloatArray]:
+    first, second = inputs
     scale = weight / first.shape[1]
     sizes = [scale * np.sum(x**2, axis=1) + bias for x in (first, second)]
     apart = scale * _squared_distances(first, second)
@@ -144,7 +162,7 @@ def infinite_width_kernels(
         apart = weight * moments.distance
         nngp = weight * moments.products + bias
         ntk = nngp + weight * moments.slopes * ntk
-    return InfiniteWidthKernels(nngp, ntk)
+    return nngp, ntk
 
 
 def _read_variance(name: str, value: Any, meaning: str) -> float:

@@ -28,7 +28,7 @@ from flowbias.ground.drawing import course, picture, spectrum, time_axis
 from flowbias.ground.html import facts
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.compare import as_array, kernel_matrix
+from flowbias.kernels.compare import as_array, as_doubles, kernel_matrix
 from flowbias.kernels.jacobian import not_linearizable, takes_substitutes, value_and_change
 from flowbias.kernels.network import (
     Network,
@@ -331,7 +331,8 @@ def lazy_gap(network: Any, twin: Any, start: Any) -> float:
     0.5
     """
     f, f_lin, f_0 = (
-        np.asarray(as_array(part), dtype=np.float64) for part in (network, twin, start)
+        as_doubles(name, part, "Pass outputs on the same inputs.")
+        for name, part in (("network", network), ("twin", twin), ("start", start))
     )
     if not f.shape == f_lin.shape == f_0.shape:
         raise InputError(
@@ -355,8 +356,8 @@ def _read_time(t: Any) -> float:
 
 
 def _read_targets(y: Any, shape: tuple[int, ...]) -> FloatArray:
-    target = np.asarray(as_array(y), dtype=np.float64)
-    if target.size != np.prod(shape) or len(target) != shape[0]:
+    target = as_doubles("y", y, "Pass classes one-hot.")
+    if target.size != np.prod(shape) or not target.ndim or len(target) != shape[0]:
         raise InputError(
             f"y: must have one entry per sample and output, shape {shape}, got {target.shape}. "
             "Pass classes one-hot."

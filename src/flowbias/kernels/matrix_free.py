@@ -28,10 +28,10 @@ import numpy as np
 import scipy.sparse.linalg
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError, read_size
+from flowbias.ground.arguments import InputError, as_float, read_count, read_size, shown
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.closed_form import closed_kernel, declared_by
-from flowbias.kernels.compare import as_array, kernel_matrix
+from flowbias.kernels.compare import as_array, as_doubles, kernel_matrix
 from flowbias.kernels.network import (
     Network,
     Tensor,
@@ -86,7 +86,7 @@ def tangent_vector_product(
     if declared_by(module):
         kernel = closed_kernel(module, x1, x2)
         shape = kernel.shape[1], kernel.shape[3]
-        given = np.asarray(as_array(vector), dtype=np.float64)
+        given = as_doubles("vector", vector, "Pass one number per sample and output.")
         _check_size(given, shape, "x1" if x2 is None else "x2")
         return np.einsum("ijab,jb->ia", kernel, given.reshape(shape))
     first, second = _sides(module, x1, x2, one_by_one, max_memory)
@@ -175,6 +175,11 @@ def top_eigenpairs(
     operator = tangent_operator(module, x, one_by_one=one_by_one, max_memory=max_memory)
     size = operator.shape[0]
     _check_count(count, size)
+    within = as_float(tol)
+    if within is None or not 0.0 <= within < np.inf:
+        raise InputError(
+            f"tol: must be a finite number >= 0, got {shown(tol)}. 0 asks for all digits."
+        )
     # A fixed start, so that the same call gives the same last digits.
     start = np.random.default_rng(0).standard_normal(size).astype(operator.dtype)
     if not np.any(operator @ start):
@@ -182,7 +187,7 @@ def top_eigenpairs(
             "module: must have a tangent kernel above zero on x, got one of zeros. No parameter "
             "moves any output there: start from other parameters."
         )
-    values, vectors = scipy.sparse.linalg.eigsh(operator, k=count, which="LM", v0=start, tol=tol)
+    values, vectors = scipy.sparse.linalg.eigsh(operator, k=count, which="LM", v0=start, tol=within)
     order = np.argsort(values)[::-1]
     return Eigenpairs(values[order], vectors[:, order].reshape(_samples(x), -1, count))
 
@@ -197,7 +202,7 @@ def _sides(
 
 
 def _check_count(count: Any, size: int) -> None:
-    whole = isinstance(count, Integral)
+    whole = isinstance(count, Integral) and not isinstance(count, bool)
     if not whole or not 1 <= count < size:
         raise InputError(
             f"count: must be an integer, at least 1 and below samples * outputs = {size}, got "
@@ -212,6 +217,8 @@ def _samples(x: Any) -> int:
 
 def _read_vector(target: TangentMap, vector: Any) -> Tensor:
     torch = require_torch()
+    if not isinstance(vector, torch.Tensor):
+        vector = as_doubles("vector", vector, "Pass one number per sample and output.")
     given = torch.as_tensor(vector, dtype=target.network.dtype, device=target.network.device)
     shape = target.samples, target.outputs
     _check_size(given, shape, target.name)
@@ -266,7 +273,7 @@ def chosen_outputs(module: Any, outputs: Sequence[int]) -> Any:
     >>> tangent_kernel(chosen_outputs(net, [3, 999]), torch.ones(5, 2)).shape
     torch.Size([5, 5, 2, 2])
     """
-    places = list(outputs)
+    places = _listed(outputs)
     if not places or not all(type(place) is int for place in places):
         raise InputError(
             f"outputs: must be one integer or more, got {outputs!r}. Count through all dimensions "
@@ -275,6 +282,13 @@ def chosen_outputs(module: Any, outputs: Sequence[int]) -> Any:
     return _readout_class()(
         unwrapped(module), lambda found: flat_outputs(found, len(found))[:, places], 0
     )
+
+
+def _listed(given: Any) -> list[Any]:
+    try:
+        return list(given)
+    except TypeError:  # a number, or an array that is one
+        return []
 
 
 def loss_outputs(module: Any, loss: Callable[[Any, Any], Any]) -> Any:
@@ -348,11 +362,14 @@ def estimated_trace(
     count = read_size("draws", draws, "two or more, as their spread is the error")
     if count < 2:
         raise InputError(f"draws: must be at least 2, got {draws}. Their spread is the error.")
+    start = read_count("seed", seed, "Try 0.", at_least=0)
+    if start >= 2**64:
+        raise InputError(f"seed: must be < 2**64, got {shown(seed)}. Try 0.")
     torch, network = require_torch(), Network.read(module)
     inputs = network.read_inputs("x1", x1)
     with left_alone(network.module), gradients(on=False):
         outputs = first_call(network, "x1", tuple(part[:1] for part in inputs)).shape[1]
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(start)
     signs = 2.0 * torch.randint(0, 2, (count, outputs), generator=generator) - 1.0
     signs = signs.to(network.like.detach())
     combined = _readout_class()(

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import WIDEST, InputError
 from flowbias.ground.torch import require_torch
 
 _UNITS = {
@@ -31,7 +31,7 @@ def read_bytes(max_memory: Any) -> int:
     """Bytes meant by 2**30, "1GiB", "500MB", "1.5 GiB"."""
     text = str(max_memory).lower()
     match = None if isinstance(max_memory, bool) else _SIZE.fullmatch(text)
-    if match is None or match[2] not in _UNITS or float(match[1]) <= 0.0:
+    if match is None or match[2] not in _UNITS or not 0.0 < float(match[1]) < WIDEST:
         raise InputError(
             f"max_memory: must be a positive size, got {max_memory!r}. "
             'Pass bytes such as 2**30, or text such as "1GiB" or "500MB".'

@@ -22,7 +22,7 @@ from flowbias.certificates.certificate import Certificate, certify, certify_besi
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
 from flowbias.certificates.rows import cut_by_rounding
 from flowbias.ground import extended
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_tolerance
 from flowbias.ground.typing import ArrayLike, FloatArray, Mask
 from flowbias.limits.inverse_scale_space import Columns, Walk
 from flowbias.limits.routes import dual_of, only_predictor
@@ -62,6 +62,7 @@ def basis_pursuit(
     >>> fb.basis_pursuit([[1.0, 2.0]], [1.0]).w
     array([0. , 0.5])
     """
+    read_tolerance("tol", tol)
     problem, potential = as_regression(X, y), L1(weights)
     solution = pursue(problem, potential, tol=tol)
     in_use = int(np.count_nonzero(solution.w))

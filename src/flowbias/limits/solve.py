@@ -13,7 +13,7 @@ import numpy as np
 from flowbias.certificates.certificate import Certificate, beside, certify, judged, measured
 from flowbias.certificates.exact_limit import exact_limit
 from flowbias.certificates.rows import cut_by_rounding
-from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.arguments import InputError, read_tolerance
 from flowbias.ground.routing import first_fitting, provided_by
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import ArrayLike, FloatArray
@@ -107,7 +107,7 @@ def limit(
     >>> solution.w.round(3), solution.certificate.ok
     (array([0.067, 0.467]), True)
     """
-    check_tol(tol)
+    read_tolerance("tol", tol)
     route = first_fitting(model, ROUTES)
     return route.limit(model, X, y, tol, progress).checked(throw)
 
@@ -360,15 +360,6 @@ ROUTES: tuple[Route | PotentialRoute, ...] = (
 )
 
 
-def check_tol(tol: float) -> None:
-    """A tolerance is a positive number."""
-    number = as_float(tol)
-    if number is None or not 0.0 < number < np.inf:
-        raise InputError(
-            f"tol: must be a positive number, got {shown(tol)}. Leave it out for the default."
-        )
-
-
 def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
     """Refuse a tolerance that is none, a model of another size than the data, and y too small."""
     check_size(model, problem.X.shape[1], tol)
@@ -378,7 +369,7 @@ def check_model(model: HasPotential, problem: Regression, tol: float) -> None:
 
 def check_size(model: HasPotential, d: int, tol: float) -> None:
     """Refuse a tolerance that is none, and a model of another size than the d features."""
-    check_tol(tol)
+    read_tolerance("tol", tol)
     shape = _shape_of(model)
     if shape not in ((), (1,), (d,)):
         raise InputError(

@@ -32,10 +32,10 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.certificates.spectral_certificate import certify_spectral
-from flowbias.ground.arguments import InputError, as_float, shown
+from flowbias.ground.arguments import InputError, as_float, read_tolerance, shown
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits.lifted.diagonal_measurements import CommonBasis, require_common_basis
-from flowbias.limits.solve import check_tol, limit
+from flowbias.limits.solve import limit
 from flowbias.potentials import L1, L2, Hypentropy
 from flowbias.problems.matrix import MatrixProblem, MatrixSensing, as_matrix_problem
 from flowbias.problems.regression import checked_array
@@ -74,7 +74,7 @@ def frobenius_norm(
     array([[1., 6.],
            [7., 2.]])
     """
-    check_tol(tol)
+    read_tolerance("tol", tol)
     problem = as_matrix_problem(problem)
     started = time.perf_counter()
     origin = _origin(problem, start)
@@ -236,6 +236,7 @@ def nuclear_norm(
     array([[1., 2.],
            [3., 1.]])
     """
+    read_tolerance("tol", tol)
     problem = as_matrix_problem(problem)
     _check_size(problem)
     started = time.perf_counter()

@@ -93,6 +93,8 @@ class StagePath:
     #: whether the last stage is the limit; False where `max_stages` cut the path short, or rounding
     is_whole: bool
     max_stages: int | None = None
+    #: whether it took rational numbers, of which these are the nearest doubles
+    is_exact: bool = False
 
     def __getstate__(self) -> dict[str, Any]:
         """With the name of its status: skops restores no members of enumerations."""
@@ -216,8 +218,9 @@ class StagePath:
         if not self.is_whole and len(self) != self.max_stages:
             ends += f" where what still pulls is rounding, {self.residual[-1]:.1e} of y is left"
         count = f"{len(self)} stage{'s' * (len(self) != 1)}"
+        how = " in rational numbers" if self.is_exact else ""
         words = {
-            Status.CERTIFIED: f"{count}, certified, {ends}",
+            Status.CERTIFIED: f"{count}, certified{how}, {ends}",
             Status.NOT_UNIQUE: (
                 f"{count}, certified, {ends}; on some of them columns depend on each "
                 "other, and which weights the flow selects could not be proved: X w is right"

@@ -27,13 +27,14 @@ import numpy as np
 import scipy.linalg
 
 from flowbias.certificates.error_bound import PROVED
-from flowbias.certificates.stage_certificate import certify_stages
+from flowbias.certificates.stage_certificate import StageCertificate, certify_stages
 from flowbias.designs import design_of
 from flowbias.designs.dense import DenseDesign
 from flowbias.designs.tasks import Coordinates
 from flowbias.ground.arguments import InputError, read_size
 from flowbias.ground.extended import length, row_lengths
 from flowbias.ground.typing import FloatArray, Indices
+from flowbias.limits.exact_stages import exact_stages
 from flowbias.limits.inverse_scale_space import EPS, Columns, Stage, Walk
 from flowbias.limits.rich_limit import rich_limit
 from flowbias.limits.slow_clock import VanishingStart, vanishing_start
@@ -85,13 +86,20 @@ def stages(
     whole = whole and not _something_left(data, found[-1], start)
     with np.errstate(invalid="ignore", divide="ignore"):
         certificate = certify_stages(data.design, data.y, found, start.bounds, tol=tol, whole=whole)
-    status = Status.STALLED
+    status, is_exact = Status.STALLED, False
+    if not replace(certificate, tol=max(tol, PROVED)).ok:
+        exact = _exactly(data, start, max_stages)
+        if exact is not None:
+            (found, whole), selected, is_exact = exact, True, True
+            certificate = StageCertificate(0.0, 0.0, 0.0, 0.0, tol, whole)
     if certificate.ok:
         status = Status.CERTIFIED if selected else Status.NOT_UNIQUE
     elif replace(certificate, tol=PROVED).ok:
         status = Status.FEW_DIGITS
     stats = Stats(0, len(found), time.perf_counter() - started)
-    path = StagePath(model, data, start, found, status, certificate, stats, whole, max_stages)
+    path = StagePath(
+        model, data, start, found, status, certificate, stats, whole, max_stages, is_exact
+    )
     return path.checked(throw)
 
 
@@ -123,6 +131,19 @@ def _followed(
             return tuple(found), False, sharing.proved
         found.append(_in_units(sharing.settled(stage), x_unit, y_unit))
     return tuple(found), True, sharing.proved
+
+
+def _exactly(
+    data: Data, start: VanishingStart, most: int | None
+) -> tuple[tuple[Stage, ...], bool] | None:
+    """The stages in rational numbers, for an array that is small."""
+    if data.X is data.design:
+        return None
+    upper, lower = (
+        np.broadcast_to(b, (data.design.d,))
+        for b in (start.bounds.weights, start.bounds.negative_weights)
+    )
+    return exact_stages(data.X, data.y, upper, lower, most)
 
 
 def _something_left(data: Data, last: Stage, start: VanishingStart) -> bool:

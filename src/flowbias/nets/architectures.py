@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError, read_count, read_positive, read_rng
+from flowbias.ground.arguments import InputError, read_positive, read_rng, read_size
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.nets.settings import read_choice, read_dtype, read_flag, read_fraction
@@ -79,6 +79,10 @@ def draw_layer(
 def fill(parameter: Any, values: FloatArray) -> None:
     """Overwrite a parameter, rounding to its dtype."""
     torch = require_torch()
+    if not np.isfinite(values).all():
+        raise InputError(
+            "scale: must leave the weights doubles, got some beyond. Lower it and relative_scale."
+        )
     with torch.no_grad():
         parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
 
@@ -154,7 +158,7 @@ def _read_widths(widths: Any) -> tuple[int, ...]:
             f"widths: must list two sizes or more, got {widths!r}. "
             "Pass (inputs, hidden, ..., outputs), for instance (2, 30, 1)."
         )
-    return tuple(read_count("widths", size, "Pass the units of each layer.") for size in widths)
+    return tuple(read_size("widths", size, "the units of each layer") for size in widths)
 
 
 def univariate(
@@ -190,16 +194,17 @@ def univariate(
     >>> [tuple(p.shape) for p in net.parameters()]
     [(50, 1), (50,), (1, 50), (1,)]
     """
-    units = read_count("width", width, "Pass the number of hidden units.")
+    units = read_size("width", width, "the number of hidden units")
     alpha = read_positive("scale", scale, "It multiplies all parameters at the start.")
     ratio = read_positive("relative_scale", relative_scale, "It shifts scale to the first layer.")
     kind, nn = read_dtype(dtype), require_torch().nn
     inner, offset, outer = (stream.standard_normal(units) for stream in read_rng(rng).spawn(3))
     first = blank(nn.Linear, 1, units, dtype=kind)
     last = blank(nn.Linear, units, 1, dtype=kind)
-    fill(first.weight, alpha * ratio * inner[:, None])
-    fill(first.bias, alpha * ratio * offset)
-    fill(last.weight, alpha / ratio * math.sqrt(2.0 / units) * outer[None, :])
+    with np.errstate(over="ignore"):
+        fill(first.weight, alpha * ratio * inner[:, None])
+        fill(first.bias, alpha * ratio * offset)
+        fill(last.weight, alpha / ratio * math.sqrt(2.0 / units) * outer[None, :])
     fill(last.bias, np.zeros(1))
     return nn.Sequential(first, nn.ReLU(), last)
 
@@ -259,9 +264,9 @@ def vgg11_like(
     >>> sum(type(part).__name__ == "Conv2d" for part in net), net[-1].in_features
     (7, 32)
     """
-    seen = read_count("channels", channels, "Pass 3 for colours, 1 for grey.")
-    labels = read_count("classes", classes, "Pass the number of classes.")
-    unit = read_count("width", width, "Pass the channels of the first convolution.")
+    seen = read_size("channels", channels, "3 for colours, 1 for grey")
+    labels = read_size("classes", classes, "the number of classes")
+    unit = read_size("width", width, "the channels of the first convolution")
     alpha = read_positive("scale", scale, "It multiplies all weights at the start.")
     law, kind = read_choice("start", start, Start), read_dtype(dtype)
     blocks = read_choice("version", version, Version).blocks
@@ -287,7 +292,7 @@ def vgg11_like(
 
 
 def _cells_left(side: Any) -> int:
-    length = read_count("side", side, "Pass the height and width of the pictures.")
+    length = read_size("side", side, "the height and width of the pictures")
     smallest = 2**5  # five halvings
     if length % smallest:
         raise InputError(

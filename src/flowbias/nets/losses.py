@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from flowbias.flows.loss import CONSTANTS, loss_constant
-from flowbias.ground.arguments import InputError, as_float
+from flowbias.ground.arguments import InputError, as_float, takes
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import Network
 
@@ -64,7 +64,7 @@ class SquaredLoss(Loss):
 
     def read_targets(self, y: Any, outputs: Any) -> Any:
         targets = as_tensor("y", y, outputs)
-        shape = (len(targets), *outputs.shape[1:])
+        shape = (len(targets) if targets.ndim else len(outputs), *outputs.shape[1:])
         if targets.ndim == 1 and outputs.shape[1:] == (1,):
             targets = targets[:, None]
         if targets.shape != shape:
@@ -177,7 +177,7 @@ def read_loss(loss: Any) -> Loss:
     if number is not None:
         loss_constant(number, 1)
         return SquaredLoss(number)
-    if callable(loss):
+    if callable(loss) and takes(loss, 2):
         return FunctionLoss(loss)
     names = ", ".join(repr(name) for name in _NAMED)
     raise InputError(

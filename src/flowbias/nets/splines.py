@@ -183,9 +183,12 @@ def wide_interpolant(
     """
     knots, values = _read_points(x, y)
     units = read_positive("width", width, "Pass the number of hidden units.")
-    alpha = read_positive("scale", scale, "It multiplies all parameters at the start.")
-    ratio = read_positive("relative_scale", relative_scale, "It shifts scale to the first layer.")
+    alpha = np.float64(read_positive("scale", scale, "It multiplies all parameters at the start."))
+    ratio = np.float64(
+        read_positive("relative_scale", relative_scale, "It shifts scale to the first layer.")
+    )
 
+    @np.errstate(all="ignore")
     def kernel(points: FloatArray) -> FloatArray:
         apart = (points[:, None] - knots) ** 2
         moments = relu_moments(points**2 + 1.0, knots**2 + 1.0, apart)
@@ -193,7 +196,15 @@ def wide_interpolant(
         first = moments.slopes * (points[:, None] * knots + 1.0)
         return np.asarray(alpha**2 * (units * ratio**2 * second + 2.0 / ratio**2 * first) + 1.0)
 
-    weights = np.linalg.solve(kernel(knots), values)
+    try:
+        weights = np.linalg.solve(kernel(knots), values)
+    except np.linalg.LinAlgError:
+        weights = np.full(len(values), np.nan)
+    if not np.isfinite(weights).all():
+        raise InputError(
+            f"scale: must leave the kernel of the points regular in doubles, got {alpha:g} with "
+            f"relative_scale {ratio:g} and width {units:g}. Bring them nearer to 1."
+        )
 
     def curve(points: FloatArray) -> FloatArray:
         flat = np.asarray(points, dtype=float)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError, read_count, read_positive, read_rng
+from flowbias.ground.arguments import InputError, read_count, read_positive, read_rng, shown, takes
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.compare import kernel_matrix
 from flowbias.kernels.tangent import tangent_kernel
@@ -120,6 +120,11 @@ def train(
     cost = read_loss(loss)
     data = read_data(module, x, y, cost)
     goal = _Goal.read(cost, stop_at_loss, stop_at_accuracy)
+    if callback is not None and not takes(callback, 1):
+        raise InputError(
+            f"callback: must be a function of a Moment, got {shown(callback)}. Pass for instance "
+            "moments.append, of a list."
+        )
     batch = None if batch_size is None else read_count("batch_size", batch_size, "Samples a step.")
     run = TrainingRun(
         module=module,
@@ -256,6 +261,11 @@ class TrainingRun:
     def __post_init__(self) -> None:
         torch = require_torch()
         trainable = [p for p in self.module.parameters() if p.requires_grad]
+        if any(self.step_size > torch.finfo(p.dtype).max for p in trainable):
+            raise InputError(
+                f"step_size: must be a number of the module's precision, got {self.step_size:g}. "
+                "Lower it, or convert the module with module.double()."
+            )
         self.optimizer = torch.optim.SGD(trainable, lr=self.step_size, momentum=self.momentum)
 
     @property

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from flowbias.ground.routing import Provides
 from flowbias.ground.typing import FloatArray
+from flowbias.potentials.scale import double_array
 
 if TYPE_CHECKING:
     from flowbias.potentials.dual_map import DualMap
@@ -170,6 +171,6 @@ class Potential(ConvexPotential):
 
     def bregman(self, w: FloatArray, w_ref: FloatArray) -> float:
         """Q(w) - Q(w_ref) - <grad Q(w_ref), w - w_ref>, which is >= 0."""
-        w, w_ref = np.asarray(w, dtype=np.float64), np.asarray(w_ref, dtype=np.float64)
+        w, w_ref = double_array(w), double_array(w_ref, "w_ref")
         linear = self.grad(w_ref) * (w - w_ref)
         return float(np.sum(self.value_terms(w) - self.value_terms(w_ref) - linear))

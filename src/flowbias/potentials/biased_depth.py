@@ -30,6 +30,7 @@ from flowbias.potentials.power import (
 from flowbias.potentials.scale import (
     Scale,
     describe,
+    double_array,
     frozen_array,
     log_ratio_of,
     read_real,
@@ -210,11 +211,11 @@ class BiasedDepthPotential(PolePotential):
     @np.errstate(all="ignore")
     def grad(self, w: FloatArray) -> FloatArray:
         """Dual point of w, counted from the start; NaN where w has the sign of an absent branch."""
-        return self._dual_point(np.asarray(w, dtype=np.float64))[0]
+        return self._dual_point(double_array(w))[0]
 
     @np.errstate(all="ignore")
     def value_terms(self, w: FloatArray) -> FloatArray:
-        w = np.asarray(w, dtype=np.float64)
+        w = double_array(w)
         z, *rests = self._dual_point(w)
         terms = -self._conjugate_less(w, z, *rests)
         # At w = 0 a one-sided z is infinite; z w - Q* tends to the branch's energy over m.

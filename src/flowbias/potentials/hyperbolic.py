@@ -31,6 +31,7 @@ from flowbias.potentials._base import EPS, Potential
 from flowbias.potentials.scale import (
     Scale,
     describe,
+    double_array,
     frozen_array,
     read_real,
     require,
@@ -152,9 +153,7 @@ class HyperbolicPotential(Potential):
 
     def _plain_argument(self, z: FloatArray) -> FloatArray | None:
         """rate z where no coordinate needs any of the branches: the common case, free of them."""
-        z = np.asarray(z)
-        if z.dtype != np.float64:
-            z = working_array(z)
+        z = working_array(z)
         reach = self._plain_reach
         # The length of z is had for less than its largest entry, and mostly enough.
         is_short = np.vdot(z, z) <= reach * reach or np.abs(z).max(initial=0.0) <= reach
@@ -287,7 +286,7 @@ class HyperbolicPotential(Potential):
 
     @np.errstate(all="ignore")
     def grad(self, w: FloatArray) -> FloatArray:
-        w = np.asarray(w, dtype=np.float64)
+        w = double_array(w)
         ratio_in_units = self._ratio(w)
         ratio = self._in_own_units(ratio_in_units)
         argument = self._argument(w, ratio)
@@ -300,7 +299,7 @@ class HyperbolicPotential(Potential):
 
     @np.errstate(all="ignore")
     def value_terms(self, w: FloatArray) -> FloatArray:
-        w = np.asarray(w, dtype=np.float64)
+        w = double_array(w)
         ratio_in_units = np.abs(self._ratio(w))
         ratio = self._in_own_units(ratio_in_units)
         largest = np.exp(-self.log_unit)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from flowbias.ground.routing import Provides
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials._base import ConvexPotential
+from flowbias.potentials.scale import double_array
 
 
 class JointPotential(ConvexPotential):
@@ -55,7 +56,7 @@ class JointPotential(ConvexPotential):
 
     def bregman(self, w: FloatArray, w_ref: FloatArray) -> float:
         """Q(w) - Q(w_ref) - <grad Q(w_ref), w - w_ref>, which is >= 0."""
-        w, w_ref = np.asarray(w, dtype=np.float64), np.asarray(w_ref, dtype=np.float64)
+        w, w_ref = double_array(w), double_array(w_ref, "w_ref")
         return self.value(w) - self.value(w_ref) - float(self.grad(w_ref) @ (w - w_ref))
 
     def value_terms(self, w: FloatArray) -> FloatArray:

@@ -28,6 +28,7 @@ from flowbias.ground import extended
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials.joint import JointPotential
+from flowbias.potentials.scale import double_array
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class NeuronPotential(JointPotential):
         half = 0.5 * abs(self.delta)
         # The larger of the two has no cancellation, and the other is x divided by it.
         larger = float(np.sqrt(np.hypot(x, half) + half))
-        smaller = x / larger if larger > 0.0 else 0.0
+        smaller = 0.0 if larger == 0.0 else x / larger
         return (larger, smaller) if self.delta >= 0.0 else (smaller, larger)
 
     def outer_weight(self, m: float) -> float:
@@ -64,14 +65,14 @@ class NeuronPotential(JointPotential):
         root = float(np.sqrt(abs(self.delta)))
         if self.delta >= 0.0:
             return float(np.hypot(root, m))
-        return float(np.sqrt(m - root) * np.sqrt(m + root)) if m > root else 0.0
+        return 0.0 if m <= root else float(np.sqrt(m - root) * np.sqrt(m + root))
 
     # --- the potential ---------------------------------------------------------------------------
 
     def value(self, w: FloatArray) -> float:
-        a, m = self.weights(_length(w))
+        a, m = self.weights(_length(double_array(w)))
         if self.delta < 0.0:
-            return a * (m * m - 0.5 * self.delta) if a > 0.0 else 0.0
+            return 0.0 if a == 0.0 else a * (m * m - 0.5 * self.delta)
         root = float(np.sqrt(self.delta))
         if a == 0.0:
             return 0.0
@@ -80,17 +81,17 @@ class NeuronPotential(JointPotential):
         return m * (m * ((a * a + a * root - 0.5 * self.delta) / (a + root)))
 
     def grad(self, w: FloatArray) -> FloatArray:
-        w = np.asarray(w, dtype=np.float64)
+        w = double_array(w)
         a, _ = self.weights(_length(w))
         # At a kink: the least subgradient.
-        return 1.5 * (w / a) if a > 0.0 else np.zeros_like(w)
+        return np.zeros_like(w) if a == 0.0 else 1.5 * (w / a)
 
     def grad_dual(self, z: FloatArray) -> FloatArray:
-        inner = np.asarray(z, dtype=np.float64) / 1.5
+        inner = double_array(z, "z") / 1.5
         return self.outer_weight(_length(inner)) * inner
 
     def hess_dual(self, z: FloatArray) -> FloatArray:
-        inner = np.asarray(z, dtype=np.float64) / 1.5
+        inner = double_array(z, "z") / 1.5
         a = self.outer_weight(_length(inner))
         if a == 0.0:
             return np.zeros((inner.size, inner.size))
@@ -98,7 +99,7 @@ class NeuronPotential(JointPotential):
         return np.asarray((a * np.eye(inner.size) + np.outer(inner, inner / a)) / 1.5)
 
     def conjugate(self, z: FloatArray) -> float:
-        m = _length(np.asarray(z, dtype=np.float64)) / 1.5
+        m = _length(double_array(z, "z")) / 1.5
         a, root = self.outer_weight(m), float(np.sqrt(abs(self.delta)))
         if self.delta <= 0.0:
             # The length of z does not tell |a| apart from 0 this near the ball, and |a|^3 is then

@@ -12,6 +12,7 @@ from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.potentials._base import Potential
 from flowbias.potentials.scale import (
     describe,
+    double_array,
     read_real,
     require,
     require_broadcast,
@@ -54,19 +55,19 @@ class L2(Potential):
         object.__setattr__(self, "weights", _read_weights(weights))
 
     def value_terms(self, w: FloatArray) -> FloatArray:
-        return 0.5 * w * self.grad(w)
+        return 0.5 * double_array(w) * self.grad(w)
 
     def grad(self, w: FloatArray) -> FloatArray:
-        return self.weights * np.asarray(w, dtype=np.float64)
+        return self.weights * double_array(w)
 
     def grad_dual(self, z: FloatArray) -> FloatArray:
         return working_array(z) / self.weights
 
     def hess_dual(self, z: FloatArray) -> FloatArray:
-        return np.broadcast_arrays(1.0 / self.weights, z)[0].copy()
+        return np.broadcast_arrays(1.0 / self.weights, working_array(z))[0].copy()
 
     def conjugate_terms(self, z: FloatArray) -> FloatArray:
-        return 0.5 * z * self.grad_dual(z)
+        return 0.5 * working_array(z) * self.grad_dual(z)
 
     def hess_growth(self, z: FloatArray, radius: FloatArray | float) -> FloatArray:
         """1: the second derivative is constant."""
@@ -146,13 +147,13 @@ class L1(Potential):
         return plus, minus
 
     def value_terms(self, w: FloatArray) -> FloatArray:
-        w = np.asarray(w, dtype=np.float64)
+        w = double_array(w)
         cost = np.where(w > 0.0, self.weights, self.negative_weights)
         return np.where(w == 0.0, 0.0, cost * np.abs(np.where(w == 0.0, 1.0, w)))
 
     def grad(self, w: FloatArray) -> FloatArray:
         """A subgradient: the weight with the sign of w, 0 at 0."""
-        w = np.asarray(w, dtype=np.float64)
+        w = double_array(w)
         return np.where(w > 0.0, self.weights, np.where(w < 0.0, -self.negative_weights, 0.0))
 
     def grad_dual(self, z: FloatArray) -> FloatArray:
@@ -170,6 +171,7 @@ class L1(Potential):
 
     def conjugate_terms(self, z: FloatArray) -> FloatArray:
         """0 in the box -negative_weights <= z <= weights, inf outside."""
+        z = working_array(z)
         inside = (z <= self.weights) & (z >= -self.negative_weights)
         return np.where(inside, 0.0, np.inf)
 

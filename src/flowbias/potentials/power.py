@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import WIDEST, InputError
 from flowbias.ground.routing import Provides
 from flowbias.ground.typing import FloatArray
 from flowbias.potentials._base import EPS, Potential
 from flowbias.potentials.scale import (
+    double_array,
     frozen_array,
     product_error,
     read_real,
@@ -42,6 +43,7 @@ def check_depth(depth: float) -> float:
             f"depth: must be a single number, got {depth!r}. Pass depth=3 for instance."
         )
     require("depth", value, (value > 2.0) & (value < np.inf), "must be > 2 and finite", _DEPTH_FIX)
+    require("depth", value, value <= WIDEST**0.5, "must be at most 1e150", _DEPTH_FIX)
     return float(value)
 
 
@@ -61,7 +63,7 @@ class PolePotential(Potential):
 
     def scale_derivative(self, z: FloatArray) -> FloatArray:
         """D w + (D-2) z w', from w(z; r a) = r^D w(r^(D-2) z; a)."""
-        z = np.asarray(z, dtype=np.float64)
+        z = working_array(z)
         return self.depth * self.grad_dual(z) + (self.depth - 2.0) * z * self.hess_dual(z)
 
 
@@ -173,7 +175,7 @@ class PowerPotential(PolePotential):
 
     @np.errstate(all="ignore")
     def grad(self, w: FloatArray) -> FloatArray:
-        w = np.asarray(w, dtype=np.float64)
+        w = double_array(w)
         t = self._natural_dual(w)
         # Where k t is a tiny number or t underflows, the linear map w / w'(0) is exact.
         linear = self.exponent * t < LINEAR
@@ -181,7 +183,7 @@ class PowerPotential(PolePotential):
 
     @np.errstate(all="ignore")
     def value_terms(self, w: FloatArray) -> FloatArray:
-        w = np.asarray(w, dtype=np.float64)
+        w = double_array(w)
         t = self._natural_dual(w)
         small = 0.5 * w * self._linear_grad(w)
         dual = self._conjugate_at(t)
@@ -199,7 +201,7 @@ class PowerPotential(PolePotential):
     @np.errstate(all="ignore")
     def dual_slack(self, w: FloatArray) -> FloatArray:
         """reach - |grad(w)| with full relative accuracy, where the subtraction would give 0."""
-        w, k = np.abs(np.asarray(w, dtype=np.float64)), self.exponent
+        w, k = np.abs(double_array(w)), self.exponent
         t = self._natural_dual(w)
         slack = 2.0 * np.exp(-np.logaddexp(2.0 * t, 0.0))
         # One turn of slack = (w/gain + (2-slack)^-k)^(-1/k) removes the rounding of exp(2t).
@@ -291,4 +293,5 @@ def solve_natural_dual(ratio: FloatArray, log_ratio: FloatArray, depth: float) -
     h = 2.0 * np.exp(k * log_cosh(t)) * np.sinh(k * t)
     step = (h / ratio - 1.0) / (k * np.tanh(t) + k / np.tanh(k * t))
     t = np.where((ratio < 1e280) & (ratio > 1e-290), t - step, t)
-    return np.where(ratio < 1e-9, ratio / (2.0 * k), t)
+    # Small ratios, and NaN, which has no t.
+    return np.where(ratio >= 1e-9, t, ratio / (2.0 * k))

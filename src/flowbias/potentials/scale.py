@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError, shown
+from flowbias.ground.arguments import WIDEST, InputError, real_array, shown
 from flowbias.ground.typing import ArrayLike, FloatArray
 
 if TYPE_CHECKING:
@@ -33,12 +33,22 @@ def frozen_array(values: ArrayLike) -> FloatArray:
 ONE = frozen_array(1.0)
 
 
-def working_array(values: ArrayLike) -> FloatArray:
-    """As float64, or in extended precision where the caller already works in it."""
-    array = np.asarray(values)
+def working_array(values: ArrayLike, name: str = "z") -> FloatArray:
+    """As float64, or in extended precision where the caller already works in it.
+
+    An error that names the argument for anything but real numbers; NaN comes out as NaN.
+    """
+    if type(values) is np.ndarray and values.dtype == np.float64:
+        return values
+    array = real_array(name, values, "Pass one number per coordinate.")
     if array.dtype == np.longdouble:
         return array
     return array.astype(np.float64, copy=False)
+
+
+def double_array(values: ArrayLike, name: str = "w") -> FloatArray:
+    """As float64 whatever it was, with the same errors."""
+    return working_array(values, name).astype(np.float64, copy=False)
 
 
 def describe(values: FloatArray) -> str:
@@ -53,8 +63,8 @@ def describe(values: FloatArray) -> str:
 def read_real(name: str, values: ArrayLike, fix: str) -> FloatArray:
     """Read-only float64 copy of an argument, or a ValueError that names it."""
     try:
-        return frozen_array(values)
-    except (TypeError, ValueError, OverflowError):  # the last of integers beyond the doubles
+        return frozen_array(real_array(name, values, fix))
+    except InputError:
         raise InputError(
             f"{name}: must be a real number or an array of them, got {shown(values)}. {fix}"
         ) from None
@@ -128,6 +138,9 @@ class Scale:
         if log_scale is not None and scale is None:
             log = read_real("log_scale", log_scale, _LOG_SCALE_FIX)
             require("log_scale", log, np.isfinite(log), "must be finite", _LOG_SCALE_FIX)
+            # A few times the depth as far must be a double.
+            inside = np.abs(log) <= WIDEST**0.5
+            require("log_scale", log, inside, "must be at most 1e150 in size", _LOG_SCALE_FIX)
             return cls(None, log)
         got = "neither" if scale is None else "both"
         raise InputError(

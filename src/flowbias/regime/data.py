@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, shown
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.compare import as_array
+from flowbias.kernels.compare import as_array, as_reals
 from flowbias.kernels.network import (
     Inputs,
     Network,
@@ -73,6 +73,11 @@ def _joined(batches: Any, y: Any, most: int = 256) -> tuple[Any, Any]:
             break
         kept.append(batch)
         first = next(iter(batch.values())) if isinstance(batch, Mapping) else batch
+        if not isinstance(first, torch.Tensor | Sequence) or not len(first):
+            raise InputError(
+                f"x: must be a tensor, tensors, or batches of them, got {shown(first)} in a "
+                f"{type(batches).__name__}. Pass a DataLoader with samples."
+            )
         samples += len(first if isinstance(first, torch.Tensor) else first[0])
     if not kept:
         raise InputError("x: must have a batch or more, got none. Pass a DataLoader with samples.")
@@ -220,7 +225,7 @@ def read_targets(y: Any, shape: tuple[int, int]) -> Labels:
     Outputs of several positions have the classes of each beside one another, as a language model's
     logits (samples, positions, classes) have once flattened. Negative classes (-100) do not count.
     """
-    given, (samples, outputs) = as_array(y), shape
+    given, (samples, outputs) = read_numbers(y), shape
     positions = given.size // samples if samples else 0
     classes = (
         np.issubdtype(given.dtype, np.integer)
@@ -249,7 +254,7 @@ def evenly_spread(count: int, most: int) -> list[int]:
     >>> evenly_spread(10, 4)
     [0, 3, 6, 9]
     """
-    return np.unique(np.linspace(0, count - 1, most).round().astype(int)).tolist()  # type: ignore[no-any-return]
+    return np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int)).tolist()  # type: ignore[no-any-return]
 
 
 def read_labels(y: Any, shape: tuple[int, ...]) -> FloatArray:
@@ -278,12 +283,17 @@ def read_label_rows(y: Any, samples: int) -> FloatArray:
 
 
 def _numbers(y: Any) -> FloatArray:
+    return read_numbers(y).astype(np.float64, copy=False)
+
+
+def read_numbers(y: Any) -> NDArray[Any]:
+    """Labels as an array, integers as such."""
     try:
-        return np.asarray(as_array(y), dtype=np.float64)
-    except (TypeError, ValueError) as error:
+        return as_reals("y", y, "")
+    except InputError:
         raise InputError(
-            f"y: must be numbers, got {type(y).__name__}: {error}. Encode classes one-hot."
-        ) from error
+            f"y: must be numbers, got {type(y).__name__}: {shown(y)}. Encode classes one-hot."
+        ) from None
 
 
 def loaded(before: Any, after: Any) -> Any:

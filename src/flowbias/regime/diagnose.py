@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, as_float
 from flowbias.ground.progress import shown
 from flowbias.kernels.closed_form import declared_by
 from flowbias.kernels.compare import (
@@ -105,7 +105,8 @@ def diagnose(
     'KERNEL'
     """
     began = time.perf_counter()
-    if budget is not None and not budget > 0.0:
+    seconds = None if budget is None else as_float(budget)
+    if budget is not None and (seconds is None or not seconds > 0.0):
         raise InputError(f"budget: must be > 0, in seconds, got {budget!r}. None is no bound.")
     own = declared_by(before)
     if own and by_layer:
@@ -124,9 +125,9 @@ def diagnose(
             else module_points(before, after, x, x_new, max_memory)
         )
         labels = None if y is None else read_targets(y, points[0].values["x"].shape)
-        if own or budget is None:
+        if own or seconds is None:
             return _diagnosed(points, labels, wanted)
-        return _within(began + budget, points, labels, wanted)
+        return _within(began + seconds, points, labels, wanted)
 
 
 def _step_effect(before: Any, x: Any, y: Any, step_size: float, loss: Any) -> StepEffect:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, as_float
 from flowbias.ground.atomic import write_atomically
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import some, table
@@ -60,7 +60,8 @@ class Geometric:
     ratio: float = 1.25
 
     def __post_init__(self) -> None:
-        if not 1.0 < self.ratio < math.inf:
+        ratio = as_float(self.ratio)
+        if ratio is None or not 1.0 < ratio < math.inf:
             raise InputError(
                 f"ratio: must be > 1, got {self.ratio!r}. It is the factor between two looks."
             )
@@ -84,7 +85,8 @@ class Every:
     steps: int
 
     def __post_init__(self) -> None:
-        if not self.steps >= 1:
+        steps = as_float(self.steps)
+        if steps is None or not 1.0 <= steps < math.inf:
             raise InputError(
                 f"steps: must be >= 1, got {self.steps!r}. It is the number between two looks."
             )

@@ -23,13 +23,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, as_float, read_count, shown, takes
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
-from flowbias.kernels.compare import as_array
 from flowbias.kernels.memory import read_bytes
 from flowbias.kernels.network import Network, copied, first_call, gradients, left_alone, unwrapped
-from flowbias.regime.data import evenly_spread, read_label_rows, read_practice, read_targets
+from flowbias.regime.data import (
+    evenly_spread,
+    read_label_rows,
+    read_numbers,
+    read_practice,
+    read_targets,
+)
 from flowbias.regime.history import Geometric, History, Schedule
 from flowbias.regime.probe import Probe
 
@@ -77,16 +82,16 @@ class Monitor:
         max_memory: int | str = "1GiB",
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        if budget is not None and not budget > 0.0:
+        share = None if budget is None else as_float(budget)
+        if budget is not None and (share is None or not share > 0.0):
             raise InputError(
                 f"budget: must be > 0, a share of the training time, got {budget!r}. "
                 "Pass None for no bound."
             )
-        if not most_inputs >= 1:
-            raise InputError(
-                f"most_inputs: must be >= 1, got {most_inputs!r}. It is the size of the probe."
-            )
-        self.budget, self._clock = budget, clock
+        read_count("most_inputs", most_inputs, "It is the size of the probe.")
+        if not takes(clock, 0):
+            raise InputError(f"clock: must be a function, got {shown(clock)}. It returns seconds.")
+        self.budget, self._clock = share, clock
         began = clock()
         self.module = unwrapped(module)
         self.schedule: Schedule = Geometric() if schedule is None else schedule
@@ -279,7 +284,7 @@ def _probe_within(
 
 def _read_labels(y: Any, samples: int, outputs: int) -> FloatArray:
     """One row per input: of numbers as they are, of classes one-hot."""
-    given = as_array(y)
+    given = read_numbers(y)
     classes = np.issubdtype(given.dtype, np.integer) and 0 < given.size < samples * outputs
     if classes and given.ndim and len(given) == samples:
         return read_targets(y, (samples, outputs)).numbers

@@ -238,13 +238,18 @@ class PredictorPoint(_SmallModel):
     """
 
     def __init__(self, model: Any, x: Any, new: Any = None) -> None:
-        rows = np.asarray(x)
-        units = np.eye(rows.shape[1]) if new is None else np.asarray(new)
+        rows, units = np.asarray(x), np.eye(np.shape(x)[1])
+        if new is not None:
+            units = checked_array("x_new", new, 2)
+            if units.shape[1] != rows.shape[1]:
+                raise InputError(
+                    f"x_new: must have as many features as x ({rows.shape[1]}), got "
+                    f"{units.shape[1]}. Pass inputs of the same model."
+                )
         super().__init__(model, {"x": rows, "x_new": units})
-        start = model.initial_parameters()
-        self.layout = ParameterLayout(start, rows.shape[1])
+        self.layout = ParameterLayout(model.initial_parameters(), rows.shape[1])
         self.theta = self.layout.start
-        w = model.predictor(start)
+        w = model.predictor(model.initial_parameters())
         self.values = {name: np.asarray(part @ w)[:, None] for name, part in self.inputs.items()}
 
     def outputs(self, name: str = "x") -> FloatArray:

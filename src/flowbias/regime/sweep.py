@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flowbias.flows.integrate import flow
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, as_float, shown, takes
 from flowbias.ground.drawing import picture
 from flowbias.ground.html import table
 from flowbias.ground.typing import FloatArray
@@ -73,15 +73,16 @@ def fit(model: Any, x: Any, y: Any, *, loss_left: float = 1e-4, max_epochs: int 
     >>> fb.regime.fit(fb.DiagonalNet(depth=2, scale=0.5), [[1.0, 2.0]], [1.0]).fitted
     True
     """
-    if not 0.0 < loss_left < 1.0:
+    share = as_float(loss_left)
+    if share is None or not 0.0 < share < 1.0:
         raise InputError(
             f"loss_left: must be between 0 and 1, got {loss_left!r}. It is the share of the loss "
             "at the start at which training ends."
         )
     if declared_by(model):
-        return _followed(model, x, y, loss_left)
+        return _followed(model, x, y, share)
     TangentMap(model, x)  # refuses what is no module with inputs
-    return _trained(copied(model), x, y, loss_left, max_epochs)
+    return _trained(copied(model), x, y, share, max_epochs)
 
 
 def _followed(model: Any, x: Any, y: Any, loss_left: float) -> Fit:
@@ -301,6 +302,13 @@ def sweep(
     ['RICH', 'IN_BETWEEN', 'KERNEL']
     """
     x, y = _read_data(data)
+    for name, function, count in (("make_model", make_model, 1), ("train", train, 3)):
+        if not takes(function, count):
+            raise InputError(
+                f"{name}: must be a function of {count} argument(s), got {shown(function)}. "
+                "Pass for instance lambda scale: fb.nets.mlp([2, 10, 1], scale=scale), or leave "
+                "train out."
+            )
     points = []
     for scale in _read_scales(scales):
         model = make_model(scale)
@@ -332,12 +340,12 @@ def _read_end(end: Any) -> Fit:
 def _read_scales(scales: Any) -> list[float]:
     try:
         values = sorted(float(s) for s in np.atleast_1d(np.asarray(scales, dtype=np.float64)))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         values = []
     # Each compared: NaN has no place in an order, and may end up anywhere.
     if not values or not all(0.0 < value < np.inf for value in values):
         raise InputError(
-            f"scales: must be one or more finite numbers > 0, got {scales!r}. "
+            f"scales: must be one or more finite numbers > 0, got {shown(scales)}. "
             "Pass for instance numpy.geomspace(0.01, 100, 9)."
         )
     return values

@@ -83,6 +83,11 @@ def flow_response(
     trajectory = flow(model, problem, t=[time], loss=loss)
     fit, potential = fit_model(model, problem), model.potential
     rate = float(model.mirror_rate) * loss_constant(loss, len(problem.y))
+    if not time * rate < np.inf:
+        raise InputError(
+            f"t: must be a time that is a double on the clock of the flow too, got {time:g} at "
+            f"rate {rate:g}. At t = inf the flow is at its limit: uncertainty(model, X, y)."
+        )
 
     def curvature(tau: float) -> FloatArray:
         return potential.hess_dual(potential.grad(trajectory.at(min(tau / rate, time))))
@@ -110,7 +115,7 @@ def _followed(
         whole = _advanced(S, gram(at + 0.5 * step), step)
         half = _advanced(S, gram(at + 0.25 * step), 0.5 * step)
         half = _advanced(half, gram(at + 0.75 * step), 0.5 * step)
-        off = float(np.linalg.norm(half - whole)) / float(np.linalg.norm(half))
+        off = float(np.linalg.norm(half - whole)) / (float(np.linalg.norm(half)) or 1.0)
         if off > agreement and step > shortest * end:
             step *= 0.5
             continue
