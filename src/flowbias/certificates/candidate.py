@@ -149,6 +149,13 @@ def is_proved(
     return False
 
 
+def as_it_is(design: ArrayDesign) -> ArrayDesign:
+    """A copy that stays as X is now: the last one, where X has not changed since."""
+    if design.kept is None or not np.array_equal(design.kept.in_memory, design.in_memory):
+        design.kept = ArrayDesign(design.in_memory.copy())
+    return design.kept
+
+
 def declares_growth(potential: Potential) -> bool:
     """Whether anything about the curvature is known, without which no error can be bounded."""
     return bool(np.isfinite(potential.hess_growth(np.zeros(1), 0.0)).all())

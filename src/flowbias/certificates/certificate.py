@@ -21,13 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from flowbias.certificates.candidate import (
-    HALF,
-    Candidate,
-    Factor,
-    declares_growth,
-    is_proved,
-)
+from flowbias.certificates.candidate import Candidate, Factor, as_it_is, declares_growth, is_proved
 from flowbias.certificates.error_bound import PROVED, error_bound
 from flowbias.certificates.exact_limit import ExactLimit, exact_limit
 from flowbias.certificates.exact_vertex import ExactVertex, exact_vertex
@@ -253,7 +247,7 @@ def judged(
         return _numbers(*found, tol=tol)
     # Whoever looks at the numbers may have changed the arrays in place by then. All limits on one
     # problem share the copy of X.
-    kept = design.as_it_is(), y.copy(), w.copy(), nu.copy()
+    kept = as_it_is(design), y.copy(), w.copy(), nu.copy()
     return Certificate.proved(tol, partial(_numbers, kept, found[1], tol=tol))
 
 
@@ -431,7 +425,9 @@ def measured(
             if largest_w > 0.0 and np.isfinite(bound):
                 size = largest_w * float(np.sqrt(squares))
                 if bound > PROVED * size:
-                    size = max(size, HALF * design.reduce(_Start(coordinates)).largest[0])
+                    # Next to nothing: half of the digits of what is not.
+                    half = float(np.sqrt(np.finfo(float).eps))
+                    size = max(size, half * design.reduce(_Start(coordinates)).largest[0])
     elif Provides.POTENTIAL in potential.provides and declares_growth(separable):
         candidate = Candidate(X, y, fit, w, nu, separable, shift, noise)
         bound, size, blur = candidate.bound(driven), candidate.size, candidate.blur

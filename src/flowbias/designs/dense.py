@@ -180,13 +180,8 @@ class ArrayDesign(Design):
         self.in_memory = X
         self.n, self.d = X.shape
         self.block = ArrayBlock(X, slice(0, self.d))
-        self._copy: ArrayDesign | None = None
-
-    def as_it_is(self) -> ArrayDesign:
-        """A copy that stays as X is now: the last one, where X has not changed since."""
-        if self._copy is None or not np.array_equal(self._copy.in_memory, self.in_memory):
-            self._copy = ArrayDesign(self.in_memory.copy())
-        return self._copy
+        #: as X was when a certificate was last made of it
+        self.kept: ArrayDesign | None = None
 
     def blocks(self) -> Iterator[ArrayBlock]:
         yield self.block

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from flowbias.estimators.folds import (
     Fold,
-    Judged,
+    ScaleErrors,
     check_n_jobs,
     check_takes_weights,
     folds_of,
@@ -139,7 +139,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         check_is_fitted(self, "log_scale_")
         return network(self.depth_, log_scale=self.log_scale_, shape=self.shape)
 
-    def _chosen(self, folds: list[Fold], grids: list[Grid], judged: Judged) -> tuple[int, int]:
+    def _chosen(self, folds: list[Fold], grids: list[Grid], judged: ScaleErrors) -> tuple[int, int]:
         """Keep the errors, warn of what failed, and say which depth and scale did best."""
         mse, score = judged.mse, judged.score
         self.mse_path_ = _without_depth(mse)

@@ -231,8 +231,8 @@ class FoldPath:
         part = TrainingPart(np.arange(rank), constraint.target)
         grid = Grid(self.network, self.log_scales[scales])
         with threads_for(independent):
-            found = walked(independent, None, [part], grid, self.tol, alone)
-        for (at, _), w in found.w.items():
+            walk, _ = walked(independent, None, [part], grid, self.tol, alone)
+        for (at, _), w in walk.w.items():
             self.limits[scales[at]][output] = w
 
     def judge(self, scorer: Scorer | None) -> None:
@@ -249,7 +249,7 @@ class FoldPath:
             self.score = -self.mse
 
 
-class Judged(NamedTuple):
+class ScaleErrors(NamedTuple):
     """What the limits at many scales are worth: (grids, scales, folds)."""
 
     mse: FloatArray
@@ -269,7 +269,7 @@ def judged_on(
     tol: float,
     scorer: Scorer | None,
     n_jobs: int | None,
-) -> Judged:
+) -> ScaleErrors:
     """The paths of each grid on each fold; `frame` has all data."""
     # As many groups of folds as there are to be judged at a time.
     size = -(-len(folds) // jobs_at_a_time(n_jobs))
@@ -291,7 +291,7 @@ def judged_on(
         for outcome in zip(path.log_scales.tolist(), path.failures, strict=True)
     ]
     duals = [sum(dual for _, dual in of_grid) / len(folds) for of_grid in of_grids]
-    return Judged(folds[0].in_plain_units(mse), score, failures, duals)
+    return ScaleErrors(folds[0].in_plain_units(mse), score, failures, duals)
 
 
 def _paths(
@@ -336,13 +336,12 @@ def _walk_together(paths: list[FoldPath], frame: Frame, is_scored: bool) -> Floa
 
     by_left = outputs == 1 and not is_scored
     with threads_for(shared[0]):
-        found = walked(*shared, parts, grid, tol, alone, keeps_w=not by_left)
-    for (at, of), w in found.w.items():
+        walk, duals = walked(*shared, parts, grid, tol, alone, keeps_w=not by_left)
+    for (at, of), w in walk.w.items():
         paths[of // outputs].limits[at][of % outputs] = w
     if by_left:
-        for at, of in np.argwhere(~np.isnan(found.left).any(axis=-1)).tolist():
-            paths[of].mse[at] = paths[of].fold.error(found.left[at, of, test[of]])
-    duals = found.duals
+        for at, of in np.argwhere(~np.isnan(walk.left).any(axis=-1)).tolist():
+            paths[of].mse[at] = paths[of].fold.error(walk.left[at, of, test[of]])
     return np.asarray(duals.reshape(len(duals), len(paths), outputs, -1).sum(axis=1))
 
 

@@ -251,17 +251,6 @@ class Correction:
 Alone = Callable[[int, int], FloatArray | None]
 
 
-class Walked(NamedTuple):
-    """What a walk has found, of every scale, part and row of X."""
-
-    #: duals (scales, parts, n); NaN where a part has left the walk
-    duals: FloatArray
-    #: y less what w fits of it, and an intercept takes; NaN also where a limit was solved for alone
-    left: FloatArray
-    #: w by scale and part, where they are asked for and left is known
-    w: dict[tuple[int, int], FloatArray]
-
-
 def walked(
     X: FloatArray,
     e: FloatArray | None,
@@ -271,13 +260,15 @@ def walked(
     alone: Alone,
     *,
     keeps_w: bool = True,
-) -> Walked:
-    """The limits on parts of the rows of X."""
+) -> tuple[ScaleWalk, FloatArray]:
+    """The limits on parts of the rows of X, found, and their duals (scales, parts, n).
+
+    These are NaN where a part has left the walk.
+    """
     with np.errstate(all="ignore"):
         walk = ScaleWalk(SharedRows(X, e, parts), *grid, tol, alone, keeps_w)
         walk.run()
-        duals = np.stack([walk.duals_at(at) for at in range(len(grid.log_scales))])
-        return Walked(duals, walk.left, walk.w)
+        return walk, np.stack([walk.duals_at(at) for at in range(len(grid.log_scales))])
 
 
 class ScaleWalk:
@@ -311,7 +302,9 @@ class ScaleWalk:
         keeps_w: bool,
     ) -> None:
         self.rows, self.log_scales, self.alone, self.keeps_w = rows, log_scales, alone, keeps_w
+        #: of y (scales, parts, n), by w and an intercept; NaN where a limit was not walked to
         self.left: FloatArray = np.full((len(log_scales), *rows.y.shape), np.nan)
+        #: by scale and part
         self.w: dict[tuple[int, int], FloatArray] = {}
         self.potentials = [network.at_log_scale(float(s)).potential for s in log_scales]
         # None has to be better than what would be certified with two digits to spare.
