@@ -110,6 +110,12 @@ def _faster_passes() -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.slopes: dict[Any, tuple[Tensor, Tensor]] = {}
+            self.first_pass = True
+
+        def __exit__(self, *error: Any) -> None:
+            # A module that computes its numbers anew in each pass has others each time.
+            self.first_pass = False
+            super().__exit__(*error)
 
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -117,13 +123,15 @@ def _faster_passes() -> Any:
             options = kwargs or {}
             if func is product and by_onednn(args[0], args[1].T):
                 return times_transposed(args[0], args[1].T)
-            if func in dear:
+            # Those of a module's own half precision would be rounded once more.
+            if func in dear and args[1].dtype == args[0].dtype == torch.float32:
                 gradient, x = args
                 # x stays alive here, so that no other tensor takes its place.
                 key = (func, x.data_ptr(), x.shape, x.stride(), *options.values())
-                if key not in self.slopes:
+                if key not in self.slopes and self.first_pass:
                     self.slopes[key] = x, func(torch.ones_like(x), x, **options)
-                return gradient * self.slopes[key][1]
+                if key in self.slopes:
+                    return gradient * self.slopes[key][1]
             return func(*args, **options)
 
     return FasterPasses
