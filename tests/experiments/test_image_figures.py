@@ -11,7 +11,7 @@ from flowbias.datasets.image_files import AbsentFileError  # noqa: E402
 from flowbias.experiments._base import Preset, Task  # noqa: E402
 from flowbias.experiments.catalogue import EXPERIMENTS  # noqa: E402
 from flowbias.experiments.table import Table  # noqa: E402
-from flowbias.experiments.woodworth import cifar10, fig06c  # noqa: E402
+from flowbias.experiments.woodworth import cifar10, fig06c, image_training  # noqa: E402
 from flowbias.experiments.woodworth.image_training import (  # noqa: E402
     SOURCES,
     STAND_INS,
@@ -41,7 +41,7 @@ def tables():
     found = {key: _smoke(FIGURES[key]) for key in ("6c", "8")}
     # Figure 6(d) is the ends of the curves of Figure 8: trained once here.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cifar10, "vgg_curve", _curve_in(found["8"]))
+        patch.setattr(image_training, "vgg_curve", _curve_in(found["8"]))
         found["6d"] = _smoke(FIGURES["6d"])
     return found
 
@@ -314,8 +314,6 @@ def test_presets_but_smoke_use_genuine_images_and_never_fetch(tmp_path, monkeypa
 
 
 def _forget_images():
-    from flowbias.experiments.woodworth import image_training
-
     image_training._genuine.cache_clear()
 
 
