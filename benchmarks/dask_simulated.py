@@ -1,8 +1,8 @@
 """What would more workers than there are cores here make of a limit on Dask?
 
 The rounds of one solve are counted on X of fewer columns, of which their number hardly depends:
-each is one pass over X, with a matrix A diag(c) A^T or without. What a round costs a worker is
-measured on one block of the size that is asked about: reading it is not counted. What is sent is
+each is one pass over X, with a matrix A diag(c) A^T or without. What it costs a worker is measured
+there as well, in processor time per column: reading a block is not counted. What is sent is
 that of the model: nu to every block, sums of size n, or n^2 with a matrix, up a tree of workers.
 Network and scheduler are what you say they are. Predicted, for each number of workers:
 
@@ -12,36 +12,47 @@ Network and scheduler are what you say they are. Predicted, for each number of w
 
 from __future__ import annotations
 
+import argparse
 import time
-from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from _common import Report, parser
 from threadpoolctl import threadpool_limits
 
 import flowbias as fb
-from flowbias.designs.dense import DenseBlock, DenseDesign
+from flowbias.designs.dense import DenseDesign
 
 WORKERS = (1, 2, 4, 8, 16, 32, 64)
 
 
+class Round(NamedTuple):
+    """One pass over X: whether it brings back a matrix, and what it costs a worker."""
+
+    is_matrix: bool
+    seconds_per_column: float
+
+
 class Counted(DenseDesign):
-    """Rounds by what they bring back: a vector of length n or so, or a matrix."""
+    """Rounds as they come: what they bring back, and processor time."""
 
     def __init__(self, X: np.ndarray) -> None:
         super().__init__(X)
-        self.rounds: Counter[str] = Counter()
+        self.rounds: list[Round] = []
 
     def reduce(self, task: Any, *columns: Any) -> Any:
+        started = time.process_time()
         totals = super().reduce(task, *columns)
+        seconds = time.process_time() - started
         is_matrix = any(np.shape(total) == (self.n, self.n) for total in totals.sums)
-        self.rounds["matrix" if is_matrix else "vector"] += 1
+        self.rounds.append(Round(is_matrix, seconds / self.d))
         return totals
 
     def gather(self, task: Any, *columns: Any) -> Any:
-        self.rounds["vector"] += 1
-        return super().gather(task, *columns)
+        started = time.process_time()
+        numbers = super().gather(task, *columns)
+        self.rounds.append(Round(False, (time.process_time() - started) / self.d))
+        return numbers
 
 
 def drawn(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
@@ -50,38 +61,19 @@ def drawn(n: int, d: int) -> tuple[np.ndarray, np.ndarray]:
     return X, X[:, :5].astype(float).sum(axis=1) / np.sqrt(5) + 0.1 * rng.standard_normal(n)
 
 
-def seconds_per_block(n: int, width: int, repeats: int) -> dict[str, float]:
-    """A pass without a matrix is two products; one with a matrix adds that."""
-    X, y = drawn(n, width)
-    block, ones = DenseBlock(X, slice(0, width)), np.ones(n)
-    parts = {
-        "vector": lambda: block.apply(block.adjoint(y)),
-        "matrix": lambda: block.gram(np.ones(width), ones),
-    }
-    taken = {}
-    for name, part in parts.items():
-        runs = []
-        for _ in range(repeats):
-            started = time.process_time()
-            part()
-            runs.append(time.process_time() - started)
-        taken[name] = min(runs)
-    return {"vector": taken["vector"], "matrix": taken["vector"] + taken["matrix"]}
-
-
 def predicted(
-    rounds: Counter[str], each: dict[str, float], blocks: int, n: int, options: Any
+    rounds: list[Round], blocks: int, n: int, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for workers in WORKERS:
         levels = int(np.ceil(np.log2(workers)))
         computing = sending = sent = 0.0
-        for kind, count in rounds.items():
-            numbers = n * n + n if kind == "matrix" else n
-            computing += count * -(-blocks // workers) * each[kind]
-            sending += count * levels * 8.0 * numbers / (1e6 * options.bandwidth)
-            sent += count * 8.0 * (n * blocks + numbers * (workers - 1)) / 1e6
-        waiting = sum(rounds.values()) * blocks * 1e-3 * options.overhead
+        for is_matrix, seconds in rounds:
+            numbers = n * n + n if is_matrix else n
+            computing += -(-blocks // workers) * options.width * seconds
+            sending += levels * 8.0 * numbers / (1e6 * options.bandwidth)
+            sent += 8.0 * (n * blocks + numbers * (workers - 1)) / 1e6
+        waiting = len(rounds) * blocks * 1e-3 * options.overhead
         total = computing + sending + waiting
         rows.append(
             {
@@ -97,6 +89,14 @@ def predicted(
     return rows
 
 
+def fastest(runs: list[list[Round]]) -> list[Round]:
+    """The least time of each round, of runs that are alike."""
+    return [
+        Round(same[0].is_matrix, min(each.seconds_per_column for each in same))
+        for same in zip(*runs, strict=True)
+    ]
+
+
 def main() -> None:
     arguments = parser(__doc__)
     arguments.add_argument("--n", type=int, default=500)
@@ -106,24 +106,29 @@ def main() -> None:
     arguments.add_argument(
         "--columns", type=int, default=20_000, help="on which rounds are counted"
     )
+    arguments.add_argument("--repeats", type=int, default=3)
     arguments.add_argument("--bandwidth", type=float, default=1000.0, help="MB per second")
     arguments.add_argument("--overhead", type=float, default=1.0, help="of a task, milliseconds")
     options = arguments.parse_args()
     n, blocks = options.n, -(-options.d // options.width)
     with threadpool_limits(1):
         report = Report(options.json)
-        each = seconds_per_block(n, options.width, repeats=3)
         for scale in options.scales:
             X, y = drawn(n, options.columns)
-            design = Counted(X)
-            solution = fb.limit(fb.DiagonalNet(2, scale), design, y, tol=1e-8, throw=False)
-            rounds = design.rounds
+            runs = []
+            for _ in range(options.repeats):
+                design = Counted(X)
+                solution = fb.limit(fb.DiagonalNet(2, scale), design, y, tol=1e-8, throw=False)
+                runs.append(design.rounds)
+            rounds = fastest(runs)
+            each = [1e3 * options.width * seconds for _, seconds in rounds]
             report.table(
                 f"n = {n}, d = {options.d}, blocks of {options.width}, alpha = {scale:g}: "
-                f"{solution.status.name}, {rounds.total()} rounds, {rounds['matrix']} with matrix",
-                predicted(rounds, each, blocks, n, options),
-                f"a block takes {each['vector']:.3f} s without a matrix, {each['matrix']:.3f} s "
-                f"with one; {options.bandwidth:g} MB/s, {options.overhead:g} ms a task",
+                f"{solution.status.name}, {len(rounds)} rounds, "
+                f"{sum(is_matrix for is_matrix, _ in rounds)} with matrix",
+                predicted(rounds, blocks, n, options),
+                f"a block takes {', '.join(f'{ms:.0f}' for ms in each)} ms, round by round; "
+                f"{options.bandwidth:g} MB/s, {options.overhead:g} ms a task",
             )
         report.finish()
 
