@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import flowbias as fb
-from flowbias.certificates.stage_certificate import certify_stages
+from flowbias.certificates.exact_simplex import rational_matrix
+from flowbias.certificates.stage_certificate import ExactStage, are_stages, certify_stages
 from flowbias.limits.basis_pursuit import HIGHS, pursue
+from flowbias.limits.exact_stages import _ExactWalk, exact_stages
 from flowbias.limits.inverse_scale_space import Columns, Walk
 from flowbias.limits.stage_path import Change
 from flowbias.potentials import L1
@@ -591,3 +593,75 @@ def test_rounding_does_not_lead_in_circles(case, seed):
     model = fb.DiagonalNet(depth, 0.1, w0=10.0 ** rng.uniform(-0.5, 0.5, X.shape[1]))
     path = fb.stages(model, X, X @ rng.standard_normal(X.shape[1]), throw=False)
     assert len(path) <= 10 * X.shape[1]
+
+
+def hilbert(n, d):
+    return 1.0 / (1.0 + np.arange(n)[:, None] + np.arange(d))
+
+
+@given(seed=st.integers(0, 2**32 - 1), n=st.integers(1, 5), extra=st.integers(0, 5))
+def test_rational_numbers_give_the_stages_of_doubles(seed, n, extra):
+    """Where doubles are enough both ways agree: on data that are no harder than Gaussian ones."""
+    rng = np.random.default_rng(seed)
+    X, y = rng.standard_normal((n, n + extra)), rng.standard_normal(n)
+    path = fb.stages(NET, X, y, throw=False)
+    if path.status.name != "CERTIFIED" or path.is_exact or not path.is_whole:
+        return
+    ones = np.ones(n + extra)
+    found, whole = exact_stages(X, y, ones, ones, None)
+    assert whole
+    # To the digits that nearly dependent columns leave: as many as the certificate asks for.
+    far = 1e-6 * np.linalg.cond(X)
+    assert_allclose([stage.time for stage in found], path.times, rtol=far)
+    for stage, other in zip(found, path.stages, strict=True):
+        assert sorted(stage.support) == sorted(other.support)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("size", [(6, 6), (8, 6), (5, 11), (8, 8)])
+def test_nearly_dependent_columns_take_rational_numbers(depth, size, rng):
+    """zeta is the sum of parts that cancel in doubles: these paths were refused."""
+    X = hilbert(*size)
+    path = fb.stages(fb.DiagonalNet(depth, 1e-3), X, rng.standard_normal(len(X)))
+    assert path.status.name == "CERTIFIED"
+    assert path.is_exact
+    assert path.is_whole
+    assert "certified in rational numbers, to the limit" in path.message
+    # The end is the rich limit, which is found and proved another way.
+    limit = fb.rich_limit(fb.DiagonalNet(depth, 1e-3), X, path.data.y)
+    assert_allclose(path.w[-1], limit.w, rtol=1e-6, atol=1e-9 * np.abs(limit.w).max())
+
+
+def test_a_path_in_rational_numbers_may_be_cut_short():
+    path = fb.stages(NET, hilbert(6, 6), np.ones(6) / np.arange(1.0, 7.0), max_stages=4)
+    whole = fb.stages(NET, hilbert(6, 6), np.ones(6) / np.arange(1.0, 7.0))
+    assert_allclose(path.times, whole.times[: len(path)], rtol=1e-12)
+
+
+def test_the_exact_proof_sees_what_is_wrong():
+    X, y, ones = hilbert(4, 4), np.array([1.0, -1.0, 2.0, 0.5]), np.ones(4)
+    right = list(_ExactWalk(X, y, ones, ones).stages())
+    assert are_stages(X, y, ones, ones, right, whole=True)
+    least, nothing = type(right[1].time)(1, 10**30), rational_matrix(np.zeros((4, 1)))
+    wrong = {
+        "later": [right[0], replace(right[1], time=right[1].time + least), *right[2:]],
+        "heavier": [
+            *right[:2],
+            replace(right[2], weights={i: w + least for i, w in right[2].weights.items()}),
+            *right[3:],
+        ],
+        "cut short": right[:-1],
+        "out of order": [right[0], right[2], right[1], *right[3:]],
+        "no start": right[1:],
+        "wrong side": [right[0], ExactStage(right[1].time, {0: -least}, nothing), *right[2:]],
+    }
+    for kind, stages in wrong.items():
+        assert not are_stages(X, y, ones, ones, stages, whole=True), kind
+    assert are_stages(X, y, ones, ones, right[:-1], whole=False)
+    assert not are_stages(X, y, ones / 2, ones, right, whole=True)
+
+
+def test_rows_that_rounding_alone_tells_apart_are_not_fitted_in_rational_numbers():
+    X = np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0 + 4e-16]])
+    ones = np.ones(3)
+    assert exact_stages(X, np.array([1.0, 2.0]), ones, ones, None) is None

@@ -21,7 +21,7 @@ from flowbias.derive.parametrization import (
     reachable_points,
 )
 from flowbias.derive.unit_time import CLEARLY, RTOL
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_rng, read_tolerance
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 
@@ -99,8 +99,9 @@ def commuting(
     >>> fb.derive.commuting(lambda theta: theta[0] * theta[1:], [1.0, 0.5, 0.2]).holds
     False
     """
+    tolerance = read_tolerance("tolerance", tolerance)
     model = as_parametrization(F, theta, afford=require_room)
-    visited = reachable_points(model, points, np.random.default_rng(rng))
+    visited = reachable_points(model, points, read_rng(rng))
     each = np.stack([relative_brackets(model, point, tolerance) for point in visited])
     worst = each.max(axis=0)
     i, j = np.unravel_index(int(np.argmax(worst)), worst.shape)

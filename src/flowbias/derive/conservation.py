@@ -33,7 +33,7 @@ from flowbias.derive.parametrization import (
     reachable_points,
 )
 from flowbias.derive.unit_time import CLEARLY
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import LARGEST_SIZE, InputError, read_rng, shown
 from flowbias.ground.typing import FloatArray
 
 
@@ -257,7 +257,7 @@ def conservation_laws(
     """
     afford = partial(_require_affordable, degree=degree, max_cost=max_cost)
     model = as_parametrization(F, theta, names, afford)
-    random = np.random.default_rng(rng)
+    random = read_rng(rng)
     monomials = Monomials.up_to(degree, model.p)
     unit = parameter_unit(model)
     equations = _equations(model, monomials, unit, random)
@@ -343,9 +343,10 @@ def _drift(law: Polynomial, visited: list[FloatArray]) -> float:
 
 def _require_affordable(model: Parametrization, degree: int, max_cost: float) -> None:
     given: Any = degree
-    if not isinstance(given, (int, np.integer)) or given < 1:
+    if not isinstance(given, (int, np.integer)) or not 1 <= given <= LARGEST_SIZE:
         raise InputError(
-            f"degree: must be a whole number >= 1, got {degree!r}. Most known laws have degree 2."
+            f"degree: must be a whole number >= 1, got {shown(degree)}. Most known laws have "
+            "degree 2."
         )
     unknowns = count_monomials(model.p, degree)
     cost = 20.0 * _OVERSAMPLING * float(unknowns) ** 3

@@ -32,7 +32,7 @@ from flowbias.derive.parametrization import (
     as_parametrization,
     reachable_points,
 )
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_rng, real_array, shown, takes
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import ArrayLike, FloatArray
 
@@ -164,7 +164,7 @@ def hessian_map(
     """
     model = as_parametrization(F, theta)
     model.require_regular()
-    visited = reachable_points(model, points, np.random.default_rng(rng))
+    visited = reachable_points(model, points, read_rng(rng))
     tolerance = max(metric_tolerance(model, point) for point in visited)
     defects = tuple(_defect(model, point) for point in visited)
     return HessianMap(max(defects), defects, model.d, tolerance)
@@ -203,8 +203,17 @@ def hessian_map_of_metric(H: Callable[[Any], Any], w: ArrayLike) -> HessianMap:
 def metric_and_derivative(H: Callable[[Any], Any], w: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """H(w) and d H_ij / d w_k, if H(w) is a symmetric positive definite matrix."""
     torch = require_torch()
-    point = torch.tensor(np.asarray(w, dtype=np.float64))
-    value = np.array(H(point).numpy(force=True))
+    if not takes(H, 1):
+        raise InputError(f"H: must be a function of w, got {shown(H)}. Return a matrix (d, d).")
+    point = torch.tensor(real_array("w", w, "Pass one number per coordinate.").astype(np.float64))
+    if not point.ndim:
+        raise InputError(f"w: must be a vector, got {shown(w)}. Pass one point.")
+    returned = H(point)
+    if not isinstance(returned, torch.Tensor):
+        raise InputError(
+            f"H: must return a torch tensor, got {shown(returned)}. Compute with torch functions."
+        )
+    value = np.array(returned.numpy(force=True))
     d = point.numel()
     if point.ndim != 1 or value.shape != (d, d):
         raise InputError(

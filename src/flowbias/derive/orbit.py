@@ -40,7 +40,7 @@ from flowbias.derive.parametrization import (
     reachable_points,
 )
 from flowbias.derive.unit_time import CLEARLY
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_rng
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 
@@ -155,7 +155,7 @@ def orbit_dimension(
     1
     """
     model = as_parametrization(F, theta)
-    random = np.random.default_rng(rng)
+    random = read_rng(rng)
     # A gradient costs about four calls of F, and a number touched by torch about ten flops.
     gradient = 40.0 * numbers_touched(model)
     budget = _Budget(model.p, points + 2, gradient, max_cost)

@@ -36,7 +36,7 @@ from flowbias.derive.parametrization import (
     reachable_points,
 )
 from flowbias.derive.unit_time import RTOL, sampled
-from flowbias.ground.arguments import InputError
+from flowbias.ground.arguments import InputError, read_rng, real_array
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import ArrayLike, FloatArray
 
@@ -128,7 +128,7 @@ def time_warp(
     """
     model = as_parametrization(F, theta)
     model.require_regular()
-    random = np.random.default_rng(rng)
+    random = read_rng(rng)
     visited = reachable_points(model, points, random)
     residuals = tuple(warp_residual(model, point) for point in visited)
     curls = tuple(warp_curl(model, point) for point in visited)
@@ -178,8 +178,11 @@ def log_warp_along(
     """
     model = as_parametrization(F, theta)
     model.require_regular()
-    field_z, at = np.asarray(z, dtype=np.float64), np.asarray(times, dtype=np.float64)
-    if at.ndim != 1 or len(at) < 2 or at[0] != 0.0 or (np.diff(at) <= 0.0).any():
+    field_z, at = (
+        real_array(name, given, "Pass a list of numbers.").astype(np.float64, copy=False)
+        for name, given in (("z", z), ("times", times))
+    )
+    if at.ndim != 1 or len(at) < 2 or at[0] != 0.0 or not (np.diff(at) > 0.0).all():
         raise InputError(
             f"times: must start at 0 and increase, got {at.tolist()}. The flow starts at theta."
         )

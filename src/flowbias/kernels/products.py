@@ -118,7 +118,9 @@ _REDUCTIONS["sum"] = replace(
 
 def read_reduction(reduce: Any) -> Reduction:
     """The reduction of that name."""
-    names = [name for name in _REDUCTIONS if name == reduce]
+    # An array compares entry by entry.
+    is_one = reduce is None or isinstance(reduce, str)
+    names = [name for name in _REDUCTIONS if is_one and name == reduce]
     if not names:
         raise InputError(
             f"reduce: must be None, 'trace', 'diagonal' or 'sum', got {reduce!r}. "
