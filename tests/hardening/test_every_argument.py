@@ -24,7 +24,7 @@ from flowbias.potentials.biased_depth import BiasedDepthPotential
 from flowbias.potentials.with_bias import WithBias
 from tests.hardening.awkward import assert_explains_itself, example_of
 
-# Training and diagnosing take seconds a call: the rooms of these have tests of bad input of their own.
+# Training and diagnosing take seconds a call: their rooms have tests of bad input of their own.
 ROOMS = ("", "datasets", "derive", "estimators", "kernels")
 # These read files or follow a path that they make, run a whole figure, or hook into a training of
 # somebody else's; and what stands for results takes what the library has computed.

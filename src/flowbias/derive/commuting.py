@@ -99,7 +99,8 @@ def commuting(
     >>> fb.derive.commuting(lambda theta: theta[0] * theta[1:], [1.0, 0.5, 0.2]).holds
     False
     """
-    tolerance = read_tolerance("tolerance", tolerance)
+    # Below that its inverse is no double.
+    tolerance = max(read_tolerance("tolerance", tolerance), float(np.finfo(np.float64).tiny))
     model = as_parametrization(F, theta, afford=require_room)
     visited = reachable_points(model, points, read_rng(rng))
     each = np.stack([relative_brackets(model, point, tolerance) for point in visited])

@@ -206,7 +206,7 @@ def metric_and_derivative(H: Callable[[Any], Any], w: ArrayLike) -> tuple[FloatA
     if not takes(H, 1):
         raise InputError(f"H: must be a function of w, got {shown(H)}. Return a matrix (d, d).")
     point = torch.tensor(real_array("w", w, "Pass one number per coordinate.").astype(np.float64))
-    if not point.ndim:
+    if point.ndim not in (1, 2) or not point.numel():
         raise InputError(f"w: must be a vector, got {shown(w)}. Pass one point.")
     returned = H(point)
     if not isinstance(returned, torch.Tensor):
