@@ -18,8 +18,8 @@ import numpy as np
 from flowbias.estimators.folds import Fold, folds_of
 from flowbias.estimators.intercepts import FRAMES
 from flowbias.estimators.intercepts.frames import Frame, OutputFits, plain, warn_of
-from flowbias.estimators.intercepts.samples import Samples, checked_data
-from flowbias.estimators.regressors import LinearInterpolator
+from flowbias.estimators.intercepts.samples import Samples
+from flowbias.estimators.regressors import LinearInterpolator, checked_data
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
 from flowbias.flows.loss import loss_constant

@@ -4,31 +4,40 @@ from __future__ import annotations
 
 import reprlib
 from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    check_X_y,
+    validate_data,
+)
 
 from flowbias.estimators.coefficient_table import CoefficientTable
 from flowbias.estimators.inference.limit_inference import LimitInference
 from flowbias.estimators.intercepts import FRAMES
 from flowbias.estimators.intercepts.frames import Frame, OutputFits, Solve, plain, warn_of
-from flowbias.estimators.intercepts.samples import (
-    RULES,
-    Samples,
-    checked_data,
-    doubles_alone,
-    refuse_large,
-)
+from flowbias.estimators.intercepts.samples import Samples, refuse_large
 from flowbias.estimators.start import default_log_scales, log_scales_of, network
 from flowbias.ground.arguments import InputError, read_tolerance
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.rich_limit import rich_limit_of_rounded
 from flowbias.limits.solve import min_norm
 from flowbias.potentials import L2
+
+# Of scikit-learn, for X and y.
+_RULES: dict[str, Any] = {
+    "accept_sparse": "csr",
+    "dtype": np.float64,
+    "multi_output": True,
+    "y_numeric": True,
+}
 
 
 class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # type: ignore[misc]
@@ -56,8 +65,8 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
 
         Sets n_features_in_ and feature_names_in_, or (without `reset`) compares.
         """
-        with doubles_alone():
-            X, y = validate_data(self, X, y, reset=reset, **RULES)
+        with _doubles_alone():
+            X, y = validate_data(self, X, y, reset=reset, **_RULES)
         for name, values in (("X", X), ("y", y)):
             _check_size(name, float(abs(values).max()))
         return X, y, None if sample_weight is None else _weights(sample_weight, X)
@@ -80,7 +89,7 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
     def predict(self, X: Any) -> FloatArray:
         """X coef_ + intercept_, of the shape that y had."""
         check_is_fitted(self, "coef_")
-        with doubles_alone():
+        with _doubles_alone():
             X = validate_data(self, X, accept_sparse=["csr", "csc", "coo"], reset=False)
         return np.asarray(safe_sparse_dot(X, self.coef_.T) + self.intercept_)
 
@@ -122,6 +131,24 @@ class LinearInterpolator(MultiOutputMixin, RegressorMixin, BaseEstimator):  # ty
         self.dual_coef_ = fit.dual
         self.certificate_ = shaped([solution.certificate for solution in solutions])
         self.status_ = shaped([solution.status.name for solution in solutions])
+
+
+@contextmanager
+def _doubles_alone() -> Iterator[None]:
+    """In place of Python's words, which name no argument, for numbers that are no doubles."""
+    try:
+        yield
+    except OverflowError:
+        raise InputError(
+            "X, y: must hold numbers that are doubles, got an integer or a fraction beyond them. "
+            "Measure in larger units."
+        ) from None
+
+
+def checked_data(X: Any, y: Any) -> tuple[Any, FloatArray]:
+    """X (dense or CSR) and y, checked by scikit-learn's rules."""
+    with _doubles_alone():
+        return check_X_y(X, y, **_RULES)  # type: ignore[no-any-return]
 
 
 def _check_size(name: str, largest: float) -> None:

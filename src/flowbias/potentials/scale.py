@@ -62,6 +62,8 @@ def describe(values: FloatArray) -> str:
 
 def read_real(name: str, values: ArrayLike, fix: str) -> FloatArray:
     """Read-only float64 copy of an argument, or a ValueError that names it."""
+    if type(values) is float:
+        return frozen_array(values)
     try:
         return frozen_array(real_array(name, values, fix))
     except InputError:

@@ -14,15 +14,12 @@ leaves nothing (twice is enough).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
-from sklearn.utils.validation import check_X_y
 
 from flowbias.designs import DENSE_UP_TO
 from flowbias.ground.arguments import InputError
@@ -34,36 +31,9 @@ CANCELLED = 16.0 * np.finfo(np.float64).eps
 CENTRED = np.finfo(np.float64).eps
 
 
-# Of scikit-learn, for X and y.
-RULES: dict[str, Any] = {
-    "accept_sparse": "csr",
-    "dtype": np.float64,
-    "multi_output": True,
-    "y_numeric": True,
-}
-
-
 def is_sparse(X: Any) -> bool:
     """Whether X is in one of SciPy's sparse formats."""
     return bool(scipy.sparse.issparse(X))
-
-
-@contextmanager
-def doubles_alone() -> Iterator[None]:
-    """In place of Python's words, which name no argument, for numbers that are no doubles."""
-    try:
-        yield
-    except OverflowError:
-        raise InputError(
-            "X, y: must hold numbers that are doubles, got an integer or a fraction beyond them. "
-            "Measure in larger units."
-        ) from None
-
-
-def checked_data(X: Any, y: Any) -> tuple[Any, FloatArray]:
-    """X (dense or CSR) and y, checked by scikit-learn's rules."""
-    with doubles_alone():
-        return check_X_y(X, y, **RULES)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
