@@ -63,8 +63,11 @@ def describe(values: FloatArray) -> str:
 def read_real(name: str, values: ArrayLike, fix: str) -> FloatArray:
     """Read-only float64 copy of an argument, or a ValueError that names it."""
     try:
-        return frozen_array(real_array(name, values, fix))
-    except InputError:
+        given = np.asarray(values)  # numbers may be strings, as they come from files
+        if given.dtype.kind == "c":
+            raise TypeError("the imaginary part would be lost")
+        return frozen_array(given)
+    except (TypeError, ValueError, OverflowError):  # the last of integers beyond the doubles
         raise InputError(
             f"{name}: must be a real number or an array of them, got {shown(values)}. {fix}"
         ) from None
