@@ -8,7 +8,7 @@ import numpy as np
 
 from flowbias.designs import Design, design_of
 from flowbias.estimators.intercepts.frames import Frame, as_array
-from flowbias.ground.arguments import LARGEST_SIZE, InputError, shown
+from flowbias.ground.arguments import LARGEST_SIZE, InputError
 from flowbias.ground.typing import FloatArray
 from flowbias.models import DiagonalNet, UntiedDiagonalNet
 from flowbias.models.untied import diagonal_net
@@ -158,9 +158,11 @@ def _read_grid(n_scales: Any, eps: Any) -> tuple[int, float]:
     count = read_real("n_scales", n_scales, "Pass a whole number.")
     share = read_real("eps", eps, _SHARE)
     if count.ndim:
-        raise InputError(f"n_scales: must be a whole number >= 1, got {shown(n_scales)}. {_COUNT}")
+        raise InputError(
+            f"n_scales: must be a whole number >= 1, got shape {count.shape}. {_COUNT}"
+        )
     if share.ndim:
-        raise InputError(f"eps: must lie in (0, 1), got {shown(eps)}. {_SHARE}")
+        raise InputError(f"eps: must lie in (0, 1), got shape {share.shape}. {_SHARE}")
     # Infinity is no whole number, and has no rest.
     whole = (count >= 1) & (count <= LARGEST_SIZE) & (np.floor(count) == count)
     require("n_scales", count, whole, "must be a whole number >= 1", _COUNT)
