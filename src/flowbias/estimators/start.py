@@ -164,9 +164,12 @@ def _largest_entry(design: Design) -> float:
 def _read_grid(n_scales: Any, eps: Any) -> tuple[int, float]:
     count = read_real("n_scales", n_scales, "Pass a whole number.")
     share = read_real("eps", eps, _SHARE)
-    for name, value, fix in (("n_scales", count, _COUNT), ("eps", share, _SHARE)):
-        if value.ndim:
-            raise InputError(f"{name}: must be one number, got shape {value.shape}. {fix}")
+    if count.ndim:
+        raise InputError(
+            f"n_scales: must be a whole number >= 1, got shape {count.shape}. {_COUNT}"
+        )
+    if share.ndim:
+        raise InputError(f"eps: must lie in (0, 1), got shape {share.shape}. {_SHARE}")
     # Infinity is no whole number, and has no rest.
     whole = (count >= 1) & (count <= LARGEST_SIZE) & (np.floor(count) == count)
     require("n_scales", count, whole, "must be a whole number >= 1", _COUNT)

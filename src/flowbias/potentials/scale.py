@@ -65,8 +65,11 @@ def read_real(name: str, values: ArrayLike, fix: str) -> FloatArray:
     if type(values) is float:
         return frozen_array(values)
     try:
-        return frozen_array(real_array(name, values, fix))
-    except InputError:
+        given = np.asarray(values)  # numbers may be strings, as they come from files
+        if given.dtype.kind == "c":
+            raise TypeError("the imaginary part would be lost")
+        return frozen_array(given)
+    except (TypeError, ValueError, OverflowError):  # the last of integers beyond the doubles
         raise InputError(
             f"{name}: must be a real number or an array of them, got {shown(values)}. {fix}"
         ) from None
