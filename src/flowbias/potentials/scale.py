@@ -62,8 +62,6 @@ def describe(values: FloatArray) -> str:
 
 def read_real(name: str, values: ArrayLike, fix: str) -> FloatArray:
     """Read-only float64 copy of an argument, or a ValueError that names it."""
-    if type(values) is float:
-        return frozen_array(values)
     try:
         given = np.asarray(values)  # numbers may be strings, as they come from files
         if given.dtype.kind == "c":
