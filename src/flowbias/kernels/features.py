@@ -14,10 +14,9 @@ from math import prod
 from typing import Any, NamedTuple
 
 from flowbias.ground.torch import require_torch
-from flowbias.kernels.gemm import faster_passes
+from flowbias.kernels.gemm import empty, faster_passes
 from flowbias.kernels.graph import Recording, backward_to
 from flowbias.kernels.layers import Lookup, Misfit, Part, Use
-from flowbias.kernels.memory import empty
 from flowbias.kernels.network import Tensor, half_the_digits
 
 

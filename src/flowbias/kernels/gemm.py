@@ -2,7 +2,7 @@
 
 torch has no symmetric product there, and its BLAS leaves the wide instructions of some processors
 alone. oneDNN, which is part of torch, uses them: twice the speed in single precision, where there
-is enough to multiply. It has no double precision.
+is enough to multiply. It has no double precision. And memory for what they make, in large pages.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import Tensor
@@ -135,3 +137,19 @@ def _faster_passes() -> Any:
             return func(*args, **options)
 
     return FasterPasses
+
+
+def empty(like: Any, *shape: int) -> Any:
+    """A tensor of the dtype and on the device of `like`; large ones in large pages.
+
+    NumPy asks the system for them, torch does not: what is written once and read once would spend
+    as long on its pages as on its numbers.
+    """
+    if like.device.type != "cpu":
+        return like.new_empty(shape)
+    return require_torch().from_numpy(np.empty(shape, np_dtype(like)))
+
+
+def np_dtype(like: Any) -> np.dtype[Any]:
+    """NumPy's name of a tensor's dtype."""
+    return np.dtype(str(like.dtype).removeprefix("torch."))

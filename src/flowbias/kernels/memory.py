@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowbias.ground.arguments import WIDEST, InputError
-from flowbias.ground.torch import require_torch
+from flowbias.kernels.gemm import np_dtype
 
 _UNITS = {
     "": 1,
@@ -45,22 +45,6 @@ def shown_bytes(size: float) -> str:
         if size >= 1024**power:
             return f"{size / 1024**power:.4g} {unit}"
     return f"{size:.0f} bytes"
-
-
-def empty(like: Any, *shape: int) -> Any:
-    """A tensor of the dtype and on the device of `like`; large ones in large pages.
-
-    NumPy asks the system for them, torch does not: what is written once and read once would spend
-    as long on its pages as on its numbers.
-    """
-    if like.device.type != "cpu":
-        return like.new_empty(shape)
-    return require_torch().from_numpy(np.empty(shape, np_dtype(like)))
-
-
-def np_dtype(like: Any) -> np.dtype[Any]:
-    """NumPy's name of a tensor's dtype."""
-    return np.dtype(str(like.dtype).removeprefix("torch."))
 
 
 def opened(out: Any, shape: tuple[int, ...], like: Any) -> NDArray[Any]:

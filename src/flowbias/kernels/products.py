@@ -23,8 +23,8 @@ from flowbias.ground.arguments import InputError
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import FloatArray
 from flowbias.kernels.features import Features
-from flowbias.kernels.gemm import by_onednn, squared, times_transposed
-from flowbias.kernels.memory import Blocks, empty, opened
+from flowbias.kernels.gemm import by_onednn, empty, squared, times_transposed
+from flowbias.kernels.memory import Blocks, opened
 from flowbias.kernels.network import Tensor
 
 if TYPE_CHECKING:
