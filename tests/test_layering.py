@@ -256,6 +256,43 @@ def test_the_map_has_every_room_and_files_that_exist():
         assert any((root / file).exists() for root in roots), file
 
 
+def numbers_named_in(source: str) -> Iterator[str]:
+    """Module-level names in capitals of numbers; what also holds words is a table, not a number."""
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+            continue
+        inside = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
+        if any(type(value) in (int, float) for value in inside) and str not in map(type, inside):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for name in (part for target in targets for part in ast.walk(target)):
+                if isinstance(name, ast.Name) and name.id.lstrip("_").isupper():
+                    yield name.id
+
+
+def test_a_name_stands_for_one_number():
+    homes: dict[str, set[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for name in numbers_named_in(path.read_text(encoding="utf-8")):
+            homes.setdefault(name, set()).add(module_name(path))
+    assert len(homes) > 100
+    assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "names"),
+    [
+        ("TOL = 1e-9", ["TOL"]),
+        ("_A, B = 1, 2.0", ["_A", "B"]),
+        ("SIZES: tuple[int, ...] = (1, 2)", ["SIZES"]),
+        ("WORDS = {'a': 1}", []),
+        ("small = 1", []),
+        ("def f():\n    LOCAL = 1", []),
+    ],
+)
+def test_which_names_stand_for_numbers(source, names):
+    assert list(numbers_named_in(source)) == names
+
+
 def faults_in(module: str, source: str) -> list[str]:
     """Both kinds of fault in a made-up module, for the tests of the rules themselves."""
     imports = list(imports_of(source, module.rpartition(".")[0]))

@@ -12,7 +12,7 @@ import pytest
 
 from flowbias.experiments import run
 from flowbias.experiments.progress import Silence
-from flowbias.experiments.workers import PATIENCE, ClusterError
+from flowbias.experiments.workers import CLUSTER_PATIENCE, ClusterError
 from flowbias.ground.arguments import InputError
 from tests.experiments.toy import COUNT, compute_or_fail, toy
 
@@ -152,7 +152,7 @@ def test_an_unreachable_scheduler_is_said_in_seconds(tmp_path):
     with pytest.raises(ClusterError, match=r"no scheduler answers at .* `dask scheduler`"):
         run(toy(), preset="smoke", cache=tmp_path, cluster=address, progress=Silence())
     # Twice, because the machine may be busy.
-    assert time.monotonic() - started < 2 * PATIENCE
+    assert time.monotonic() - started < 2 * CLUSTER_PATIENCE
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ from flowbias.potentials.scale import read_real
 # The relative residual at the first of the default times.
 FIRST_RESIDUAL = 0.98
 # Local error per step: coefficients to about as many digits.
-RTOL = 1e-9
+COEFFICIENT_RTOL = 1e-9
 
 
 class AtTimes(NamedTuple):
@@ -59,7 +59,9 @@ class FlowTimes:
         #: of the integrator, for each output followed last
         self.steps: list[int] = []
 
-    def followed(self, times: FloatArray, rtol: float = RTOL) -> tuple[FloatArray, FloatArray]:
+    def followed(
+        self, times: FloatArray, rtol: float = COEFFICIENT_RTOL
+    ) -> tuple[FloatArray, FloatArray]:
         """coef (n_times, k, d) and intercept (n_times, k) at finite times."""
         self.steps = []
         along = np.stack([self._along(y, times, rtol) for y in self.frame.y.T], axis=1)
@@ -78,7 +80,9 @@ class FlowTimes:
         """At infinity; without `throw` a limit that is not certified says so in `failure`."""
         return self.frame.limits(self.frame.model(self.net), self.tol, throw=throw)
 
-    def coefficients(self, times: FloatArray, *, throw: bool = True, rtol: float = RTOL) -> AtTimes:
+    def coefficients(
+        self, times: FloatArray, *, throw: bool = True, rtol: float = COEFFICIENT_RTOL
+    ) -> AtTimes:
         """At increasing times, the last of which may be infinite."""
         finite = times[np.isfinite(times)]
         parts = [self.followed(finite, rtol)] if finite.size else []

@@ -212,7 +212,7 @@ def _leave_with(parent: int, every: float = 0.5) -> None:
 # --- the same tasks on a Dask cluster -------------------------------------------------------------
 
 # Seconds to wait for a scheduler, and for its first worker, before saying that there is none.
-PATIENCE = 8.0
+CLUSTER_PATIENCE = 8.0
 
 
 def check_address(address: str) -> None:
@@ -233,7 +233,7 @@ def run_on_cluster(jobs: Sequence[Job], address: str) -> Iterator[Outcome]:
             yield from _outcomes(client, jobs, address)
         finally:
             # Also on Ctrl-C: futures that nobody holds are dropped by the scheduler.
-            client.close(timeout=PATIENCE)
+            client.close(timeout=CLUSTER_PATIENCE)
 
 
 def _outcomes(client: Any, jobs: Sequence[Job], address: str) -> Iterator[Outcome]:
@@ -246,7 +246,7 @@ def _outcomes(client: Any, jobs: Sequence[Job], address: str) -> Iterator[Outcom
         future.add_done_callback(done.put)
     while futures:
         try:
-            future = done.get(timeout=PATIENCE)
+            future = done.get(timeout=CLUSTER_PATIENCE)
         except queue.Empty:
             _require_workers(client, address)
             continue
@@ -255,7 +255,7 @@ def _outcomes(client: Any, jobs: Sequence[Job], address: str) -> Iterator[Outcom
 
 def _require_workers(client: Any, address: str) -> None:
     try:
-        client.wait_for_workers(1, timeout=PATIENCE)
+        client.wait_for_workers(1, timeout=CLUSTER_PATIENCE)
     except (TimeoutError, OSError) as error:
         raise ClusterError(
             f"cluster: the scheduler at {address!r} has no workers, or is gone. Start some with "
@@ -291,14 +291,14 @@ def _connected(distributed: Any, address: str) -> Any:
 
     def connect() -> None:
         try:
-            found.put(distributed.Client(address, timeout=PATIENCE, set_as_default=False))
+            found.put(distributed.Client(address, timeout=CLUSTER_PATIENCE, set_as_default=False))
         except Exception as error:  # handed over to the thread that waits
             found.put(error)
 
     # In a thread, because what answers but is no scheduler would be waited for without end.
     threading.Thread(target=connect, daemon=True).start()
     try:
-        client = found.get(timeout=PATIENCE + 2.0)
+        client = found.get(timeout=CLUSTER_PATIENCE + 2.0)
     except queue.Empty:
         client = TimeoutError("something answers that is no scheduler")
     if isinstance(client, Exception):
@@ -309,7 +309,7 @@ def _connected(distributed: Any, address: str) -> Any:
     try:
         _require_workers(client, address)
     except ClusterError:
-        client.close(timeout=PATIENCE)
+        client.close(timeout=CLUSTER_PATIENCE)
         raise
     return client
 

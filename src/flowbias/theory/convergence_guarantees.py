@@ -27,8 +27,8 @@ from flowbias.theory.arguments import OutsideHypothesis, checked
 from flowbias.theory.claim import MIN, Claim, Reference, Statement
 from flowbias.theory.imbalance_bounds import ROUNDING
 from flowbias.theory.measured_flow import (
+    ERROR_RESOLVED,
     RATE,
-    RESOLVED,
     MeasuredRate,
     ProductPath,
     follow_weights,
@@ -113,10 +113,10 @@ def error_path(
         errors = np.concatenate([[float(np.linalg.norm(start.error))], errors])
     path = ErrorPath(start, times, errors, c)
     # Once it is lost in the integrator's errors, an error that comes back is no measurement.
-    lost = np.flatnonzero(errors <= RESOLVED * path.size)
+    lost = np.flatnonzero(errors <= ERROR_RESOLVED * path.size)
     if lost.size and lost[0] == 0:
         raise OutsideHypothesis(
-            f"net: must start with an error above {RESOLVED:g} of the targets, got "
+            f"net: must start with an error above {ERROR_RESOLVED:g} of the targets, got "
             f"{errors[0] / (path.size or 1.0):.2g} of them. No rate can be told from so little."
         )
     seen = slice(None, int(lost[0]) if lost.size else None)
@@ -223,8 +223,8 @@ def local_guarantee(path: ErrorPath) -> tuple[Claim, ...]:
     """
     if len(path.t) < 3:
         raise OutsideHypothesis(
-            f"t: must hold two times at which the error is above {RESOLVED:g} of the targets, got "
-            f"{len(path.t) - 1}. Pass earlier times."
+            f"t: must hold two times at which the error is above {ERROR_RESOLVED:g} of the "
+            f"targets, got {len(path.t) - 1}. Pass earlier times."
         )
     stated = _stated(
         MIN("Corollary 6"),

@@ -26,7 +26,7 @@ from flowbias.theory.arguments import OutsideHypothesis, checked, something_to_f
 from flowbias.theory.claim import Claim, Statement, Tolerance, beyond_the_papers, relative
 
 # The longest that is waited for a descent to end.
-LONGEST = 50_000
+LONGEST_WAIT = 50_000
 IDENTITY = Tolerance(
     "a residual of 1e-12 and a limit certified to 1e-10, magnified by the condition of X", 1e-6
 )
@@ -133,7 +133,7 @@ def batches_shrink_the_start(
                 step_size=step,
                 batch_size=batch_size,
                 rng=range(seeds),
-                max_steps=LONGEST,
+                max_steps=LONGEST_WAIT,
             )
         ]
         predicted = _predicted_gain(model, problem, step, batch_size=batch_size)
@@ -211,7 +211,7 @@ def weight_decay_is_a_lasso(
         step_size=step_size,
         weight_decay=weight_decay,
         residual=1e-9,
-        max_steps=LONGEST,
+        max_steps=LONGEST_WAIT,
     )
     if run.status is not DescentStatus.RESTED:
         raise OutsideHypothesis(f"step_size: must let the descent come to rest: {run.message}")
@@ -342,7 +342,7 @@ def _predicted_gain(model: MirrorModel, problem: Regression, step_size: float, *
 
 def _descent(model: MirrorModel, problem: Regression, **how: Any) -> Descent:
     """To a fit; outside the hypotheses where it is none."""
-    return _ended(gradient_descent(model, problem, max_steps=LONGEST, **how))
+    return _ended(gradient_descent(model, problem, max_steps=LONGEST_WAIT, **how))
 
 
 def _ended(run: Descent) -> Descent:

@@ -46,13 +46,13 @@ FACTORS = Tolerance(
     "factors followed at rtol 1e-12: up to a thousand local errors, magnified by 10", 1e-8
 )
 # What the local errors of some hundred steps leave of an error's logarithm, where it has fallen to
-# the size of the data or of the start; below RESOLVED of that size it is not used.
+# the size of the data or of the start; below ERROR_RESOLVED of that size it is not used.
 RATE = Tolerance(
     "factors followed at rtol 1e-12: a hundred local errors in the logarithm of what is left of "
     "the error, which is not used below 1e-5 of its size, over the time",
     1e-10,
 )
-RESOLVED = 1e-5
+ERROR_RESOLVED = 1e-5
 # A flow of factors counts as ended where the residual is below this fraction of the one at the
 # start, or of what the local error of the factors makes of it.
 ENDED = 1e-11
@@ -233,11 +233,12 @@ class MeasuredRate(NamedTuple):
 
 def measured_rate(t: FloatArray, error: FloatArray, size: float) -> MeasuredRate:
     """Of an error at the times t, the first of them t0, that is known relative to `size`."""
-    later = np.flatnonzero((t > t[0]) & (error > RESOLVED * size))
-    if not (later.size and error[0] > RESOLVED * size):
+    later = np.flatnonzero((t > t[0]) & (error > ERROR_RESOLVED * size))
+    if not (later.size and error[0] > ERROR_RESOLVED * size):
         raise OutsideHypothesis(
-            f"t: must hold a time after t0 = {t[0]:g} at which the error is above {RESOLVED:g} of "
-            f"its size, got none: it is {error[0] / size:.2g} of it at t0. Pass earlier times."
+            f"t: must hold a time after t0 = {t[0]:g} at which the error is above "
+            f"{ERROR_RESOLVED:g} of its size, got none: it is {error[0] / size:.2g} of it at t0. "
+            "Pass earlier times."
         )
     spans = t[later] - t[0]
     rates = np.log(error[0] / error[later]) / spans

@@ -176,7 +176,7 @@ def test_a_page_that_cannot_be_written_ends_with_4(catalogue, tmp_path):
 
 
 def test_a_cluster_that_is_not_there_ends_with_5(smoke, monkeypatch):
-    monkeypatch.setattr("flowbias.experiments.workers.PATIENCE", 0.2)
+    monkeypatch.setattr("flowbias.experiments.workers.CLUSTER_PATIENCE", 0.2)
     run = smoke("run", "sound", "--cluster", "tcp://127.0.0.1:1")
     assert run.exit_code == ExitCode.NO_CLUSTER
     assert run.stderr.splitlines()[-1].startswith("error: cluster: ")

@@ -9,7 +9,7 @@ import pytest
 
 import flowbias as fb
 from flowbias.apps.explorer.view import settings_of
-from flowbias.apps.explorer.views.own_data import ARCHIVE, MOST_SHOWN, OwnDataView
+from flowbias.apps.explorer.views.own_data import ARCHIVE, MOST_COEFFICIENTS, OwnDataView
 from flowbias.ground.arguments import InputError
 from tests.apps.explorer.drawn import Shown
 from tests.apps.explorer.scripts import run_script
@@ -106,12 +106,12 @@ def test_zero_outputs_have_a_limit_too():
 def test_wide_data_shows_its_largest_coefficients():
     X, y = drawn(10, 200)
     scene = VIEW.scene(settings(file=npz(X, y), log_scale=1.0))
-    assert len(scene.shown) == MOST_SHOWN
+    assert len(scene.shown) == MOST_COEFFICIENTS
     assert "Small coefficients that are not drawn: 140." in VIEW.text(scene)
     together = np.max(
         np.abs([scene.solution.w, scene.extremes.rich, scene.extremes.kernel]), axis=0
     )
-    assert together[scene.shown].min() >= np.sort(together)[-MOST_SHOWN]
+    assert together[scene.shown].min() >= np.sort(together)[-MOST_COEFFICIENTS]
 
 
 def test_pictures_hold_the_three_predictors():

@@ -31,10 +31,10 @@ from flowbias.theory import Reference
 MODEL = DiagonalNet(depth=2, scale=0.1)
 #: Shares of the step that is stable at the limit.
 SHARES = (0.05, 0.1, 0.2, 0.4, 0.7, 0.95)
-NOISE = 0.3
-ALL, ONE = 0, 1  # samples a step: all, or one
-COLOUR = {ALL: COLOURS[1], ONE: BLUE}
-NAME = {ALL: "all samples", ONE: "batches of 1"}
+LABEL_NOISE = 0.3
+ALL_SAMPLES, ONE_SAMPLE = 0, 1  # samples a step: all, or one
+COLOUR = {ALL_SAMPLES: COLOURS[1], ONE_SAMPLE: BLUE}
+NAME = {ALL_SAMPLES: "all samples", ONE_SAMPLE: "batches of 1"}
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -63,7 +63,9 @@ def _error(w: FloatArray, data: SparseRegression) -> float:
     return float(np.sum((w - data.w_true) ** 2) / np.sum(data.w_true**2))
 
 
-def _descent(data: SparseRegression, share: float, samples: int = ALL, **how: Any) -> Descent:
+def _descent(
+    data: SparseRegression, share: float, samples: int = ALL_SAMPLES, **how: Any
+) -> Descent:
     """With a share of the stable step."""
     batch_size = samples or None
     step = share * stable_step(MODEL, data.X, data.y, batch_size=batch_size)
@@ -74,7 +76,7 @@ def _descent(data: SparseRegression, share: float, samples: int = ALL, **how: An
 
 def _steps(data: SparseRegression) -> Columns:
     rows = []
-    for samples in (ALL, ONE):
+    for samples in (ALL_SAMPLES, ONE_SAMPLE):
         for share in SHARES:
             run = _descent(data, share, samples, rng=0, residual=1e-10, max_steps=10**6)
             distance, nominal, _ = run.explained
@@ -88,13 +90,13 @@ def _gain(data: SparseRegression) -> Columns:
     """In the order of the largest gains of all samples."""
     gains = {
         samples: _descent(data, SHARES[-1], samples, rng=0, residual=1e-10).gain
-        for samples in (ALL, ONE)
+        for samples in (ALL_SAMPLES, ONE_SAMPLE)
     }
-    order = np.argsort(-gains[ALL])
+    order = np.argsort(-gains[ALL_SAMPLES])
     return {
         "place": np.arange(1.0, len(order) + 1.0),
-        "gain_all": gains[ALL][order],
-        "gain_one": gains[ONE][order],
+        "gain_all": gains[ALL_SAMPLES][order],
+        "gain_one": gains[ONE_SAMPLE][order],
         "on_support": (data.w_true[order] != 0.0).astype(float),
     }
 
@@ -104,7 +106,7 @@ def _noise(task: Task, data: SparseRegression) -> Columns:
     n, last = len(data.y), task.integer("epochs")
     epochs = np.unique(np.geomspace(4.0, last, 8).astype(int))
     lengths = [int(k) * n for k in epochs]
-    noisy = partial(_descent, data, 0.5, ONE, label_noise=NOISE, rng=0)
+    noisy = partial(_descent, data, 0.5, ONE_SAMPLE, label_noise=LABEL_NOISE, rng=0)
     runs = [noisy(max_steps=steps, record_every=steps) for steps in lengths]
     return {
         "epoch": epochs.astype(float),
@@ -145,10 +147,10 @@ def _decay(data: SparseRegression) -> Columns:
 
 def draw_steps(axes: Axes, table: Table) -> None:
     rows = table.part("steps")
-    for samples in (ALL, ONE):
+    for samples in (ALL_SAMPLES, ONE_SAMPLE):
         part, colour = rows.where(samples=samples), COLOUR[samples]
         line = draw_curve(axes, part, "error", by="share", color=colour, **DOTS)
-        side = "above" if samples == ALL else "below"
+        side = "above" if samples == ALL_SAMPLES else "below"
         name_line(axes, NAME[samples], line.x[3], line.median[3], side=side, colour=colour)
     axes.set(xscale="log", yscale="log")
     axes.set_xlabel("step size h, in units of the stable step")
@@ -157,15 +159,15 @@ def draw_steps(axes: Axes, table: Table) -> None:
 
 def draw_gain(axes: Axes, table: Table) -> None:
     rows = table.part("gain")
-    for samples, column in ((ALL, "gain_all"), (ONE, "gain_one")):
+    for samples, column in ((ALL_SAMPLES, "gain_all"), (ONE_SAMPLE, "gain_one")):
         axes.plot(rows["place"], rows[column], ".", color=COLOUR[samples], markersize=6)
     true = rows.rows(rows["on_support"] == 1.0)
     for column in ("gain_all", "gain_one"):
         axes.plot(true["place"], true[column], "o", mfc="none", color=INK, markersize=10)
     place = 0.35 * len(rows)
-    for samples, column in ((ALL, "gain_all"), (ONE, "gain_one")):
+    for samples, column in ((ALL_SAMPLES, "gain_all"), (ONE_SAMPLE, "gain_one")):
         height = float(np.interp(place, rows["place"], rows[column]))
-        side = "below" if samples == ALL else "above"
+        side = "below" if samples == ALL_SAMPLES else "above"
         name_line(axes, NAME[samples], place, height, side=side, colour=COLOUR[samples])
     axes.set(yscale="log")
     axes.set_xlabel("coordinate, by gain; rings: the support")
@@ -182,7 +184,7 @@ def draw_noise(axes: Axes, table: Table) -> None:
         name_line(axes, name, line.x[-2], line.median[-2], side="left", colour=colour)
     reference_line(axes, y=float(np.median(rows["nominal_error"])), text="flow, without noise")
     axes.set_xscale("log")
-    axes.set_xlabel(f"epochs of batches of 1, label noise {NOISE}")
+    axes.set_xlabel(f"epochs of batches of 1, label noise {LABEL_NOISE}")
     axes.set_ylabel("error of  w, squared and relative")
 
 
@@ -229,13 +231,15 @@ def check(table: Table) -> Iterator[Check]:
         more_than(least, 1e-5),
     )
     for samples, name, claim in (
-        (ALL, "full-batches-hinder", "longer steps on all samples recover less"),
-        (ONE, "small-batches-help", "longer steps on single samples recover more"),
+        (ALL_SAMPLES, "full-batches-hinder", "longer steps on all samples recover less"),
+        (ONE_SAMPLE, "small-batches-help", "longer steps on single samples recover more"),
     ):
         rows = steps.where(samples=samples)
         ends = [rows.where(share=share)["error"] for share in (SHARES[0], SHARES[-1])]
         short, long = (float(np.median(errors)) for errors in ends)
-        decisive = more_than(long, 1.1 * short) if samples == ALL else less_than(long, 0.9 * short)
+        decisive = (
+            more_than(long, 1.1 * short) if samples == ALL_SAMPLES else less_than(long, 0.9 * short)
+        )
         words = f"median error {short:.3f} with the shortest, {long:.3f} with the longest"
         yield Check(name, claim, words, decisive)
     gain = table.part("gain")

@@ -43,7 +43,7 @@ from flowbias.theory import Reference
 LARGEST_STABLE = 0.9
 UNSTABLE = (1.1, 1.3, 1.6, 2.2, 5.0)
 # Relative residual at which a descent has come to rest: far below every distance that is drawn.
-RESIDUAL = 1e-10
+RESTING_RESIDUAL = 1e-10
 # Distances are drawn up to here: nothing rests farther than a few times the length of the limit.
 TOP = 300.0
 
@@ -84,7 +84,7 @@ def _descent(
     # Unstable descents that are still moving after so many steps count as restless.
     steps = 200_000 if share < 1.0 else 5_000
     run = gradient_descent(
-        net, data.X, data.y, step_size=share * stable, max_steps=steps, residual=RESIDUAL
+        net, data.X, data.y, step_size=share * stable, max_steps=steps, residual=RESTING_RESIDUAL
     )
     if run.status is not DescentStatus.CONVERGED:
         measures = ("residual", "distance", "sharpness")
@@ -201,10 +201,11 @@ def _runs(rows: Table) -> Iterator[Table]:
 def _stable_steps(stable: Table) -> Iterator[Check]:
     yield never_above(
         "stable-steps-fit",
-        f"every descent with a stable step fits the data to a relative residual of {RESIDUAL:g}",
+        "every descent with a stable step fits the data to a relative residual of "
+        f"{RESTING_RESIDUAL:g}",
         f"largest residual {{:.1e}} of {len(stable)} descents",
         stable["residual"],
-        RESIDUAL,
+        RESTING_RESIDUAL,
         true(stable["rests"] == 1.0),
     )
     yield _has_exponent(

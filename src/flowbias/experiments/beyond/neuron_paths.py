@@ -33,7 +33,7 @@ from flowbias.limits import limit, min_norm
 from flowbias.results.solution import Status
 from flowbias.theory import Reference
 
-X, Y = np.array([[2.0, -1.0]]), np.array([3.5])
+ROW, OUTPUT = np.array([[2.0, -1.0]]), np.array([3.5])
 PATH_COLOUR, LIMIT_COLOUR = "#d98200", "#117733"
 #: Largest coordinate that is drawn: the farthest start is at 2.5.
 WINDOW = 4.0
@@ -55,10 +55,10 @@ def path(task: Task) -> Columns:
     """The predictor along the flow, its limit, and the least point of the line by search."""
     start = start_of(task)
     neuron = start.neuron
-    followed = flow(neuron, X, Y, residual=1e-10)
-    solution = limit(neuron, X, Y)
-    least = min_norm(X, Y).w
-    along = np.array([-X[0, 1], X[0, 0]]) / np.linalg.norm(X[0])
+    followed = flow(neuron, ROW, OUTPUT, residual=1e-10)
+    solution = limit(neuron, ROW, OUTPUT)
+    least = min_norm(ROW, OUTPUT).w
+    along = np.array([-ROW[0, 1], ROW[0, 0]]) / np.linalg.norm(ROW[0])
     line = least + _ticks()[:, None] * along
     searched = line[int(np.argmin(around(start, *line.T)))]
     return {
@@ -92,7 +92,7 @@ def draw(axes: Axes, table: Table, start: NeuronStart) -> None:
     draw_contours(axes, table, start)
     rows = of_start(table.part("path"), start)
     across = np.array([-WINDOW, WINDOW])
-    axes.plot(across, (X[0, 0] * across - Y[0]) / -X[0, 1], color=ON_MAP, linewidth=1.4)
+    axes.plot(across, (ROW[0, 0] * across - OUTPUT[0]) / -ROW[0, 1], color=ON_MAP, linewidth=1.4)
     axes.plot(rows["first"], rows["second"], color=PATH_COLOUR, linewidth=2.4)
     least, limit_point = _point(rows, "least"), _point(rows, "limit")
     axes.plot(*least, marker="D", color=ON_MAP, markersize=6, fillstyle="none", zorder=5)

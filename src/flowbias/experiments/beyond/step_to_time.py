@@ -31,7 +31,7 @@ from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK
 from flowbias.ground.typing import Axes
 from flowbias.theory import Reference
 
-_COLOURS = {NETWORK: BLUE, COMPLETION: DEPTH_COLOURS[3]}
+_SYSTEM_COLOURS = {NETWORK: BLUE, COMPLETION: DEPTH_COLOURS[3]}
 # Shares of the stable step that panel (a) draws, and how: the longest is off, the others are not.
 _MARKERS = {0.5: "x", 0.125: "o"}
 
@@ -42,7 +42,7 @@ _MARKERS = {0.5: "x", 0.125: "o"}
 def draw_losses(axes: Axes, table: Table) -> None:
     rows = table.part("curve")
     for start in STARTS:
-        part, colour = rows.where(start=start), _COLOURS[start]
+        part, colour = rows.where(start=start), _SYSTEM_COLOURS[start]
         finest = part.where(share=float(part["share"].min()))
         axes.plot(finest["t"], finest["loss"], color=colour)
         for share, marker in _MARKERS.items():
@@ -69,7 +69,7 @@ def draw_losses(axes: Axes, table: Table) -> None:
 
 def _name_starts(axes: Axes, x: float, side: str) -> None:
     for height, start in ((0.93, COMPLETION), (0.85, NETWORK)):
-        say(axes, start, x, height, colour=_COLOURS[start], ha=side)
+        say(axes, start, x, height, colour=_SYSTEM_COLOURS[start], ha=side)
 
 
 def draw_distances(axes: Axes, table: Table) -> None:
@@ -87,7 +87,7 @@ def _draw_orders(axes: Axes, table: Table, plain: str, modified: str) -> None:
     rows = table.part("order")
     for start in STARTS:
         for value, style in ((plain, "-"), (modified, "--")):
-            part, colour = rows.where(start=start), _COLOURS[start]
+            part, colour = rows.where(start=start), _SYSTEM_COLOURS[start]
             draw_curve(axes, part, value, by="share", color=colour, linestyle=style, **DOTS)
     axes.set(xscale="log", yscale="log", xlabel="step size h, in units of the stable step")
     shares = rows.levels("share")

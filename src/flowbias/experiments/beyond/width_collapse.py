@@ -30,7 +30,7 @@ from flowbias.models import MatrixFactorization
 from flowbias.theory.claim import beyond_the_papers
 
 # Relative residual: a hundredth of the distance from infinite width at the largest width, 1e9.
-RESIDUAL = 1e-8
+FOLLOWED_TO = 1e-8
 # log10 of α²k at which the approach to infinite width is drawn and judged.
 APPROACH = (-2.0, -1.0, 0.0)
 # log10 σ at which widths are compared: there they reach from one regime to the other.
@@ -52,12 +52,12 @@ def compute(task: Task) -> Columns:
     problem, truth, _ = data = planted(task)
     size, level = task.integer("d"), 10.0 ** task.number("log10_level")
     widths = np.array(task.numbers("widths"))
-    infinite = ending(_infinitely_wide(size, level), problem, residual=RESIDUAL)
+    infinite = ending(_infinitely_wide(size, level), problem, residual=FOLLOWED_TO)
     starts = (_start(size, level, int(width), task.integer("replicate")) for width in widths)
     ends = endings(
         starts,
         problem,
-        residual=RESIDUAL,
+        residual=FOLLOWED_TO,
         distance=lambda end: data.spread(end.M - truth) / data.spread(truth),
         infinite_distance=lambda _: data.spread(infinite.M - truth) / data.spread(truth),
         to_infinite=lambda end: float(
@@ -201,7 +201,7 @@ def check(table: Table) -> Iterator[Check]:
         # One draw per width scatters by a factor of about 2 over several decades of width.
         at_most(worst, 0.06),
     )
-    yield check_followed(table, to=RESIDUAL)
+    yield check_followed(table, to=FOLLOWED_TO)
 
 
 EXPERIMENT = Experiment(

@@ -31,7 +31,7 @@ from flowbias.theory.reduced_net import reduced
 TARGET = 1.0
 REACH = 2.0  # of the map, in each weight
 # Closed forms in double precision, and differences of logarithms of losses from 1e-12 on.
-ROUNDING = 1e-6
+LOG_ROUNDING = 1e-6
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -183,7 +183,7 @@ def _guarantee(rows: Table) -> Iterator[Check]:
         "theorem-3-never-crossed",
         "from every start the loss falls at least at the guaranteed rate, at all times",
         f"slowest mean rate at least {least:.4f} times the guaranteed one",
-        at_least(least, 1.0 - ROUNDING),
+        at_least(least, 1.0 - LOG_ROUNDING),
     )
 
 
@@ -195,7 +195,7 @@ def _balanced(rows: Table) -> Iterator[Check]:
         "a-condition-is-needed",
         "balanced starts of the wrong sign never converge: they end at the saddle u = v = 0",
         f"the loss there is that of u v = 0 up to {worst:.1e}",
-        at_most(worst, ROUNDING),
+        at_most(worst, LOG_ROUNDING),
     )
     far = (rows["u"] == rows["v"]) & (rows["u"] * rows["v"] > 2.0 * TARGET)
     left = float(np.max(rows["left"][far])) if far.any() else np.nan

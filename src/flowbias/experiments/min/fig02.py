@@ -34,12 +34,12 @@ from flowbias.theory import Reference
 
 WIDTHS = (30, 100, 300, 1000)
 NARROW, *_, WIDE = WIDTHS
-STEP = 0.05
+DESCENT_STEP = 0.05
 # A bound is good where it accounts for half of what it bounds.
 GOOD = 0.5
 # Steps that are drawn.
 SHOWN = 1000
-_TIME = f"time t, in steps of {STEP:g}"
+_TIME = f"time t, in steps of {DESCENT_STEP:g}"
 _COLOURS = {30: RED, 100: DEPTH_COLOURS[10], 300: DEPTH_COLOURS[5], 1000: BLUE}
 
 
@@ -57,8 +57,10 @@ def compute(task: Task) -> Columns:
     rng = task.rng()
     net = LinearNet.gaussian(n, m, width=width, scale=1.0, rng=rng)
     Y = np.sqrt(0.1) * rng.standard_normal((n, m))
-    data = DescentProblem(np.eye(n) / np.sqrt(m * width), Y, 1.0, STEP)
-    times = np.concatenate([[0.0], np.geomspace(STEP, 1e5 * STEP, task.integer("points"))])
+    data = DescentProblem(np.eye(n) / np.sqrt(m * width), Y, 1.0, DESCENT_STEP)
+    times = np.concatenate(
+        [[0.0], np.geomspace(DESCENT_STEP, 1e5 * DESCENT_STEP, task.integer("points"))]
+    )
     measured = {
         "spectrum": _spectrum(net, 1.0 / (m * width)),
         "flow": measured_flow(net, data, times),
@@ -127,7 +129,7 @@ def _shown(table: Table) -> Iterator[tuple[int, Table]]:
 
 def draw_loss(axes: Axes, table: Table) -> None:
     for width, rows in _shown(table):
-        x, first = rows["t"] / STEP, rows["loss"][0]
+        x, first = rows["t"] / DESCENT_STEP, rows["loss"][0]
         axes.plot(x, rows["loss"] / first, color=_COLOURS[width])
         bound = rows["loss_bound"] / first
         axes.plot(x, bound, color=_COLOURS[width], linewidth=1.2, linestyle="--")
@@ -139,8 +141,8 @@ def draw_loss(axes: Axes, table: Table) -> None:
 
 def draw_rate(axes: Axes, table: Table) -> None:
     for width, rows in _shown(table):
-        rows = rows.rows(rows["t"] <= SHOWN * STEP)
-        x, rate, colour = rows["t"] / STEP, rows["rate"], _COLOURS[width]
+        rows = rows.rows(rows["t"] <= SHOWN * DESCENT_STEP)
+        x, rate, colour = rows["t"] / DESCENT_STEP, rows["rate"], _COLOURS[width]
         axes.plot(x, rate, color=colour)
         axes.plot(x, rows["rate_bound"], color=colour, linewidth=1.2, linestyle="--")
     axes.set(yscale="log", xlim=(0.0, SHOWN), xlabel=_TIME, ylabel="rate −L′/L")
@@ -177,7 +179,7 @@ def check(table: Table) -> Iterator[Check]:
     yield from _global_bound(flows)
     yield from _rates(flows)
     yield check_drift(flows)
-    yield check_descent(table.where(of="descent"), STEP * float(np.max(flows["rate"])))
+    yield check_descent(table.where(of="descent"), DESCENT_STEP * float(np.max(flows["rate"])))
 
 
 def _starts(rows: Table) -> Iterator[Check]:

@@ -37,8 +37,8 @@ from flowbias.theory import Reference
 SCALES = {"case 1": (0.1, 0.1), "case 2": (0.5, 0.02), "case 3": (0.05, 0.2)}
 BALANCED = "balanced"
 STARTS = (*SCALES, BALANCED)
-STEP = 5e-4
-_TIME = f"time t, in steps of {STEP:g}"
+TIME_STEP = 5e-4
+_TIME = f"time t, in steps of {TIME_STEP:g}"
 _COLOURS = {"case 1": BLUE, "case 2": RED, "case 3": DEPTH_COLOURS[5], BALANCED: DEPTH_COLOURS[4]}
 # Early: until the loss has fallen to this share of the first.
 EARLY = 0.01
@@ -74,7 +74,7 @@ def _problem(task: Task) -> tuple[DescentProblem, dict[str, LinearNet]]:
     nets = {name: LinearNet(su * U0, sv * V0) for name, (su, sv) in SCALES.items()}
     su, sv = SCALES["case 1"]
     nets[BALANCED] = LinearNet.balanced(su * sv * U0 @ V0.T, X, width=width, rng=rng)
-    return DescentProblem(X, Y, 2.0 / n, STEP), nets
+    return DescentProblem(X, Y, 2.0 / n, TIME_STEP), nets
 
 
 def _times(points: int, n: int) -> FloatArray:
@@ -92,7 +92,7 @@ def _shown(table: Table) -> Iterator[tuple[str, Table]]:
 
 
 def _iterations(rows: Table) -> Any:
-    return rows["t"] / STEP
+    return rows["t"] / TIME_STEP
 
 
 def draw_loss(axes: Axes, table: Table) -> None:
@@ -192,7 +192,7 @@ def check(table: Table) -> Iterator[Check]:
     )
     yield from _guarantees(rows)
     yield check_drift(rows)
-    yield check_descent(table.part("descent"), STEP * float(np.max(rows["rate"])))
+    yield check_descent(table.part("descent"), TIME_STEP * float(np.max(rows["rate"])))
 
 
 def _time_to(part: Table, share: float) -> float:

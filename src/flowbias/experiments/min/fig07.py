@@ -34,9 +34,9 @@ from flowbias.theory import Reference, wide_limit_bound
 # Probability with which the bound of Theorem 12 may fail.
 DELTA = 0.01
 # Relative residual at which V counts as V(inf): its error is of that order.
-RESIDUAL = 1e-9
+SETTLED_RESIDUAL = 1e-9
 # Step of the paper's gradient descent, and the loss at which it stops.
-STEP, PAPER_LOSS = 5e-3, 1e-8
+PAPER_STEP, PAPER_LOSS = 5e-3, 1e-8
 PAPER_WIDTHS = (500, 1000, 2000, 5000, 10_000)
 
 
@@ -56,7 +56,7 @@ def compute(task: Task) -> Columns:
     if task.part == "descent":
         return _descent(net, problem)
     width, d = task.integer("width"), task.integer("d")
-    trajectory = flow(net, problem, loss="mean", residual=RESIDUAL)
+    trajectory = flow(net, problem, loss="mean", residual=SETTLED_RESIDUAL)
     theta, end = problem.min_norm, trajectory.M[-1]
     rank = problem.spectrum.rank
     stopped = int(np.argmax(trajectory.loss <= PAPER_LOSS))
@@ -87,7 +87,7 @@ def _descent(net: LinearNet, problem: MatrixRegression) -> Columns:
     run = gradient_descent(
         net,
         problem,
-        step_size=STEP,
+        step_size=PAPER_STEP,
         # More than that loss takes.
         max_steps=10**6,
         loss="mean",
@@ -100,7 +100,7 @@ def _descent(net: LinearNet, problem: MatrixRegression) -> Columns:
         "last_loss": run.loss_at(run.steps),
         "descent_distance": float(np.linalg.norm(off(run.M))),
         "flow_distance": float(np.linalg.norm(off(there))),
-        "share": STEP / run.stable_step_size,
+        "share": PAPER_STEP / run.stable_step_size,
     }
 
 
@@ -188,7 +188,7 @@ def check(table: Table) -> Iterator[Check]:
         "every flow was followed to zero error",
         "relative residual at most {:.1e}",
         rows["residual"],
-        1.01 * RESIDUAL,
+        1.01 * SETTLED_RESIDUAL,
     )
     rows = table.part("descent")
     # Errors of descent are of the order of its step in units of the stable one.
@@ -196,7 +196,7 @@ def check(table: Table) -> Iterator[Check]:
     there = (rows["last_loss"] <= 1.001 * PAPER_LOSS) & (apart <= rows["share"])
     yield Check(
         "descent-goes-there-too",
-        f"the paper's gradient descent, with steps of {STEP:g}, is as far away as the flow",
+        f"the paper's gradient descent, with steps of {PAPER_STEP:g}, is as far away as the flow",
         f"distances differ by at most {np.max(apart):.1e} after {np.max(rows['steps']):.0f} steps "
         f"of at most {np.max(rows['share']):.1e} stable ones",
         true(there),

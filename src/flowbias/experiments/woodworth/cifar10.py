@@ -29,7 +29,7 @@ from flowbias.theory import Reference
 
 # The least rise of the error that counts as a transition: several times the noise of a test set
 # of 2000 images at such errors, sqrt(0.25 / 2000) = 0.011.
-RISE = 0.05
+LEAST_RISE = 0.05
 
 
 # --- the end of training: Figure 6(d) -----------------------------------------------------------
@@ -117,7 +117,7 @@ def check(table: Table) -> Iterator[Check]:
         "transition",
         "the error rises from one level to another as the start grows",
         f"from {best:.1%} to {largest:.1%}, half of the way first passed at α = {at:g}",
-        at_least(largest - best, RISE),
+        at_least(largest - best, LEAST_RISE),
         more_than(at, 1.0),
     )
     at_one = way[scale == 1.0]
@@ -133,7 +133,7 @@ def check(table: Table) -> Iterator[Check]:
         "last-layer-is-worse",
         "features that are learned beat random ones: the last layer alone errs more than the best",
         f"{last:.1%} against {error.min():.1%}",
-        at_least(last, error.min() + RISE),
+        at_least(last, error.min() + LEAST_RISE),
     )
     scale, moved, *_ = rows.summary("movement", by="scale")
     rise = float(np.max(np.diff(moved) / moved[:-1]))
@@ -218,7 +218,7 @@ def check_curves(table: Table) -> Iterator[Check]:
         "large-starts-end-higher",
         "the largest start ends at a larger test error than the starts up to α = 1",
         f"{error[-1]:.1%} at α = {scale[-1]:g} against {least:.1%}",
-        at_least(error[-1], least + RISE),
+        at_least(error[-1], least + LEAST_RISE),
     )
     at_start = rows["train_error"][rows["epoch"] == 0.0]
     yield Check(

@@ -31,7 +31,7 @@ from flowbias.theory import Reference
 
 # Share of the way between the two extremes that counts as nothing on a single data set of 100
 # entries: there the planted matrix itself may miss the least nuclear norm by a few percent.
-LITTLE = 0.05
+NEGLIGIBLE_SHARE = 0.05
 # Around what is drawn on the maps, whose colours do not follow those of the page.
 EDGE = "#10161d"
 
@@ -163,14 +163,14 @@ def _check_rich(shares: Map) -> Iterator[Check]:
         "rich-excess-vanishes",
         f"where α²k ≤ {rich:g}, the nuclear norm is nearly that of the planted matrix",
         f"excess at most {left:.2%} of that of the least Frobenius norm, at any width",
-        at_most(left, LITTLE),
+        at_most(left, NEGLIGIBLE_SHARE),
     )
     distance = float(np.max(shares.distance[:, 0]))
     yield Check(
         "rich-recovers",
         "the smallest start recovers the planted matrix",
         f"unseen entries off by at most {distance:.2%} of their size, at any width",
-        at_most(distance, LITTLE),
+        at_most(distance, NEGLIGIBLE_SHARE),
     )
 
 
@@ -185,7 +185,7 @@ def _check_kernel(shares: Map) -> Iterator[Check]:
         "kernel-entries-stay",
         "where α²k ≫ 1 at a large width, unseen entries do not move",
         f"{at}: by at most {moved.max():.2%} of their size",
-        at_most(moved, LITTLE),
+        at_most(moved, NEGLIGIBLE_SHARE),
     )
     apart = np.abs(excess - 1.0)
     yield Check(

@@ -29,7 +29,7 @@ from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
 
 # Share of the mean square of the unseen entries that counts as nothing.
-LITTLE = 0.01
+STANDSTILL_SHARE = 0.01
 
 
 def tasks(settings: Settings) -> Iterator[tuple[str, Settings]]:
@@ -159,14 +159,14 @@ def _check_identity(rows: Table) -> Iterator[Check]:
         "identity-recovers",
         "from a small multiple of the identity the planted matrix is recovered",
         f"error {error[0]:.1e} of the mean square of unseen entries",
-        at_most(error[0], LITTLE),
+        at_most(error[0], STANDSTILL_SHARE),
     )
     yield Check(
         "identity-stands-still",
         "from a large multiple unseen entries are not updated, and stay at zero",
         f"movement {moved[-1]:.1e}, error {error[-1]:.4f}",
         at_most(moved[-1], 1e-4),
-        at_most(abs(error[-1] - 1.0), LITTLE),
+        at_most(abs(error[-1] - 1.0), STANDSTILL_SHARE),
     )
     fall = float(np.diff(moved).max())
     yield Check(
@@ -192,7 +192,7 @@ def _check_gaussian(rows: Table) -> Iterator[Check]:
         "gaussian-recovers",
         "small Gaussian starts recover the planted matrix at every width",
         f"error at most {left.max():.1e} at widths {listed(widths, 'g')}",
-        at_most(left, LITTLE),
+        at_most(left, STANDSTILL_SHARE),
     )
     moved = np.array([r.summary("moved", by="log10_level").median[-1] for r in by_width])
     yield Check(

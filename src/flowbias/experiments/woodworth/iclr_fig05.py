@@ -30,7 +30,7 @@ from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference
 
 # Relative residual to which flows are followed.
-RESIDUAL = 1e-7
+ARRIVAL_RESIDUAL = 1e-7
 # Distance, relative to that between the extremes, that counts as having arrived.
 ARRIVED = 0.05
 
@@ -61,7 +61,7 @@ def compute(task: Task) -> Columns:
         **endings(
             (unbiased(scale=float(alpha)) for alpha in 10.0**powers),
             data.problem,
-            residual=RESIDUAL,
+            residual=ARRIVAL_RESIDUAL,
             nuclear=lambda end: nuclear(end.M),
             frobenius=lambda end: float(np.linalg.norm(end.M)),
             to_nuclear=lambda end: float(np.linalg.norm(end.M - rich.M)),
@@ -134,7 +134,7 @@ def check(table: Table) -> Iterator[Check]:
     """What the caption and appendix D say about the figure."""
     yield from _check_ends(table)
     # Norms of a matrix that misses the seen entries by the residual may be below the least one.
-    rounding = 10.0 * RESIDUAL
+    rounding = 10.0 * ARRIVAL_RESIDUAL
     below = [
         float(np.min(table[norm] / table[f"least_{norm}"])) - 1.0
         for norm in ("nuclear", "frobenius")
@@ -173,7 +173,7 @@ def check(table: Table) -> Iterator[Check]:
         at_most(dual, 1.0 + 1e-7),
         at_most(gap, 1e-6),
     )
-    yield check_followed(table, to=RESIDUAL)
+    yield check_followed(table, to=ARRIVAL_RESIDUAL)
 
 
 def _check_ends(table: Table) -> Iterator[Check]:

@@ -25,7 +25,7 @@ from flowbias.models.factorization import MatrixFactorization
 from flowbias.problems.matrix import MatrixCompletion
 
 # Rows and columns, and columns between two matrices of the picture.
-SIDE, GAP = 10, 2
+MATRIX_SIDE, GAP = 10, 2
 
 
 def width_of(log_width: float) -> int:
@@ -43,12 +43,12 @@ class Seen:
 
     @cached_property
     def data(self) -> LowRankCompletion:
-        return low_rank_completion((SIDE, SIDE), self.rank, self.observed, self.seed)
+        return low_rank_completion((MATRIX_SIDE, MATRIX_SIDE), self.rank, self.observed, self.seed)
 
     @cached_property
     def problem(self) -> MatrixCompletion:
         data = self.data
-        return MatrixCompletion(data.rows, data.cols, data.values, (SIDE, SIDE))
+        return MatrixCompletion(data.rows, data.cols, data.values, (MATRIX_SIDE, MATRIX_SIDE))
 
     @property
     def zero_filled(self) -> FloatArray:
@@ -160,8 +160,8 @@ class MatricesView(View[MatricesScene]):
             framed=False,
             colours="entry of the matrix",
             options={
-                "x_range": (-0.7, 3 * SIDE + 2 * GAP - 0.3),
-                "y_range": (-0.7, SIDE + 0.9),
+                "x_range": (-0.7, 3 * MATRIX_SIDE + 2 * GAP - 0.3),
+                "y_range": (-0.7, MATRIX_SIDE + 0.9),
             },
         ),
         Chart(
@@ -187,7 +187,9 @@ class MatricesView(View[MatricesScene]):
         """The flow until the seen entries fit; FlowError where it cannot be followed so far."""
         scale, width = 10.0 ** settings["log_alpha"], width_of(settings["log_width"])
         seen = chosen(Seen, settings)
-        start = MatrixFactorization.gaussian((SIDE, SIDE), width=width, scale=scale, rng=seen.seed)
+        start = MatrixFactorization.gaussian(
+            (MATRIX_SIDE, MATRIX_SIDE), width=width, scale=scale, rng=seen.seed
+        )
         with one_thread():
             end = ending(start, seen.problem, residual=RESIDUAL)
             least, missing = _least_nuclear(seen)
@@ -198,13 +200,13 @@ class MatricesView(View[MatricesScene]):
         everywhere = np.ones_like(scene.mask)
         panels = ((truth, everywhere), (truth, scene.mask), (end, everywhere))
         cells = [_cells(M, mask, panel) for panel, (M, mask) in enumerate(panels)]
-        middle = np.arange(3) * (SIDE + GAP) + 0.5 * (SIDE - 1)
+        middle = np.arange(3) * (MATRIX_SIDE + GAP) + 0.5 * (MATRIX_SIDE - 1)
         return {
             # One colour scale for all three, which changes with the data alone.
             "colours": (float(np.abs(truth).max()),),
             "cells": tuple(map(np.concatenate, zip(*cells, strict=True))),
             "unseen": _cells(truth, ~scene.mask, 1)[:2],
-            "names": (middle, np.full(3, SIDE - 0.2), ["truth", "observed", "recovered"]),
+            "names": (middle, np.full(3, MATRIX_SIDE - 0.2), ["truth", "observed", "recovered"]),
             "truth": _singular_values(truth),
             "zero": _singular_values(scene.seen.zero_filled),
             "nuclear": _singular_values(scene.least_nuclear),
@@ -232,7 +234,7 @@ class MatricesView(View[MatricesScene]):
 def _cells(M: FloatArray, mask: Mask, panel: int) -> tuple[Any, ...]:
     """Places and values of some entries, the first row on top, as a matrix is written."""
     rows, cols = np.nonzero(mask)
-    return cols + panel * (SIDE + GAP), SIDE - 1 - rows, M[mask]
+    return cols + panel * (MATRIX_SIDE + GAP), MATRIX_SIDE - 1 - rows, M[mask]
 
 
 def _singular_values(M: FloatArray | None) -> tuple[Any, ...]:

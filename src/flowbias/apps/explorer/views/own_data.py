@@ -60,7 +60,7 @@ _COMMAND = "For larger data use the command: flowbias limit DATA --scale 1e-3."
 
 ARCHIVE = "flowbias-limit.npz"
 # Coefficients that a picture has room for.
-MOST_SHOWN = 60
+MOST_COEFFICIENTS = 60
 _MEANS = {
     Status.CERTIFIED: "It fits the data, and this is proved.",
     Status.PROJECTED: (
@@ -165,7 +165,7 @@ class OwnDataScene:
         """The coefficients that are largest in any of the three predictors, in their order."""
         each = (self.solution.w, self.extremes.rich, self.extremes.kernel)
         size = np.max(np.abs(each), axis=0)
-        return sorted(largest(size, MOST_SHOWN)) or [0]
+        return sorted(largest(size, MOST_COEFFICIENTS)) or [0]
 
 
 # Files with what does not depend on the start; each is at most 5 MB.
@@ -212,7 +212,7 @@ class OwnDataView(View[OwnDataScene]):
             "Coefficients of the limit",
             "For each feature a filled circle for the limit of gradient flow, an open diamond "
             "for least l1 norm and an open square for least l2 norm; the largest "
-            f"{MOST_SHOWN} at most.",
+            f"{MOST_COEFFICIENTS} at most.",
             "feature i, counted from 0",
             "wᵢ (coefficient)",
             (stems("limit w"), *_marks("w")),

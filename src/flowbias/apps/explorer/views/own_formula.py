@@ -35,7 +35,7 @@ from flowbias.problems.regression import Regression
 from flowbias.results.solution import Solution
 
 # Relative residual to which the flow is followed: no difference to the eye.
-RESIDUAL = 1e-6
+VISIBLE_RESIDUAL = 1e-6
 # Parts of the formula that tests, flow, limit and level sets may each evaluate: twice what
 # slow ones take (sqrt, log, degree 8), and no more than a few seconds.
 MOST_NODES = 100_000
@@ -156,7 +156,7 @@ def bounded(work: Callable[[], Result], times: int = 1) -> Result | None:
 
 
 def _followed(model: Model, problem: Regression) -> Trajectory:
-    return flow(model, problem, residual=RESIDUAL, throw=False)
+    return flow(model, problem, residual=VISIBLE_RESIDUAL, throw=False)
 
 
 def _never_ends(report: Report | None) -> InputError:
@@ -318,7 +318,7 @@ class OwnFormulaView(View[OwnFormulaScene]):
         solved = settings["solve"] == "certify"
         body = CODE.format(
             function=function,
-            residual=RESIDUAL,
+            residual=VISIBLE_RESIDUAL,
             X=problem.X.tolist(),
             y=problem.y.tolist(),
             theta=start.theta(problem.X.shape[1]).tolist(),
