@@ -311,12 +311,12 @@ class Cost(NamedTuple):
     """CPU seconds, summed over tasks, the machine that took them, and how many checks held."""
 
     seconds: float
-    #: from start to end on two idle cores, which have the same tasks to share
-    on_two_cores: float
     machine: str
     held: int = 0
     #: 0 where nobody noted it
     checks: int = 0
+    #: from start to end on two idle cores, which share the tasks; None where nobody noted it
+    on_two_cores: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -342,7 +342,7 @@ def note_costs(file: Path, records: Iterable[Record]) -> None:
             for preset in same_presets(record.experiment, record.preset):
                 held = sum(check.holds for check in record.checks)
                 seconds, on_two = round(record.compute_seconds, 1), round(record.seconds_on(2), 1)
-                cost = Cost(seconds, on_two, here, held, len(record.checks))
+                cost = Cost(seconds, here, held, len(record.checks), on_two)
                 costs.setdefault(record.experiment.name, {})[preset] = cost
     write_atomically(file, _text(costs).encode())
 

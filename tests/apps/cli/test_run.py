@@ -255,7 +255,7 @@ def test_a_background_job_of_a_script_is_not_for_ctrl_c(start):
 
 def test_list_shows_names_and_the_cost_of_each_preset(catalogue, monkeypatch):
     measured = {"smoke": 2.5, "laptop": 200.0, "paper": 4000.0}
-    costs = {"sound": {preset: Cost(s, s, "a slow one") for preset, s in measured.items()}}
+    costs = {"sound": {preset: Cost(s, "a slow one") for preset, s in measured.items()}}
     monkeypatch.setattr("flowbias.experiments.record.known_costs", lambda: costs)
     header, *lines = invoke("list").stdout.splitlines()
     assert header.split() == ["name", "smoke", "laptop", "paper", "full", "title"]
