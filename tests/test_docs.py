@@ -113,7 +113,7 @@ def extensions(monkeypatch):
 
 
 def record_of(experiment, *checks, failures=()):
-    return Record(experiment, Preset.SMOKE, None, checks, failures, Counts(), 0.0)
+    return Record(experiment, Preset.SMOKE, None, checks, failures, Counts(), ())
 
 
 @pytest.mark.usefixtures("extensions")

@@ -93,13 +93,13 @@ def experiment(name="woodworth-fig1", *panels, **changes):
 
 def complete(made, *checks, counts=None):
     """A record whose tasks all succeeded."""
-    return Record(made, Preset.SMOKE, TABLE, checks, (), counts or Counts(4, 2), 81.2)
+    return Record(made, Preset.SMOKE, TABLE, checks, (), counts or Counts(4, 2), (81.2,))
 
 
 def incomplete(made, failures=FAILURES):
     """A record without a table."""
     counts = Counts(computed=5, failed=len(failures))
-    return Record(made, Preset.SMOKE, None, (), failures, counts, 3.0)
+    return Record(made, Preset.SMOKE, None, (), failures, counts, (3.0,))
 
 
 @functools.cache

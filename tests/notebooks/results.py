@@ -143,9 +143,9 @@ def of_figures():
     failure = Failure("toy/sums i=0", "ValueError: no", "Traceback")
     return {
         "record": fb.experiments.Record(
-            experiment, fb.experiments.Preset.SMOKE, table, (check, wrong), (), Counts(2), 0.1
+            experiment, fb.experiments.Preset.SMOKE, table, (check, wrong), (), Counts(2), (0.1,)
         ),
         "incomplete record": Record(
-            experiment, fb.experiments.Preset.SMOKE, None, (), (failure,), Counts(failed=1), 0.0
+            experiment, fb.experiments.Preset.SMOKE, None, (), (failure,), Counts(failed=1), ()
         ),
     }
