@@ -42,7 +42,7 @@ from flowbias.estimators import (
     RichRegressor,
     StagesRegressorCV,
 )
-from flowbias.ground.look import COLOURS, INK
+from flowbias.ground.drawing import COLOURS, INK
 
 # Peers that an installation need not have: their columns are left out then.
 try:

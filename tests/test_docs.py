@@ -14,7 +14,7 @@ import flowbias as fb
 from flowbias.experiments import EXPERIMENTS, Check, Preset, Record
 from flowbias.experiments.record import Counts, Failure, known_costs
 from flowbias.experiments.report import duration
-from flowbias.ground.look import RED
+from flowbias.ground.drawing import RED
 from tests.test_guides import PAGES as RUN_WORD_FOR_WORD
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"

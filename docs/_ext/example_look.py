@@ -9,7 +9,7 @@ def use(gallery_conf: dict[str, Any], script: str) -> None:
     """Called by sphinx-gallery before each example."""
     import matplotlib as mpl
 
-    from flowbias.ground.look import COLOURS, STYLE
+    from flowbias.ground.drawing import COLOURS, STYLE
 
     mpl.rcParams.update(
         {

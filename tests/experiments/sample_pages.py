@@ -19,7 +19,7 @@ from flowbias.experiments.drawing import (
 from flowbias.experiments.record import Counts, Failure, Provenance, Record
 from flowbias.experiments.report import page
 from flowbias.experiments.table import Summary, Table
-from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.drawing import DEPTH_COLOURS, INK
 from flowbias.theory import Reference
 
 SCRIPT = "<script>alert('&amp;')</script>\"'"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flowbias.experiments.report import dark_colours, inlined
-from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.drawing import DEPTH_COLOURS, INK
 from tests.experiments.sample_pages import (
     BARS,
     CURVES,

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from flowbias.ground.look import INK
+from flowbias.ground.drawing import INK
 from tests.experiments.sample_pages import (
     HOLDS,
     at_all_presets,

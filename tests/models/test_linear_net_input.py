@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flowbias as fb
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.ground.arguments import InputError
 from flowbias.models import LinearNet, NarrowWarning
 from flowbias.problems.matrix import MatrixRegression

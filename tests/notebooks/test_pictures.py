@@ -11,8 +11,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import flowbias as fb
 from flowbias.ground.arguments import InputError
-from flowbias.ground.drawing import MOST_CURVES, MOST_STEMS, curves, positive_times, stems
-from flowbias.ground.look import COLOURS, RED
+from flowbias.ground.drawing import (
+    COLOURS,
+    MOST_CURVES,
+    MOST_STEMS,
+    RED,
+    curves,
+    positive_times,
+    stems,
+)
 from tests.notebooks.results import all_results, data
 from tests.notebooks.test_html import NAMES
 

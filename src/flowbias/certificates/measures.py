@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowbias.ground.drawing import picture
+from flowbias.ground.drawing import COLOURS, INK, RED, picture
 from flowbias.ground.html import table
-from flowbias.ground.look import COLOURS, INK, RED
 from flowbias.ground.typing import Axes, Figure
 
 

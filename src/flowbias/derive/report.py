@@ -34,9 +34,8 @@ from flowbias.derive.separable_potential import SeparablePotential
 from flowbias.derive.time_warp import time_warp
 from flowbias.derive.verdict import Decision, Findings, Verdict, decide, shape_change
 from flowbias.ground.arguments import InputError
-from flowbias.ground.drawing import picture
+from flowbias.ground.drawing import COLOURS, picture
 from flowbias.ground.html import table
-from flowbias.ground.look import COLOURS
 from flowbias.ground.typing import Axes, Figure, FloatArray
 from flowbias.results.solution import Solution
 

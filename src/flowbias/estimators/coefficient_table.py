@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.ground.drawing import picture, shortened
+from flowbias.ground.drawing import COLOURS, INK, picture, shortened
 from flowbias.ground.html import table
-from flowbias.ground.look import COLOURS, INK
 from flowbias.ground.typing import Axes, Figure, FloatArray
 
 

@@ -25,8 +25,7 @@ from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator
 from flowbias.estimators.start import Grid, grids_of, network, read_depths
 from flowbias.ground.arguments import InputError, read_tolerance
-from flowbias.ground.drawing import picture
-from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.drawing import DEPTH_COLOURS, INK, picture
 from flowbias.ground.typing import FloatArray
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from flowbias.estimators.intercepts.samples import Samples
 from flowbias.estimators.regressors import LinearInterpolator, checked_data
 from flowbias.estimators.start import network
 from flowbias.flows.integrate import flow
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.ground.arguments import (
     LARGEST_SIZE,
     InputError,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from flowbias.experiments.table import Summary, Table
-from flowbias.ground.drawing import new_figure
-from flowbias.ground.look import INK, PANEL_SIZE, STYLE
+from flowbias.ground.drawing import INK, PANEL_SIZE, STYLE, new_figure
 from flowbias.ground.typing import ArrayLike, Axes, Figure
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from flowbias.experiments._base import Check
 from flowbias.experiments.drawing import Drawing
 from flowbias.experiments.record import Counts, Failure, Provenance, Record, command_for, tally
 from flowbias.ground.arguments import InputError
-from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
+from flowbias.ground.drawing import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias.theory import Reference
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from flowbias.flows.destination import destination, relative_distance
 from flowbias.flows.effective import EffectiveStart, Explained, LassoEnd, lasso_end
 from flowbias.flows.integrate import fit_model
 from flowbias.flows.lifted.descent import LiftedDescent, descend_lifted
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.flows.samples import SampleProcess, SquareSteps, WeightSteps
 from flowbias.flows.steps import (
     BaseDescent,

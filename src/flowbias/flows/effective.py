@@ -29,7 +29,7 @@ import numpy as np
 from flowbias.flows.destination import destination
 from flowbias.flows.fit import ReachableFit
 from flowbias.flows.integrate import fit_model, flow
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.flows.steps import DescentRequest, Draws
 from flowbias.flows.trajectory import Trajectory
 from flowbias.ground.arguments import InputError

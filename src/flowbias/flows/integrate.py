@@ -21,8 +21,7 @@ from flowbias.flows.fit import ReachableFit, fit_of, reached_by
 from flowbias.flows.leaky_neuron.follow import LeakyTrajectory, follow_leaky
 from flowbias.flows.lifted.flow import follow_lifted
 from flowbias.flows.lifted.trajectory import LiftedTrajectory
-from flowbias.flows.loss import loss_constant
-from flowbias.flows.request import FlowRequest
+from flowbias.flows.request import FlowRequest, loss_constant
 from flowbias.flows.slacks import SlackCoordinates, needs_slacks
 from flowbias.flows.trajectory import FlowStats, Trajectory
 from flowbias.ground.arguments import InputError

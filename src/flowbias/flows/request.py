@@ -1,9 +1,14 @@
-"""What is asked of a flow: where it ends, how closely it is followed, on which loss."""
+"""What is asked of a flow: where it ends, how closely it is followed, on which loss.
+
+The loss is (c/2) ||X w - y||^2: its constant c only sets the clock, never the path or the limit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +21,15 @@ RTOL_AT_TIMES = 1e-11
 TIGHTEST = 1e-13
 # Products of four sizes must stay in the double range.
 SMALLEST = 1e-70
+
+
+#: c for n samples, by the name of the loss.
+CONSTANTS: dict[str, Callable[[float], float]] = {
+    "half": lambda n: 1.0,  # (1/2) sum of squares  [min2021]
+    "sum": lambda n: 2.0,  # sum of squares  [woodworth2020]
+    "half_mean": lambda n: 1.0 / n,  # (1/2) mean of squares  [azulay2021]
+    "mean": lambda n: 2.0 / n,  # mean of squares
+}
 
 
 @dataclass(frozen=True)
@@ -106,3 +120,17 @@ def check_sizes(sizes: Mapping[str, float]) -> None:
                 f"{name}: must have a largest entry between {SMALLEST:g} and {1.0 / SMALLEST:g}, "
                 f"got {size:.1e}. Rescale it: the flow multiplies it by itself and by the others."
             )
+
+
+def loss_constant(loss: Any, n: float) -> float:
+    """c of the named loss on n samples, or the number itself."""
+    if isinstance(loss, str) and loss in CONSTANTS:
+        return CONSTANTS[loss](n)
+    number = as_float(loss)
+    if number is not None and 0.0 < number < math.inf:
+        return number
+    names = ", ".join(repr(name) for name in CONSTANTS)
+    raise InputError(
+        f"loss: must be one of {names} or a finite number c > 0, got {shown(loss)}. "
+        "A number c means (c/2) ||X w - y||^2."
+    )

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.ground.arguments import InputError, as_float
 from flowbias.ground.drawing import course, picture, spectrum, time_axis
 from flowbias.ground.html import facts

@@ -13,7 +13,7 @@ import numpy as np
 
 from flowbias.certificates.stage_certificate import StageCertificate, weights_of
 from flowbias.designs import Design
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.ground.arguments import InputError, as_float
 from flowbias.ground.drawing import course, curves, picture
 from flowbias.ground.extended import length

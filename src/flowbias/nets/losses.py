@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.flows.loss import CONSTANTS, loss_constant
+from flowbias.flows.request import CONSTANTS, loss_constant
 from flowbias.ground.arguments import InputError, as_float, takes
 from flowbias.ground.torch import require_torch
 from flowbias.kernels.network import Network
@@ -53,7 +53,7 @@ class Loss(ABC):
 
 @dataclass(frozen=True)
 class SquaredLoss(Loss):
-    """(c/2) sum (f - y)^2, with the constant c of `flowbias.flows.loss`."""
+    """(c/2) sum (f - y)^2, with the constant c of `flowbias.flows.request`."""
 
     kind: str | float = "half"
     labels = False

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from flowbias.ground.drawing import Panel, course
-from flowbias.ground.look import BLUE, GREY, INK, RED
+from flowbias.ground.drawing import BLUE, GREY, INK, RED, Panel, course
 from flowbias.ground.typing import Axes, FloatArray
 
 if TYPE_CHECKING:

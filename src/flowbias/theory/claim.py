@@ -15,9 +15,8 @@ from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
 import numpy as np
 
 from flowbias.ground.arguments import InputError
-from flowbias.ground.drawing import picture
+from flowbias.ground.drawing import COLOURS, GREY, INK, RED, picture
 from flowbias.ground.html import facts
-from flowbias.ground.look import COLOURS, GREY, INK, RED
 from flowbias.ground.typing import Axes, Figure, FloatArray
 
 

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models.imbalance import gain
 from flowbias.problems.matrix import MatrixRegression

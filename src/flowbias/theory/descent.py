@@ -16,7 +16,7 @@ from sklearn.linear_model import LassoLars
 from flowbias.flows import gradient_descent, predicted_start
 from flowbias.flows.descent import Descent
 from flowbias.flows.effective import log_sides
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.flows.steps import DescentStatus
 from flowbias.models._base import MirrorModel
 from flowbias.models.lifted import LiftedModel

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet, UntiedDiagonalNet

@@ -29,9 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from flowbias.ground.drawing import picture
+from flowbias.ground.drawing import COLOURS, INK, picture
 from flowbias.ground.html import facts
-from flowbias.ground.look import COLOURS, INK
 from flowbias.ground.typing import Axes, Figure, FloatArray
 from flowbias.models.lifted import LiftedModel
 from flowbias.problems.matrix import MatrixProblem

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.integrate
 
 from flowbias.flows import Trajectory, flow
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.ground.arguments import InputError
 from flowbias.ground.typing import ArrayLike, FloatArray
 from flowbias.models._base import MirrorModel, Model, Parameters

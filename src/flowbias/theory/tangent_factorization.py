@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.spectral import frobenius_norm
 from flowbias.models.lifted import LiftedModel

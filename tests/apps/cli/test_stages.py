@@ -7,7 +7,7 @@ import pytest
 
 import flowbias as fb
 from flowbias.apps.cli import ExitCode
-from flowbias.ground.look import COLOURS
+from flowbias.ground.drawing import COLOURS
 from tests.apps.cli.program import document, invoke
 
 

@@ -21,7 +21,7 @@ from flowbias.apps.data_files.regression_data import (
 )
 from flowbias.ground.arguments import InputError
 from flowbias.ground.atomic import write_atomically
-from flowbias.ground.look import STYLE
+from flowbias.ground.drawing import STYLE
 from flowbias.ground.typing import Figure
 
 T = TypeVar("T")

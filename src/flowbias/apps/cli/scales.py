@@ -23,8 +23,16 @@ from flowbias.apps.data_files import csv_bytes, npz_bytes
 from flowbias.apps.data_files.limit_files import Network, largest
 from flowbias.apps.data_files.regression_data import RegressionData
 from flowbias.ground.arguments import InputError
-from flowbias.ground.drawing import MOST_CURVES, THIN, apart, new_figure, shortened
-from flowbias.ground.look import COLOURS, INK, STYLE
+from flowbias.ground.drawing import (
+    COLOURS,
+    INK,
+    MOST_CURVES,
+    STYLE,
+    THIN,
+    apart,
+    new_figure,
+    shortened,
+)
 from flowbias.ground.typing import Axes, Figure, FloatArray
 from flowbias.limits import LimitPath, limit_path, min_norm, rich_limit
 from flowbias.models import DiagonalNet

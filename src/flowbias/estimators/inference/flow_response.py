@@ -23,7 +23,7 @@ import scipy.linalg
 from flowbias.estimators.inference.weighted_rows import weighted_rows
 from flowbias.flows.coordinates import HasClock
 from flowbias.flows.integrate import fit_model, flow
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.ground.arguments import InputError, as_float, shown
 from flowbias.ground.typing import FloatArray
 

@@ -27,7 +27,7 @@ from flowbias.experiments.curves import edges, listed, never_above, sparse_data
 from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
-from flowbias.ground.look import COLOURS, DEPTH_COLOURS
+from flowbias.ground.drawing import COLOURS, DEPTH_COLOURS
 from flowbias.ground.typing import ArrayLike, Axes, FloatArray
 from flowbias.limits import basis_pursuit, limit, limit_path, min_norm
 from flowbias.models import UntiedDiagonalNet

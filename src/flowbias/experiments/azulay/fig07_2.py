@@ -23,7 +23,7 @@ import numpy as np
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, picked
 from flowbias.experiments.check import at_most, less_than, more_than
 from flowbias.experiments.table import Columns, Table
-from flowbias.ground.look import RED
+from flowbias.ground.drawing import RED
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import Neuron
 from flowbias.theory import Reference

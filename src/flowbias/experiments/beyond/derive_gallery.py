@@ -18,7 +18,7 @@ from flowbias.derive.report import AnyDerived, sections
 from flowbias.experiments._base import Check, Experiment, Panel, Preset, Settings, Task, needs_torch
 from flowbias.experiments.check import less_than, more_than, true
 from flowbias.experiments.table import Columns, Table
-from flowbias.ground.look import INK
+from flowbias.ground.drawing import INK
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import DiagonalNet, Neuron, UntiedDiagonalNet
 from flowbias.potentials import NeuronPotential

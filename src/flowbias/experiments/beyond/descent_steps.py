@@ -23,7 +23,7 @@ from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import gradient_descent, stable_step
 from flowbias.flows.descent import Descent
-from flowbias.ground.look import BLUE, COLOURS, GREY, INK
+from flowbias.ground.drawing import BLUE, COLOURS, GREY, INK
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import DiagonalNet
 from flowbias.theory import Reference

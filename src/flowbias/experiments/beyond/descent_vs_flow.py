@@ -32,7 +32,7 @@ from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import gradient_descent
 from flowbias.flows.descent import Descent, DescentStatus
-from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.drawing import DEPTH_COLOURS, INK
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import limit
 from flowbias.models import DiagonalNet

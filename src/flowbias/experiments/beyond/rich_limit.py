@@ -28,7 +28,7 @@ from flowbias.experiments.check import at_most, more_than, true
 from flowbias.experiments.curves import listed, never_above
 from flowbias.experiments.drawing import name_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.drawing import DEPTH_COLOURS, INK
 from flowbias.ground.typing import Axes
 from flowbias.limits import basis_pursuit, limit_path, rich_limit
 from flowbias.models import DiagonalNet

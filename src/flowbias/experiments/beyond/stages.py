@@ -17,7 +17,7 @@ from flowbias.experiments._base import Check, Experiment, Panel, Preset, Setting
 from flowbias.experiments.check import less_than, true
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
-from flowbias.ground.look import COLOURS, INK
+from flowbias.ground.drawing import COLOURS, INK
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import StagePath, stages
 from flowbias.models import DiagonalNet

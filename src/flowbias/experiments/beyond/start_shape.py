@@ -17,7 +17,7 @@ from flowbias.experiments.check import at_least, at_most, less_than, true
 from flowbias.experiments.curves import draw_curve, groups, never_above, sparse_data, stacked
 from flowbias.experiments.drawing import name_line, say
 from flowbias.experiments.table import Columns, Table
-from flowbias.ground.look import DEPTH_COLOURS
+from flowbias.ground.drawing import DEPTH_COLOURS
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import basis_pursuit, limit_path, rich_limit
 from flowbias.models import DiagonalNet

@@ -27,7 +27,7 @@ from flowbias.experiments.check import at_least, at_most, more_than
 from flowbias.experiments.curves import DOTS, draw_curve, exponent, groups, never_above
 from flowbias.experiments.drawing import name_line, say
 from flowbias.experiments.table import Table
-from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK
+from flowbias.ground.drawing import BLUE, DEPTH_COLOURS, INK
 from flowbias.ground.typing import Axes
 from flowbias.theory import Reference
 

@@ -24,7 +24,7 @@ from flowbias.experiments.woodworth.completion import (
     name_of,
     planted,
 )
-from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.drawing import DEPTH_COLOURS, INK
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.models import MatrixFactorization
 from flowbias.theory.claim import beyond_the_papers

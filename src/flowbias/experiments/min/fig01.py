@@ -22,7 +22,7 @@ from flowbias.experiments.drawing import name_line, plain_ticks, say
 from flowbias.experiments.min.loss_and_bounds import RESOLVED
 from flowbias.experiments.table import Columns, Table
 from flowbias.flows import flow
-from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
+from flowbias.ground.drawing import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias.ground.typing import Axes, FloatArray, Mask
 from flowbias.models import LinearNet
 from flowbias.theory import Reference

@@ -27,7 +27,7 @@ from flowbias.experiments.min.loss_and_bounds import (
     runs,
 )
 from flowbias.experiments.table import Columns, Table
-from flowbias.ground.look import BLUE, DEPTH_COLOURS, INK, RED
+from flowbias.ground.drawing import BLUE, DEPTH_COLOURS, INK, RED
 from flowbias.ground.typing import Axes
 from flowbias.models import LinearNet
 from flowbias.theory import Reference

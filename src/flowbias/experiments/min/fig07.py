@@ -25,7 +25,7 @@ from flowbias.experiments.drawing import name_line
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.flows import flow, gradient_descent
 from flowbias.ground.arguments import InputError
-from flowbias.ground.look import BLUE, INK, RED
+from flowbias.ground.drawing import BLUE, INK, RED
 from flowbias.ground.typing import Axes
 from flowbias.models import LinearNet
 from flowbias.problems.matrix import MatrixRegression

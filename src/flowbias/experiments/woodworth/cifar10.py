@@ -23,7 +23,7 @@ from flowbias.experiments.check import Check, at_least, at_most, more_than
 from flowbias.experiments.drawing import draw_band, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth import image_training as pictures
-from flowbias.ground.look import BLUE, RED
+from flowbias.ground.drawing import BLUE, RED
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.theory import Reference
 

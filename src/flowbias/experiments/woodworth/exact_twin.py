@@ -21,7 +21,7 @@ from flowbias.experiments.check import at_least, at_most
 from flowbias.experiments.drawing import name_line, reference_line, say
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.image_training import CLASSES, as_percent, split_of
-from flowbias.ground.look import BLUE, RED
+from flowbias.ground.drawing import BLUE, RED
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.kernels import kernel_matrix, linearize, tangent_kernel

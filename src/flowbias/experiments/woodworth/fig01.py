@@ -22,7 +22,7 @@ from flowbias.experiments.drawing import draw_band, name_line, reference_line
 from flowbias.experiments.largest_scale import optimality
 from flowbias.experiments.table import Columns, Summary, Table
 from flowbias.experiments.woodworth import sample_sizes as sizes
-from flowbias.ground.look import BLUE, RED
+from flowbias.ground.drawing import BLUE, RED
 from flowbias.ground.typing import Axes
 from flowbias.limits import basis_pursuit, limit_path, min_norm
 from flowbias.models import DiagonalNet

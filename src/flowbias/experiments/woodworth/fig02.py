@@ -23,7 +23,7 @@ from flowbias.experiments.check import at_least, at_most, more_than
 from flowbias.experiments.curves import first
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
-from flowbias.ground.look import BLUE, RED
+from flowbias.ground.drawing import BLUE, RED
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.potentials import DistancePotential, Hypentropy, Potential
 from flowbias.theory import Reference, distance_by_minimization

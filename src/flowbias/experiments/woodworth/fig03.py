@@ -23,7 +23,7 @@ from flowbias.experiments.curves import groups, listed, stacked
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth import sample_sizes as sizes
-from flowbias.ground.look import DEPTH_COLOURS, INK
+from flowbias.ground.drawing import DEPTH_COLOURS, INK
 from flowbias.ground.typing import Axes
 from flowbias.potentials import DepthPotential, Hypentropy, Potential
 from flowbias.theory import Reference, l1_approach_log_scale, sparse_to_dense_cost

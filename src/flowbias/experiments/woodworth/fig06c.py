@@ -24,7 +24,7 @@ from flowbias.experiments.settings import Preset, Settings, numbers, picked
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth import image_training as pictures
 from flowbias.experiments.woodworth.exact_twin import check_twin, draw_twin, twin_columns
-from flowbias.ground.look import BLUE, RED
+from flowbias.ground.drawing import BLUE, RED
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.kernels import linearize
 from flowbias.nets import mlp, train, train_last_layer

@@ -29,7 +29,7 @@ from flowbias.experiments.curves import listed
 from flowbias.experiments.drawing import say
 from flowbias.experiments.settings import Preset, Settings
 from flowbias.experiments.table import Columns, Table
-from flowbias.ground.look import BLUE, INK, RED
+from flowbias.ground.drawing import BLUE, INK, RED
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.nets import (

@@ -23,7 +23,7 @@ from flowbias.experiments.woodworth.completion import (
     name_of,
     planted,
 )
-from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
+from flowbias.ground.drawing import BLUE, DEPTH_COLOURS, RED
 from flowbias.ground.typing import Axes
 from flowbias.models import MatrixFactorization
 from flowbias.theory import Reference

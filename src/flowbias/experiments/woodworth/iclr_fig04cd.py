@@ -30,7 +30,7 @@ from flowbias.experiments.woodworth.circle_networks import (
     largest_stable_step,
     network,
 )
-from flowbias.ground.look import DEPTH_COLOURS
+from flowbias.ground.drawing import DEPTH_COLOURS
 from flowbias.ground.typing import Axes, FloatArray, Mask
 from flowbias.theory import Reference
 

@@ -23,7 +23,7 @@ from flowbias.experiments.curves import draw_curve
 from flowbias.experiments.drawing import name_line, reference_line
 from flowbias.experiments.table import Columns, Table
 from flowbias.experiments.woodworth.completion import check_followed, endings, nuclear, planted
-from flowbias.ground.look import BLUE, DEPTH_COLOURS, RED
+from flowbias.ground.drawing import BLUE, DEPTH_COLOURS, RED
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits.spectral import frobenius_norm, nuclear_norm
 from flowbias.models import MatrixFactorization

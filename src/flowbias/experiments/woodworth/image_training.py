@@ -21,7 +21,7 @@ from flowbias.experiments._base import Task, checkpoint_file, torch_device
 from flowbias.experiments.drawing import draw_band, say
 from flowbias.experiments.table import Columns, Table
 from flowbias.ground.arguments import InputError
-from flowbias.ground.look import BLUE
+from flowbias.ground.drawing import BLUE
 from flowbias.ground.progress import SCREEN
 from flowbias.ground.torch import require_torch
 from flowbias.ground.typing import Axes, FloatArray

@@ -18,7 +18,7 @@ from flowbias.experiments.curves import groups, listed, sparse_data, stacked
 from flowbias.experiments.drawing import draw_band
 from flowbias.experiments.largest_scale import TOLERANCE, largest_scale, optimality
 from flowbias.experiments.table import Columns, Summary, Table
-from flowbias.ground.look import INK
+from flowbias.ground.drawing import INK
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.limits import basis_pursuit, min_norm
 from flowbias.models import DiagonalNet

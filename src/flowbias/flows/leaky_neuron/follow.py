@@ -23,13 +23,11 @@ from flowbias.flows.driver import MAX_STEPS
 from flowbias.flows.leaky_neuron.convergence import is_sure_to_fit
 from flowbias.flows.leaky_neuron.field import LeakyStart, activation, merged_start
 from flowbias.flows.leaky_neuron.patterns import Goal, LeakyCurve, follow_patterns
-from flowbias.flows.loss import loss_constant
-from flowbias.flows.request import FlowRequest, check_sizes
+from flowbias.flows.request import FlowRequest, check_sizes, loss_constant
 from flowbias.flows.trajectory import BaseTrajectory, FlowStats, FlowStatus
 from flowbias.ground.arguments import InputError
-from flowbias.ground.drawing import Panel
+from flowbias.ground.drawing import GREY, Panel
 from flowbias.ground.html import coefficients
-from flowbias.ground.look import GREY
 from flowbias.ground.threads import threads_for
 from flowbias.ground.typing import Axes, FloatArray
 from flowbias.problems.regression import Regression, as_regression

@@ -29,7 +29,7 @@ from flowbias.flows.lifted.compression import (
     reduced_problem,
 )
 from flowbias.flows.lifted.flow import samples
-from flowbias.flows.loss import loss_constant
+from flowbias.flows.request import loss_constant
 from flowbias.flows.steps import BaseDescent, DescentRequest, Draws, Process, take_steps
 from flowbias.ground.arguments import InputError
 from flowbias.ground.drawing import Panel

@@ -24,8 +24,7 @@ from flowbias.flows.lifted.compression import (
 )
 from flowbias.flows.lifted.coordinates import LiftedCoordinates, LiftedIntegration
 from flowbias.flows.lifted.trajectory import LiftedTrajectory
-from flowbias.flows.loss import loss_constant
-from flowbias.flows.request import FlowRequest
+from flowbias.flows.request import FlowRequest, loss_constant
 from flowbias.flows.trajectory import FlowStats, FlowStatus
 from flowbias.ground.arguments import InputError
 from flowbias.ground.routing import first_fitting
