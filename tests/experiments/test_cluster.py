@@ -128,7 +128,7 @@ def test_a_failed_task_is_reported_and_not_kept(cluster, tmp_path):
 
 
 def test_a_scheduler_without_workers_is_said(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr("flowbias.experiments.workers.PATIENCE", 1.0)
+    monkeypatch.setattr("flowbias.experiments.workers.CLUSTER_PATIENCE", 1.0)
     with pytest.raises(
         ClusterError, match=r"has no workers, or is gone\. Start some with `dask worker tcp"
     ):
@@ -164,7 +164,7 @@ def test_what_is_no_address_is_refused_at_once(tmp_path, address):
 
 
 def test_what_answers_but_is_no_scheduler_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("flowbias.experiments.workers.PATIENCE", 1.0)
+    monkeypatch.setattr("flowbias.experiments.workers.CLUSTER_PATIENCE", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(ClusterError, match="no scheduler answers"):
@@ -177,7 +177,7 @@ def test_a_run_whose_workers_are_all_lost_ends(cluster, tmp_path, monkeypatch):
     class Impatient(KillAfter):
         def finished(self, *about):
             # Not before: the worker takes its time to start.
-            monkeypatch.setattr("flowbias.experiments.workers.PATIENCE", 1.0)
+            monkeypatch.setattr("flowbias.experiments.workers.CLUSTER_PATIENCE", 1.0)
             super().finished(*about)
 
     with pytest.raises(ClusterError, match="has no workers"):

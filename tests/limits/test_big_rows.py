@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import flowbias as fb
+from flowbias.certificates.error_bound import PROVED
 from flowbias.designs.dense import DenseDesign
 from flowbias.designs.sparse import SparseDesign
 from flowbias.ground.arguments import InputError
@@ -53,7 +54,9 @@ def test_awkward_rows_and_columns(seed, n, extra, repeated, empty, consistent, s
     found = fb.limit(model, KINDS[kind](X), y, throw=False)
     if not wanted.certificate.ok:
         return
-    assert found.status is wanted.status
+    # Two ways to round give bounds that differ by a small factor, and so may their names.
+    at_the_edge = wanted.certificate.error_bound > 0.1 * PROVED * np.linalg.norm(wanted.w)
+    assert found.status is wanted.status or (at_the_edge and found.status is fb.Status.FEW_DIGITS)
     assert_allclose(found.w, wanted.w, atol=1e-8 * np.abs(wanted.w).max())
 
 

@@ -19,16 +19,25 @@ from flint import arb, fmpq, fmpq_mat
 from flowbias.certificates.exact_problem import CONE_ENTRIES, Cone
 from flowbias.certificates.exact_simplex import OutOfPivotsError, rational_matrix
 from flowbias.certificates.rows import hidden_by_rounding
-from flowbias.certificates.stage_certificate import ExactStage, are_stages
+from flowbias.certificates.stage_certificate import (
+    ExactStage,
+    StageCertificate,
+    certify_exact_stages,
+)
 from flowbias.ground.balls import precision, to_doubles
 from flowbias.ground.typing import FloatArray
 from flowbias.limits.inverse_scale_space import Stage
 
 
 def exact_stages(
-    X: FloatArray, y: FloatArray, upper: FloatArray, lower: FloatArray, most: int | None
-) -> tuple[tuple[Stage, ...], bool] | None:
-    """The stages, proved, and whether they are all.
+    X: FloatArray,
+    y: FloatArray,
+    upper: FloatArray,
+    lower: FloatArray,
+    most: int | None,
+    tol: float,
+) -> tuple[tuple[Stage, ...], StageCertificate] | None:
+    """The stages and their proof, which says whether they are all.
 
     None where that takes too long, where rounding decides on rows, and where columns leave a
     choice, which is for the flow to make.
@@ -48,7 +57,8 @@ def exact_stages(
             found.append(stage)
     except OutOfPivotsError:
         return None
-    if not are_stages(X, y, upper, lower, found, whole=whole):
+    certificate = certify_exact_stages(X, y, upper, lower, found, tol=tol, whole=whole)
+    if certificate is None:
         return None
     with precision(128):
         rounded = tuple(map(_rounded, found))
@@ -56,7 +66,7 @@ def exact_stages(
         np.isfinite(stage.time) and np.isfinite(stage.coefficients).all() for stage in rounded
     )
     begun = all(stage.time > 0.0 for stage in rounded[1:])
-    return (rounded, whole) if finite and begun else None
+    return (rounded, certificate) if finite and begun else None
 
 
 def _rounded(stage: ExactStage) -> Stage:

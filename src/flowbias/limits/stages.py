@@ -88,10 +88,10 @@ def stages(
         certificate = certify_stages(data.design, data.y, found, start.bounds, tol=tol, whole=whole)
     status, is_exact = Status.STALLED, False
     if not replace(certificate, tol=max(tol, PROVED)).ok:
-        exact = _exactly(data, start, max_stages)
+        exact = _exactly(data, start, max_stages, tol)
         if exact is not None:
-            (found, whole), selected, is_exact = exact, True, True
-            certificate = StageCertificate(0.0, 0.0, 0.0, 0.0, tol, whole)
+            (found, certificate), selected, is_exact = exact, True, True
+            whole = certificate.whole
     if certificate.ok:
         status = Status.CERTIFIED if selected else Status.NOT_UNIQUE
     elif replace(certificate, tol=PROVED).ok:
@@ -134,8 +134,8 @@ def _followed(
 
 
 def _exactly(
-    data: Data, start: VanishingStart, most: int | None
-) -> tuple[tuple[Stage, ...], bool] | None:
+    data: Data, start: VanishingStart, most: int | None, tol: float
+) -> tuple[tuple[Stage, ...], StageCertificate] | None:
     """The stages in rational numbers, for an array that is small."""
     if data.X is data.design:
         return None
@@ -143,7 +143,7 @@ def _exactly(
         np.broadcast_to(b, (data.design.d,))
         for b in (start.bounds.weights, start.bounds.negative_weights)
     )
-    return exact_stages(data.X, data.y, upper, lower, most)
+    return exact_stages(data.X, data.y, upper, lower, most, tol)
 
 
 def _something_left(data: Data, last: Stage, start: VanishingStart) -> bool:

@@ -278,7 +278,7 @@ def _check_largest(line: sizes.SampleSizeLine, rows: Table) -> Iterator[Check]:
     yield Check(
         "deeper-allows-larger-starts",
         "from the dashed line on, the largest alpha^D that generalizes grows with depth",
-        f"medians at n = {rows['n'].max():.0f}: {sizes.powers(curves[:, -1])}",
+        f"medians at n = {rows['n'].max():.0f}: {sizes.powers(curves[:, -1:].ravel())}",
         more_than(gaps, 0.0),
     )
     at_line = np.array([sizes.value_at(n, median, here) for median in medians])
