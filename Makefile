@@ -15,6 +15,8 @@ BENCHMARKS := $(filter-out benchmarks/_%,$(wildcard benchmarks/*.py))
 
 # What is computed by BLAS and by the vector instructions of the processor, and then judged by digits.
 NUMERIC := $(addprefix tests/,potentials models limits flows theory estimators designs hardening)
+# The tests of a file stay in one process, and compute what they share once.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile -q
 # Two processes of tests share the cores: threads of their own would only wait for each other. In the
 # second run they have them, for the sake of sums that are taken in parts.
 ONE_THREAD := OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1
@@ -59,10 +61,10 @@ digits: $(RUN_READY)
 test: lint suite kernel  ## Check style, types and behaviour
 
 suite: $(TEST_READY)  ## Check behaviour only
-	$(ONE_THREAD) HYPOTHESIS_PROFILE=ci $(BIN)/python -m pytest -n 2 -q
+	$(ONE_THREAD) HYPOTHESIS_PROFILE=ci $(PYTEST)
 
 kernel: $(TEST_READY)  ## Repeat the numeric tests with the rounding of another processor
-	$(OTHER_PROCESSOR) HYPOTHESIS_PROFILE=kernel $(BIN)/python -m pytest -n 2 -q -m "not slow" $(NUMERIC)
+	$(OTHER_PROCESSOR) HYPOTHESIS_PROFILE=kernel $(PYTEST) -m "not slow" $(NUMERIC)
 
 lint: $(TEST_READY) $(TOOLS_READY)  ## Check style and types only
 	$(BIN)/ruff check .
@@ -71,7 +73,7 @@ lint: $(TEST_READY) $(TOOLS_READY)  ## Check style and types only
 
 fuzz: $(TEST_READY)  ## Search for data that break the library, every certified answer judged in many digits
 	$(ONE_THREAD) $(BIN)/python -m tests.fuzz --problems $(PROBLEMS)
-	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n 2 -q -m hypothesis
+	HYPOTHESIS_PROFILE=fuzz $(PYTEST) -m hypothesis
 
 bench: $(TEST_READY)  ## Print the comparisons with other solvers
 	@for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script || exit 1; done

@@ -28,9 +28,9 @@ def drawn(name, index):
 
 
 @functools.cache
-def as_they_are(name):
-    """All instances of a claim, index by index."""
-    return [drawn(name, index) for index in range(CLAIMS[name].count)]
+def as_it_is(name, index):
+    """One instance of a claim, which its tests share."""
+    return drawn(name, index)
 
 
 def test_every_public_claim_has_instances_and_mutations():
@@ -41,7 +41,7 @@ def test_every_public_claim_has_instances_and_mutations():
 @pytest.mark.parametrize("name", PUBLIC_CLAIMS)
 def test_claim_holds(name):
     """On no instance does it fail, and each of its claims holds on some."""
-    claims = [claim for instance in as_they_are(name) for claim in instance]
+    claims = [claim for index in range(CLAIMS[name].count) for claim in as_it_is(name, index)]
     assert failures(claims) == []
     measured = {kind(claim) for claim in claims if claim.verdict is not theory.Verdict.SILENT}
     assert measured == {kind(claim) for claim in claims if claim.holds}
@@ -52,7 +52,7 @@ def test_claim_holds(name):
 def test_claim_can_fail(name, monkeypatch):
     """Each of its claims fails under a mutation, on one of the first instances."""
     some = range(min(CLAIMS[name].count, 40))
-    able = {kind(claim) for index in some for claim in as_they_are(name)[index] if claim.holds}
+    able = {kind(claim) for index in some for claim in as_it_is(name, index) if claim.holds}
     failed = set()
     for mutation in MUTATIONS[name]:
         with monkeypatch.context() as patched:
@@ -70,7 +70,7 @@ def test_claim_says_what_it_is(name):
     docstring = getattr(theory, name).__doc__
     assert docstring
     assert len(docstring) > 40
-    for claim in as_they_are(name)[0]:
+    for claim in as_it_is(name, 0):
         assert claim.statement
         assert claim.tolerance_origin
         assert claim.reason
