@@ -77,8 +77,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         """
         read_tolerance("tol", self.tol)
         X, y, weight = self._read_data(X, y, sample_weight)
-        samples = Samples.of(X, y, weight)
-        frame = self._frame(samples)
+        frame = self._frame(Samples.of(X, y, weight))
         given = self.scales, self.log_scales, self.n_scales, self.eps
         grids = grids_of(frame, self.depth, self.shape, *given)
         check_n_jobs(self.n_jobs)
@@ -95,7 +94,7 @@ class ImplicitBiasRegressorCV(LimitInference, LinearInterpolator):
         # domain, which is convex.
         near = judged.duals[chosen][at]
         start = grids[chosen].network.at_log_scale(log_scale)
-        self._keep(frame.limits(frame.model(start), self.tol, near=near), samples)
+        self._keep(frame.limits(frame.model(start), self.tol, near=near), frame.samples)
         self._keep_scale(log_scale)
         return self
 
