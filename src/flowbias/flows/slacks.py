@@ -202,18 +202,11 @@ class SlackCoordinates(FlowCoordinates):
     def durations(self, readings: FloatArray) -> FloatArray:
         return self.clock.durations(readings) / self.time_rate
 
-    def solver(
-        self,
-        time: float,
-        state: FloatArray,
-        end: float,
-        first_step: float,
-        rtol: float,
-        atol: float,
-    ) -> OdeSolver:
+    def solver(self, time: float, state: FloatArray, end: float, **options: Any) -> OdeSolver:
         self.clock.turn_back(time)
-        share = first_step if 0.0 < first_step < 1.0 else 1.0
-        solver: Any = SlackSolver(self, time, state, end, share * self.clock.last, rtol)
+        share = options["first_step"] if 0.0 < options["first_step"] < 1.0 else 1.0
+        length = share * self.clock.last
+        solver: Any = SlackSolver(self, time, state, end, length, options["rtol"])
         stepper: OdeSolver = solver
         return stepper
 
