@@ -228,8 +228,8 @@ def gram_of_rows(
 
     def scaled(part: slice, out: FloatArray) -> FloatArray:
         entries = rows[:, part]
-        if root is None and row_scale is None:
-            return np.asarray(entries, dtype=np.float64)
+        if root is None and row_scale is None and entries.flags.c_contiguous:
+            return np.asarray(entries, dtype=np.float64)  # which BLAS takes as it is
         if root is None:
             np.copyto(out, entries)
         else:
